@@ -62,12 +62,12 @@ class Hashed:
 
     existing: Mapping[tuple[str, int], FileSlice]
     several: Mapping[tuple[str, int], tuple[FileSlice, ...]] | None = None
-    """Those of each number where it may have several file groups; the task that has its rows looks their keys up among
-    them."""
+    """The file slices of each number, where it may have several file groups; the task that has its rows looks their
+    keys up in these."""
 
 
 class GroupNames(Protocol):
-    """The file groups of numbers. It pickles: tasks ask it."""
+    """Gives the file group of a number. It pickles: tasks use it."""
 
     def file_id(self, partition: str, number: int) -> str:
         """The file group that rows of a partition path with this number go to, whether it is there or not."""
@@ -83,9 +83,8 @@ class Numbered:
     """The rows with the number of their file group in the column `GROUP` (int32); it follows from the key, and from
     what the index has of each partition path.
 
-    `existing` has the latest file slices of file groups that are there, by partition path and number. `parents` are
-    those of file groups that a pending clustering makes, whose rows come twice: the slices that hold their rows until
-    then.
+    `existing` has the latest file slices of file groups that are there, by partition path and number. For file groups
+    that a pending clustering makes, whose rows come twice, `parents` are the slices that hold their rows until then.
     """
 
     rows: Rows
@@ -102,13 +101,13 @@ class KeyLookup:
 
     Of `keys` keys it found `tagged` places. The bloom indexes count a key once, others as often as rows have it. Of
     `files` file slices that could hold one by their partition path `out_of_range` were ruled out by their range of keys
-    and `filtered` by their bloom filter; of `searched` ones stored keys were read. Filters were `asked` so often for a
-    key, `absent` times for one that their file does not hold; `false_positives` of these they let through.
+    and `filtered` by their bloom filter; of `searched` ones stored keys were read. Filters were `asked` this many times
+    for a key, `absent` times for a key that their file does not hold; `false_positives` of these passed.
 
     `opened` data files (base and log files) were opened to read stored keys or ordering values, and `bytes` of key
-    columns and of log files were read from them, None if unknown: Spark's own reader does not count them. Footers
-    are in neither. `index_files` files of an index were opened, one that several tasks open as often. `by_hash`: the
-    hash of a key names its file group, so that no lookup was needed, and `tagged` is 0.
+    columns and of log files were read from them, None if unknown: Spark's own reader does not count them. Neither
+    counts footers. `index_files` files of an index were opened; a file counts for each task that opens it. `by_hash`:
+    the hash of a key names its file group, so that no lookup was needed, and `tagged` is 0.
     """
 
     keys: int = 0
@@ -164,8 +163,8 @@ class Tagged:
     of its newest file, both null for a key that the table does not hold.
 
     A global index may have changed `_hoodie_partition_path` to where the key lives, or give two rows for a key that
-    moves: one with `DELETE` true for its old place, one without location for the new one. A key that lives in several
-    file groups comes back once per place.
+    moves: one with `DELETE` true for its old place, one without location for the new one. A key that is stored in
+    several file groups gives one row for each.
 
     An index that reads base files to find keys may give the rows that it found there in a third column, `POSITION`:
     log blocks then have the rows that they are for (`TableConfig.has_record_positions`).
@@ -212,9 +211,9 @@ class KeyLocations(Protocol):
 
     @property
     def modulo(self) -> int | None:
-        """The number of buckets, where the number that a file id begins with is the key's hash modulo it, in every
-        partition path, and no two file groups of a partition path have it: joins go by it. None where file groups are
-        found otherwise."""
+        """The number of buckets, by which tables are joined. A file id begins with the key's hash modulo this number,
+        in every partition path, and no two file groups of a partition path begin alike. None where file groups are
+        found in another way."""
         return None
 
 
@@ -325,15 +324,15 @@ class IndexOptions:
 
 
 class Hashing(Protocol):
-    """What an index has whose file groups follow from the key, so that writers of one key always meet in its file
-    group: no lookup finds out whether the table holds a key."""
+    """The part of an index whose file groups follow from the key. Writers of one key always meet in its file group, and
+    no lookup finds out whether the table holds a key."""
 
     rows_can_move: bool = True
     """Whether a table with rows can get this index in place of another, and another in place of this one."""
 
     has_fixed_groups: bool = True
-    """Whether, with a `key_hash`, a number is one file group, which writers that do not know of each other may name
-    alike."""
+    """Whether, with a `key_hash`, a number is one file group, to which writers that do not know of each other give the
+    same name."""
 
     begins_with_logs: bool = False
     """Whether the rows of new file groups go to log files."""
@@ -367,8 +366,8 @@ class Hashing(Protocol):
 
 
 class GroupResizing(Protocol):
-    """What an index has whose file groups are split and merged by clusterings, and are changed as a whole by writes
-    whose rows go to new file groups only."""
+    """The part of an index whose file groups clusterings split and merge. A write that puts its rows into new file
+    groups replaces all existing ones."""
 
     def for_new_groups(self, instant: str) -> Index:
         """The same index for a write whose rows go to new file groups only, which replace those that are there."""
@@ -379,8 +378,8 @@ class GroupResizing(Protocol):
         ...
 
     def with_child_locations(self, rows: Rows, snapshot: Snapshot, engine: Engine) -> Rows:
-        """Rows with their place (`FILE_ID`, whose file group holds their key), and those of parents in `resizes` once
-        more, with the place of the child."""
+        """Rows with the `FILE_ID` of the file group that holds their key. Rows of a parent in `resizes` come a second
+        time, with the `FILE_ID` of the child."""
         ...
 
     def clustering_groups(
@@ -405,8 +404,8 @@ class GroupResizing(Protocol):
 
 
 class StoredLocations(Protocol):
-    """What an index has that finds keys without the rows of a write: it, or the table's metadata, stores their file
-    groups."""
+    """The part of an index that finds keys without the rows of a write: the index or the table's metadata stores their
+    file groups."""
 
     def locate(self, keys: Rows, snapshot: Snapshot, engine: Engine) -> Rows | None:
         """`_hoodie_record_key`, `_hoodie_partition_path`, `FILE_ID` and `INSTANT` of those keys that the table holds,
@@ -414,8 +413,9 @@ class StoredLocations(Protocol):
         ...
 
     def place_in_one(self, rows: Rows, rules: MergeRules | None, snapshot: Snapshot, engine: Engine) -> Tagged | None:
-        """As `place` where a shuffle by key brings the rows to the task that looks the key up: there the rows of a key
-        are made one by `rules` (None: all stay). None where it does not: they are made one, then placed."""
+        """As `place`, where the index shuffles rows by key to the task that looks the key up: that task also combines
+        the rows of a key by `rules` (None: all stay). None where the index does not: the caller combines the rows, then
+        places them."""
         return None
 
 
@@ -424,8 +424,8 @@ class Index(Protocol):
     """Third-party indexes inherit from this class and register under the entry-point group `lakebed.indexes`.
 
     `name`, `is_global`, `place` and `explain` make one that looks keys up in the table; with `update` and `rollback` it
-    stores their locations itself. The three attributes `hashing`, `resizing` and `stored_locations` are for more, and
-    None where an index has not got that.
+    stores their locations itself. The three attributes `hashing`, `resizing` and `stored_locations` add more abilities,
+    and are None where an index lacks them.
 
     A class that needs more than its name has the class method `from_settings(settings)`, which takes what `settings()`
     gave; one that takes options has `from_options(options)`, with an `IndexOptions`.
@@ -441,8 +441,8 @@ class Index(Protocol):
     """The tables that can have this index."""
 
     ignores_log_deletes: bool = False
-    """Whether real Hudi's index of this kind looks for keys in base files alone: it takes a key for stored that log
-    files delete (`lakebed.index.changed_locations`)."""
+    """Whether real Hudi's index of this kind looks for keys in base files alone: then it finds a key that log files
+    delete (`lakebed.index.changed_locations`)."""
 
     needs_bloom_filters: bool = False
     """Whether base files of the table are to have bloom filters that are filled with their keys."""
@@ -497,7 +497,7 @@ class Index(Protocol):
 
     @property
     def stores_locations(self) -> bool:
-        """Whether it stores locations of keys that nothing else has: then it knows nothing of rows from before it."""
+        """Whether the index alone stores the locations of keys. Then it knows no rows that are older than the index."""
         return type(self).update is not Index.update
 
     def check(self, snapshot: Snapshot) -> None:
@@ -521,22 +521,21 @@ class Index(Protocol):
         """Called under the table lock when nothing can prevent the commit any more.
 
         `statuses` are those of all file groups written (`lakebed.metadata.partitions.key_changes.group_changes` gives
-        the keys that each gained and lost), `replaced` the ids of the file groups that go, by partition path.
-        `snapshot` is the table
-        without the instant, `snapshot.storage` its storage. What raises here fails the write.
+        the keys that each gained and lost), `replaced` the ids of the file groups that are replaced, by partition path.
+        `snapshot` is the table without the instant, `snapshot.storage` its storage. What raises here fails the write.
         """
 
     def committed(self, instant: str, snapshot: Snapshot) -> None:
         """Called once the instant is complete, without the lock, on the object whose `update` was called, and with the
-        same snapshot: for what must not be done before. A writer that dies in between never gets here, and what raises
-        here is not heard of: the index has to be right without."""
+        same snapshot: for changes that must not be made before. If the writer dies in between, this is never called,
+        and errors here are ignored, so the index has to be right without it."""
 
     def rollback(self, instant: str, snapshot: Snapshot) -> None:
         """Remove what an instant recorded in the index: called under the table lock before the instant is removed from
-        the timeline, again if that was cut off."""
+        the timeline, and again if that was interrupted."""
 
     def explain_for(self, snapshot: Snapshot) -> str:
-        """The same of a view of the table, which may lack what the index reads."""
+        """As `explain`, for a view of the table, which may lack what the index reads."""
         return self.explain()
 
     def explain(self) -> str:
@@ -545,7 +544,7 @@ class Index(Protocol):
 
 
 def key_hash_of(index: Index) -> KeyHash | None:
-    """The hash that says where a key is; None for an index without one."""
+    """The hash that decides the file group of a key; None for an index without one."""
     return None if index.hashing is None else index.hashing.key_hash
 
 

@@ -162,8 +162,8 @@ class BucketIndex(Index, Hashing):
     """Hudi's bucket index (engine SIMPLE): every partition path has up to `buckets` file groups, one a bucket.
 
     `fields` are the key fields that are hashed, a subset of the table's key fields; empty means all of them. `rules`
-    give partition paths a count of their own, `splits` are single buckets that were split (see `BucketCounts`). Nothing
-    of it changes while the table has rows but by a rescale: it decides where every stored row lives.
+    give partition paths a count of their own, `splits` are single buckets that were split (see `BucketCounts`). While
+    the table has rows, only a rescale changes these settings: they decide where every stored row is.
 
     >>> BucketIndex(8, ("id",)).settings()
     {'type': 'bucket', 'bucket.count': '8', 'bucket.fields': 'id'}
@@ -324,8 +324,8 @@ class BucketIndex(Index, Hashing):
             check_sample(snapshot, self)
 
     def place(self, rows: Rows, snapshot: Snapshot, engine: Engine) -> Hashed:
-        """By the hash. In this process the buckets of the rows are looked at, on Spark, where counting them would be a
-        job, all."""
+        """By the hash. In this process only the buckets of the rows are looked at. On Spark all are, since counting
+        those of the rows would be a job."""
         if engine.is_distributed:
             return Hashed(self.bucket_map(snapshot))
         counted = engine.aggregate(rows, [PARTITION_PATH, GROUP])
@@ -358,7 +358,8 @@ def split_fields(text: str) -> tuple[str, ...]:
 
 
 def _of_buckets(index: BucketIndex, numbers: Collection[int], ids: pa.Array, sizes: pa.Array) -> pa.Array:
-    """Which file ids are those of some buckets: all of them where one is of no bucket, so that it is met."""
+    """Which file ids are those of some buckets; all of them where an id is of no bucket, so that the caller reports
+    it."""
     del sizes
     bucketed = pc.all(pc.match_substring_regex(ids, f"^{BUCKET_ID}")).as_py()
     texts = pc.utf8_slice_codeunits(ids, 0, 8)

@@ -169,12 +169,11 @@ def _read(storage: Storage, instant: str) -> PartitionCounts:
 # What a file id has room for: eight digits.
 MAX_BUCKETS = 100_000_000
 ADVISED_BYTES = 3 << 30
-"""The most bytes of a bucket that are advised: each write that meets it reads and writes as much."""
+"""The largest advised size of a bucket in bytes: each write to a bucket may read and write as much."""
 # A bucket of several keys that will not be divided is not worth more numbers.
 _MOST_HALVINGS = 6
 
-# A write that makes a rule of its own for one more partition path does not do so where there are so many: each is tried
-# for each path.
+# A write makes no rule for one more partition path where there are this many rules: each rule is tried for each path.
 MOST_RULES = 1_000
 
 Splits = tuple[tuple[str, tuple[tuple[int, int], ...]], ...]
@@ -354,7 +353,7 @@ def slices_of_buckets(slices: Iterable[FileSlice], numbers: Collection[int]) -> 
 
 @dataclass(frozen=True)
 class _Everywhere:
-    """The same buckets wherever."""
+    """The same buckets in every partition path."""
 
     buckets: Buckets
     rules: tuple[tuple[str, int], ...] = ()

@@ -1,5 +1,5 @@
-"""Which keys an action put where, and which it removed: for indexes that store places; and re-inserted keys whose
-base-file row is hidden by a delete block.
+"""The locations of keys that an action added, and the keys that it removed, for indexes that store locations; and
+re-inserted keys whose base-file row is hidden by a delete block.
 
 Real Hudi's simple and bloom indexes look into base files alone. If the new row of such a key went elsewhere, Hudi
 would find the key twice. So the row goes to the file group that has the key, whose base file is written again.
@@ -34,8 +34,8 @@ _FEW_LOCATIONS = 200_000
 
 
 def may_come_back(index: Index, snapshot: Snapshot) -> bool:
-    """Whether there can be such keys. Hudi's global indexes merge what they find before they place a row, except on
-    tables without partition paths under commit time."""
+    """Whether there can be re-inserted keys that Hudi would find twice. Hudi's global indexes merge what they find
+    before they place a row, except on tables without partition paths under commit time."""
     config = snapshot.config
     if not index.ignores_log_deletes or config.table_type != "mor" or not snapshot.commits:
         return False
@@ -43,7 +43,7 @@ def may_come_back(index: Index, snapshot: Snapshot) -> bool:
 
 
 class ReappearingKeys(NamedTuple):
-    """Tagged rows, the file groups that those go to whose keys come back, and what was read to find these keys."""
+    """Tagged rows, the file groups of the re-inserted keys among them, and what was read to find these keys."""
 
     rows: Rows
     renewed: frozenset[FileGroupId] = frozenset()
@@ -54,7 +54,7 @@ class ReappearingKeys(NamedTuple):
 def restore_reappearing_keys(
     tagged: Rows, new_in: Collection[str], index: Index, snapshot: Snapshot, engine: Engine
 ) -> Generator[ReappearingKeys]:
-    """Tagged rows, those that come back with the place that their key has.
+    """Tagged rows, where those of re-inserted keys have the location of their key.
 
     `tagged` are evaluated several times; those without a place are in the partition paths `new_in`.
     """
@@ -79,8 +79,8 @@ def restore_reappearing_keys(
 def _reappearing_keys(
     tagged: Rows, new_in: Collection[str], index: Index, snapshot: Snapshot, engine: Engine
 ) -> Generator[tuple[Rows | None, KeyLookup]]:
-    """One place for each key without one that a base file has under log files, None where none can have any; and what
-    was read for them."""
+    """One location for each untagged key that a base file has under log files (None where there can be no such key),
+    and what was read to find them."""
     below = snapshot.below_logs()
     if not new_in or not below.file_slices(set(new_in) & set(snapshot.partitions())):
         yield None, KeyLookup()
@@ -97,7 +97,7 @@ def _reappearing_keys(
 
 
 def _first_locations(batches: Iterator[pa.RecordBatch], task: Task) -> Iterator[pa.RecordBatch]:
-    """Of several places of a key one."""
+    """One of the locations of each key."""
     parts = list(batches)
     if not parts:
         return

@@ -21,7 +21,7 @@ _INDEX_BYTE = 1.3e-8
 _INDEX_BLOCK = 1 << 20
 # What a record index takes for a key, roughly.
 _KEY_BYTES = 21
-# Another index is worth a word where it saves so much.
+# Another index is mentioned where it saves this much.
 _SAVED_SHARE = 0.25
 _SAVED_SECONDS = 0.05
 

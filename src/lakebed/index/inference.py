@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 # More buckets in a partition than anyone has: an id with a greater number starts with 8 digits by chance.
 _PLAUSIBLE = 1 << 16
 _PREVIEWED = 4
-# What looks stored keys up finds them on any table.
+# An index that looks stored keys up finds them on any table.
 _RIGHT_FOR_ANY = {index.name: index for index in (SimpleIndex, BloomIndex)}
 _GLOBAL_AND_RIGHT = {index.name: index for index in (GlobalSimpleIndex, GlobalBloomIndex)}
 _SIGN_OFF = np.int32(0x7FFFFFFF)

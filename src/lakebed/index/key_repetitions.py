@@ -1,8 +1,8 @@
 """How many rows of an insert have a key that is stored another time: in the table, or by the same insert.
 
-An insert looks no key up, and is cheap by that. They are counted where that takes little more: the key ranges of files
-and row groups are compared with the smallest and the greatest new key, and the key columns that are left are read where
-they have few keys.
+An insert looks no key up, which makes it cheap. Repeated keys are counted only where that costs little more: the key
+ranges of files and row groups are compared with the smallest and the greatest new key, and the key columns that are
+left are read where they have few keys.
 """
 
 from __future__ import annotations

@@ -43,8 +43,8 @@ _RING = 1.0e-3
 _RING_KEY = 2.0e-7
 _LOOKED_INTO = 7.5e-3
 _LOOKED_FOR = 3.5e-6
-# Seconds on the clock, for it is a server's time that is waited for: a key asked of HBase, one put there, and what
-# either takes for few keys. By bench/hbase.py: gets of 10,000 and 100,000 keys, puts of 5,000 and 50,000.
+# Seconds on the clock, since the time is a server's: to ask HBase for a key, to put one there, and what either takes
+# for few keys. By bench/hbase.py: gets of 10,000 and 100,000 keys, puts of 5,000 and 50,000.
 _REMOTE_GET = 2.1e-5
 _REMOTE_PUT = 3.1e-5
 _REMOTE = 0.02
@@ -416,7 +416,7 @@ _COSTS: dict[str, Callable[[Workload], Candidate]] = {
 
 # A table of this size is one or two base files: there is nothing to find.
 _SMALL = 128 * MIB
-# What "auto" takes: what needs no server, and what every table can have.
+# The indexes that "auto" may take: they need no server, and every table can have them.
 AUTO = ("bucket", "simple", "record")
 
 
@@ -450,7 +450,7 @@ class Advice:
 
 
 def advise(profile: TableProfile, buckets: int | None = None, fields: Sequence[str] = ()) -> Advice:
-    """The index for `index="auto"`. Who gives a number of `buckets`, or the `fields` to hash, wants a bucket index.
+    """The index for `index="auto"`. A number of `buckets`, or the `fields` to hash, ask for a bucket index.
 
     >>> advise(TableProfile(rows=100_000_000, row_bytes=100, partitions=0)).settings
     {'buckets': 64}

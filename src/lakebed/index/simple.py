@@ -1,9 +1,9 @@
 """The simple indexes: the stored keys, read from the file slices and joined with the rows. Right for every key.
 
-Rows that may leave their partition path where a merge makes a third row of two: the stored row is read, and what the
-two make decides where it goes.
+Rows whose partition path can change when a merge makes a new row of the stored and the incoming one: the stored row is
+read, and the merged row decides where it goes.
 
-Rows whose keys' places are known, put where they go: for every index that looks keys up over partition paths.
+Moving rows whose locations are known, for every index that looks keys up over all partition paths.
 """
 
 from __future__ import annotations
@@ -63,14 +63,14 @@ _STORED_COLUMN = f"{DERIVED}stored_"
 
 
 class PlacedRows(NamedTuple):
-    """Rows at their places, and the file slices of which more than keys was read to place them."""
+    """Rows with their locations, and the file slices of which more than keys was read to place them."""
 
     rows: Rows
     read: Sequence[FileSlice] = ()
 
 
 def merges_in_pairs(rules: MergeRules, incoming_columns: Sequence[str]) -> bool:
-    """Whether it takes full rows to decide which rows move, and as what. Rows of a delete have none."""
+    """Whether it takes full rows to decide which rows move, and with which values. Deletes have no full rows."""
     return any(n not in META_COLUMNS and not n.startswith(DERIVED) for n in incoming_columns) and not (
         rules.picks_winners and rules.compares_columns
     )
@@ -84,11 +84,11 @@ def moved_in_pairs(
     rules: MergeRules,
     position: Sequence[str] = (),
 ) -> PlacedRows:
-    """Every row at its place, and for those that leave it a delete there, which is `MOVED`.
+    """Every row with its location, and for a row that leaves its location a delete there, which is `MOVED`.
 
     `joined` has the rows' `incoming_columns` and the location of their key, with its `POSITION` where that is named. A
-    row that goes to another partition path goes there as the merge with the stored row has it. The stored rows are
-    read from the file groups that such rows come from.
+    row that moves to another partition path is written there as merged with the stored row. The stored rows are read
+    from the file groups that such rows come from.
     """
     row_columns = [n for n in incoming_columns if n != DELETE]
     location_columns: dict[str, RowExpression] = {
@@ -344,7 +344,7 @@ def moved(
     fields: int,
     position: Sequence[str] = (),
 ) -> Rows:
-    """Every row at its place, and for those that move a delete at the old one, which is `MOVED`.
+    """Every row with its location, and for a row that moves a delete at the old location, which is `MOVED`.
 
     `joined` has the rows' `incoming_columns`, the location of their key (with its `POSITION` where that is named), and
     so many stored ordering values.

@@ -108,7 +108,7 @@ def ranges_of(
 
 
 def _ranges_by_file(metadata: MetadataTable, slices: Sequence[FileSlice]) -> dict[str, Range]:
-    """Ranges by file name, of files that the statistics speak of."""
+    """Ranges by file name, of files that have statistics."""
     partitions = {file_slice.partition for file_slice in slices}
     few = partitions if len(partitions) <= _FEW_PARTITIONS else None
     stats = metadata.column_stats([RECORD_KEY], few, {RECORD_KEY: pa.string()}).get(RECORD_KEY)
@@ -125,7 +125,7 @@ def _base_range(file_slice: FileSlice, recorded_ranges: Mapping[str, Range]) -> 
 
 
 def _range_of_slice(file_slice: FileSlice, recorded_ranges: Mapping[str, Range]) -> Range | None:
-    """Of a slice with log files: these hold keys that the base file has not."""
+    """The range of a slice with log files, which hold keys that the base file lacks."""
     files = [file.name for file in (file_slice.base_file, *file_slice.log_files) if file is not None]
     ranges = [recorded_ranges[name] for name in files if name in recorded_ranges]
     if len(ranges) < len(files):
@@ -217,5 +217,5 @@ class Filters:
 
 
 def _useful(bloom: BloomFilter | None) -> BloomFilter | None:
-    """Not one that holds every key by design, nor one that took many more keys than it has room for."""
+    """The filter; None for one that accepts every key by design, or that took many more keys than it was made for."""
     return bloom if bloom is not None and bloom.rate < 0.5 else None

@@ -37,7 +37,7 @@ from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.parallel import parallel_map
 
 Int64s = npt.NDArray[np.int64]
-# Keys of a task that are swept at a time.
+# How many keys of a task are compared with ranges at a time.
 _KEYS_TOGETHER = 1 << 18
 _BATCH_ROWS = 1 << 16
 # Up to so many places are sent to every task of the join, instead of a shuffle.
@@ -286,7 +286,7 @@ class LocationSearch:
 
 
 def _is_little(candidates: Sequence[Asked]) -> bool:
-    """Whether a process does by itself what tasks could do."""
+    """Whether there is so little to do that this process does it without tasks."""
     counts = [spans.counts for _, _, spans in candidates]
     return (
         sum(int(np.count_nonzero(each)) for each in counts) <= _FILES_HERE

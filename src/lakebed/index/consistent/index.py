@@ -186,7 +186,7 @@ class ConsistentIndex(Index, Hashing, GroupResizing):
         }
 
     def _met(self, numbered: Rows, rings: Rings, engine: Engine) -> Callable[[pa.Array, pa.Array], pa.Array] | None:
-        """Which file ids are those of the rows, where the rows are here."""
+        """Selects the file groups that the rows go to; None where the rows are not in this process."""
         if engine.is_distributed:
             return None
         counted = engine.aggregate(numbered, [PARTITION_PATH, GROUP])
@@ -272,8 +272,8 @@ class ConsistentIndex(Index, Hashing, GroupResizing):
     # -- what the table remembers
 
     def check_commits(self, commit: CommitMetadata, others: Sequence[CommitMetadata]) -> None:
-        """What replaces all of a partition path gives it a new ring: a bucket that another write began meanwhile would
-        be on none."""
+        """A write that replaces all of a partition path gives it a new ring. A bucket that another write began
+        meanwhile would be on no ring."""
         for other in others:
             for overwrite, concurrent in ((commit, other), (other, commit)):
                 if overwrite.operation == CLUSTER_OPERATION:
@@ -311,7 +311,7 @@ class ConsistentIndex(Index, Hashing, GroupResizing):
                 self._wrote.setdefault(instant, []).append(partition)
 
     def committed(self, instant: str, snapshot: Snapshot) -> None:
-        """Leave word that the rings of the instant count, which real Hudi goes by when it is archived."""
+        """Record that the rings of the instant count: real Hudi relies on this when the instant is archived."""
         RingFiles(snapshot, self.buckets).note_written(self._wrote.pop(instant, ()), instant)
 
     def _resized(self, snapshot: Snapshot, instant: str) -> dict[str, list[Children]]:
@@ -354,12 +354,12 @@ class RingLocations(KeyLocations):
             for path, ring in rings.items()
         }
         ring_ids = {path: set(ring.file_ids.to_pylist()) for path, ring in rings.items()}
-        # what is on no node was written by a writer of another index
+        # a file group on no node was written under another index
         return [s for s in file_slices if s.file_id in met[s.partition] or s.file_id not in ring_ids[s.partition]]
 
 
 def _renewed(ring: Ring, instant: str) -> Ring:
-    """The ring as a write leaves it whose rows go to new file groups only: the same for every attempt."""
+    """The ring after a write whose rows go to new file groups only; the same for every attempt."""
     numbers = count()
     nodes: list[Node] = []
     for node_number in range(len(ring.nodes)):

@@ -96,8 +96,8 @@ class RingNumber:
 
 @dataclass(frozen=True)
 class WithChildren:
-    """Sent to the tasks: numbered rows, and those whose bucket a pending clustering changes once more, with the number
-    of the file group that it turns into."""
+    """Sent to the tasks. Gives the numbered rows, and once more the rows whose bucket a pending clustering changes,
+    with the number of the file group that the bucket turns into."""
 
     rings: Rings
     fields: tuple[str, ...]

@@ -70,7 +70,7 @@ class RingFiles:
         return self.snapshot.as_of is None or instant <= self.snapshot.as_of or instant == INITIAL
 
     def _counting(self, partition: str, instant: str, *, committed: bool) -> Ring | None:
-        """The ring of an instant, None for one that has not completed, or was taken back."""
+        """The ring of an instant, None for one that has not completed, or was rolled back."""
         timeline = self.snapshot.timeline
         path = ring_path(partition, instant)
         if instant == INITIAL or timeline.is_completed(instant):
@@ -103,7 +103,7 @@ class RingFiles:
         self.storage.write(ring_path(ring.partition, ring.instant), ring.encode())
 
     def note_completed(self, rings: Iterable[Ring]) -> None:
-        """Leave word that the instants of rings have completed, for the time when they are archived."""
+        """Record that the instants of rings have completed, for the time when they are archived."""
         for ring in rings:
             name = f"{ring.instant}{_COMMITTED}"
             noted = self.listed is not None and name in self.listed.get(ring.partition, ())
@@ -116,7 +116,7 @@ class RingFiles:
             self.storage.put_if_absent(f"{_folder(partition)}/{instant}{_COMMITTED}", b"")
 
     def forget(self, instant: str) -> None:
-        """Remove what an instant wrote, which is taken back."""
+        """Remove what an instant wrote that is rolled back."""
         names = (f"{instant}{_RING}", f"{instant}{_COMMITTED}")
         for file in list(self.storage.list(FOLDER)):
             if file.path.rpartition("/")[2] in names:

@@ -3,14 +3,14 @@
 Rows of the HBase table and the locations that they mean.
 
 A row's key is the record key, after the number of its bucket if rows are spread. Its cells are real Hudi's:
-`commit_ts`, `file_name` (the file id) and `partition_path`. They count where that commit is one of the table, so what a
-write that failed put there counts for nothing. What it took away would be lost: lakebed notes that in a cell of its
-own, which real Hudi does not ask for:
+`commit_ts`, `file_name` (the file id) and `partition_path`. They count only if that commit is in the table, so cells of
+a failed write are ignored. The location that the write replaced would be lost, so lakebed notes it in a cell of its
+own, which real Hudi does not read:
 
 - `<instant> 0 <commit> 0 <file id> 0 <partition path>`, with a location of that instant: where the key was before;
-- `<instant>` alone: that instant deleted the key. Its row goes once the instant is complete.
+- `<instant>` alone: that instant deleted the key. Its row is deleted once the instant is complete.
 
-What the index asks of HBase, whichever way it gets there; one client a process and table.
+`Client` is what the index needs of HBase, by whichever protocol; there is one client for each process and table.
 
 How fast rows are asked for: so many a second to each server, and a pause between two batches.
 """
@@ -266,7 +266,7 @@ COLUMNS: Mapping[str, bytes] = {
     "partition": b"partition_path",
     "note": b"lakebed_note",
 }
-"""The cells of a row: real Hudi's three, and lakebed's note on what was there before (see `places`)."""
+"""The cells of a row: real Hudi's three, and lakebed's note on the location before (see the module)."""
 ROWS = pa.schema(
     [("row", pa.binary()), *((n, t) for c in COLUMNS for n, t in ((c, pa.binary()), (f"{c}.time", pa.int64())))]
 )

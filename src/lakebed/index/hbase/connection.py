@@ -1,7 +1,7 @@
 """HBase's messages: protocol buffers made column by column, and cells read out of the blocks that the server sends.
 
 A request of many rows is one binary column: each field of a message wraps a column of values in its tag and length, so
-that no row is touched alone. Of an answer only the chain of lengths is walked; what stands between is taken by arrays.
+that no row is touched alone. In an answer only the chain of lengths is walked; the bytes between are taken as arrays.
 
 One connection to a region server: calls out, answers in, several under way at a time.
 """

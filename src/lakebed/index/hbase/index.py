@@ -2,9 +2,9 @@
 
 What a write records in HBase, and how it is undone.
 
-Nothing that HBase has counts before the instant is complete (see `places`), and what it hides is noted with it. A
-side file among the instant's markers names the keys whose place changes or ends: a rollback puts those back, so that
-real Hudi, which does not know the notes, finds them as well.
+Nothing in HBase counts before its instant is complete (see `client`), and what it replaces is noted with it. A side
+file among the instant's markers names the keys whose place changes or ends: a rollback puts those back, so that real
+Hudi, which does not know the notes, finds them as well.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Changes:
     def tell(
         self, statuses: Sequence[WriteStatus], instant: str, replaced: Mapping[str, Sequence[str]]
     ) -> pa.BinaryArray:
-        """Write the places of keys that were added, and a note on those that are gone; gives the rows of the latter."""
+        """Write the locations of added keys, and a note on removed keys. Returns the rows of the removed keys."""
         changed = changed_locations(statuses, replaced, self._snapshot, instant)
         added, removed_keys = changed.added.combine_chunks(), changed.removed
         if not added.num_rows and not len(removed_keys):
@@ -371,16 +371,16 @@ class LookUp:
 
 
 def locations_of(table: HBaseTable, keys: pa.Array, is_visible: IsVisible) -> pa.Table:
-    """The place of each key as HBase and the timeline have it (`places.LOCATIONS`)."""
+    """The place of each key as HBase and the timeline have it (`client.LOCATIONS`)."""
     rows = row_keys(keys, table.buckets)
     return visible_locations(keys, client_of(table).get(pc.unique(rows)), table.buckets, is_visible)
 
 
 def _where_it_is_stored(located_rows: Rows, names: Sequence[str], snapshot: Snapshot, engine: Engine) -> PlacedRows:
-    """The rows without places in file groups that are no more, and without those of deleted keys.
+    """The rows, where locations in file groups that no longer exist, and those of deleted keys, become null.
 
-    Such rows are rare: real Hudi leaves them when it overwrites partitions, and a writer that died between its
-    commit and its last request to HBase. Whether a deleted key is stored after all, its file group shows.
+    Such locations are rare. Real Hudi leaves them when it overwrites partitions, and so does a writer that dies between
+    its commit and its last request to HBase. The file group shows whether a deleted key is stored nevertheless.
     """
     names_with_location = [*names, OLD_PARTITION, FILE_ID, INSTANT]
     pairs = engine.aggregate(located_rows, [OLD_PARTITION, FILE_ID, DELETED]).to_pylist()
