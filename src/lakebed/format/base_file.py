@@ -70,12 +70,12 @@ def base_file_footer(
 
 @dataclass(frozen=True)
 class Footer:
-    """The metadata of a base file. `schema` is its Arrow schema in file types, `row_groups` their number, `encoded`
-    the footer's bytes and `before` those in front of it that came with them, where the file has offset indexes there
-    (none where they were not asked for).
+    """The metadata of a base file. `schema` is its Arrow schema in file types, `row_groups` their number, `encoded` the
+    footer's bytes. `before` are the bytes in front of the footer that were read with it, where the file has offset
+    indexes there. Both are empty where they were not asked for.
 
-    Of a skeleton file `source` is the footer of its `source_file`, whose columns `schema` has, too; all else is the
-    skeleton's.
+    For a skeleton file `source` is the footer of its `source_file`, whose columns are part of `schema`. All other
+    fields describe the skeleton.
     """
 
     path: str
@@ -265,7 +265,7 @@ class _Reading:
     ) -> Iterator[pa.RecordBatch]:
         """The rows of an open file, without those of its source file."""
         if footer is None and opened.size() <= SMALL_BYTES and not self.dictionary and self.tally is None:
-            # nothing but Arrow's reader looks into this footer, which needs no check of ours then
+            # only Arrow's reader looks into this footer, so it needs no check here
             options: dict[str, Any] = {
                 "coerce_int96_timestamp_unit": "us",
                 "page_checksum_verification": self.page_checksums,
@@ -437,7 +437,8 @@ def check_rows(path: str, read: int, expected: int) -> None:
 
 @contextmanager
 def naming_parquet(path: str, hint: str = _HINT, label: str = "base file") -> Generator[None]:
-    """Whatever broken bytes lead Arrow to as `CorruptFile` with the path; what the system refuses as `StorageError`."""
+    """Turn any error of Arrow about broken bytes into `CorruptFile` with the path, and one of the system into
+    `StorageError`."""
     try:
         yield
     except (LakebedError, FileNotFoundError):
@@ -454,7 +455,7 @@ def naming_parquet(path: str, hint: str = _HINT, label: str = "base file") -> Ge
 
 @contextmanager
 def naming_damage(path: str) -> Generator[None]:
-    """As `naming_parquet`, of a base file: one that the table lists and that is not there is damage, too."""
+    """As `naming_parquet`, for a base file: a missing file that the table lists is damage, too."""
     try:
         with naming_parquet(path):
             yield
@@ -469,7 +470,7 @@ def naming_damage(path: str) -> Generator[None]:
 
 @contextmanager
 def naming_source(source: SourceFile) -> Generator[None]:
-    """As `naming_damage`, of a source file: also where it has another size than the table recorded."""
+    """As `naming_damage`, for a source file: a size other than the recorded one is damage, too."""
     try:
         with naming_parquet(source.url, _SOURCE_HINT, "source file"):
             info = source.storage.head(source.path)

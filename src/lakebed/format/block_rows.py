@@ -22,7 +22,7 @@ _HINT = "Restore the file from a copy, or roll back the commit that wrote it."
 
 @contextmanager
 def naming_block(head: BlockHead, path: str) -> Generator[None]:
-    """Whatever broken bytes lead to as `CorruptFile` with path and offset."""
+    """Turn any error about broken bytes into `CorruptFile` with path and offset."""
     try:
         yield
     except (CorruptFile, UnsupportedFeature) as error:

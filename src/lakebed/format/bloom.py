@@ -302,7 +302,7 @@ class BloomFilter:
     def _found(
         self, hashes: ChainedHashes, rows: npt.NDArray[np.int64], left: Sequence[npt.NDArray[np.int64]]
     ) -> Flags:
-        """The other hashes of those that are left over."""
+        """Which keys pass, by the other hashes of the keys that are left over."""
         matches = np.zeros(len(rows), np.bool_)
         positions = left[0] if len(left) == 1 else np.unique(np.concatenate(left))
         if not len(positions):

@@ -1,4 +1,4 @@
-"""What is worth to be kept of files that were read: bounded in bytes, what was used last stays."""
+"""A cache for contents of files: bounded in bytes, it keeps the entries that were used last."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class BoundedCache(Generic[T]):
             return value
 
     def put(self, key: Hashable, value: T) -> None:
-        """Remember something, in place of what was known; what is larger than the whole cache is not kept."""
+        """Cache a value, in place of an earlier one. A value larger than the cache is not cached."""
         with self._lock:
             before = self._entries.pop(key, None)
             if before is not None:

@@ -84,7 +84,7 @@ class ColumnRanges:
                 self._note(path, chunks)
 
     def _note(self, path: str, chunks: Sequence[pa.Array]) -> None:
-        """One long value or NaN in any chunk, and Parquet has no range of the row group."""
+        """One long value or NaN in any chunk is enough for Parquet to have no range of the row group."""
         if pt.is_floating(self._types[path]):
             if any(map(holds_nan, chunks)):
                 self._nan.add(path)

@@ -88,8 +88,8 @@ class AvroBlock:
 
 
 class JointBlock:
-    """AVRO_DATA blocks of one schema, small ones, as one: a step over the records of all costs as much as over those
-    of one. `counts` are the numbers of their rows."""
+    """Small AVRO_DATA blocks of one schema, read as one: a step over the records of all blocks costs as much as a step
+    over those of one. `counts` are the numbers of their rows."""
 
     def __init__(self, blocks: Sequence[AvroBlock]) -> None:
         self._blocks = blocks

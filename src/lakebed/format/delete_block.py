@@ -222,7 +222,7 @@ _BRANCHES = 13
 _ARRAY_BRANCHES = 13
 _FIXED_WIDTHS = {BOOLEAN: 1, FLOAT: 4, DOUBLE: 8}
 _WHAT = "delete records"
-# Runs shorter than this are not worth telling; after one so many records go by before the next look.
+# Shorter runs are not worth a search; after one, this many records are read one by one before the next search.
 _SHORT_RUN = 16
 _WAIT = 256
 _RUN_BYTES = 1 << 20
@@ -355,8 +355,8 @@ def _fields(cursors: AvroCursors) -> tuple[Wrapped, ...]:
 
 
 def _record_bounds(data: bytes) -> tuple[Int64s, Int64s]:
-    """Where each record of the list starts and ends. One starts where the one before ends, so this goes one after the
-    other, but for runs of records of one shape, which are found by comparing."""
+    """Where each record of the list starts and ends. A record starts where the one before ends, so records are read one
+    after the other. Only runs of records of one shape are found by comparing."""
     starts: list[int] = []
     ends: list[int] = []
     wait = 0

@@ -56,7 +56,7 @@ class KeyFooter:
 
     @cached_property
     def addresses(self) -> RowAddresses | None:
-        """Where the rows of the file's keys are; None if it does not have that."""
+        """Where the rows of the file's keys are; None if it has no row addresses."""
         footer = self.footer
         return RowAddresses.of(footer.key_values, footer.path, footer.rows, self.size)
 

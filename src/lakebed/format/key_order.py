@@ -52,7 +52,7 @@ class KeyRange:
 
     @classmethod
     def of(cls, keys: pa.Array) -> KeyRange:
-        """That of some keys."""
+        """The range of some keys."""
         grown = cls()
         grown.add(keys)
         return grown
@@ -72,7 +72,7 @@ class KeyRange:
 
 
 def _extremes(keys: pa.Array) -> list[str]:
-    """Keys among which the range's ends are."""
+    """Some of the keys, the smallest and the greatest among them."""
     if len(keys) == 0:
         return []
     data, offsets = value_buffer(keys)
@@ -212,7 +212,7 @@ class Ascending:
         self._last: str | None = None
 
     def add(self, keys: pa.Array) -> None:
-        """Keys to come next."""
+        """Take the next keys."""
         if self.holds and len(keys):
             texts = plain_strings(keys)
             self.holds = texts.null_count == 0 and in_order(texts)

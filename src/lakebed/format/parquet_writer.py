@@ -1,4 +1,4 @@
-"""Writing base files: Parquet that Hudi and Spark read back the same, by batches, one row group in memory."""
+"""Writes base files batch by batch, with one row group in memory: Parquet that Hudi and Spark read back unchanged."""
 
 from __future__ import annotations
 

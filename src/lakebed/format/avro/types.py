@@ -65,8 +65,8 @@ def bounded_schema(text: str) -> Any:
 
 
 class _Bounds:
-    """Goes through a schema once. A type's *spare* is how many values more than `_VALUES_A_BYTE` for each of its bytes
-    data of it can become: a record's is the sum of its fields', and that of items must not be above zero."""
+    """Goes through a schema once. A type's *spare* is how many values its data can become beyond `_VALUES_A_BYTE` for
+    each byte. A record's spare is the sum of its fields' spares. The spare of items must not be above zero."""
 
     def __init__(self) -> None:
         self._named: dict[str, tuple[int, int]] = {}

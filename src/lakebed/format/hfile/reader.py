@@ -35,8 +35,8 @@ _Order = Callable[[bytes], bytes]
 
 class Route:
     """The index keys of a file's blocks, which ascend in byte order, or, where real Hudi sorted rare characters, in the
-    order of UTF-16. Keys without such characters have the same place in both orders; the others are sent by each order
-    in which the index is sorted, and everywhere where it is in neither."""
+    order of UTF-16. Keys without such characters have the same place in both orders. Other keys are sent to the blocks
+    of each order in which the index is sorted, or to all blocks where it is sorted in neither."""
 
     def __init__(self, index: Sequence[bytes]) -> None:
         self._index = index

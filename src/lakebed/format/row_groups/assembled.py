@@ -160,7 +160,7 @@ class AssembledFile(BaseFileWriter):
         return encoded
 
     def _place(self, encoded: _Encoded, name: str) -> list[_ChunkPlacement]:
-        """Where the leaves of an encoded column are; its row group is put where it was not."""
+        """Where the leaves of an encoded column are. Its row group is written if it was not yet."""
         if encoded.put_at is None or encoded.is_repeated:
             encoded.put_at = self._sink.position
             for part in encoded.parts:

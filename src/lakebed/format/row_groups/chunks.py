@@ -332,7 +332,7 @@ def footer_of(shell: bytes, groups: Sequence[tuple[int, Sequence[Placed]]]) -> b
 
 def check_pages(chunk: bytes | memoryview, values: int) -> list[Page]:
     """The data pages of a column chunk, by their places in it. Raises `ValueError` where it is no row of pages with so
-    many values, or a page has not the bytes of which it has a checksum."""
+    many values, or where the bytes of a page do not match its checksum."""
     data = memoryview(chunk)
     pages: list[Page] = []
     at = total = 0
