@@ -44,7 +44,7 @@ class ColumnChange:
 
 @dataclass(frozen=True, slots=True)
 class ChangedSchema:
-    """The columns after a change. `path` is the column's path then, `text` says what changed."""
+    """The columns after a change. `path` is the column's path after the change, `text` describes the change."""
 
     schema: pa.Schema
     path: str
@@ -52,7 +52,8 @@ class ChangedSchema:
 
 
 _Edit = Callable[[list[pa.Field], str, str], list[pa.Field]]
-"""Gives the fields of the column's parent after the change, given them, the column's name and the parent's path."""
+"""Takes the fields of the column's parent, the column's name and the parent's path; gives the fields after the
+change."""
 
 
 def changed(schema: pa.Schema, change: ColumnChange) -> ChangedSchema:

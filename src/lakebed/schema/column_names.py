@@ -93,8 +93,8 @@ def similar_columns(table: Sequence[str], data: Sequence[str]) -> list[SimilarCo
 
 
 def is_typo(name: str, existing: str) -> bool:
-    """Whether few letters of a name have to be changed for another one, and not its digits alone. Of short names no
-    letter is another one: two are exchanged, or one is missing or too many.
+    """Whether few letters of a name have to be changed for another one, and not its digits alone. In short names no
+    letter may be replaced: two are exchanged, or one is missing or too many.
 
     >>> is_typo("ctiy", "City"), is_typo("address1", "address2"), is_typo("qyt", "qty"), is_typo("lat", "lot")
     (True, False, True, False)

@@ -1,5 +1,5 @@
-"""Values in another type: stored ones as Hudi reads an older base file; incoming ones where they survive, else
-refused, never rounded or cut.
+"""Converts values to another type. Stored values become what Hudi reads from an older base file. Incoming values that
+would be rounded or cut are refused.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Arrow's many layouts of one value in the few that its kernels and Parquet take: no views, runs or nested codes.
 
-Lists inside lists as Spark gives them: where there is not one inner list, Java writes no offsets. Arrow reads the
-first one all the same where it counts bytes or writes a stream, and the process dies.
+Also repairs Spark's lists inside lists. If there is no inner list at all, Java writes no offsets. Arrow reads the first
+offset nevertheless when it counts bytes or writes a stream, and the process dies.
 """
 
 from __future__ import annotations

@@ -73,7 +73,8 @@ def _fields(struct: Mapping[str, Any], parent: str) -> list[pa.Field]:
 
 
 def _has_nulls(kind: pa.DataType, declared: bool) -> bool:
-    """What Spark declares; its void, which `array()` and `map()` declare as never null, is Arrow's null."""
+    """Whether Spark declares the type as nullable, or it is Spark's void: `array()` and `map()` declare void as never
+    null, and in Arrow it is null."""
     return declared or pt.is_null(kind)
 
 
