@@ -1,7 +1,7 @@
 """The functions of expression indexes over a column of a file: Spark's results, computed by Arrow.
 
-What is not known to come out as in Spark is refused by name, or (where it depends on the values: letters without a
-counterpart of one character, years of more than four digits) leaves a file without results.
+A function whose results may differ from Spark's is refused by name. Where that depends on the values (letters without a
+counterpart of one character, years of more than four digits), the file gets no results.
 """
 
 from __future__ import annotations

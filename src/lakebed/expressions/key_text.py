@@ -212,7 +212,7 @@ class SingleKey:
 @dataclass(frozen=True, slots=True)
 class CompositeKey:
     """`f1:v1,f2:v2` in the order of the fields; null reads `__null__`, an empty text `__empty__`; null where all are
-    so.
+    null or empty.
 
     >>> key = CompositeKey((KeyText("a"), KeyText("b")))
     >>> key.arrow(pa.record_batch({"a": [1, 2, None], "b": ["x", "", None]})).to_pylist()
@@ -257,8 +257,8 @@ class CompositeKey:
 
 @dataclass(frozen=True, slots=True)
 class SharedText:
-    """Whether the text of a composite key, in a column, may be that of other field values, too: a field holds the name
-    of a later one as the text has it, or one is null or empty, or the text that means that.
+    """Whether other field values may give the composite key text that a column holds: a field holds the name of a later
+    field in the form of the text, or a field is null, empty, or the text that means null or empty.
 
     >>> shared = SharedText("k", ("a", "b"))
     >>> shared.of_texts(pa.array(["a:x,b:y", "a:x,b:y,b:z", "a:__null__,b:y"])).to_pylist()

@@ -56,7 +56,8 @@ def round_decimal(value: pc.Expression, to: pa.DataType, digits: int, mode: str,
 
 
 def integral_double(value: pc.Expression, mode: str) -> pc.Expression:
-    """`ceil` ("up") and `floor` ("down") of doubles as BIGINT: the nearest one for what is beyond, 0 for NaN."""
+    """`ceil` ("up") and `floor` ("down") of doubles as BIGINT: the nearest BIGINT for a value beyond its range, 0 for
+    NaN."""
     return call(f"integral_{mode}", value)
 
 
