@@ -4,8 +4,8 @@ What an Arrow expression consists of: calls of functions, columns and constants.
 
 pyarrow shows no parts of an expression, but it serialises one (as it pickles) to an Arrow IPC file: the schema's
 metadata lists the parts in prefix order, `call` to `end` of each function, and the one row holds the constants. The
-list repeats keys, which `Schema.metadata` would drop, so it is read from the file's footer. (Substrait would do as
-well, were the size of what pyarrow writes not exponential in the depth of the expression.)
+list repeats keys, which `Schema.metadata` would drop, so it is read from the file's footer. (Substrait is no
+alternative: what pyarrow writes grows exponentially with the depth of the expression.)
 """
 
 from __future__ import annotations

@@ -140,7 +140,7 @@ _BOOLEAN_TEXT = {"true": True, "false": False}
 
 
 def compare(left: Value, op: Operator, right: Value, zone: tzinfo) -> Node:
-    """A comparison with both sides in one type; `SparkOnly` where Spark's rule is not taken over."""
+    """A comparison with both sides in one type; `SparkOnly` where lakebed does not have Spark's rule."""
     if isinstance(left, Literal):
         if isinstance(right, Literal):
             return _compare_constants(left, op, right)

@@ -349,8 +349,8 @@ Node = And | Or | Not | Compare | In | IsNull | Like | IsTrue | Constant | Opaqu
 @dataclass(frozen=True)
 class Predicate:
     """A filter. `text` is the SQL it was given as ("" for an Arrow expression, which is then in `expression`),
-    `spark_sql` the same for any session, and `named` are the columns in it. The tree may do without some of them: no
-    row equals NULL, whatever its column holds."""
+    `spark_sql` the same for any session, and `named` are the columns in it. The tree may lack some of these columns: a
+    comparison with NULL is true for no row, whatever the column holds."""
 
     root: Node
     text: str = ""

@@ -1,6 +1,7 @@
-"""What a filter can be over rows of which only ranges are known: three-valued, for all files at once.
+"""Whether a filter can be true, and whether it can be false, for rows of which only ranges are known; for all files at
+once.
 
-Any doubt keeps: a condition that is not looked into can be true and can be false.
+In doubt a file is read: a condition that is not looked into can be true and can be false.
 """
 
 from __future__ import annotations
@@ -133,7 +134,7 @@ class _Evaluator:
 
 
 def _keeps_order(kind: pa.DataType, to: pa.DataType) -> bool:
-    """Whether a cast leaves no two values in another order (equal ones may come of it)."""
+    """Whether a cast never reverses the order of two values (it may make them equal)."""
     if pa.types.is_integer(kind):
         return pa.types.is_integer(to) or pa.types.is_float64(to) or pa.types.is_decimal(to)
     if pa.types.is_float32(kind):

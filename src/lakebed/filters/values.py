@@ -350,7 +350,7 @@ class ValueReader:
         return Call("substring", (value,), pa.string(), (max(begin - 1, 0), size))
 
     def _division(self, e: Expression) -> Value:
-        """`%`, `div` and `/` by a constant: what a division by zero does is the session's choice."""
+        """`%`, `div` and `/` by a constant, since the session's settings decide what a division by zero does."""
         only(e, "this", "expression", "typed", "safe")
         left, right = self.read(e.this), self.read(e.expression)
         if (null := _null_of(left, right)) is not None:
@@ -490,7 +490,7 @@ def _is_integer(value: Value) -> bool:
 
 def _integer_arithmetic(name: str, left: Value, right: Value) -> Value:
     """Arithmetic on integers in a type that has room for every result: a BIGINT for one operation on INT, else a
-    decimal. What an overflow does is the session's choice."""
+    decimal. (The session's settings decide what an overflow does.)"""
     if left.type == right.type == INT:
         return Call(name, tuple(Call("cast", (side,), pa.int64()) for side in (left, right)), pa.int64())
     digits = [
