@@ -74,7 +74,8 @@ class RowReader:
             yield from self.shaped(batch, file_slice.partition)
 
     def count(self, slices: SliceReader, file_slice: FileSlice) -> int:
-        """The number of matching rows of the slice; only its footer is read where one row stands for all of them."""
+        """The number of matching rows of the slice; only its footer is read where the filtered columns have one value
+        in all rows."""
         if not slices.is_merged(file_slice) and file_slice.base_file is not None:
             footer = read_footer(slices.storage, file_slice.base_file.path, file_slice.base_file.size)
             row = _common_row(self, file_slice, footer)
@@ -124,7 +125,7 @@ class RowReader:
 
 
 def null_rows(schema: pa.Schema, rows: int) -> pa.RecordBatch:
-    """Rows of nulls alone."""
+    """Rows in which all values are null."""
     if not len(schema):  # made of no arrays a batch would have no rows
         return pa.RecordBatch.from_struct_array(pa.nulls(rows, pa.struct([])))
     return pa.RecordBatch.from_arrays([pa.nulls(rows, f.type) for f in schema], schema=schema)

@@ -34,9 +34,9 @@ class Deciding:
 class Buckets:
     """Rows with equal values of the `deciding` columns are in one bucket of `count`, in whatever partition path.
 
-    They are the hash fields, but the complete key if another text may hold what Hudi's parser takes for one of
-    them. `narrow` are the hash fields where no key of the table can be misread, else `unsure` counts the file slices
-    that do not rule it out.
+    These columns are the hash fields, or the complete key if another key field may hold text that Hudi's parser takes
+    for a hash field. `narrow` are the hash fields where no key of the table can be misread, else `unsure` counts the
+    file slices that do not rule it out.
     """
 
     table: str

@@ -1,7 +1,7 @@
 """The commits that a stream or a consumer has not read, in the order in which they completed, and where its next batch
 ends. Commits of table services are left out: they change no row.
 
-The rows of a batch are those of its end: where cleaning has deleted files of that view, `CheckpointBehind` is raised.
+The rows of a batch are as of its end. Where cleaning has deleted files of that view, `CheckpointBehind` is raised.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Write stats of commits and column statistics of the metadata table have them. Neither is always right where real Hudi
 wrote it (a write stat counts rows that could not be written; statistics of a file that are recorded twice are added
-up), so a number counts where lakebed wrote it, or where both agree. What is not certain is not known.
+up), so a number counts where lakebed wrote it, or where both agree. A number that is not certain counts as unknown.
 """
 
 from __future__ import annotations
@@ -79,8 +79,8 @@ class RecordedRows:
         ), certain
 
     def extremes(self, files: Sequence[BaseFile], columns: Sequence[str]) -> tuple[pa.Table, Bools]:
-        """Values among which are the least and the greatest of the columns in all files of which that is certain (a
-        null is no value), and which these are."""
+        """Rows that have the least and the greatest value of each column (nulls aside) in all files where these are
+        certain, and a mask of these files."""
         exact = self._exact(files)
         certain = np.ones(len(files), np.bool_)
         bounds_by_column: dict[str, pa.Array] = {}

@@ -27,7 +27,7 @@ from lakebed.wording import rows_html
 Row = Mapping[str, Any]
 # The rows of the key in one view, by partition path and number.
 State = Mapping[tuple[str, int], Row]
-# A version is the difference of two lookups; with a third one a walk gets on.
+# A version is the difference of two lookups; a walk makes progress with at least three.
 _FEWEST_LOOKUPS = 3
 _SERVICES = frozenset({"CLUSTER", "COMPACT", "LOG_COMPACT", "INDEX"})
 

@@ -269,8 +269,8 @@ def _prune(
     *,
     of_snapshot: bool,
 ) -> tuple[list[FileSlice], dict[str, list[FileSlice]], int]:
-    """What may hold matching rows of file slices. These are of the view (`of_snapshot`), or others, which it may not
-    know completely."""
+    """Those of the file slices that may hold matching rows. The slices are those of the view (`of_snapshot`), or
+    others, which the view may not know completely."""
     pruned: dict[str, list[FileSlice]] = {}
     remaining_slices = list(slices)
     partitions = list(dict.fromkeys(s.partition for s in slices))
@@ -364,8 +364,8 @@ def _sources(
 def _is_of_another_column(
     snapshot: Snapshot, file_slice: FileSlice, source: ColumnSource, read_schema: pa.Schema
 ) -> bool:
-    """Whether the stored column was taken off the table, and its name came back with a type that its values do not
-    have. (Those of a type that is read as the new one come back with the name, as in Hudi.)"""
+    """Whether the stored column was dropped from the table, and its name was added again with a type to which its
+    values do not convert. (Values that convert are shown under the name again, as in Hudi.)"""
     kind = read_schema.field(source.name).type
     if source.stored is None or source.type is None or can_cast(source.type, kind):
         return False

@@ -42,7 +42,7 @@ def lazy_frame(scan: Scan) -> pl.LazyFrame:
     ) -> Iterator[pl.DataFrame]:
         names = list(scan.column_names) if with_columns is None else with_columns
         read = scan.of_columns([*names, *(predicate.meta.root_names() if predicate is not None else ())])
-        # a number of rows is one of rows before the condition
+        # the limit counts rows before the condition
         if predicate is not None and n_rows is None:
             read = read.narrowed(conditions(predicate, read.schema))
         rows = read if n_rows is None else read.limit(n_rows)

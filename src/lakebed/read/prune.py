@@ -201,7 +201,8 @@ class _Evaluator:
         return True, True
 
     def _by_path(self, name: str, values: Sequence[Literal], partition: str) -> tuple[bool, bool]:
-        """Equality on a field whose path text cannot be read back: the value is sent forward instead."""
+        """Equality on a field whose path text cannot be read back: the path of the constant is compared with it
+        instead."""
         if name not in self.layout.fields:
             return True, True
         for literal in values:

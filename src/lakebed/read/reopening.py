@@ -1,7 +1,7 @@
 """Reads of a table that changes meanwhile: one that finds a file missing looks at the table again, and continues.
 
-Actions leave the timeline while others read it (archival, rollbacks, plans that are taken off), and cleaning deletes
-files that a view of before still names. An error of a file that is missing is believed when nothing has changed.
+Actions leave the timeline while others read it (archival, rollbacks, removed plans), and cleaning deletes files that an
+older view still names. A missing file is an error only if the table has not changed since.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ T = TypeVar("T")
 MISSING = (FileNotFoundError, CorruptFile, CleanedView)
 """What a read raises where a file is not there any more."""
 MOST_LOOKS = 6
-"""So often a table is looked at again, at most, before the error is raised."""
+"""How often a table is looked at again, at most, before the error is raised."""
 _HINT = "Restore it from a copy."
 
 
@@ -41,7 +41,7 @@ def read_again(storage: Storage, read: Callable[[], T], renew: Callable[[], bool
 
 
 def stream_again(storage: Storage, read: Callable[[], Iterator[T]], renew: Callable[[], bool]) -> Iterator[T]:
-    """The same of a read that gives its rows by and by: it begins again as long as it has given nothing."""
+    """As `read_again`, for a read that yields its rows: it begins again as long as it has yielded nothing."""
     looks = _Looks(storage, renew)
     while True:
         has_given = False

@@ -201,7 +201,7 @@ class TextSearch:
         return self._data[self._starts[number] : self._starts[number] + self._lengths[number]].tobytes()
 
     def found_in(self, run: Buffer, *, only_one: bool = False) -> set[int]:
-        """The numbers of the texts that occur in the bytes; with `only_one` of one of them."""
+        """The numbers of the texts that occur in the bytes; with `only_one` the number of one of them."""
         data, text_numbers = np.frombuffer(run, np.uint8), set[int]()
         for start in range(0, len(data) - _WORD + 1 if len(self) else 0, _STRETCH_BYTES):
             part = data[start : start + _STRETCH_BYTES + LONGEST_TEXT]

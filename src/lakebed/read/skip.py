@@ -102,8 +102,8 @@ def indexed_calls(metadata: MetadataTable, calls: Sequence[Call], kind: str) -> 
 def bounds_of_results(
     snapshot: Snapshot, metadata: MetadataTable, indexed: IndexedCall, names: pa.Array, instants: Sequence[str]
 ) -> Bounds:
-    """The function's results in each file by the index; nothing of those that it has of another time zone,
-    or of an unknown one."""
+    """Bounds of the function's results in each file, from the index. Where it has results of another or an unknown time
+    zone, the bounds are wider for years, else unknown."""
     kind = indexed.call.type
     files, _ = metadata.expression_stats(indexed.index, {indexed.column: kind})
     bounds = bounds_of_expression(files.get(indexed.column), names, kind)
