@@ -23,7 +23,7 @@ from lakebed.schema.conversion import cast_column
 from lakebed.schema.layouts import plain_table
 
 _read_streams: weakref.WeakSet[Any] = weakref.WeakSet()
-# The streams of these make their rows again for each reader.
+# Streams of these libraries make their rows again for each reader.
 _READ_AGAIN = ("lakebed", "pandas", "polars", "duckdb", "_duckdb", "ibis", "datafusion")
 
 
@@ -41,7 +41,8 @@ def _is_stream(data: Any) -> bool:
 
 
 def _is_foreign(data: Any) -> bool:
-    """Whether the data is of a class of others whose streams may be one stream, or a new one for each reader."""
+    """Whether the data is of an unknown library's class, whose streams may be one stream or a new one for each
+    reader."""
     module = type(data).__module__.partition(".")[0]
     is_known = module in ("pyarrow", "pyspark", *_READ_AGAIN)
     return not is_known and hasattr(data, "__arrow_c_stream__")

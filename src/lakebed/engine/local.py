@@ -46,7 +46,7 @@ _ORDERED_BYTES = 64 << 20
 # Where a group has so many rows of each batch, about, they are taken batch by batch as they are written: memory that is
 # used again costs less than fresh memory.
 _STREAMED_ROWS = 1 << 12
-# What so many file groups give is put together: a batch of its own for each takes 20 KB.
+# The results of this many file groups become one batch: a batch for each takes 20 KB.
 _TOGETHER = 256
 
 

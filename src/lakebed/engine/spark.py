@@ -1,8 +1,8 @@
 """The Spark engine: rows are DataFrames, functions run in `mapInArrow`; works on classic sessions and Spark Connect.
 
 Parquet files are read by Spark's vectorised reader where the session can open them. A small DataFrame is collected
-within a bound of bytes: Spark's statistics take every text for 20 bytes, so they choose what is tried and bound
-nothing. The number of rows is limited, and the job gives up at the first row that is wider than its share.
+within a bound of bytes: Spark's statistics count 20 bytes for every text, so they only decide whether it is tried. The
+number of rows is limited, and the job gives up at the first row that is wider than its share of the bytes.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _KNOWN_GROUP, _SHARE, _BOUNDS, _GROUPS = (f"{DERIVED}{n}" for n in ("known_group
 ARROW_BATCH_ROWS = 4096
 # Up to this many groups a core, each group is a task of its own and needs no sort.
 _GROUPS_PER_CORE = 8
-# A task that finds little to do is still dear: few of them, each with several groups.
+# A task is expensive even with little to do: so there are few tasks, each with several groups.
 _TASKS_PER_CORE = 2
 _BATCH_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 # Rows that the driver holds are projected while the query is planned; on Spark 4.3 that fails on a `java_method` inside
@@ -281,7 +281,7 @@ class SparkEngine:
 
     @contextmanager
     def _settings(self, settings: Mapping[str, str]) -> Generator[None]:
-        """Settings of the session while the block runs; what it has itself is put back."""
+        """Change settings of the session while the block runs, then restore its own."""
         before: dict[str, str | None] = {}
         for key, value in settings.items():
             with suppress(Exception):

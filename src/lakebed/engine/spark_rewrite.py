@@ -1,4 +1,4 @@
-"""Queries over bucketed DataFrames as they were written, by keys alone, made ones that go by the buckets, too.
+"""Rewrites queries over bucketed DataFrames, which name keys alone, so that they go by the buckets, too.
 
 A row's bucket follows from its key. So where a query compares the keys of two sides it may compare their buckets as
 well, and where it groups by a key it may group by the bucket as well: the answer is the same, and now Spark's planner
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-# What gives rows as they are, or makes one of some: a column still follows from those that it followed from.
+# Nodes that pass rows on, or make one row of several: a bucket column still follows from the same key columns.
 _PLAIN = frozenset(
     ("Project", "Filter", "SubqueryAlias", "Join", "Aggregate", "Window", "Sort", "GlobalLimit", "LocalLimit")
 ) | {"Distinct", "Deduplicate", "ResolvedHint", "Repartition", "RepartitionByExpression", "View"}
@@ -333,7 +333,7 @@ class _Rewriting:
         self._uses_union |= any(_id(bucket) in self._of_unions for bucket in buckets)
 
     def _tell_of_not_in(self, condition: Any, left: Sequence[_BucketColumn], right: Sequence[_BucketColumn]) -> None:
-        """A null among the values of NOT IN means that no row is outside: it counts for every bucket."""
+        """Warn about NOT IN: a null among its values means that no row is outside, so it counts for every bucket."""
         either = set(_equalities(condition.left())) if _is(condition, "Or") else set[tuple[int, int]]()
         keys = {pair for column in left for other in right for pair in zip(column.keys, other.keys, strict=False)}
         if any(pair in keys or pair[::-1] in keys for pair in either):
@@ -344,7 +344,7 @@ class _Rewriting:
             )
 
     def _tell_of_mixed(self, groups: Sequence[Any]) -> None:
-        """Of a union by whose keys rows are grouped."""
+        """Warn about a union whose sides have different numbers of buckets, where rows are grouped by its keys."""
         there = {_id(group) for group in groups if _is(group, "AttributeReference")}
         for keys, counts in self._mixed:
             if keys <= there:
@@ -410,7 +410,8 @@ def _described(candidates: Sequence[Any], output: Sequence[Any]) -> list[_Bucket
 
 
 def _missing(groups: Sequence[Any], bucket_columns: Sequence[_BucketColumn]) -> list[Any]:
-    """One bucket whose keys are all among the columns and which is not, if there is one."""
+    """One bucket column whose keys are all among the columns and which itself is not; none if there is no such
+    column."""
     there = {_id(group) for group in groups if _is(group, "AttributeReference")}
     if any(there.issuperset((*k.keys, _id(k.bucket))) for k in bucket_columns):
         return []

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 MINIMUM = (4, 1)
-# Where it knows nothing the optimizer takes the largest number there is, and multiplies those of joined rows.
+# Where the optimizer knows nothing, it takes the largest number there is; for a join it multiplies both numbers.
 _NO_IDEA_BYTES = 1 << 60
 # Plans of more nodes are not looked through: each is some calls to the JVM.
 _MOST_NODES = 64
@@ -87,7 +87,7 @@ def estimated_bytes(rows: DataFrame) -> int | None:
         return None
     try:
         size = int(str(plan.queryExecution().optimizedPlan().stats().sizeInBytes()))
-    except Exception:  # a plan that fails is its reader's trouble, not that of a guess
+    except Exception:  # a plan that fails is an error for its reader, not for an estimate
         return None
     return size if size < _NO_IDEA_BYTES else None
 
@@ -115,7 +115,7 @@ def optimizer_rows(data: DataFrame) -> int | None:
         if stats.rowCount().isDefined():
             return int(str(stats.rowCount().get()))
         return math.ceil(int(str(stats.sizeInBytes())) * compression / _row_bytes(frame))
-    except Exception:  # a plan that fails is its reader's trouble, not that of a guess
+    except Exception:  # a plan that fails is an error for its reader, not for an estimate
         return None
 
 

@@ -37,8 +37,8 @@ _tuned_processes: set[int] = set()
 
 
 def for_workers(fn: Callable[..., Any], *, tuning: bool = False) -> Callable[..., Any]:
-    """The function as one that a worker without lakebed can load, and answer with a sentence that names what it lacks.
-    With `tuning` it tunes the worker first."""
+    """The function in a form that a worker without lakebed can load; the worker then names in one sentence what it
+    lacks. With `tuning` it tunes the worker first."""
     from pyspark import cloudpickle  # pyright: ignore[reportAttributeAccessIssue]
 
     sent, checked = cloudpickle.dumps(_Tuning(fn) if tuning else fn), _Checked()
@@ -182,8 +182,9 @@ def _carried(message: str) -> Exception | None:
 
 @contextmanager
 def job_errors(spark: SparkSession) -> Generator[None]:
-    """Workers that lack what a task needs as `UnsupportedFeature`, a base file that is missing or damaged as
-    `CorruptFile` with its path, what a task was `carrying` as it was; anything else as it is."""
+    """Turn errors of a job into lakebed's: workers that lack a package raise `UnsupportedFeature`, a missing or damaged
+    base file raises `CorruptFile` with its path, and an error that a task was `carrying` is raised as it was. Any other
+    error stays as it is."""
     try:
         yield
     except Exception as error:
