@@ -216,7 +216,7 @@ def _unreadable(path: str, message: str, more: str = "") -> InvalidRecord:
 
 
 def _check_delimiter(path: str, names: Sequence[str]) -> None:
-    """Refuse a file that seems to have another one: all its columns would be one."""
+    """Refuse a file that seems to have another delimiter: all its columns would be read as one."""
     other = next((mark for mark in _DELIMITERS if len(names) == 1 and mark in names[0]), None)
     if other is not None:
         named = f"give the separator of its fields: delimiter={other!r}, or --delimiter {other!r} on the command line"

@@ -76,8 +76,8 @@ class DataFile:
 
 @dataclass(frozen=True)
 class FileShape:
-    """What is known of a file before its rows are read: columns, and where the file names them rows and bytes in
-    memory."""
+    """What is known of a file before its rows are read: its columns and, where the file states them, the number of rows
+    and their bytes in memory."""
 
     schema: pa.Schema
     rows: int | None = None

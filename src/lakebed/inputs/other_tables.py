@@ -25,8 +25,8 @@ _VERSION = re.compile(r"v?(\d+)")
 
 
 class OtherTable(RowSource):
-    """A table of another format. `kind` is its name in texts; `partition_columns` are those columns by whose values
-    its files are apart; `hidden_partitioning` are expressions by which they are apart as well."""
+    """A table of another format. `kind` is its name in texts; `partition_columns` are the columns whose values
+    partition its files; `hidden_partitioning` are expressions that partition them as well."""
 
     kind: str
     partition_columns: tuple[str, ...]

@@ -33,7 +33,7 @@ def typed_values(values: Sequence[Any], kind: pa.DataType) -> tuple[Sequence[Any
 
 
 def is_nan(value: Any) -> bool:
-    """Whether it is a floating number that is none."""
+    """Whether the value is a floating-point NaN."""
     return isinstance(value, float | np.floating) and bool(value != value)
 
 
@@ -234,8 +234,8 @@ def _check_entries(name: Any, values: Any) -> None:
 
 def integers_of(values: Any, kind: pa.DataType | None) -> Any:
     """The floating numbers of a column as whole ones, with null for NaN, where the table has integers and they are
-    whole: pandas has no missing integers. Others are given back as they are, and those so large that the floating
-    number may stand for a neighbour."""
+    whole: pandas has no missing integers. All other values are returned unchanged, also those so large that the
+    floating number may stand for a neighbouring integer."""
     if kind is None or not pt.is_integer(kind):
         return values
     numbers = values

@@ -1,5 +1,5 @@
 """Parquet files that a table can be made over where they are: one partition folder each, the same columns in all, types
-that every reader of the table reads alike. What is not so is refused by name.
+that every reader of the table reads alike. Any other file is refused with the reason.
 """
 
 from __future__ import annotations
