@@ -25,7 +25,7 @@ KEY_V1 = "deltastreamer.checkpoint.key"
 RESET_V1 = "deltastreamer.checkpoint.reset_key"
 IGNORE = "deltastreamer.checkpoint.ignore_key"
 STREAM = "lakebed.ingest"
-"""The stream whose batches the commits of ingest are."""
+"""The name of the stream whose batches are the commits of ingest."""
 FULL = "lakebed.ingest.checkpoint"
 """A checkpoint of several lines; Hudi's keys have its first line, which is a checkpoint of Hudi."""
 
@@ -57,8 +57,8 @@ class StoredCheckpoint:
         return full if full is not None and first_line(full) == first else first
 
     def start(self, checkpoint: str | None, ignore: str | None) -> str | None:
-        """Where a job starts that asks for a checkpoint, or to ignore the stored one. Each text is followed once: the
-        commits after it record the text."""
+        """Where a job starts, which may ask for a checkpoint, or to ignore the stored one. Each text is followed once:
+        the commits after it record the text."""
         if ignore is not None and ignore != self.extra.get(IGNORE):
             return None
         recorded = self.extra.get(RESET_V2) or self.extra.get(RESET_V1)
@@ -108,7 +108,7 @@ class StoredCheckpoint:
 
 
 def first_line(checkpoint: str) -> str:
-    """What Hudi knows of a checkpoint, and people are shown."""
+    """The part of a checkpoint that Hudi knows and that people see."""
     return checkpoint.partition("\n")[0]
 
 

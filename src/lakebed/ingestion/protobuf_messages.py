@@ -31,7 +31,7 @@ _UNSIGNED = pa.decimal128(20, 0)
 # How deep the type of a message may be within others.
 _DEEPEST = 32
 _MAIN = ""
-# Where the descriptors of files are that messages import and no schema brings along.
+# The module with the descriptors of files that messages import and that schemas do not include.
 _BUNDLED = {"google/": "google.", "confluent/": "confluent_kafka.schema_registry.confluent."}
 Files = Mapping[str, bytes]
 """Serialized `FileDescriptorProto`s by the names under which others import them."""

@@ -49,7 +49,7 @@ from lakebed.services.daemon import run_services
 from lakebed.storage import open_storage
 from lakebed.table import Table
 
-# So often a round begins again that lost against another job of ingest.
+# How often a round begins again after another job of ingest committed first.
 _ATTEMPTS = 5
 _NULLS = "hoodie.write.set.null.for.missing.columns"
 _NULL_ORDERING = "lakebed.write.null.ordering"
@@ -260,7 +260,7 @@ class JobRounds:
         except InvalidRecord:
             failed = failing_rows(rows, self.job.transform)
             if not failed:
-                raise  # it fails on all rows together alone
+                raise  # the query fails only on all rows together
         numbers = [number for number, _ in failed]
         positions, payloads = _origins(rows, numbers, origin, "transform")
         errors = [error for _, error in failed]
