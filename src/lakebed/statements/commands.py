@@ -1,4 +1,5 @@
-"""What statements about a table as a whole have in common: their table, its partition paths, and rows as results."""
+"""What statements about a table, not about its rows, have in common: their table, its partition paths, and rows as
+results."""
 
 from __future__ import annotations
 
@@ -28,13 +29,13 @@ Query = Callable[[QueryText], Any]
 
 
 class Command(Protocol):
-    """A statement that was read. `run` does what it says and returns the result of the table's method."""
+    """A parsed statement. `run` executes it and returns the result of the table's method."""
 
     def run(self, sources: Sources, query: Query) -> Any: ...
 
 
 class ForSpark(Exception):
-    """A statement is about no table of lakebed, and a session may know its table."""
+    """The statement's table is not one of lakebed's; a session may know it."""
 
 
 @dataclass

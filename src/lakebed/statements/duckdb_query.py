@@ -162,7 +162,7 @@ class QueryResult:
 
     def __init__(self, relation: Any, errors: list[Exception]) -> None:
         self._relation = relation
-        # of its tables: DuckDB passes on their texts alone
+        # errors of its tables: DuckDB passes on only their texts
         self._errors = errors
 
     @property

@@ -1,6 +1,6 @@
 """What a query needs of each of its tables: the columns that it may name, and conditions that its rows must fulfil.
 
-The query itself runs as it was written. So a column too many and a condition too few only cost; whatever is not
+The query itself runs as it was written. So a column too many or a condition too few costs only time. What is not
 understood here gives all columns and no condition.
 """
 
@@ -297,7 +297,7 @@ class _Derived:
     def conditions(self) -> Iterator[Any]:
         """The conditions of outer queries that the query's rows must fulfil, over the columns of its own FROM.
 
-        There are none for a query whose other rows would be others without them: with LIMIT, groups or windows.
+        There are none for a query with LIMIT, groups or windows: without some rows its other rows would change.
         """
         outputs = self.outputs()
         if outputs is None or not self._has_single_rows():
@@ -359,7 +359,7 @@ class _Derived:
         return columns
 
     def _has_single_rows(self) -> bool:
-        """Whether the rows of the result are those of FROM one by one, and are the same where others are missing."""
+        """Whether each row of the result is made of one row of FROM, and is the same where other rows are missing."""
         distinct = self.query.args.get("distinct")
         has_part = any(self.query.args.get(name) for name in _PARTS_OVER_ROWS)
         values = [value for expression in self.query.expressions for value in expression.find_all(*_VALUES_OVER_ROWS)]

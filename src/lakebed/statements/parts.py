@@ -165,19 +165,19 @@ class Cursor(Parts):
         return self.statement.word(self.at)
 
     def takes(self, *words: str) -> bool:
-        """Whether these words come next; if so it goes on behind them."""
+        """Whether these words come next; if so `at` moves after them."""
         if any(self.statement.word(self.at + n) != word for n, word in enumerate(words)):
             return False
         self.at += len(words)
         return True
 
     def takes_one(self, *words: str) -> str:
-        """The one of these words that comes next, after which it goes on; empty for none."""
+        """The one of these words that comes next; `at` moves after it. Empty for none."""
         word = self.word
         return word if word in words and self.takes(word) else ""
 
     def needs(self, *words: str) -> None:
-        """Go on behind these words. Raises `InvalidOption` where they do not come next."""
+        """Move `at` after these words. Raises `InvalidOption` where they do not come next."""
         self.at = self.expect(self.at, *words)
 
     def reference(self) -> Reference:
@@ -221,8 +221,7 @@ class Cursor(Parts):
         return [".".join(self.path(first, last, "column")) for first, last in self.listed(start, stop)]
 
     def enclosed(self, label: str) -> tuple[int, int]:
-        """The first token in the parentheses that come next and the place of the closing one, after which it goes
-        on."""
+        """The first token in the parentheses that come next and the place of the closing one; `at` moves after that."""
         if self.word != "(":
             raise self.wrong(self.at, f"{label} in parentheses are missing")
         opening, self.at = self.at, self.closing(self.at) + 1

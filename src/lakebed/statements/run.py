@@ -30,8 +30,8 @@ def run(
     spark: SparkSession | None,
     calls: TableCalls,
 ) -> Any:
-    """The rows of a query: a DataFrame of Spark with a session, which may be that of a table, else a `QueryResult`.
-    Of any other statement what the method of the table returns that does it."""
+    """The rows of a query: a DataFrame of Spark with a session, which may be that of a table, else a `QueryResult`. For
+    any other statement, what the table's method that executes it returns."""
     sources = Sources(tables, calls, spark)
     session = sources.session
     statement = _parsed(text, session)
@@ -67,7 +67,7 @@ def run(
 
 
 def parse_command(statement: Statement, sources: Sources) -> Command | None:
-    """What a statement says about a table as a whole; None for a statement that is none of lakebed's.
+    """The command of a statement about a table, not about its rows; None for a statement that is none of lakebed's.
 
     Raises `InvalidOption` for a text that is no such statement, naming the place.
     """

@@ -65,7 +65,7 @@ def _narrowed(listed: Sequence[Source], narrowing: Narrowing, spark: SparkSessio
         start: pa.schema([scan.available.field(name) for name in columns[start]]) for start, scan in scans.items()
     }
     zone = spark.conf.get(_ZONE) or "UTC"
-    # in a session that takes "x" for a name it is none in lakebed's conditions
+    # a session may take "x" for a name; lakebed's conditions do not
     has_conditions = '"' not in narrowing.statement.text or spark.conf.get(_QUOTED_NAMES, "false") != "true"
     for source in listed:
         start = source.reference.start

@@ -149,7 +149,7 @@ class Statement:
 
     @cached_property
     def kind(self) -> str:
-        """Its first word in upper case, that after the common table expressions; QUERY for what reads alone."""
+        """The first word after the common table expressions, in upper case; QUERY for a statement that only reads."""
         depth, first = 0, ""
         for at, token in enumerate(self.tokens):
             word = self.word(at)
