@@ -398,8 +398,9 @@ def _run_length(data: bytes, start: int, end: int, limit: int) -> int:
 
 
 def _shape(data: bytes, start: int, end: int) -> tuple[list[int], list[int]]:
-    """The bytes of a record, counted from its start, that are the lengths of its parts, and those of a number, which
-    give it by their highest bit. Of an array all bytes must be the same."""
+    """What records of one shape have in common: the positions of bytes, counted from the record's start, that are
+    lengths of its parts and must be equal; and those of a number's bytes, whose highest bits must be equal. In an array
+    all bytes must be equal."""
     lengths: list[int] = []
     at = start
     for _ in range(2):

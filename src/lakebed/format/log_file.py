@@ -67,8 +67,8 @@ class LogBlock:
 
 
 def read_blocks(data: bytes, path: str = "") -> list[LogBlock]:
-    """The blocks of a log file in order. Bytes that are no whole block come back as a CORRUPT block, and reading goes
-    on at the next magic. A block whose two lengths agree is kept whatever follows it.
+    """The blocks of a log file in order. Bytes that are no complete block become a CORRUPT block, and reading continues
+    at the next magic. A block whose two lengths agree counts, whatever follows it.
 
     Raises `UnsupportedFeature` for the block format of releases before 0.5.
     """
@@ -249,8 +249,8 @@ class BlockHead:
 def scan_blocks(source: ReadRange) -> list[BlockHead]:
     """The blocks of a log file in order. A small file takes one request, a large one another for each block.
 
-    Damage is taken as `read_blocks` takes it: bytes that are no whole block come back as CORRUPT, and reading goes on
-    at the next magic. Raises `UnsupportedFeature` for the block format of releases before 0.5.
+    Damage is handled as by `read_blocks`: bytes that are no complete block become CORRUPT, and reading continues at the
+    next magic. Raises `UnsupportedFeature` for the block format of releases before 0.5.
     """
     window = CachedRanges(source)
     blocks: list[BlockHead] = []

@@ -49,7 +49,7 @@ INDEXED_PAGES = 4
 _LEVELLED = frozenset({"zstd", "gzip", "brotli"})
 _MIB = 1 << 20
 _WRITE_BATCH = 16_384
-# So many rows are measured whole, of more one run of rows in several.
+# Up to this many rows are measured completely; of more rows, one run in several.
 _SAMPLE_ROWS = 8_192
 _RUN = 1_024
 _RUNS_APART = 8
