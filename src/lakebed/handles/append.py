@@ -248,7 +248,7 @@ class EncodedRows:
 
 @dataclass(frozen=True, slots=True)
 class IngestedGroups:
-    """The rows of a file group, and those of them that are no deletes encoded for a log file."""
+    """The rows of a file group, and those that are no deletes, encoded for a log file."""
 
     incoming: Incoming
     encoded: EncodedRows

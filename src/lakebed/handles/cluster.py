@@ -148,8 +148,8 @@ class GroupClusterer:
     """Sent to the tasks. Called with the slices of a group, it writes their rows to new files of at most `file_bytes`.
     With an `order` the rows are sorted and spread evenly over as many files as `outputs` has for the group's number;
     without one they stay as they come. With `single_file` there is one file, which belongs to the bucket of the old
-    one. `by_key` are the file groups of each group's rows where an index knows them, a file each. An error of the rows
-    comes back in the status."""
+    one. `by_key` are the file groups of each group's rows where an index knows them, a file each. The status carries an
+    error of the rows."""
 
     reader: SliceReader
     instant: str

@@ -85,7 +85,7 @@ def compacted(table: pa.Table) -> list[Compacted]:
 @dataclass(frozen=True, slots=True)
 class SliceCompactor:
     """Sent to the tasks. Called with an operation of a plan it writes the next base file of its group: exactly the
-    files of the plan are merged. An error of the rows comes back in the status."""
+    files of the plan are merged. The status carries an error of the rows."""
 
     reader: SliceReader
     instant: str

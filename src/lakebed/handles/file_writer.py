@@ -172,8 +172,8 @@ class FileWriter:
         return fits
 
     def fill(self, batch: pa.RecordBatch, limit: int | None) -> pa.RecordBatch:
-        """Write as many new rows of a batch as fit below `limit` bytes (None: all) and give the others; where no row
-        was written the file is full."""
+        """Write as many new rows of a batch as fit below `limit` bytes (None: all), and return the others. If no row
+        was written, the file is full."""
         fits = batch.num_rows if limit is None else self.room(limit, batch)
         if fits:
             self.write(batch.slice(0, fits), new_keys=None)

@@ -107,8 +107,8 @@ class GroupWriter:
     """Sent to the tasks. Called with a partition path, a group number and the group's batches.
 
     `insert_handle` writes the rows of new file groups. With `early` it looks for concurrent writers of a file group
-    before it writes. The batches of groups that were `started` before are ignored. An error of the rows comes back in
-    the status, so that the driver can raise it as it was.
+    before it writes. The batches of groups that were `started` before are ignored. The status carries an error of the
+    rows, so that the driver can raise it unchanged.
     """
 
     job: GroupJob

@@ -43,7 +43,7 @@ class Move:
 
 @dataclass(frozen=True)
 class BucketMover:
-    """Sent to the tasks. An error of the rows comes back in the status."""
+    """Sent to the tasks. The status carries an error of the rows."""
 
     reader: SliceReader
     instant: str
