@@ -162,7 +162,7 @@ class Tagged:
     """The rows with two columns more, `FILE_ID` and `INSTANT`: the file group that holds the row's key and the instant
     of its newest file, both null for a key that the table does not hold.
 
-    A global index may have changed `_hoodie_partition_path` to where the key lives, or give two rows for a key that
+    A global index may have changed `_hoodie_partition_path` to where the key is stored, or give two rows for a key that
     moves: one with `DELETE` true for its old place, one without location for the new one. A key that is stored in
     several file groups gives one row for each.
 
@@ -356,9 +356,9 @@ class Hashing(Protocol):
         ...
 
     def grown(self, sizes: Mapping[str, Mapping[int, int]], limit: int, *, by_path: bool) -> Index | None:
-        """The same index with more file groups where one is larger than `limit`, so that every file group splits into
-        full new ones; None where nothing is to grow. `sizes` are bytes by partition path and number; `by_path`: the
-        table has partition paths, each with a number of its own."""
+        """The same index with more file groups where one is larger than `limit`, so that the rows of a new file group
+        come from a single old one; None where nothing is to grow. `sizes` are bytes by partition path and number;
+        `by_path`: the table has partition paths, each with a number of its own."""
         return None
 
     def before_change(self, instant: str, storage: Storage) -> None:
@@ -481,7 +481,7 @@ class Index(Protocol):
         return self
 
     def for_existence_checks(self) -> Index:
-        """The same index for writes that only ask whether a key exists: each row comes back at its key's place."""
+        """The same index for writes that only ask whether a key exists: each row gets the location of its key."""
         return self
 
     @property

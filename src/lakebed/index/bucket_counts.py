@@ -170,7 +170,7 @@ def _read(storage: Storage, instant: str) -> PartitionCounts:
 MAX_BUCKETS = 100_000_000
 ADVISED_BYTES = 3 << 30
 """The largest advised size of a bucket in bytes: each write to a bucket may read and write as much."""
-# A bucket of several keys that will not be divided is not worth more numbers.
+# The most halvings of a bucket at once. Where they do not divide its keys, more bucket numbers do not help.
 _MOST_HALVINGS = 6
 
 # A write makes no rule for one more partition path where there are this many rules: each rule is tried for each path.

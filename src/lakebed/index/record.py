@@ -191,7 +191,7 @@ class RecordIndex(Index, StoredLocations):
         return cls(partitioned=KeyIndexes.of(snapshot.storage, snapshot.config).partitioned)
 
     def for_existence_checks(self) -> RecordIndex:
-        """The same look-up for writes that only ask whether a key exists: each row comes back at its key's place."""
+        """The same look-up for writes that only ask whether a key exists: each row gets the location of its key."""
         return RecordIndex(partitioned=self.partitioned)
 
     def settings(self) -> Mapping[str, str]:

@@ -286,7 +286,7 @@ class GlobalSimpleIndex(Index):
         return cls(True if options.update_partition_path is None else options.update_partition_path)
 
     def for_existence_checks(self) -> GlobalSimpleIndex:
-        """The same look-up for writes that only ask whether a key exists: each row comes back at its key's place."""
+        """The same look-up for writes that only ask whether a key exists: each row gets the location of its key."""
         return GlobalSimpleIndex(update_partition_path=False)
 
     def settings(self) -> Mapping[str, str]:

@@ -45,7 +45,7 @@ _FEW_LOCATIONS = 500_000
 _COUNTS = pa.schema([("number", pa.int32()), ("keys", pa.int64())])
 _ALL_KEYS = -1
 _PAIRS = pa.schema([(PARTITION_PATH, pa.string()), (GROUP, pa.int32()), (RECORD_KEY, pa.string())])
-# In addition to the locations one row a unit, without a key, with its counts.
+# In addition to the locations there is one row for each unit, without a key, with the unit's counts.
 _SUMMED = ("tagged", "asked", "absent", "false_positives", "opened", "bytes")
 _DONE = pa.schema([(name, pa.int64()) for name in ("unit", *_SUMMED, "read")])
 _ANSWERS = pa.schema([*LOCATIONS, *_DONE])

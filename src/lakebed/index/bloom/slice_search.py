@@ -36,9 +36,9 @@ _KEY = pa.schema([(RECORD_KEY, pa.string())])
 @dataclass(frozen=True, slots=True)
 class SearchedSlice:
     """The keys that a slice holds (one of them as often as it is stored there), and the number of each in the base file
-    (null for one of a log file). So many `keys` were looked for. The filter was asked about
-    `filter_queries` of them and did not rule out `passed` of these. `reads` is whether stored keys were read; so many
-    files were `opened` for them, and so many `bytes` of key columns and log files read."""
+    (null for one of a log file). `keys` is how many were looked for. The filter was asked about `filter_queries` of
+    them and did not rule out `passed` of these. `reads` is whether stored keys were read; `opened` files were opened
+    for them, and `bytes` of key columns and log files were read."""
 
     stored_keys: pa.Array
     positions: pa.Array
