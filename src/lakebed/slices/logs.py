@@ -73,7 +73,8 @@ _JOINED_BYTES = 1 << 20
 _UNIT_BYTES = 4 << 20
 # Contents up to this size are decoded once: each reading of a few records costs as much as one of hundreds.
 _SMALL_BYTES = 64 << 10
-# And so are contents of any size where so many columns are wanted: to find them costs as much as to decode them.
+# Contents of any size that stay open are decoded once for at most this many columns: to find them costs as much as to
+# decode them.
 _FEW_COLUMNS = 4
 
 
@@ -114,8 +115,8 @@ def units_of(heads: Sequence[BlockHead], numbers: Sequence[int]) -> list[tuple[i
 
 
 def open_unit(heads: Sequence[BlockHead], numbers: tuple[int, ...], ahead: Sequence[str], *, stays: bool) -> LogUnit:
-    """Open the blocks of these numbers. What is small, or of few columns where the unit `stays` open, is decoded once,
-    with the columns `ahead`."""
+    """Open the blocks of these numbers. A small unit, or one that `stays` open and has few columns `ahead`, is decoded
+    once, with these columns."""
     blocks = [open_data_block(heads[n], heads[n].source.name) for n in numbers]
     joint = [block for block in blocks if isinstance(block, AvroBlock)]
     block = blocks[0] if len(blocks) == 1 else JointBlock(joint)
