@@ -342,7 +342,7 @@ def _lacking(rules: MergeRules, pairs: _Pairs, merged: Side) -> Iterator[tuple[s
 
 
 def _has_values(rules: MergeRules, merged: Side, newer: Side, name: str, values: pa.Array) -> Flags:
-    """Where values that the winners took from the losers are none that they had themselves."""
+    """Which losers give a value: the newer record has the column, or the value is not empty."""
     if merged.present is not None:
         return newer.has(name)
     empty = empty_values(rules, values)

@@ -74,7 +74,7 @@ def _entries(values: pa.Array) -> tuple[pa.Array, np.ndarray]:
         parts = [part.slice(start, stop - start) for part in (values.keys, values.items)]
         flat: pa.Array = pa.StructArray.from_arrays(parts, fields=list(entry))
         counts = np.diff(values.offsets.to_numpy(zero_copy_only=False))
-        # what is behind a null is no entry
+        # values under a null list are no entries
         present = values.is_valid().to_numpy(zero_copy_only=False)
         return flat.filter(pa.array(np.repeat(present, counts))), np.where(present, counts, 0)
     counts = pc.fill_null(pc.list_value_length(values), 0).to_numpy(zero_copy_only=False)

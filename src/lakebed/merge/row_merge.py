@@ -368,8 +368,8 @@ _NO_MATCH = Match(_NOWHERE, _NOWHERE, np.array([], dtype=bool), _NOWHERE)
 class SortedRowMerge(RowMerge):
     """One group's incoming rows, in the order of their keys, against stored batches in that order.
 
-    No more than `room` new rows are put among the stored ones, so that the file keeps to its size; the others come out
-    of `rest`.
+    No more than `room` new rows are put among the stored ones, so that the file keeps to its size; `rest` gives the
+    others.
     """
 
     room: int | None = None
