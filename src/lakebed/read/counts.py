@@ -202,7 +202,7 @@ class RecordedRows:
 
 def _occurring(bounds: Bounds, exact: Bools, kind: pa.DataType) -> Bounds:
     """Bounds that occur as values; null where they may be wider. Those of all but numbers and dates occur where lakebed
-    wrote them; the widest range of a type stands for one that is not known, and a zero may have either sign."""
+    wrote them; the widest range of a type means that the range is not known, and a zero may have either sign."""
     in_every_footer = pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_date32(kind)
     certain: Any = pa.array(exact | in_every_footer)
     for side, bound in zip((bounds.low, bounds.high), widest_bounds(kind) or (), strict=False):

@@ -213,8 +213,8 @@ def _archived(snapshot: Snapshot, low: str, active: Sequence[str], by_completion
     """The archived commits that may be after `low`, with their times; `active` are those of the active ones.
 
     Archival goes by requested times: a commit that was requested before all that are active may have completed after
-    some of them. What completed and was archived since the timeline was listed is left to the next read: others that
-    completed before it are in neither list.
+    some of them. Commits that completed and were archived after the timeline was listed are left to the next read:
+    commits that completed before them may be in neither list.
     """
     timeline = snapshot.timeline
     if active and low >= min(active) and not (by_completion and _may_be_archived(snapshot, low)):

@@ -230,7 +230,7 @@ class Candidates:
 class KeySearch:
     """The file slices that can hold the keys, and the matching rows of each.
 
-    The record index names the file group of each key where the table has one that speaks of this view; else the bucket
+    Where the table has a record index that answers for this view, it names the file group of each key. Else the bucket
     hash does, else files are ruled out by the key ranges and bloom filters in their footers.
     """
 

@@ -134,7 +134,7 @@ def by_statistics(plan: ScanPlan, slice_set: SliceSet) -> list[tuple[SliceSet, b
 
 
 def _with_a_column(plan: ScanPlan) -> ScanPlan:
-    """The plan of a scan without columns reads the record keys all the same: Spark reads no rows of nothing."""
+    """The plan, which reads the record keys where the scan has no columns: without a column Spark reads no rows."""
     if len(plan.read_schema):
         return plan
     key = ColumnSource(RECORD_KEY, RECORD_KEY, pa.string())

@@ -185,8 +185,8 @@ class _Frame:
         return laid_out(self.spark, rows, parts[0].schema.json(), layout)
 
     def _order(self) -> tuple[str, ...]:
-        """The column by which the rows of each partition are sorted: the key where its text is itself, where every
-        partition has one file slice and every file is marked as sorted."""
+        """The column by which the rows of each partition are sorted: a single key of text, else the stored record key.
+        None where a partition has several file slices, or a file is not marked as sorted."""
         if not self.snapshot.config.sorts_by_key:
             return ()
         key = self.buckets.keys.record_key
