@@ -278,7 +278,7 @@ _RESULTS = pa.schema([("at", pa.int32()), ("result", pa.binary()), ("error", pa.
 
 def each(engine: Engine, work: Callable[[T], R], items: Sequence[T]) -> list[R]:
     """The work's result for each item, in their order. Items and results are sent pickled, the work as the engine sends
-    its functions. Of lakebed's errors the first item's comes back as it was raised.
+    its functions. If items raise errors of lakebed's, the first item's error is raised unchanged.
 
     >>> from lakebed.engine.local import LocalEngine
     >>> each(LocalEngine(), len, ["a", "bc"])
