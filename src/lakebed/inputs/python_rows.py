@@ -20,8 +20,8 @@ from lakebed.schema.arrow import is_list
 def typed_values(values: Sequence[Any], kind: pa.DataType) -> tuple[Sequence[Any], pa.DataType]:
     """Values of a column as its type has them, and that type with the fields that its structs name: one that the type
     lacks is there as Arrow types it, one that no struct names is left out. In structs a name in another case is the
-    field's, a dict for a map is its entries, and NaN for what is no floating number is null. Values of simple types
-    come back as they are.
+    field's, a dict for a map is its entries, and NaN for what is no floating number is null. Values of simple types are
+    returned unchanged.
 
     >>> typed_values([{"A": 1, "b": "x"}], pa.struct([("a", pa.int32())]))
     ([{'a': 1, 'b': 'x'}], StructType(struct<a: int32, b: string>))

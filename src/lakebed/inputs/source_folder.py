@@ -1,5 +1,5 @@
 """Parquet files that a table can be made over where they are: one partition folder each, the same columns in all, types
-that every reader of the table reads alike. Any other file is refused with the reason.
+that every reader of the table reads in the same way. Any other file is refused with the reason.
 """
 
 from __future__ import annotations
