@@ -192,7 +192,7 @@ class JobRounds:
             raise self._dropped("was dropped and created again")
 
     def _types(self, table: Table | None) -> Mapping[str, pa.DataType]:
-        """The types that the source's columns are to have: the table's, where no transform stands between."""
+        """The types that the source's columns are to have: the table's, where the job has no transform."""
         if table is None or self.job.transform is not None:
             return {}
         return {column.name: column.type for column in table.schema}
