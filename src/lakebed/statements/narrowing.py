@@ -210,7 +210,7 @@ class _QueryTables:
         return [owned for tree in trees if (owned := self.owned(tree)) is not None]
 
     def parts(self, query: Any) -> Iterator[Any]:
-        """The conjuncts of WHERE and ON that a row of the table must fulfil, if they speak of it alone."""
+        """The conjuncts of WHERE and ON that a row of the table must fulfil, if they are about it alone."""
         where = query.args.get("where")
         if where is not None and not self._may_be_missing(len(self.listed)) and not self.listed[self.at].is_test:
             yield from _conjuncts(where.this)
@@ -235,7 +235,7 @@ class _QueryTables:
         return by_its_own or any(item.side in ("RIGHT", "FULL") for item in later)
 
     def owned(self, condition: Any) -> Any | None:
-        """The condition without the table's name before its columns; None where it speaks of anything else."""
+        """The condition without the table's name before its columns; None where it names anything else."""
         columns = list(condition.find_all(exp.Column))
         if not columns or condition.find(exp.Query, exp.AggFunc, exp.Window, exp.Placeholder, exp.Parameter):
             return None
@@ -407,7 +407,7 @@ class _Derived:
         return kinds[0] if len(kinds) == 1 else None
 
     def _use_of(self, parent: Any) -> Any | None:
-        """The node of an outer FROM that stands for the query; None where there is not exactly one."""
+        """The node of an outer FROM that refers to the query; None where there is not exactly one."""
         if isinstance(parent, exp.Subquery):
             return parent
         if not isinstance(parent, exp.CTE):

@@ -126,7 +126,7 @@ def _arguments(cursor: Cursor, parameters: Sequence[str]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class _Arguments:
-    """The arguments of one call. Those that lakebed cannot do are refused where they are given."""
+    """The arguments of one call. Arguments that lakebed does not support are refused if they are given."""
 
     procedure: str
     values: Mapping[str, Any]

@@ -78,8 +78,8 @@ class Sources:
         return self.calls.open(uri, spark=self.session)
 
     def uri_of(self, reference: Reference) -> str | None:
-        """The URI of the table of lakebed that a reference means, where there need be none yet; None for a name that
-        is none of `tables` and of `lakebed.register`, and for data."""
+        """The URI of lakebed's table that a reference means; the table need not exist yet. None for data, and for a
+        name that neither `tables` nor `lakebed.register` has."""
         source = self._named_tables.get(reference.name.lower())
         if source is None:
             names = {} if self.session is None else registered.get(self.session, {})
