@@ -1,4 +1,4 @@
-"""Which index fits: the facts of rows that are to become a table, or of a table and a batch, and what follows."""
+"""Which index fits: measures the rows of a new table, or a table and a batch, and ranks the indexes by cost."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from lakebed.slices.row_size import from_types, of_stored
 from lakebed.slices.snapshot import Snapshot
 from lakebed.wording import Printed
 
-# Rows of a DataFrame on Spark that are looked at; rows of a batch whose keys are looked for.
+# At most this many rows of a DataFrame on Spark are examined, and this many keys of a batch are looked up.
 _SAMPLE = 200_000
 _LOOKED_FOR = 2_000
-# Of the rows as they come, so many in a row have to have growing keys.
+# Keys count as growing if this share of the rows, in input order, has a greater key than the row before.
 _GROWING = 0.9
 _PAST = 10
 
@@ -176,7 +176,7 @@ class _Past:
 
 
 def _past(snapshot: Snapshot) -> _Past | None:
-    """What the last commits were like; None before the first."""
+    """The number of the last commits, their mean rows and share of updates; None before the first commit."""
     written: list[tuple[int, int]] = []
     for instant in list(reversed(snapshot.commits))[:_PAST]:
         stats = [s for group in snapshot.timeline.commit_metadata(instant).stats.values() for s in group]
@@ -190,7 +190,7 @@ def _past(snapshot: Snapshot) -> _Past | None:
 
 
 def _looked_at(engine: Engine, data: Any) -> tuple[pa.Table, int, list[str]]:
-    """Rows to look at, how many there are, and words where these are not all."""
+    """The rows to examine, the number of rows of the data, and a note on how many were examined."""
     rows = engine.rows(data)
     check_names(engine.schema(rows).names)
     if not engine.is_distributed:
@@ -249,7 +249,7 @@ def _is_unique(keys: pa.ChunkedArray) -> bool:
 
 
 def _grows(keys: pa.ChunkedArray) -> bool:
-    """Whether nearly each key is greater than the one before it, as rows come."""
+    """Whether nearly each key is greater than the key before it, in input order."""
     some = keys.slice(0, _SAMPLE).combine_chunks()
     if len(some) < 2:
         return False

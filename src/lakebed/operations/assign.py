@@ -16,7 +16,8 @@ from lakebed.handles.base import PlannedTargets, Target
 from lakebed.model import FILE_ID, PARTITION_PATH, BaseFile, FileGroupId, FileSlice
 
 UPDATES_SCHEMA = pa.schema([(PARTITION_PATH, pa.string()), (FILE_ID, pa.string()), (GROUP, pa.int32())])
-# Small files of a partition path from which on new rows fill one of them, where they go to new small files before.
+# With deferred small files, new rows go to new files until a partition path has this many small ones. From then on they
+# fill the smallest.
 MOST_SMALL_FILES = 10
 INSERTS_SCHEMA = pa.schema(
     [(PARTITION_PATH, pa.string()), ("bounds", pa.list_(pa.float64())), ("groups", pa.list_(pa.int32()))]
@@ -67,13 +68,13 @@ def assign(
     encoded bytes of a row. File groups in `avoid` take no inserts. Hudi's rules: a file below the small-file limit
     takes as many rows as fit below the maximum file size; a new group takes as many as fill one file.
 
-    Where the table `appends` its updates, as a merge-on-read table does, only files without log files take inserts in,
-    `merge_candidates` a partition path, the smallest first: their file groups are rewritten, with their updates.
-    If small files are to be deferred, rows go to new file groups instead while a partition path has few small files;
-    where it has `MOST_SMALL_FILES`, they go to the smallest one, with log files or without.
-    `renewed` are file groups that are rewritten, unless they are in `avoid` or in `log_instants`.
-    `log_instants` names the instants of slices that pending compactions have begun. A file id that no slice has is
-    that of a file group to be made; `origins` names those whose rows it will hold.
+    If the table `appends` its updates (merge-on-read), only files without log files take inserts: the
+    `merge_candidates` smallest of each partition path. Their file groups are rewritten, with their updates. With
+    deferred small files, rows go to new file groups while a partition path has fewer than `MOST_SMALL_FILES` small
+    files. Then they go to the smallest one, whether it has log files or not. `renewed` are file groups that are
+    rewritten, unless they are in `avoid` or in `log_instants`. `log_instants` names the instants of slices that pending
+    compactions have begun. A file id without a slice belongs to a file group that is yet to be made; `origins` names
+    the file groups whose rows it will hold.
     """
     latest = {(s.partition, s.file_id): s for s in slices}
     update_rows: dict[tuple[str, str], int] = {}
@@ -106,7 +107,7 @@ def _small_files(
     files = [s.base_file for s in slices if deferred or not (appends and s.log_files)]
     small = [f for f in files if f is not None and f.size < settings.small_file_limit]
     if deferred:
-        # the smallest of many takes the rows in, so that a row is rewritten few times and the number of files stays
+        # only the smallest file takes rows: each row is rewritten few times and the number of files does not grow
         return sorted(small, key=lambda f: (f.size, f.name))[:1] if len(small) >= MOST_SMALL_FILES else []
     if appends:
         return sorted(small, key=lambda f: (f.size, f.name))[: max(0, settings.merge_candidates)]

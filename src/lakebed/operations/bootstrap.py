@@ -1,7 +1,7 @@
 """Makes a table over Parquet files where they are: Hudi's metadata-only bootstrap.
 
 Each file gets a skeleton file in the table, with the meta columns of its rows, and the bootstrap index names both. One
-commit, at the instant that Hudi keeps for it, shows them. The files themselves are only read.
+commit makes them visible, at the instant that Hudi reserves for it. The files themselves are only read.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ _INDEX_CLASS = "org.apache.hudi.common.bootstrap.index.hfile.HFileBootstrapIndex
 
 @dataclass(frozen=True)
 class SkeletonWriter:
-    """Writes the skeleton files of a new table. `columns` are those from which keys and partition paths follow, in the
-    table's types."""
+    """Writes the skeleton files of a new table. `columns` are the columns that keys and partition paths are made of, in
+    the table's types."""
 
     context: WriteContext
     files: SourceFolder
@@ -52,7 +52,7 @@ class SkeletonWriter:
         partition, task = folder_of(file), Task(number)
         storage = self.context.storage
         write_partition_metadata(storage, partition, BOOTSTRAP_INSTANT)
-        # another file at this path has another id: what is cached of the skeleton of one is not that of the other
+        # a changed file at this path gets another id, so that a cached skeleton of the old file is not used for it
         identity = f"{partition}\0{self.files.storage.url(file.path)}\0{file.size}\0{self.files.modified[file.path]}"
         file_id = new_file_id(BOOTSTRAP_INSTANT, identity, number)
         writer = FileWriter(
@@ -90,8 +90,8 @@ class SkeletonWriter:
 
 
 def bootstrap(context: WriteContext, files: SourceFolder) -> WriteResult:
-    """Write the skeleton files and the bootstrap index of a table without commits, and commit them. Raises what the
-    rows of the files cannot be: without key, or in another partition path than their folder."""
+    """Write the skeleton files and the bootstrap index of a table without commits, and commit them. Raises
+    `InvalidRecord` for a row without a key, or with another partition path than its folder."""
     config = context.config
     action = Action.DELTACOMMIT if config.table_type == "mor" else Action.COMMIT
     old = not has_completion_times(config.version)
@@ -101,7 +101,7 @@ def bootstrap(context: WriteContext, files: SourceFolder) -> WriteResult:
             times.mark("begin")
             tx.prepare_metadata()
             times.mark("metadata")
-            # what tells readers that rows of the table are in other files
+            # readers learn from these properties that rows of the table are in other files
             kind = {"hoodie.bootstrap.index.class": _INDEX_CLASS} if old else {"hoodie.bootstrap.index.type": "HFILE"}
             tx.config = update_table_config(context.storage, {BASE_PATH: files.storage.url(), **kind}, tx.lock_is_held)
             tx.request(instant=BOOTSTRAP_INSTANT)
@@ -148,7 +148,8 @@ def _skeleton_format(context: WriteContext, tx: WriteTransaction, schema: TableS
 def _with_ranges(
     context: WriteContext, tx: WriteTransaction, schema: TableSchema, statuses: Sequence[WriteStatus]
 ) -> list[WriteStatus]:
-    """The statuses with the ranges of the columns that the table keeps statistics of, by the source files' footers."""
+    """The statuses, with the ranges of the columns that have statistics; the ranges are from the source files'
+    footers."""
     kinds = columns_with_stats(tx.snapshot, schema.data, context.file_settings)
     if not kinds:
         return list(statuses)

@@ -1,7 +1,7 @@
 """Commit callbacks: after a write is visible, a message about it goes to an HTTP server or to a Kafka topic.
 
-The options and the message are those of real Hudi. A callback that fails never fails the write: the commit is valid
-then, and the failure is logged, as a warning the first time.
+The options and the message are those of real Hudi. A failing callback never fails the write, whose commit is already
+valid. The failure is logged, the first time as a warning.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def _send_kafka(settings: CallbackSettings, table: str, body: bytes) -> None:
             "acks": settings.kafka_acks,
             "retries": settings.kafka_retries,
             "message.timeout.ms": int(_KAFKA_SECONDS * 1000),
-            "log_level": 0,  # its own thread would write to standard error
+            "log_level": 0,  # the client's own thread would write to standard error
         }
     )
     partition: dict[str, Any] = {} if settings.kafka_partition is None else {"partition": settings.kafka_partition}

@@ -64,10 +64,10 @@ CONCURRENCY = "hoodie.write.concurrency.mode"
 
 @dataclass(frozen=True)
 class WriteContext:
-    """One table as it was when the write was asked for, one engine, one set of options.
+    """The table as it was when the write was requested, one engine, one set of options.
 
-    Index and key generator are read from the table when first needed: a write that is refused for a feature of the
-    table is refused by that feature's name. `stream_batch` is the batch that the write is to commit once.
+    Index and key generator are read from the table when first needed: so a write that is refused for a feature of the
+    table raises the error that names this feature. `stream_batch` is the batch that the write is to commit once.
     """
 
     opened: Snapshot
@@ -98,8 +98,8 @@ class WriteContext:
 
     @once
     def is_non_blocking(self) -> bool:
-        """Whether other writers to the same file groups may commit during this one. If the table records that, and
-        has got another index or version since, its writers are checked for conflicts instead."""
+        """Whether other writers to the same file groups may commit during this one. If the table records that, but its
+        index or version has changed since, its writers are checked for conflicts instead."""
         if self.settings.concurrency != "non_blocking":
             return False
         return CONCURRENCY in self.options.explicit or self.can_be_non_blocking
@@ -130,13 +130,13 @@ class WriteContext:
         return self.config.populate_meta_fields and not self.keys.auto_keys
 
     def watched_keys(self, schema: pa.Schema, index: Index | None = None) -> tuple[str, ...]:
-        """The key fields for which files record whether their texts can be misread, under the table's index or
-        another one: without it pruning and joins cannot go by the hash fields alone."""
+        """The key fields for which files record whether their texts can be misread, under the table's index or the
+        given one. Without this record, pruning and joins cannot use the hash fields alone."""
         keys = self.keys
         hashing = (index or self.index).hashing
         hashed = keys.key_fields if hashing is None else hashing.hashed_fields(keys.key_fields)
         if set(keys.key_fields) <= {*hashed} or not {*keys.key_fields} <= {*schema.names}:
-            return ()  # there are only hash fields, or files lack the others
+            return ()  # all key fields are hash fields, or the files lack some key fields
         return unhashed_texts(keys, hashed, schema)
 
     @once
@@ -145,7 +145,8 @@ class WriteContext:
 
     @once
     def index(self) -> Index:
-        """The table's own index, with the options for its lookups; one that they name has to be the same."""
+        """The table's own index, with the lookup options of the job. If the job names an index, it must be the same
+        one."""
         return self._index_of_table().with_lookup_options(self.options.index)
 
     @property
@@ -178,8 +179,8 @@ class TableSchema:
 
 
 def file_format(context: WriteContext, snapshot: Snapshot, schema: TableSchema | None = None) -> FileFormat:
-    """How base files and log blocks are written, for the table's columns of today or another schema. The changes of
-    keys are not collected."""
+    """How base files and log blocks are written, for the table's current columns or another schema. Key changes are not
+    collected."""
     config, settings = snapshot.config, context.file_settings
     schema = schema or TableSchema(snapshot.schema, snapshot.avro_schema)
     return FileFormat(
@@ -196,8 +197,8 @@ def file_format(context: WriteContext, snapshot: Snapshot, schema: TableSchema |
 
 
 def schema_for_write(context: WriteContext, snapshot: Snapshot, rows: Rows, *, partial: bool = False) -> TableSchema:
-    """The table's schema with the incoming rows' columns taken in; `partial` ones may lack some. Raises
-    `SchemaConflict`; nothing is written then."""
+    """The table's schema, widened by the columns of the incoming rows; `partial` rows may lack some of the table's
+    columns. Raises `SchemaConflict`; nothing is written then."""
     incoming = incoming_schema(context.engine.schema(rows))
     current = snapshot.schema
     if not len(current):
@@ -216,7 +217,8 @@ def schema_for_write(context: WriteContext, snapshot: Snapshot, rows: Rows, *, p
 
 def check_similar_names(context: WriteContext, rows: Rows) -> None:
     """Warn of new columns whose names may be typos of the table's. Raises `SchemaConflict` for partial rows that lack
-    the column which is meant, since nothing else would show it. Who names how columns change wants the new one."""
+    the existing column, since nothing else would reveal the typo. A write that sets the schema evolution option itself
+    is not checked."""
     settings, config = context.settings, context.config
     others = {*META_COLUMNS, OPERATION_COLUMN, IS_DELETED_COLUMN, config.delete_field}
     names, stored = [n for n in context.engine.schema(rows).names if n not in others], context.opened.schema.names
@@ -239,7 +241,7 @@ _warned: set[tuple[str, str]] = set()
 
 
 def warn_of_unknown_stats_columns(storage: Storage, table: str, named: Sequence[str], schema: pa.Schema) -> None:
-    """Warn, once a process, of columns that are named for statistics and that a table of this schema does not have."""
+    """Warn, once a process, of columns that the statistics option names and the table does not have."""
     columns = {*META_COLUMNS, *schema.names, *(path for path, _ in leaf_paths(schema))}
     for name in named:
         if name not in columns and (storage.spec.uri, name) not in _warned:
@@ -249,13 +251,13 @@ def warn_of_unknown_stats_columns(storage: Storage, table: str, named: Sequence[
 
 
 def _check_names_that_come_back(snapshot: Snapshot, merged: pa.Schema) -> None:
-    """Files are read by the names of their columns: where some still hold a column that was taken off the table, its
-    name comes back with its type, or a wider one, and so do its values."""
+    """Files are read by column name. If some files still hold a dropped column, a new column of its name shows the old
+    values again, so it needs the old type or a wider one."""
     config = snapshot.config
     in_path = set(config.partition_fields) if config.drop_partition_columns else set[str]()
     known_names = frozenset(snapshot.schema.names)
     new = [f for f in merged if f.name not in known_names and f.name not in in_path]
-    if not new or snapshot.history is not None:  # there columns have ids
+    if not new or snapshot.history is not None:  # with a schema history, columns are read by id
         return
     for file_slice in {s.instant: s for s in snapshot.file_slices()}.values():
         stored = snapshot.schema_of(file_slice.without_logs())
@@ -274,7 +276,8 @@ def _check_names_that_come_back(snapshot: Snapshot, merged: pa.Schema) -> None:
 
 
 def table_schema(context: WriteContext, snapshot: Snapshot, merged: pa.Schema) -> TableSchema:
-    # as real Hudi: what the files do not hold is not in the commit's schema either, readers take it from the path
+    # as in real Hudi: columns that the files do not hold are not in the commit's schema; readers take them from the
+    # path
     dropped = set(context.keys.partition_fields) if context.config.drop_partition_columns else set()
     data = pa.schema([f for f in merged if f.name not in dropped])
     if snapshot.avro_schema and data.equals(snapshot.schema):
@@ -310,8 +313,8 @@ def _check_history(snapshot: Snapshot, avro: str) -> None:
 
 
 def incoming_schema(schema: pa.Schema) -> pa.Schema:
-    """The caller's columns as a table would hold them, Hudi's own columns left out. Raises `SchemaConflict` for names
-    that Hudi or lakebed has for itself or that no Hudi table can hold, and for columns without a type."""
+    """The caller's columns as a table would hold them, without Hudi's own columns. Raises `SchemaConflict` for names
+    that Hudi or lakebed reserves or that no Hudi table can hold, and for columns without a type."""
     refuse_reserved(schema.names)
     columns = normalise(pa.schema([f for f in schema if f.name not in (*META_COLUMNS, OPERATION_COLUMN)]))
     check_avro_names(columns)
@@ -332,7 +335,7 @@ def refuse_reserved(names: Iterable[str]) -> None:
 
 
 def require_columns(context: WriteContext, schema: pa.Schema, *, ordering: bool = True) -> None:
-    """Key, partition and ordering columns must be there, and of a type that makes a key or has an order."""
+    """Check that key, partition and ordering columns exist, and that their types can make a key or have an order."""
     columns = incoming_schema(schema)
     names = schema.names
     roles: list[tuple[str, Sequence[str]]] = [
@@ -478,7 +481,7 @@ def incoming_rows(context: WriteContext, data: Any) -> Rows:
 
 
 def _typed(incoming: pa.DataType, stored: pa.DataType) -> pa.DataType:
-    """The given type, with the known one wherever it is null."""
+    """The incoming type, with the stored one wherever the incoming one is null."""
     if pt.is_null(incoming):
         return stored
     if not has_untyped(incoming):

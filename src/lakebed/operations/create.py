@@ -74,8 +74,8 @@ def create(
 ) -> TableConfig:
     """Check everything, then write the properties. Raises before anything is written; `TableExists` by the storage.
 
-    Without `allow_existing` a folder that holds other data is refused. `profile` gives what "auto" goes by; the table
-    remembers why it has the index that it got so.
+    Without `allow_existing` a folder that holds other data is refused. `profile` gives the measures from which "auto"
+    chooses an index; the table records the reason for the choice.
     """
     columns = incoming_schema(schema)
     settings, hash_fields = _named_as_columns(settings, columns), [in_any_case(n, columns.names) for n in hash_fields]
@@ -124,7 +124,7 @@ def create(
             **remembered_property(index_names),
             **_sort(settings),
             **({COMPACT_INLINE: "true"} if settings.type == "mor" else {}),
-            # keys that are looked up may be in any file: new ones need not be put into those that are there
+            # an index that looks keys up finds them in any file, so new keys need not go into existing files
             **({SMALL_FILES: "deferred"} if settings.type == "mor" and table_index.hashing is None else {}),
             CLUSTERING_UPDATES: GIVES_WAY,
             ROLLING_KEYS: ",".join(TAKEN_OVER),
@@ -284,7 +284,7 @@ def _check_columns(columns: pa.Schema, settings: TableSettings) -> None:
 
 
 def _check_config(config: TableConfig, columns: pa.Schema) -> None:
-    """What could be created but not written is refused now."""
+    """Raise for a table that could be created, but never written."""
     if config.table_type == "mor" and not config.populate_meta_fields:
         raise InvalidOption(
             "a merge-on-read table needs the meta fields: without stored keys it is neither updated nor compacted",

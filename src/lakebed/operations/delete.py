@@ -51,7 +51,8 @@ class Where:
 
 def rows_to_delete(keys: Any, where: Any, verb: str = "delete") -> Any:
     """What a caller wants to delete: keys, rows with the key columns, or `Where`. Raises `InvalidOption` for a text or
-    an expression in the place of keys, and where not one of both is given; `verb` is the method that was called."""
+    an expression instead of keys, and unless exactly one of keys and condition is given. `verb` is the method that was
+    called."""
     if (keys is None) == (where is None):
         arguments = "both keys and a condition" if where is not None else "neither keys nor a condition"
         hint = f"give t.{verb}([key, ...]) or t.{verb}(where=condition)"
@@ -79,7 +80,7 @@ def _refuse_ambiguous(keys: Any, verb: str = "delete") -> None:
 def delete(context: WriteContext, selector: Any) -> WriteResult:
     """Delete by `Where`, by a list of keys, or by rows holding key (and partition) columns.
 
-    Keys without their partition columns are looked for in every partition, and every hit goes.
+    Keys without their partition columns are looked up in every partition, and every row found is deleted.
     """
     admit(context, "delete")
     verb = _verb(context, selector)
@@ -145,7 +146,7 @@ def _verb(context: WriteContext, selector: Any) -> DeleteWhere | DeleteKeys | De
         if not context.config.populate_meta_fields:
             keyed_by_meta(context, "delete")
         verb = DeleteWhere(condition=selector)
-        # one that means nothing, or nothing here, is refused before the write begins
+        # a condition that is invalid, or invalid for this table, is refused before the write begins
         selection = verb.stored_rows(context, snapshot)
         predicate = selection.parsed_filter()
         try:
@@ -154,7 +155,7 @@ def _verb(context: WriteContext, selector: Any) -> DeleteWhere | DeleteKeys | De
         except InvalidOption:
             if not engine.is_distributed:
                 raise
-            selection.to_spark()  # Spark alone knows whether it means something
+            selection.to_spark()  # only Spark can tell whether the condition is valid
         return verb
     _refuse_ambiguous(selector)
     keyed_by_meta(context, "delete")
@@ -179,13 +180,13 @@ def _verb(context: WriteContext, selector: Any) -> DeleteWhere | DeleteKeys | De
 
 
 def _key_columns(context: WriteContext, present: pa.Schema) -> list[str]:
-    """The fields of the keys that go along: they distinguish rows that share a key text."""
+    """The key fields that are written next to the key text: they distinguish rows that share a key text."""
     fields = context.rules.key_fields
     return [] if fields is None else fields.columns(present)
 
 
 def _with_fields(context: WriteContext, lookup_keys: LookupKeys) -> pa.Table:
-    """Key texts, and the fields that they were made of where the caller gave these."""
+    """The key texts, with the key fields if the caller gave them."""
     keys = pa.table({RECORD_KEY: lookup_keys.texts})
     if lookup_keys.fields is None:
         return keys
@@ -226,7 +227,8 @@ class DeleteRows(_Delete):
         prepared = derive_keys(context, rows, present, keep=[*_key_columns(context, present), *ordering])
         if key_hash_of(context.index) is not None:
             return prepared
-        # marked already: a global index then deletes a key where it lives instead of moving it
+        # marked as deletes before the lookup: a global index then deletes a key where it is stored, instead of moving
+        # it
         return context.engine.derive(prepared, {DELETE: BooleanLiteral(True)})
 
     def _with_given_ordering(self, context: WriteContext) -> tuple[Rows, list[str]]:
@@ -255,10 +257,10 @@ class DeleteHashed(_Delete):
 
 @dataclass(frozen=True, kw_only=True)
 class _DeleteLocated(_Delete):
-    """Stored rows, with their place: nothing is asked of the index any more."""
+    """Deletes of stored rows whose location is known, so that the index looks nothing up."""
 
     def count_keys(self, rows: Rows, engine: Engine) -> None:
-        """Take down how many of the keys these rows have."""
+        """Record how many of the keys these rows have."""
         return
 
     def with_all_rows_of_keys(self, rows: Rows, write: Write) -> Rows:
@@ -278,11 +280,11 @@ class _DeleteLocated(_Delete):
 
 @dataclass(frozen=True, kw_only=True)
 class DeleteKeys(_DeleteLocated):
-    """Keys, wherever they are; `texts` are the same where they are at hand."""
+    """Deletes of keys in any partition path; `texts` are the same keys if they are in memory."""
 
     keys: Rows
     texts: pa.Array | pa.ChunkedArray | None = None
-    # keys given, distinct ones, and those found
+    # number of keys given, of distinct keys, and of keys that are stored
     _counts: list[int] = field(default_factory=list[int], init=False, compare=False)
 
     def counted(self, result: WriteResult) -> WriteResult:
@@ -300,8 +302,8 @@ class DeleteKeys(_DeleteLocated):
         self._counts[:] = [sum(table.column("rows").to_pylist()) for table in counted]
 
     def prepare(self, write: Write) -> Rows:
-        """Every place of these keys over all partition paths: from the index, or from the key column of all base files
-        (of those that the keys hash to), joined."""
+        """Every location of these keys in all partition paths: from the index, or by a join with the key column of all
+        base files (only of the buckets that the keys hash to, if the index hashes)."""
         engine, snapshot = write.context.engine, write.snapshot
         stored, located = write.context.index.stored_locations, None
         if stored is not None:
@@ -339,8 +341,9 @@ class DeleteWhere(_DeleteLocated):
         return engine.derive(rows, STORED_LOCATION, keep=[RECORD_KEY, PARTITION_PATH])
 
     def with_all_rows_of_keys(self, rows: Rows, write: Write) -> Rows:
-        """In log files a key is deleted once, unless its rows are deleted by their numbers in the base file. Keys with
-        several rows in a file group, which only an insert can cause, get the numbers of all of them."""
+        """In log files a key is deleted once, unless its rows are deleted by their numbers in the base file. Only
+        inserts can store several rows of a key in one file group. The deletes of such a key get the numbers of all its
+        rows."""
         engine, snapshot = write.context.engine, write.snapshot
         position, names = positions_of(snapshot), [RECORD_KEY, PARTITION_PATH, FILE_ID]
         if snapshot.config.table_type == "cow" or not position:

@@ -1,12 +1,12 @@
 """Group commit: upserts of one process that wait for one another become one action on the timeline.
 
 An upsert that finds no other one of its table under way begins at once. Those that come meanwhile wait. The first of
-them then writes, with its own rows, those of all that wait when its action has begun, and each gets a result with its
-own counts. No upsert waits for others to come, so that one thread is as fast as without.
+them then writes its own rows together with the rows of all upserts that wait when its action begins. Each upsert gets a
+result with its own counts. No upsert waits for others to arrive, so one thread is as fast as without group commit.
 
-Upserts are joined where the order among them does not matter: their keys differ, their columns are the same, and so
-are their options. One whose key another one has comes later, in the order of arrival. Where the joined action fails,
-each upsert runs alone, so that an error is that of its own rows.
+Upserts are joined where the order among them does not matter: their keys differ, their columns are the same, and so are
+their options. An upsert that shares a key with an earlier one is written later, in the order of arrival. Where the
+joined action fails, each upsert runs alone, so that an error is that of its own rows.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ from lakebed.write_status import WriteStatus
 
 # An upsert of more bytes is an action of its own, and so many bytes are joined at most.
 MOST_BYTES, MOST_JOINED_BYTES = 4 << 20, 64 << 20
-# What a row of a list is taken for, which has no size before it is in Arrow's form.
+# Assumed bytes of a row in a list: its size is not known before the conversion to Arrow.
 _ROW_BYTES = 1 << 10
-# What fails for reasons that no row has: it would fail each upsert alone as well.
+# Errors that no row causes: they would fail each upsert alone as well.
 _OF_ALL = (StorageError, OSError, LockTimeout, CommitStateUnknown)
 _MATCH = RowMatch("keys")
 
@@ -76,8 +76,8 @@ class UpsertTarget:
 
 
 def _can_join(settings: WriteSettings) -> bool:
-    """Non-blocking writers do not wait for one another. Rows that are inserted, that lack columns or that split buckets
-    are not counted apart, and metadata of its own is for one commit."""
+    """Non-blocking writers do not wait for one another. Inserts that drop or refuse duplicates, partial rows and rows
+    that split buckets cannot be counted for each upsert. Extra metadata belongs to one commit."""
     if not settings.group_commit or settings.concurrency == "non_blocking":
         return False
     plain = not (settings.partial or settings.drop_duplicates or settings.grow_buckets or settings.extra_metadata)
@@ -86,7 +86,7 @@ def _can_join(settings: WriteSettings) -> bool:
 
 def commit(start: Run, verb: Verb, data: Any, target: UpsertTarget | None, after: After) -> WriteResult:
     """Run a verb with these rows: an upsert alone or, with a `target`, in one action with others. `start` runs it with
-    a context of its own, again where it lost. `after` is called once an action."""
+    its own context, and again after a conflict. `after` is called once for each action."""
     size = None
     if isinstance(data, pa.Table | pa.RecordBatch):
         size = data.nbytes
@@ -243,7 +243,7 @@ class Batch:
         return context, replace(leader_part, retries=result.retries + self._leader.lost, services=result.services)
 
     def _write(self, context: WriteContext, data: Any) -> WriteResult:
-        """What the leader runs as its upsert: again with the same others, where it is run again."""
+        """The upsert that the leader runs. If it is run again, it takes the same other upserts."""
         self._context, self.instant = context, ""
         if self._leader.alone or context.engine.is_distributed or not _can_join(context.settings):
             self._put_back(self._others)
@@ -253,8 +253,8 @@ class Batch:
         return run(context, JointUpsert(operation="UPSERT", match=_MATCH, rows=rows, batch=self))
 
     def take(self, context: WriteContext, snapshot: Snapshot) -> None:
-        """Take those that wait and can be joined; the others go back. Which file groups the rows of others go to was
-        not compared with those of a pending clustering."""
+        """Take the waiting upserts that can be joined; the others go back to the queue. Nothing is taken while a
+        clustering is pending: its file groups were compared with those of the leader's rows only."""
         if self._others or snapshot.timeline.pending_clustering():
             return
         with _lock:
@@ -291,7 +291,8 @@ class Batch:
                 member.finish(error=copy.copy(error))
 
     def _resolve_interrupted(self) -> None:
-        """The leader's thread was interrupted. What is not committed others write; of what is, the counts are lost."""
+        """The leader's thread was interrupted. If the action did not commit, the other upserts are written by another
+        leader. If it did, their counts are lost."""
         unknown = CommitStateUnknown(
             "the thread that wrote the rows of this upsert with its own was interrupted"
             + (f"; instant {self.instant} has them where it is completed" if self.instant else ""),
@@ -320,15 +321,15 @@ def _keys(context: WriteContext, table: pa.Table) -> pa.Array:
     derived = engine.derive(engine.from_arrow(table), {RECORD_KEY: context.keys.record_key}, keep=[])
     keys = one_array(engine.collect(derived).column(RECORD_KEY))
     if keys.null_count:
-        raise InvalidRecord("a row has no record key")  # its own run names it
+        raise InvalidRecord("a row has no record key")  # run alone, the upsert raises an error that names the row
     return keys
 
 
 def _joinable(
     context: WriteContext, first: pa.Table, candidates: Sequence[_Member]
 ) -> Iterator[tuple[_Member, pa.Table]]:
-    """Those whose columns are the same as the `first` rows', and whose keys neither these nor an upsert that came
-    before has. One with rows that the table refuses is to run alone."""
+    """The upserts that have the columns of the `first` rows, and share no key with these rows or with an earlier
+    upsert. An upsert with rows that the table refuses runs alone."""
     try:
         earlier_keys = [_keys(context, first)]
     except Exception:  # which the leader's own write reports
@@ -359,8 +360,8 @@ def _parts(result: WriteResult) -> tuple[WriteResult, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class JointUpsert(RowsVerb):
-    """The rows of one upsert, and those of others that its batch takes once the action has begun, as late as possible:
-    there are more of them then."""
+    """The rows of one upsert, and of the upserts that its batch takes. They are taken as late as possible, after the
+    action has begun, since more upserts wait by then."""
 
     batch: Batch
 

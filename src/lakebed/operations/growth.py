@@ -2,8 +2,8 @@
 gives the path twice as many buckets, or more, in its own commit.
 
 The commit is a replace commit. Each task reads one bucket, merges the incoming rows into it and writes the buckets that
-it splits into; what gets no incoming rows is moved as a rescale does it. Rows that are not changed keep their commit
-times, so no reader of changes sees them.
+it splits into. Buckets without incoming rows are moved as in a rescale. Unchanged rows keep their commit times, so no
+reader of changes sees them.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class Growth:
         return tuple(f"buckets of {path} split: {before} become {after}" for path, before, after in counts)
 
     def begun(self, tx: WriteTransaction) -> Growth | None:
-        """Make the write one that changes the index, as it begins; the lock is held. None, with the write as it is,
-        where a service is about to rewrite one of the buckets: a later write splits them."""
+        """Make the write one that changes the index, as it begins; the lock is held. None, and no change of the write,
+        if a service is about to rewrite one of the buckets: a later write splits them."""
         if any(path in self.splits for path, _ in tx.timeline.groups_of_services()):
             return None
         tx.action = Action.REPLACECOMMIT
@@ -82,15 +82,15 @@ class Growth:
         return snapshot.file_slices(sorted(self.splits))
 
     def _number_before(self, path: str, file_id: str) -> int:
-        """The number of a bucket, or of the one that it came of. In a partition path that does not split it is that of
-        the bucket."""
+        """The number that a file group's bucket had before the split. In a partition path that does not split it is
+        unchanged."""
         number = bucket_of_file_id(file_id)
         assert number is not None
         return number % self.splits[path].before.groups if path in self.splits else number
 
 
 def planned_growth(context: WriteContext, rows: Rows) -> Growth | None:
-    """The buckets that a write of these rows splits, where its settings let it, None where it splits none."""
+    """The buckets that a write of these rows splits; None if it splits none or its settings forbid it."""
     index, snapshot, engine = context.index, context.opened, context.engine
     if not _can_grow(index, snapshot) or context.is_non_blocking:
         return None
@@ -116,8 +116,8 @@ def next_splits(snapshot: Snapshot, settings: WriteSettings) -> Mapping[str, Spl
 
 
 def _can_grow(index: Index, snapshot: Snapshot) -> bool:
-    """Readers of a change log would take file groups that are replaced for deleted rows, and rows without stored keys
-    cannot be merged."""
+    """Whether buckets may split. Not with a change log, whose readers would report the rows of replaced file groups as
+    deleted, and not without stored keys, since rows could not be merged."""
     config = snapshot.config
     return key_hash_of(index) is not None and config.populate_meta_fields and not config.cdc_enabled
 

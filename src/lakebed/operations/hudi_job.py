@@ -74,8 +74,9 @@ def run_again(
     once: Once | None = None,
 ) -> tuple[WriteContext, WriteResult]:
     """Run a verb, and again after a `CommitConflict` as often as the job or the table allows; gives the context of the
-    run that committed, too. Nothing of a run that lost is visible, so each begins with the table as it is then. A batch
-    that the table has is not written: the result has the commit that did, and the `name` of the operation.
+    run that committed, too. Nothing of a run that lost is visible; each run begins with the table of that moment. A
+    batch that the table already has is not written: the result has the commit that wrote it, and the `name` of the
+    operation.
 
     Each run evaluates a DataFrame again. Data that can be read only once is cached.
     """
@@ -150,8 +151,8 @@ def _overtaken(error: Exception) -> CommitConflict:
 
 
 def _pause(lost: int) -> float:
-    """Seconds to wait after so many runs that lost before this one: twice as long each time, and never the same, so
-    that writers that met do not meet again."""
+    """Seconds to wait after this many lost runs: twice as long each time, and randomised, so that two writers that
+    conflicted do not meet again."""
     longest = min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2.0**lost)
     return longest * random.uniform(0.5, 1.0)
 
@@ -172,9 +173,9 @@ _CALLS = {
 _HUDI_DEFAULTS = {"lakebed.write.evolution": "widen"}
 # DataFrames of no more rows are written in this process, if their bytes fit there.
 LOCAL_ROWS = 20_000
-# So are, where Spark runs in one process, those that Spark takes for no more than this and half of what the driver has
-# for collected rows, into tables that are no larger than that: then nothing is gained by a job that hands each row from
-# the JVM to Python and back.
+# If Spark runs in one process, larger DataFrames are written in this process too: Spark must estimate them at no more
+# than this and half of the driver's limit for collected rows, and the table must be no larger than this. A job that
+# hands each row from the JVM to Python and back would gain nothing.
 LOCAL_BYTES, LOCAL_TABLE_BYTES = 512 << 20, 1 << 30
 # Arrow data up to this size is written in this process even where there is a Spark session.
 IN_PROCESS_BYTES = 128 << 20
@@ -198,8 +199,8 @@ def choose_engine(
     threads.
 
     A DataFrame that the optimizer knows to have no more than `local_rows` rows is written in this process, too, if its
-    bytes fit there: it is collected here, and the engine has its rows. None is lakebed's own bound, in addition to
-    which it may be larger where Spark runs in one process and the files of the table take no more than
+    bytes fit there: it is collected here, and the engine has its rows. None means lakebed's own bound; then the
+    DataFrame may also be larger if Spark runs in one process and the table's files take no more than
     `LOCAL_TABLE_BYTES`."""
     session = session_of(data) or spark
     if session is None:
@@ -241,7 +242,7 @@ def _collected(
         note = f"Spark runs in one process, and the DataFrame takes about {size >> 20} MiB"
     else:
         return None
-    # statistics leave out in places what a row takes in addition to its columns, which halves the number of rows
+    # Spark's statistics may leave out the bytes of a row beyond its columns: its estimate may be half of the rows
     table = collect_within(data, 2 * rows if has_exact_leaves(data) else max(most, 2 * rows), bound)
     return (
         None
@@ -260,12 +261,12 @@ def session_engine(spark: Any | None, *, worker_tuning: bool = True) -> Engine:
 
 
 def bytes_of_files(snapshot: Snapshot) -> int:
-    """What the files of the table's present view take."""
+    """Bytes of the files in the table's latest view."""
     return sum(file_slice.size for file_slice in snapshot.file_slices())
 
 
 def check_verb(options: Options, verb: str) -> None:
-    """Raise `InvalidOption` where the options name another operation than the verb that they were given to."""
+    """Raise `InvalidOption` if the options name another operation than the verb that was called."""
     named = options.explicit.get(OPERATION, verb).strip().lower()
     if named != verb:
         raise InvalidOption(
@@ -276,8 +277,8 @@ def check_verb(options: Options, verb: str) -> None:
 
 
 def open_for_write(storage: Storage, expected: TableConfig) -> Snapshot:
-    """The view of `open_again`, with what every write asks before it takes the table lock: which features the table
-    has, and who holds the lock."""
+    """The view of `open_again`. On a slow storage it also reads what every write needs before it takes the table lock:
+    the folders that show the table's features, and the lock file."""
     if not is_remote(storage):
         return open_again(storage, expected)
     snapshot, folders, _ = at_once(
@@ -410,15 +411,16 @@ def _default_operation(config: TableConfig) -> str:
 
 
 def _repeatable(engine: Engine, df: Any) -> Any:
-    """Data that can be looked at twice: a stream can be read once, a DataFrame is evaluated once."""
+    """The data in a form that can be read twice: a stream can be read only once, and a DataFrame is evaluated only
+    once."""
     if session_of(df) is None:
         return arrow_rows(df, {})
     return df if engine.is_distributed else engine.rows(df).table
 
 
 def _refuse_generated_keys(engine: Engine, data: Any, rows: Any, snapshot: Snapshot) -> None:
-    """Raise for data, whose rows are `rows`, that were read from the table or bring its generated keys: real Hudi reads
-    rows with their keys and updates by these, and here each would be stored in the table a second time."""
+    """Raise for data that was read from the table, or that has its generated keys; `rows` are the rows of the data.
+    Real Hudi would update the stored rows by these keys. Here each row would be stored a second time."""
     uri, name = snapshot.storage.spec.uri, snapshot.config.name
     has_keys = RECORD_KEY in engine.schema(engine.rows(rows)).names
     is_read = has_keys or is_noted(data, uri) or is_noted(rows, uri)

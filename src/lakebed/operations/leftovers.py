@@ -1,4 +1,4 @@
-"""Files that writes left which are not pending any more: removes what no completed instant names, with markers,
+"""Removes the leftovers of writes that are not pending any more: data files that no completed instant names, markers,
 heartbeats and unfinished files. The lock is held.
 """
 
@@ -32,7 +32,7 @@ def delete_data_files(
     return [path for path in written_paths if storage.delete(path)]
 
 
-# A small file that was not finished, on a file system where it has a name before it is: `.<name>.tmp`.
+# An unfinished small file, on a file system where a file has a name while it is written: `.<name>.tmp`.
 _UNFINISHED = re.compile(r"^\.(?P<instant>\d{14,})[._].*tmp$")
 
 
@@ -56,7 +56,8 @@ def remove_leftovers(
     pending = {i.time for i in timeline.pending}
     has_leftovers = after_rollback
     for instant in marked:
-        # a later one began since the timeline was loaded: the lock ran out while this process was suspended
+        # a later instant is skipped: it began after the timeline was loaded, when the lock of this suspended process
+        # had run out
         if instant not in pending and instant <= timeline.greatest_time:
             has_leftovers = True
             if _logged_late(storage, timeline, instant):
@@ -94,15 +95,16 @@ def _remove_unfinished(storage: Storage, timeline: Timeline, pending: set[str]) 
 
 
 def remove_lost(storage: Storage, timeline: Timeline, instant: str) -> None:
-    """Delete what an instant that is not pending has left by its markers, and those. Lock held."""
+    """Delete the files that an instant which is not pending has left, by its markers, and then the markers. Lock
+    held."""
     for path in lost_files(storage, timeline, instant):
         storage.delete(path)
     delete_markers(storage, instant)
 
 
 def lost_files(storage: Storage, timeline: Timeline, instant: str) -> Sequence[str]:
-    """Files of an instant by its markers that no completed instant names, here or in the archive. Nothing where neither
-    tells whether it completed."""
+    """Files from the markers of an instant that no completed instant names, neither on the timeline nor in the archive.
+    Empty if neither shows whether the instant completed."""
     marked = [marker.path for marker in list_markers(storage, instant)]
     named = _named_by(timeline, instant) if marked else None
     if named is None:
@@ -112,8 +114,8 @@ def lost_files(storage: Storage, timeline: Timeline, instant: str) -> Sequence[s
 
 
 def _named_by(timeline: Timeline, instant: str) -> Collection[str] | None:
-    """The files that a completed instant names, none of one that was taken off the timeline; None where an instant may
-    be archived, and the archive does not go back so far."""
+    """The files that a completed instant names; empty for an instant that was taken off the timeline. None if the
+    instant may be archived and the archive does not go back far enough."""
     commit = timeline.commit(instant)
     if commit is not None:
         return set(timeline.commit_metadata(commit).paths)
@@ -130,7 +132,8 @@ def _named_by(timeline: Timeline, instant: str) -> Collection[str] | None:
 
 
 def _logged_late(storage: Storage, timeline: Timeline, instant: str) -> bool:
-    """Whether there are log files by the markers of an instant that was taken off the timeline, before version 8."""
+    """Whether the markers of an instant that was taken off the timeline name existing log files (only before version
+    8)."""
     if has_completion_times(timeline.config.version) or timeline.config.table_type == "cow":
         return False
     if any(i.time == instant for i in timeline.instants):

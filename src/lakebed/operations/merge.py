@@ -124,7 +124,8 @@ def _verb(context: WriteContext, source: Any, statement: MergeStatement) -> Merg
 
 
 def _check_rules(context: WriteContext, statement: MergeStatement) -> None:
-    """Rows that are written are whole, so what a table makes of two rows of a key must be one of them."""
+    """Refuse tables whose merge rules combine two rows of a key. A merge or update writes complete rows, so the result
+    must be one of the two."""
     rules = context.rules
     if context.config.drop_partition_columns:
         raise UnsupportedFeature(
@@ -149,7 +150,7 @@ def _source_rows(context: WriteContext, source: Any) -> tuple[Rows | None, pa.Sc
     engine = context.engine
     types = {f.name: f.type for f in context.opened.schema}
     data = arrow_rows(source, {name.lower(): kind for name, kind in types.items()} | types)
-    rows = engine.rows(data.table() if isinstance(data, RowSource) else data)  # they are looked at several times
+    rows = engine.rows(data.table() if isinstance(data, RowSource) else data)  # the rows are read several times
     schema = engine.schema(rows)
     schema = pa.schema([f for f in schema if f.name not in META_COLUMNS])
     doubled = {n for n in schema.names if [m.lower() for m in schema.names].count(n.lower()) > 1}
@@ -198,8 +199,8 @@ def _schema_after(context: WriteContext, statement: MergeStatement, source: pa.S
 
 
 def _by_key(context: WriteContext, bound: BoundMerge) -> tuple[dict[str, Equality] | None, str]:
-    """The equality of each field that the place of a row follows from, where rows go to the file groups of their
-    keys; else None; and the reason."""
+    """The equality of each field that determines a row's location, if the merge can run by key, else None; and the
+    reason."""
     statement, keys = bound.statement, context.keys
     if statement.by_source:
         return None, "a clause is for rows that no source row matched"
@@ -251,7 +252,7 @@ class _SourceValue:
 
 @dataclass(frozen=True, slots=True)
 class _MayMatter:
-    """Whether a source row has all key fields, or would be inserted without: which is refused where it is written."""
+    """Whether a source row has all key fields, or would be inserted without them; the write then refuses such a row."""
 
     fields: tuple[str, ...]
     inserts: tuple[PairExpression | None, ...]
@@ -325,8 +326,8 @@ class _Merge(Verb):
 
 @dataclass(frozen=True, kw_only=True)
 class MergeByKey(_Merge):
-    """Source rows that go to the file groups of their keys. `equal` has the value of each field that a row's place
-    follows from."""
+    """Source rows that go to the file groups of their keys. `equal` has the value of each field that determines a row's
+    location."""
 
     rows: Rows
     equal: Mapping[str, Equality]
@@ -365,7 +366,7 @@ class MergeByKey(_Merge):
             yield rows
 
     def noted(self, statuses: Sequence[WriteStatus]) -> None:
-        """Take down the counts that came back."""
+        """Record the counts that the tasks returned."""
         for status in statuses:
             for number, rows in enumerate(status.clauses or ()):
                 self.counts[number] += rows

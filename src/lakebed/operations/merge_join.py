@@ -32,16 +32,16 @@ from lakebed.schema.conversion import cast_column, one_array
 from lakebed.slices.snapshot import Snapshot
 
 Positions = npt.NDArray[np.int64]
-# Values of a column that are looked for one by one; of more the range counts.
+# Up to this many values of a column are compared one by one; for more, only their range is used.
 _MOST_VALUES = 1_000
-# Pairs that are looked at together where no column is equated.
+# Pairs that are evaluated together when the condition equates no columns.
 _MOST_PAIRS = 1 << 20
 
 
 @dataclass
 class MergeJoin:
-    """One merge by join. `counts` are the rows that each clause acted on, once it ran; `cached` are rows that are held
-    for the write."""
+    """One merge by join. `counts` are the rows that each clause acted on, once it ran; `cached` are rows that stay
+    cached until the write ends."""
 
     bound: BoundMerge
     rows: Rows | None
@@ -84,7 +84,7 @@ class MergeJoin:
 
     @property
     def inserts_cannot_be_stored(self) -> bool:
-        """Whether a source row that matches no stored row has a new key, since equal keys are all that is compared."""
+        """Whether a source row without a match always has a new key: the condition compares nothing but the keys."""
         on, fields = self.bound.on, self.bound.context.keys.key_fields
         if on is None or on.others:
             return False
@@ -128,7 +128,7 @@ class MergeJoin:
         return Scan(snapshot, columns=columns, filter=condition, spark=spark)
 
     def _of_source(self, source: pa.Table | None) -> list[Node]:
-        """What the source's values say of the rows that they can match."""
+        """Conditions on stored columns, from the source's values: only rows that fulfil them can match."""
         conditions: list[Node] = []
         stored = self.bound.stored
         for equality in self._equalities if source is not None else ():
@@ -178,7 +178,7 @@ class MergeJoin:
         keys = one_array(pc.if_else(is_new, keyed.column(RECORD_KEY), stored_keys.column(RECORD_KEY)))
         paths = one_array(pc.if_else(is_new, keyed.column(PARTITION_PATH), stored_keys.column(PARTITION_PATH)))
         stored_in = None
-        if not context.index.is_global:  # one key may be stored in several partition paths, but a new row has it alone
+        if not context.index.is_global:  # several stored rows may share a key, new rows may not
             stored_in = one_array(pc.if_else(pc.is_in(keys, value_set=keys.filter(is_new)), "", paths))
         carried_out = pa.array(check_unambiguous(keys, actions, stored_in))
         if not self.inserts_cannot_be_stored:
@@ -227,7 +227,8 @@ class MergeJoin:
     def _candidates(
         self, target: pa.Table, source: pa.Table, equal: Sequence[Equality]
     ) -> Iterator[tuple[Positions, Positions]]:
-        """Pairs of positions whose equated values are equal; without such all pairs, some at a time."""
+        """Pairs of positions whose equated values are equal; all pairs if no columns are equated. They come in
+        parts."""
         if equal:
             names = [str(number) for number in range(len(equal))]
             target_columns = [target.column(self.bound.reader.target.field(equality.column)) for equality in equal]
@@ -265,9 +266,9 @@ class MergeJoin:
                     )
 
     def moving(self, write: Write) -> OneOf["index", "rows"] | None:
-        """How rows that get another partition path move there: the index moves them, or they are deleted where they
-        are and written where they go; None where no update sets a partition column. Raises `UnsupportedFeature` for an
-        index that leaves rows where they are."""
+        """How rows move to another partition path: the index moves them ("index"), or the old row is deleted and a new
+        one written ("rows"). None if no update sets a partition column. Raises `UnsupportedFeature` for an index that
+        never moves rows."""
         index, fields = write.context.index, set(write.context.keys.partition_fields)
         if not fields & set(self.bound.set_columns):
             return None

@@ -1,4 +1,4 @@
-"""A MERGE as its caller wrote it, and the same bound to the columns of a table and of source rows."""
+"""A MERGE as its caller wrote it, and the MERGE bound to the columns of a table and of source rows."""
 
 from __future__ import annotations
 
@@ -82,8 +82,8 @@ class MergeStatement:
 
 @dataclass(frozen=True)
 class BoundClause:
-    """A clause with what its texts mean. `keys_of_all` are key fields that "all" would set, which is refused where it
-    would change them."""
+    """A clause with its texts bound to columns. `keys_of_all` are key fields that "all" would set; this is refused if
+    it would change them."""
 
     text: ClauseText
     condition: PairExpression | None
@@ -140,8 +140,8 @@ class BoundMerge:
 
     @property
     def read_columns(self) -> tuple[str, ...]:
-        """The stored columns that conditions and values need: those that they name, and of ordering columns and of
-        columns that not every update sets the values that stay."""
+        """The stored columns that the merge reads: columns that conditions and values name, ordering columns, and
+        columns that not every update sets."""
         needed = {name for clause in self.clauses for e in clause.expressions for name in e.target}
         needed |= {name for e in (self.on.others if self.on else ()) for name in e.target}
         stays = [*self.set_columns, *self.context.rules.ordering_columns] if self.updates else []
@@ -198,8 +198,8 @@ _NONE = PairExpression("", (), (), "")
 
 
 def bind(context: WriteContext, statement: MergeStatement, source: pa.Schema, schema: pa.Schema) -> BoundMerge:
-    """The merge over these columns; `schema` has the table's columns after it. Raises `InvalidOption` for names and
-    texts that mean nothing, `UnsupportedFeature` for what no merge can do."""
+    """The merge over these columns; `schema` has the table's columns after it. Raises `InvalidOption` for unknown names
+    and invalid texts, `UnsupportedFeature` for what no merge can do."""
     if not statement.clauses:
         raise InvalidOption(
             "a merge without clauses does nothing",

@@ -73,8 +73,8 @@ class InsertOverwrite(RowsVerb):
 
 
 def _refuse_keys_elsewhere(write: Write, keys: Rows) -> None:
-    """Under a global index a key is stored once in the table: a row whose key is in a partition path that is not
-    overwritten would be its second."""
+    """Under a global index a key is stored once in the table. A row whose key is stored in a partition path that is not
+    overwritten would be a second row of it."""
     context, engine = write.context, write.context.engine
     overwritten = set(engine.aggregate(keys, [PARTITION_PATH]).column(PARTITION_PATH).to_pylist())
     overwritten |= set(context.settings.overwrite_partitions)
@@ -173,8 +173,9 @@ def refuse_no_partitions(partitions: Sequence[str], verb: str) -> None:
 
 
 def replaced_file_ids(snapshot: Snapshot, partitions: set[str] | None) -> dict[str, tuple[str, ...]]:
-    """File ids of all current file groups by partition path (None: of the whole table, empty partitions too). Below
-    version 8 log files are listed before their write is completed: a group that one begins is not among them."""
+    """File ids of all current file groups by partition path (None: of the whole table, empty partitions too). Before
+    version 8 log files are listed before their write completes; file groups that begin with a pending log file are left
+    out."""
     paths = snapshot.partitions() if partitions is None else sorted(partitions)
     ids: dict[str, list[str]] = {p: [] for p in paths}
     existing = [p for p in paths if p in set(snapshot.partitions())]
@@ -185,7 +186,7 @@ def replaced_file_ids(snapshot: Snapshot, partitions: set[str] | None) -> dict[s
 
 
 def _refuse_planned(snapshot: Snapshot, partitions: Sequence[str]) -> None:
-    """A compaction that is planned would bring a partition path back that is deleted before it has run."""
+    """Refuse partition paths with a planned compaction: if it ran after the delete, it would restore their rows."""
     timeline = snapshot.timeline
     planned = {**timeline.pending_log_compaction(), **timeline.pending_compaction()}
     met = sorted(group for group in planned if group[0] in partitions)
@@ -200,6 +201,6 @@ def _refuse_planned(snapshot: Snapshot, partitions: Sequence[str]) -> None:
 
 def _refuse_clustered(context: WriteContext, snapshot: Snapshot, partitions: Sequence[str] | None) -> None:
     """Raise `CommitConflict` where file groups of these partition paths (None: of the table) are in a pending
-    clustering that does not give way: of two that replace one file group one loses."""
+    clustering that does not give way: of two actions that replace one file group, one is lost."""
     groups = snapshot.timeline.pending_clustering()
     refuse_clustered(snapshot, context.settings, [k for k in groups if partitions is None or k[0] in partitions])

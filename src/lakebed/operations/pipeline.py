@@ -1,7 +1,7 @@
 """A write from top to bottom, for every verb; each `Verb` has what differs. Read `run` first.
 
-A write is refused where a feature cannot be kept right, or where a pending clustering of its file groups does not
-give way. It warns about buckets that have grown beyond what is advised.
+A write is refused if lakebed cannot maintain a feature of the table, or if a pending clustering of its file groups does
+not give way. It warns about buckets that have grown beyond what is advised.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ def admit(context: WriteContext, operation: str) -> None:
 
 
 def _check_non_blocking(context: WriteContext) -> None:
-    """Writers that do not wait for one another only append, to file groups that follow from the key; which rows are
-    alive is then known to readers alone, not to the writer that an index of keys would be kept by."""
+    """Refuse non-blocking writes where they cannot work. Non-blocking writers only append, to file groups that the key
+    determines. Only readers then know which rows exist, so no writer could maintain an index of keys."""
     config = context.config
     if not context.has_appended_groups:
         raise InvalidOption(
@@ -164,19 +164,19 @@ class Verb(ABC):
         """The rows with their record key and partition path."""
 
     def absent(self, context: WriteContext, schema: TableSchema) -> tuple[str, ...]:
-        """Columns that the rows lack, which known keys keep as they are stored."""
+        """Columns that the incoming rows lack; rows of existing keys keep their stored values."""
         return ()
 
     def place(self, write: Write, prepared: Rows) -> AbstractContextManager[Placed]:
-        """The rows at their places."""
+        """The rows with their locations."""
         return placed(write, prepared)
 
     def noted(self, statuses: Sequence[WriteStatus]) -> None:
-        """Take down what the tasks counted for this kind of write."""
+        """Record what the tasks counted for this kind of write."""
         return
 
     def replaced(self, write: Write, statuses: list[WriteStatus]) -> Mapping[str, tuple[str, ...]]:
-        """File ids of the file groups that go, by partition path."""
+        """File ids of the replaced file groups, by partition path."""
         return {}
 
     def growth(self, context: WriteContext) -> Growth | None:
@@ -184,8 +184,8 @@ class Verb(ABC):
         return None
 
     def report(self, result: WriteResult, statuses: Sequence[WriteStatus], moved: Mapping[int, int]) -> WriteResult:
-        """The result, with what this kind of write reports in addition. Of several upserts that are one write each has
-        so many rows that `moved`."""
+        """The result, with what this kind of write reports in addition. If several upserts are one write, `moved` has
+        the number of moved rows of each upsert."""
         return result
 
 
@@ -272,8 +272,8 @@ def run(context: WriteContext, verb: Verb) -> WriteResult:
 
 
 def _repetitions(write: Write, prepared: Rows, layout: Layout) -> int | None:
-    """How many rows of an insert have a key that is stored another time. None where that is not counted, or not yet:
-    the record index shows it when the write commits."""
+    """How many rows of an insert have a key that is stored another time. None if that is not counted, or is known only
+    when the write commits, from the record index."""
     if prepared is None:
         return 0
     context, snapshot, settings = write.context, write.snapshot, write.context.settings
@@ -283,12 +283,12 @@ def _repetitions(write: Write, prepared: Rows, layout: Layout) -> int | None:
     if settings.count_duplicates == "false" or not context.stores_keys or is_shown_later:
         return None
     if {IS_DELETED_COLUMN, snapshot.config.delete_field} & set(context.engine.schema(prepared).names):
-        return None  # such a row may be none
+        return None  # a row with a delete flag may delete instead of insert
     always, combines = settings.count_duplicates == "true", write.match.combine
     count = KeyRepetitions(snapshot, context.engine, context.index, always, combines, write.new_groups_only)
     try:
         return layout.repetitions(count)
-    except (LakebedError, OSError):  # rows are added all the same
+    except (LakebedError, OSError):  # a failed count does not stop the insert
         return None
 
 
@@ -323,8 +323,8 @@ def refuse_clustered_groups(context: WriteContext, verb: Verb) -> None:
 
 
 def rows_of_groups(snapshot: Snapshot, groups: Mapping[str, Sequence[str]]) -> int | None:
-    """How many rows these file groups hold, by partition path; None if a file of them cannot be read: what they
-    held is deleted by now, and that a file was damaged is no reason against that."""
+    """How many rows these file groups hold, by partition path; None if one of their files cannot be read: the rows are
+    deleted by now, and a damaged file must not prevent that."""
     ids = {(path, file_id) for path, file_ids in groups.items() for file_id in file_ids}
     slices = [s for s in snapshot.file_slices(list(groups)) if (s.partition, s.file_id) in ids] if ids else []
     try:

@@ -1,7 +1,7 @@
-"""Where the rows of a write go, by the table's index, and the rows brought there: three ways, one for each answer.
+"""Sends the rows of a write to the file groups that the table's index determines, in one of three ways:
 
 - The index hashes keys: the file group is a column of the rows, one shuffle by it brings them together.
-- The index tags rows: file groups are assigned to what it did not find, then the rows are routed and shuffled.
+- The index tags rows: file groups are assigned to keys that it did not find, then the rows are routed and shuffled.
 - Keys are not looked up and every task may open files of its own (bulk insert): nothing is shuffled.
 """
 
@@ -57,9 +57,9 @@ from lakebed.slices.snapshot import Snapshot
 from lakebed.timeline.bodies.commit import PartitionProfile, encode_inflight
 from lakebed.write_status import LOOKUP_COUNTS, STATUS_SCHEMA, WriteStatus, checked_statuses
 
-# Whether a row is written, where an insert leaves the rows of known keys out. They are counted all the same.
+# Whether a row is written, if an insert skips rows of existing keys. Skipped rows are counted as well.
 _RETAINED = f"{DERIVED}kept"
-# Columns that are summed with the rows, and go no further.
+# Columns that are summed when rows are counted, and are not written.
 _SUMMED = (_RETAINED, MOVED, OPENED)
 
 
@@ -77,7 +77,7 @@ class Layout(Protocol):
         ...
 
     def lookup(self, statuses: Sequence[WriteStatus]) -> KeyLookup | None:
-        """What was done to find the keys, once the write has run; None if they were not looked up."""
+        """What the index did to find the keys, known after the write; None if keys were not looked up."""
         return None
 
     def repetitions(self, count: KeyRepetitions) -> int | None:
@@ -86,7 +86,7 @@ class Layout(Protocol):
 
     @property
     def moved(self) -> int:
-        """How many rows do nothing but delete a key at the place that it leaves for another partition path."""
+        """How many rows only delete a key at its old location, because it moves to another partition path."""
         return 0
 
     @property
@@ -96,7 +96,7 @@ class Layout(Protocol):
 
     @property
     def sizes(self) -> Mapping[FileGroupId, int]:
-        """What file groups that rows have a fixed place in took before, in bytes."""
+        """Bytes before the write of the file groups in which rows have a fixed place."""
         return {}
 
 
@@ -149,8 +149,8 @@ def _placed_by_key(write: Write, prepared: Rows, hashing: Hashing) -> HashedRows
 
 @contextmanager
 def _tagged(write: Write, prepared: Rows) -> Generator[tuple[Rows, KeyLookup | None]]:
-    """Rows with file id and instant of their keys; null for new keys, and for all without a lookup. An insert that
-    leaves known keys out says of each row whether it is `_RETAINED`. They are evaluated once."""
+    """Rows with file id and instant of their keys; null for new keys, and for all keys if nothing is looked up. If an
+    insert skips existing keys, `_RETAINED` marks the rows that it writes. The rows are evaluated once."""
     match, engine = write.match, write.context.engine
     if not match.looks_up:
         with persisted(engine, engine.derive(prepared, NO_LOCATION)) as tagged:
@@ -164,15 +164,15 @@ def _tagged(write: Write, prepared: Rows) -> Generator[tuple[Rows, KeyLookup | N
 
 
 def _is_new_key(rules: MergeRules) -> RowExpression:
-    """Which rows an insert that leaves known keys out does not leave out yet: those of new keys, and those whose key
-    text a stored row may have with other fields, which is seen where that row is."""
+    """Which rows an insert that skips existing keys still has to consider: rows of new keys, and rows whose key text a
+    stored row may have with other key fields. The task that reads the stored row decides about these."""
     fields = rules.key_fields
     return IsNull(FILE_ID) if fields is None else Either(IsNull(FILE_ID), fields.shared)
 
 
 @contextmanager
 def _looked_up(write: Write, prepared: Rows) -> Generator[tuple[Rows, KeyLookup | None]]:
-    """Rows as the index gives them back; of a global index one a key."""
+    """Rows as the index returns them; a global index returns one row for each key."""
     match, engine, index = write.match, write.context.engine, write.context.index
     rules = None
     if index.is_global and match.combine:
@@ -181,7 +181,7 @@ def _looked_up(write: Write, prepared: Rows) -> Generator[tuple[Rows, KeyLookup 
         if rules.merger is not None:  # which may make a delete of several rows
             prepared = engine.derive(prepared, {DELETE: BooleanLiteral(False)})
         prepared = engine.derive(prepared, {COMBINED: Zero()})
-    # a key that lives in another partition path is known all the same
+    # a key that is stored in another partition path is an existing key, too
     stays = match.on_match in ("skip", "fail") or write.merge is not None
     index = index.for_existence_checks() if stays else index
     stored = index.stored_locations
@@ -202,8 +202,8 @@ def _looked_up(write: Write, prepared: Rows) -> Generator[tuple[Rows, KeyLookup 
 
 @dataclass(frozen=True)
 class HashedRows(Layout):
-    """Rows whose file group is the number in their column `GROUP`: there is nothing to assign, and which file groups
-    are met is known only while the write runs."""
+    """Rows whose column `GROUP` has the number of their file group. Nothing is assigned; which file groups get rows is
+    known only while the write runs."""
 
     write: Write
     rows: Rows
@@ -270,7 +270,7 @@ class HashedRows(Layout):
 
 @dataclass(frozen=True)
 class NumberedRows(Layout):
-    """Rows that have the number of their file group: it is there, or its name is known. There is nothing to assign."""
+    """Rows that have the number of their file group, which exists or has a known name. Nothing is assigned."""
 
     write: Write
     numbered: Numbered
@@ -308,8 +308,8 @@ class NumberedRows(Layout):
 
 @dataclass(frozen=True)
 class TaggedRows:
-    """Rows that the index tagged, or whose place was known beforehand. File groups in `renewed` are rewritten.
-    `counted` has the counts of these rows by place, where they were made before."""
+    """Rows that the index tagged, or whose location was known before. File groups in `renewed` are rewritten. `counted`
+    has the counts of these rows by location, if they were counted before."""
 
     write: Write
     tagged: Rows
@@ -323,7 +323,7 @@ class TaggedRows:
 
     @cached_property
     def _counted(self) -> pa.Table:
-        """Counts of rows by place, and what the rows have to be summed."""
+        """Counts of rows by location, with the sums of their `_SUMMED` columns."""
         if self.counted is not None:
             return self.counted
         sums = [name for name in _SUMMED if name in self._names]
@@ -331,7 +331,7 @@ class TaggedRows:
 
     @cached_property
     def profile(self) -> pa.Table:
-        """Counts of rows by place: of those that are written."""
+        """Counts of the written rows by location."""
         counted = self._counted
         if _RETAINED in counted.column_names:
             counted = counted.set_column(counted.schema.get_field_index("rows"), "rows", counted.column(_RETAINED))
@@ -364,14 +364,15 @@ class TaggedRows:
         return int(pc.sum(counted.column(name)).as_py() or 0) if name in counted.column_names else 0
 
     def reading(self, more: KeyLookup) -> TaggedRows:
-        """The same rows, for which so many files were read besides; what was counted of them is not counted again."""
+        """These rows, with the additional reads `more` in their lookup. Rows that were counted are not counted
+        again."""
         return replace(
             self, lookup=self.lookup and self.lookup.with_reads(more.opened, more.bytes), counted=self._counted
         )
 
     @property
     def reported(self) -> KeyLookup | None:
-        """What the index did to find the keys, with those counts that the rows have themselves."""
+        """What the index did to find the keys, completed by the counts in the rows' own columns."""
         if self.lookup is None:
             return None
         lookup = self.lookup
@@ -413,8 +414,8 @@ class TaggedRows:
         return AssignedRows(write, self.written_rows, plan, self.reported, self.moved, self.moved_of)
 
     def _groups_of_services(self) -> frozenset[FileGroupId]:
-        """File groups that take no new rows in: a service is about to rewrite them. Those of a compaction have log
-        files, with which a file takes rows in only where small files are deferred."""
+        """File groups that take no new rows, because a service is about to rewrite them. File groups in a compaction
+        have log files. Such groups take rows only if small files are deferred, so they are listed only then."""
         snapshot, context = self.write.snapshot, self.write.context
         groups = file_groups_in_clustering(snapshot) | snapshot.timeline.pending_log_compaction().keys()
         deferred = context.settings.small_files == "deferred"
@@ -451,7 +452,7 @@ class AssignedRows:
 
     @property
     def sizes(self) -> Mapping[FileGroupId, int]:
-        return {}  # its index places keys, not numbers
+        return {}  # the table's index places keys, not numbers
 
     def plan(self) -> WritePlan:
         write = self.write

@@ -40,7 +40,7 @@ def tagging_costs(
 
 
 def _of_index(snapshot: Snapshot, partitions: Collection[str] | None) -> dict[str, Any]:
-    """Shards, files and bytes of the record index, if the table has one that speaks of these partition paths."""
+    """Shards, files and bytes of the record index, if the table has one that covers these partition paths."""
     metadata = snapshot.metadata
     if metadata is None or not metadata.has(RECORD_INDEX):
         return {}

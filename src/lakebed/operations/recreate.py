@@ -2,9 +2,9 @@
 the folder stays.
 
 A new table is made inside the old one's folder and takes its place once its rows are there. Whatever fails before
-leaves the old table as it was. The deletion of the old `hoodie.properties` decides: until the new one is in its
-place there is no table, and the next one that opens it finishes the work. `drop` deletes the properties first, so that
-no reader finds half a table.
+leaves the old table as it was. The deletion of the old `hoodie.properties` is the point of no return. Until the new
+file is in its place there is no table, and the next process that opens the table finishes the work. `drop` deletes the
+properties first, so that no reader finds half a table.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ def recreate(storage: Storage, write: Callable[[Storage], _T], lock: Lock) -> _T
             undecided = storage.head(PROPERTIES_PATH) is not None
             if undecided:
                 with suppress(FileNotFoundError, CorruptFile):
-                    if _read_ready(storage)[0] == folder:  # not that of a job which holds the lock now
+                    if _read_ready(storage)[0] == folder:  # not the mark of a job that holds the lock now
                         storage.delete(_READY)
                 _drop(storage, folder)
         if undecided or not isinstance(error, StorageError):
@@ -184,8 +184,8 @@ def finish_interrupted_overwrite(storage: Storage) -> bool:
 
 
 def _check_lock(storage: Storage, lock: Lock) -> None:
-    """Raise `CommitConflict` where another process may have put the new table in its place by now: others write to it
-    then, and files of theirs would be deleted as those of the old one."""
+    """Raise `CommitConflict` where another process may have put the new table in its place by now: other writers then
+    use the new table, and their files would be deleted as files of the old one."""
     if not lock.lock_is_held():
         raise CommitConflict(
             f"the lock of {storage.url()} was lost while its table was replaced",
@@ -194,7 +194,7 @@ def _check_lock(storage: Storage, lock: Lock) -> None:
 
 
 def _decide(storage: Storage, folder: str, lock: Lock) -> None:
-    """From here on the new table counts."""
+    """From here on the new table is the valid one."""
     below = (info.path.removeprefix(folder + "/") for info in storage.list(folder))
     files = sorted(path for path in below if not path.startswith(_PASSING))
     _check_lock(storage, lock)

@@ -21,7 +21,7 @@ def refused_rows(context: WriteContext, rows: pa.Table) -> list[tuple[int, str]]
     """The numbers of the rows that a write refuses, ascending, and why. They are found by halving: the cost grows with
     their number, and nothing is written.
 
-    Two rows that cannot be written together, and rows that stored ones forbid, are not among them.
+    It does not find two rows that cannot be written together, nor rows that are refused because of stored rows.
     """
     return find_refused(rows, lambda some: _take_in(context, some))
 

@@ -60,10 +60,10 @@ _KEEP_THEIR_PLAN = (Action.COMPACTION, Action.CLUSTERING)
 @dataclass(frozen=True)
 class Rollbacks:
     """Takes instants of a table back, as a process that holds its lock. `forget` is called with each instant before it
-    is taken off the timeline. What follows on many rollbacks by itself, as a restore does, `corrects` no records that
-    the metadata table has compacted.
+    is taken off the timeline. `corrects` is whether records that the metadata table has compacted are put right; a
+    restore does that itself after its last rollback.
 
-    From its plan on others see a rollback, and finish it where it was cut off.
+    Once the plan of a rollback is on the timeline, other processes see the rollback, and finish it if it was cut off.
     """
 
     storage: Storage
@@ -79,7 +79,7 @@ class Rollbacks:
         """Undo one instant, on the timeline as real Hudi does it; gives the rollback's instant. Raises `CommitConflict`
         where the lock was lost, since a pending target may have completed by now.
 
-        A service that is pending is taken off `with_plan`, or its plan stays. Blocks in log files of `doomed` slices
+        The plan of a pending service stays, unless it is taken off `with_plan`. Blocks in log files of `doomed` slices
         are not hidden: the instants that began those are undone next.
         """
         plan = plan_rollback(self.storage, timeline, target, with_plan=with_plan)
@@ -133,7 +133,7 @@ class Rollbacks:
                 continue
             if plan.state is State.INFLIGHT and not is_dead(self.storage, plan.time):
                 continue
-            # files of its own, or those that writes during it, of before or after this one, have named after it
+            # it has written files, or concurrent writes (before or after this one) may have named log files after it
             if plan.state is State.INFLIGHT or names_its_groups(timeline, plan):
                 self.roll_back(timeline, plan, with_plan=True)
             elif self.lock_is_held():
@@ -190,7 +190,8 @@ class Rollbacks:
         hiding = _hide_blocks(storage, plan.logs, target.time, instant)
         if config.metadata_partitions or config.metadata_partitions_inflight:
             metadata = MetadataStore(storage, config, timeline, lock_is_held=self.lock_is_held)
-            # log files that others named after a clustering, before version 8 after any slice, were found by those
+            # other writers' log files that are named after a clustering (before version 8: after any slice) were found
+            # by these names
             is_of_others = pending.action in CLUSTERS or not has_completion_times(config.version)
             removed_logs = _by_partition(path for path in plan.files if is_log_path(path)) if is_of_others else {}
             if (hiding or removed_logs) and FILES in metadata.partitions:
@@ -216,8 +217,8 @@ class Rollbacks:
         remove_heartbeat(storage, target.time)
 
     def _correct(self, metadata: MetadataStore) -> None:
-        """Compare the metadata table with the table, where its base files have records of what is undone: the table's
-        services ran while that was completed."""
+        """Compare the metadata table with the table if base files of the metadata table have records of the undone
+        instant: its services ran after that had completed."""
         timeline, settings = load_timeline(self.storage, self.config), WriteSettings()
         snapshot = snapshot_of(self.storage, self.config, timeline)
         verification = align(snapshot, self.config.metadata_partitions, settings, self.lock_is_held)
@@ -286,9 +287,9 @@ def _as_pending(timeline: Timeline, target: Instant) -> Instant:
 
 
 def _hide_blocks(storage: Storage, logs: Iterable[str], target: str, instant: str) -> dict[str, int]:
-    """Write a log file of `instant` after those of each slice that the log files `logs` belong to, which hides the
-    blocks of the instant `target`; gives their paths with sizes, and those of a run that was cut off. Slices of log
-    files that are not there need none."""
+    """Write a log file of `instant` after those of each slice that the log files `logs` belong to, to hide the blocks
+    of the instant `target`. Returns the paths of these log files with sizes, including those of an earlier run that was
+    cut off. Slices whose named log files are all missing get none."""
     written = {file.path: file.size for file in _left_by_earlier_run(storage, instant)}
     slices: set[tuple[str, str, str]] = set()
     for path in logs:
@@ -297,7 +298,7 @@ def _hide_blocks(storage: Storage, logs: Iterable[str], target: str, instant: st
         if log is None or (partition, log.file_id, log.instant) in slices:
             continue
         if storage.head(path) is None:
-            # what was not finished of it; the file itself may come now, from a writer that is not dead
+            # remove its unfinished form; a writer that is not dead may still create the file itself
             storage.delete(path_in(partition, aside_name(name)))
             continue
         slices.add((partition, log.file_id, log.instant))
@@ -322,13 +323,13 @@ def _left_by_earlier_run(storage: Storage, instant: str) -> list[FileInfo]:
 
 
 def _token(rollback: str) -> str:
-    """Of log files that no task wrote. A clean may be deleting a file of an earlier rollback with the same version: the
-    metadata table would take the one for the other."""
+    """The write token of a rollback's log files, different for each rollback. A clean may be deleting a log file of an
+    earlier rollback with the same version: under one name, the metadata table could not distinguish the two."""
     return token_of(rollback, 1, 1)
 
 
 def _named_files(storage: Storage, paths: Iterable[str]) -> list[NewFile]:
-    """The files that are there, as the metadata table lists them."""
+    """The files that exist, as the metadata table lists them."""
     infos = (storage.head(path) for path in paths)
     split = [(info.path.rpartition("/"), info.size) for info in infos if info is not None]
     return [NewFile(partition, name, size) for (partition, _, name), size in split]

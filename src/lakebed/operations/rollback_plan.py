@@ -22,16 +22,16 @@ CLUSTERS = (Action.CLUSTERING, Action.REPLACECOMMIT)
 
 
 def plan_rollback(storage: Storage, timeline: Timeline, target: Instant, *, with_plan: bool = False) -> RollbackPlan:
-    """The data files that a pending write may have left: by its markers, by name where it has no marker folder; those
-    that a completed one wrote."""
+    """The rollback of a write. Of a pending one it names the files that it may have left: by markers, or by name if
+    there is no marker folder. Of a completed one it names the files that it wrote."""
     if target.is_completed:
         return _plan_by_stats(storage, timeline, target)
     if with_plan and target.action is Action.COMPACTION and not has_completion_times(timeline.config.version):
-        # who wrote to the slice that it began was taken back before it
+        # writers to the slice that it began were rolled back before it
         return RollbackPlan(target, tuple(files_named(storage, target.time)))
     markers = list_markers(storage, target.time)
     if timeline.is_pending_clustering(target):
-        # writes during it may have named log files after it: they stay as long as the plan does
+        # concurrent writes may have named log files after it: these stay as long as its plan stays
         named = files_named(storage, target.time, logs=with_plan)
         return plan_by_paths(timeline, target, [*(marker.path for marker in markers), *named], [])
     # a compaction's instant is also in the names of log files of version 6 that others write meanwhile
@@ -42,7 +42,8 @@ def plan_rollback(storage: Storage, timeline: Timeline, target: Instant, *, with
 
 
 def _plan_by_stats(storage: Storage, timeline: Timeline, target: Instant) -> RollbackPlan:
-    """What the write stats name, and what lost task attempts left next to it: only files of the target's own."""
+    """The files that the write stats name, and the files of lost task attempts next to them: only files that the target
+    wrote."""
     metadata = timeline.commit_metadata(target)
     listing = list_table(storage, set(metadata.stats))
     named = [file.path for file in files_of_instant((*listing.base_files, *listing.log_files), target.time)]
@@ -79,7 +80,7 @@ def _others_that_name_logs(timeline: Timeline, target: str, paths: Iterable[str]
                 }
         return other_instants
     other_instants = {i.time for i in timeline.pending if timeline.is_pending_clustering(i)}
-    # alone in a slice that was taken back they would be its newest
+    # in a slice that was taken back, log files left alone would become the newest slice of their file group
     slices = {log.instant for path in appended if (log := _parse_log(path)) is not None}
     other_instants |= {instant for instant in slices if not timeline.begins_slices(instant)}
     if unknown:

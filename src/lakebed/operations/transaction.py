@@ -91,17 +91,17 @@ _Leftovers = tuple[Sequence[str], Sequence[str]]
 
 
 class TransactionHooks:
-    """What one kind of action adds to its transaction, which calls these under the table lock and gives itself. A
-    method that a kind leaves out adds nothing."""
+    """What one kind of action adds to its transaction. The transaction calls these methods under the table lock and
+    passes itself. The defaults do nothing."""
 
     def check(self, tx: Transaction, timeline: Timeline, others: Sequence[CommitMetadata] = ()) -> None:
         """Raise `CommitConflict` where the action cannot complete on this timeline. `others` are the commits since a
-        write began; a service gives none."""
+        write began; empty for a service."""
 
     def before_completion(
         self, tx: Transaction, timeline: Timeline, metadata: CommitMetadata, statuses: Sequence[WriteStatus]
     ) -> None:
-        """Called for a service that nothing prevents any more, before the metadata table is written."""
+        """Called when no check can stop a service any more, before the metadata table is written."""
 
     def reason_to_take_back(self, tx: Transaction, timeline: Timeline) -> str | None:
         """Why a service that was published without the lock cannot stay, to be followed by "while"; None where it
@@ -122,7 +122,7 @@ class Transaction:
     goes into the commit, so that an answer in doubt can be resolved by reading it back. `during_restore`: an unfinished
     restore does not prevent the action.
 
-    As a context manager it aborts what raised.
+    As a context manager it aborts the action if the block raises.
     """
 
     context: WriteContext
@@ -155,11 +155,11 @@ class Transaction:
 
     @property
     def index(self) -> Index:
-        """The table's index. A service asks for it only where it has to be right about rows that move or go."""
+        """The table's index. A service uses it only if it has to handle rows that move or are deleted."""
         return self.context.index
 
     def abort(self) -> None:
-        """End what raised. Subclasses undo what they have done; what fails there the next writer does."""
+        """End an action that raised. Subclasses undo what they have done; if that fails, the next writer does it."""
         self.stop_heartbeat()
 
     def forget(self, instant: str) -> None:
@@ -167,7 +167,7 @@ class Transaction:
         self.index.rollback(instant, snapshot_of(self.storage, self.config, self.timeline))
 
     def rollbacks(self, forget: Callable[[str], None] = lambda _: None) -> Rollbacks:
-        """What takes instants back under the lock that this holds; `forget` is called with each of them."""
+        """Takes instants back under the lock that this transaction holds; `forget` is called with each of them."""
         return Rollbacks(self.storage, self.config, self.clock, self.lock_is_held, forget)
 
     def __enter__(self) -> Self:
@@ -195,7 +195,7 @@ class Transaction:
 
     @property
     def lock_is_held(self) -> Callable[[], bool]:
-        """Tells whether the lock that this took last is still its own."""
+        """A function that returns whether this transaction still holds the lock that it took last."""
         return self._lock.lock_is_held
 
     @contextmanager
@@ -312,9 +312,9 @@ class Transaction:
             self._heartbeat.remove()
 
     def greatest_time(self) -> str:
-        """The greatest time on both timelines: the metadata table's services took theirs after the data table's last
-        one, and where clocks differ that may be what comes next here. Undoing this write would take their files. What
-        has a heartbeat is taken as well: its writer may be suspended before it shows its instant."""
+        """The greatest time on both timelines. The metadata table's services took their instants after the data table's
+        last one; if clocks differ, this write could get one of these instants, and its rollback would delete their
+        files. Instants with a heartbeat count too: their writers may be suspended before they show them."""
         metadata = self.snapshot.metadata if self.config.metadata_partitions else None
         newest = metadata.slices.timeline.greatest_time if metadata else ""
         return max(self.timeline.greatest_time, newest, self._newest_heartbeat)
@@ -327,7 +327,7 @@ class Transaction:
 
     def publish(self, timeline: Timeline, body: bytes, *, is_inflight: bool = False) -> Instant:
         """Create the completed instant. The lock is held; `timeline` was checked under it. `is_inflight`: the caller
-        has just looked whether it is."""
+        has just checked that the instant is inflight."""
         completion = self.clock.next(after=max(self.instant, timeline.greatest_time))
         writer = TimelineWriter(self.storage, self.config)
         return writer.complete(self.action, self.instant, completion, body, is_inflight=is_inflight)
@@ -335,14 +335,14 @@ class Transaction:
     def publish_commit(
         self, timeline: Timeline, metadata: CommitMetadata, once: Once | None = None, *, is_inflight: bool = False
     ) -> Instant:
-        """Create the completed instant of a commit. It takes over what the commits before it record of streams."""
+        """Create the completed instant of a commit. It takes over the stream batches that earlier commits record."""
         records = metadata_taken_over(timeline, self.settings.rolling_metadata_keys)
         if once is not None:
             records |= records_of_batch(records, timeline, once.stream, once.batch, once.identifier)
         self.published = metadata = replace(metadata, extra={**records, **metadata.extra})
         body = encode_commit(metadata, self.config.version, self.action)
         done = self.publish(timeline, body, is_inflight=is_inflight)
-        if is_remote(self.storage):  # elsewhere it is read at once, and what happened to it since is seen
+        if is_remote(self.storage):  # a local storage is read again quickly, which also shows later changes
             written = decode_commit(body, f"{self.config.timeline_path}/{done.file_name}")
             remember_commit(self.storage, self.config, done, written, len(body))
         return done
@@ -350,8 +350,9 @@ class Transaction:
     def resolve_late(
         self, reason_of: Callable[[Timeline], str | None], take_back: Callable[[Timeline], object]
     ) -> None:
-        """Resolve an instant that was published while the lock ran out. Where `reason_of` the newest timeline is a
-        reason against it, it is taken back, and this raises `CommitConflict`. One that is archived by now stays."""
+        """Resolve an instant that was published while the lock ran out. If `reason_of` returns a reason against it on
+        the newest timeline, the instant is taken back and this raises `CommitConflict`. An instant that is archived by
+        now stays."""
         try:
             with self.locked():
                 timeline = self.load()
@@ -416,7 +417,7 @@ class Transaction:
         self.config = config
 
     def metadata_upkeep(self, timeline: Timeline) -> MetadataUpkeep:
-        stored, self._stored = self._stored, None  # it holds until the first change
+        stored, self._stored = self._stored, None  # valid until the first change
         return MetadataUpkeep(
             self.storage, self.config, timeline, self.settings, self.context.engine, self.lock_is_held, stored
         )
@@ -452,14 +453,14 @@ class Transaction:
         """The commit is valid: what fails from here on leaves only leftovers, which later writers remove."""
         work = partial(at_once, self.storage, lambda: self._tidy_markers(metadata), self._tidy_heartbeat)
         if self.context.engine.is_distributed:
-            work()  # what lost attempts of tasks have written is looked for until it is deleted
+            work()  # files of lost task attempts must be deleted before this returns
         else:
             aside(self.storage, work)
 
     def _tidy_markers(self, metadata: CommitMetadata) -> None:
         with suppress(Exception):
-            # of a task in another process, which may have ended since; what ends later finds its marker missing and
-            # removes its file itself
+            # files of lost attempts in other processes; an attempt that ends later finds its marker missing and removes
+            # its file itself
             lost = self.unnamed(metadata) if self.context.engine.is_distributed else []
             delete_markers(self.storage, self.instant)
             if lost:
@@ -475,11 +476,11 @@ class Transaction:
 class WriteTransaction(Transaction):
     """A write between its requested and its completed instant.
 
-    A `non_blocking` write lets others append to the file groups that it appends to. `planned_index` is what the table
-    remembered of its index when the write was planned: under another one it would put rows elsewhere. `new_index` is
-    the one that the table gets by this instant. A write that does not look keys up (`looks_up`) may store one again.
-    A `repeatable` write leaves the same rows when it is done twice. `plain_keys` are key fields whose texts files are
-    asked about. After the commit `duplicates` has the number of rows whose key is stored another time; None is unknown.
+    A `non_blocking` write lets others append to the file groups that it appends to. `planned_index` are the index
+    settings when the write was planned: under other settings its rows would belong elsewhere. `new_index` is the index
+    that the table gets by this instant. A write that does not look keys up (`looks_up`) may store a key again. A
+    `repeatable` write leaves the same rows when it is done twice. `plain_keys` are key fields whose texts files are
+    asked about. After the commit `duplicates` has the number of rows whose key is stored another time; None if unknown.
     """
 
     unique: Uniqueness = field(default="nowhere", kw_only=True)
@@ -518,9 +519,9 @@ class WriteTransaction(Transaction):
 
     @contextmanager
     def showing(self, profile: bytes) -> Generator[None]:
-        """Show the write as inflight, for the block that writes its files. On a slow store the first markers are
-        written meanwhile, where this process writes them: no file is begun before both."""
-        follows_marker = not has_completion_times(self.config.version)  # a log file of another's slice, at once
+        """Show the write as inflight, for the block that writes its files. If this process writes them to a slow store,
+        the first markers are written at the same time. No file is begun before both exist."""
+        follows_marker = not has_completion_times(self.config.version)  # at once, for other writers' slices
         if self.context.engine.is_distributed or follows_marker or not is_remote(self.storage):
             self.inflight(profile)
             yield
@@ -545,7 +546,8 @@ class WriteTransaction(Transaction):
             )
 
     def early_conflicts(self) -> EarlyConflicts | None:
-        """What finds writers at the file groups of this one before those are written; None where it is not to."""
+        """The check for concurrent writers to a file group, made before it is written; None if the settings do not ask
+        for it."""
         if not self.settings.early_conflicts or self.non_blocking:
             return None
         assert self._started is not None
@@ -607,7 +609,7 @@ class WriteTransaction(Transaction):
                 self.index.resizing.check_commits(metadata, others)
             if self.unique != "nowhere":
                 check_unique(self.snapshot.reader, statuses, others, self.unique)
-            if has_completion_times(self.config.version):  # before, log files of lost attempts stay
+            if has_completion_times(self.config.version):  # before version 8, log files of lost attempts stay
                 self._copied_as = frozenset(resizes.children.values())
             if lost := self.unnamed(metadata, markers):
                 delete_data_files(self.storage, lost, self.instant, self._copied_as)
@@ -632,7 +634,7 @@ class WriteTransaction(Transaction):
         if not is_settled:
             self.resolve_late(
                 lambda now: reason_to_take_back(self.instant, self.action, self.config, now, timeline),
-                # by its write stats: others may have removed its markers since it was published
+                # rolled back by write stats: other writers may have removed the markers since
                 lambda now: self.rollbacks(self.forget).roll_back(now, done),
             )
         self.tidy(metadata)
@@ -641,7 +643,7 @@ class WriteTransaction(Transaction):
         return done
 
     def _follow_up(self, timeline: Timeline, touched: TouchedFiles, resized_groups: Mapping[FileGroupId, str]) -> None:
-        """What follows from the commit on the timeline; what fails here later writers and services do."""
+        """Change the timeline as the commit requires. If something fails here, later writers and services do it."""
         with suppress(LakebedError, OSError):
             if self.new_index is not None:
                 self.timeline = self.load()
@@ -672,7 +674,7 @@ class WriteTransaction(Transaction):
     def abort(self) -> None:
         """Undo this write now: its files, then its pending instant. What fails here the next writer does.
 
-        What is at an instant that this write did not show is another process's, which chose the same one.
+        If this write has not shown its instant, files of that instant are another process's, which chose the same one.
         """
         self.stop_heartbeat()
         if not self._may_be_shown:

@@ -1,7 +1,7 @@
 """Keys that two writers insert at the same time.
 
-Writers that insert the same new key touch no file group together: the keys themselves are compared, under the lock,
-and only where something was committed in between.
+Writers that insert the same new key share no file group, so the keys themselves are compared: under the lock, and only
+if another writer has committed meanwhile.
 """
 
 from __future__ import annotations
@@ -24,13 +24,14 @@ from lakebed.write_status import WriteStatus
 Uniqueness = Literal["nowhere", "partition", "table"]
 """Where a write keeps its keys unique by comparing them with what was committed since it began."""
 
-# So many keys of others are compared at a time.
+# This many keys of other writers are compared at a time.
 _KEYS_TOGETHER = 4_000_000
 _BASE = ".parquet"
 
 
 def uniqueness_of(index: Index) -> Uniqueness:
-    """Of an index that looks keys up: under one that hashes them two writers of one key meet in its file group."""
+    """Where an index that looks keys up keeps them unique. Under an index that hashes keys no check is needed: two
+    writers of one key conflict in its file group."""
     return "table" if index.is_global else "partition"
 
 

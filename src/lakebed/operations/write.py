@@ -39,15 +39,15 @@ def prepare(context: WriteContext, rows: Rows, schema: TableSchema) -> Rows:
 
 
 def check_partitions(context: WriteContext, rows: Rows) -> None:
-    """Raise `InvalidRecord` for values that make no partition path of the table, where the rows are at hand: what a
-    DataFrame or a stream holds is seen by the tasks alone, which refuse such a path too."""
+    """Raise `InvalidRecord` for values that make no partition path of the table, where the rows are at hand: only tasks
+    see the rows of a DataFrame or a stream, and they refuse such a path too."""
     if context.engine.has_at_hand(rows) and context.keys.partition_fields:
         context.path_check.require_values(context.engine.collect(rows))
 
 
 def derivable(context: WriteContext, prepared: pa.Schema) -> dict[str, RowExpression]:
-    """What `prepare` put in front that a task can compute again for next to nothing: a key that is the text of one
-    column, and the one partition path of a table without partitions.
+    """The columns of `prepare` that a task can compute again at almost no cost: a key that is the text of one column,
+    and the only partition path of a table without partitions.
     """
     expressions: dict[str, RowExpression] = {}
     key, fields = context.keys.record_key, context.keys.key_fields
@@ -76,11 +76,11 @@ def derive_keys(context: WriteContext, rows: Rows, present: pa.Schema, keep: Seq
 
 @dataclass(frozen=True, slots=True)
 class RowMatch:
-    """What happens where an incoming row meets a stored one, or another incoming one, of the same key.
+    """What happens to an incoming row if a stored row, or another incoming row, has the same key.
 
     The stored row is replaced by the merge rules ("keys"), or by the incoming one, which is then the only one of its
-    key ("one"), left ("skip"), an error ("fail"), or not looked up ("none", a plain insert). `combine`: of several
-    incoming rows one stays. `deletes`: the incoming rows hold keys alone, whose stored rows go.
+    key ("one"), left ("skip"), an error ("fail"), or not looked up ("none", a plain insert). `combine`: several
+    incoming rows of a key become one. `deletes`: the incoming rows hold only keys, whose stored rows are deleted.
     """
 
     on_match: OnMatch
@@ -160,8 +160,8 @@ class Write:
 
     @property
     def begins_with_logs(self) -> bool:
-        """Whether all rows go to log files, where rows of a key become one. Writers that do not wait for one another
-        begin the file group of a bucket so, which both may do."""
+        """Whether all rows go to log files, where rows of a key become one. Non-blocking writers begin the file group
+        of a bucket with log files, so that several of them may begin it."""
         hashing = self.context.index.hashing
         logs = hashing is not None and hashing.begins_with_logs
         return logs or (self.context.is_non_blocking and not self.new_groups_only)
