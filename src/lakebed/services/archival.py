@@ -135,8 +135,8 @@ def _result(
 
 
 def bounds_of(timeline: Timeline, commits: Sequence[Instant], settings: Options) -> ArchivalBounds:
-    """How many of these completed commits may stay, and stay. What cleaning keeps does, with the commit before it and
-    one more: archival that outruns cleaning would leave it nothing to go by."""
+    """The number of completed commits above which archival starts, and the number that it leaves. It leaves at least
+    the commits that cleaning retains and two more: cleaning needs them to decide what to delete."""
     cleaning = settings.cleaning
     bounds = ArchivalBounds(settings.archival.above, settings.archival.down_to)
     if CleaningPolicy(cleaning.policy) is CleaningPolicy.KEEP_LATEST_COMMITS:
@@ -150,7 +150,7 @@ def bounds_of(timeline: Timeline, commits: Sequence[Instant], settings: Options)
 
 
 def planned_archival(snapshot: Snapshot, settings: Options) -> ArchivalPlan:
-    """Which instants go, of the table as it is under the lock."""
+    """The instants to archive, for the table as read under the lock."""
     timeline = snapshot.timeline
     bounds = bounds_of(timeline, timeline.commits, settings)
     if not is_archival_due(timeline.commits, bounds):
@@ -166,7 +166,7 @@ def planned_archival(snapshot: Snapshot, settings: Options) -> ArchivalPlan:
 def limits_by_timeline(
     timeline: Timeline, settings: Options, needs: Sequence[ConsumerNeed]
 ) -> Iterator[ArchivalLimit | None]:
-    """What must stay, by the timeline and what consumers have not read."""
+    """The limits of archival from the timeline and from the commits that consumers have not read."""
     if needs:
         yield before_unread(timeline.commits, needs[0].commit, str(needs[0]))
     yield before_pending(timeline.commits, (i for i in timeline.pending if completes_as(i.action) in COMMITS))
@@ -186,7 +186,8 @@ def _limit_by_metadata(snapshot: Snapshot) -> ArchivalLimit | None:
 
 
 def _hidden(snapshot: Snapshot, commits: Sequence[Instant]) -> Iterator[ArchivalLimit]:
-    """Replacements whose replaced files are still there: archived, they would not hide them any more from it."""
+    """The limits from replacecommits whose replaced files still exist: once archived, such a commit would no longer
+    hide these files."""
     timeline = snapshot.timeline
     for instant in commits:
         if instant.action is not Action.REPLACECOMMIT:

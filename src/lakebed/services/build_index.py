@@ -1,5 +1,6 @@
-"""Building indexes while others write. Writers log to the new file groups from the moment that these are there; the
-base files are made, outside the lock, of the table as it was then; under the lock again both become the index.
+"""Building indexes while others write. Writers log to the new file groups as soon as these exist. The base files are
+then made from the table of that moment, outside the lock. At the end, under the lock, log files and base files become
+the index.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ from lakebed.timeline.timeline import Timeline, load_timeline
 from lakebed.timeline.transitions import TimelineWriter
 from lakebed.wording import Printed
 
-# For so long a build waits for writers of other engines that began before it.
+# A build waits this long for writers of other engines that began before it.
 PATIENCE_SECONDS = 900.0
 _LOOK_SECONDS = 1.0
 
@@ -121,8 +122,9 @@ class Indexing(Service[IndexingResult]):
 
 
 def build_planned(storage: Storage, settings: WriteSettings, engine: Engine) -> IndexingResult:
-    """Build the indexes that wait, real Hudi's too, oldest plan first. Those that another process builds are left to
-    it. Raises what a build meets: its plan stays for the next try, unless the index cannot be built at all."""
+    """Build the indexes that wait, real Hudi's too, oldest plan first. Indexes that another process builds are left to
+    it. Raises the error of a build that fails; its plan stays for the next try, unless the index cannot be built at
+    all."""
     runs: list[IndexRun] = []
     notes: list[str] = []
     for instant in pending_indexings(load_timeline(storage, load_table_config(storage))):
@@ -193,7 +195,7 @@ class _Build:
             self.storage.delete(heartbeat_path(self.instant), durable=False)
 
     def begin(self) -> list[_Part]:
-        """Take the plan up: its file groups are there when this returns, and writers log to them."""
+        """Take the plan up. When this returns its file groups exist, and writers log to them."""
         with self._locked() as lock:
             config = load_table_config(self.storage)
             timeline = load_timeline(self.storage, config)
@@ -213,7 +215,7 @@ class _Build:
             if pending.state is State.REQUESTED:
                 TimelineWriter(self.storage, config).inflight(Action.INDEXING, self.instant)
             upkeep = MetadataUpkeep(self.storage, config, timeline, self.settings, self.engine, lock.lock_is_held)
-            if FILES not in config.metadata_partitions:  # small, and nothing goes without it
+            if FILES not in config.metadata_partitions:  # small, and every other partition needs it
                 config = upkeep.add()
             parts = [part for name, sizing in named for part in self._begin(config, timeline, lock, name, sizing)]
             self.base_view = snapshot_of(self.storage, load_table_config(self.storage), timeline)
@@ -237,8 +239,8 @@ class _Build:
         return [] if new is None else [_Part(name, new)]
 
     def wait_for_others(self) -> None:
-        """Writers of other engines that began before the file groups were there do not log to them: wait until they are
-        done, and look at the table then. Raises `CommitConflict` after a while."""
+        """Wait for writers of other engines that began before the file groups existed, since they do not log to them.
+        Then base the build on the table with their commits. Raises `CommitConflict` after `PATIENCE_SECONDS`."""
         until = time.monotonic() + PATIENCE_SECONDS
         while self._others:
             timeline = load_timeline(self.storage, self.base_view.config)
@@ -268,8 +270,9 @@ class _Build:
         return written_here(self.storage, new, groups, definition, self.base_view.config.version)
 
     def add(self, part: _Part, written: Sequence[WrittenBase]) -> None:
-        """Make an index that is written complete. Raises `CommitConflict` if what it was made of is missing; its base
-        files are removed then, unless its delta commit was published before and others go on from it."""
+        """Make an index that is written complete. Raises `CommitConflict` if a commit that it was made from was taken
+        back. Its base files are removed then, unless its delta commit is already published, since others may have
+        continued from it."""
         try:
             self._add(part, written)
         except CommitConflict:
@@ -324,8 +327,8 @@ class _Build:
         return writer_of(self.storage, self.instant) == self.writer_id
 
     def _of_other_engines(self, timeline: Timeline) -> frozenset[str]:
-        """Pending instants of writers that do not read the table's settings again as they commit: lakebed's do, and
-        their heartbeats identify them."""
+        """Pending instants of writers that do not read the table's settings again when they commit. Writers of lakebed
+        do; their heartbeats identify them."""
         writes = (Action.COMMIT, Action.DELTACOMMIT, Action.REPLACECOMMIT, Action.COMPACTION, Action.CLUSTERING)
         pending = (i for i in timeline.pending if i.action in writes and i.state is State.INFLIGHT)
         return frozenset(i.time for i in pending if not writer_of(self.storage, i.time))
@@ -344,7 +347,7 @@ class _Build:
             self._heartbeat.stop()
 
     def _give_back(self) -> None:
-        """Leave the plan to the next process; what fails here is seen by the heartbeat, which stopped."""
+        """Leave the plan to the next process. If this fails, the stopped heartbeat shows that the plan is free."""
         with suppress(Exception), self._locked():
             if self._heartbeat is not None and self._is_mine():
                 config = load_table_config(self.storage)
@@ -353,7 +356,7 @@ class _Build:
                 self.storage.delete(heartbeat_path(self.instant), durable=False)
 
     def _remove(self) -> None:
-        """Take off what cannot be built, and its plan."""
+        """Remove the unfinished partitions of an index that cannot be built, and its plan."""
         with suppress(LakebedError, OSError), self._locked() as lock:
             config = load_table_config(self.storage)
             timeline = load_timeline(self.storage, config)

@@ -101,8 +101,8 @@ def register_table(
 
 
 def sync_all(storage: Storage, settings: CatalogSettings) -> Synced:
-    """Register the table as each entry that its settings name. One that fails does not keep the others back; its error
-    is logged, as a warning the first time, with what to run."""
+    """Register the table as each entry that its settings name. A failure does not stop the other registrations. It is
+    logged with the command to run, the first time as a warning."""
     config = load_table_config(storage)
     results: list[SyncResult] = []
     failures: list[str] = []
@@ -159,8 +159,8 @@ def _described(snapshot: Snapshot) -> RegisteredTable:
         return {file_slice.partition for file_slice in snapshot.file_slices() if file_slice.partition}
 
     def touched_since(synced: SyncedCommit) -> set[str] | None:
-        """The partitions of later commits. Where the entry's commit was taken back, archived, or is of a table that
-        has no completion times, all are to be compared."""
+        """The partitions of commits after the entry's commit. All partitions must be compared if that commit was taken
+        back or archived, or if the table has no completion times."""
         if not has_completion_times(config.version) or synced.instant not in timeline.commit_times:
             return None
         if not any(completed_at(i) == synced.completed for i in timeline.commits):

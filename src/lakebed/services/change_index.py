@@ -36,7 +36,7 @@ from lakebed.timeline.bodies.rollback import encode_requested_replace
 from lakebed.wording import Printed, count_text, size_text
 from lakebed.write_status import STATUS_SCHEMA, WriteStatus, checked_statuses
 
-# Readers of changes pass over commits with this operation: file groups go, their rows stay.
+# Readers of changes skip commits with this operation: they replace file groups and keep their rows.
 _OPERATION = CLUSTER_OPERATION
 _COUNTERS = 16
 
@@ -75,7 +75,7 @@ class Rescaled(Printed):
 
 
 def plan_change(context: WriteContext, snapshot: Snapshot, new: Index) -> RescalePlan:
-    """What it takes to make this the index of the table."""
+    """The plan that makes this the index of the table."""
     old = context.index
     moves = plan_moves(snapshot.file_slices(), key_hash_of(old), key_hash_of(new))
     sources = [file_slice for part in moves for file_slice in part.sources]
@@ -93,9 +93,9 @@ def change_index(
 ) -> Rescaled:
     """Make `new` the index of the table, with its rows where it looks for them, in one replace commit.
 
-    `check` looks at the table as it is when the change begins, and what commits during the change is a conflict. Raises
-    `CommitConflict` if another writer has written to what moves, if a service is planned or runs there, and for
-    another change of the index; nothing is visible then.
+    `check` is called with the table as it is when the change begins. Raises `CommitConflict` if, during the change,
+    another writer commits to moved file groups or changes the index, and if a service of these file groups is planned
+    or runs; nothing is visible then.
     """
     started = time.monotonic()
     admit_change(context, new, verb)
@@ -251,7 +251,7 @@ def use_index(context: WriteContext, choice: IndexChoice, *, dry_run: bool = Fal
 
 
 def missing_indexes(snapshot: Snapshot, new: Index) -> list[IndexName]:
-    """The indexes of the metadata table that are to be built for this one. Refuses one that is there in another
+    """The indexes of the metadata table to be built for this index. Refuses a table that has one of them in another
     form."""
     config = snapshot.config
     names = new.metadata_indexes
@@ -286,7 +286,8 @@ def refuse_repeated(snapshot: Snapshot) -> None:
 
 
 def _refuse_unmovable(old: Index, new: Index, snapshot: Snapshot) -> None:
-    """An index whose rows cannot be moved may be adopted if all of them have their locations already; it never goes."""
+    """Refuse an index whose rows cannot be moved. A table may adopt one if all rows are already where it looks for
+    them, and then keeps it for good."""
     stay = key_hash_of(new) is not None and not any(
         differ(key_hash_of(old), key_hash_of(new), path) for path in ("", *snapshot.partitions())
     )

@@ -1,4 +1,4 @@
-"""What a change of the index takes: pure decisions over two hashes and the file slices that there are."""
+"""Plans a change of the index: pure decisions over two hashes and the existing file slices."""
 
 from __future__ import annotations
 

@@ -64,14 +64,14 @@ from lakebed.timeline.timeline import COMMITS, Timeline
 from lakebed.timeline.transitions import TimelineWriter
 from lakebed.wording import count_text
 
-# What holds cleaning back while it is pending: nothing goes that was there when it was requested.
+# Actions that hold cleaning back while they are pending: no file is deleted that was current when one was requested.
 _HOLDS = (*COMMITS, Action.COMPACTION, Action.LOGCOMPACTION, Action.CLUSTERING, Action.SAVEPOINT)
 
 
 @dataclass(frozen=True)
 class CleanCandidates:
-    """What a clean may find: what it keeps, the partition paths that it looks at (None: all), and what consumers need
-    of more than it would keep without them."""
+    """Where a clean looks for files to delete: what it retains, the partition paths that it examines (None: all), and
+    the consumers for which it retains more."""
 
     retention: Retention
     partitions: frozenset[str] | None
@@ -87,10 +87,10 @@ def find_cleanable(
     when_due: bool,
     needs: Sequence[ConsumerNeed] = (),
 ) -> CleanCandidates | NothingToDo:
-    """What there may be to clean after these completed commits, or why there is nothing; `now` is an instant time,
+    """Where there may be files to clean after these completed commits, or why there are none; `now` is an instant time,
     `needs` is what consumers have not read.
 
-    With `when_due` only where there are commits enough since the last clean, and a commit left files to clean.
+    With `when_due` a clean needs enough commits since the last clean, and a commit that left files to clean.
     """
     candidates = _find_cleanable(timeline, commits, settings, now, (), when_due=when_due)
     if isinstance(candidates, NothingToDo) or not needs:
@@ -141,7 +141,7 @@ def _find_cleanable(
 
 
 def plan_clean(snapshot: Snapshot, candidates: CleanCandidates, settings: CleaningSettings) -> CleanPlan:
-    """The files that go, of the table as it is under the lock."""
+    """The files to delete, for the table as read under the lock."""
     paths = _filtered(snapshot, candidates.partitions, settings)
     names = tuple(sorted(need.consumer for need in candidates.needs))
     unread = candidates.needs[0].commit if candidates.needs and candidates.retention.earliest is None else None
@@ -155,8 +155,8 @@ def plan_retention(
     only: Collection[FileGroupId] | None = None,
     unread: Instant | None = None,
 ) -> CleanPlan:
-    """The files of these partition paths (None: of all) that go by a retention, of all file groups or of some; what
-    commits from `unread` on see stays."""
+    """The files of these partition paths (None: of all) that a retention lets go, of all file groups or of some. Files
+    that commits from `unread` on show are retained."""
     listing = _listing(snapshot, paths)
     timeline = snapshot.timeline
     savepoints = savepointed_files(timeline)
@@ -215,7 +215,8 @@ def planned_slices(timeline: Timeline) -> dict[FileGroupId, str]:
 
 
 def check_filters(settings: CleaningSettings) -> None:
-    """Raise `InvalidOption` for partition paths that are chosen, but not for good: others would never be cleaned."""
+    """Raise `InvalidOption` for a partition filter together with incremental cleaning: the other partition paths would
+    never be cleaned."""
     if settings.incremental and (settings.partitions or settings.partition_regex):
         raise InvalidOption(
             "hoodie.clean.partition.filter.* chooses partition paths, and an incremental clean looks at those that"
@@ -235,8 +236,8 @@ def retention_of(
     now: str,
     needs: Sequence[ConsumerNeed] = (),
 ) -> Retention | NothingToDo:
-    """What these completed commits make cleaning keep, or why it keeps all; `now` is an instant time. A commit that a
-    consumer needs holds files back as a pending one does."""
+    """What cleaning retains after these completed commits, or why it retains everything; `now` is an instant time. A
+    commit that a consumer needs holds files back like a pending one."""
     pending = [i for i in timeline.pending if i.action in _HOLDS or _is_read_for_an_index(i)]
     pending += [need.commit for need in needs]
     match CleaningPolicy(settings.policy):
@@ -257,14 +258,14 @@ def retention_of(
 
 
 def _continues(timeline: Timeline, last: Clean | None) -> bool:
-    """Whether everything before the last clean was clean, and still is."""
+    """Whether the last clean left nothing to clean before its earliest retained commit, and that still holds."""
     if last is None or not last.earliest or (timeline.start is not None and last.earliest < timeline.start):
         return False
     return _savepoints_stay(timeline, last)
 
 
 def _savepoints_stay(timeline: Timeline, last: Clean) -> bool:
-    """Whether all savepoints are there yet that kept files from the last clean."""
+    """Whether all savepoints that kept files from the last clean still exist."""
     return set(last.savepoints) <= {i.time for i in timeline.completed if i.action is Action.SAVEPOINT}
 
 
@@ -298,8 +299,8 @@ def _listing(snapshot: Snapshot, partitions: frozenset[str] | None) -> Listing:
 
 
 def _emptied(snapshot: Snapshot, plan: CleanPlan, listing: Listing) -> Iterator[str]:
-    """The partition paths of which nothing is left, whatever a folder holds that is not listed; none while a writer
-    may be writing to one."""
+    """The partition paths in which the plan leaves no base or log file, neither listed nor in the folder. None while a
+    writer may be writing to one."""
     if any(completes_as(i.action) in COMMITS for i in snapshot.timeline.pending):
         return
     left: set[str] = {f.partition for f in _files(listing) if f.name not in plan.files.get(f.partition, ())}
@@ -506,8 +507,8 @@ def finish_clean(
 
 
 def _empty_paths(storage: Storage, timeline: Timeline, plan: Mapping[str, Any]) -> list[str]:
-    """The partition paths of the plan that have nothing left now. A writer that began since has seen the folder
-    as it was: while a writer is active, and where one wrote, it stays."""
+    """The partition paths of the plan that have nothing left now. A writer that began after the plan has seen the
+    folder, so folders stay while a writer is active and where one has written."""
     if any(completes_as(i.action) in COMMITS for i in timeline.pending):
         return []
     candidates = [p for p in plan.get("partitionsToBeDeleted") or () if p and is_data_path(p)]

@@ -237,7 +237,7 @@ def plan_clustering(
         settings.file_bytes,
         settings.most_groups,
         settings.slice_order,
-        # without an order to bring about a file that stays alone is not worth writing
+        # without a sort order, rewriting a single file would change nothing
         settings.singles and sorts,
         single_file,
         context.settings.max_file_size,
@@ -255,7 +255,7 @@ _SINGLE_FILE_PLANS = ("SparkSingleFileSortPlanStrategy", "SparkSingleFileSortClu
 
 
 def check_sort_columns(snapshot: Snapshot, settings: ClusteringSettings) -> None:
-    """Refuse sort columns that the table does not have, or that its own order leaves no room for."""
+    """Refuse sort columns that the table does not have, and all sort columns for a table that sorts by key."""
     columns = settings.sort_columns
     if not columns:
         return
@@ -332,7 +332,7 @@ class _PlannedInputs(TransactionHooks):
         tx.index.update(statuses, tx.instant, snapshot_of(tx.storage, tx.config, timeline), metadata.replaced)
 
     def reason_to_take_back(self, tx: Transaction, timeline: Timeline) -> str | None:
-        """A write that went first may have changed a slice of the plan since that was checked."""
+        """A write that committed before may have changed a slice of the plan after the check."""
         try:
             self.check(tx, timeline.before_completion(tx.instant))
         except CommitConflict as conflict:
@@ -340,7 +340,7 @@ class _PlannedInputs(TransactionHooks):
         return None
 
     def aborted(self, tx: Transaction) -> None:
-        """A plan of slices that are no more goes with its run."""
+        """If the plan's slices have changed, remove the plan together with its run."""
         if not self._is_stale:
             return
         with tx.locked():
@@ -348,13 +348,14 @@ class _PlannedInputs(TransactionHooks):
             instant = timeline.find(tx.instant, tx.action)
             if instant is not None and not instant.is_completed and tx.lock_is_held():
                 if files_named(tx.storage, tx.instant):
-                    # writes during it have added rows to file groups that there will not be
+                    # concurrent writes have added rows to new file groups that will not exist
                     tx.rollbacks().roll_back(timeline, instant, with_plan=True)
                     return
                 TimelineWriter(tx.storage, tx.config).remove_pending(instant)
 
     def check_slices(self, tx: Transaction, snapshot: Snapshot) -> None:
-        """Refuse where a slice of the plan was replaced, or got a newer file: rows would come back, or be lost."""
+        """Raise if a slice of the plan was replaced or has newer files: deleted rows would reappear, or new rows be
+        lost."""
         planned = {
             (file_slice.partition, file_slice.file_id): file_slice
             for op in self.planned.operations
@@ -369,8 +370,8 @@ class _PlannedInputs(TransactionHooks):
 
 
 def _is_as_planned(tx: Transaction, planned: CompactionOperation, now: FileSlice, timeline: Timeline) -> bool:
-    """Whether a slice has the files of the plan; others that writes added which brought their rows to the new file
-    groups as well are ignored."""
+    """Whether a slice still has exactly the files of the plan. Log files that writes added later are ignored if these
+    writes also wrote their rows to the new file groups."""
     files = {*filter(None, [planned.base_file]), *planned.log_files}
     current = {*([now.base_file.name] if now.base_file else []), *(log.name for log in now.log_files)}
     later = current - files
@@ -405,7 +406,7 @@ def _changed(group: FileGroupId, instant: str) -> CommitConflict:
     )
 
 
-# By hand: fewer cannot become one.
+# For calls: two files are the fewest that can become one.
 _FEWEST = 2
 
 

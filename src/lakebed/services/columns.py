@@ -36,7 +36,8 @@ from lakebed.timeline.schema_versions import (
 from lakebed.timeline.timeline import Timeline
 from lakebed.wording import Printed
 
-# Of these the files have the values, or their names are on the timeline and in the settings.
+# Changes that a column in use does not allow: files hold its values, or its name is on the timeline and in the
+# settings.
 _FIXED_FOR = ("drop", "rename", "widen")
 _DELETED = "_hoodie_is_deleted"
 
@@ -59,8 +60,8 @@ class ColumnsChanged(Printed):
 
 @dataclass(frozen=True, slots=True)
 class _Planned:
-    """What a change makes of the table: its Avro schema, the versions of its columns (the newest first), and what it
-    says."""
+    """The result of a change: the table's Avro schema, the versions of its columns (newest first), and a line of
+    text."""
 
     avro: str
     versions: tuple[Version, ...]
@@ -71,7 +72,7 @@ def change_columns(context: WriteContext, change: ColumnChange) -> ColumnsChange
     """Make a change of the table's columns. Everything is checked before anything is written.
 
     Raises `SchemaConflict` for names and types that do not fit, and for columns that keys, partition paths, ordering,
-    indexes or settings go by; `CommitConflict` where a service is planned whose files would have the old names;
+    indexes or settings use; `CommitConflict` where a service is planned whose files would have the old names;
     `UnsupportedFeature` for a table whose columns cannot be read by ids.
     """
     began = time.monotonic()
@@ -161,8 +162,8 @@ def _plan(context: WriteContext, snapshot: Snapshot, change: ColumnChange) -> _P
 
 
 def _check_texts(changed_schema: ChangedSchema, versions: Sequence[Version]) -> None:
-    """Raise `SchemaConflict` for a number that becomes a text and had another type before: a file's value is read as
-    the text of the file's own type (10), and after the file is written again as that of the last one (10.0)."""
+    """Raise `SchemaConflict` for a number that becomes a text and had another type before: a value would be read as the
+    text of its file's type (10), and, once the file is rewritten, as the text of the newer type (10.0)."""
     if not pt.is_string(field_at(changed_schema.schema, changed_schema.path).type):
         return
     number = dict(paths(versions[0]))[changed_schema.path]
@@ -180,12 +181,12 @@ def _check_texts(changed_schema: ChangedSchema, versions: Sequence[Version]) -> 
 # Types whose values have the same texts.
 _LOOKS = {"int": "long", "float": "double"}
 _PAST = {"add": "added", "rename": "renamed", "drop": "dropped", "widen": "widened", "comment": "", "move": "moved"}
-# The instant of a version that is planned: later than any.
+# Stands for the instant of a version that is still planned; greater than every instant.
 _UNKNOWN = 10**17 * 9
 
 
 def _avro(snapshot: Snapshot, change: ColumnChange, changed_schema: ChangedSchema) -> tuple[str, dict[str, str]]:
-    """The table's Avro schema after the change, and by new paths those that columns had."""
+    """The table's Avro schema after the change, and the old path of each renamed column by its new path."""
     old_path = field_path(snapshot, change.column) if change.verb != "add" else ""
     renamed = {changed_schema.path: old_path} if change.verb == "rename" else {}
     comments = {_moved(path, renamed): text for path, text in comments_of(snapshot.avro_schema).items()}
@@ -223,7 +224,8 @@ def _is_field(snapshot: Snapshot, path: str) -> bool:
 
 
 def _refuse_pending(timeline: Timeline) -> None:
-    """A service that runs later writes files of an earlier instant: by that they would be read under the old names."""
+    """Refuse while a service is planned. Its files will carry an earlier instant, so readers would read them under the
+    old names."""
     plans = timeline.groups_of_services()
     for plan in plans.values():
         raise CommitConflict(
@@ -234,7 +236,7 @@ def _refuse_pending(timeline: Timeline) -> None:
 
 
 def _check_free(context: WriteContext, snapshot: Snapshot, change: ColumnChange, changed_schema: ChangedSchema) -> None:
-    """Raise `SchemaConflict` for a column that something else goes by."""
+    """Raise `SchemaConflict` for a column that something else uses."""
     if change.verb not in _FIXED_FOR:
         return
     path = field_path(snapshot, change.column)
@@ -276,8 +278,8 @@ def _fixed(context: WriteContext, snapshot: Snapshot) -> Iterator[tuple[list[str
 
 
 def _indexed(snapshot: Snapshot) -> Iterator[tuple[str, list[str]]]:
-    """The indexes of the metadata table that are made of values of certain columns; statistics are by the names that
-    their files have."""
+    """The indexes of the metadata table on values of certain columns, except statistics: those use the names in their
+    files."""
     config = snapshot.config
     definitions = load_definitions(snapshot.storage, config)
     for partition in (*config.metadata_partitions, *config.metadata_partitions_inflight):

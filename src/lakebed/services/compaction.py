@@ -192,7 +192,7 @@ class Compaction(LogMerging):
         if state.context.config.table_type != "mor":
             return None
         trigger, zone = trigger_of(state.settings.compaction), state.context.config.timezone
-        # what others have done since the write began, the next write sees
+        # the next write sees what other writers have done since this write began
         if not self.pending(state.timeline) and not trigger.verdict(state.instants, state.now, zone).is_due:
             return None
         state.reload()
@@ -208,7 +208,7 @@ class Compaction(LogMerging):
         if not has_completion_times(config.version):
             waiting = next((i for i in timeline.pending if i.action in COMMITS), None)
             if waiting is not None:
-                # its log blocks are in files of the slices that would be merged
+                # its log blocks are in the slices that would be merged
                 return NothingToDo(f"no compaction was planned: {waiting.action} {waiting.time} is pending")
         if when_due:
             verdict = trigger_of(settings).verdict(timeline.instants, instant, config.timezone)
@@ -217,7 +217,7 @@ class Compaction(LogMerging):
         selection = selection_of(settings)
         partitions = None
         if settings.incremental and when_due:
-            # by hand all are looked at: a plan of real Hudi may have forgotten some
+            # a call looks at all partition paths: a plan of real Hudi may have left some out
             partitions = partitions_since_compaction(timeline)
         if partitions is None:
             partitions = frozenset(snapshot.partitions())

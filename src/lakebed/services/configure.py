@@ -1,4 +1,5 @@
-"""Settings of a living table: those that the next write may find changed, in `hoodie.properties`, under the lock."""
+"""Changes settings of an existing table in `hoodie.properties`, under the lock: those that may change between two
+writes."""
 
 from __future__ import annotations
 
@@ -72,7 +73,7 @@ def configure(
 
 
 def _difference(config: TableConfig, settings_to_change: Mapping[str, Any]) -> dict[str, Change]:
-    """What changes in the table's properties, when all of it was checked."""
+    """The changes of the table's properties, after all checks."""
     properties = config.properties
     requested: dict[str, str | None] = {}
     for name, value in settings_to_change.items():
@@ -85,8 +86,8 @@ def _difference(config: TableConfig, settings_to_change: Mapping[str, Any]) -> d
 
 
 def _requested(config: TableConfig, name: str, value: Any) -> dict[str, str | None]:
-    """What one of the given settings is to be, by its key in the properties."""
-    # as the table shows it, or as real Hudi and jobs call it
+    """The new value of one setting, by its key in the properties."""
+    # the key as the table shows it, or the name that real Hudi and jobs use
     key = canonical(name) or canonical(name.replace("lakebed.", "hoodie.", 1))
     option = known_options().get(key) if key else None
     if key is None or option is None:
@@ -107,7 +108,7 @@ def _requested(config: TableConfig, name: str, value: Any) -> dict[str, str | No
 
 
 def _metadata(config: TableConfig, text: str, *, remove: bool) -> dict[str, str | None]:
-    """A table that has a metadata table keeps it; one without is given one by its next first write."""
+    """Refuse to switch off an existing metadata table. A table without one gets it by a later write."""
     if text.lower() == "false" and config.metadata_partitions:
         raise InvalidOption(
             f"table {config.name!r} has a metadata table, which every write keeps up to date",
@@ -118,7 +119,7 @@ def _metadata(config: TableConfig, text: str, *, remove: bool) -> dict[str, str 
 
 
 def _mode(config: TableConfig, mode: str) -> dict[str, str | None]:
-    """The contents of change logs are set once: existing ones are read by it."""
+    """Refuse another content of change logs: existing change logs are read by this setting."""
     stored = config.properties.get(_CDC_MODE, "")
     if stored and stored.upper() != mode:
         raise _fixed(config, _CDC_MODE, "")
@@ -126,7 +127,7 @@ def _mode(config: TableConfig, mode: str) -> dict[str, str | None]:
 
 
 def _with_mode(config: TableConfig, requested: dict[str, str | None]) -> dict[str, str | None]:
-    """A change log has a mode, and a mode is of a change log."""
+    """Refuse a mode without a change log, and give a change log without a mode the default one."""
     enabled = requested.get(CDC_ENABLED, str(config.cdc_enabled).lower()) == "true"
     if _CDC_MODE in requested and not enabled:
         raise InvalidOption(

@@ -34,8 +34,8 @@ def retained_since(timeline: Timeline, settings: ConsumerSettings, now: str) -> 
 def start_consumer(
     storage: Storage, name: str, position: str, settings: WriteSettings, *, every_commit: bool = False
 ) -> Consumer:
-    """Record a new consumer. The first one is noted in the table's properties before, so that every writer looks for
-    consumers from then on. Raises `InvalidOption` where there is one of this name."""
+    """Record a new consumer. Before the first one is recorded, the table's properties note that there are consumers, so
+    that every writer looks for them. Raises `InvalidOption` where there is one of this name."""
     note_consumers(storage, settings)
     return ConsumerFiles(storage).create(name, position, every_commit=every_commit)
 
@@ -55,8 +55,9 @@ def note_consumers(storage: Storage, settings: WriteSettings) -> None:
 
 
 def move_to_requested_times(timeline: Timeline) -> None:
-    """Move the consumers of a table that gets version 6, where positions are requested times. One that has read commits
-    which were requested after an unread one goes back before that: it reads them again, and loses none."""
+    """Move the consumers of a table that gets version 6, where positions are requested times. A consumer may have read
+    commits that were requested after an unread one. It is moved back before the unread commit: it reads some commits
+    twice, and misses none."""
     if not timeline.config.has_consumers:
         return
     files = ConsumerFiles(timeline.storage)

@@ -88,7 +88,7 @@ def pending_indexings(timeline: Timeline) -> list[Instant]:
 
 
 def index_plans(storage: Storage, timeline: Timeline) -> list[IndexPlan]:
-    """The same with what they are to build."""
+    """The same plans, with the indexes that each builds."""
     return [
         IndexPlan(
             instant.time,
@@ -151,8 +151,8 @@ def plan_index(
 
 
 def take_plans_off(storage: Storage, timeline: Timeline, partition: str) -> None:
-    """Remove the plans from the timeline that are about a partition of the metadata table, with its definition if it is
-    not there; a process that runs one finds out. Lock held."""
+    """Remove the plans from the timeline that are about a partition of the metadata table, with its definition if the
+    partition does not exist. A process that runs such a plan notices it. Lock held."""
     config = timeline.config
     planned = planned_partitions(timeline)
     if partition not in planned:
@@ -171,8 +171,8 @@ def take_plans_off(storage: Storage, timeline: Timeline, partition: str) -> None
 
 
 def named_indexes(snapshot: Snapshot, planned: Sequence[PlannedIndex]) -> list[tuple[IndexName, GroupSizing | None]]:
-    """What a plan is about. Raises `UnsupportedFeature` for what lakebed does not build, `CorruptFile` where the
-    definition of an index is missing."""
+    """The indexes that a plan names. Raises `UnsupportedFeature` for what lakebed does not build, `CorruptFile` where
+    the definition of an index is missing."""
     definitions = load_definitions(snapshot.storage, snapshot.config)
     return [_named(index, definitions) for index in planned]
 
@@ -198,8 +198,8 @@ _MOST_GROUPS = 10_000
 
 
 def _define(snapshot: Snapshot, definition: IndexDefinition, lock_is_held: Callable[[], bool]) -> None:
-    """A process that runs the plan finds there what the index is on; no reader uses an index that only has a
-    definition."""
+    """Store the definition of a planned index, where the process that runs the plan reads it. No reader uses an index
+    that has only a definition."""
     storage, config = snapshot.storage, snapshot.config
     definitions = load_definitions(storage, config)
     body = dump_definitions({**definitions, definition.name: definition}.values(), config.version)
@@ -360,7 +360,7 @@ def _by_expression(name: str, expression: Expression) -> IndexName:
 def note_zone(
     snapshot: Snapshot, config: TableConfig, index: ExpressionIndex, lock_is_held: Callable[[], bool]
 ) -> TableConfig:
-    """Note in which time zone the results were computed, where that makes a difference."""
+    """Record the time zone in which the results were computed, if it makes a difference."""
     if not index.function.zoned:
         return config
     before = min((i.time for i in snapshot.timeline.pending), default=None)

@@ -1,7 +1,7 @@
-"""`lakebed.run_services`: one process that keeps many tables in shape, and shares them with others like it.
+"""`lakebed.run_services`: one process that maintains many tables. Several such processes share the tables.
 
-While it has the lease of a table it runs what is due there; what fails is tried again later. Each event is a record
-for programs and a line for people.
+While it has the lease of a table it runs the services that are due there. A failed service is tried again later. Each
+event is a record for programs and a line for people.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class ServiceEvent(Printed):
 
 
 T = TypeVar("T")
-# What one service did may make another one due: so often all of them are looked at in a turn.
+# One service may make another one due, so each turn checks all of them this many times.
 _ROUNDS = 3
 _FIRST_RETRY_SECONDS = 10.0
 _LONGEST_RETRY_SECONDS = 900.0
@@ -203,7 +203,8 @@ class ServedTable:
             yield ServiceEvent("nothing", self.uri, service.name, str(done), seconds=seconds)
 
     def _again(self, context: WriteContext, do: Callable[[WriteContext], T]) -> tuple[T, WriteContext]:
-        """What `do` gives, with its view of the table: a later one if something that it was to read is missing."""
+        """The result of `do`, with a view of the table. If a file of the view is missing, `do` is run again with a
+        later view."""
         views = [context]
 
         def renew() -> bool:
@@ -226,7 +227,7 @@ class ServedTable:
         if self._storage is None:
             self._storage = open_storage(self.uri, self.storage_options)
         fresh = open_snapshot(self._storage, load_table_config(self._storage))
-        # what a view has listed holds until a timeline changes
+        # the listings of a view stay valid until a timeline changes
         self._view = self._view if self._view is not None and self._view.shows_same(fresh) else fresh
         options = resolve_options(self.options)
         context = write_context(self._storage, fresh.config, session_engine(None), options)

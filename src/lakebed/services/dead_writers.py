@@ -15,8 +15,8 @@ from lakebed.wording import Printed
 
 @dataclass(frozen=True, repr=False)
 class FinishedWrites(Printed):
-    """What was finished before any service: the writes of dead writers that were rolled back, and the partitions of the
-    metadata table that were built."""
+    """The work done before any service: writes of dead writers that were rolled back, and partitions of the metadata
+    table that were built."""
 
     rolled_back: tuple[str, ...] = ()
     built: tuple[str, ...] = ()

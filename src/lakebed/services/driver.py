@@ -102,8 +102,8 @@ Outcome = TypeVar("Outcome", bound=Printed)
 
 
 class ServiceState:
-    """The table that services decide on. `context` shows it before the write `written`, until a service calls
-    `reload`. With `plan_only` plans are made and none is run."""
+    """The table state from which services decide whether they are due. Until a service calls `reload`, `context` shows
+    the table before the write `written`. With `plan_only` plans are made and none is run."""
 
     def __init__(self, context: WriteContext, written: WriteResult | None = None, *, plan_only: bool = False) -> None:
         self.context = context
@@ -127,7 +127,7 @@ class ServiceState:
 
     @property
     def commits(self) -> Sequence[Instant]:
-        """The completed commits that this process has read, with the one that it has just made."""
+        """The completed commits that this process has read, and the commit that it has just made."""
         return (*self.timeline.commits, *self._made)
 
     @property
@@ -171,9 +171,9 @@ class Service(ABC, Generic[Outcome]):
     # The settings that make it run after a write (any of them), and the one that makes it only plan then.
     after_write: ClassVar[tuple[str, ...]] = ()
     plan_after_write: ClassVar[str] = ""
-    # The setting of how many completed commits there may be, where it is due only after more.
+    # The setting with the number of completed commits above which it is due, if it has one.
     due_over: ClassVar[str] = ""
-    # What it may read of the table: all files, or the file slices with log files.
+    # Which files of the table it may read: all, or the file slices with log files.
     reads: ClassVar[Reads] = "little"
 
     def runs_after_write(self, settings: Options) -> bool:
@@ -375,7 +375,8 @@ def run_after_write(
     views = [context]
 
     def renew() -> bool:
-        """Other writers archive and clean, drop indexes and build them, while a service is planned."""
+        """Open the table again: while a service is planned, other writers may archive, clean, and build or drop
+        indexes."""
         opened = reopened(views[-1].opened)
         if opened is not None:
             views.append(replace(context, opened=opened))

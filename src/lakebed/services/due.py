@@ -20,8 +20,8 @@ from lakebed.services.partition_ttl import PartitionExpiry
 from lakebed.services.publishing import Publishing, publish_after_service
 from lakebed.storage.base import Storage
 
-# In the order in which real Hudi runs them after a write; publication and catalogs show what all
-# others have done.
+# In the order in which real Hudi runs them after a write; publication and catalogs come last and show the results of
+# all others.
 SERVICES: tuple[Service[Any], ...] = (
     DeadWriters(),
     Indexing(),
@@ -36,7 +36,7 @@ SERVICES: tuple[Service[Any], ...] = (
     CatalogSync(),
 )
 
-# The settings, of a table or a call, of which one must be there for `show_after_service` to do something.
+# `show_after_service` does nothing unless the table or the call has one of these settings.
 AFTER_SERVICE_SETTINGS = frozenset(
     {
         *("lakebed.publish", "lakebed.catalogs"),

@@ -2,8 +2,8 @@
 older file slices are cleaned, the metadata table is compacted and cleaned; then every file that is left is read, and
 what still holds something of the rows is named.
 
-Each step is an ordinary write or service under the table lock, so that readers and writers go on. A step goes by the
-files as they are: an erasure that was cut off is finished by the next one.
+Each step is an ordinary write or service under the table lock, so that readers and writers go on. Each step examines
+the files as they are, so the next erasure finishes one that was cut off.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ from lakebed.timeline.bodies.plans import CleanPlan, CompactionOperation, Compac
 from lakebed.timeline.timeline import COMMITS
 from lakebed.wording import count_text
 
-# A writer that commits between two steps may bring a value of the rows into a new file: so often the steps are done.
+# A writer that commits between two steps may write a value of the rows into a new file, so the steps are repeated up to
+# this many times.
 _ROUNDS = 3
 
 
@@ -99,7 +100,7 @@ class Erasure:
             )
         if rows:
             done = delete(context, self.selector)
-            deleted = rows if done.deleted is None else done.deleted  # None: the rows were not looked up once more
+            deleted = rows if done.deleted is None else done.deleted  # None: the rows were not looked up again
             self.steps.append(f"delete {done.instant}: {count_text(deleted, 'row')}")
             report = replace(report, rows=deleted)
             if deleted != rows:  # another writer has changed rows in the meantime: they are looked for again
@@ -133,8 +134,8 @@ class Erasure:
     def _remove(
         self, files: list[TableFile], keys: RowKeys, terms: SearchTerms
     ) -> tuple[dict[str, TableFile], int, list[Remainder]]:
-        """Rewrite file groups and clean what was before, until no file holds anything of the rows, or another round
-        changes nothing; gives the files that hold something, and how many were read. `files` are those that hold
+        """Rewrite file groups and clean older slices until no file holds anything of the rows, or a round changes
+        nothing. Returns the files that still hold something, and how many files were read. `files` are those that hold
         something now."""
         holding = files
         left: dict[str, TableFile] = {}
@@ -343,8 +344,8 @@ _NO_ROWS = pa.table({RECORD_KEY: pa.array([], pa.string()), PARTITION_PATH: pa.a
 
 
 def _staying(snapshot: Snapshot, files: Sequence[TableFile], erased_paths: Iterable[str]) -> list[TableFile]:
-    """The files of rows that an erasure leaves or writes again: all but the older slices of the file groups that hold
-    the rows."""
+    """The files with rows that an erasure keeps: all but the older slices of the file groups that hold the erased
+    rows."""
     paths = frozenset(erased_paths)
     touched = {file.group for file in files if file.path in paths}
     latest = {file.path for file_slice in snapshot.file_slices() for file in file_slice.files}

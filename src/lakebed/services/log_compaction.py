@@ -33,8 +33,8 @@ from lakebed.wording import count_text
 
 
 class LogCompaction(LogMerging):
-    """Merges log blocks with each other. A plan that a compaction has overtaken, or whose runner died, is taken off the
-    timeline: nothing is lost with it."""
+    """Merges log blocks with each other. If a compaction has overtaken a plan, or its runner died, the plan is taken
+    off the timeline: nothing is lost with it."""
 
     name = "log_compact"
     title = noun = "log compaction"
@@ -74,7 +74,7 @@ class LogCompaction(LogMerging):
             slices_of(snapshot, snapshot.partitions()),
             least_blocks=settings.log_blocks,
             count_blocks=lambda file_slice: mergeable_blocks(snapshot, file_slice),
-            # the merged block takes the place of the newest that it covers: no block may come in between
+            # the merged block takes the place of its newest block: no pending block may come in between
             before=min((i.time for i in timeline.pending if completes_as(i.action) in COMMITS), default=None),
             busy=groups_in_plans(timeline),
         )
@@ -103,7 +103,7 @@ def compact_logs(
 
 
 def _verdict(timeline: Timeline, settings: CompactionSettings) -> Verdict:
-    """Whether there are delta commits enough since the last compaction and the last log compaction."""
+    """Whether there are enough delta commits since the last compaction and the last log compaction."""
     return log_compaction_verdict(timeline.instants, log_compactions(timeline), settings.log_blocks)
 
 
@@ -115,7 +115,7 @@ def mergeable_blocks(snapshot: Snapshot, file_slice: FileSlice) -> int:
 
 
 def log_compactions(timeline: Timeline) -> list[Instant]:
-    """The completed ones: they complete as delta commits, and their requested files identify them."""
+    """The completed log compactions. They complete as delta commits; their requested files identify them."""
     instants: list[Instant] = []
     for instant in timeline.commits:
         name = timeline.requested.get((instant.time, Action.DELTACOMMIT), "")
@@ -125,7 +125,8 @@ def log_compactions(timeline: Timeline) -> list[Instant]:
 
 
 def _refuse_overtaken(timeline: Timeline, instant: str) -> None:
-    """After a compaction the merged block would be in a slice that has none of the blocks that it covers."""
+    """Refuse a plan that a compaction has overtaken: the merged block would be in a slice without the blocks that it
+    covers."""
     later = next((i for i in timeline.instants if i.time > instant and _begins_slices(i)), None)
     if later is not None:
         raise CommitConflict(

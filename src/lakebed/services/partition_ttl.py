@@ -36,8 +36,8 @@ class PartitionTtl:
     limit: int = 1000
 
     def expired(self, since: Mapping[str, str], now: str) -> dict[str, str]:
-        """Of partition paths with the instant that they count from those that are over at the instant `now`, the oldest
-        ones first. A text that is no time never gets old."""
+        """The partition paths that are expired at the instant `now`, oldest first, given the instant from which each
+        counts. A text that is no time never expires."""
         if self.days <= 0:
             return {}
         ends = {path: self._end(time) for path, time in since.items()}
@@ -45,14 +45,14 @@ class PartitionTtl:
         return {path: time for time, path in over[: self.limit]}
 
     def _end(self, since: str) -> str:
-        # as texts in one zone without gaps, whatever the table's zone is: real Hudi's too
+        # computed in one zone without gaps, whatever the table's zone is, as in real Hudi
         try:
             return format_time(parse_time(since, "UTC") + timedelta(days=self.days), "UTC")
         except (InvalidOption, OverflowError):
             return ""
 
 
-# So many small files are read at a time where an answer is long under way.
+# Small files that are read at a time from a storage with slow answers.
 _READERS = 16
 
 
@@ -164,8 +164,8 @@ def never_expires(context: WriteContext, settings: PartitionTtlSettings) -> str 
 def expired_partitions(
     snapshot: Snapshot, settings: PartitionTtlSettings, now: str
 ) -> tuple[dict[str, str], tuple[str, ...]]:
-    """The partition paths whose time is over at an instant, with that from which it counts; and a note about those that
-    a planned service works on, which are left to the next run."""
+    """The partition paths that are expired at an instant, each with the instant from which its time counts; and a note
+    on expired paths that a planned service works on, which are left to the next run."""
     partitions = set(settings.partitions) or None
     instants = _newest_slices(snapshot, partitions)
     since = instants
@@ -180,8 +180,8 @@ def expired_partitions(
 
 
 def _newest_slices(snapshot: Snapshot, partitions: Collection[str] | None) -> dict[str, str]:
-    """By partition path the instant of its newest file slice: log files do not renew it. A path without any has nothing
-    to delete."""
+    """The instant of the newest file slice by partition path: log files do not renew a path. A path without slices has
+    nothing to delete."""
     paths = None if partitions is None else [path for path in snapshot.partitions() if path in partitions]
     newest: dict[str, str] = {}
     for file_slice in snapshot.file_slices(paths):
@@ -190,7 +190,7 @@ def _newest_slices(snapshot: Snapshot, partitions: Collection[str] | None) -> di
 
 
 def _created(storage: Storage, paths: Collection[str]) -> dict[str, str]:
-    """By partition path the commit that made its folder, left out if no file has it."""
+    """The commit that created the folder of each partition path, except where no file records it."""
 
     def created(path: str) -> str:
         try:
@@ -205,8 +205,8 @@ def _created(storage: Storage, paths: Collection[str]) -> dict[str, str]:
 
 @dataclass(frozen=True, kw_only=True)
 class ExpirePartitions(DeletePartitions):
-    """Deletes partition paths that are over their time when the write has begun, too: from there on another writer to
-    them is a conflict."""
+    """Deletes partition paths, if they are still expired when the write has begun. After that, a write to one of them
+    is a conflict."""
 
     settings: PartitionTtlSettings
 

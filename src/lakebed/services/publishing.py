@@ -1,8 +1,8 @@
 """Publication of a table as lists of other formats: on request, and after each commit where the table asks for it.
 
 A list has a consumer of the table, `published-delta` or `published-iceberg`: its position is the commit that the list
-shows. So cleaning retains the files of a list that is behind for `lakebed.consumers.max_lag` seconds, as it does for
-readers of changes, and the table's consumers show how far behind a list is.
+shows. So cleaning retains the files that an outdated list names for `lakebed.consumers.max_lag` seconds, as for readers
+of changes, and the table's consumers show the lag of each list.
 """
 
 from __future__ import annotations
@@ -118,8 +118,8 @@ def published_columns(storage: Storage, form: str) -> tuple[str, ...] | None:
 
 
 def publish_all(storage: Storage, formats: tuple[str, ...], settings: WriteSettings) -> Published:
-    """Publish in each format. One that fails does not keep the others back: the first error is raised at the end, with
-    what to run."""
+    """Publish in each format. A failure does not stop the other formats. The first error is raised at the end, with the
+    command to run."""
     results: list[PublishResult] = []
     failed: LakebedError | None = None
     for form in formats:
@@ -153,6 +153,6 @@ def _note_position(storage: Storage, name: str, position: str, settings: WriteSe
         elif consumer.position != position:
             files.move(consumer, position)
     except (CommitConflict, InvalidOption) as error:
-        if files.find(name) is None:  # no other process has made it: the lock cannot be had
+        if files.find(name) is None:  # no other process has created it: the lock could not be taken
             raise
         _log.info("the position of %s was noted by another process: %s", name, error)

@@ -1,9 +1,9 @@
 """`repair` of a table: one part after the other, each under the table lock: properties, partition folders, orphan
 files, repeated keys, the metadata table.
 
-A file is an orphan only where the timeline knows of its time and does not know its instant. Of a key that is stored
-several times the copy that was written last stays. The result has each part with what was found, and
-whether it is repaired.
+A file is an orphan only if the timeline reaches back to its time and does not have its instant. If a key is stored
+several times, the copy that was written last stays. The result lists the damage of each part, and whether it is
+repaired.
 """
 
 from __future__ import annotations
@@ -76,8 +76,8 @@ _NEWEST = (COMMIT_TIME, COMMIT_SEQNO, FILE_ID)
 
 @dataclass(frozen=True)
 class Copies:
-    """Rows of keys that are stored several times, all but the newest of each. `elsewhere` are in other file groups than
-    the newest: with their places. `nearby` are in its own: place of the newest, and how many more there are."""
+    """The rows of keys that are stored several times, except the newest row of each key. `elsewhere` has the locations
+    of those in other file groups than the newest row. `nearby` counts those in its file group, by its location."""
 
     elsewhere: pa.Table
     nearby: pa.Table
@@ -122,7 +122,7 @@ def _without_newest(rows: pa.Table, by: list[str]) -> Copies:
 
 @dataclass(frozen=True, kw_only=True)
 class _CopiesVerb(Verb):
-    """Rows that are found by the write itself, with their places: no index is asked."""
+    """Rows whose locations the write itself finds: no index is used."""
 
     unique: bool = False
 
@@ -201,7 +201,8 @@ def _rows_of(reader: SliceReader, file_slice: FileSlice, newest: pa.Table, schem
 
 
 def delete_copies(context: WriteContext, copies: Copies) -> list[WriteResult]:
-    """Delete all copies of a key but the newest one: a commit for those in other file groups, one for those near it."""
+    """Delete all copies of a key but the newest: one commit for copies in other file groups, one for copies in its
+    own."""
     done = [run(context, DeleteCopies())] if copies.elsewhere.num_rows else []
     if copies.nearby.num_rows:
         if done:
@@ -222,7 +223,7 @@ class Orphans:
         self._timeline = snapshot.timeline
 
     def among(self, files: Iterable[FileInfo]) -> Iterator[FileInfo]:
-        """Those of the data files that are orphans."""
+        """The orphans among these data files."""
         if not self._timeline.commits:
             return
         for info in files:
@@ -243,14 +244,14 @@ class Orphans:
         return file.path not in self._listed
 
     def _goes_by_slice(self, log: LogFile) -> bool:
-        """Whether a log file is named after its slice: on version 6, and what an upgrade left of it."""
+        """Whether a log file is named after its slice: on version 6, and for files that an upgrade left from it."""
         if not has_completion_times(self._snapshot.config.version):
             return True
         return not log.is_cdc and (log.partition, log.file_id, log.instant) in self._begun
 
     def _has_lost_blocks_alone(self, log: LogFile) -> bool:
-        """Whether all blocks of a log file whose name does not show its writer are of instants that were undone: by a
-        writer that went on after that. What rollbacks hide is listed, and stays."""
+        """Whether all blocks of a log file are of instants that were undone before their writers ended; the name of the
+        log file does not show its writer. Blocks that rollbacks hide are in listed files, which stay."""
         start = self._timeline.start
         if self._snapshot.metadata is None or start is None or log.path in self._named or log.path in self._listed:
             return False
@@ -268,7 +269,7 @@ class Orphans:
 
     @cached_property
     def _before(self) -> str:
-        """Whatever is older than this no living writer has written."""
+        """No living writer has written files of instants before this one."""
         pending = [i.time for i in self._timeline.pending]
         return min([*pending, self._timeline.greatest_time])
 
@@ -292,7 +293,7 @@ class Orphans:
 
     @cached_property
     def _listed(self) -> frozenset[str]:
-        """What the metadata table takes for files of the table; a difference there is another kind of damage."""
+        """The files that the metadata table lists; an error in its list is another kind of damage."""
         if self._snapshot.metadata is None:
             return frozenset()
         with metadata_damage_named(self._snapshot.storage):
@@ -308,7 +309,7 @@ def _other_files(stat: WriteStat) -> Iterator[str]:
 
 
 def data_file(info: FileInfo) -> BaseFile | LogFile | None:
-    """What a file in a partition folder is, if it is a base or log file."""
+    """The base file or log file that this file of a partition folder is; None for other files."""
     folder, _, name = info.path.rpartition("/")
     return parse_base_file(folder, name, info.size) or parse_log_file(folder, name, info.size)
 
@@ -472,7 +473,7 @@ def _partition_metadata(
 
 
 def _orphans(storage: Storage, lock: Lock, files: Sequence[FileInfo], *, mends: bool) -> RepairPart:
-    # they were listed before the timeline is read: who has written them since has an instant there
+    # listed before the timeline is read, so that a writer since then has an instant on it
     snapshot = open_snapshot(storage)
     check_write(snapshot.config.properties, table_features(snapshot), "clean")
     orphans = sorted(Orphans(snapshot).among(files), key=lambda info: info.path)
@@ -522,9 +523,7 @@ def _duplicates(context: WriteContext, *, mends: bool) -> RepairPart:
 
 
 def _note_unique(context: WriteContext, checked: Timeline, mended_by: Sequence[str] = ()) -> None:
-    """Note that no key is in several file groups, as `checked` showed the table and the commits
-    `mended_by` left it.
-
+    """Note that no key is in several file groups, as `checked` showed the table and the commits `mended_by` left it.
     Nothing is noted where others have committed since.
     """
     storage, settings = context.storage, context.settings

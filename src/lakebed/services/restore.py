@@ -1,8 +1,8 @@
 """Restore: the table as it was when a commit completed. Everything later is rolled back, newest first. Rollback of
 the last completed commit.
 
-From its plan on the table is the restore's: writers are refused until it is completed, by this process or by the
-next one that restores. Readers meanwhile see the table as some commit in between left it.
+Once its plan is on the timeline, writers are refused until this process, or the next one that restores, completes the
+restore. Meanwhile readers see the table as some commit in between left it.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ def _planned(snapshot: Snapshot, to: str | None) -> tuple[str, tuple[Instant, ..
 
 
 class _Restore:
-    """One restore whose plan is on the timeline. `is_new` where nothing of it was done yet."""
+    """One restore whose plan is on the timeline. `is_new` if no step of it was done yet."""
 
     def __init__(self, tx: UndoTransaction, instant: str, *, is_new: bool) -> None:
         self._tx = tx
@@ -172,14 +172,15 @@ class _Restore:
         return cls(tx, instant, is_new=True)
 
     def run(self, started: float) -> RestoreResult:
-        """Roll back what the plan names and is still there, put the metadata table right, complete."""
+        """Roll back the plan's instants that are still on the timeline, correct the metadata table, complete the
+        restore."""
         tx = self._tx
         writer = TimelineWriter(tx.storage, tx.config)
         with Heartbeat(tx.storage, self._instant, tx.writer_id):
             if not any(i.time == self._instant and i.state.name == "INFLIGHT" for i in tx.timeline.pending):
                 writer.inflight(Action.RESTORE, self._instant)
             self._forget_hidden_logs()
-            # what was rolled back before this process took it up may have left traces
+            # rollbacks before this process took the restore up may have left records in it
             folded = not self._is_new
             for planned in self._planned:
                 instant = tx.timeline.find(planned.time, planned.action)
@@ -201,8 +202,8 @@ class _Restore:
         return RestoreResult(self._to, tuple(self._planned), self._instant, deleted, time.monotonic() - started)
 
     def _forget_hidden_logs(self) -> None:
-        """Before version 8 earlier rollbacks have put log files after those of slices that go now: the metadata table
-        must not list them any more when they are deleted, which no delta commit of what is undone sees to."""
+        """Before version 8 earlier rollbacks have added log files to slices that are deleted now. Take these files off
+        the metadata table's list: no delta commit of an undone instant names them."""
         tx = self._tx
         if has_completion_times(tx.config.version) or FILES not in tx.config.metadata_partitions:
             return
@@ -222,8 +223,8 @@ class _Restore:
             apply_delta(store, metadata_instant(tx.storage, tx.config, tx.timeline), {FILES: records})
 
     def _align(self, *, everything: bool) -> None:
-        """The metadata table lists what there is; where records of what was taken back are in its base files, all of
-        its partitions are compared with the table."""
+        """Make the metadata table list the existing files. If its base files hold records of undone instants, compare
+        all of its partitions with the table."""
         tx = self._tx
         if FILES not in tx.config.metadata_partitions:
             return
@@ -248,7 +249,8 @@ class _Restore:
         return {i.time: bodies.get(i.time, []) for i in self._planned}
 
     def _tidy(self, writer: TimelineWriter) -> None:
-        """As real Hudi: what the restore's body has, rollbacks need not. The restore is valid whatever fails here."""
+        """As in real Hudi, remove the rollbacks, whose contents the restore's body has. If this fails the restore is
+        still valid."""
         tx = self._tx
         with suppress(Exception):
             for instant in tx.timeline.completed_after(self._to):

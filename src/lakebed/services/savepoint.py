@@ -93,7 +93,7 @@ def savepoints(timeline: Timeline) -> list[Savepoint]:
 
 
 def delete_savepoint(context: WriteContext, instant: str) -> Savepoint | None:
-    """Let cleaning and archival have what a savepoint kept; gives the deleted one, None for one that was never
+    """Delete a savepoint, so that cleaning and archival may remove what it kept. Returns it, None if it was never
     completed. Raises `InvalidOption` where there is none."""
     with UndoTransaction.of(context, Action.SAVEPOINT, "savepoint") as tx, tx.locked_view() as snapshot:
         savepoint = snapshot.timeline.find(instant, Action.SAVEPOINT)

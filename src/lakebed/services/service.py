@@ -38,10 +38,11 @@ def can_be_run(storage: Storage, plan: Instant) -> bool:
 
 @dataclass
 class ServiceTransaction(Transaction):
-    """See the module. `plan`, or `take_up` and then `finish`; as a context manager it takes a run back that raised.
+    """See the module. `plan`, or `take_up` and then `finish`; as a context manager it takes a run back if the block
+    raises.
 
-    `resumes`: what a run that died or raised has done stays, and the next run does the rest (a clean). `hooks` add
-    what a kind of service needs.
+    `resumes`: the work of a run that died or raised stays, and the next run does the rest (a clean). `hooks` add what a
+    kind of service needs.
     """
 
     resumes: bool = field(default=False, kw_only=True)
@@ -54,7 +55,8 @@ class ServiceTransaction(Transaction):
             raise conflict from error
 
     def _conflict_behind(self, error: BaseException | None) -> CommitConflict | None:
-        """Why a run found a file missing: another process took its plan off, and the file was cleaned then."""
+        """The error for a run that finds a file missing, because another process took its plan off and the file was
+        cleaned."""
         if not self._taken_up or not isinstance(error, MISSING):
             return None
         try:
@@ -76,7 +78,7 @@ class ServiceTransaction(Transaction):
             if body is None:
                 return None
             writer = TimelineWriter(self.storage, self.config)
-            # makes later writers look for leftovers, should this be the last that this process does
+            # makes later writers look for leftovers, in case this process dies now
             with Heartbeat(self.storage, instant, self.writer_id):
                 requested = writer.request(self.action, instant, body)
                 if not self.lock_is_held():
@@ -85,8 +87,8 @@ class ServiceTransaction(Transaction):
         return instant
 
     def take_up(self, instant: str) -> Instant:
-        """Begin to run a plan, and give it; what a runner left that died is taken back first. Raises `CommitConflict`
-        where the plan is removed, completed, or run by another process."""
+        """Begin to run a plan, and return it. The leftovers of a runner that died are taken back first. Raises
+        `CommitConflict` where the plan is removed, completed, or run by another process."""
         self.instant = instant
         with self.begin():
             pending = self._pending_plan(self.timeline)
@@ -112,7 +114,7 @@ class ServiceTransaction(Transaction):
         return pending
 
     def start(self) -> None:
-        """Show that this process runs the plan; what raises from here on is taken back."""
+        """Show that this process runs the plan. If the run raises from here on, it is taken back."""
         self.start_heartbeat()
         self._taken_up = True
 
@@ -144,7 +146,7 @@ class ServiceTransaction(Transaction):
         if not is_settled:
             self.resolve_late(
                 lambda now: self._reason_to_take_back(now, timeline),
-                # it is inflight then, and undone as one that raised; another process may have completed it as well
+                # then it is inflight, and undone like a failed run; another process may also have completed it
                 lambda _: self.storage.delete(f"{self.config.timeline_path}/{done.file_name}"),
             )
         self.tidy(metadata)
@@ -158,7 +160,7 @@ class ServiceTransaction(Transaction):
         return {name for operation in operations for name in (operation.base_file, *operation.log_files)}
 
     def abort(self) -> None:
-        """Take this run back now; the plan stays. What fails here the next runner does."""
+        """Take this run back now; the plan stays. If this fails, the next runner does it."""
         self.stop_heartbeat()
         if self._taken_up and not self.resumes:
             with suppress(Exception), self.locked():

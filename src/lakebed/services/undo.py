@@ -1,5 +1,5 @@
-"""Taking back completed actions, one or many, under the table lock from the first look to the last file. Files that
-a cleaning has deleted, or is about to, and that the earlier state needs, stop it.
+"""Taking back completed actions, one or many, under the table lock from the first look to the last file. It stops if
+the earlier state needs files that a cleaning has deleted or is about to delete.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from lakebed.timeline.timeline import COMMITS, Timeline, completed_at
 
 
 class StateWithout:
-    """The table as it was, or will be, without some of its instants: its file slices, with the files that a cleaning
-    took from them. Lists the whole table."""
+    """The state of the table without some of its instants: its file slices, including files that a cleaning deleted
+    from them. Lists the whole table."""
 
     def __init__(self, snapshot: Snapshot, without: Collection[str]) -> None:
         self._timeline = snapshot.timeline
@@ -71,8 +71,8 @@ class StateWithout:
         )
 
     def _is_visible(self, time: str) -> bool:
-        """A savepointed commit may be the first of the timeline, and instants after it are not there because a restore
-        undid them: only the archive distinguishes those from the ones that it holds."""
+        """If a savepointed commit is the first of the timeline, later instants may be missing because a restore undid
+        them or because they are archived. Only the archive distinguishes the two."""
         if time in self._without or not self._timeline.is_committed(time):
             return False
         return self._timeline.is_completed(time) or time < self._first or time in self._archived
@@ -82,7 +82,7 @@ class StateWithout:
         return frozenset(i.time for i in self._timeline.archived().instants)
 
     def full_slices(self) -> list[FileSlice]:
-        """The same slices with the log files that later commits added to them, as far as they are there."""
+        """The same slices, with those log files of later commits that exist."""
         timeline = self._timeline
         slices_by_group = {(file_slice.partition, file_slice.file_id): file_slice for file_slice in self.file_slices}
         files = [f for f in self._existing.values() if (f.partition, f.file_id) in slices_by_group]
@@ -105,7 +105,7 @@ class StateWithout:
         return self._timeline.config.version < FIRST_LAYOUT_2_VERSION or self._timeline.is_committed(log.instant)
 
     def lost(self) -> list[str]:
-        """What is missing, or is going to be, of the files that this state needs; as paths, or as file groups."""
+        """The files that this state needs and that are deleted or about to be, as paths or as file groups."""
         slices = self.file_slices
         missing = {file.path for file_slice in slices for file in file_slice.files if file.path in self._unavailable}
         groups = {(file_slice.partition, file_slice.file_id) for file_slice in slices}
@@ -113,7 +113,7 @@ class StateWithout:
         return sorted(missing)
 
     def _lost_before(self, groups: Collection[FileGroupId]) -> Iterator[str]:
-        """What the instants that are left out have of the files before them, if the cleaning is archived."""
+        """Missing files that the excluded instants superseded; they show files whose cleaning is archived."""
         undone = [i for i in self._timeline.commits if i.time in self._without]
         for body in self._timeline.commits_metadata(undone):
             for partition, ids in body.replaced.items():
@@ -125,8 +125,8 @@ class StateWithout:
                         yield before.path
 
     def _is_lost(self, partition: str, file_id: str, groups: Collection[FileGroupId]) -> bool:
-        """Whether nothing is there of a replaced file group that comes back; not where the instant that made it, or
-        replaced it first, is left out, too."""
+        """Whether a file group that the state shows again has no files any more. False if an excluded instant created
+        it, or if it was first replaced by an instant that is not excluded."""
         group = (partition, file_id)
         first = self._timeline.replaced_files().get(group)
         if group in groups or first is None or first.time not in self._without:
@@ -151,7 +151,7 @@ class StateWithout:
         return groups
 
     def _replaced_in_archive(self) -> set[FileGroupId]:
-        """The file groups that archived commits replaced which completed before the last commit that stays: no restore
+        """The file groups replaced by archived commits that completed before the last commit that stays. No restore
         takes an archived commit back."""
         archived = self._timeline.archived()
         last = max((completed_at(i) for i in self._timeline.commits if i.time not in self._without), default="")
@@ -163,7 +163,7 @@ class StateWithout:
         return groups
 
     def _is_named(self, file: BaseFile) -> bool:
-        """What a lost task attempt left is in no write stat."""
+        """Whether a write stat names the file; none names the file of a lost task attempt."""
         instant = self._timeline.commit(file.instant)
         if instant is None:
             return True
@@ -204,8 +204,8 @@ def _planned(plan: Mapping[str, Any]) -> list[str]:
 
 
 def retained_from(timeline: Timeline) -> str:
-    """The requested time of the oldest commit that the last cleaning left everything of: what is before may miss files.
-    Empty if no cleaning has it."""
+    """The requested time of the oldest commit that the last cleaning retained completely; older commits may miss files.
+    Empty if no cleaning records one."""
     for instant in reversed(timeline.instants):
         if instant.action is Action.CLEAN:
             if instant.is_completed:
@@ -226,15 +226,16 @@ class UndoTransaction(Transaction):
     def of(
         cls, context: WriteContext, action: Action, operation: str, *, during_restore: bool = False
     ) -> UndoTransaction:
-        """Of this table; `operation` is what messages call it."""
+        """The transaction for this table; `operation` is its name in messages."""
         if action is not Action.SAVEPOINT:
             context.check_write(operation)
         return cls(context, action, operation, during_restore=during_restore)
 
     @contextmanager
     def locked_view(self) -> Generator[Snapshot]:
-        """Under the lock, when what dead writers left is rolled back here and on the metadata table: the table."""
-        _ = self.index  # found from the files while all of them are there
+        """The table, under the lock, after leftovers of dead writers are rolled back on it and on its metadata
+        table."""
+        _ = self.index  # read from the files while all of them exist
         with self.begin():
             store = self.metadata_store()
             if self.config.metadata_partitions and store.exists():
@@ -245,7 +246,7 @@ class UndoTransaction(Transaction):
             yield snapshot_of(self.storage, self.config, self.timeline)
 
     def metadata_store(self) -> MetadataStore:
-        """Of the table as it is now."""
+        """The metadata table of the table as it is now."""
         settings = metadata_settings(self.settings)
         return MetadataStore(self.storage, self.config, self.timeline, settings, lock_is_held=self.lock_is_held)
 

@@ -1,10 +1,10 @@
 """Upgrade and downgrade: a table of another version with the same rows, never unless asked.
 
-A plan that prints shows what it takes, or why the table stays unchanged. What the other version would read differently
-is finished first, while writes go on: log files are compacted. Then, under the table lock and with nothing pending,
-the timeline is written in the other layout next to the old one, and one write of the properties makes the table one
-of the other version. Cut off before that, the table is as it was; cut off after it, it is complete, and running the
-change again removes the old timeline and builds the indexes that are noted.
+A plan that prints shows what it takes, or why the table stays unchanged. Log files, which the other version would read
+differently, are compacted first, while writes go on. Then, under the table lock and with nothing pending, the timeline
+is written in the other layout next to the old one, and one write of the properties makes the table one of the other
+version. If interrupted before that write, the table keeps its old version. If interrupted afterwards, it has the new
+version and is complete. Running the change again then removes the old timeline and builds the noted indexes.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ from lakebed.storage.folder import FolderStorage
 from lakebed.timeline.timeline import Timeline, load_timeline
 from lakebed.wording import Printed, count_text
 
-# Indexes that are to be built again, noted from before the first one goes until all are there: the next run of the
-# change, after it was cut off, builds those.
+# The indexes to be built again. They are noted before the first one is dropped and until all are built, so that the
+# next run of an interrupted change builds them.
 NOTED_PROPERTY = "lakebed.upgrade.indexes"
-# Metadata partitions that are the same in versions 8 and 9; others have another form in each.
+# Metadata partitions that have the same form in versions 8 and 9.
 _OF_BOTH = (FILES, BLOOM_FILTERS, RECORD_INDEX)
 
 
@@ -61,8 +61,8 @@ _OF_BOTH = (FILES, BLOOM_FILTERS, RECORD_INDEX)
 class VersionPlan(Printed):
     """How a table comes from version `source` to `target`.
 
-    `slices` with log files are compacted first; what only earlier views need is cleaned away where log files would
-    mean something else (`cleans`). Of the timeline so many `instants`, and `archived` ones, are written in the other
+    `slices` with log files are compacted first. `cleans` is whether files that only earlier views need are cleaned,
+    because log files would get another meaning. `instants` of the timeline and `archived` ones are written in the other
     layout. Partitions of the metadata table are `rebuilt` or, with the reason, `dropped`. `properties` are the keys of
     `hoodie.properties` that change, with their new values.
     """
@@ -114,7 +114,7 @@ class VersionPlan(Printed):
 
 
 def check_direction(version: int, to: int, verb: str) -> None:
-    """Raise `InvalidOption` for a version that there is not, or that is on the other side."""
+    """Raise `InvalidOption` for a version that does not exist, or that lies in the other direction."""
     if to not in SUPPORTED_VERSIONS:
         versions = ", ".join(map(str, SUPPORTED_VERSIONS))
         raise InvalidOption(f"there is no table version {to} that lakebed writes", hint=f"It is one of {versions}.")
@@ -129,8 +129,8 @@ def check_direction(version: int, to: int, verb: str) -> None:
 
 
 def plan_version(snapshot: Snapshot, to: int) -> VersionPlan:
-    """What is to be done with the table of this moment. Raises `UnsupportedFeature` or `InvalidOption` where it cannot
-    have that version, `CommitConflict` while something is pending that has to be finished first."""
+    """The plan for the table as it is now. Raises `UnsupportedFeature` or `InvalidOption` where it cannot have that
+    version, `CommitConflict` while something is pending that has to be finished first."""
     config = snapshot.config
     if to == config.version:
         return VersionPlan(to, to)
@@ -170,7 +170,7 @@ def sorted_partitions(
 
 
 def noted_indexes(config: TableConfig) -> list[str]:
-    """What a change that was cut off has taken off, to be built again."""
+    """The indexes that an interrupted change has dropped, to be built again."""
     return [name for name in config.properties.get(NOTED_PROPERTY, "").split(",") if name]
 
 
@@ -232,7 +232,7 @@ def _check_timeline(snapshot: Snapshot, plan: VersionPlan) -> None:
 
 
 def _savepoint_with_logs(snapshot: Snapshot) -> str | None:
-    """The first savepoint that keeps a file slice with log files, its own or later ones."""
+    """The first savepoint that keeps a file slice which has log files, kept or later ones."""
     savepoints = savepointed_files(snapshot.timeline)
     named = {path for paths in savepoints.values() for path in paths}
     with_logs = {path for path in named if is_log_path(path)}
@@ -249,7 +249,7 @@ def _slices(snapshot: Snapshot) -> int:
     return sum(bool(file_slice.log_files) for file_slice in snapshot.file_slices())
 
 
-# Writers may log between the compaction and the lock so many times.
+# Writers may log between the compaction and the lock this many times.
 _ATTEMPTS = 3
 _EVERYTHING = {
     "hoodie.compaction.strategy": "org.apache.hudi.table.action.compact.strategy.UnBoundedCompactionStrategy",
@@ -295,8 +295,8 @@ def downgrade(context: WriteContext, to: int, *, dry_run: bool = False) -> Versi
 
 
 def change_version(context: WriteContext, to: int, verb: str, *, dry_run: bool = False) -> VersionChange:
-    """Give the table another version; with `dry_run` only report what that takes. One that has it already is rid of
-    what a change that was cut off has left.
+    """Give the table another version; with `dry_run` only report what that takes. If the table has that version
+    already, leftovers of an interrupted change are removed.
 
     Raises `UnsupportedFeature` or `InvalidOption` where the table cannot have that version, `CommitConflict` where
     a writer is active; the version is unchanged then.
@@ -337,7 +337,7 @@ def change_version(context: WriteContext, to: int, verb: str, *, dry_run: bool =
 
 
 def _finish_interrupted(context: WriteContext, plan: VersionPlan, verb: str) -> list[str]:
-    """Finish what is planned, and leave no log file that the other version would read in another way."""
+    """Finish planned services, and leave no log file that the other version would read in another way."""
     waiting = [i for i in context.opened.timeline.pending if i.action is Action.CLEAN]
     notes = [str(run_plan(context, Cleaning(), instant.time)) for instant in waiting]
     if context.config.table_type != "mor":
@@ -354,12 +354,12 @@ def _finish_interrupted(context: WriteContext, plan: VersionPlan, verb: str) -> 
 
 
 def _reopened(context: WriteContext) -> WriteContext:
-    """With the table as it is now."""
+    """The context with the table as it is now."""
     return replace(context, opened=open_snapshot(context.storage))
 
 
 def _take_log_compactions_back(context: WriteContext, verb: str) -> None:
-    """Nothing is lost with their plans, and compactions pass over the file groups in them."""
+    """Take pending log compactions back, since compactions skip their file groups. Nothing is lost with their plans."""
     if all(i.action is not Action.LOGCOMPACTION for i in context.opened.timeline.pending):
         return
     with UndoTransaction.of(context, Action.COMMIT, verb) as tx, tx.locked_view():
@@ -386,8 +386,8 @@ def _reason_to_wait(snapshot: Snapshot, plan: VersionPlan) -> LakebedError | Non
 
 
 def _other_logs(storage: Storage) -> Iterator[LogFile]:
-    """Log files that version 6 would take for file slices of their own: all but what a base file's write logged of its
-    changes, which goes by the same instant in every version."""
+    """Log files that version 6 would read as file slices of their own: all but change logs of a base file's write,
+    which have the base file's instant in every version."""
     listing = list_table(storage)
     bases = {(base.partition, base.file_id, base.instant) for base in listing.base_files}
     for log in listing.log_files:
@@ -397,7 +397,8 @@ def _other_logs(storage: Storage) -> Iterator[LogFile]:
 
 @dataclass(frozen=True)
 class _Flip:
-    """The properties were written: what they were, what they are, and the timeline that was copied before."""
+    """The state after the properties were written: the old and the new ones, and the timeline that was copied
+    before."""
 
     plan: VersionPlan
     copied: Timeline
@@ -432,9 +433,9 @@ def _check_lock(tx: UndoTransaction) -> None:
 
 
 def _finish_flip(context: WriteContext, flip: _Flip, verb: str) -> list[str]:
-    """The lock ran out while the properties were written, or after that. A writer to the old timeline meanwhile
-    has written to what was copied before: the table is given its old version again then, unless another one has
-    continued with the new one."""
+    """The lock ran out while the properties were written, or after that. If a writer has meanwhile written to the old
+    timeline, which was copied before, the table gets its old version again. If another writer has already written in
+    the new version, that is an error."""
     with UndoTransaction.of(context, Action.COMMIT, verb) as tx, tx.locked_view() as snapshot:
         if snapshot.config.version != flip.plan.target:
             raise _conflict("another process changed it while this one was suspended")
@@ -457,7 +458,7 @@ def _finish_flip(context: WriteContext, flip: _Flip, verb: str) -> list[str]:
 def _set_aside(
     tx: UndoTransaction, config: TableConfig, plan: VersionPlan, definitions: Mapping[str, IndexDefinition]
 ) -> TableConfig:
-    """Take the partitions off the metadata table that cannot stay, and note those that are built again."""
+    """Drop the partitions of the metadata table that cannot stay, and note those that are built again."""
     storage = tx.storage
     removed = {*plan.rebuilt, *plan.dropped} & {*config.metadata_partitions, *noted_indexes(config)}
     remaining = [name for name in config.metadata_partitions if name not in removed]
@@ -472,7 +473,7 @@ def _set_aside(
         changes[DEFINITIONS_PROPERTY] = config.properties.get(DEFINITIONS_PROPERTY) or DEFINITIONS_PATH
     config = update_table_config(storage, changes, tx.lock_is_held)
     if stay or definitions:
-        # with the versions written out, which version 9 asks for and version 8 reads
+        # with explicit index versions, which table version 9 needs and version 8 can read
         version = 2 if plan.target >= 9 else 1
         again = set(plan.rebuilt) - {RECORD_INDEX}
         versioned = (
@@ -486,17 +487,18 @@ def _set_aside(
 
 
 def _change_metadata_table(tx: UndoTransaction, config: TableConfig, to: int) -> None:
-    """The metadata table goes first: of another version than its table it is read the same way in 8 and 9."""
+    """Change the metadata table's version before the table's: between 8 and 9 readers accept a metadata table of the
+    other version."""
     if config.metadata_partitions:
         changes = {"hoodie.table.version": str(to)}
         update_table_config(FolderStorage(tx.storage, METADATA_FOLDER), changes, tx.lock_is_held)
-    else:  # what is there is none of this table's
+    else:  # the folder has nothing of this table
         tx.storage.delete_folder(METADATA_FOLDER)
 
 
 def _finish(tx: UndoTransaction, config: TableConfig, sizings: Mapping[str, GroupSizing | None]) -> list[str]:
-    """What follows the new properties, now or when the change is run again: the old timeline goes, and the indexes
-    that are noted are built."""
+    """The steps after the new properties, now or in the next run: remove the old timeline and build the noted
+    indexes."""
     storage = tx.storage
     removed = remove_timeline(storage, other_layout(config), tx.lock_is_held)
     notes = [f"{count_text(removed, 'file')} of the old timeline removed"] if removed else []
@@ -504,7 +506,7 @@ def _finish(tx: UndoTransaction, config: TableConfig, sizings: Mapping[str, Grou
     if not noted:
         return notes
     missing = [name for name in noted if name not in config.metadata_partitions]
-    if not config.metadata_partitions:  # what is there was cut off, and knows nothing of commits since
+    if not config.metadata_partitions:  # its build was cut off, and it misses later commits
         storage.delete_folder(METADATA_FOLDER)
     if missing:
         snapshot = snapshot_of(storage, config, load_timeline(storage, config))

@@ -96,7 +96,7 @@ def _eight_to_six(config: TableConfig) -> Properties:
         new[_OLD_ORDERING] = ",".join(config.ordering_fields)
         new.pop(_ORDERING, None)
     generator = next((c for c, kind in KEY_GENERATOR_CLASSES.items() if kind == config.key_generator), None)
-    if generator and not new.get(_GENERATOR_CLASS):  # all that releases before 1.0 look at
+    if generator and not new.get(_GENERATOR_CLASS):  # the only one that releases before 1.0 read
         new[_GENERATOR_CLASS] = _GENERATOR_PACKAGE + generator
     if config.partition_types:
         new[_PARTITION_FIELDS] = partition_text(config.partition_fields, (), 6)
@@ -123,7 +123,8 @@ _STEPS: Mapping[tuple[int, int], Callable[[TableConfig], Properties]] = {
 
 
 def _with_ordering(new: dict[str, str], config: TableConfig, key: str) -> dict[str, str]:
-    """The ordering fields under the name of the version; a payload class that knows its own has them."""
+    """The ordering fields, under their property of the version. If the table has none, those that its payload class
+    defines."""
     payload = new.get("hoodie.table.legacy.payload.class") or new.get("hoodie.compaction.payload.class", "")
     rule = PAYLOAD_RULES.get(payload)
     payload_fields = () if rule is None else rule.ordering_fields if key == _ORDERING else rule.lakebed_ordering

@@ -45,7 +45,7 @@ from lakebed.timeline.timeline import COMMITS, Key, Timeline, key_of
 # Instants in a file of a history that is made from a log archive.
 _ROWS_A_FILE = 100
 _ACTIONS = {action.value: action for action in Action}
-# What a plan in the history was requested as, by the operation that a completed commit names.
+# The action of a plan in the history, by the operation that its completed commit names.
 _PLANNED_AS = {"COMPACT": Action.COMPACTION, "LOG_COMPACT": Action.LOGCOMPACTION}
 # The fields of an entry that hold what completed, and plans, with their schemas.
 _BODIES = {
@@ -65,7 +65,7 @@ def copy_archive(
     timeline: Timeline, config: TableConfig, times: Mapping[Key, str], lock_is_held: Callable[[], bool]
 ) -> None:
     """Write the archived instants in the layout of `config`, which has no archive yet; `times` are the completion times
-    of all. Only what completed is carried over: what did not has left nothing."""
+    of all. Only completed instants are carried over: others have left no files."""
     storage, folder = timeline.storage, config.archive_folder
     if timeline.config.layout == config.layout:
         raise ValueError("the archive is in this layout")
@@ -137,9 +137,9 @@ def _encoded(schema: str, record: dict[str, Any]) -> bytes:
     return write_avro_file(schema_text(schema), record)
 
 
-# A small file that was not finished, on a file system where it has a name before it is.
+# An unfinished small file, on a file system where a file has a name while it is written.
 _UNFINISHED = re.compile(r"^\.(\d{14,}|\.commits_\.archive|manifest_|_version_).*tmp$")
-# Instants that are read and written at a time where an answer is long under way.
+# Instants that are read and written at a time on a storage with slow answers.
 _COPIERS = 16
 
 
@@ -186,8 +186,8 @@ def _is_of_timeline(name: str, version: int) -> bool:
 
 
 def completion_times(completed: Iterable[Instant]) -> dict[Key, str]:
-    """When each instant completed. Version 6 does not record it (a file's time is lost when a table is copied): they
-    complete right after they were requested, and so in the order in which version 6 shows and merges them."""
+    """When each instant completed. Version 6 does not record it (a file's time is lost when a table is copied): so each
+    gets a completion time right after its requested time. This keeps the order in which version 6 merges them."""
     times: dict[Key, str] = {}
     last = ""
     for instant in sorted(completed, key=key_of):

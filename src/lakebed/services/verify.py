@@ -30,13 +30,12 @@ RECORD_KEYS = "record keys"
 
 
 def verify(storage: Storage, name: str | None = None) -> Verification:
-    """Compare one partition of the table's metadata table, or all, with its files and rows, as they are now, and look
-    for record keys that are stored twice where they should be unique. Those are the differences of `record keys`, which
-    is a name as well.
+    """Compare one partition of the metadata table, or all, with the table's present files and rows. Also find record
+    keys that are stored twice but should be unique: these are the differences named `record keys`, which is a `name` as
+    well.
 
-    Reads the listing, the footers, the key column of all files, for secondary indexes the indexed columns and for
-    expression indexes theirs. Where the table changed while it was compared a difference has to be there the next time
-    as well.
+    Reads the listing, the footers, the key column of all files, and the columns of secondary and expression indexes. If
+    the table changed meanwhile, it is compared again, and only differences found both times count.
     """
     snapshot = open_snapshot(storage)
     verification = _verify(snapshot, name)
@@ -51,7 +50,7 @@ def verify(storage: Storage, name: str | None = None) -> Verification:
 
 
 def _in_both(before: Verification, now: Verification) -> Verification:
-    """The differences of now that were there before."""
+    """The present differences that the comparison before also found."""
     names = ["index", "problem", "key", "entry"]
     rows = now.differences.select(names).append_column("at", pa.array(np.arange(now.differences.num_rows)))
     shared = rows.join(before.differences.select(names), keys=names, join_type="left semi").sort_by("at")
@@ -96,10 +95,10 @@ def repair(
     storage: Storage, partitions: Sequence[str] | None = None, *, settings: WriteSettings | None = None
 ) -> Verification:
     """Verify, and write what differs: the records that are wrong are deleted in one delta commit of the metadata table,
-    then they and the missing ones are written in a second. Gives what was found (and is right now).
+    then they and the missing ones are written in a second. Returns the differences found, which are repaired then.
 
-    What cannot be read is built again before, the whole metadata table where its timeline or its list of files is
-    damaged; the differences name it as "damaged".
+    Partitions that cannot be read are built again before: the complete metadata table if its timeline or its list of
+    files is damaged. The differences name them as "damaged".
 
     Raises `CommitConflict` while a write to the table is pending.
     """
