@@ -53,7 +53,7 @@ WRITTEN = pa.schema(
         ("twice", pa.string()),
     ]
 )
-# Keys, values, and a key that is stored twice where it may not be.
+# Keys, values, and a key that is stored twice although it must be unique.
 Encoded = tuple[pa.StringArray, pa.BinaryArray, str | None]
 Encode = Callable[[pa.Table, RecordForm], Encoded]
 Counts = int | Mapping[str, int]
@@ -69,7 +69,7 @@ def can_build(partition: str) -> bool:
 
 
 def is_large(snapshot: Snapshot, engine: Engine) -> bool:
-    """Whether the table's keys are read by a job; the footers count the rows."""
+    """Whether the table has enough rows, by the footers, that a job reads its keys."""
     return engine.is_distributed and sum(_rows_by_path(snapshot).values()) >= LARGE_ROWS
 
 
@@ -83,8 +83,8 @@ def build_by_job(
 
 
 def file_group_counts(snapshot: Snapshot, name: IndexName, sizing: GroupSizing | None) -> Counts:
-    """How many file groups an index gets that is built now, by the rows that the footers count; for each partition path
-    where it is one for each."""
+    """The number of file groups of a new index, from the row counts in the footers; by partition path for a partitioned
+    index."""
     kind = kind_of(name.partition)
     if not kind.grows:
         return kind.file_groups
@@ -116,8 +116,8 @@ def written_here(
     definition: IndexDefinition | None,
     table_version: int,
 ) -> list[WrittenBase]:
-    """The base files of an index whose file groups are there, written by this process: the records of a first build,
-    shared out over them."""
+    """Base files of an index whose file groups exist, written by this process: the records of a first build,
+    distributed over the file groups."""
     version = index_version(definition, table_version)
     all_records = _together(records)
     if all_records is None:
@@ -214,7 +214,7 @@ def _locations_of(
         **STORED_LOCATION,
         GROUP: ShardOf(RECORD_KEY, shards),
     }
-    # the group's path comes last: the place is taken from the stored one
+    # the file group's path is added last, since the location uses the stored path
     placed = engine.derive(stored, columns, keep=[RECORD_KEY, PARTITION_PATH])
     return engine.derive(placed, {PARTITION_PATH: path}, keep=[RECORD_KEY, *columns])
 
@@ -269,7 +269,7 @@ def _refuse_twice(done: pa.Table, snapshot: Snapshot) -> None:
         )
 
 
-# The kinds that a job can build, by their names: the rows of all entries, what makes records of them, the definition.
+# The kinds that a job can build, by name: functions for the rows of all entries, for their records, for the definition.
 _BUILDS: dict[str, Callable[[Snapshot, Engine, IndexName, Counts], Build]] = {
     RECORD_INDEX: _placed,
     SECONDARY_INDEX: _paired,

@@ -1,5 +1,5 @@
-"""The records of a metadata table compared with the data, every difference by name; and put right: only the records
-that differ are written, and partitions whose files are cut, lost or changed are built again from the table.
+"""The records of a metadata table compared with the data, every difference by name; and repaired: only records that
+differ are written. Partitions with truncated, missing or changed files are built again.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Verification:
 
 
 def verify_partitions(snapshot: Snapshot, metadata: MetadataTable, partitions: Sequence[str]) -> Verification:
-    """The same for some partitions and a snapshot that is there already."""
+    """The same for some partitions and an opened snapshot."""
     table = StoredTable(snapshot_of(snapshot.storage, snapshot.config, snapshot.timeline, use_metadata=False))
     removal = table.shared(pending_removal)
     has_logs = any(file_slice.log_files for file_slice in table.snapshot.file_slices())
@@ -106,7 +106,7 @@ def verify_partitions(snapshot: Snapshot, metadata: MetadataTable, partitions: S
 
 
 def compare(partition: str, expected: pa.Table, stored: pa.Table) -> pa.Table:
-    """The rows that one side has and the other has not, or has with another text."""
+    """The rows that only one side has, or that have different texts."""
     codes, other = _numbered(expected, stored)
     at = _positions(codes, other)
     missing = expected.filter(pa.array(at < 0))
@@ -125,8 +125,8 @@ def compare(partition: str, expected: pa.Table, stored: pa.Table) -> pa.Table:
 
 
 def _without_right(expected: pa.Table, stored: pa.Table, right: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """Both sides less the records that are as `right` has them (missing ones among them), which is right all the
-    same."""
+    """Both sides without the records in which the stored side agrees with `right`, another valid content. A record that
+    both lack agrees, too."""
     tables = (expected, stored, right)
     codes = _numbered(*tables)
     of_expected, of_found, of_right = codes
@@ -159,7 +159,7 @@ def _numbered(*tables: pa.Table) -> list[Int64s]:
 
 
 def _positions(codes: Int64s, other: Int64s) -> Int64s:
-    """For each code its place among the others, -1 where it is not."""
+    """The position of each code in `other`, -1 if it is missing there."""
     if not len(other):
         return np.full(len(codes), -1, np.int64)
     order = np.argsort(other, kind="stable")
@@ -179,7 +179,7 @@ def rebuild_damaged(
     if not damage:
         return DIFFERENCES.empty_table()
     broken = list(snapshot.config.metadata_partitions) if FILES in damage else list(damage)
-    for partition in broken:  # before anything is dropped
+    for partition in broken:  # raises before anything is dropped
         for upkeep in _comparable(table, partition):
             upkeep.expected(partition, table)
     rebuild(snapshot, broken, settings, lock_is_held)
@@ -223,7 +223,7 @@ def build_as_defined(
 def sizings_of(
     snapshot: Snapshot, partitions: Sequence[str], definitions: Mapping[str, IndexDefinition]
 ) -> dict[str, GroupSizing | None]:
-    """How many file groups each of these partitions has, where that is not fixed."""
+    """The number of file groups of each of these partitions whose kind has no fixed number."""
     return {name.partition: _sizing(snapshot, name) for name in _names(partitions, definitions)}
 
 
@@ -270,7 +270,7 @@ def _reason(error: CorruptFile | FileNotFoundError) -> str:
 def _stats_columns(
     snapshot: Snapshot, definitions: Mapping[str, IndexDefinition], settings: WriteSettings
 ) -> tuple[str, ...]:
-    """The columns that have statistics: those of the definition, and those that came to the table after it."""
+    """The columns that have statistics: those of the definition, and those that the table got after it was made."""
     definition, config = definitions.get(COLUMN_STATS), snapshot.config
     if definition is None:
         return ()
@@ -285,7 +285,7 @@ def _stats_columns(
 
 
 def _sizing(snapshot: Snapshot, name: IndexName) -> GroupSizing | None:
-    """As many file groups as a global index has, going by the names of its files."""
+    """A sizing with the number of file groups that a global index has, by its file names."""
     if not kind_of(name.partition).grows or name.partitioned:
         return None
     store = MetadataStore(snapshot.storage, snapshot.config, snapshot.timeline, lock_is_held=no_lock)
@@ -327,8 +327,8 @@ def align(
 
 
 def _corrections(snapshot: Snapshot, verification: Verification) -> Iterator[dict[str, Records]]:
-    """The records that put the differences right: first those that take off what is wrong or too much, then those of
-    what is missing or was wrong."""
+    """The records that repair the differences: first deletes of wrong and extra records, then upserts of missing and
+    wrong ones."""
     table = StoredTable(snapshot_of(snapshot.storage, snapshot.config, snapshot.timeline, use_metadata=False))
     extra = {partition: _repair_rows(verification, partition, "extra", "wrong") for partition in verification.checked}
     yield {p: kind_of(p).repair_extra(p, rows, table) for p, rows in extra.items() if rows.num_rows}
@@ -355,4 +355,4 @@ def metadata_instant(storage: Storage, config: TableConfig, timeline: Timeline) 
     for suffix in REPAIRS:
         if f"{last}{suffix}" not in times and f"{last}{suffix}" > max(times):
             return f"{last}{suffix}"
-    return f"{fresh}{Suffix.RESTORE}"  # as real Hudi's, which puts what differs after a restore there
+    return f"{fresh}{Suffix.RESTORE}"  # as in real Hudi, which writes corrections after a restore at such instants

@@ -2,7 +2,7 @@
 
 How the metadata table is laid out: names of Hudi's partitions, sizes of growing ones, files and properties.
 
-What sets one kind of partition apart is in `kinds`.
+What distinguishes the kinds of partitions is in `metadata/partitions`.
 """
 
 from __future__ import annotations
@@ -209,7 +209,7 @@ BLOOM_FILTERS = "bloom_filters"
 PARTITION_STATS = "partition_stats"
 EXPRESSION_INDEX = "expr_index_"
 BASE_FILE_EXTENSION = "hfile"
-# In the partition metadata of a partition that was built while others wrote: when they began to log to it.
+# In the partition metadata of a partition that is built during writes: the time from which writers log to it.
 LOGGED_SINCE = "lakebed.logged.since"
 
 _RECORD_BYTES = 48
@@ -235,7 +235,7 @@ class GroupSizing:
         """
         if self.minimum == self.maximum and self.minimum:
             return self.minimum
-        # Hudi reckons in 32-bit floats
+        # Hudi computes in 32-bit floats
         expected = int(np.ceil(np.float32(records) * np.float32(self.growth)))
         return min(max(expected // (self.max_bytes // _RECORD_BYTES), self.minimum), self.maximum)
 
@@ -251,7 +251,7 @@ def group_number(file_id: str) -> int:
 
 @lru_cache(maxsize=1 << 14)  # the folders are listed at every commit
 def parse_files(partition: str, name: str, size: int) -> BaseFile | LogFile | None:
-    """The base or log file of a name in a partition's folder; ids may hold escapes that data files' do not."""
+    """The base or log file of a name in a partition's folder; Unlike ids of data files, these may contain escapes."""
     match = _BASE_FILE.fullmatch(name)
     if match:
         return BaseFile(partition, match[1], match[2], match[3], name, size)

@@ -59,18 +59,18 @@ from lakebed.storage.parallel import at_once, is_remote, parallel_map
 from lakebed.timeline.instants import without_suffix
 from lakebed.timeline.timeline import Timeline, load_table, load_timeline
 
-# A file with so many entries a key that is asked for is read whole: sorting keys costs more.
+# A file with at most this many entries for each requested key is read completely: sorting the keys would cost more.
 _DENSE = 4
 
 
 def full_slice(view: MetadataSlices, file_slice: FileSlice) -> list[Layer]:
-    """All that a slice holds, oldest first, as `key`, `value` and `schema` (see `merge_records.decoded`)."""
+    """All records of a slice, oldest first, as `key`, `value` and `schema` (see `merge_records.decoded`)."""
     return _layers(view, file_slice, lambda file: file.read())
 
 
 def slice_by_keys(view: MetadataSlices, file_slice: FileSlice, keys: pa.Array, after_instant: str = "") -> list[Layer]:
-    """What a slice holds under these keys, oldest first, and maybe more: of a file with few entries for the number of
-    keys all are returned. With `after_instant` only what log blocks of later requested instants hold."""
+    """The records of a slice under these keys, oldest first. If a file has few entries for the number of keys, all of
+    its records are returned. With `after_instant` only records in log blocks of later requested instants."""
     in_order: list[pa.Array] = []
 
     def ask(file: HFileReader) -> Entries:
@@ -84,7 +84,7 @@ def slice_by_keys(view: MetadataSlices, file_slice: FileSlice, keys: pa.Array, a
 
 
 def slice_by_prefixes(view: MetadataSlices, file_slice: FileSlice, prefixes: pa.Array) -> list[Layer]:
-    """What a slice holds under keys that begin with one of these texts, oldest first."""
+    """The records of a slice whose keys begin with one of these texts, oldest first."""
     return _layers(view, file_slice, lambda file: file.prefix(prefixes).entries)
 
 
@@ -136,7 +136,7 @@ def read_stats(
 ) -> Stats:
     """The stats in these slices, whose keys begin with one of the prefixes or all, one table a column.
 
-    Records are sorted out by key while they are bytes yet, so that each slice is decoded once.
+    Records are divided by key before they are decoded, so that each slice is decoded once.
     """
 
     def read(file_slice: FileSlice) -> pa.Table | None:
@@ -160,14 +160,14 @@ FILES_LISTED = pa.schema([("partition", pa.string()), ("name", pa.string()), ("s
 _BLOOM_ROWS = pa.schema([("partition", pa.string()), ("file_name", pa.string()), *list(bloom_filters.SCHEMA)[1:4]])
 _SECONDARY_ROWS = pa.schema(list(secondary_index.SCHEMA)[:2])
 _DECODED_TOGETHER = 1 << 18
-# The files of up to so many partition paths are looked up; for more of them all are read.
+# Up to this many partition paths are looked up; for more, the files of all paths are read.
 _FEW_PARTITIONS = 16
-# So many keys are looked up by one thread where storage answers at once.
+# Up to this many keys are looked up by one thread on a storage with quick answers.
 _FEW_KEYS = 1_000
-# So many small file slices are opened ahead of a lookup.
+# Up to this many small file slices are opened ahead of a lookup.
 _FEW_SLICES = 8
 _READERS = 8
-# Answers for different partition paths that are kept.
+# Cached answers for different sets of partition paths.
 _CACHED_LISTINGS = 16
 
 
@@ -184,8 +184,8 @@ class MetadataTable:
     _listed: dict[frozenset[str], pa.Table] = field(default_factory=dict[frozenset[str], pa.Table], repr=False)
 
     def open_ahead(self, partitions: Sequence[str]) -> None:
-        """Where answers of storage are slow: list these partitions side by side, and open the files of the small ones,
-        which a lookup asks one after the other."""
+        """On a storage with slow answers, list these partitions in parallel and open the files of small ones, which a
+        lookup would open one after the other."""
         if not is_remote(self.slices.storage):
             return
         listed = parallel_map(self.slices.file_slices, partitions)
@@ -205,8 +205,8 @@ class MetadataTable:
     def is_ahead_of(self, timeline: Timeline) -> bool:
         """Whether the metadata table holds records of data commits that this timeline does not show as completed.
 
-        Both are listed one after the other, so a commit may come in between. What a deltacommit logged for an instant
-        that is pending here is hidden, until a compaction puts it into a base file.
+        The two timelines are listed one after the other, so a commit may complete in between. Records that a delta
+        commit logged for an instant that is pending here are hidden, until a compaction writes them into a base file.
         """
         commits = self.slices.timeline.commits
         # version 6 appends digits to the instant for what the metadata table does on its own
@@ -228,7 +228,7 @@ class MetadataTable:
         return newest > timeline.latest_time
 
     def shows_same(self, other: MetadataTable) -> bool:
-        """Whether the other one, which was just opened, shows nothing new."""
+        """Whether `other`, a view that was just opened, shows nothing new."""
         return self.slices.shows_same(other.slices)
 
     def partitions(self) -> tuple[str, ...]:
@@ -239,8 +239,8 @@ class MetadataTable:
 
     def files(self, partitions: Collection[str] | None = None) -> pa.Table:
         """`partition`, `name` and `size` of the files (base, log and CDC files) of some partition paths, or of all.
-        Those of replaced file groups are among them until they are cleaned away. On version 6 a size of 1 is no size:
-        releases before 1.0 note the log files of a rollback with it."""
+        Files of replaced file groups are listed until they are cleaned. On version 6 a size of 1 is no size: releases
+        before 1.0 note the log files of a rollback with it."""
         few = partitions is not None and len(partitions) <= _FEW_PARTITIONS and "_all_files" not in self.__dict__
         rows = self._files_of(partitions) if few and partitions is not None else self._all_files
         rows = rows.filter(pc.and_(pc.not_equal(rows["key"], ALL_PARTITIONS), self._is_live(rows)))
@@ -398,7 +398,7 @@ class MetadataTable:
 
     @staticmethod
     def _is_live(rows: pa.Table) -> pa.ChunkedArray:
-        """Deletes without a file that they delete are no news to a reader."""
+        """Which rows are files: readers ignore deletes, also those that had no file to delete."""
         return pc.and_(rows["name"].is_valid(), pc.invert(pc.fill_null(rows["is_deleted"], True)))
 
     def _stats(self, partition: str, prefixes: Sequence[str] | None, types: Types | None) -> Stats:
@@ -439,7 +439,7 @@ class MetadataTable:
 
         few = sum(len(keys) for _, keys in requested) <= _FEW_KEYS and not is_remote(self.slices.storage)
         answers = [rows for rows in parallel_map(ask, requested, 1 if few else _READERS) if rows is not None]
-        # a decoding costs more than a few records: those of all slices are decoded together, many by the slice
+        # each call of the decoder is costly: few records are decoded for all slices together, many slice by slice
         together = sum(map(len, answers)) <= _DECODED_TOGETHER
         parts = [pa.concat_tables(answers)] if answers and together else answers
         tables = [table for rows in parts for table in decoded(rows, decode)]
@@ -531,9 +531,9 @@ def open_again(
     use_metadata: bool = True,
     metadata_too: bool = False,
 ) -> Snapshot:
-    """The view of a table as it is now whose properties were read before: where these are the same, properties and
-    timeline take one request's time. `metadata_too`: where answers of storage are slow, the metadata table is opened in
-    the same time."""
+    """The view of a table as it is now. If its properties are still the `expected` ones, properties and timeline are
+    read at the same time. `metadata_too`: on a storage with slow answers, the metadata table is opened at the same time
+    as well."""
     if not (metadata_too and use_metadata and is_remote(storage)):
         config, timeline = load_table(storage, expected)
         _check_format(config)
@@ -550,7 +550,8 @@ def open_again(
 
 
 def to_be_sent(metadata: MetadataTable, partition: str) -> MetadataTable:
-    """The metadata table with no more than looking into one partition takes: timelines and its file slices."""
+    """The metadata table with only what lookups in one partition need: the timelines and the partition's file
+    slices."""
     slices = metadata.slices
     listed = slices.file_slices(partition)
     bare = MetadataSlices(

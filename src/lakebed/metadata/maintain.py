@@ -1,11 +1,12 @@
-"""The metadata table in a write: made at the first one, written with every action before that completes, kept in shape.
+"""The metadata table in a write: created by the first write, updated by every action before it completes, compacted and
+cleaned.
 
 Everything here runs under the table lock, on settings that were read under it.
 
 Many key changes of one action: tasks read what the writers reported, a shuffle by file group, tasks write the log
 files.
 
-The same as `records_of_action` of their kinds does in one process for few.
+This makes the same records as `records_of_action` of the kinds, which handles few changes in one process.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ _log = logging.getLogger("lakebed")
 LARGE_KEYS = 2_000_000
 # The same where they are looked for in the record index as well.
 CHECKED_KEYS = 50_000
-# What is known of a file group: its status, or its slice where it is replaced.
+# The input for one file group: its write status, or its slice if it is replaced.
 _REPORTED = pa.schema([*STATUS_SCHEMA, ("replaced", pa.bool_()), *GROUPED])
 _LOGS = pa.schema(
     [
@@ -87,7 +88,8 @@ _LOGS = pa.schema(
 
 
 def is_large(statuses: Sequence[WriteStatus], engine: Engine | None, *, looks: bool = False) -> bool:
-    """Whether an action changed so many keys that jobs are worth while: fewer, where keys are looked for (`looks`)."""
+    """Whether an action changed so many keys that jobs pay off. The bound is lower if keys are also looked up
+    (`looks`)."""
     least = CHECKED_KEYS if looks else LARGE_KEYS
     return engine is not None and engine.is_distributed and sum(s.changed_keys for s in statuses) >= least
 
@@ -237,8 +239,8 @@ class MetadataUpkeep:
         )
 
     def prepare(self) -> Snapshot:
-        """As a write begins: take off what lakebed cannot keep, build what is wanted and missing, compact and clean
-        what is due. Gives the table as it is after that, read under the lock: no later commit is in it."""
+        """As a write begins: drop partitions that lakebed cannot maintain, build requested ones that are missing,
+        compact and clean if due. Returns the table after that, read under the lock, so without later commits."""
         config = self.without_unknown()
         ready = self if config is self.config else replace(self, config=config, stored=None)
         missing = ready.missing()
@@ -268,7 +270,7 @@ class MetadataUpkeep:
         With `unchanged_rows` the action changes no row of the table: another writer's ranges of partition paths,
         written since it was requested, include its rows (real Hudi's cover all files that there were). An action that
         does not look keys up may store one again, which the table's properties record from then on. `meanwhile` is
-        called in the last step: what has to be known before the action completes.
+        called during the last step, for a check that must be done before the action completes.
         """
         store = self.store
         store.durable = "later"  # the action's completed instant follows
@@ -343,7 +345,7 @@ class MetadataUpkeep:
             store, action.statuses, keys.replaced, repeats
         )
 
-    # what it consists of
+    # which partitions it has
 
     def _cannot_keep(self) -> list[str]:
         """Partitions that lakebed does not know, and those of a kind that it knows but cannot compute."""
@@ -359,7 +361,8 @@ class MetadataUpkeep:
         return refused
 
     def without_unknown(self) -> TableConfig:
-        """Take partitions off that lakebed cannot keep, or refuse them; gives the settings that are left."""
+        """Drop partitions that lakebed cannot maintain, or raise, as the settings say. Returns the table's settings
+        after that."""
         unknown = self._cannot_keep()
         if not unknown:
             return self.config
@@ -384,7 +387,8 @@ class MetadataUpkeep:
         return config
 
     def missing(self) -> list[str]:
-        """The partitions to build now: at the table's first write those that every table gets, and what was asked."""
+        """The partitions to build now: the requested ones and, at the table's first write, those that every table
+        gets."""
         have = set(self.store.partitions)
         enabled = self.settings.metadata
         if enabled is None and self.config.properties.get(METADATA_OPTION, "").lower() == "false":
@@ -408,7 +412,7 @@ class MetadataUpkeep:
         return {name: index for name, index in indexes.items() if stored or not kind_of(name).grows}
 
     def _every(self) -> list[str]:
-        """What every metadata table has."""
+        """The partitions that every metadata table has."""
         return [kind.name for kind in kinds() if kind.is_in_every_table(self.settings, self.config)]
 
     def add(self, *names: IndexName, sizing: GroupSizing | None = None) -> TableConfig:
@@ -434,7 +438,7 @@ class MetadataUpkeep:
 
 
 def metadata_settings(settings: WriteSettings) -> MetadataSettings:
-    """How the metadata table is kept, by the settings of a write."""
+    """How the metadata table is maintained, by the settings of a write."""
     growth, size = settings.index_growth, settings.index_group_bytes
     return MetadataSettings(
         compact_after=settings.metadata_compact_after,

@@ -50,8 +50,8 @@ def newest(layers: Sequence[Layer]) -> pa.Table | None:
 
 
 def alive(layers: Sequence[Layer]) -> pa.Table | None:
-    """The records after the last delete of their key, oldest first: for records that are more than the newest of them.
-    None where no layer has records."""
+    """The records after the last delete of their key, oldest first, for kinds in which all records of a key count. None
+    where no layer has records."""
     filled = _filled(layers)
     if len(filled) == 1 or all(layer.records is None for layer in filled):
         return filled[0].records if filled else None
@@ -63,8 +63,8 @@ def alive(layers: Sequence[Layer]) -> pa.Table | None:
 
 
 def decoded(rows: pa.Table | None, decode: Decode[R]) -> list[R]:
-    """Records that have been merged while they were bytes, decoded. Those of writers with different schemas come apart,
-    in their order: a later one counts more."""
+    """Decodes records that were merged as bytes. Records with different writer schemas are returned as separate tables,
+    in their order: later tables take precedence."""
     if rows is None or not len(rows):
         return []
     codes = rows.unify_dictionaries()["schema"].combine_chunks().indices.to_numpy()

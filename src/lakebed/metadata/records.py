@@ -98,8 +98,7 @@ def record_schema(form: RecordForm, *, meta_columns: bool = True) -> str:
 
 @lru_cache(maxsize=256)
 def record_form_of(schema_json: str) -> RecordForm | None:
-    """The form a writer's schema has; None for one that lakebed has not met. Docs, defaults and Java's attributes play
-    no part.
+    """The form of a writer's schema; None for an unknown one. Docs, defaults and Java's attributes play no part.
 
     Raises `ValueError` for a text that is no schema.
     """
@@ -119,7 +118,7 @@ def _canonical_text(schema_json: str) -> str:
 
 
 def _canonical(schema: Any) -> Any:
-    """What decides about bytes, and the names by which fields are known."""
+    """The parts of a schema that determine the bytes, and the names of fields."""
     if isinstance(schema, str):
         return schema.rpartition(".")[2]
     if isinstance(schema, list):
@@ -219,8 +218,8 @@ class RecordType(IntEnum):
 def enter(values: pa.BinaryArray, schema_json: str, sub_record: SubRecord) -> tuple[AvroCursors, RecordForm]:
     """Cursors at the start of the sub-record of every value, and the form the values are in.
 
-    Values of a schema that lakebed has not met are first put into the newest known form, one by one. Raises
-    `CorruptFile` where a value has another sub-record or none.
+    Values of an unknown schema are first converted to the newest known form, one by one. Raises `CorruptFile` where a
+    value has another sub-record or none.
     """
     try:
         form = record_form_of(schema_json)
@@ -273,8 +272,8 @@ def record_type_of(value: bytes) -> RecordType:
 
 
 def into_form(values: pa.BinaryArray, schema_json: str, form: RecordForm) -> pa.BinaryArray:
-    """Values of one partition, written with this schema, in a form that is as new or newer. What a newer form has more
-    is null or false: zeros at the end of the value. A schema that lakebed has not met becomes the newest form."""
+    """Values of one partition, written with this schema, in a form that is as new or newer. Additional fields of a
+    newer form are null or false: zeros at the end of the value. Values of an unknown schema get the newest form."""
     if not len(values):
         return values
     stored_form = record_form_of(schema_json)
@@ -322,7 +321,7 @@ def _no_keys() -> pa.StringArray:
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """Upserted records and keys whose records go, in any order.
+    """Upserted records and keys whose records are deleted, in any order.
 
     No key is upserted twice; one that is deleted as well is upserted. `data_partitions` and `deleted_partitions` go
     with a partitioned record index: the partition path of each key.
@@ -357,8 +356,8 @@ class Records:
 
 @dataclass(frozen=True, slots=True)
 class GroupRecords:
-    """What one file group begins with: entries in any order, no key twice. `data_partition` goes with a partitioned
-    record index."""
+    """The first entries of one file group: in any order, no key twice. `data_partition` goes with a partitioned record
+    index."""
 
     keys: pa.StringArray
     values: pa.BinaryArray

@@ -1,7 +1,7 @@
-"""Whether an action stores a record key again, of which the record index has one place only.
+"""Whether an action stores a record key again. The record index can hold only one location of a key.
 
-Looked at when the records of the index are made, in this process or by the tasks that write them, before the action
-completes: the places that the index has then are those of all rows that are committed.
+Checked when the records of the index are made, by this process or by tasks, before the action completes. At that time
+the index has the locations of all committed rows.
 """
 
 from __future__ import annotations
@@ -25,14 +25,15 @@ class KeyCheck:
     metadata: MetadataTable | None
 
     def of_group(self, rows: pa.Table, file_id: str) -> int:
-        """The same for the changes of one file group of the record index (`key`, and whether it was `added`)."""
+        """How many keys are repeated by these changes of one file group of the record index (`key`, and whether it was
+        `added`)."""
         added = rows.filter(rows["added"])["key"].combine_chunks()
         removed = rows.filter(pc.invert(rows["added"]))["key"].combine_chunks()
         return self.repeated(added, removed, data_partition_of(file_id))
 
     def repeated(self, added: pa.Array, removed: pa.Array, path: str | None) -> int:
-        """How many of the added keys come another time, or have a place and are not removed from there; in one
-        partition `path`, or (None) anywhere."""
+        """How many of the added keys are added twice, or already have a location from which they are not removed; in
+        one partition `path`, or (None) anywhere."""
         distinct = pc.unique(added)
         again = len(added) - len(distinct)
         if self.metadata is None or not len(distinct):
@@ -44,8 +45,8 @@ class KeyCheck:
 
 @dataclass(slots=True)
 class RepeatedKeys:
-    """What one action does to the keys of a record index. `check` is None where nothing needs to be looked at; `rows`
-    is how many rows of the action have a key that is stored another time, None where that was not looked at."""
+    """What one action does to the keys of a record index. `check` is None if no check is needed. `rows` is how many
+    rows of the action have a key that is stored another time, None if that was not checked."""
 
     check: KeyCheck | None
     is_known: bool = False
@@ -53,7 +54,8 @@ class RepeatedKeys:
 
     @classmethod
     def of(cls, action: TableAction, *, looks_up: bool) -> RepeatedKeys:
-        """Of an action that looks its keys up, or not. Inserts of real Hudi before it count as repeated keys."""
+        """The check for an action; one that looks its keys up needs none. Earlier inserts of real Hudi count as
+        repeated keys."""
         snapshot = action.snapshot
         config = snapshot.config
         if RECORD_INDEX not in action.partitions or config.repeats_keys:
@@ -63,7 +65,7 @@ class RepeatedKeys:
         if looks_up:
             return cls(None)
         metadata = snapshot.metadata if snapshot.commits else None
-        # an index that is being built has no places yet that could be looked at
+        # an index that is being built has no locations yet to compare with
         is_complete = metadata is not None and metadata.has(RECORD_INDEX)
         return cls(KeyCheck(metadata if is_complete else None))
 
@@ -73,14 +75,14 @@ class RepeatedKeys:
         return self.check is not None and self.check.metadata is not None
 
     def in_tasks(self, partition: str) -> KeyCheck | None:
-        """What the tasks that write the log files of this partition of the metadata table look at."""
+        """The check to be made by the tasks that write the log files of this partition of the metadata table."""
         if self.check is None or partition != RECORD_INDEX:
             return None
         metadata = self.check.metadata
         return KeyCheck(None if metadata is None else to_be_sent(metadata, partition))
 
     def checked(self, rows: int) -> None:
-        """Take what the tasks found."""
+        """Record the number that the tasks found."""
         self.rows = rows
 
     def found(self, action: TableAction) -> bool:

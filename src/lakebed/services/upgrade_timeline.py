@@ -186,8 +186,9 @@ def _is_of_timeline(name: str, version: int) -> bool:
 
 
 def completion_times(completed: Iterable[Instant]) -> dict[Key, str]:
-    """When each instant completed. Version 6 does not record it (a file's time is lost when a table is copied): so each
-    gets a completion time right after its requested time. This keeps the order in which version 6 merges them."""
+    """When each instant completed. Version 6 does not record it, and a file's time is lost when a table is copied. So
+    each such instant gets a completion time right after its requested time, which keeps the order in which version 6
+    shows and merges them."""
     times: dict[Key, str] = {}
     last = ""
     for instant in sorted(completed, key=key_of):

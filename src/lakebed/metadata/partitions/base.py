@@ -1,8 +1,8 @@
 """`PartitionKind`: one kind of metadata partition: its name, its file groups, the codec of its records, how several
-records of a key become one; and the records of an action, of a first build and those that the data calls for.
+records of a key become one; the records of an action, of a first build, and those expected from the data.
 
-What a kind works on is one of several views of a table, which hold what several kinds need (`shared`), so that it is
-read once.
+A kind works on one of several views of a table. A view caches what several kinds need (`shared`), so that it is read
+once.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from lakebed.metadata.lookups import MetadataTable
 
 Decode = Callable[[pa.Array, Any, str], pa.Table]
-# The layers that instants which were requested later have under some keys, oldest first.
+# The layers under some keys that later requested instants wrote, oldest first.
 LaterLayers = Callable[[pa.Array], Sequence[Layer]]
 
 _ESCAPED = frozenset([*map(chr, range(0x20)), "\x7f", *"\"#%'*/:=?\\{[]^_-"])
@@ -59,17 +59,18 @@ class Union(Protocol):
     def encoded(
         self, keys: pa.Array, values: Any, schema_json: str, form: RecordForm, index_version: Callable[[], int]
     ) -> tuple[pa.Array, pa.Array]:
-        """Keys and values, one record a key, from the live records, oldest first. `index_version` is read where it
-        matters."""
+        """Keys and values, one record a key, from the live records, oldest first. `index_version` is called only if it
+        is needed."""
         ...
 
     def decoded(self, records: pa.Table) -> pa.Table:
-        """The same of decoded records."""
+        """The same for decoded records."""
         ...
 
 
 class Overruled(Protocol):
-    """Whether records of later requested instants, which merge after those of an action, make these untrue."""
+    """Whether records of later requested instants, which merge after an action's records, make the action's records
+    wrong."""
 
     def __call__(
         self, records: Records, form: RecordForm, later: LaterLayers, definition: Callable[[], IndexDefinition | None]
@@ -97,7 +98,7 @@ class _TableView:
         return record_form(self.snapshot.config.version)
 
     def shared(self, make: Callable[[Self], T]) -> T:
-        """What `make` gives for this view, made when first asked for."""
+        """The result of `make` for this view, computed at the first call."""
         if make not in self._shared:
             self._shared[make] = make(self)
         return self._shared[make]
@@ -150,8 +151,8 @@ class NewIndex:
     """An index that a table is to have.
 
     `schema` has the table's columns, none where it has none yet; `partitions` are those of the metadata table that are
-    there or come with it. `write_index` names the index that writes use; with `has_unique_keys` a key has one place in
-    the whole table under it, otherwise one in each partition path.
+    there or come with it. `write_index` names the index that writes use; with `has_unique_keys` it gives a key one
+    location in the table, otherwise one in each partition path.
     """
 
     name: IndexName
@@ -185,10 +186,10 @@ class PartitionKind:
     """One kind of metadata partition, registered under its `name` (see `registry`).
 
     `name` is the partition's, or with `is_prefix` the start of the names of many (one a secondary index, say).
-    `file_id_start` begins the ids of its file groups; they are called as the partition where it is None. Of those there
-    are `file_groups`, or (`grows`) as many as the number of records asks for, and `by_data_partition` some for each
-    partition path of the data. `shard` gives which of so many file groups each key is in; `shard_by_version`: this
-    depends on the version of the index.
+    `file_id_start` begins the ids of its file groups; they are called as the partition where it is None. It has
+    `file_groups` of them, or (`grows`) a number that depends on the records; with `by_data_partition` each partition
+    path of the data has its own. `shard` maps each key to one of so many file groups; `shard_by_version` is whether
+    that depends on the version of the index.
 
     `decode` gives a table with a row a record (or entry of it) from keys, values and the writer's schema; None where
     only lookups of their own read the records. Without a `union` the newest record of a key replaces all.
@@ -199,7 +200,7 @@ class PartitionKind:
     """
 
     needs_log_rows: ClassVar[bool] = False
-    """Whether its records are known only with the rows of log files, which are not looked at."""
+    """Whether its records depend on rows in log files, which verification does not read."""
 
     name: str
     is_prefix: bool = False
@@ -232,8 +233,8 @@ class PartitionKind:
         return f"{self._start(partition)}{path}-{number:04d}-0"
 
     def is_file_id_of(self, partition: str, file_id: str) -> bool:
-        """Whether a file id is one that the partition gives. Hudi's cleaner leaves others there (those of an expression
-        index in `column_stats`), and then looks for keys in them as well."""
+        """Whether this partition creates such file ids. Hudi's cleaner leaves others in it (an expression index's in
+        `column_stats`), and then looks up keys in them as well."""
         return file_id.startswith(self._start(partition) + "-")
 
     def data_partition_of(self, file_id: str) -> str | None:
@@ -268,14 +269,14 @@ class PartitionKind:
         return keys, pa.repeat(pa.scalar(""), len(keys))
 
     def first_records(self, name: IndexName, build: FirstBuild, sizing: GroupSizing) -> NewPartition:
-        """What the file groups of a new partition begin with, and its definition where it has one. `sizing` goes with
+        """The first records of a new partition's file groups, and its definition if it has one. `sizing` is for
         partitions that grow."""
         raise NotImplementedError
 
     # the expected records
 
     def is_comparable(self, partition: str, table: StoredTable) -> bool:
-        """Whether `expected` is known; not for an index without a definition, for one."""
+        """Whether `expected` can be computed; not for an index without a definition, for example."""
         return True
 
     def expected(self, partition: str, table: StoredTable) -> pa.Table:
@@ -291,15 +292,15 @@ class PartitionKind:
         return self.expected(partition, table), self.found(partition, metadata, table)
 
     def acceptable_alternatives(self, partition: str, table: StoredTable) -> Sequence[pa.Table]:
-        """Other contents that are right, record by record."""
+        """Other valid contents, record by record."""
         return ()
 
     def repair_missing(self, partition: str, rows: pa.Table, table: StoredTable) -> Records:
-        """The records that put missing or wrong `rows` (of `comparison.DIFFERENCES`) right."""
+        """The records that repair missing or wrong `rows` (of `comparison.DIFFERENCES`)."""
         raise NotImplementedError
 
     def repair_extra(self, partition: str, rows: pa.Table, table: StoredTable) -> Records:
-        """The records that take extra or wrong `rows` off."""
+        """The records that delete extra or wrong `rows`."""
         return Records.deletes(rows["key"].combine_chunks())
 
     # which tables have it, and may have it
@@ -311,11 +312,11 @@ class PartitionKind:
         """Raise `InvalidOption` for an index that the table cannot do without."""
 
     def index_name(self, partition: str, definition: IndexDefinition | None) -> IndexName:
-        """The name under which a partition that there is is built again."""
+        """The name under which an existing partition is built again."""
         return IndexName(partition)
 
     def is_in_every_table(self, settings: WriteSettings, config: TableConfig) -> bool:
-        """Whether every metadata table that is made begins with it."""
+        """Whether every new metadata table has it from the beginning."""
         return False
 
     def is_requested(self, settings: WriteSettings, config: TableConfig) -> bool:

@@ -89,7 +89,7 @@ if TYPE_CHECKING:
     from lakebed.metadata.lookups import MetadataTable
 
 
-# So many files are read before their ranges are put together.
+# This many files are read before their ranges are combined.
 _READ_TOGETHER = 512
 
 
@@ -109,8 +109,8 @@ class ActionStatistics:
 
     @cached_property
     def dropped(self) -> Sequence[str]:
-        """The columns that leave the table's schema with this action; of a change of columns also those that get
-        another type: real Hudi's next write cannot unite their ranges with those of the new type."""
+        """The columns that this action removes from the table's schema. A change of columns also counts those that get
+        another type: real Hudi's next write cannot unite ranges of the two types."""
         before, after = self._action.snapshot.avro_schema, self._action.commit.table_schema
         if not before or not after or before == after:
             return ()
@@ -121,8 +121,8 @@ class ActionStatistics:
 
     @cached_property
     def files(self) -> list[NewFile]:
-        """The files with their ranges. A base file whose task did not report them is read; those of a log file are not
-        known then."""
+        """The files with their ranges. If the task did not report them, a base file is read; a log file then has no
+        known ranges."""
         return list(in_few_buffers(self._files()))
 
     def _files(self) -> Iterator[NewFile]:
@@ -179,8 +179,8 @@ class StoredStatistics:
 
     @cached_property
     def kinds(self) -> Kinds:
-        """The columns with statistics; on version 6 without meta columns, which some releases give statistics there and
-        others not."""
+        """The columns with statistics; on version 6 without meta columns, which only some releases give statistics
+        there."""
         config = self._snapshot.config
         definition = load_definitions(self._snapshot.storage, config).get(COLUMN_STATS)
         if COLUMN_STATS not in config.metadata_partitions:
@@ -213,7 +213,7 @@ class StoredStatistics:
 
     @cached_property
     def _own_kinds(self) -> dict[str, Kinds]:
-        """The types of columns in files that have others than the table, by path; filled as the files are read."""
+        """The column types of files that differ from the table's types, by path; filled as the files are read."""
         return {}
 
     @cached_property
@@ -230,14 +230,14 @@ class StoredStatistics:
         return merged_partition_stats({}, stats, self._stored.live, self.kinds, zero_is_known=zero_is_known)[0]
 
     def _kinds_of(self, file: NewFile) -> Kinds:
-        """The columns of the statistics that a base file has."""
+        """The columns for which a base file has statistics."""
         named = parse_base_file(file.partition, file.name, file.size)
         return dict(columns_since(self._snapshot.history, named.instant if named else "", self.kinds))
 
     @cached_property
     def as_written(self) -> Stats | None:
-        """Statistics with the ranges in the types that they are stored in, which may have another order than the
-        columns of today have; None where all types are those of today."""
+        """Statistics with ranges in the types of the files, whose order may differ from that of the current types; None
+        if all files have the current types."""
         files, storage = self.files, self._snapshot.storage
         if not self._own_kinds:
             return None
@@ -288,15 +288,15 @@ def has_statistics(settings: WriteSettings, config: TableConfig) -> bool:
 
 
 def stats_under_keys(stats: Stats, keys: pa.Array) -> Stats:
-    """Those with these keys, of the columns that have any."""
+    """The statistics with these keys, without columns that have none."""
     matches = {column: table.filter(pc.is_in(table["key"], value_set=keys)) for column, table in stats.items()}
     return {column: table for column, table in matches.items() if len(table)}
 
 
 def comparable_stats(stats: Stats, partitions: Mapping[str, str], *, of_expression: bool = False) -> pa.Table:
-    """Statistics of known bounds; `partitions` has the partition path of each file name, for labels. Where all values
-    are null the bounds count for nothing: real Hudi notes 0 to 0 there. (`of_expression`: nulls are not among the
-    values of an expression index.)"""
+    """Statistics of known bounds; `partitions` has the partition path of each file name, for labels. If all values are
+    null the bounds are ignored: real Hudi writes 0 to 0. (`of_expression`: nulls are not among the values of an
+    expression index.)"""
     tables: list[pa.Table] = []
     for column, table in stats.items():
         rows = table.filter(pc.invert(table["is_deleted"]))
@@ -314,8 +314,8 @@ def comparable_stats(stats: Stats, partitions: Mapping[str, str], *, of_expressi
 
 
 def as_expected(stored: Stats, expected: Stats) -> Stats:
-    """Statistics of partition paths, those that are not tight as they are expected: they were united while writers
-    crossed, and are right where they hold all that is there. The next write to the path makes them tight again."""
+    """Statistics of partition paths, in which a range that is not tight but holds the expected one is replaced by it.
+    Such ranges come from concurrent writers and are valid. The next write to the path makes them tight again."""
     return {c: _as_expected(t, expected[c]) if c in expected else t for c, t in stored.items()}
 
 
@@ -338,8 +338,8 @@ def _as_expected(stored: pa.Table, expected: pa.Table) -> pa.Table:
 
 
 def _with_those_lacking(stored: pa.Table, expected: pa.Table, table: StoredTable) -> pa.Table:
-    """On a table with a schema history also what is expected and lacking. Which columns have statistics follows from
-    the columns that there were when a file was written; a file without is read."""
+    """The stored rows; on a table with a schema history also the expected rows that are missing. There, a file has
+    statistics only of the columns that existed when it was written, and readers read a file without statistics."""
     if table.snapshot.history is None:
         return stored
     lacking = pc.invert(pc.is_in(expected["key"], value_set=stored["key"].combine_chunks()))
@@ -349,7 +349,7 @@ def _with_those_lacking(stored: pa.Table, expected: pa.Table, table: StoredTable
 def _bound_text(values: pa.ChunkedArray) -> pa.Array:
     array = values.combine_chunks()
     if pt.is_floating(array.type):
-        array = pc.add(array, pa.scalar(0.0, array.type))  # no difference between the two zeros
+        array = pc.add(array, pa.scalar(0.0, array.type))  # makes -0.0 and 0.0 equal
     return to_java_text(array).cast(pa.string())
 
 
@@ -357,13 +357,13 @@ def narrows_ranges(
     records: Records, form: RecordForm, later: LaterLayers, definition: Callable[[], IndexDefinition | None]
 ) -> bool:
     """Whether later ranges of partition paths leave out what these records add: a record that is not tight is united
-    with an earlier one, a tight one takes its place, any replaces an earlier one that has no known range, and a
-    delete removes the earlier one: real Hudi then takes the path for empty if others have a record."""
+    with an earlier one, a tight one takes its place, any record replaces an earlier one without a known range, and a
+    delete removes the earlier one. Real Hudi then takes the path for empty if other paths have a record."""
     keys = pa.concat_arrays([records.keys, records.deleted])
     added = np.arange(len(keys)) < len(records.keys)
     of_paths = pc.not_equal(pc.utf8_length(keys), FILE_KEY_LENGTH)
     keys, added = keys.filter(of_paths), added[of_paths.to_numpy(zero_copy_only=False)]
-    present = added.copy()  # whether a record is there, and these are in it
+    present = added.copy()  # whether a record exists that includes these ranges
     wrong = np.zeros(len(keys), np.bool_)
     for layer in later(keys):
         if layer.records is None:
@@ -420,7 +420,7 @@ class PartitionStatsKind(PartitionKind):
             )
 
     def reason_not_maintained(self, partition: str, table: StoredTable) -> str | None:
-        """They are made of the statistics of files."""
+        """They are computed from the statistics of files."""
         has_stats = COLUMN_STATS in table.snapshot.config.metadata_partitions
         return None if has_stats else f"the table has no complete {COLUMN_STATS}"
 
@@ -435,8 +435,8 @@ class PartitionStatsKind(PartitionKind):
         return comparable_stats(stored.of_partitions, {})
 
     def acceptable_alternatives(self, partition: str, table: StoredTable) -> Sequence[pa.Table]:
-        """A range noted before its column got another type may say nothing any more; and real Hudi takes 0.0 to 0.0 for
-        a range of a partition path, where lakebed has doubts of NaN."""
+        """A range that was written before its column changed its type may be unknown now. And real Hudi accepts 0.0 to
+        0.0 as the range of a partition path, where lakebed suspects NaN."""
         stored = table.shared(StoredStatistics)
         sources = [stored.stats, *([stored.as_written] if stored.as_written is not None else [])]
         alternatives = [
@@ -486,10 +486,10 @@ def _with_values(stats: pa.Table, values: Mapping[str, pa.Scalar]) -> pa.Table:
 
 
 def _widened(files: LiveFiles, written: ActionStatistics, action: TableAction) -> Records | None:
-    """Records that widen those there are by the ranges of the new files alone: what a small write costs then does not
-    grow with the files of its partition paths. None where that does not do: a file goes, a path is new, something is
-    not known of a path or a new file, the partition is still being built, or real Hudi's readers would widen otherwise:
-    they take bytes as signed."""
+    """Records that widen the existing ones by the ranges of the new files alone, so that the cost of a small write does
+    not grow with the files of its partition paths. None if that is not possible: a file is removed, a path is new, a
+    range of a path or a new file is unknown, the partition is still being built, or a column holds bytes, which real
+    Hudi's readers compare as signed."""
     metadata, kinds = action.snapshot.metadata, written.kinds
     if metadata is None or not metadata.has(PARTITION_STATS) or not files.only_grow or not all(files.before.values()):
         return None
@@ -520,7 +520,7 @@ class ColumnStatsKind(PartitionKind):
         metadata = action.snapshot.metadata
         if not written.dropped or metadata is None:
             return records
-        # cleaning knows the columns of today: those of files that it is yet to delete go with their column
+        # cleaning later knows only the current columns, so the dropped columns' records of all files are deleted now
         listed = metadata.files()
         files = file_keys(listed["partition"].to_pylist(), listed["name"].to_pylist())
         dropped_keys = [column_stats_keys(column, files) for column in written.dropped]
@@ -531,7 +531,7 @@ class ColumnStatsKind(PartitionKind):
         definition = load_definitions(snapshot.storage, snapshot.config).get(COLUMN_STATS)
         if definition is None:  # tables of older releases have none
             columns = [*META_COLUMNS, *(path for path, _ in leaf_paths(snapshot.schema))]
-        else:  # and columns that came to the table after the index was made
+        else:  # and columns that the table got after the index was made
             joined = requested_stats(snapshot.storage, snapshot.config, snapshot.schema, removal.settings)
             columns = [*dict.fromkeys([*definition.source_fields, *joined])]
         return Records.deletes(pa.concat_arrays([column_stats_keys(column, files) for column in columns]))
@@ -547,8 +547,8 @@ class ColumnStatsKind(PartitionKind):
         return comparable_stats(stored.stats, {f.name: f.partition for f in stored.files})
 
     def acceptable_alternatives(self, partition: str, table: StoredTable) -> Sequence[pa.Table]:
-        """A range noted before its column got another type may say nothing any more; and real Hudi notes none of a file
-        without rows."""
+        """A range that was written before its column changed its type may be unknown now. And real Hudi writes none for
+        a file without rows."""
         stored = table.shared(StoredStatistics)
         paths = {f.name: f.partition for f in stored.files}
         with_rows = {c: t.filter(pc.greater(t["value_count"], 0)) for c, t in stored.stats.items()}
@@ -560,7 +560,7 @@ class ColumnStatsKind(PartitionKind):
     def found(self, partition: str, metadata: MetadataTable, table: StoredTable) -> pa.Table:
         kinds = table.shared(StoredStatistics).kinds
         stats = metadata.column_stats(list(kinds), None, kinds)
-        # those of log files need the rows that they change
+        # ranges of log files cannot be compared without the rows that they change
         of_bases = {c: t.filter(pc.ends_with(t["file_name"], ".parquet")) for c, t in stats.items()}
         return _with_those_lacking(comparable_stats(of_bases, {}), self.expected(partition, table), table)
 

@@ -185,7 +185,7 @@ class _ActionExpressions:
             return self._of_index(index)
         if definition is None or definition.type == BLOOM_FILTERS:
             return None
-        # of a column that this very action changed: what is known of whole partition paths ends
+        # this action changed the column, so ranges of partition paths become unknown
         return Records.deletes(
             partition_stats_keys(definition.source_fields[0], sorted(self._live), of_expression=True)
         )
@@ -217,7 +217,7 @@ class _ActionExpressions:
 
 def _check_renamed(index: ExpressionIndex, snapshot: Snapshot) -> None:
     """Raise `UnsupportedFeature` where a file has the column under another name, or another column under its name: the
-    records of a file are of the names that it has."""
+    records of a file use the names in the file."""
     instants = [s.base_file.instant for s in snapshot.file_slices() if s.base_file is not None]
     if instants and not columns_since(snapshot.history, min(instants), {index.column: index}):
         raise UnsupportedFeature(
@@ -232,8 +232,8 @@ def _check_renamed(index: ExpressionIndex, snapshot: Snapshot) -> None:
 class _StoredExpressions:
     """The expression indexes of a table that can be checked, with the results over its base files.
 
-    Only what the latest files need is missed; an index may have records of older files. What it has of missing files,
-    and of files whose results are not known to be Spark's, is not looked at.
+    Records count as missing only for the latest files; an index may have records of older files. Records of missing
+    files, and of files whose results may differ from Spark's, are not compared.
     """
 
     def __init__(self, table: StoredTable) -> None:
@@ -256,12 +256,12 @@ class _StoredExpressions:
         return dict(by_index(results_of_files(self._snapshot, bases, list(self.indexes.values()))))
 
     def expected(self, partition: str) -> pa.Table:
-        """What the data calls for."""
+        """The records expected from the data."""
         index = self.indexes[partition]
         return self._filters(index) if index.has_filters else self._stats(index)
 
     def compared(self, metadata: MetadataTable, partition: str) -> tuple[pa.Table, pa.Table]:
-        """What the data calls for, and what the index holds."""
+        """The records expected from the data, and those that the index holds."""
         index = self.indexes[partition]
         expected = self.expected(partition)
         actual = self._found_filters(metadata, index) if index.has_filters else self._found_stats(metadata, index)
@@ -306,8 +306,8 @@ class _StoredExpressions:
         return joined([_comparable(of_files, {}), _comparable(as_expected(of_paths, self._of_paths(index)), {})])
 
     def _found_filters(self, metadata: MetadataTable, index: ExpressionIndex) -> pa.Table:
-        """Another writer may have other sizes of filters and another order of rows: a filter that may hold every result
-        is right, and counts as the one that lakebed makes."""
+        """The stored filters. Another writer may use another filter size or order of rows: a filter that may hold every
+        result is valid, and counts as equal to lakebed's."""
         results = {(r.partition, r.name): r for r in self._results.get(index.partition, [])}
         rows = metadata.expression_bloom_filters(index.partition, list(results)).to_pylist()  # one a file
         texts: list[str] = []

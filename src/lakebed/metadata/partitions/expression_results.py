@@ -1,9 +1,8 @@
 """Expression indexes by their definitions, and their records: ranges of a function's results in files, or bloom
 filters.
 
-The records of files have the time zone in which the results were computed, as far as that is known: Hudi takes the zone
-of the session that writes and notes it nowhere. A table's property notes it for the indexes that lakebed built and
-wrote.
+The time zone of the results matters, and Hudi records it nowhere: it uses the zone of the session that writes. For
+indexes that lakebed built and wrote, a table property records the zone.
 """
 
 from __future__ import annotations
@@ -201,8 +200,9 @@ def results_of_file(
     indexes: Sequence[ExpressionIndex],
     schema: pa.Schema,
 ) -> dict[str, FileResults]:
-    """The results of each index over a base or log file (partition path, name, size), whose columns are read once, as
-    those of `schema`. Left out: an index whose results are not known to be Spark's, and one over a file without rows.
+    """The results of each index over a base or log file (partition path, name, size), whose columns are read once, in
+    the types of `schema`. Left out: an index whose results are not known to be Spark's, and one over a file without
+    rows.
 
     Raises `CorruptFile`.
     """

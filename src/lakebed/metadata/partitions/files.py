@@ -65,11 +65,11 @@ if TYPE_CHECKING:
 SCHEMA = pa.schema([("key", pa.string()), ("name", pa.string()), ("size", pa.int64()), ("is_deleted", pa.bool_())])
 
 _FIELD = SubRecord.FILES
-# So many records that still have entries are read side by side, fewer one after the other: that costs less then.
+# Maps are read in parallel while at least this many records have entries left; fewer are cheaper one after the other.
 _SIDE_BY_SIDE = 32
 Int64s = npt.NDArray[np.int64]
 
-# What was made of the lists of partitions with many files, by their bytes.
+# The decoded file lists of partitions with many files, by their bytes.
 _LONG: BoundedCache[CacheEntry[tuple[Int64s, int]]] = BoundedCache(32 << 20)
 _WORTH_KEEPING = 4096
 
@@ -184,7 +184,8 @@ def _block_counts(cursors: AvroCursors) -> Int64s:
 
 
 def _one_by_one(cursors: AvroCursors, row: int, count: int) -> tuple[Int64s, ...]:
-    """The remaining entries of one long record, which are the same from commit to commit until the next compaction."""
+    """The remaining entries of one long record. The longest are cached, since they stay the same until the next
+    compaction."""
     data = cursors.rest(row)
     columns, at = _walked(data, count) if len(data) < _WORTH_KEEPING else _walked_once(data, count)
     start = int(cursors.ends[row]) - len(data)
@@ -302,7 +303,7 @@ class _FilesUnion:
 def _loses_files(
     records: Records, form: RecordForm, later: LaterLayers, definition: Callable[[], IndexDefinition | None]
 ) -> bool:
-    """Whether a later requested instant (a cleaning) has taken off a partition path or a file that this one adds."""
+    """Whether a later requested instant (a cleaning) has removed a partition path or a file that this one adds."""
     added = decode(records.keys, records.values, record_schema(form))
     added = added.filter(pc.and_(added["name"].is_valid(), pc.invert(added["is_deleted"])))
     entries = _entry_keys(added)
@@ -402,8 +403,8 @@ class FilesKind(PartitionKind):
         return _listed(stored.files, sorted({f.partition for f in stored.files}))
 
     def acceptable_alternatives(self, partition: str, table: StoredTable) -> Sequence[pa.Table]:
-        """A partition path may be listed that has no file: the write that began it was undone, or all of its files were
-        cleaned."""
+        """A list that also has partition paths without files: the first write to such a path was undone, or all of its
+        files were cleaned."""
         stored = table.shared(StoredFiles)
         return [_listed(stored.files, stored.folders)]
 

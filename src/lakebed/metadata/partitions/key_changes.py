@@ -1,9 +1,9 @@
 """The record keys that an action added to and removed from file groups, for the indexes of record keys.
 
 Write tasks report them, inline or in side files next to the markers: each row is a key, whether it was in the file
-group before and is now, and for each indexed field its text then and now. Where a task did not report them (the
-index is younger than the write), the slice and the one before are compared. `KeyIndexKind` is a kind that is kept
-from them.
+group before and is now, and for each indexed field its text then and now. If a task did not report them (the index is
+newer than the write), the slice is compared with the slice before it. `KeyIndexKind` is a kind that is maintained from
+them.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ def changes_schema(fields: Sequence[str] = ()) -> pa.Schema:
 def secondary_text(values: pa.Array) -> pa.StringArray:
     """Values of an indexed field as a secondary index holds them: numbers in Java's form, dates as days and timestamps
     as microseconds since 1970, null as null. Floating numbers have the shortest text that reads back the same, as Java
-    prints them from version 19 on; some (2.0**60) have more digits before, and real Hudi on an older Java does not find
-    those by the index.
+    prints them from version 19 on; older versions print more digits for some (2.0**60), and real Hudi on an older Java
+    does not find these by the index.
 
     >>> from datetime import date
     >>> secondary_text(pa.array([date(1970, 1, 3), None])).to_pylist()
@@ -172,10 +172,10 @@ INLINE_BYTES = 16 << 10
 
 
 def report_changes(storage: Storage, instant: str, path: str, changes: KeyChanges) -> dict[str, Any]:
-    """The part of a status that has the keys which a file gained and lost. Many are put into a side file in the folder
-    of the instant's markers, with which it goes."""
+    """The part of a status with the keys that a file gained and lost. Many keys are put into a side file in the
+    instant's marker folder, and deleted with it."""
     table = changes.table()
-    if not table.num_rows:  # of these fields: an index that came meanwhile may have another
+    if not table.num_rows:  # only these fields: an index that was created meanwhile may have another one
         return {"changes": as_bytes(table)}
     reported: dict[str, Any] = {"changed_keys": table.num_rows}
     if table.nbytes <= INLINE_BYTES:
@@ -214,7 +214,7 @@ def group_changes(
 def on_their_slices(
     statuses: Sequence[WriteStatus], appended: Collection[str], snapshot: Snapshot
 ) -> list[WriteStatus]:
-    """The statuses, those of log files of some file ids with all files of the slices that they were added to."""
+    """The statuses; for log files of some file ids, with all files of the slices that they were added to."""
     if not appended:
         return list(statuses)
     paths = {s.partition for s in statuses if s.file_id in appended}
@@ -236,7 +236,7 @@ def compared(reader: SliceReader, status: WriteStatus, fields: Sequence[str]) ->
 
 
 def note_differences(changes: KeyChanges, before: pa.RecordBatch, after: pa.RecordBatch) -> None:
-    """Note what makes `after` of `before`, rows of one file group at two times."""
+    """Note the changes from `before` to `after`, rows of one file group at two times."""
     at = pc.index_in(before.column(RECORD_KEY), value_set=after.column(RECORD_KEY))
     changes.removed(before.filter(at.is_null()))
     changes.added(after.filter(pc.invert(pc.is_in(after.column(RECORD_KEY), value_set=before.column(RECORD_KEY)))))
@@ -270,8 +270,8 @@ class KeyIndexes:
 
     @classmethod
     def of(cls, storage: Storage, config: TableConfig) -> KeyIndexes:
-        """Those that every write must keep up: complete ones and those being built. Reads the definitions where there
-        are any."""
+        """The indexes that every write must maintain: complete ones and those being built. Reads the definitions if
+        there are any."""
         if not config.key_indexes:
             return cls()
         definitions = load_definitions(storage, config)
@@ -345,8 +345,8 @@ class ActionKeys:
 
     @cached_property
     def replaced(self) -> list[FileSlice]:
-        """The slices of the file groups that the action replaces and whose keys may go; a clustering's stay, in other
-        file groups."""
+        """The slices of the replaced file groups whose keys may be deleted. A clustering has none: its keys move to
+        other file groups."""
         if self._action.commit.operation == CLUSTER_OPERATION:
             return []
         ids = {(path, name) for path, names in self._action.commit.replaced.items() for name in names}
@@ -366,8 +366,8 @@ GROUPED = ((PARTITION_PATH, pa.string()), (GROUP, pa.int32()))
 
 
 class KeyIndexKind(PartitionKind):
-    """What tasks do where an action changed many keys: they make rows of `changes_schema` from the changes of the
-    table's file groups, and records from all such rows of one file group of the index."""
+    """The work of tasks after an action that changed many keys: they make rows of `changes_schema` from the changes of
+    the table's file groups, and records from all these rows of one file group of the index."""
 
     changes_schema: pa.Schema
 

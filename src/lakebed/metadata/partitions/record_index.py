@@ -250,7 +250,7 @@ def key_records(groups: Sequence[GroupChanges], instant: str, form: RecordForm, 
 
 
 def encoded_locations(locations: pa.Table, form: RecordForm) -> tuple[pa.StringArray, pa.BinaryArray]:
-    """Keys and values of entries (see `record_index_records.SCHEMA`), none for none."""
+    """Keys and values of entries (see `SCHEMA`), none for none."""
     if not locations.num_rows:
         return pa.array([], pa.string()), pa.array([], pa.binary())
     return encode(locations, form)
@@ -422,9 +422,10 @@ def _stored(table: StoredTable) -> pa.Table:
 
 
 def stored_locations(snapshot: Snapshot, *, partitioned: bool, unique: bool = False) -> pa.Table:
-    """Where every stored record key is (see `record_index_records.SCHEMA`), read from the latest file slices.
+    """The location of every stored record key (see `SCHEMA`), read from the latest file slices.
 
-    A key that is stored in several file groups is where it came last. With `unique` that raises `IndexInconsistent`.
+    A key that is stored in several file groups has the location where it was stored last. With `unique` that raises
+    `IndexInconsistent`.
     """
     locations = _all_locations(snapshot)
     latest = latest_locations(locations, partitioned)
@@ -460,7 +461,7 @@ def _all_locations(snapshot: Snapshot) -> pa.Table:
 
 
 def _groups(locations: pa.Table, form: RecordForm, sizing: GroupSizing, *, partitioned: bool) -> list[GroupRecords]:
-    """What the file groups of a new index begin with; as many of them as Hudi would make."""
+    """The first records of the file groups of a new index; there are as many file groups as Hudi would create."""
     keys, values = encoded_locations(locations, form)
     if not partitioned:
         count = sizing.file_groups(len(keys))

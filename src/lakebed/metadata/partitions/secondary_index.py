@@ -88,7 +88,8 @@ _FIRST_WITH_NULLS = 2
 def secondary_index_records(
     groups: Sequence[GroupChanges], field: str, form: RecordForm, *, index_version: int
 ) -> Records:
-    """Records of the index on a field: the value of each key that was added or changed, and deletes of what it was.
+    """Records of the index on a field: the value of each key that was added or changed, and deletes of its former
+    value.
 
     A record that moves to another file group with its value is deleted and inserted, which is an insert.
     """
@@ -117,7 +118,8 @@ def indexed_pairs(values: pa.Array, keys: pa.Array, index_version: int) -> pa.Ta
 
 
 def pairs_of(changes: pa.Table, field: str, index_version: int) -> pa.Table:
-    """`value`, `record_key` and `added`: what of a file group's changes an index on the field gets and loses."""
+    """`value`, `record_key` and `added`: the entries that an index on the field gains and loses by a file group's
+    changes."""
     parts = [(_texts(changes, field, side, index_version), side == AFTER) for side in (BEFORE, AFTER)]
     flagged = [pairs.append_column("added", pa.repeat(pa.scalar(added), pairs.num_rows)) for pairs, added in parts]
     return pa.concat_tables(flagged).combine_chunks()
@@ -206,7 +208,7 @@ class SecondaryIndexKind(KeyIndexKind):
     def found(self, partition: str, metadata: MetadataTable, table: StoredTable) -> pa.Table:
         definition = table.shared(stored_key_indexes).secondary[partition]
         live = [t.filter(pc.invert(t["is_deleted"])) for t in metadata.entries(partition)]
-        # real Hudi adds records without a value to indexes of the first version, which no reader looks up
+        # in indexes of the first version, real Hudi also stores records without a value, which no reader looks up
         pairs = [indexed_pairs(t["value"], t["record_key"], definition.version) for t in live]
         kind = Column(indexed_field(definition)).type_in(table.snapshot.schema)
         if pt.is_floating(kind):

@@ -129,8 +129,8 @@ def wrap(bounds: pa.Array, index_version: int) -> tuple[int, pa.BinaryArray]:
 
 
 def widest_bounds(kind: pa.DataType) -> tuple[pa.Scalar, pa.Scalar] | None:
-    """Bounds that hold every value of a type, NaN and times outside the calendar of SQL left aside; None for a type
-    that has no such bounds, or none that every reader has room for."""
+    """Bounds that include every value of a type, except NaN and times outside SQL's calendar. None for a type without
+    such bounds, or whose bounds some reader cannot store."""
     if pa.types.is_boolean(kind):
         low, high = False, True
     elif pa.types.is_signed_integer(kind):
@@ -175,8 +175,8 @@ def has_room_for_all(kind: pa.DataType, index_version: int) -> bool:
 
 
 def typed(values: pa.Array, branch: int, kind: pa.DataType | None) -> pa.Array:
-    """Wrapped values as their type: `kind` if a value type names it, else that of the wrapper. What does not
-    fit together gives nulls."""
+    """Wrapped values as their type: `kind` if a value type names it, else that of the wrapper. Combinations that do not
+    fit give nulls."""
     if kind is None:
         return decimals(values, WRAPPED_DECIMAL) if branch == DECIMAL else values
     if pa.types.is_decimal(kind):
@@ -194,7 +194,7 @@ def as_type(values: pa.Array, kind: pa.DataType) -> pa.Array:
         if pa.types.is_decimal(source) and pa.types.is_decimal(kind):
             return _rescaled(values, kind)
         if _is_number(source) and _is_number(kind):
-            # a reader widens floats by way of their text
+            # a reader converts floats to doubles through their text
             text = pa.types.is_float32(source) and pa.types.is_float64(kind)
             return (values.cast(pa.string()) if text else values).cast(kind)
         if pa.types.is_integer(source) and _is_date_or_time(kind):
@@ -493,8 +493,8 @@ def _typed_bounds(
 def _pieces(
     bounds: Wrapped, kinds: _ValueTypes, rows: Int64s, target: pa.DataType | None
 ) -> list[tuple[Int64s, pa.Array]]:
-    """Positions in `rows` and typed values, for each wrapper and value type among them; of a column that had the name
-    before, in a type that is not read as the `target` one, nothing is known."""
+    """Positions in `rows` and typed values, for each wrapper and value type among them; bounds of an earlier column of
+    the name are unknown if their type is not read as the `target` type."""
     out: list[tuple[Int64s, pa.Array]] = []
     branch, codes = bounds.branch[rows], kinds.codes[rows]
     for kind in np.unique(branch).tolist():

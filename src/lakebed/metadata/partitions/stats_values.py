@@ -144,9 +144,9 @@ def _is_recorded(
     return row["null_count"] == row["value_count"] or None not in (row["min"], row["max"])
 
 
-# The ranges of so many files are in common buffers.
+# The ranges of this many files share buffers.
 _TOGETHER = 512
-# Of these some are null, and some are not.
+# Counts for unknown values: some are null, and some are not.
 UNKNOWN_COUNTS = {"value_count": 2, "null_count": 1, "total_size": 0, "total_uncompressed": 0}
 
 
@@ -202,10 +202,10 @@ Int64s = npt.NDArray[np.int64]
 def stats_of(files: Sequence[NewFile], kinds: Types, index_version: int, *, with_unknown: bool = False) -> Stats:
     """A stats table for each column, of the files that have ranges; `kinds` names the columns and their types.
 
-    Where a column has NaN its bounds are the infinities, and where its range is not known the widest of its type: real
-    Hudi takes no comparison with NaN for true when it skips files, and a file without a record, once another one has
-    it, for a file of nulls. It has none where its type has no widest bounds, and where a record of the index's version
-    has no room for its own. `with_unknown`: bounds that are not known are null.
+    If a column has NaN its bounds are the infinities, since for real Hudi no comparison with NaN is true when it skips
+    files. If its range is unknown it gets the widest bounds of its type, since real Hudi reads a missing record as a
+    file of nulls once another file has one. It has no record if its type has no widest bounds, or if a record of the
+    index's version cannot store its bounds. `with_unknown`: unknown bounds are null.
     """
     ranged = [(f, f.ranges) for f in files if f.ranges is not None]
     all_keys = file_keys([f.partition for f, _ in ranged], [f.name for f, _ in ranged])
@@ -237,7 +237,8 @@ def stats_of(files: Sequence[NewFile], kinds: Types, index_version: int, *, with
 
 
 def in_few_buffers(files: Iterable[NewFile]) -> Iterator[NewFile]:
-    """The same files, the ranges of many in common buffers: alone the row of a file takes many times its content."""
+    """The same files, with the ranges of many files in shared buffers: the separate row of a file takes many times its
+    content."""
     waiting = iter(files)
     while some := list(islice(waiting, _TOGETHER)):
         rows = [file.ranges for file in some if file.ranges is not None]
@@ -263,7 +264,7 @@ def without_nan(stats: pa.Table) -> pa.Table:
 
 
 def _widened(stats: pa.Table, which: pa.ChunkedArray) -> pa.Table:
-    """With the widest bounds at `which`; without those rows if the type has no such bounds."""
+    """The stats with the widest bounds in the rows `which`; without these rows if the type has no widest bounds."""
     if not pc.any(which).as_py():
         return stats
     kind = stats.schema.field("min").type
@@ -315,10 +316,10 @@ def partition_stats_records(
     """Records of `partition_stats` for the partition paths in `live`, which names the files that each has after the
     action; `existing` and `new` are the stats of older and of new files.
 
-    A partition of which some files have no range for a column gets the widest record of the column's type, one where no
-    file has any gets none: an old one is deleted, and real Hudi takes it for one of nulls. Without
-    `tight` the records widen what there is instead of replacing it: for an action that others which were requested
-    before it may complete after.
+    If some files of a partition have no range for a column, its record has the widest bounds of the column's type. If
+    no file has one, an old record is deleted, and real Hudi assumes only nulls. Without `tight` the records widen the
+    existing ones instead of replacing them: this is for an action after which earlier requested actions may still
+    complete.
     """
     merged, deleted = merged_partition_stats(existing, new, live, kinds, tight=tight)
     records = stats_codec.encode(merged, form, index_version=index_version, record_type=RecordType.PARTITION_STATS)
@@ -336,8 +337,8 @@ def merged_partition_stats(
     tight: bool = True,
 ) -> tuple[Stats, list[str]]:
     """Stats of the partition paths in `live`, from those of their files, see `partition_stats_records`; and the keys of
-    columns and paths that have none. `of_expression`: they are those of an expression index, in whose stats the
-    nulls are not among the values. `zero_is_known`: a range of floating numbers from 0.0 to 0.0 counts as one."""
+    columns and paths that have none. `of_expression`: they are those of an expression index, in whose stats the nulls
+    are not among the values. `zero_is_known`: a range of floating numbers from 0.0 to 0.0 counts as known."""
     paths = sorted(live)
     pairs = [(number, path, name) for number, path in enumerate(paths) for name in sorted(live[path])]
     owners = np.array([number for number, _, _ in pairs], np.int64)
@@ -375,7 +376,7 @@ def _owners_of(column: str, sources: Sequence[pa.Table], keys: pa.Array, owners:
 def _widest_stats(
     keys: pa.Array, paths: Sequence[str], widest: tuple[pa.Scalar, pa.Scalar], *, tight: bool
 ) -> pa.Table:
-    """Stats that leave everything possible: values, and nulls."""
+    """Stats that exclude nothing: any value is possible, and nulls."""
     n = len(keys)
     counts = {name: pa.repeat(pa.scalar(UNKNOWN_COUNTS[name]), n) for name in COUNTS}
     bounds = [pa.repeat(bound, n) for bound in widest]
@@ -383,7 +384,7 @@ def _widest_stats(
 
 
 def _bounded(stats: pa.Table, kind: pa.DataType, *, of_expression: bool, zero_is_known: bool) -> pa.Table:
-    """Stats whose bounds are known, in the column's type of today; of a column of nulls nothing is unknown."""
+    """Stats whose bounds are known, in the column's current type. The bounds of a column of nulls count as known."""
     for side in ("min", "max"):
         at = stats.schema.get_field_index(side)
         bound = as_type(stats[side].combine_chunks(), kind)
@@ -520,7 +521,7 @@ def _with_member_bounds(rows: pa.Table, wide: Int64s, ranges: Int64s, members: p
 
 
 def _unknown(stats: pa.Table, side: str) -> Bools:
-    """Where a bound is null although there are values: it is not known, and nor is that of what it is united with."""
+    """Which bounds are null although there are values. They are unknown, and so is each range united with them."""
     none = pc.or_(pc.equal(stats["null_count"], stats["value_count"]), pc.equal(stats["value_count"], 0))
     return pc.and_not(stats[side].is_null(), pc.fill_null(none, False)).to_numpy()
 

@@ -34,8 +34,8 @@ _BASE = ".parquet"
 
 
 def pending_removal(table: StoredTable) -> Removal:
-    """What pending cleans delete. Their files may be there or not: they are in the metadata table until the clean
-    completes, also where its process died, and no view of the table needs them."""
+    """The files that pending cleans delete. They may exist or not. The metadata table lists them until the clean
+    completes, even if its process died, and no view of the table needs them."""
     timeline = table.snapshot.timeline
     names_by_partition: dict[str, list[str]] = {}
     paths: set[str] = set()
@@ -89,8 +89,8 @@ class StoredFiles:
 
 
 def completed_files(snapshot: Snapshot, files: Sequence[F]) -> list[F]:
-    """Those of the base files and change logs that completed actions wrote. What a lost attempt left next to a file
-    that a commit on the timeline names does not count."""
+    """The base files and change logs that completed actions wrote, without files of lost attempts: those that a commit
+    on the timeline does not name."""
     timeline = snapshot.timeline
     named: dict[str, frozenset[str]] = {}
     for instant, meta in zip(timeline.commits, timeline.commits_metadata(timeline.commits), strict=True):
@@ -105,8 +105,8 @@ def completed_files(snapshot: Snapshot, files: Sequence[F]) -> list[F]:
 
 
 def completed_logs(snapshot: Snapshot, logs: Sequence[LogFile]) -> list[LogFile]:
-    """Those of the log files that completed actions wrote. Writes during a pending clustering may name theirs after it:
-    write stats identify them. Before version 8 all are named after their slice: markers identify those of pending
+    """The log files that completed actions wrote. During a pending clustering writes may name log files after it; write
+    stats identify these. Before version 8 log files are named after their slice; markers identify those of pending
     actions."""
     timeline = snapshot.timeline
     if snapshot.config.version < 8:
@@ -157,7 +157,7 @@ class LiveFiles(NamedTuple):
 
     @property
     def only_grow(self) -> bool:
-        """Whether the action takes no live file away."""
+        """Whether the action removes no live file."""
         return all(self.before[path] <= names for path, names in self.after.items())
 
 
@@ -167,9 +167,9 @@ def live_after(snapshot: Snapshot, commit: CommitMetadata) -> dict[str, set[str]
 
 
 def live_around(snapshot: Snapshot, commit: CommitMetadata) -> LiveFiles:
-    """The files that the partition paths touched by an action have before and after it: a new base file takes the place
-    of its slice, but for log files that completed since it was requested (a compaction's plan); a log file joins it.
-    What the action adds to file groups that another one has replaced since it began is not live."""
+    """The files that the partition paths touched by an action have before and after it: a new base file replaces its
+    slice, except log files that completed after its action was requested (a compaction); a log file is added to its
+    slice. Files in groups that another action has replaced meanwhile are not live."""
     touched = {*commit.stats, *commit.replaced}
     stats = [(partition, stat) for partition, stats in commit.stats.items() for stat in stats]
     bases = (parse_base_file(partition, stat.path.rpartition("/")[2], 0) for partition, stat in stats)
@@ -194,14 +194,14 @@ def live_around(snapshot: Snapshot, commit: CommitMetadata) -> LiveFiles:
 def has_earlier_neighbour(timeline: Timeline, instant: str) -> bool:
     """Whether an action that was requested before this one may complete after it.
 
-    Records of the metadata table merge in requested order: its statistics of partition paths, though they know more,
-    would be lost after a tight record of this one.
+    Records of the metadata table merge in requested order: a tight record of this action would replace the earlier
+    action's statistics of partition paths.
     """
     return any(i.time < instant and completes_as(i.action) in COMMITS for i in timeline.pending)
 
 
 def _joining(file_slice: FileSlice, base_instant: str, timeline: Timeline) -> list[str]:
-    """The log files of a slice that belong to the one that a base file of the instant `base_instant` begins."""
+    """The log files of a slice that belong to the new slice which a base file of the instant `base_instant` begins."""
     if timeline.config.version < 8:
         return [log.name for log in file_slice.log_files if log.instant == base_instant]
     completed = ((log, timeline.completion_time(log.instant)) for log in file_slice.log_files)
@@ -228,8 +228,8 @@ class NewFile:
 def stored_rows(
     reader: SliceReader, file_slice: FileSlice, columns: Sequence[str], keys: pa.Array | None = None
 ) -> pa.RecordBatch:
-    """Some columns of a file slice as one batch, of the rows with these `keys` or of all; a column that it does not
-    have is left out."""
+    """Some columns of a file slice as one batch, of the rows with these `keys` or of all; columns that it lacks are
+    left out."""
     if keys is None:
         batches = list(reader.read(file_slice, columns))
     else:

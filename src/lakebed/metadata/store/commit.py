@@ -1,7 +1,7 @@
 """A delta commit of the metadata table: requested, inflight, one log file for each touched file group, completed.
 
-Records merge in the order in which their instants were requested. Checks find out whether those of a delta commit are
-still right where records of later requested instants were written before it.
+Records merge in the order in which their instants were requested. If records of later requested instants were written
+before a delta commit, checks decide whether its records are still valid.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ def file_groups(store: MetadataStore, partition: str) -> tuple[FileGroup, ...]:
 
 
 def begin_delta(store: MetadataStore, instant: str, partitions: Sequence[str]) -> dict[str, tuple[FileGroup, ...]]:
-    """Show a delta commit as inflight whose log files others are going to write; gives the file groups of the
-    partitions that it is about."""
+    """Show a delta commit as inflight, for log files that tasks are going to write. Returns the file groups of its
+    partitions."""
     _finish_rollbacks(store)
     _take_back(store, instant)
     groups = {partition: file_groups(store, partition) for partition in partitions}
@@ -109,7 +109,7 @@ def apply_delta(
     store.parallel_map(lambda group: write_creation_log(store.data_storage, group, instant), new_groups)
     put = store.parallel_map(lambda log: put_log(store.data_storage, log, durable="later"), encoded)
     stats = [log.stat() for log in (*written, *put)]
-    if not written:  # by this process just now; whoever takes the data table's instant back takes this one back too
+    if not written:  # shown by this process; a rollback of the data table's instant rolls this one back, too
         store.shown_inflight.add(instant)
     at_once(store.storage, lambda: store.complete(Action.DELTACOMMIT, instant, OPERATION, stats), meanwhile)
 
@@ -160,7 +160,7 @@ def _logs(store: MetadataStore, partition: str, records: Records, new_groups: Se
     groups_by_id = {group.file_id: group for group in file_groups(store, partition)}
     groups_by_id |= {group.file_id: group for group in new_groups if group.partition == partition}
     if not groups_by_id and partition in store.data_config.metadata_partitions_inflight:
-        return []  # its builder has made no file groups yet, and looks at the table when it has
+        return []  # its builder has made no file groups yet, and reads the table after it has
     groups = [groups_by_id[file_id] for file_id in sorted(groups_by_id)]
     definition = store.slices.definitions.get(partition) if kind_of(partition).shard_by_version else None
     version = index_version(definition, store.version)
@@ -170,7 +170,7 @@ def _logs(store: MetadataStore, partition: str, records: Records, new_groups: Se
 
 
 def _check_current(store: MetadataStore, instant: str, written: Sequence[WrittenLog]) -> None:
-    """Log files that tasks wrote go to file groups as they were when the delta commit began."""
+    """Check that the file groups of log files that tasks wrote have not changed since the delta commit began."""
     is_inflight = any(
         i.time == instant and i.action is Action.DELTACOMMIT and i.state is State.INFLIGHT
         for i in store.timeline.instants
@@ -190,8 +190,8 @@ def _check_current(store: MetadataStore, instant: str, written: Sequence[Written
 
 
 def superseded(view: MetadataSlices, instant: str, records: Mapping[str, Records], form: RecordForm) -> str | None:
-    """The partition of the metadata table where records of instants that were requested after this one would make what
-    its records untrue; None if everything is valid.
+    """The partition of the metadata table in which records of later requested instants make these records wrong; None
+    if all are valid.
 
     Records of files and of keys do not cross: two writers that change the same file group are in conflict.
     """

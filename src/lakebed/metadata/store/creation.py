@@ -1,8 +1,8 @@
 """Creating the metadata table, building and dropping its partitions; the data table's properties follow.
 
 A partition that is built while others write has its file groups from the start: writers log to them while base files
-are made from the table as it was then. The build's instant comes to the timeline when the base files are complete;
-until then no reader looks at it, and no writer takes its files for those of a dead one.
+are made from the table as it was then. The build's instant appears on the timeline when the base files are complete.
+Until then no reader uses the partition, and no writer removes its files as leftovers of a dead writer.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ PARTITIONS = "hoodie.table.metadata.partitions"
 PARTITIONS_INFLIGHT = f"{PARTITIONS}.inflight"
 _PARTITION_METADATA = ".hoodie_partition_metadata"
 _OPERATION = "BULK_INSERT_PREPPED"
-# The instants of so many builds can be distinguished from others.
+# The instants of this many builds can be distinguished from others.
 _MOST_BUILDS = 1_000
 
 
@@ -76,7 +76,7 @@ def create(store: MetadataStore) -> None:
         store.changed()
     try:
         create_table(store.storage, metadata_properties(store.data_config.name, store.version))
-    except TableExists:  # its backup alone was left
+    except TableExists:  # only its backup was left
         store.data_storage.delete_folder(METADATA_FOLDER)
         create_table(store.storage, metadata_properties(store.data_config.name, store.version))
     store.changed()
@@ -139,9 +139,9 @@ def complete_partition(
 
 
 def _archive_builds(store: MetadataStore) -> None:
-    """Archive the builds of partitions where later instants are archived. Other readers take the first instant of the
-    timeline for its start, and what is later and not there for not committed: base files that no compaction has
-    written again since would be lost to them."""
+    """Archive the builds of partitions where later instants are archived. Other engines take the first instant of the
+    timeline for its start, and treat later instants that are missing as not committed: they would ignore base files
+    that no compaction has rewritten."""
     timeline = store.timeline
     builds = [instant for instant in timeline.completed if instant.time.startswith(INITIAL_INSTANT)]
     if len(builds) == len(timeline.commits):
@@ -167,8 +167,8 @@ def show_complete(store: MetadataStore, new: NewPartition, definition: IndexDefi
 
 
 def _withdraw(store: MetadataStore, new: NewPartition) -> None:
-    """Take back that a partition is complete: the lock was lost as the properties were written, and others may have
-    written without it. One that another process has built since stays."""
+    """Remove the mark that a partition is complete: the lock was lost while the properties were written, and other
+    writers may have left the partition out. A partition that another process has built since stays."""
     config = load_table_config(store.data_storage)
     try:
         built = parse_properties(store.storage.read(f"{new.partition}/{_PARTITION_METADATA}")).get("commitTime")
@@ -234,8 +234,8 @@ def drop_all(store: MetadataStore) -> TableConfig:
 
 
 def first_free_number(store: MetadataStore, partition: str, path: str | None) -> int:
-    """The first number for file groups after those that were replaced: while the timeline has an id as replaced, no
-    reader looks at a group that has it."""
+    """The first number for new file groups, after all replaced ones: readers ignore a file group while the timeline
+    records its id as replaced."""
     ids = [id_ for part, id_ in store.timeline.replaced_files() if part == partition]
     kind = kind_of(partition)
     numbers = [group_number(id_) for id_ in ids if kind.data_partition_of(id_) == path]
@@ -294,13 +294,13 @@ def _builds_partition(store: MetadataStore, instant: Instant) -> bool:
 def _initial_instant(store: MetadataStore) -> str:
     """The instant at which the next partition is built: none that was used before."""
     used = {instant.time for instant in store.timeline.instants}
-    # what is built while others write is on the timeline only when it is done
+    # a build during writes is on the timeline only when it is complete
     building = store.data_config.metadata_partitions_inflight
     used |= {file.instant for partition in building for file in store.listed_files(partition)}
     if store.version >= 8:
         if not all(time.startswith(INITIAL_INSTANT) for time in used):
             used |= {instant.time for instant in store.timeline.archived().instants}
-        # after all of them, as the lower ones are archived first, while there are numbers of three digits
+        # greater than all used ones, since lower ones are archived first, as long as three digits suffice
         last = max((int(time) for time in used if time.startswith(INITIAL_INSTANT)), default=-1)
         numbers = chain(range(last + 1, _MOST_BUILDS), range(last + 1))
         return next(time for number in numbers if (time := f"{number:017d}") not in used)
@@ -325,7 +325,7 @@ def begin_building(
     since: str,
 ) -> NewPartition | None:
     """Begin to build a partition while others write: make its file groups and have writers log to them, from the
-    instant `since` on. What another builder began that died is taken up. None where the partition is complete."""
+    instant `since` on. A build whose process died is taken up again. None if the partition is complete."""
     finish_rollbacks(store)
     if partition in store.data_config.metadata_partitions:
         return None
@@ -346,13 +346,13 @@ def begin_building(
     names = {*store.data_config.metadata_partitions_inflight, partition}
     changes[PARTITIONS_INFLIGHT] = ",".join(sorted(names))
     store.changed(update_table_config(store.data_storage, changes, store.lock_is_held))
-    store.check_lock()  # others may have written before they saw it: the next builder looks at the table again
+    store.check_lock()  # others may have written before they saw the partition: the next builder reads the table again
     return new
 
 
 def current_groups(store: MetadataStore, new: NewPartition) -> NewPartition:
-    """The same with the file groups that there are now: those of partition paths that came since. Raises
-    `CommitConflict` where the partition was dropped."""
+    """The same partition with its current file groups, including those of new partition paths. Raises `CommitConflict`
+    where the partition was dropped."""
     if not _is_there(store, new):
         raise _changed(new)
     return NewPartition(new.partition, new.instant, file_groups(store, new.partition))
@@ -371,8 +371,8 @@ def complete_building(store: MetadataStore, new: NewPartition, written: Sequence
 
 
 def _begun(store: MetadataStore, partition: str) -> NewPartition | None:
-    """What another builder began: its file groups go on, with what writers have logged to them. None where there is
-    nothing, or nothing that `begin_building` made."""
+    """The build that another process began: its file groups, with the records that writers have logged, are used. None
+    if there is none, or if `begin_building` did not make it."""
     if partition not in store.data_config.metadata_partitions_inflight:
         return None
     instants = {
@@ -403,7 +403,7 @@ def _changed(new: NewPartition) -> CommitConflict:
 
 
 def _is_completed(store: MetadataStore, new: NewPartition) -> bool:
-    archived = store.timeline.archived().instants  # as it is where later instants are
+    archived = store.timeline.archived().instants  # a build is archived when later instants are
     return any(instant.time == new.instant for instant in (*store.timeline.completed, *archived))
 
 

@@ -64,8 +64,8 @@ class ExpectedFiles:
         return cls(files, built, {instant.time for instant in relevant})
 
     def names(self, base: BaseFile) -> bool:
-        """Whether the instant of a base file names it, by the active timeline. One that is not named is of
-        a process that was taken for dead, and wrote on when another one had done its work again."""
+        """Whether the instant of a base file names it, by the active timeline. A file that is not named is of a process
+        that was taken for dead and went on writing after another one had repeated its work."""
         return base.instant not in self.instants or base.name in self.files.get(base.partition, {})
 
     def check_folder(
@@ -98,8 +98,8 @@ class ExpectedFiles:
     ) -> None:
         """Raise `CorruptFile` where bytes that a completed instant wrote are not whole blocks of that instant.
 
-        What no completed instant names is a write that did not end: it may be torn. A log file that goes by its slice,
-        whose base file is of one of the instants `bases`, does not show whose blocks it has.
+        Bytes that no completed instant names are of an unfinished write, and may be incomplete. A log file that is
+        named after its slice (its base file has one of the instants `bases`) does not show who wrote its blocks.
         """
         extents = self.files.get(log.partition, {}).get(log.name)
         if extents is None:
@@ -120,8 +120,8 @@ class ExpectedFiles:
         self, timeline: Timeline, logs: Iterable[tuple[LogFile, Sequence[BlockHead]]], is_valid: Callable[[str], bool]
     ) -> None:
         """Raise `CorruptFile` where a rollback, before version 8, hides blocks of an instant that this view shows.
-        `logs` are a slice's log files in merge order, with their blocks. What an attempt before the last one wrote is
-        hidden rightly, and no extent names it."""
+        `logs` are a slice's log files in merge order, with their blocks. Blocks of earlier attempts are hidden rightly,
+        and no extent names them."""
         named: dict[str, str] = {}
         for log, heads in logs:
             extents = self.files.get(log.partition, {}).get(log.name, ())
@@ -137,8 +137,8 @@ class ExpectedFiles:
         self, timeline: Timeline, partition: str, missing: Sequence[tuple[str, Extent]], visible_commits: Container[str]
     ) -> None:
         """Files may be missing for a reason: the partition was dropped and built again since they were written, or
-        their instant was taken back since the timeline was loaded, and is none of the
-        `visible_commits`. Those of instants that were archived since are needed all the same."""
+        their instant was taken back since the timeline was loaded, and is none of the `visible_commits`. Files of
+        instants that were archived since are still needed."""
         since = _logged_since(timeline, partition)
         built = since or max(self.built.get(partition, ""), _built_at(timeline, partition))
         before = _based_before(built, [extent for _, extent in missing]) if timeline.config.version < 8 else frozenset()
@@ -158,8 +158,8 @@ class ExpectedFiles:
 
 
 def check_delta_commits(data: Timeline, store: Timeline) -> None:
-    """Raise `CorruptFile` where a completed commit of the data table has no delta commit: the metadata table misses
-    what it did."""
+    """Raise `CorruptFile` where a completed commit of the data table has no delta commit: the metadata table misses its
+    changes."""
     recorded_times = {i.time for i in store.instants if i.is_completed}
     ordered = [i.time for i in store.commits if not i.time.startswith(INITIAL_INSTANT)]
     first = min(map(completed_at, store.commits), default=None)
@@ -258,15 +258,15 @@ def _newest_bases(timeline: Timeline, partition: str, names: Iterable[str]) -> d
 
 def _is_needed(file: BaseFile | LogFile, extents: Sequence[Extent], base: str, version: int) -> bool:
     """Whether the file belongs to the newest slice of its group, which begins with the instant `base`. A log file that
-    does not have the name of an instant that wrote it has its slice's, also in a table that was upgraded."""
+    is not named after the instant that wrote it is named after its slice, also in an upgraded table."""
     if isinstance(file, BaseFile) or version < 8 or any(e.instant.time != file.instant for e in extents):
         return file.instant >= base
     return max(completed_at(extent.instant) for extent in extents) >= base
 
 
 def _based_before(built: str, extents: Sequence[Extent]) -> frozenset[str]:
-    """The instants that wrote to slices of before the partition was built: without completion times, what a table
-    brings from a newer version may have later times and be older all the same."""
+    """The instants that wrote to slices from before the partition was built. Without completion times their requested
+    times do not show it: in a table that comes from a newer version they may be later than the build."""
     before: set[str] = set()
     for extent in sorted(extents, key=lambda e: e.instant.time):
         if extent.based_on in before or (extent.based_on.isdigit() and extent.based_on < built):
@@ -295,8 +295,8 @@ def _logged_since(timeline: Timeline, partition: str) -> str:
 
 
 def _built_at(timeline: Timeline, partition: str) -> str:
-    """When the partition whose folder is there now was built, by the file that records it; empty if it does not. What
-    built it sorts before all commits, and is archived before commits of the partition's earlier life are."""
+    """When the partition whose folder is there now was built, by the file that records it; empty if it does not. The
+    build's instant sorts before all commits. It is archived before commits to an earlier partition of this name are."""
     time = _properties_of(timeline, partition).get("commitTime", "")
     completion_times = [completed_at(i) for i in timeline.completed if i.time == time]
     if time and not completion_times:
@@ -305,8 +305,8 @@ def _built_at(timeline: Timeline, partition: str) -> str:
 
 
 def check_groups(storage: Storage, partition: str, slices: Sequence[FileSlice]) -> None:
-    """Raise `CorruptFile` where the file groups show that one is missing, or its base file: keys are shared out by how
-    many groups there are. This holds for files that only archived instants name, too."""
+    """Raise `CorruptFile` if a file group is missing, or its base file: the number of file groups determines where keys
+    are. This holds for files that only archived instants name, too."""
     kind = kind_of(partition)
     numbers: dict[str | None, list[int]] = defaultdict(list)
     for file_slice in slices:

@@ -211,7 +211,7 @@ def write_creation_log(storage: Storage, group: FileGroup, instant: str) -> str:
 
 
 def new_token() -> str:
-    """A write token that no other attempt has: what is known of a file by its path is true for good."""
+    """A write token that no other attempt has, so that facts cached by the path of a file stay true."""
     return f"0-{uuid.uuid4().int % (1 << 30) + 1}-0"
 
 

@@ -103,7 +103,7 @@ def _changes(store: MetadataStore, partition: str, counts: int | Mapping[str, in
                 context={"partition": partition},
             )
         if len(old) != count:
-            # numbers continue after all that there ever were: replaced groups stay until they are cleaned
+            # numbers continue after all earlier ones: replaced groups stay until they are cleaned
             first = max(_highest_number(store, partition, path) + 1, first_free_number(store, partition, path))
             new = tuple(_new_group(store, partition, first + number, path) for number in range(count))
             changes.append(_Change(tuple(old), new))
@@ -175,7 +175,7 @@ def _sorted(parts: Sequence[Entries]) -> list[Entries]:
 
 
 def is_being_written(store: MetadataStore) -> bool:
-    """Whether a writer may have sent records to the file groups that there are. A service that is planned has not."""
+    """Whether a writer may have sent records to the present file groups. A service that is only planned has not."""
     data = store.data_timeline
     planned = (Action.COMPACTION, Action.LOGCOMPACTION)
     busy = any(

@@ -67,8 +67,8 @@ def remove_instant(store: MetadataStore, instant: str) -> None:
 
 
 def is_compacted(store: MetadataStore, instant: str) -> bool:
-    """Whether records of the data table's instant may be in files that go by another: since its delta commit was
-    written, or instead of it, file groups were compacted, built, re-sharded or repaired."""
+    """Whether files of another instant may have records of the data table's instant: file groups were compacted, built,
+    re-sharded or repaired after its delta commit, or instead of it."""
     if not store.is_maintained():
         return False
     delta_commit = _delta_commit(store, instant)
@@ -76,8 +76,8 @@ def is_compacted(store: MetadataStore, instant: str) -> bool:
 
 
 def is_merged(store: MetadataStore, instant: str) -> bool:
-    """Whether file groups with records of the data table's instant were compacted, built, re-sharded or repaired since
-    its delta commit was written, which is there yet."""
+    """Whether file groups with records of the data table's instant were compacted, built, re-sharded or repaired after
+    its delta commit, which is still on the timeline."""
     if not store.is_maintained():
         return False
     delta_commit = _delta_commit(store, instant)
@@ -90,7 +90,7 @@ def _delta_commit(store: MetadataStore, instant: str) -> Instant | None:
 
 
 def _is_followed(store: MetadataStore, delta_commit: Instant) -> bool:
-    """Whether the metadata table has completed something of its own since."""
+    """Whether the metadata table has completed an action of its own since then."""
     data = {i.time for i in store.data_timeline.instants}
     return any(
         completed_at(i) > completed_at(delta_commit) and (i.action is not Action.DELTACOMMIT or i.time not in data)
@@ -101,8 +101,8 @@ def _is_followed(store: MetadataStore, delta_commit: Instant) -> bool:
 def finish_rollbacks(store: MetadataStore) -> set[str]:
     """Finish rollbacks that were cut off; gives the instants they undo.
 
-    Those of a completed commit of the data table, which Hudi plans and then refuses, and those without a plan that
-    names an instant are taken off the timeline instead: nothing was deleted for them.
+    Two kinds are taken off the timeline instead, since they have deleted nothing: rollbacks of a completed commit of
+    the data table, which Hudi plans and then refuses, and rollbacks whose plan names no instant.
     """
     undone: set[str] = set()
     for rollback in store.pending(Action.ROLLBACK):
@@ -125,8 +125,8 @@ def finish_rollbacks(store: MetadataStore) -> set[str]:
 
 
 def _checked(store: MetadataStore, target: Instant, record: Mapping[str, Any]) -> RollbackPlan:
-    """A plan without what the target did not write. On version 6 the name of a base file carries the instant, and what
-    a log file holds of it is hidden by a command block."""
+    """The plan without files that the target did not write. On version 6 base files have the instant in their name, and
+    a command block hides the target's blocks in log files."""
     files = tuple(path for path in rollback_files(record) if _instant_of(path) == target.time)
     logs = {path: size for path, size in rollback_logs(record).items() if store.version < 8 and _is_log(path)}
     return RollbackPlan(target, files, logs)

@@ -100,7 +100,7 @@ def run_compaction(store: MetadataStore) -> list[str]:
     if not is_compaction_due(store) or is_blocked(store):
         return []
     instant = store.service_time(Suffix.COMPACTION)
-    # what is being built has only logs yet, after which its base files come
+    # partitions that are being built have only log files; their base files come later
     partitions = store.data_config.metadata_partitions
     slices = [file_slice for partition in partitions for file_slice in store.slices.file_slices(partition)]
     plan = plan_compaction(slices)
@@ -111,13 +111,13 @@ def run_compaction(store: MetadataStore) -> list[str]:
 
 
 def is_compaction_due(store: MetadataStore) -> bool:
-    """Whether there are delta commits enough since the last one."""
+    """Whether there are enough delta commits since the last compaction."""
     return delta_commits_since_compaction(store.timeline.commits) >= store.settings.compact_after
 
 
 def is_blocked(store: MetadataStore) -> bool:
-    """Whether file slices must stay unchanged: a commit of the data table that died after its delta commit is still
-    to be rolled back; on version 6 a pending writer will log to the slices that there are."""
+    """Whether file slices must stay unchanged: a commit of the data table that died after its delta commit is still to
+    be rolled back; on version 6 a pending writer will log to the present slices."""
     if store.version < 8:
         return bool(store.data_timeline.pending or store.pending(Action.DELTACOMMIT))
     here = {instant.time for instant in store.timeline.commits}
@@ -140,7 +140,7 @@ def plan_slice(store: MetadataStore, operation: CompactionOperation) -> FileSlic
 
 
 def remove_leftovers(store: MetadataStore, instant: str, partitions: Sequence[str]) -> None:
-    """Delete what a service wrote at this instant before it died, and what was not finished."""
+    """Delete the files that a service wrote at this instant before it died, and unfinished files."""
     for partition in partitions:
         leftovers = files_of_instant(store.listed_files(partition), instant, logs=store.version >= 8)
         # with the lock lost, another process may have completed the instant, and these may be its files
@@ -227,7 +227,7 @@ def _merge_logs(store: MetadataStore, file_slice: FileSlice, instant: str) -> Wr
     changes = merge.changes(with_base=False)
     present = changes.values.is_valid()
     keys, values = changes.keys.filter(present), changes.values.filter(present)
-    # keys that were deleted at any time are deleted first: what follows must not be merged with the base file's records
+    # all keys with any delete are deleted first: their later records must not merge with the base file's
     deleted = [layer for _, layer in merge.layers if layer is not None]
     removed = pc.unique(pa.concat_arrays([*deleted, changes.keys.filter(pc.invert(present))]))
     headers = _headers(instant, store.slices.log_blocks(file_slice), merge.schema_json)
@@ -336,13 +336,13 @@ def _groups(store: MetadataStore) -> Iterator[GroupSlices]:
 
 # File ids have four digits, and a re-sharding takes new ones.
 _MOST = 4096
-# What a file has in any case (schemas, headers, trailer), at most: it does not become less when entries are spread.
+# The most that a file takes without entries (schemas, headers, trailer). Spreading entries does not reduce it.
 _FIXED_BYTES = 16 << 10
 
 
 def run_resharding(store: MetadataStore) -> list[str]:
-    """Re-shard what has outgrown its file groups, if compaction is due; gives a line about each. While others write it
-    waits for the next time."""
+    """Re-shard indexes that have outgrown their file groups, if compaction is due; gives a line about each. While other
+    writers are active it is put off."""
     bound = store.settings.shard_max_bytes
     if not bound or not is_compaction_due(store) or is_blocked(store):
         return []
@@ -363,8 +363,8 @@ def run_resharding(store: MetadataStore) -> list[str]:
 
 
 def grown(slices: Sequence[FileSlice], bound: int) -> Mapping[str | None, int]:
-    """The new numbers of file groups by partition path (None: a global index) of those whose mean is beyond the bound:
-    so many times doubled that it no longer is."""
+    """The new number of file groups by partition path (None: a global index), where their mean size is above the bound.
+    The number is doubled until the mean is within it."""
     sizes: dict[str | None, list[int]] = {}
     for file_slice in slices:
         path = kind_of(file_slice.partition).data_partition_of(file_slice.file_id)
@@ -427,21 +427,21 @@ def _hides_files(store: MetadataStore, replace: Instant) -> bool:
 
 
 def run_services(store: MetadataStore) -> list[str]:
-    """Finish what writers that died left; where a compaction is due clean, re-shard, compact and archive. Gives a line
-    about each. One write in several does all of it: between two compactions nothing more falls due to be cleaned, and
-    the instants of the other writes wait for the archival."""
+    """Finish the work of dead writers. If a compaction is due, clean, re-shard, compact and archive. Gives a line about
+    each. So only one write in several does all of it: between two compactions nothing new can be cleaned, and archival
+    can wait."""
     done = [*finish_services(store), *finish_cleans(store)]
     if not is_compaction_due(store):
         return [*done, *run_log_compaction(store)]
     done += run_cleaning(store)
-    # a re-sharded index needs no compaction, and version 6 has the instant of this one in front of the other's
+    # re-sharding comes first: a re-sharded index needs no compaction, and on version 6 its instant sorts first
     done += run_resharding(store)
     done += run_compaction(store) or run_log_compaction(store)
     return [*done, *run_archival(store)]
 
 
 def finish_services(store: MetadataStore) -> list[str]:
-    """Finish or undo what writers that died left half done; gives a line about each."""
+    """Finish or undo the unfinished services of dead writers; gives a line about each."""
     if not store.timeline.pending:
         return []
     undo_dead_replaces(store)
@@ -451,8 +451,8 @@ def finish_services(store: MetadataStore) -> list[str]:
 
 
 def purge(store: MetadataStore) -> list[str]:
-    """Compact every file group that has log files, due or not, and delete all file slices but the last of each: what
-    the records of the last one do not have is in no file afterwards. Gives a line about each step.
+    """Compact every file group that has log files, due or not, and delete all file slices but the last of each:
+    afterwards no file has anything that the records of the last slice lack. Gives a line about each step.
 
     Where file slices must stay unchanged, because a commit is pending, nothing is done.
     """

@@ -1,7 +1,7 @@
 """A file slice of the metadata table as the entries of one base file: base and log blocks merged, still encoded.
 
-A record that only one file or block has goes through as the bytes that it is; only what is more than the newest of its
-key (lists of files, ranges) is decoded and encoded again.
+A record that only one file or block has is copied as bytes. Only records that are united (lists of files, ranges) are
+decoded and encoded again.
 """
 
 from __future__ import annotations
@@ -36,8 +36,7 @@ class Unordered(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What the log blocks of a slice make of some keys: the keys in ascending order, their entries, null where the key
-    goes."""
+    """The changes of a slice's log blocks: keys in ascending order, and their entries, null for deleted keys."""
 
     keys: pa.BinaryArray
     values: pa.BinaryArray
@@ -82,7 +81,7 @@ class SliceMerge:
         yield from _present(changes.keys, changes.values)
 
     def changes(self, *, with_base: bool = True) -> Changes:
-        """What the log blocks change, the base file's entries of these keys counted in (or left out)."""
+        """The changes of the log blocks, united with the base file's entries of the same keys (or without them)."""
         logged = [
             Layer(self._table(file.read(), file.schema_json) if file else None, deleted)
             for file, deleted in self.layers
@@ -197,7 +196,7 @@ def _ascending(batches: Iterator[Entries]) -> Iterator[Entries]:
 
 
 def _distinct(keys: pa.Array, values: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """Entries in ascending order, of a key that occurs twice the last."""
+    """Entries in ascending order; if a key occurs twice, its last entry."""
     codes = keys.dictionary_encode()
     last = np.zeros(len(codes.dictionary), np.int64)
     last[codes.indices.to_numpy()] = np.arange(len(keys))

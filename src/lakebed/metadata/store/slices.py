@@ -36,7 +36,7 @@ T = TypeVar("T")
 _CACHED_BYTES: Final = 32 << 20
 _BASES_BYTES: Final = 4 << 20
 _MEMORY_OF_A_BASE: Final = 500
-# What is inflated and decoded of a file takes several times its size.
+# The decompressed and decoded content of a file takes several times its size.
 _MEMORY_OF_A_BYTE: Final = 8
 _MEMORY_OF_A_FILE: Final = 4 << 10
 
@@ -49,7 +49,7 @@ class SmallFiles(Generic[T]):
         self._cache = BoundedCache[CacheEntry[T]](_CACHED_BYTES)
 
     def of(self, source: ReadRange, file_size: int | None = None) -> T:
-        """`file_size`: of the file of which the source is a stretch."""
+        """`file_size` is the size of the file, of which the source is a part."""
         if not source.key or (source.size if file_size is None else file_size) > SMALL_FILE_BYTES:
             return self._make(source)
         cached = self._cache.get(source.key)
@@ -130,7 +130,7 @@ class MetadataSlices:
         return store and self.data_config == other.data_config and self.data_timeline.files == other.data_timeline.files
 
     def has_other_partitions(self) -> bool:
-        """Whether partitions were dropped or built since this view was opened: what it misses of them is no damage.
+        """Whether partitions were dropped or built since this view was opened, so that files it misses are no damage.
         Reads the properties and lists the timeline again."""
         try:
             if load_table_config(self.data_storage).metadata_partitions != self.partitions:
@@ -143,11 +143,11 @@ class MetadataSlices:
             return True
         newest = self.timeline.latest_time
         archived = (i for i in timeline.archived().instants if i.time.startswith(INITIAL_INSTANT))
-        return any(completed_at(i) > newest for i in archived)  # where others are archived a build is at once
+        return any(completed_at(i) > newest for i in archived)  # builds are archived as soon as later instants are
 
     def is_valid(self, instant: str) -> bool:
-        """Whether what a deltacommit of this instant logged is visible: it is committed here, and the data table's
-        instant of the same time (if there is one) is completed and was not rolled back."""
+        """Whether the records that a delta commit of this instant logged are visible: it is committed here, and the
+        data table's instant of the same time (if there is one) is completed and was not rolled back."""
         if instant in self._pending_in_data or not self.is_committed(instant):
             return False
         return instant not in self.rolled_back_in_data
@@ -262,7 +262,7 @@ class MetadataSlices:
     @cached_property
     def rolled_back_in_data(self) -> frozenset[str]:
         """Completed delta commits of instants that were rolled back on the data table: their writers were taken for
-        dead and went on. Rollbacks are read only where the data table does not know an instant."""
+        dead and went on writing. Rollbacks are read only if the data table does not have an instant."""
         start = self.data_timeline.start or ""
         data_times = {instant.time for instant in self.data_timeline.instants}
         unknown = {
@@ -295,8 +295,8 @@ def read_store(storage: Storage, config: TableConfig) -> StoreRead | None:
 
 
 def try_store(storage: Storage, config: TableConfig) -> StoreRead | None:
-    """The same, for a reader that reads the table's own timeline at the same time: see `shows_last`. What fails is read
-    again."""
+    """The same, for a reader that reads the table's own timeline at the same time (see `shows_last`). None if it fails:
+    the caller then reads it again."""
     try:
         return read_store(storage, config)
     except (LakebedError, FileNotFoundError):
@@ -308,8 +308,8 @@ def shows_last(read: StoreRead, config: TableConfig, timeline: Timeline) -> bool
     shows all that this timeline does.
 
     The last completed action of the timeline has to be a write whose delta commit is there. Actions complete one after
-    the other, each in the metadata table first: so those before it are there, too. Of a service or a savepoint this is
-    not said: a plan may be run twice, and a savepoint has the time of its commit.
+    the other, each in the metadata table first: so those before it are there, too. A service or a savepoint does not
+    show that: a plan may be run twice, and a savepoint has the time of its commit.
     """
     last = max(timeline.completed, key=completed_at, default=None)
     write = Action.DELTACOMMIT if config.table_type == "mor" else Action.COMMIT

@@ -41,7 +41,7 @@ class Suffix(StrEnum):
     ROLLBACK = "006"
 
 
-# A repair takes the first that is free and that no later instant sorts before; 007 to 009 are none of Hudi's.
+# A repair takes the first free one that sorts after all instants; Hudi does not use 007 to 009.
 REPAIRS = (Suffix.RESHARDING, "007", "008", "009")
 # The building of a partition: this one, or the next that is free.
 FIRST_BUILD = 10
@@ -106,7 +106,7 @@ def read_stored(storage: Storage, config: TableConfig, partitions: Sequence[str]
         )
         return StoredState(store_config, timeline, definitions, dict(zip(names, folders, strict=True)))
     except (LakebedError, FileNotFoundError):
-        return None  # who needs it reads it, and reports what is wrong
+        return None  # its first user reads it again, and reports the error
 
 
 def _listed(storage: Storage, partition: str) -> Sequence[FileInfo]:
@@ -198,8 +198,8 @@ class MetadataStore:
         return self._clock.next(after=max(self.timeline.greatest_time, self.data_timeline.greatest_time))
 
     def service_time(self, suffix: Suffix) -> str | None:
-        """When a service of the metadata table happens: now, or on version 6 right after the last delta commit; None
-        where one of its kind did already."""
+        """When a service of the metadata table happens: now, or on version 6 right after the last delta commit; None if
+        a service of this kind has already run there."""
         if self.version >= 8:
             return self.new_time()
         times = [instant.time for instant in self.timeline.commits if instant.action is Action.DELTACOMMIT]
@@ -213,8 +213,9 @@ class MetadataStore:
         return [instant for instant in self.timeline.pending if instant.action in actions]
 
     def orphan_instants(self) -> list[str]:
-        """Instants of the data table whose delta commits, completed or pending, are of writers that went on writing
-        here after they were rolled back there. A pending one has no writer any more: who writes here holds the lock."""
+        """Instants whose delta commits here, completed or pending, are of writers that went on after their rollback on
+        the data table. A pending one has no living writer: writers of this timeline hold the lock, and this process
+        holds it now."""
         data_times = {instant.time for instant in self.data_timeline.instants}
         pending = (i.time for i in self.pending(Action.DELTACOMMIT))
         orphans = {time for time in pending if is_of_data(time) and time not in data_times}
