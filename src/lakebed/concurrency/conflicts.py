@@ -1,9 +1,8 @@
 """Whether a write may commit after what others committed since it began: pure rules over two views of the timeline.
 
 - Two commits that touch the same file groups conflict, and so do a write and a pending service of the same groups.
-- A delete and rows that lack columns, logged to one file group by non-blocking writers that cross, conflict: a record
-  with some columns takes the others from the base file, where the deleted row still is. That is how every reader of
-  Hudi's format merges.
+- If concurrent non-blocking writers log a delete and partial rows to one file group, they conflict: a partial record
+  takes its other columns from the base file, which still has the deleted row. Every reader of Hudi's format merges so.
 - An instant that was published after its writer had lost the table lock may have to be taken back.
 - Early conflicts are found before rows are written, by the markers of writers that began before. Two writers that
   reach a file group at the same moment may miss each other there; their commits find it.
@@ -58,8 +57,8 @@ class TouchedFiles:
     """The file groups a write has written or replaced, as (partition, file id), or (partition, bucket) where two file
     ids of one bucket mean the same group.
 
-    `appended` are those that got log files alone, where the write is non-blocking: others may append to them as well.
-    `rewritten` are those that were there and whose base file is written again.
+    `appended` are groups to which a non-blocking write added only log files: others may append to them as well.
+    `rewritten` are existing groups whose base file is written again.
     """
 
     groups: frozenset[FileGroupId]
@@ -105,13 +104,13 @@ def check_conflicts(
 ) -> str:
     """Raise `CommitConflict` if another writer has touched the same file groups since this write began.
 
-    Looked at are commits that completed since, by requested time or because they were pending at the start, and
-    pending clusterings (on version 6 pending compactions, too). A compaction requested before this write is none.
-    `instant` is the write's own: a pending rollback of it is a conflict as well. The pending clusterings of
-    `giving_way` (instants) are none. `resized_groups` names the file groups that this write changed in a way that fits
-    the clustering of that instant, pending or completed by now; of these it has log files in `named_after` that are
-    named after the clustering: a compaction planned meanwhile would lose them, and where the clustering was removed
-    from the timeline meanwhile they would be of file groups that never are.
+    It checks commits that completed since, by requested time or because they were pending at the start, and pending
+    clusterings (on version 6 pending compactions, too). A compaction requested before this write is no conflict.
+    `instant` is the write's own: a pending rollback of it is a conflict. The pending clusterings in `giving_way`
+    (instants) are none. `resized_groups` names the file groups that this write changed in a way that fits the
+    clustering of the given instant, pending or completed by now. In the file groups in `named_after` the write's log
+    files are named after the clustering. A compaction planned meanwhile would lose them. If the clustering was removed
+    from the timeline meanwhile, their file groups will never exist.
 
     Gives the schema the commit must carry: `schema`, or the table's where only another writer has changed it since.
     """
@@ -126,7 +125,7 @@ def check_conflicts(
     _check_pending(
         touched_files, timeline_now, started, instant, giving_way=giving_way, resized_groups=resized_groups or {}
     )
-    # log files named after a clustering are older by their names than any compaction of the new file group
+    # by their names, log files named after a clustering are older than any compaction of the new file group
     copied = touched_files.groups & frozenset(named_after or ())
     _check_taken_off(timeline_now, {group: at for group, at in (named_after or {}).items() if group in copied})
     _check_compacted(touched_files, copied, timeline_now, started)
@@ -181,9 +180,10 @@ def _schema_commit(timeline: Timeline) -> Instant | None:
 
 def commits_since(timeline: Timeline, started: StartedAt) -> Iterator[Instant]:
     """Commits that completed after the write began, whenever they were requested: real Hudi chooses an instant under
-    the lock and requests it later, when others may have committed. Also those that were archived since: archival keeps
-    what was requested after the first pending write, and goes by requested times. On version 8 and later compactions
-    of a merge-on-read table do not disturb writers: log files find their file slice by completion time."""
+    the lock and requests it later, when others may have committed. Commits that were archived since are included:
+    archival looks at requested times, and may archive a commit that was requested before the first pending write. On
+    version 8 and later compactions of a merge-on-read table do not disturb writers: log files find their file slice by
+    completion time."""
     skips_compactions = has_completion_times(timeline.config.version) and timeline.config.table_type == "mor"
     commit_times = started.timeline.commit_times
     new = [i for i in timeline.commits if i.time not in commit_times]
@@ -193,8 +193,8 @@ def commits_since(timeline: Timeline, started: StartedAt) -> Iterator[Instant]:
 
 
 def _archived_since(timeline: Timeline, started: StartedAt) -> list[Instant]:
-    """The commits that were pending when the write began and are archived by now. Those that were rolled back are in no
-    list."""
+    """The commits that were pending when the write began and are archived by now. Commits that were rolled back are in
+    neither timeline."""
     missing = {key for key in started.pending if timeline.find(*key) is None and key[0] < (timeline.start or "")}
     if not missing:
         return []
@@ -214,7 +214,7 @@ def _check_pending(
     clusterings = timeline.pending_clustering().items()
     pending = [{g: i for g, i in clusterings if i.time not in giving_way}]
     if not has_completion_times(timeline.config.version):
-        # one that was there when this write began has its log files named after it
+        # if a compaction was planned before this write began, the write's log files are named after it
         compactions = timeline.pending_compaction().items()
         pending.append({g: i for g, i in compactions if (i.time, completes_as(i.action)) not in started.pending})
     for groups in pending:
@@ -246,9 +246,9 @@ def _check_taken_off(timeline: Timeline, named_after: Mapping[FileGroupId, str])
 def _check_compacted(
     touched_files: TouchedFiles, groups: frozenset[FileGroupId], timeline: Timeline, started: StartedAt, after: str = ""
 ) -> None:
-    """Raise `CommitConflict` where a compaction that was planned `after` an instant merges what was committed by then
-    of these `groups`, and would lose what this write adds to them: the names of its files are newer. The log
-    file of a log compaction would come on top."""
+    """Raise `CommitConflict` if a compaction that was planned `after` an instant merges these `groups`. It merges only
+    what was committed by then, and its files have newer names, so the files that this write adds would be lost. The log
+    file of a log compaction would merge after them."""
     if not groups:
         return
     plans = {group: plan for group, plan in timeline.pending_compaction().items() if plan.time > after}
@@ -300,7 +300,7 @@ def _bucket(group: FileGroupId) -> tuple[str, int | str]:
 
 
 def _same(schema: str, other: str) -> bool:
-    """Whether two schema texts mean the same; spacing and the order of keys do not count."""
+    """Whether two schema texts are equal, apart from spacing and the order of keys."""
     return schema == other or (bool(schema) and bool(other) and json.loads(schema) == json.loads(other))
 
 
@@ -315,10 +315,10 @@ def reason_to_take_back(
 ) -> str | None:
     """Why an instant that was published without the lock cannot stay, to be followed by "while"; None where it can.
 
-    It cannot where another writer undid it, or committed or planned since the timeline was `checked` without seeing
-    it. It stays where others that saw it have gone on from it.
+    It cannot stay if another writer rolled it back, or committed or planned after the timeline was `checked` without
+    seeing it. It stays if other writers that saw it have built on it.
     """
-    # whose rollback was cut off finds its requested file still there
+    # if its rollback was cut off, its requested file still exists
     if not is_requested(timeline, instant, action) or is_rolled_back(instant, timeline, checked):
         return "another writer rolled it back"
     published = timeline.find(instant, action)
@@ -336,16 +336,16 @@ def reason_to_take_back(
 
 
 def completed_before_publication(instant: Instant, timeline: Timeline, checked: Timeline) -> Instant | None:
-    """A commit with a later completion time that was there before this one was published: a reader of changes up
-    to it would never read this one."""
+    """A commit with a later completion time that completed before this one was published: a reader of changes that has
+    read up to it would never read this one."""
     later = timeline.commits_completed_after(completed_at(instant))
     return next((i for i in later if not checked.is_completed(i.time)), None)
 
 
 def _is_built_on(instant: Instant, since: Sequence[Instant], timeline: Timeline, checked: Timeline) -> bool:
-    """Whether others that saw the instant have gone on from it since the timeline was `checked`: without it they would
-    lack files. A commit added to its files, a clustering has put its rows elsewhere, a compaction or a clean was
-    planned of its files, or of those that it superseded."""
+    """Whether other writers have built on the instant since the timeline was `checked`, and would lack files without
+    it: a commit added to its file groups, a clustering moved its rows, or a compaction or clean was planned with its
+    files or with those that it superseded."""
     stats = [stat for group in timeline.commit_metadata(instant).stats.values() for stat in group]
     file_names = {path.rpartition("/")[2] for stat in stats for path in stat.paths}
     superseded = {stat.prev_base_file for stat in stats if stat.log_version is None and stat.prev_base_file}
@@ -360,7 +360,7 @@ def _is_built_on(instant: Instant, since: Sequence[Instant], timeline: Timeline,
             cleaned = {(path, name) for path, names in clean_files(plan).items() for name in names}
             if any(name in superseded or (path, _file_id(name)) in replaced for path, name in cleaned):
                 return True
-        # a clustering that is pending gives way
+        # a pending clustering gives way
         merged = [*compaction_operations(plan)]
         if new.is_completed:
             merged += [
@@ -390,8 +390,8 @@ def _file_id(name: str) -> str:
 
 
 def check_nothing_undone(began: Timeline, now: Timeline) -> None:
-    """Raise `CommitConflict` where a commit that a timeline showed was taken back since: what began by it may have read
-    its rows, and may have added to its files."""
+    """Raise `CommitConflict` if a commit on the timeline `began` was taken back since: an action that began from it may
+    have read its rows, and may have added to its files."""
     for instant in began.commits:
         if not now.is_committed(instant.time):
             raise CommitConflict(
@@ -408,8 +408,8 @@ def is_requested(timeline: Timeline, instant: str, action: Action) -> bool:
 
 
 def plan_without(instant: Instant | None, timeline: Timeline, checked: Timeline) -> Instant | None:
-    """A compaction that was planned since the timeline was `checked`, of a file group that this write appended to, and
-    does not merge its log file: readers would look for that in the file slice before, and miss it."""
+    """A compaction that was planned after the timeline was `checked`, of a file group that this write appended to,
+    without its log file. Readers would look for the log file in the slice before, and miss it."""
     if instant is None or not instant.is_completed:
         return None
     stats = (stat for group in timeline.commit_metadata(instant).stats.values() for stat in group)
@@ -440,12 +440,12 @@ def is_rolled_back(instant: str, timeline: Timeline, checked: Timeline) -> bool:
 def check_deletes(
     storage: Storage, instant: str, commit: CommitMetadata, others: Iterable[tuple[Instant, CommitMetadata]]
 ) -> None:
-    """Raise `CommitConflict` where one of this write and of another, which completed since it began, deleted rows of a
-    file group and the other one logged rows there that lack columns. A later delete of this write is no conflict: it
-    comes after such rows everywhere."""
+    """Raise `CommitConflict` if this write or a write that completed since it began deleted rows of a file group, and
+    the other of the two logged partial rows there. A later delete of this write is no conflict: every reader applies it
+    after these rows."""
     logs = _logs(commit)
     for other, metadata in others:
-        if metadata.operation == LOG_COMPACT_OPERATION:  # these deletes have instants of their own
+        if metadata.operation == LOG_COMPACT_OPERATION:  # the deletes that it merges have commits of their own
             continue
         other_logs = _logs(metadata)
         for group in sorted(logs.keys() & other_logs.keys()):
@@ -494,7 +494,8 @@ class EarlyConflicts:
     by_bucket: bool = False
 
     def check(self, storage: Storage, partition: str, file_id: str) -> None:
-        """Raise `CommitConflict` where a live rival is at this file group; asks storage once for each rival."""
+        """Raise `CommitConflict` if a live concurrent writer writes to this file group; makes one storage request for
+        each writer."""
         for rival in self.concurrent_writers:
             markers = list_markers_in(storage, rival, partition)
             if any(self._is_at(marker, file_id) for marker in markers) and not is_dead(storage, rival):
@@ -528,7 +529,7 @@ def clusterings_that_give_way(storage: Storage, timeline: Timeline, settings: Wr
     pending = {i.time: i for i in timeline.pending_clustering().values()}
     if settings.clustering_updates == GIVES_WAY:
         return frozenset(pending)
-    # a plan that no process has begun waits for one, however long
+    # a plan that no process has begun has no dead runner, however old it is
     started = (
         time
         for time, plan in pending.items()

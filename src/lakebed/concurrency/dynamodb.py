@@ -1,7 +1,7 @@
 """The lock of a DynamoDB table, which real Hudi's writers share: items as Amazon's lock client makes them.
 
-An item has its validity, and gets a new version each time it is prolonged. A writer that waits takes it over when
-its version stayed the same for that long, as seen from here: no clock of another host is believed.
+An item has its validity, and gets a new version each time it is prolonged. A waiting writer takes the item over if its
+version stayed the same for its validity, measured by this host's clock: clocks of other hosts are not trusted.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from lakebed.storage.clocks import monotonic_seconds
 
 _KEY, _OWNER, _LEASE, _VERSION, _RELEASED = "key", "ownerName", "leaseDuration", "recordVersionNumber", "isReleased"
 _HEARD_SECONDS = 5.0
-# What the service answers when it cannot do now what it does later.
+# Errors of the service after which a later request may succeed.
 _SERVER_ERROR = 500
 _BUSY = frozenset(
     {
@@ -30,10 +30,10 @@ _BUSY = frozenset(
         "ThrottlingException",
     }
 )
-# Less than what others wait: our clock may run a little slower than theirs.
+# Less than the time that others wait: this host's clock may run a little slower than theirs.
 _OF_THE_LEASE = 0.9
 
-# By lock: the version that this process saw last, and since when. Waiting goes on where an earlier attempt gave up.
+# By lock: the version that this process saw last, and since when. A new attempt continues the wait of an earlier one.
 _seen: dict[str, tuple[str, float]] = {}
 
 
@@ -69,7 +69,7 @@ class DynamoDbLock(LeasedLock):
             if item is None:
                 return self._put("attribute_not_exists(#k)", {})
             version = item.get(_VERSION, {}).get("S", "")
-            # ours is a put that was thought lost: it is made again, since others count from the first one
+            # an own item is from a put that seemed lost: put it again, since others count from the first one
             if not self._is_mine(item) and _RELEASED not in item and not self._is_over(item, version):
                 return False
             return self._put("#v = :v", {":v": {"S": version}})
@@ -116,13 +116,14 @@ class DynamoDbLock(LeasedLock):
         return True
 
     def _has_it(self) -> bool:
-        """A client that asks again by itself is refused where its first request had worked."""
+        """Whether the refused put took effect: an automatic retry of the client is refused if its first request had
+        succeeded."""
         item = self._read()
         return item is not None and item.get(_VERSION, {}).get("S") == self._version
 
     def _prolong(self) -> bool:
         with self._reported():
-            item = self._read()  # whether an earlier request that failed was done is not known
+            item = self._read()  # it is unknown whether an earlier request that failed took effect
             if item is None or not self._is_mine(item):
                 return False
             return self._put("#v = :v", {":v": {"S": item.get(_VERSION, {}).get("S", "")}})
@@ -149,7 +150,7 @@ class DynamoDbLock(LeasedLock):
 
     def _make_table(self) -> None:
         capacity = {"ProvisionedThroughput": {"ReadCapacityUnits": 20, "WriteCapacityUnits": 10}}
-        with contextlib.suppress(self._client.exceptions.ResourceInUseException):  # someone else was faster
+        with contextlib.suppress(self._client.exceptions.ResourceInUseException):  # another writer was faster
             self._client.create_table(
                 TableName=self._table,
                 AttributeDefinitions=[{"AttributeName": _KEY, "AttributeType": "S"}],

@@ -1,13 +1,13 @@
 """Heartbeats: a writer shows that it is alive, and others find out whether it is dead.
 
-A process of this machine is dead when it has ended. Any other is dead when its heartbeat stayed unchanged for too
-long, never by comparing its stamp with the clock here. Until then its instant is left pending, as that of a living
-writer.
+A process of this machine is dead when it has ended. Any other process is dead when its heartbeat stayed unchanged for
+too long; its stamp is never compared with the local clock. Until then its instant stays pending, like a living
+writer's.
 
-No host's clock is believed: either may be hours off. There are two witnesses, and each alone is enough. This process
-saw the file unchanged for that long, by a monotonic clock; it remembers that, so that waiting goes on where an
-earlier attempt gave up. Or the storage stamps files itself (object stores, HDFS, local disks, NFS), and the stamp of
-a file that was written just now is that much later.
+No host's clock is trusted: it may be hours off. Either of two observations is enough. This process saw the file
+unchanged for that long, by a monotonic clock; it remembers that, so a new attempt continues an earlier wait. Or the
+storage stamps files itself (object stores, HDFS, local disks, NFS), and a file written just now has a stamp that much
+later.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class PeriodicTask:
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
-        # without a thread to be had nothing is renewed, which the owner of a lock or heartbeat notices as it commits
+        # if no thread can be started nothing is renewed; the owner of a lock or heartbeat notices that when it commits
         with contextlib.suppress(RuntimeError):
             self._thread.start()
 
@@ -71,7 +71,7 @@ class PeriodicTask:
             return False
 
 
-# This process, not the one that is asked for, is short of something.
+# Errors that mean that this process, not the examined one, lacks resources.
 _SHORT = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
@@ -126,7 +126,7 @@ def has_ended(other: ProcessIdentity) -> bool:
     here = this_process()
     if not other.boot or not other.start:
         return False
-    # host names are not unique, so another boot under the same name proves nothing
+    # host names are not unique, so another boot id under the same name proves nothing
     if (other.host, other.boot, other.namespace) != (here.host, here.boot, here.namespace):
         return False
     return process_start(other.pid) != other.start
@@ -146,8 +146,8 @@ def _boot() -> str:
 
 
 def _read(path: str) -> str:
-    """A file of /proc, empty if there is none. A process that is short of descriptors does not take another one for
-    dead: raises `StorageError`."""
+    """A file of /proc, empty if there is none. Raises `StorageError` if this process lacks file descriptors, so that it
+    does not take another process for dead."""
     try:
         with open(path, encoding="ascii", errors="replace") as file:
             return file.read()
@@ -177,7 +177,7 @@ class _Sight:
 
 
 _seen: OrderedDict[str, _Sight] = OrderedDict()
-# By storage: how far its clock was ahead of the steady one when it was last asked.
+# By storage: how far its clock was ahead of the monotonic clock at the last look.
 _ahead: dict[str, float] = {}
 _lock = threading.Lock()
 
@@ -191,8 +191,8 @@ def unchanged_for(
     modified: int | None = None,
     ask_after: float = 0.0,
 ) -> float:
-    """Seconds for which the file at `path` has been unchanged, at least. `content` is what was just read of it,
-    `modified` is its stamp where that is known.
+    """The least number of seconds for which the file at `path` has been unchanged. `content` is what was just read from
+    it, `modified` is its stamp if that is known.
 
     Storage is asked once per content, when this process has seen it for `ask_after` seconds: that takes a few requests.
     """
@@ -217,9 +217,9 @@ def unchanged_for(
 
 
 def _age(storage: Storage, modified: int, patience: float) -> float:
-    """Seconds since a file was stamped (epoch milliseconds), at least, by the clock of the storage that stamped it.
-
-    That it is young may come from an earlier look at that clock; that it is older than the patience needs a new one.
+    """The least number of seconds since a file was stamped (epoch milliseconds), by the clock of the storage that
+    stamped it. An earlier look at that clock is enough to call the file young. To call it older than `patience` takes a
+    new look.
     """
     offset = _ahead.get(storage.url())
     age = 0.0 if offset is None else offset + monotonic_seconds() - modified / 1000
@@ -233,7 +233,7 @@ def _storage_time(storage: Storage) -> float | None:
     """What the storage's clock shows, by the stamp that it gives a new file; None if it gives none now."""
     try:
         storage.write(_TIME_FILE, b"", durable=False)
-        info = storage.head(_TIME_FILE)  # also one that another process wrote since: that time has come, too
+        info = storage.head(_TIME_FILE)  # possibly written later by another process: that time has passed, too
         after = monotonic_seconds()
         storage.delete(_TIME_FILE, durable=False)
     except (StorageError, FileNotFoundError):
@@ -250,8 +250,8 @@ INTERVAL_SECONDS = 60.0
 TOLERABLE_MISSES = 2
 GRACE_SECONDS = 1800.0
 
-# What beats in this process: a heartbeat file that names this process, but is not in here, was left by a write that
-# ended without tidying up.
+# The running heartbeats of this process. A heartbeat file that names this process and is not listed here is a leftover
+# of a write that ended without removing it.
 _beating: set[tuple[str, str]] = set()
 os.register_at_fork(after_in_child=_beating.clear)
 
@@ -264,9 +264,9 @@ def heartbeat_path(instant: str) -> str:
 class Heartbeat:
     """The heartbeat of one write: a small file, written again every `interval` seconds in the background.
 
-    Start it before the requested instant appears, so that no pending instant of lakebed's is ever without. The body
-    names the process (Hudi goes by the file's time alone). As a context manager: `start`, and `stop` at the end; the
-    file goes by `remove`, when the instant is completed or rolled back.
+    Start it before the requested instant appears, so that every pending instant of lakebed has one. The body names the
+    process (Hudi goes by the file's time alone). As a context manager: `start`, and `stop` at the end; the file goes by
+    `remove`, when the instant is completed or rolled back.
     """
 
     def __init__(
@@ -290,8 +290,8 @@ class Heartbeat:
         self._periodic.start()
 
     def stop(self) -> None:
-        """End the beating; the file stays. From here on this process takes the write for dead, other processes once
-        the heartbeat is too old."""
+        """End the beating; the file stays. From now on this process considers the write dead; other processes do so
+        once the heartbeat is too old."""
         _beating.discard((self._instant, self._writer_id))
         self._periodic.stop()
 
@@ -316,7 +316,7 @@ class Heartbeat:
     def _beat_again(self) -> bool:
         try:
             self._beat()
-        except Exception:  # the beating goes on; who is taken for dead finds out as it commits
+        except Exception:  # the next beat may succeed; a writer that was taken for dead finds out when it commits
             raise
         except BaseException:
             _beating.discard((self._instant, self._writer_id))
@@ -330,13 +330,13 @@ def remove_heartbeat(storage: Storage, instant: str) -> None:
 
 
 def writer_of(storage: Storage, instant: str) -> str:
-    """The id of the writer whose heartbeat an instant has: who takes a plan up again, or chose the same instant, puts
-    another in its place. Empty where it has none, or one of real Hudi."""
+    """The id of the writer whose heartbeat an instant has: a process that takes a plan up again, or chose the same
+    instant, replaces it. Empty if the instant has no heartbeat, or one of real Hudi."""
     return str(_read_body(storage, heartbeat_path(instant)).get("writerId") or "")
 
 
 def newest_heartbeat(storage: Storage) -> str:
-    """The greatest instant that has a heartbeat, empty for none. Its writer has taken it, though it may not be on the
+    """The greatest instant that has a heartbeat, empty for none. Its writer uses the instant, which may not be on the
     timeline yet."""
     return max((name for name in storage.list_names(HEARTBEAT_FOLDER) if name.isdigit()), default="")
 

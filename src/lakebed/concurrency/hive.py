@@ -31,7 +31,7 @@ class HiveMetastoreLock(LeasedLock):
     """The lock on the table `table` of `database`, in the metastore at `uris` (`thrift://host:port,...`, of which the
     first that answers is taken). Needs the package pymetastore."""
 
-    # The metastore keeps a queue: while the next one waits longer than it has to, no writer has the lock.
+    # The metastore keeps a queue, so the pauses stay short: while the next one in it pauses, no writer has the lock.
     pauses = (0.05, 0.2)
 
     def __init__(
@@ -85,7 +85,7 @@ class HiveMetastoreLock(LeasedLock):
     def _let_go(self) -> None:
         lock_id, self._id = self._id, None
         if lock_id is not None:
-            # what is not given back runs out
+            # a lock that is not given back expires
             with contextlib.suppress(Exception):
                 self._hive.connected().unlock(self._hive.types.UnlockRequest(lockid=lock_id))
         self._hive.close()

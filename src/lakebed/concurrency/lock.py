@@ -1,14 +1,13 @@
 """The table lock: one writer at a time begins or commits, on every kind of storage and next to real Hudi's writers.
 
-Clocks of other hosts are not believed. A holder counts its own time on a monotonic clock, from before its last
-successful put. A waiting process takes the lock over when the file stayed unchanged for the holder's full validity
-and half a second more, counted from when it was first seen so. So the owner knows that it lost the lock before
-anyone else can have it.
+Clocks of other hosts are not trusted. A holder counts its own time on a monotonic clock, from before its last
+successful put. A waiting process takes the lock over after it has seen the file unchanged for the holder's full
+validity and half a second more. So the owner knows that it lost the lock before anyone else can have it.
 
-Waiting is by polls with jittered pauses of some hundredths of a second where storage is near; they get shorter for
-those who have waited longer, and a process that gives the lock back while others want it pauses before it asks
-again. Of ten writers that hold it for 50 ms each (0.45 s in a line) half wait 0.4 s; the longest wait seen was 3 s.
-`LeasedLock` is what the locks of services have in common.
+A waiting process polls with jittered pauses, of some hundredths of a second if storage is near. The pauses get shorter
+the longer it has waited. A process that gives the lock back while others want it pauses before it asks again. Of ten
+writers that hold it for 50 ms each (0.45 s in a line) half wait 0.4 s; the longest wait seen was 3 s. `LeasedLock` is
+what the locks of services have in common.
 """
 
 from __future__ import annotations
@@ -46,11 +45,12 @@ from lakebed.storage.parallel import aside, in_background, is_remote
 R = TypeVar("R")
 VALIDITY_SECONDS = 300.0
 DRIFT_SECONDS = 0.5
-_BODY_BYTES = 400  # of one size: a local disk then changes it in place
+_BODY_BYTES = 400  # always the same size, so that a local disk changes the file in place
 # Storage is asked for its time when a lock was seen unchanged this long: most are renewed or given back before.
 _ASK_AFTER = 1.0
 
-# Owners that hold a lock in this process: one that is on storage, names this process and is not here was abandoned.
+# Owners that hold a lock in this process. A lock file that names this process and an owner that is not listed here was
+# abandoned.
 holding: set[str] = set()
 os.register_at_fork(after_in_child=holding.clear)
 
@@ -68,7 +68,8 @@ class Holder:
     is_readable: bool = True
 
     def seconds_left(self, storage: Storage, path: str, version: str) -> float:
-        """For how long it may still hold, at most; 0 when it is over. `version` is the one that was read.
+        """The longest time in seconds for which it may still be valid; 0 when it is over. `version` is the one that was
+        read.
 
         A process of this machine that has ended holds nothing. Any other holder's time is over when the file stayed
         unchanged for its validity, as seen from here: its stamps are of a clock that may be wrong.
@@ -112,8 +113,8 @@ def lock_body(owner: str, until: float, validity: float, *, expired: bool) -> by
 
 
 def read_lock_body(data: bytes, path: str) -> Holder:
-    """Who holds a lock by this file. One that cannot be understood may be someone's all the same: it holds for the
-    usual time."""
+    """Who holds a lock by this file. A file that cannot be parsed may still be a valid lock: it holds for the usual
+    time."""
     if not data.strip() and not path.endswith(".json"):  # Hudi's file-system lock has no content
         return Holder("", None)
     try:
@@ -157,9 +158,9 @@ _waited: dict[str, float] = {}
 _released: dict[str, float] = {}
 
 
-# By URL: the file as it was read ahead of the wish for it.
+# By URL: the lock file as it was read before this process needs the lock.
 _looked_at: dict[str, Versioned] = {}
-# Lock files that a thread of this process is giving back: the next one waits for it, even with a timeout of 0.
+# Lock files that a thread of this process is giving back: the next thread waits for that, even with a timeout of 0.
 _returning: set[str] = set()
 
 
@@ -193,8 +194,8 @@ class Lock(Protocol):
 
 
 def look_at_lock(storage: Storage) -> None:
-    """Read the file of the default lock ahead, where answers of storage are slow: the next one in this process who
-    wants a lock that nobody has then takes it by one request, if the file is still the same."""
+    """On a storage with slow answers, read the file of the default lock ahead. The next caller in this process then
+    takes a free lock by one request, if the file has not changed."""
     if not is_remote(storage):
         return
     path = HDFS_LOCK_FILE if storage.spec.uri.startswith("hdfs://") else LOCK_FILE
@@ -259,8 +260,8 @@ class FileLock:
         changes nothing, and raises what it raised.
 
         Where the file was seen free before, `read` begins side by side with the put over the version that was seen. If
-        that put succeeds no other process has had the lock since, so that nothing has changed what was read; if it does
-        not, the result is thrown away, and `read` is called when the lock is held.
+        that put succeeds, no other process has had the lock since, so the result of `read` is valid. Otherwise the
+        result is discarded, and `read` is called again when the lock is held.
         """
         self._read_beside, self._started_read = read, None
         try:
@@ -324,7 +325,7 @@ class FileLock:
         if current is None:
             return self._put(None)
         holder, version = current
-        # an own name in the file is a put of ours that was thought lost
+        # our own name in the file comes from a put that seemed lost
         if holder.owner != self._owner and holder.seconds_left(self._storage, self._path, version) > 0:
             return False
         return self._put(version)
@@ -343,8 +344,8 @@ class FileLock:
         return read_lock_body(file.data, self._path), file.version
 
     def _put(self, version: str | None, *, expired: bool = False) -> bool:
-        """Write the file as ours over the version that was read. False: someone was faster."""
-        started = monotonic_seconds()  # what others count from is later
+        """Write the file with this owner over the version that was read. False if another process was faster."""
+        started = monotonic_seconds()  # others start to count later
         until = int((time.time() + self._validity) * 1000) / 1000
         try:
             body = lock_body(self._owner, until, self._validity, expired=expired)
@@ -361,7 +362,7 @@ class FileLock:
     def renew(self) -> bool:
         with self._changing:
             self._early_read = None
-            for _ in range(2):  # a put that was thought lost may come through late
+            for _ in range(2):  # a put that seemed lost may take effect late
                 current = self._read() if self._owner else None
                 if current is None or current[0].owner != self._owner or current[0].expired:
                     break
@@ -374,8 +375,8 @@ class FileLock:
         return bool(self._owner) and monotonic_seconds() < self._valid_until - DRIFT_SECONDS
 
     def release(self, *, looks: bool = False) -> None:
-        """Let go. Trouble with storage is not raised: the lock is then free when its time or this process is over.
-        `looks`: read it ahead, see `look_at_lock`."""
+        """Give the lock back. Storage errors are not raised: the lock is then free when its validity or this process
+        ends. `looks`: read it ahead, see `look_at_lock`."""
         if not self._owner:
             return
         if self._periodic is not None:
@@ -392,7 +393,7 @@ class FileLock:
             self._forget()
 
     def _gave_back(self) -> bool:
-        """False: storage did not do it now, but may the next time."""
+        """False if storage failed now, and may succeed the next time."""
         read, self._early_read = self._early_read or self._read, None
         try:
             current = read()
@@ -400,7 +401,7 @@ class FileLock:
                 return True
             if not self._release_deletes:
                 return self._put(current[1], expired=True)
-            if self.lock_is_held():  # else someone may take it over right now
+            if self.lock_is_held():  # otherwise another process may be taking it over
                 self._storage.delete(self._path)
             return True
         except StorageError as error:
@@ -454,8 +455,8 @@ class FileLock:
 
 
 def _pause(waited: float, request: float) -> float:
-    """Seconds until the next try, for a writer that has waited so long and whose last try took `request` seconds. Those
-    who waited longer try more often; where storage is slow everybody tries less often."""
+    """Seconds until the next try, for a writer that has waited so long and whose last try took `request` seconds.
+    Writers that waited longer try more often; on a slow storage all try less often."""
     first = max(_FIRST_PAUSE, 10 * request)
     return random.uniform(0.5, 1.5) * min(_LONGEST_PAUSE, max(3 * request, first / (1 + 8 * waited)))
 
@@ -502,7 +503,7 @@ class LeasedLock(ABC):
 
     @abstractmethod
     def _let_go(self) -> None:
-        """Give it back, or what was begun to get it, and what connections there are. What fails here runs out."""
+        """Give it back, or undo the attempt to get it, and close connections. If this fails, the lock expires."""
 
     @abstractmethod
     def _holder(self) -> str:
@@ -553,7 +554,7 @@ class LeasedLock(ABC):
                     return True
             except StorageError as error:
                 if error.retryable and self.lock_is_held():
-                    return True  # no other process can have it yet, and the next request may be answered
+                    return True  # no other process can have it yet, and the next request may succeed
             self._valid_until = 0.0
             return False
 

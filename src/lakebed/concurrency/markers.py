@@ -1,8 +1,8 @@
 """Markers: which files a write meant to make, so that its rollback finds those it did make.
 
 A write is inflight and a file's marker is there before the file is. Neither needs the other, so that on a slow store
-the inflight instant is created while the first markers are. And each file is followed by a look at its marker, which
-has to be answered before the write completes, not before it goes on.
+the inflight instant is created while the first markers are. After each file the write looks for the file's marker
+again. It waits for the answer only before it completes.
 """
 
 from __future__ import annotations
@@ -64,15 +64,15 @@ def marker_path(instant: str, partition: str, file_name: str, kind: MarkerKind) 
 
 
 def write_marker(storage: Storage, instant: str, partition: str, file_name: str, kind: MarkerKind) -> None:
-    """Write the marker of a data file. Do it before the file itself, in the same process: a rollback deletes what
-    markers name, no more. The write's inflight instant is there when this returns, too."""
+    """Write the marker of a data file. Do it before the file itself, in the same process: a rollback deletes only files
+    that markers name. The write's inflight instant is there when this returns, too."""
     storage.write(marker_path(instant, partition, file_name, kind), b"", durable="later")
     _wait_for_inflight(storage, instant)
 
 
 def write_markers(storage: Storage, instant: str, files: Sequence[tuple[str, str]], kind: MarkerKind) -> None:
-    """Write the markers of several data files, given by partition path and name, before the first of those is begun:
-    they are made to last together, before the name of any of those."""
+    """Write the markers of several data files, given by partition path and name, before the first of these files is
+    begun. The markers are made durable together, before any file name."""
     by_partition: dict[str, list[str]] = {}
     for partition, name in files:
         by_partition.setdefault(partition, []).append(name)
@@ -111,7 +111,8 @@ def check_marker(
 
 def list_markers(storage: Storage, instant: str) -> list[Marker]:
     """Every marker of an instant, sorted: DIRECT ones (a file each) and those that Hudi's timeline server gathers in
-    `MARKERS<n>` files. Other files in the folder are ignored, and so are markers of what is no file of a partition."""
+    `MARKERS<n>` files. Other files in the folder are ignored, and so are markers that do not name a file of a
+    partition."""
     folder = f"{marker_folder(instant)}/"
     markers: set[Marker] = set()
     for info in list_marker_files(storage, instant):
@@ -157,8 +158,8 @@ def list_marker_files(storage: Storage, instant: str) -> Iterator[FileInfo]:
 def appended_again(
     storage: Storage, config: TableConfig, instant: str, statuses: Sequence[WriteStatus]
 ) -> list[WriteStatus]:
-    """Before table version 8: statuses of the log files that an instant has appended to and that none of these names.
-    Task attempts that were done again left them, and they stay: their rows are the same ones once more."""
+    """Before table version 8: statuses of log files that an instant appended to and that no status in `statuses` names.
+    Repeated task attempts left them. They stay, since they hold the same rows again."""
     if config.table_type == "cow" or has_completion_times(config.version):  # names show whose files they are
         return []
     named = {status.path for status in statuses}
@@ -181,7 +182,7 @@ def delete_markers(storage: Storage, instant: str) -> None:
 
 
 def _parse_lines(data: bytes) -> Iterator[Marker]:
-    # a line that was cut off names a file that was not begun: its writer had no answer yet
+    # a truncated line names a file that was not begun: its writer was still waiting for the marker
     for line in data.decode("utf-8", errors="replace").splitlines():
         marker = _parse(line.strip())
         if marker is not None:
@@ -197,7 +198,8 @@ def _parse(name: str) -> Marker | None:
 
 
 class LocalWrite:
-    """The requests of one write that other steps do not wait for at once; `show` creates its inflight instant."""
+    """The background requests of one write, on which its other steps need not wait; `show` creates its inflight
+    instant."""
 
     def __init__(self, show: Callable[[], object]) -> None:
         self._showing: Callable[[], object] | None = in_background(show)
@@ -230,8 +232,8 @@ class LocalWrite:
 
 @contextmanager
 def local_write(storage: Storage, instant: str, show: Callable[[], object]) -> Generator[LocalWrite]:
-    """A write whose files are written in the block, by threads of this process. What the block raises comes after all
-    that is under way: no process undoes a write while requests of it may still come through."""
+    """A write whose files are written in the block, by threads of this process. An error of the block is raised after
+    all its requests have ended, so that no process undoes the write while one of them may still take effect."""
     key = storage.url(), instant
     write = _writes[key] = LocalWrite(show)
     try:

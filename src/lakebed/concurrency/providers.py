@@ -1,9 +1,9 @@
 """Which locks a table's writers take: the lock file of the table, and before it that of a service if a job names
 one; and the lease on a table's services.
 
-The lock file of the table is always taken: two jobs of lakebed, of which one does not name the service, exclude each
-other all the same, and a service that forgets a holder does not make it lose its table. Real Hudi's writers use the
-service. The lease only keeps two processes from doing the same work: writers do not look at it.
+The lock file of the table is always taken: so two jobs of lakebed exclude each other even if only one names the
+service, and a writer keeps its table even if the service forgets it. Real Hudi's writers use the service. The lease
+only keeps two processes from doing the same work: writers do not look at it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def _of_service(storage: Storage, settings: LockSettings, wait_seconds: float, t
     provider = settings.provider
     if provider == "FileSystemBasedLockProvider":
         if storage.spec.uri.startswith("hdfs://"):
-            return None  # the table's own
+            return None  # the table's own lock
         return FileLock(storage, HDFS_LOCK_FILE, wait_seconds=wait_seconds, release_deletes=True)
     if provider == "ZookeeperBasedLockProvider":
         from lakebed.concurrency.zookeeper import ZooKeeperLock
@@ -102,7 +102,7 @@ class NestedLock:
         self.acquire_reading(timeout, lambda: None)()
 
     def acquire_reading(self, timeout: float, read: Callable[[], R]) -> Callable[[], R]:
-        """As that of `FileLock`; nothing is read before the outer lock is held."""
+        """Like `FileLock.acquire_reading`; nothing is read before the outer lock is held."""
         deadline = time.monotonic() + timeout
         self._outer.acquire(timeout)
         try:
@@ -134,7 +134,7 @@ class NestedLock:
 
 
 LEASE_FILE = f"{HOODIE}/.locks/services_lease.json"
-# A process that dies blocks its tables for so long, if no other process can see that it has ended.
+# A dead process blocks its tables for this long if no other process can see that it has ended.
 LEASE_SECONDS = 120.0
 _RENEW_SECONDS = 30.0
 

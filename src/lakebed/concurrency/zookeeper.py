@@ -1,6 +1,7 @@
 """The lock of a ZooKeeper ensemble, which real Hudi's writers share: nodes as Apache Curator's mutex makes them.
 
-Each contender has a node of its own that goes with its session; the one with the least number holds the lock.
+Each contender has a node of its own that is deleted with its session; the contender with the lowest number holds the
+lock.
 """
 
 from __future__ import annotations
@@ -57,12 +58,12 @@ class ZooKeeperLock(LeasedLock):
             if self._client is None:
                 self._begin()
             names = self._contenders()
-            if self._node not in names:  # the session was over, and the node with it
+            if self._node not in names:  # the session had ended, and the node with it
                 raise refused(f"{self.where}: the session ended", url=self.where, retryable=True)
             return names[0] == self._node
 
     def _pause(self, seconds: float) -> None:
-        """The node before the own one is watched: no other process can take the lock when it goes."""
+        """Watch the node before this contender's own: when it is deleted, no other process can take the lock."""
         try:
             names = self._contenders()
             at = names.index(self._node)
@@ -102,7 +103,7 @@ class ZooKeeperLock(LeasedLock):
         self._before = None
         if client is None:
             return
-        # what is not deleted goes with the session
+        # a node that is left is deleted with the session
         with contextlib.suppress(Exception):
             if node and client.connected:
                 client.delete(f"{self._path}/{node}")
