@@ -31,7 +31,7 @@ _LOG_FILE = re.compile(r"^\.commits_\.archive\.([0-9]{1,18})")
 _VERSION = re.compile(r"[0-9]{1,18}")
 _MANIFEST = re.compile(r"manifest_[0-9]{1,18}")
 _MANIFEST_ATTEMPTS = 3
-# Rows of a file that are read together where it is read as a whole.
+# Rows that are read together from a file that is read completely.
 _ROWS_AT_A_TIME = 64
 INITIAL_VERSION = "hoodie.table.initial.version"
 _BEFORE_HISTORY = ("6", "7")
@@ -40,7 +40,8 @@ _COMMIT_ACTIONS = tuple(action.value for action in COMMIT_ACTIONS)
 _ACTIONS = {action.value: action for action in Action}
 _STATES = {state.name: state for state in State}
 ARCHIVE_HINT = "It holds archived instants; restore it from a copy."
-# What the bare records of a history that Hudi 1.0 made from a version 6 archive are, by action: bodies and plans.
+# The record names of bodies and plans by action, for a history that Hudi 1.0 made from a version 6 archive: there they
+# have no header.
 _RECORDS = {
     "metadata": {
         **dict.fromkeys(("commit", "deltacommit"), "HoodieCommitMetadata"),
@@ -76,8 +77,8 @@ class LsmFile:
 
 
 class ArchivedTimeline:
-    """The instants archival took off the active timeline; on versions 8 and later files are opened by their range of
-    instants and only the columns that a question needs are read."""
+    """The instants that archival took off the active timeline. On versions 8 and later only files with a matching range
+    of instants are opened, and only the needed columns are read."""
 
     def __init__(self, storage: Storage, config: TableConfig) -> None:
         self._source = LsmHistory(storage, config) if config.layout == 2 else LogArchive(storage, config)
@@ -116,7 +117,7 @@ class LsmHistory:
 
     @cached_property
     def files(self) -> tuple[LsmFile, ...]:
-        """The files that count, by the manifest of the current version; others are leftovers."""
+        """The files of the history, by the manifest of the current version; others are leftovers."""
         for attempt in range(_MANIFEST_ATTEMPTS):
             version = self._version()
             if version is None:
@@ -188,8 +189,9 @@ class LsmHistory:
                 yield file
 
     def _meeting(self, first: str, last: str) -> list[LsmFile]:
-        """The files that may hold instants of these requested times. Names show it; but those that an upgrade of Hudi
-        wrote are named after their first and last instants, which are in no order."""
+        """The files that may hold instants of these requested times, by their names. In a table that an upgrade of Hudi
+        brought here from version 6 all files match: names of upgraded files have the instants of their first and last
+        rows, which are not sorted."""
         return [file for file in self.files if (file.first <= last and first <= file.last) or self._is_upgraded]
 
     @cached_property
@@ -216,7 +218,7 @@ class LsmHistory:
         raise FileNotFoundError(f"instant {time} is not in the archived timeline of {self.storage.url()}")
 
     def rows(self, file: LsmFile) -> pa.Table:
-        """All instants of a file, with everything that is kept of them."""
+        """All instants of a file, with all columns."""
         return self._read(file, [*_TIME_COLUMNS, "metadata", "plan"])
 
     def _read(self, file: LsmFile, columns: list[str]) -> pa.Table:
@@ -239,7 +241,7 @@ def with_header(data: bytes, action: str, column: str, path: str) -> bytes:
     schema = schema_text(name)
     try:
         return write_avro_file(schema, decode_record(schema, data))
-    except Exception as cause:  # fastavro raises whatever the broken bytes lead it to
+    except Exception as cause:  # on broken bytes fastavro raises many kinds of errors
         raise CorruptFile(
             f"{path}: the {column} of a {action} cannot be decoded: {cause or repr(cause)}",
             hint=ARCHIVE_HINT,
@@ -313,7 +315,7 @@ class LogArchive:
 
 
 def _complete_blocks(data: bytes, path: str) -> list[LogBlock]:
-    """The blocks of a file of the archive: entries that are lost would be commits whose rows no reader finds."""
+    """The blocks of a file of the archive: a lost entry would be a commit whose rows no reader finds."""
     blocks = read_blocks(data, path)
     for block in blocks:
         if block.type is BlockType.CORRUPT:

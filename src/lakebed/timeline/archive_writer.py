@@ -1,8 +1,8 @@
 """Moving instants from the active timeline to the archived one: the LSM history of version 8 and later, the log archive
-of version 6. The instants are in the archive before their files go.
+of version 6. The instants are in the archive before their files are deleted.
 
-A process that stood still for longer than its lock is valid finds that out before it changes what another one has
-archived meanwhile: it creates only files that must not exist, and replaces the version that it has read.
+If a process is suspended for longer than its lock is valid, it notices that before it changes what another one has
+archived meanwhile: it creates only files that must not exist, and replaces only the version that it has read.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from lakebed.timeline.bodies.rollback import decode_action
 from lakebed.timeline.instants import completes_as, inflight_name, parse_instant_file, without_suffix
 from lakebed.timeline.timeline import Timeline
 
-# Files of a level that become one of the next; manifests that stay for readers that began with them.
+# The number of files of a level that are merged into one of the next, and of manifests retained for running readers.
 _FILES_A_LEVEL = 10
 _RETAINED_MANIFESTS = 3
-# Files of no more bytes than this become one.
+# Files are merged up to this many bytes.
 _MERGED_BYTES = 64 << 20
 # Bytes of bodies in a row group, which are in memory together.
 _GROUP_BYTES = 16 << 20
-# The level of files that are not the work of one archival.
+# The level of files that several archivals contributed to.
 _COPIED_LEVEL = 1
-# Bodies that are read at a time from a storage that answers late.
+# Bodies that are read at a time from a storage with slow answers.
 _READERS = 16
 # Entries in a block of the version 6 archive.
 _ENTRIES_A_BLOCK = 10
@@ -74,7 +74,7 @@ def archive(timeline: Timeline, instants: Sequence[Instant], lock_is_held: Calla
     """Archive these completed instants of the timeline. The caller holds the lock. Raises `CommitConflict` where it was
     lost, and another process may have archived them, too.
 
-    What an archival that was cut off has left on both timelines only leaves the active one.
+    Instants that an interrupted archival left on both timelines are only removed from the active one.
     """
     if not instants:
         return
@@ -108,9 +108,9 @@ class _Files:
 
 
 def _remove(timeline: Timeline, files: Sequence[tuple[State, str]]) -> None:
-    """Delete files of instants: all pending ones before the first completed one, so that none comes to life, then the
-    completed ones one by one from the oldest on. A timeline without a commit that shows an older one hides its rows;
-    one that shows all commits of before a clean, and not the clean, hides that files are gone."""
+    """Delete files of instants: first all pending ones, so that no instant becomes pending again, then the completed
+    ones one by one, oldest first. If a newer commit were deleted before an older one, its rows would be hidden; if a
+    clean were deleted before earlier commits, it would be hidden that their files are deleted."""
     names = {done: [name for state, name in files if (state is State.COMPLETED) == done] for done in (False, True)}
     folder = timeline.config.timeline_path
     delete_files(timeline.storage, folder, names[False])
@@ -204,8 +204,8 @@ class _HistoryWriter:
         return LsmFile(name, len(body), first, last)
 
     def publish(self, files: Sequence[LsmFile]) -> None:
-        """Make these files the history. Raises `CommitConflict` where another process has done so since this one has
-        looked at it: its files would be lost."""
+        """Make these files the history. Raises `CommitConflict` if another process has published a version since this
+        one read the history: that process's files would be lost."""
         current = self._read_version()
         if (current and current.data) != (self._version and self._version.data):
             raise _overtaken(self._storage)
@@ -228,7 +228,7 @@ class _HistoryWriter:
             return None
 
     def _is_put(self, body: bytes, version: str | None) -> bool:
-        """Whether the version file has this body by our doing; a lost answer is looked up."""
+        """Whether this process wrote the version file's body; if the answer was lost, the file is read back."""
         try:
             return self._storage.put_if_match(f"{self._folder}/_version_", body, version)
         except StorageError as cause:
@@ -265,7 +265,8 @@ def _manifests(storage: Storage, folder: str) -> list[int]:
 
 
 def _merge_levels(timeline: Timeline, files: list[LsmFile], writer: _HistoryWriter) -> None:
-    """Files of a level that are many become one of the next, then what readers cannot need any more is deleted."""
+    """Merge the files of a level into one of the next if there are many, then delete files that readers cannot need any
+    more."""
     for level in range(9):
         level_files = [file for file in files if (match := _LEVEL.search(file.name)) and int(match[1]) == level]
         if len(level_files) < _FILES_A_LEVEL or len(merged := _oldest_that_fit(level_files)) < 2:
@@ -279,8 +280,8 @@ def _merge_levels(timeline: Timeline, files: list[LsmFile], writer: _HistoryWrit
 
 
 def _oldest_that_fit(files: Sequence[LsmFile]) -> list[LsmFile]:
-    """The oldest files of a level, as many as become one file of the next. One that is too large for another beside it
-    stays as it is."""
+    """The oldest files of a level that are merged into one file of the next. A file that is too large to be merged with
+    another one stays."""
     oldest: list[LsmFile] = []
     for file in sorted(files, key=lambda file: (file.first, file.last)):
         if sum(f.size for f in oldest) + file.size > _MERGED_BYTES:
@@ -302,7 +303,7 @@ def _parts(timeline: Timeline, file: LsmFile, columns: Sequence[str] = HISTORY.n
 
 
 def _row_groups(parts: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """The parts together, as far as they are small."""
+    """The parts, with small ones combined."""
     group: list[pa.Table] = []
     for part in parts:
         group.append(part)
@@ -315,7 +316,7 @@ def _row_groups(parts: Iterable[pa.Table]) -> Iterator[pa.Table]:
 
 def _drop_old(storage: Storage, folder: str, writer: _HistoryWriter) -> None:
     """Delete the manifests that readers cannot need any more, and files that are in no other manifest."""
-    names = storage.list_names(folder)  # while the lock is held: none of another process's that it has not published
+    names = storage.list_names(folder)  # under the lock: no file of another process is still unpublished
     numbers = sorted(int(match[1]) for name in names if (match := _MANIFEST.fullmatch(name)))
     if len(numbers) <= _RETAINED_MANIFESTS:
         return
@@ -403,7 +404,7 @@ def _log_body(action: Action, state: State, body: dict[str, Any]) -> dict[str, A
     elif action in (
         Action.RESTORE,
         Action.INDEXING,
-    ):  # an entry has no place for the one, and no reader needs the other
+    ):  # an entry has no field for the one, and no reader needs the other
         field = ""
     else:
         field = "hoodieCommitMetadata"

@@ -25,7 +25,7 @@ CONSUMERS = "lakebed.consumers"
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 _END = ".json"
-# What rewrites rows that other commits changed, by the operation in its body.
+# Operations, as bodies name them, that only rewrite rows which other commits changed.
 SERVICE_OPERATIONS = frozenset({"CLUSTER", "COMPACT", "LOG_COMPACT", "INDEX"})
 _SERVICES = frozenset({Action.COMPACTION, Action.LOGCOMPACTION, Action.CLUSTERING})
 
@@ -42,7 +42,8 @@ class Consumer:
     batches: int = 0
     every_commit: bool = False
     pending: str = ""
-    """Where the batch ends that is written under `once` and not recorded as read: it is read again to the same end."""
+    """The end of a batch that was written under `once` and is not recorded as read yet: a repetition reads to the same
+    end."""
     stream: str = ""
     """Names the consumer's reading since it was made or moved by hand, for `once` of what is written from it."""
     version: str | None = None
@@ -50,7 +51,8 @@ class Consumer:
 
 
 class ConsumerFiles:
-    """The files of a table's consumers. Each is replaced as a whole, and only by who has read its latest version."""
+    """The files of a table's consumers. Each file is replaced completely, and only by a process that has read its
+    latest version."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
@@ -107,7 +109,7 @@ class ConsumerFiles:
         )
 
     def put_at(self, consumer: Consumer, position: str) -> Consumer:
-        """Record a new position for the consumer: from there on it reads another stream. Raises
+        """Record a new position for the consumer: from then on its batches count as another stream. Raises
         `CommitConflict` as `move` does."""
         stream = uuid.uuid4().hex
         return self._replace(
@@ -189,8 +191,8 @@ def consumer_needs(timeline: Timeline, consumers: Iterable[Consumer], since: str
 
 
 def is_service(timeline: Timeline, commit: Instant) -> bool:
-    """Whether a completed commit is of a table service, which changes no row. No body of a commit is read, but the plan
-    of a replacement on version 6, where a clustering has no name of its own."""
+    """Whether a completed commit is of a table service, which changes no row. No commit body is read. On version 6 the
+    plan of a replacecommit is read, since clusterings have no action of their own."""
     requested = timeline.requested.get(key_of(commit), "")
     if commit.action is Action.REPLACECOMMIT and f".{Action.REPLACECOMMIT.value}." in requested:
         return timeline.config.version < 8 and bool(timeline.plan(commit).get("clusteringPlan"))

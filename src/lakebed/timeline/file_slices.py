@@ -82,14 +82,14 @@ def latest_slices(
     """The newest slice that a view shows of each file group that is not replaced, by partition and file id.
 
     `is_visible(instant)` is whether the instant's files count, `is_named(base_file)` whether its write stats name the
-    file: what a failed task attempt left is not named. A pending compaction hides nothing: the slice that it begins is
-    merged with the one before.
+    file: a file of a failed task attempt is not named. A pending compaction hides nothing: its new slice is merged with
+    the one before.
     """
     for group, files in sorted(_by_group(base, logs).items()):
         if group in replaced:
             continue
         planned = pending_compactions.get(group)
-        if not files.logs and planned is None:  # of many versions of a file only the newest is looked at
+        if not files.logs and planned is None:  # only the newest of many versions is examined
             ordered = sorted(files.base, key=lambda b: b.instant)
             for b in reversed(ordered):
                 if is_visible(b.instant) and is_named(b):
@@ -143,15 +143,15 @@ def _assemble(
 
 
 def goes_by_slice(instant: str, bases: Container[str]) -> bool:
-    """Whether a log file of this instant carries its slice's, as version 6 names them, and not its delta commit's:
-    upgrades of Hudi leave such files as they are. `bases` are the instants of the file group's base files."""
+    """Whether a log file of this instant is named after its slice, as on version 6, and not after its delta commit.
+    Upgrades of Hudi leave such files as they are. `bases` are the instants of the file group's base files."""
     return instant in bases or bool(suffix_of(instant))
 
 
 def _slice_of(instant: str, slice_instants: list[str], completion_time: Callable[[str], str | None]) -> str:
-    """The instant of the slice that a log file of this instant belongs to, of those begun: from version 8 on the newest
-    that was begun no later than the log completed. Completion times, which may be archived, are asked for only where
-    the instant itself does not show it."""
+    """The slice, among `slice_instants`, to which a log file of this instant belongs: from version 8 on the newest
+    slice that was begun before the log file completed. Completion times, which may be archived, are read only if the
+    instant itself does not decide it."""
     if not slice_instants:
         return instant
     completed = instant if instant >= slice_instants[-1] else completion_time(instant)

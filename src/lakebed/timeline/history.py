@@ -1,5 +1,5 @@
-"""The past of a timeline: how far the last clean came and from when on views are complete, what its
-rollbacks undo, and inserts of other writers that may have stored keys a second time.
+"""The past of a timeline: the extent of the last clean, from when on views are complete, which instants rollbacks undo,
+and inserts of other writers that may have stored keys a second time.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _BYTES_OF_ONE = 500
 
 @dataclass(frozen=True, slots=True)
 class Clean:
-    """One clean. `earliest` is the first commit that it kept whole, empty where it kept versions; `last_completed` the
-    last commit that it knew; `savepoints` those that kept files from it."""
+    """One clean. `earliest` is the first commit that it kept completely, empty if it kept file versions.
+    `last_completed` is the last commit that it saw, `savepoints` are those that kept files from it."""
 
     time: str
     earliest: str
@@ -121,8 +121,8 @@ _OPERATIONS = frozenset(
 
 
 def has_unchecked_inserts(timeline: Timeline, checked: str = "") -> bool:
-    """Whether another writer than lakebed has inserted rows since the last commit of lakebed, which took note of all
-    that had completed before it, and since the time `checked`, up to which keys are known to be unique.
+    """Whether a writer other than lakebed has inserted rows since the last commit of lakebed, which took account of all
+    earlier commits, and since the time `checked`, up to which keys are known to be unique.
 
     Archived commits are not looked at.
     """

@@ -1,8 +1,8 @@
 """Which index a table has at a moment, where it was changed: by the timeline, so that index and files change together.
 
-A change of the index is a replace commit that carries it, as what the index was and what it is. Before it completes
-the change is noted in `hoodie.properties` as well, where it is found when the commit is archived. Neither a note
-without its commit nor a commit whose properties were not written after it changes the index for any reader.
+A change of the index is a replace commit that carries it, as what the index was and what it is. Before the commit
+completes, the change is also noted in `hoodie.properties`, for readers after the commit is archived. A note without its
+commit changes the index for no reader. A commit changes it even if the properties were not updated.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Settings = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class IndexChange:
-    """The index was one until an instant, and is another since then. `settled`: the instant is archived."""
+    """The index changed from one to another at an instant. `settled`: the instant is archived."""
 
     instant: str
     before: Settings
@@ -34,7 +34,7 @@ class IndexChange:
     settled: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        """As the properties have it."""
+        """The form in the properties."""
         values = {"instant": self.instant, "before": dict(self.before), "after": dict(self.after)}
         return values | ({"settled": True} if self.settled else {})
 
@@ -44,7 +44,7 @@ class IndexChange:
 
 
 def settings_at(timeline: Timeline, config: TableConfig, as_of: str | None = None) -> dict[str, str]:
-    """What the table remembered of its index as of an instant (None: now)."""
+    """The table's index settings as of an instant (None: now)."""
     changes = changes_of(timeline, config)
     if not changes:
         return config.index_settings
@@ -103,19 +103,19 @@ def has_happened(timeline: Timeline, change: IndexChange) -> bool:
 
 
 def property_change_for(config: TableConfig, timeline: Timeline, change: IndexChange) -> dict[str, str | None]:
-    """Changes to the properties that note one which is about to be committed."""
+    """The property changes that note an index change which is about to be committed."""
     return {INDEX_CHANGES: _text([*changes_of(timeline, config), change])}
 
 
 def abandoned_changes(config: TableConfig, timeline: Timeline) -> list[IndexChange]:
-    """Changes that were noted, and whose instants are no more."""
+    """Noted changes whose instants do not exist any more."""
     pending = timeline.pending_writes
     return [c for c in noted_changes(config) if c.instant not in pending and not has_happened(timeline, c)]
 
 
 def finish_interrupted_changes(config: TableConfig, timeline: Timeline) -> dict[str, str | None]:
-    """Changes to the properties, read under the lock, that make them tell the index which the table has: what was cut
-    off is finished, or forgotten. Empty where there is nothing to do."""
+    """The property changes that make the properties name the table's present index: an interrupted index change is
+    finished, or its note removed. `properties` are read under the lock. Empty if there is nothing to do."""
     changes = changes_of(timeline, config)
     if not changes:
         return {}
@@ -134,8 +134,8 @@ def finish_interrupted_changes(config: TableConfig, timeline: Timeline) -> dict[
 
 
 def _without_archived(changes: list[IndexChange]) -> list[IndexChange]:
-    """Of changes that are archived the last one is enough; what the index was before them all is forgotten, and views
-    of those times then go without."""
+    """Of archived changes only the last one is retained. Earlier index settings are dropped, and views of those times
+    do without an index."""
     settled = [at for at, change in enumerate(changes) if change.settled]
     if not settled or settled[-1] == 0:
         return changes
@@ -144,7 +144,7 @@ def _without_archived(changes: list[IndexChange]) -> list[IndexChange]:
 
 
 def index_properties(config: TableConfig, settings: Settings) -> dict[str, str | None]:
-    """Changes to the properties that make the table remember this index, and forget what another one left there."""
+    """The property changes that record this index, and remove the settings of another one."""
     if dict(settings) == config.index_settings:
         return {}
     now = {INDEX_PREFIX + key: value for key, value in settings.items()}

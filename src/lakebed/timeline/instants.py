@@ -14,7 +14,7 @@ from functools import lru_cache
 from lakebed.errors import InvalidOption
 from lakebed.model import Action, Instant, State, has_completion_times
 
-# yyyyMMddHHmmssSSS. On version 6 the metadata table's own timeline has instants with three digits more: a suffix.
+# yyyyMMddHHmmssSSS. On version 6 some instants of the metadata table's own timeline have three more digits: a suffix.
 INSTANT_DIGITS = 17
 # The first digits of the instant at which Hudi builds a partition of the metadata table: it sorts before all others.
 INITIAL_INSTANT = "0" * 14
@@ -216,21 +216,21 @@ class InstantClock:
 
 
 def by_this_clock(now: str, zone: str) -> str:
-    """The instant time `now`, or what the clock of this process shows where that is earlier. Once the clock of a host
-    was ahead all later instants are: ages that count from those would be too great, and what is deleted by its age is
-    lost."""
+    """The instant time `now`, or what the clock of this process shows where that is earlier. After a host's clock was
+    ahead, all later instants are ahead, too. Ages counted from them would be too great, and data that is deleted by age
+    would be deleted too early."""
     return min(now, format_millis(round(time.time() * 1000), zone))
 
 
-@lru_cache(maxsize=256)  # of the same few newest times it is asked again and again
+@lru_cache(maxsize=256)  # it is called again and again for the same few newest times
 def following(time_text: str) -> str:
     """The least instant time greater than `time_text`, as texts compare; empty for special times that are no dates.
 
     >>> following("20231231235959999"), following("20231231235959"), following("20240101000000000001")
     ('20240101000000000', '20240101000000000', '20240101000000001')
     """
-    # wall-clock arithmetic, which has no gaps: the texts are what must ascend, in whatever zone they are
+    # arithmetic in UTC, which has no gaps: the texts must ascend, whatever their zone is
     try:
         return format_time(parse_time(time_text, "UTC") + _MILLISECOND, "UTC")
-    except InvalidOption:  # 00000000000000 and its neighbours, or no time yet
+    except InvalidOption:  # special times near 00000000000000, or no time yet
         return ""

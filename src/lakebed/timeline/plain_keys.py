@@ -1,9 +1,9 @@
-"""What a commit records of the key texts of all files of its table, so that no footer is read to know it.
+"""A note in a commit about the key texts of all files of its table, so that readers need no footers for it.
 
-`lakebed.expressions.plain_keys` explains why key texts matter. The newest commit that has a note describes every file
-that was committed before it, its own among them, except for those that it names. What it has of a file stays true,
-since files do not change; it has nothing of what others committed meanwhile or later. Real Hudi leaves a note
-alone and writes none: its files are found by their instants, which no note covers.
+`lakebed.expressions.plain_keys` explains why key texts matter. The newest commit with a note describes every file that
+was committed before it, and its own files, except those that the note names. A note stays true, since files do not
+change. It says nothing about files that other writers committed meanwhile or later. Real Hudi keeps notes and writes
+none: its files are recognised by instants that no note covers.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from lakebed.write_status import WriteStatus
 PLAIN_KEYS_NOTE = "lakebed.plain.keys"
 """The key in a commit's extra metadata."""
 
-# A note looks no further back for the one before it, and grows no longer.
+# How many commits a note may look back for the note before it, and how many files it may name.
 LOOKS_BACK = 10
 MOST_NAMES = 128
 
@@ -30,8 +30,8 @@ class KeysNote:
     """No text of `fields` can be misread in the files of instants from `since` on, up to `instant`, but for those whose
     names are in `but`.
 
-    `pending` are instants before `instant` that had not completed, `beyond` later ones that had: they are covered, the
-    pending ones are not.
+    `pending` are earlier instants that had not completed: they are not covered. `beyond` are later ones that had
+    completed: they are covered.
     """
 
     instant: str
@@ -61,7 +61,7 @@ _SETS = ("but", "pending", "beyond")
 
 
 def note_of(commit: CommitMetadata, instant: str, version: int) -> KeysNote | None:
-    """The note of a commit; None where it has none, or one that another commit made or that is not understood."""
+    """The note of a commit; None if it has none, or one that another commit made or that cannot be parsed."""
     try:
         note: Any = json.loads(commit.extra.get(PLAIN_KEYS_NOTE) or "null")
         if not note or (note["instant"], note["version"]) != (instant, version):
@@ -75,12 +75,13 @@ def note_of(commit: CommitMetadata, instant: str, version: int) -> KeysNote | No
 def newest_note(timeline: Timeline, commits: Sequence[Instant]) -> KeysNote | None:
     """The note of the newest of these commits (a view's, in requested order) that has one which holds for the view.
 
-    One that counts on a commit that the view does not show may have let go of files that it does.
+    A note that covers a commit which the view does not show is not valid for it: it may leave out files that the view
+    shows.
     """
     start = timeline.start or ""
     newest = [i for i in reversed(commits) if i.time >= start][:LOOKS_BACK]
     commit_times = {i.time for i in commits}
-    for some in (newest[:1], newest[1:]):  # mostly the first one has it
+    for some in (newest[:1], newest[1:]):  # usually the first one has it
         for instant, commit in zip(some, timeline.commits_metadata(some), strict=True):
             note = note_of(commit, instant.time, timeline.config.version)
             if note is not None and note.beyond <= commit_times:
@@ -107,7 +108,7 @@ def next_note(timeline: Timeline, instant: str, fields: Sequence[str], written: 
     if before is not None and before.fields == tuple(fields):
         note = _following(timeline, before, others, instant, pending, written)
     if note is None:
-        # nothing is known of what was written before
+        # earlier files are unknown
         note = KeysNote(instant, timeline.config.version, tuple(fields), instant, written.misread, pending)
     return note if len(note.but) <= MOST_NAMES else None
 
@@ -120,7 +121,7 @@ def _following(
     pending: frozenset[str],
     written: WrittenKeys,
 ) -> KeysNote | None:
-    """The note that goes on from the one before; None where too much came in between."""
+    """The note that continues the one before; None if there were too many commits in between."""
     unknown = [i for i in others if i.time >= before.since and not before.covers(i.time)]
     if len(unknown) > LOOKS_BACK:
         return None
@@ -152,7 +153,7 @@ def _is_of(name: str, file_ids: Collection[str]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class CoveredSlices:
-    """Which file slices of a view have no key that can be misread, as far as a note covers them."""
+    """Tells which file slices of a view have no key that can be misread, as far as a note covers them."""
 
     note: KeysNote
     logs: bool
@@ -199,7 +200,7 @@ def note_keys(
 ) -> None:
     """Put the note about the key `fields` into the body of a commit that is about to complete on this timeline.
 
-    `merged` are the names of files that it takes the place of, besides those that its statuses name.
+    `merged` are the names of files that it replaces, in addition to those that its statuses name.
     """
     plain = {status.path for status in statuses if status.plain_keys}
     stats = [stat for group in metadata.stats.values() for stat in group]

@@ -1,7 +1,8 @@
-"""The batches of streams that commits record in their extra metadata, which each commit takes over from the one before.
+"""The batches of streams, which commits record in their extra metadata. Each commit copies the records of the one
+before.
 
-Real Hudi's sink looks for its record on the active timeline only, and archival would lose it: therefore each commit
-has the newest value of every key that is taken over.
+Real Hudi's sink looks for its record on the active timeline only, where archival would remove it. So each commit has
+the newest value of every copied key.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _MOST_STREAMS = 16
 def metadata_taken_over(timeline: Timeline, keys: Sequence[str] = ()) -> dict[str, str]:
     """The newest values of Hudi's and lakebed's records of streams, and of more `keys`, as the next commit has them.
 
-    A commit of lakebed has them all; of other writers' commits after it each is read.
+    A commit of lakebed has all of them, so only that commit and later commits of other writers are read.
     """
     keys = (*TAKEN_OVER, *rolling_keys(timeline.config.properties), *keys)
     values: dict[str, str] = {}
@@ -76,14 +77,14 @@ def recorded_batch(timeline: Timeline, stream: str) -> int | None:
 
 
 def commit_of_batch(timeline: Timeline, stream: str, batch: int) -> Instant | None:
-    """The commit that wrote the batch of a stream, or a later one of it if that is the first; None where no commit,
-    active or archived, has one. Reads the archive where the active commits all have it."""
+    """The first commit that records this batch of a stream or a later one; None if no active or archived commit does.
+    Reads the archive if all active commits record it."""
     instant: Instant | None = None
     for earlier in newest_first(timeline):
         commit = timeline.commit_metadata(earlier)
         recorded = stream_batches(commit, timeline).get(stream)
         if recorded is None and WRITER_ID not in commit.extra:
-            continue  # another writer, which takes nothing over
+            continue  # another writer, which copies no records
         if recorded is None or recorded < batch:
             return instant
         instant = earlier
@@ -115,7 +116,7 @@ def is_of_lakebed(timeline: Timeline, batch: int) -> bool:
 def records_of_batch(
     before: Mapping[str, str], timeline: Timeline, stream: str, batch: int, identifier: str
 ) -> dict[str, str]:
-    """Both records after a batch was written; `before` are those that were taken over."""
+    """Both records after a batch was written; `before` has the copied ones."""
     checkpoints = _parsed(before.get(SINK_CHECKPOINT) or "{}", timeline)
     batches = _batches(before.get(STREAMS) or "{}", timeline)
     batches.pop(stream, None)

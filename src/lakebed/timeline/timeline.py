@@ -1,6 +1,6 @@
 """`Timeline`: all instants of a table at one moment, in order, with their metadata, which is read on demand.
 
-The next timeline is made from the one before: of a long timeline little is new, and what is known is not parsed again.
+The next timeline is made from the one before: only new file names are parsed.
 """
 
 from __future__ import annotations
@@ -38,11 +38,12 @@ TimelineFiles = Mapping[str, FileInfo | None]
 Key = tuple[str, Action]
 """The identity of an action: its requested time, and what it completes as."""
 
-# So many files any storage lists in one answer, as they are at one moment; beyond them so many listings are tried.
+# Any storage lists this many files in one answer, which shows one moment. For more files, up to this many listings are
+# tried.
 _FILES_AN_ANSWER = 256
 _MOST_LISTINGS = 10
 
-# A name, its place in the mappings, and a share of the instant that three files are about.
+# Bytes of a name, its entries in the mappings, and its share of an instant, which has three files.
 _BYTES_A_FILE = 500
 
 
@@ -56,7 +57,7 @@ def completed_at(instant: Instant) -> str:
 
 
 def _by_kind(changed: list[Instant], highest: Mapping[Key, Instant], before: Timeline | None) -> dict[str, Any]:
-    """The fields of a `Timeline` that hold instants by kind: those of before, and what changed, ascending."""
+    """The fields of a `Timeline` that hold instants by kind: the earlier instants with the changed ones, ascending."""
     completed = [i for i in changed if i.is_completed]
     commits = [i for i in completed if i.action in COMMITS]
     commit_times = {*(before.commit_times if before else ()), *(i.time for i in commits)}
@@ -88,7 +89,7 @@ def _by_completion(instant: Instant) -> tuple[str, Key]:
 def _joined(
     existing: Iterable[Instant], changed: list[Instant], sort_key: Callable[[Instant], Any] = key_of
 ) -> tuple[Instant, ...]:
-    """Instants in ascending order, with the changed ones in place of what they were or in between."""
+    """Instants in ascending order, in which changed ones replace their earlier state or are inserted."""
     instants = [*existing]
     for instant in changed:
         key = sort_key(instant)
@@ -101,22 +102,23 @@ def _joined(
 
 
 def _with_completion_time(instant: Instant, info: FileInfo | None, config: TableConfig) -> Instant:
-    """Completed files that an upgrade left without completion time completed when they were last modified."""
+    """The instant with its completion time: a completed file without one, left by an upgrade, completed when it was
+    last modified."""
     if info is None or holds_everything(instant.file_name, config.version) or not has_completion_times(config.version):
         return instant
     return replace(instant, completion_time=format_millis(info.modified, config.timezone))
 
 
 _READERS = 16
-# Of these the requested file is a plan, which can be taken off.
+# Actions whose requested file is a plan, which may be removed from the timeline.
 PLANNED = (Action.COMPACTION, Action.LOGCOMPACTION, Action.CLUSTERING, Action.REPLACECOMMIT, Action.INDEXING)
-# Special times of Hudi, all zeros and a digit or two, sort before any that a clock gives.
+# Hudi's special times (zeros and one or two digits) sort before all times of a clock.
 _FIRST_TIME, _NO_TIMES_FROM = "1", "9999"
 _LISTED_BYTES = 64 << 20
 _BODIES_BYTES = 128 << 20
 _SETTINGS_BYTES = 4 << 20
 _BYTES_A_PROPERTY = 200
-# A body that is decoded takes several times its size.
+# A decoded body takes several times its size.
 _MEMORY_OF_A_BYTE = 6
 
 
@@ -162,8 +164,8 @@ class Timeline:
     def of_files(
         cls, storage: Storage, config: TableConfig, files: TimelineFiles, before: Timeline | None = None
     ) -> Timeline:
-        """The timeline that these files are. `before`: what the folder showed last; where nothing of it is gone, only
-        files that came since are parsed."""
+        """The timeline of these files. `before` is the previous timeline; if none of its files has disappeared, only
+        new files are parsed."""
         new: Collection[str] = files
         if before is not None:
             previous = before.files
@@ -188,17 +190,17 @@ class Timeline:
         return cls(storage, config, files, requested, highest, **kinds)
 
     def without_files(self) -> Timeline:
-        """The instants alone, as tasks on other machines need them: it gives no plans, and no next timeline is made
+        """The instants alone, as tasks on other machines need them: it has no plans, and no next timeline can be made
         from it."""
         return replace(self, files={}, requested={})
 
     @property
     def nbytes(self) -> int:
-        """What it takes in memory, about."""
+        """About how many bytes it takes in memory."""
         return _BYTES_A_FILE * len(self.files)
 
     def _is_within(self, files: TimelineFiles, new: int) -> bool:
-        """Whether all files are still there, and the same; so many of the others are new."""
+        """Whether `files` has all files of this timeline, unchanged; `new` is how many others it has."""
         all_there = len(files) - new == len(self.files)
         return all_there and (not any(self.files.values()) or self.files.items() <= files.items())
 
@@ -216,11 +218,11 @@ class Timeline:
     def start(self) -> str | None:
         """The first completed commit. What is older, not listed and not pending is archived.
 
-        A pending instant does not count: archival goes no further than the last commit before it, but for one that a
-        writer requested late, after it had lost the table lock. Builds of the metadata table's partitions are left out,
-        where there is anything else: they sort before all instants, and a partition may be built when later ones are
-        archived. So are savepointed commits, as archival may have gone past them, unless a restore has left nothing
-        else: then it is the last of those.
+        A pending instant does not count: archival stops at the last commit before it, unless a writer requested it
+        late, after losing the table lock. Builds of the metadata table's partitions are left out if there are other
+        commits: they sort before all instants, and a partition may be built after later instants are archived.
+        Savepointed commits are left out, too, since archival may have passed them. If a restore has left only those, it
+        is the last of them.
         """
         writes = [i.time for i in self.commits]
         writes = [time for time in writes if not time.startswith(INITIAL_INSTANT)] or writes
@@ -285,9 +287,9 @@ class Timeline:
         return time not in self.pending_writes and self.start is not None and time < self.start
 
     def begins_slices(self, time: str) -> bool:
-        """Whether log files named after this instant (before version 8 the one of their slice) are of a slice that
-        there is: one of a commit, or that a compaction or clustering is about to begin. Others were added to a slice
-        that was taken back."""
+        """Whether log files named after this instant (before version 8: their slice's) belong to an existing slice: one
+        of a commit, or one that a compaction or clustering is about to begin. Others were added to a slice that was
+        taken back."""
         return self.is_committed(time) or time in self._planned_slices
 
     @cached_property
@@ -341,9 +343,9 @@ class Timeline:
     def plan(self, instant: Instant) -> dict[str, Any]:
         """The body of the instant's requested file with Hudi's field names; empty where it is empty or missing.
 
-        Of a service whose plan was archived or removed since it is that of the archive, else empty: the plan
-        is none any more. Raises `FileNotFoundError` for other instants that are missing. What was read of a pending one
-        is what this timeline shows from then on: a caller that reads it several times gets the same plan.
+        If a service's plan was archived or removed since, the plan in the archive is returned, and an empty one if
+        there is none. Raises `FileNotFoundError` for other missing instants. The plan of a pending instant is read
+        once: a caller that asks several times gets the same plan.
         """
         name = self.requested.get(key_of(instant))
         if not name:
@@ -402,8 +404,8 @@ class Timeline:
         return instant.action is Action.REPLACECOMMIT and bool(self.plan(instant).get("clusteringPlan"))
 
     def is_taken_off(self, time: str) -> bool:
-        """Whether no instant has the requested time of one that files are named after, neither here nor in the archive
-        as far as that goes back: it was taken off the timeline. Reads the archive."""
+        """Whether the instant of this requested time, after which files are named, was taken off the timeline: neither
+        the timeline nor the archive, as far as it goes back, has it. Reads the archive."""
         if any(i.time == time for i in self.instants):
             return False
         archived = {i.time for i in self.archived().instants}
@@ -418,7 +420,7 @@ class Timeline:
         return any(i.time == time for i in self.archived().instants)
 
     def archived(self) -> ArchivedTimeline:
-        """The instants that are not on the active timeline any more; nothing is read before it is asked."""
+        """The instants that are not on the active timeline any more; read only when they are used."""
         return self._archived
 
     @cached_property
@@ -471,8 +473,8 @@ class Timeline:
 
 
 def remember_commit(storage: Storage, config: TableConfig, instant: Instant, body: CommitMetadata, size: int) -> None:
-    """Cache the body of a commit that this process has just completed, so that it is not read again. Where
-    listings distinguish files by more than their names it is read all the same. `size` is that of its file in bytes."""
+    """Cache the body of a commit that this process has just completed, so that it is not read again. If listings
+    distinguish files by more than their names, it is read again anyway. `size` is that of its file in bytes."""
     if has_completion_times(config.version):
         key = storage.url(f"{config.timeline_path}/{instant.file_name}"), None
         _BODIES.put(key, CacheEntry(body, _MEMORY_OF_A_BYTE * size))
@@ -484,21 +486,21 @@ def load_timeline(storage: Storage, config: TableConfig) -> Timeline:
     cached = _LISTED.get(key)
     files = _files(storage, config, cached.files if cached else {})
     if cached is None or cached.files is not files:
-        if cached is not None:  # what was archived since would fill the cache of a process that writes for long
+        if cached is not None:  # drop archived bodies, which would fill the cache of a long-running process
             for name in cached.files.keys() - files.keys():
                 _BODIES.drop((storage.url(f"{config.timeline_path}/{name}"), cached.files[name]))
         cached = Timeline.of_files(storage, config, files, cached)
         _LISTED.put(key, cached)
-    # without what the cached one, or whoever has it, reads later
+    # a copy, which does not share what other users of the cached one read later
     return replace(cached, storage=storage, config=config)
 
 
 def load_table(
     storage: Storage, expected: TableConfig | None = None, *, likely: TableConfig | None = None
 ) -> tuple[TableConfig, Timeline]:
-    """A table's settings and its active timeline as they are now. Where the settings are still the `expected` ones (or
-    those that this process read last), both are asked for at once. `likely`: where nothing is known of the table, the
-    settings of one whose timeline has the same folder and form."""
+    """A table's settings and its active timeline as they are now. If the settings are still the `expected` ones (or
+    those that this process read last), both are read at the same time. `likely`: for an unknown table, the settings of
+    one whose timeline has the same folder and form."""
     url = storage.url()
     if expected is None and (cached := _SETTINGS.get(url)) is not None:
         expected = cached.content
@@ -540,8 +542,8 @@ def _files(storage: Storage, config: TableConfig, cached: TimelineFiles) -> Time
 
 
 def _at_one_moment(look: Callable[[], TimelineFiles], previous: TimelineFiles, url: str) -> TimelineFiles:
-    """The files as they were at one moment. Many come in several answers, between which some may be archived and
-    others come: they are listed until that shows the same twice, `previous` being what was shown last."""
+    """The files as they were at one moment. A long list comes in several answers, between which files may be archived
+    or added. It is listed until two results are equal; `previous` is the last known result."""
     files = look()
     for _ in range(_MOST_LISTINGS):
         if len(files) <= _FILES_AN_ANSWER or files == previous:

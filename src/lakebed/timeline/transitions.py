@@ -24,16 +24,16 @@ class TimelineWriter:
     def request(self, action: Action, time: str, body: bytes = b"") -> Instant:
         """Claim the time for an action. Raises `CommitConflict` if another writer has it already.
 
-        One without a body lasts from the inflight file on, which is created in the same folder before any file of the
-        action: a power cut between the two leaves nothing that would have to be undone.
+        An instant without a body is durable only with its inflight file, which is created in the same folder before any
+        file of the action. A power cut in between leaves nothing to undo.
         """
         name = requested_name(action, time, self.config.version)
         self._create(name, body, time, durable=bool(body))
         return Instant(time, action, State.REQUESTED, None, name)
 
     def inflight(self, action: Action, time: str, body: bytes = b"", *, durable: Durable = True) -> Instant:
-        """Show that the action has begun. "later" where the files of the action are written by this process alone: they
-        outlast a power cut only if this does."""
+        """Show that the action has begun. "later" if only this process writes the files of the action: they survive a
+        power cut only if the inflight file does."""
         name = inflight_name(action, time, self.config.version)
         self._create(name, body, time, durable=durable)
         return Instant(time, action, State.INFLIGHT, None, name)
@@ -53,8 +53,8 @@ class TimelineWriter:
         The body must be this writer's alone (commits have a writer id), so that reading back shows whose file it is.
         Raises `CommitConflict` if the inflight file is missing (another writer took this one for dead and rolled it
         back) or another writer completed the instant, and `CommitStateUnknown` if storage does not report whether the
-        file was created: then nothing may be cleaned up. Of a rollback only the next writer, who runs it again if need
-        be, has to know: there it is the `StorageError`.
+        file was created: then nothing may be cleaned up. For a rollback the `StorageError` itself is raised: only the
+        next writer has to know, and runs it again if necessary.
         """
         version = self.config.version
         if not is_inflight:
