@@ -1,8 +1,8 @@
-"""What a list of another format names of a base file: rows, partition values and statistics, from the file's footer.
+"""The facts about a base file in a list of another format: rows, partition values and statistics, from the file's
+footer.
 
-Statistics come from footers, not from the metadata table: those that real Hudi puts there are wrong for some values
-(`read/statistics.py`), a footer also has the types and partition values that the file was written with, and one read
-gives all of it.
+Statistics come from footers, not from the metadata table, where those of real Hudi are wrong for some values
+(`read/statistics.py`). A footer also has the file's own types and partition values, and one read gives all of it.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _PLAIN = ("SIMPLE", "COMPLEX", "GLOBAL_DELETE")
 
 @dataclass(frozen=True, slots=True)
 class ColumnStats:
-    """Of one column of a file: the number of nulls, and the least and greatest value. None is unknown; a column of
-    nulls alone has no values."""
+    """The number of nulls and the least and greatest value of one column in a file. None is unknown; a column with only
+    nulls has no values."""
 
     nulls: int | None = None
     low: Any = None
@@ -54,10 +54,11 @@ class DataFile:
 
 
 def partition_columns(config: TableConfig, schema: pa.Schema) -> tuple[str, ...]:
-    """The columns by whose values files are apart: partition fields that are in the path as they are, of types whose
-    values every format can name. A table with other ones is published without them: their values are in the files.
+    """The partition columns of the published table: partition fields whose values are unchanged in the path, with types
+    that every format can express. Other partition fields are published as plain columns, since their values are in the
+    files.
 
-    Raises `UnsupportedFeature` where they are in the paths only, and not as they are.
+    Raises `UnsupportedFeature` if such other values are only in the paths, in a changed form.
     """
     fields = config.partition_fields
     kinds = config.partition_types or (config.key_generator,) * len(fields)
@@ -102,8 +103,8 @@ def read_data_files(
 def check_types(
     files: Iterable[DataFile], schema: pa.Schema, history: SchemaHistory | None, widening: Sequence[tuple[str, str]]
 ) -> None:
-    """Raise `UnsupportedFeature` where readers by name would read a column of a file wrong: another column had the
-    name, the column had another name, or its type is one that readers do not widen."""
+    """Raise `UnsupportedFeature` where readers by name would read a column of a file wrong: another column had its
+    name, the column had another name, or readers do not widen its type."""
     for file in files:
         renaming = history.renaming(file.base.instant) if history is not None else None
         stored = {name.lower(): name for name in file.types.names}
@@ -148,8 +149,8 @@ def _can_name(kind: pa.DataType) -> bool:
 
 
 def _column_stats(footer: Footer, schema: pa.Schema) -> dict[str, ColumnStats]:
-    """The statistics of top-level columns. Those of floating columns have no range: footers leave NaN out, which is the
-    greatest number for some readers."""
+    """The statistics of top-level columns. Floating columns have no range: footers leave out NaN, which some readers
+    treat as the greatest number."""
     metadata = footer.metadata
     positions = {metadata.schema.column(n).path: n for n in range(metadata.num_columns)}
     groups = [metadata.row_group(n) for n in range(footer.row_groups)]
@@ -165,7 +166,7 @@ def _column_stats(footer: Footer, schema: pa.Schema) -> dict[str, ColumnStats]:
 
 
 def _stats_of(chunks: Sequence[Any], *, has_range: bool) -> ColumnStats:
-    """The statistics of a column from those of its chunks; what one of them lacks is unknown."""
+    """The statistics of a column from those of its chunks; a value that one chunk lacks is unknown."""
     nulls = 0
     lows: list[Any] = []
     highs: list[Any] = []
@@ -189,8 +190,8 @@ def _stats_of(chunks: Sequence[Any], *, has_range: bool) -> ColumnStats:
 def _value(
     config: TableConfig, base: BaseFile, column: str, schema: pa.Schema, stats: ColumnStats | None, rows: int
 ) -> Any:
-    """The value of a partition column that all rows of a file have: that of the statistics; where the file does not
-    store the column or has no statistics of it, that of the path."""
+    """The value of a partition column that all rows of a file have: from the statistics, or from the path if the file
+    does not store the column or has no statistics of it."""
     if stats is not None and stats.nulls == rows:
         return None
     if stats is not None and stats.nulls == 0 and stats.low is not None:

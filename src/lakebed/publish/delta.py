@@ -284,8 +284,8 @@ def _plain_maps(action: Action) -> Action:
 
 
 def _write_checkpoint(storage: Storage, listed: ForeignList) -> None:
-    """The whole state as one file, and the file that names it. A reader does without them, so a failure between the
-    two leaves a log that is right."""
+    """The whole state as one file, and the file that names it. Readers do not need them, so a failure between the two
+    leaves a valid log."""
     log: _Log = listed.content
     rows: list[Action] = [{"protocol": log.protocol}, {"metaData": log.metadata}]
     rows += [{"add": {**add, "dataChange": False}} for add in log.adds.values()]
@@ -299,8 +299,8 @@ def _write_checkpoint(storage: Storage, listed: ForeignList) -> None:
 
 def _delete_versions(storage: Storage, last: int, written_before: float = math.inf) -> int:
     """Delete the versions and checkpoints before the newest checkpoint that is not after version `last`, as far as they
-    and it were written before a time in milliseconds. The oldest go first: what a failure leaves is whole from some
-    version on. Gives how many files were deleted."""
+    and it were written before a time in milliseconds. The oldest are deleted first: after a failure the log is complete
+    from some version on. Gives how many files were deleted."""
     files: list[tuple[int, str]] = []
     for info in storage.list(LOG, recursive=False):
         name = info.path.rpartition("/")[2]

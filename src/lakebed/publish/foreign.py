@@ -1,4 +1,4 @@
-"""What a format of published lists is, and what is known of a list."""
+"""The interface of a format of published lists, and the state of a list."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lakebed.storage.base import Storage
 from lakebed.timeline.instants import parse_time
 
 _LISTS_BYTES = 64 << 20
-# What a list holds of a file takes some times its text.
+# In memory an entry of a list takes several times its text.
 _BYTES_A_FILE = 3000
 
 
@@ -74,9 +74,9 @@ class ListFormat(Protocol):
         ...
 
     def forget_earlier(self, storage: Storage, listed: ForeignList) -> int | None:
-        """Delete all versions before this one, the newest, and what they alone name. Readers see the same rows, and no
-        earlier ones; values of files that left the list are in none of its files. Gives how many files were deleted;
-        None where another process has written a version since."""
+        """Delete all versions before this one, the newest, and the files that only they name. Readers see the same
+        rows, and no earlier ones; values of files that left the list are in none of its files. Gives how many files
+        were deleted; None where another process has written a version since."""
         ...
 
 

@@ -54,7 +54,7 @@ FOLDER = "metadata"
 MANIFEST_FILES = 500
 """A new manifest names at most so many files, so that a commit that changes few files rewrites little."""
 MOST_SMALL_MANIFESTS = 20
-"""So many manifests with room for more files are joined."""
+"""This many manifests with room for more files are merged."""
 TIDY_EVERY = 10
 """After so many versions metadata files that nothing refers to are deleted."""
 RETAINED_VERSIONS = 100
@@ -183,7 +183,7 @@ class IcebergFormat:
         return written
 
     def forget_earlier(self, storage: Storage, listed: ForeignList) -> int | None:
-        # another publisher can refer to files of this listing only in a version that this one keeps from being created
+        # no other publisher can create a version that refers to files of this listing: this one takes its number
         earlier = {info.path for info in storage.list(FOLDER, recursive=False)}
         table = _without_history(storage, listed)
         if not create_exactly_once(storage, _version_path(table.number), table.text):
@@ -244,7 +244,7 @@ def _below(above: str, name: str) -> str:
 
 
 class _ManifestWriter:
-    """Writes the manifests of a new snapshot: those that name files which leave, and those of files which come."""
+    """Writes the changed manifests of a new snapshot: those with removed files, and those with new files."""
 
     def __init__(self, storage: Storage, schema: str, partition: Sequence[str], snapshot: int, sequence: int) -> None:
         self._storage = storage

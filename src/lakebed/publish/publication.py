@@ -1,8 +1,8 @@
 """Bringing the list of a format up to date: a version for each commit that it does not show yet.
 
-The list is read before the table, so that the table is never older than the list. Each version is created exactly
-once; a publisher that comes second finds it there and goes on from it. A publisher that dies leaves a list that shows
-an older commit, and the next one continues.
+The list is read before the table, so that the table is never older than the list. Each version is created exactly once;
+a second publisher finds it and continues from it. A publisher that dies leaves a list that shows an older commit, and
+the next one continues.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
 from lakebed.wording import Printed, count_text
 
-# What the commit of a restore or rollback is called, which leaves no commit of its own.
+# The name of a restore's or rollback's version: these actions leave no commit.
 TAKEN_BACK = "RESTORE"
 _ATTEMPTS = 20
 
@@ -84,7 +84,7 @@ class PublishResult(Printed):
 
 @dataclass(slots=True)
 class _Progress:
-    """What one publication has done so far, over its attempts."""
+    """The results of one publication so far, over all attempts."""
 
     published: list[PublishedVersion] = field(default_factory=list[PublishedVersion])
     skipped: list[str] = field(default_factory=list[str])
@@ -157,7 +157,7 @@ def _bring_up_to_date(
         if listed is None:
             return None
     if newest is None or listed is None:
-        # where commits were taken back the table is another one than the list shows, and no commit is new
+        # after commits were taken back the table differs from the list although no commit is new
         newest = newest_version(snapshot, TAKEN_BACK if listed is not None else "CREATE")
         if (
             listed is None

@@ -28,8 +28,8 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class TableVersion:
-    """The table after a commit. `files` are its base files by path. `unmerged` are the file slices with log files; what
-    these hold no list of Parquet files shows."""
+    """The table after a commit. `files` are its base files by path. `unmerged` are the file slices with log files,
+    whose rows no list of Parquet files can show."""
 
     position: Position
     operation: str
