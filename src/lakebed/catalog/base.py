@@ -1,4 +1,4 @@
-"""What a catalog is, and what it is told of a table."""
+"""The interface of a catalog, and the description of a table for it."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ class RegisteredTable:
     """A table as it is registered. `schema` has all columns with the meta columns, `comments` are by column.
 
     `partitions` are the partition paths with rows. `touched_since` gives the paths that commits after an entry's have
-    written or replaced, and None where the timeline does not tell. `text_fields` are the partition columns whose paths
-    have another text than the column's value. `published` gives the partition columns of the list that the table has in
-    a format ("delta"), and None where there is no list.
+    written or replaced, and None if the timeline does not show them. `text_fields` are the partition columns whose
+    paths have another text than the column's value. `published` gives the partition columns of the list that the table
+    has in a format ("delta"), and None where there is no list.
     """
 
     name: str
@@ -145,7 +145,7 @@ class Catalog(Protocol):
 
 
 class StoredEntry(Protocol):
-    """What every store has of an entry."""
+    """What every store knows about an entry."""
 
     @property
     def name(self) -> EntryName: ...
@@ -180,7 +180,7 @@ class EntryStore(Protocol[E]):
 
 
 class StoreCatalog(ABC, Generic[S, E]):
-    """What the catalogs share that keep their entries in a store."""
+    """The common part of catalogs that keep their entries in a store."""
 
     # What a database is called there.
     _database = "database"
@@ -231,7 +231,7 @@ class StoreCatalog(ABC, Generic[S, E]):
 
 
 def same_location(location: str, other: str) -> bool:
-    """Whether two locations are one, as engines write it with different schemes of one store.
+    """Whether two locations are the same place, which engines may write with different schemes of one store.
 
     >>> same_location("s3a://lake/t", "s3://lake/t/"), same_location("file:/lake/t", "/lake/t")
     (True, True)

@@ -12,7 +12,7 @@ from lakebed.catalog.base import EntryName, missing_package, unanswered
 from lakebed.catalog.metastore import EXTERNAL_TABLE, Column, Entry, Values, chunks
 from lakebed.config.settings import CatalogSettings
 
-# What Glue takes in one request.
+# Limits of Glue for one request.
 _READ, _CHANGED, _DELETED = 1000, 100, 25
 _ABSENT, _EXISTS = "EntityNotFoundException", "AlreadyExistsException"
 # Parts of a table that Glue gives and takes.
@@ -24,7 +24,8 @@ _TAKEN = (
 
 @dataclass(frozen=True, slots=True)
 class _PartitionChange:
-    """A request of Glue that takes up to `limit` partitions in `argument`; the error `ignored` of one is no failure."""
+    """A request of Glue that takes up to `limit` partitions in `argument`; an error `ignored` for one partition is no
+    failure."""
 
     doing: str
     request: str
@@ -91,8 +92,8 @@ class GlueCatalog:
             self._glue.create_table(DatabaseName=entry.name.database, TableInput=_filled(table, entry))
 
     def update(self, entry: Entry, *, cascade: bool) -> None:
-        """See `Metastore`. Partitions are changed first: while the entry has its former columns, the next sync does it
-        again."""
+        """See `Metastore`. Partitions are changed first: if that fails, the entry still has its old columns, so the
+        next sync repeats it."""
         if cascade:
             self.move_partitions(entry, self.partitions(entry))
         fields = {key: value for key, value in entry.stored.items() if key in _TAKEN}
@@ -137,7 +138,7 @@ class GlueCatalog:
         self._change(entry, _DROP, [{"Values": list(partition_values)} for partition_values in values])
 
     def _change(self, entry: Entry, change: _PartitionChange, parts: Sequence[Mapping[str, Any]]) -> None:
-        """Send the parts, and raise for what a request could not do of them."""
+        """Send the partitions in parts, and raise an error for partitions that a request could not handle."""
         request = getattr(self._glue, change.request)
         for chunk in chunks(parts, change.limit):
             with self._asking(f"{change.doing} {entry.name}"):
@@ -149,7 +150,7 @@ class GlueCatalog:
                         )
 
     def _found(self, ask: Any) -> Any:
-        """The answer, None where Glue does not have what it is asked for."""
+        """The answer; None if Glue does not have the requested object."""
         try:
             return ask()
         except self._errors.ClientError as error:

@@ -1,4 +1,4 @@
-"""Entries as real Hudi's sync writes them, in any catalog that speaks of tables as the Hive metastore does.
+"""Entries as real Hudi's sync writes them, in any catalog that describes tables like the Hive metastore.
 
 The order of requests: a missing entry is created without a commit, then partitions change, and the last request writes
 columns, properties and the commit that the entry shows. A sync that is cut off anywhere leaves an entry with an older
@@ -61,7 +61,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A table of a metastore. `stored` is the metastore's own object, with what this class does not have."""
+    """A table of a metastore. `stored` is the metastore's own object, which has more fields."""
 
     name: EntryName
     location: str
@@ -191,7 +191,7 @@ class MetastoreCatalog(StoreCatalog[Metastore, Entry]):
             (values, registered[values], location) for values, location in desired.items() if values in registered
         )
         moved = {values: location for values, former, location in existing if not same_location(former, location)}
-        # those of other locations are not the table's
+        # partitions of other locations are not the table's
         root = paths.table.location
         dropped = [
             values for values, location in registered.items() if values not in desired and is_below(location, root)
@@ -355,7 +355,7 @@ def _pairs(text: str) -> dict[str, str]:
 
 
 def _merged(before: Entry, desired: Entry, *, comments: bool) -> Entry:
-    """The entry as it is to be: what others have added to it stays."""
+    """The entry to be written: additions of other writers stay."""
     stored = {column.name.lower(): column.comment for column in before.columns}
     columns = tuple(
         column if comments else replace(column, comment=stored.get(column.name.lower(), ""))

@@ -1,8 +1,8 @@
 """Catalogs whose entries are created and deleted over HTTP, and never changed: Unity Catalog and Apache Polaris.
 
 An entry names the table's place and format. It has no commit: readers find the newest one in the table itself. So an
-entry is written once, and again only where what it says has changed: the former entry is deleted and the new one
-created. A registration that is cut off between the two leaves no entry, and the next one creates it.
+entry is written once, and again only if its content changes: the old entry is deleted and a new one created. A
+registration that is cut off between the two leaves no entry, and the next one creates it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from lakebed.config.settings import CatalogSettings
 from lakebed.errors import CatalogError, InvalidOption
 from lakebed.storage.base import parse_uri
 
-# The property by which an entry is known as one of a Hudi table: it has the table's name.
+# The property that marks an entry of a Hudi table; its value is the table's name.
 TABLE_PROPERTY = "hudi.table"
 _MEANINGS = {404: "NOT_FOUND", 409: "ALREADY_EXISTS"}
 _TOO_MANY, _SERVER_ERRORS, _DENIED = 429, 500, (401, 403)
@@ -87,7 +87,7 @@ class HttpClient:
         try:
             return self._send(method, path, body, kind)
         except Refused as error:
-            # Unity Catalog says what exists in its answer, with status 400
+            # Unity Catalog reports an existing object in the answer's text, with status 400
             meaning = _MEANINGS.get(error.code, error.name)
             if any(name in meaning for name in how.get("ignored", ())):
                 return None
@@ -124,8 +124,8 @@ def _refusal(code: int, body: bytes) -> Refused:
 def server_root(kind: str, authority: str, variable: str, configured: str, port: int) -> tuple[str, str]:
     """The catalog's URI, and the root of its server.
 
-    An authority without a scheme is asked by HTTPS, on this machine by HTTP. The environment's URL has its own scheme,
-    and is that of a URI without an authority.
+    An authority without a scheme is asked by HTTPS, on this machine by HTTP. A URI without an authority uses the
+    environment's URL, which has its own scheme.
 
     >>> server_root("unity", "", "LAKEBED_UNITY_URL", "", 8080)
     ('unity://localhost:8080', 'http://localhost:8080')
@@ -151,7 +151,7 @@ def path_of(*parts: str) -> str:
 
 
 def location_uri(location: str) -> str:
-    """A table's place as a URI with a scheme, as such catalogs have it.
+    """A table's location as a URI with a scheme, as these catalogs store it.
 
     >>> location_uri("/lake/trips"), location_uri("s3a://lake/trips")
     ('file:///lake/trips', 's3://lake/trips')
@@ -162,7 +162,7 @@ def location_uri(location: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class RestEntry:
-    """An entry: where the table is, its format, and what else the catalog has of it. `stored` is the catalog's own
+    """An entry: where the table is, its format, and the catalog's other fields. `stored` is the catalog's own
     object."""
 
     name: EntryName
@@ -175,7 +175,7 @@ class RestEntry:
 
 
 class RestStore(EntryStore[RestEntry], Protocol):
-    """The requests that a catalog of such entries answers. Each raises `CatalogError`."""
+    """The requests for entries that such a catalog answers. Each raises `CatalogError`."""
 
     def check_name(self, name: EntryName) -> None:
         """Raise `InvalidOption` for a name that the catalog cannot have."""
@@ -195,7 +195,7 @@ class RestStore(EntryStore[RestEntry], Protocol):
 
 
 class RestCatalog(StoreCatalog[RestStore, RestEntry]):
-    """A catalog over such a store."""
+    """A catalog over a `RestStore`."""
 
     _database = "schema"
 
@@ -207,7 +207,7 @@ class RestCatalog(StoreCatalog[RestStore, RestEntry]):
     def register(
         self, table: RegisteredTable, name: EntryName, settings: CatalogSettings, *, full: bool = False
     ) -> Sequence[EntryChange]:
-        """See `Catalog`. With `full` an entry is written again although grants are lost with the former one."""
+        """See `Catalog`. With `full` the entry is written again, although grants on the old one are lost."""
         self._store.check_name(name)
         refuse_memory(self.uri, table)
         desired = self._store.desired(table, name)

@@ -1,4 +1,4 @@
-"""Unity Catalog, over its HTTP API 2.1. It has no Hudi tables: the entry is that of the table's Delta list."""
+"""Unity Catalog, over its HTTP API 2.1. It has no Hudi tables, so the entry is for the table's Delta list."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _EXTERNAL, _FORMAT = "EXTERNAL", "DELTA"
 # Names of Spark's types: as texts in SQL, and in Unity Catalog.
 _TEXTS = {"long": "bigint", "integer": "int"}
 _NAMES = {"long": "LONG", "integer": "INT"}
-# What an entry says of a column; the catalog adds more.
+# The fields of a column in an entry; the catalog adds more.
 _COLUMN = ("name", "type_text", "type_json", "type_name", "position", "nullable", "comment", "partition_index")
 _PRECISION = ("type_precision", "type_scale")
 
@@ -99,7 +99,7 @@ class UnityCatalog:
     def delete(self, entry: RestEntry) -> None:
         """See `RestStore`."""
         kind = (entry.stored or {}).get("table_type")
-        if kind != _EXTERNAL:  # files of others are deleted with their entries
+        if kind != _EXTERNAL:  # the catalog deletes the files of managed entries with them
             raise UnsupportedFeature(f"{entry.name} in {self.uri} is no external table but {kind}")
         self._client.delete(path_of("tables", str(entry.name)), f"delete {entry.name}")
 
