@@ -125,13 +125,13 @@ def create(
     schema = explicit_schema(schema_or_data)
     engine = rows = None
     if schema is None:
-        # of a DataFrame the schema is asked, and what the optimizer thinks of its size: no job runs
+        # a DataFrame is asked only for its schema and the optimizer's estimate of its size: no job runs
         engine = session_engine(session_of(schema_or_data), worker_tuning=options.spark.worker_tuning)
         rows = engine.rows(schema_or_data)
         schema = engine.schema(rows)
 
     def profile() -> TableProfile:
-        with display(enabled=engine is not None):  # data by path is read for it
+        with display(enabled=engine is not None):  # this reads data given by path
             return profile_of(schema, settings, named, engine, rows)
 
     config = create_table(
@@ -474,7 +474,7 @@ def _indexes_of(options: Options) -> list[str]:
 
 
 def _table_settings(named: TableSettings, **arguments: Any) -> TableSettings:
-    """Arguments before properties; the same thing given in two ways is an error."""
+    """The value of an argument, else of the property. Raises if both are given with different values."""
     values: dict[str, Any] = {name: getattr(named, name) for name in TableSettings.__slots__}
     if any(":" in field for field in arguments["partition_fields"]):
         arguments["partition_fields"], arguments["partition_types"] = split_partition_types(

@@ -70,7 +70,7 @@ class TableHandler(BasePythonChangeHandler):
             topic = str(record.destination())
             name = topic.partition(".")[2]
             if topic.startswith("__debezium") or "." not in name:
-                continue  # heartbeats, transactions and schema changes are of no table
+                continue  # heartbeats, transactions and schema changes belong to no table
             values, keys = changes.setdefault(name, ([], []))
             values.append(str(value).encode())
             keys.append(None if key is None else str(key))

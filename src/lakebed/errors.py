@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, ClassVar
 
-# What a sentence may begin with as it is: a command, and names that are never capitalised.
+# First words of a sentence that are not capitalised: commands and names.
 _NAMES = frozenset({"pip", "lakebed", "lakebed's"})
 
 
@@ -34,7 +34,7 @@ class LakebedError(Exception):
         self.message = message
         self.hint = _sentence(hint)
         self.context = context or {}
-        # in the context, it crosses process borders with the error
+        # stored in the context, so that it crosses process borders with the error
         self.retryable = bool(self.context.get("retryable", type(self).retryable))
 
     def __str__(self) -> str:

@@ -44,7 +44,7 @@ _LOOKUP_INDEXES = ("auto", "simple", "global_simple", "bloom", "global_bloom")
 _COMBINE = "hoodie.combine.before.insert"
 _LET_NEWEST_STAY = f"let the newest row of each key stay: options={{{_COMBINE!r}: True}} with an ordering column"
 _COPY_AND_COMBINE = f"make a copy, without in_place, and {_LET_NEWEST_STAY}"
-# So many rows of a partition path are compared at a time.
+# This many rows of a partition path are compared at a time.
 _COMPARED_ROWS = 500_000
 
 
@@ -162,7 +162,7 @@ def _convert_over_files(
 
 
 def _check_apart(table: str, source: str) -> None:
-    """Raise `InvalidOption` where one of the folders is in the other."""
+    """Raise `InvalidOption` if one of the folders contains the other."""
     table_folder, source_folder = f"{table.rstrip('/')}/", f"{source.rstrip('/')}/"
     if table_folder.startswith(source_folder) or source_folder.startswith(table_folder):
         raise InvalidOption(
@@ -221,7 +221,7 @@ def _source_of(source: Any, options: dict[str, str]) -> tuple[RowSource, tuple[s
         return _with_partition_columns((DeltaTable if kind == DELTA else IcebergTable)(path, options))
     files = source if isinstance(source, DataFiles) else DataFiles(path, storage_options=options or None)
     rows = files.read({})
-    assert isinstance(rows, FilesSource)  # a list of dicts is read for partial writes alone
+    assert isinstance(rows, FilesSource)  # only partial writes read a list of dicts
     return rows, rows.folder_columns
 
 
@@ -262,15 +262,15 @@ def _load(
 def _drop_unless_used(
     table: Table, result: WriteResult | None, uri: str, storage_options: Mapping[str, str] | None
 ) -> None:
-    """Drop a table in which nothing was committed but by this call."""
+    """Drop a table to which only this call has committed."""
     instant = None if result is None else result.instant
     if not any(i.is_completed and i.action in COMMIT_ACTIONS and i.time != instant for i in table.timeline):
         drop(uri, missing_ok=True, storage_options=storage_options)
 
 
 def _remove_interrupted_load(uri: str, storage_options: Mapping[str, str] | None) -> None:
-    """Drop a table in which nothing was ever committed, and whose only instant is a bulk insert of a process that
-    ended: a load that was killed."""
+    """Drop what a killed load left: a table without commits, whose only instant is a bulk insert of a process that has
+    ended."""
     if not exists(uri, storage_options=storage_options):
         return
     storage = open_storage(uri, storage_options)
@@ -285,7 +285,7 @@ def _remove_interrupted_load(uri: str, storage_options: Mapping[str, str] | None
 def _check_rows(
     table: Table, result: WriteResult, expected: int | None, *, combined: bool, way_out: str = _LET_NEWEST_STAY
 ) -> None:
-    """Raise where the table does not have as many rows as the source, or two rows of one key."""
+    """Raise if the table has another number of rows than the source, or several rows of one key."""
     if expected is not None and result.rows != expected:
         raise LakebedError(
             f"the source has {count_text(expected, 'row')}, and {result.rows:,} were read",
@@ -316,8 +316,8 @@ def _check_rows(
 
 
 def _repeated_keys(table: Table, rows: int) -> list[tuple[str, str, int]]:
-    """Keys of several rows, with partition path and number of rows: those of the first part of the keys that has some.
-    Equal keys come into one part by their hash."""
+    """Keys of several rows, with partition path and number of rows: those in the first part of the keys that has any.
+    The hash puts equal keys into one part."""
     parts = max(1, rows // _COMPARED_ROWS // max(1, len(table.partitions)))
     with Shuffle(TABLE_BYTES) as shuffle:
         with shown_progress("comparing keys", rows, "rows") as advance:

@@ -16,20 +16,21 @@ META_COLUMNS = (
 COMMIT_TIME, COMMIT_SEQNO, RECORD_KEY, PARTITION_PATH, FILE_NAME = META_COLUMNS
 OPERATION_COLUMN = "_hoodie_operation"
 IS_DELETED_COLUMN = "_hoodie_is_deleted"
-# Columns that lakebed adds to the user's while it works; users cannot have names that begin so.
+# The prefix of columns that lakebed adds while it works; users' columns cannot begin with it.
 DERIVED = "_lakebed_"
 FILE_ID, INSTANT, DELETE = (f"{DERIVED}{name}" for name in ("file_id", "instant", "delete"))
-"""Columns that an index adds to rows: where their key is, and whether it leaves there."""
+"""Columns that an index adds to rows: the location of the row's key, and whether the key is deleted there."""
 MOVED, OPENED = f"{DERIVED}moved", f"{DERIVED}opened"
-"""Columns that an index may add to rows, for those who count: whether the row only deletes the key at the place that it
-leaves, and how many files of the index were opened for it (int64; the first of several rows has the number)."""
+"""Columns that an index may add to rows for counting: whether the row only deletes the key at its old location, and how
+many files of the index were opened for it (int64; if they were opened for several rows, the first row has the
+number)."""
 POSITION = f"{DERIVED}position"
-"""The number (int64) of a stored row in the base file of its slice, null for one that is in log files only. Callers
-that read stored rows may ask for it, and an index that does returns it with the location of a key."""
+"""The number (int64) of a stored row in the base file of its slice, null for one that is in log files only. Callers may
+read it with stored rows, and an index that reads it returns it with the location of a key."""
 COMBINED = f"{DERIVED}combined"
 """How many rows (int64) of the same key went into a row before an index looked for its key."""
 MEMBER = f"{DERIVED}member"
-"""The number (int64) of the upsert that a row is of, where several upserts are one action."""
+"""The number (int64) of the upsert to which a row belongs, if several upserts are one action."""
 TABLE_OF_ROWS = b"lakebed.table"
 """In the metadata of an Arrow schema: the URI of the table that the rows were read from."""
 HOODIE = ".hoodie"
@@ -40,7 +41,7 @@ BOOTSTRAP_INSTANT = "00000000000001"
 
 
 def path_in(folder: str, name: str) -> str:
-    """The path of a file in a folder, which may be the table's own: `""`."""
+    """The path of a file in a folder; the table's own folder is `""`."""
     return f"{folder}/{name}" if folder else name
 
 
@@ -61,7 +62,7 @@ class Action(StrEnum):
 
 
 COMMIT_ACTIONS = (Action.COMMIT, Action.DELTACOMMIT, Action.REPLACECOMMIT)
-"""What completed writes and services that write files are."""
+"""The actions as which writes, and services that write files, complete."""
 
 
 class State(int, Enum):
@@ -131,7 +132,7 @@ class LogFile:
 
 
 FileGroupId = tuple[str, str]
-"""What names a file group: its partition path and file id."""
+"""The identity of a file group: its partition path and file id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +147,7 @@ class FileSlice:
 
     @property
     def label(self) -> str:
-        """What messages call it: the path of its base file, else its file id."""
+        """Its name in messages: the path of its base file, else its file id."""
         return self.base_file.path if self.base_file else self.file_id
 
     @property
@@ -242,7 +243,7 @@ class CommitMetadata:
 
     @property
     def table_schema(self) -> str:
-        """The same where it is the commit's word on the table's schema: services write with that of their files."""
+        """The commit's schema if it is also the table's; empty for services, which record the schema of their files."""
         return "" if self.operation in _WITH_SCHEMA_OF_FILES else self.schema
 
 

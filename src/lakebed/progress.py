@@ -1,5 +1,5 @@
-"""What shows on a terminal that a long call goes on, and how far: nothing for two seconds, then lines on standard error
-that are removed at the end. Elsewhere nothing is shown.
+"""The progress of a long call on a terminal: nothing for two seconds, then lines on standard error that are removed at
+the end. Without a terminal nothing is shown.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
 DELAY_SECONDS = 2.0
-"""So long nothing is shown: most calls are over by then."""
+"""For these seconds nothing is shown: most calls end before."""
 
 Advance = Callable[[int], None]
 
@@ -30,7 +30,7 @@ class _Display:
         done = TextColumn("{task.fields[done]}", markup=False)
         console = Console(stderr=True)
         self.lines: Progress = Progress(*columns, done, TimeElapsedColumn(), console=console, transient=True)
-        # is shown while no stage of the call has a line: while it waits for rows, or plans
+        # shown while no stage of the call has a line: while it waits for rows, or plans
         self._call = self.lines.add_task("working", total=None, done="")
         self._lock = threading.Lock()
         self._is_over = self._is_visible = False
@@ -42,7 +42,7 @@ class _Display:
             self._show()
 
     def _show(self) -> None:
-        with self._lock, suppress(Exception):  # another display of this terminal is there: the work goes on unseen
+        with self._lock, suppress(Exception):  # the terminal has another display: the work goes on without one
             if not self._is_over:
                 self.lines.start()
                 self._is_visible = True
@@ -72,8 +72,8 @@ _silent = threading.local()
 
 @contextmanager
 def display(*, enabled: bool = True) -> Generator[None]:
-    """Around a call whose progress is shown on a terminal; around one in it this does nothing. Without `enabled` the
-    block shows nothing."""
+    """Shows the progress of the call in its block on a terminal. Inside such a block, another one does nothing. Without
+    `enabled` the block shows nothing."""
     global _display
     if not enabled:
         before = getattr(_silent, "on", False)
@@ -111,8 +111,8 @@ def _nothing(parts: int) -> None:
 
 @contextmanager
 def progress(label: str, total: int | None = None, unit: str = "") -> Generator[Advance]:
-    """Shows that something goes on, since when and, where it is called with the number of parts that are done, how far.
-    Gives that function, which any thread may call."""
+    """Shows a running stage and its time. Yields a function that any thread may call with the number of further
+    finished parts, which are then shown as well."""
     active = None if getattr(_silent, "on", False) else _display
     if active is None:
         yield _nothing

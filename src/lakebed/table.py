@@ -1,4 +1,4 @@
-"""The one public object: a table. Every method hands over to the room that does the work."""
+"""The one public object: a table. Every method calls the package that does the work."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ if TYPE_CHECKING:
     from lakebed.read.dataset import TableDataset
 
 T = TypeVar("T")
-# Views of so many moments are kept while nothing changes.
+# Views of this many moments are cached while nothing changes.
 _VIEWS = 4
 
 
@@ -114,7 +114,7 @@ class Table:
         self._spark = spark
         self._reads = reads or ReadSettings()
         self._worker_tuning = worker_tuning
-        # the view of the last read: what it has listed and looked up holds until a timeline changes
+        # the view of the last read: its listings and lookups stay valid until a timeline changes
         self._views: dict[str | None, Snapshot] = {}
         self.loaded: WriteResult | None = None  # what `lakebed.load` and `lakebed.convert` have written
 
@@ -1182,7 +1182,7 @@ class Table:
         progress: bool = True,
         once: Once | None = None,
     ) -> WriteResult:
-        """A write, run again where it lost and may be, and what the table's settings make due after it."""
+        """A write, with its retries after conflicts, and then the services that the table's settings make due."""
         settings = hudi_job.with_retries(retries, options)
         run = partial(hudi_job.run_again, lambda: self._context(data, settings, name), data=data, name=name, once=once)
         target = None if once else UpsertTarget(self._storage, self._config, settings)
@@ -1213,7 +1213,7 @@ class Table:
         return in_local_zone(when, None if self._spark is None else self._spark.conf.get("spark.sql.session.timeZone"))
 
     def _snapshot(self, as_of: str | None = None, *, looks_up: bool = False) -> Snapshot:
-        # what the metadata table has may have changed since: an index that was dropped must not be asked
+        # the metadata table may have changed since: a dropped index must not be used
         cached, use = self._views.pop(as_of, None), self._reads.use_metadata
         too = looks_up if cached is None else cached.metadata_is_open
         fresh = open_again(self._storage, self._config, as_of, use_metadata=use, metadata_too=too)
@@ -1224,7 +1224,8 @@ class Table:
         return view
 
     def _steadily(self, read: Callable[[Snapshot], T], *, looks_up: bool = False) -> T:
-        """What `read` gives of the latest view; of a later one where the table changed while it was read."""
+        """The result of `read` with the latest view. If the table changes during the read, it is repeated with a later
+        view."""
         views = [self._snapshot(looks_up=looks_up)]
 
         def renew() -> bool:
@@ -1234,26 +1235,26 @@ class Table:
         return read_again(self._storage, lambda: read(views[-1]), renew)
 
     def _again(self, serve: Callable[[], T], *, progress: bool = True) -> T:
-        """What a service gives, which begins again where the table changed while it was planned."""
+        """The result of a service, which is started again if the table changed while it was planned."""
         with display(enabled=progress):
             return read_again(self._storage, serve, lambda: True)
 
     def _committed(
         self, serve: Callable[[], T], options: Mapping[str, Any] | None, *, preview: bool = False, progress: bool = True
     ) -> T:
-        """The same of a service that commits. Except for a preview, published lists and catalogs show it."""
+        """The same for a service that commits. Unless it is a preview, published lists and catalogs are updated."""
         done = self._again(serve, progress=progress)
         if not preview and AFTER_SERVICE_SETTINGS & {*self._config.properties, *(options or {})}:
             show_after_service(self._storage, self._config.properties, options)
         return done
 
     def _engine(self) -> Engine:
-        """For a call that writes indexes of the metadata table alone."""
+        """The engine of a call that writes only indexes of the metadata table."""
         spark = None if self._storage.spec.in_this_process else self._spark
         return hudi_job.session_engine(spark, worker_tuning=self._worker_tuning)
 
     def _service_context(self, options: Mapping[str, Any] | None, verb: str, reads: Reads = "logs") -> WriteContext:
-        """For a service that merges the table's log files, or may rewrite every file ("files")."""
+        """The context of a service that merges the table's log files, or may rewrite every file ("files")."""
         return fitting_context(self._context(None, options, verb), reads, self._spark)
 
     def _context(self, data: Any, options: Mapping[str, Any] | None, verb: str) -> WriteContext:
@@ -1272,7 +1273,7 @@ class Table:
         return hudi_job.write_context(self._storage, self._config, engine, resolved, snapshot=opened)
 
     def __getstate__(self) -> dict[str, Any]:
-        # what was read of the files stays here, and so does the session: neither is another process's
+        # cached views and the session are not pickled: another process cannot use them
         return {**self.__dict__, "_views": {}, "_spark": None}
 
     def __repr__(self) -> str:

@@ -176,7 +176,7 @@ class ConsumersView(View):
 
 @dataclass(frozen=True)
 class BatchRequest:
-    """What a consumer reads: rows or changes, where a new consumer starts, and how much one batch brings."""
+    """What a consumer reads: rows or changes, the start of a new consumer, and the size of a batch."""
 
     start: When
     cdc: bool
@@ -264,7 +264,7 @@ class Consumption:
             self._files.move(consumer, self._end)
 
     def fixed(self) -> Once:
-        """The batch's name; its end is recorded first, so that it is read again as it is."""
+        """The batch's name. Its end is recorded first, so that a repetition reads the same batch."""
         consumer = self._consumer
         if consumer is None:
             raise InvalidOption(
@@ -279,7 +279,7 @@ class Consumption:
     def _recorded(self, snapshot: Snapshot) -> Consumer:
         consumer = self._files.find(self._name)
         if consumer is not None:
-            if not snapshot.config.has_consumers:  # the properties are those of a copy or a backup
+            if not snapshot.config.has_consumers:  # the properties are from a copy or a backup
                 note_consumers(self._table._storage, self._settings)
             return consumer
         position = resolve_start(snapshot, self._table._moment(self._request.start))

@@ -1,4 +1,4 @@
-"""`Table.indexes`: the index that writes go by, and the indexes of the metadata table: listed, made, checked."""
+"""`Table.indexes`: lists, creates and checks the index that writes use and the indexes of the metadata table."""
 
 # pyright: reportPrivateUsage=false
 # The view is a part of the table: it uses the table's storage, engine and contexts.
@@ -45,7 +45,7 @@ from lakebed.wording import count_text
 if TYPE_CHECKING:
     from lakebed.table import Table
 
-# The ends of an axis have so many letters.
+# Labels at the ends of an axis have at most this many letters.
 _LONGEST_END = 40
 _SCHEMA = pa.schema(
     [

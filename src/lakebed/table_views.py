@@ -45,9 +45,9 @@ _SKEW = pa.schema(
         ("splits_into", pa.int32()),
     ]
 )
-# A picture has so many bars.
+# A picture has at most this many bars.
 _MOST_BARS = 400
-# A picture of a timeline has so many instants, if no other number is asked for, and the times of so many.
+# The default number of instants in a picture of a timeline, and the number of labelled times.
 _MOST_SPANS, _TICKS = 100, 12
 _TOTALS = pa.schema(
     [(name, pa.string()) for name in ("commit_time", "state_transition_time", "action")]
@@ -65,7 +65,7 @@ _TOTALS = pa.schema(
     ]
 )
 _PREVIEWED = 50
-# A view that shows the number of rows opens no more files for it.
+# A view opens at most this many files to show the number of rows.
 _MOST_COUNTED = 64
 
 
@@ -76,7 +76,7 @@ class View:
         raise NotImplementedError
 
     newest_last = False
-    """Whether the last rows are those to show where there are too many."""
+    """Whether the last rows are shown if there are too many for a preview."""
 
     def _preview(self) -> tuple[pa.Table, int]:
         """The rows that are shown, and the number of all rows."""
@@ -504,7 +504,7 @@ class PropertiesView(dict[str, str]):
 
 
 def listed_files(view: Snapshot) -> FilesView:
-    """The files of a view, which are listed now, while it is the latest."""
+    """The files of a view. They are listed now, while the view is the latest."""
     view.file_slices()
     return FilesView(view)
 
@@ -532,7 +532,7 @@ def _millis(instant_time: str, zone: str) -> float | None:
 def table_html(snapshot: Snapshot) -> str:
     """A table's notebook view: what it is, how large it is, and its columns."""
     config, slices = snapshot.config, snapshot.file_slices()
-    # the footers of a few files have it
+    # only the footers of a few files have to be read
     is_counted = len(slices) <= _MOST_COUNTED and not any(file_slice.log_files for file_slice in slices)
     facts = {
         "location": snapshot.storage.spec.uri,

@@ -223,7 +223,7 @@ def write_completed(table: str, result: Written) -> None:
 
 
 def write_lost(table: str, *, again: bool) -> None:
-    """Record a write that lost against a concurrent one; `again`: it is run once more."""
+    """Record a write that lost against a concurrent one; `again` is whether it is run again."""
     if is_active():
         _record([(CONFLICTS, 1, {"table": table}), (RETRIES, int(again), {"table": table})])
 
@@ -252,7 +252,7 @@ def service_failed(table: str, service: str) -> None:
 
 
 def services_due(table: str, services: Collection[str], due: Collection[str]) -> None:
-    """Record for how long each of the `services` has been due, by those that are due now."""
+    """Record for how long each of the `services` has been due, given those that are due now."""
     if not is_active():
         return
     now = time.monotonic()
@@ -266,7 +266,7 @@ def services_due(table: str, services: Collection[str], due: Collection[str]) ->
 
 
 def read_planned(table: str, query: str, seconds: float, files: Mapping[str, int], read_bytes: int) -> None:
-    """Record the plan of a read: of its base files those that are `read`, and others by what ruled them out."""
+    """Record the plan of a read: how many base files are `read`, and how many others each filter ruled out."""
     table_labels = {"table": table}
     total, query_labels = sum(files.values()), {**table_labels, "query": query}
     measured: list[tuple[Metric, float | None, Labels]] = [
@@ -306,7 +306,7 @@ def _span(name: str, steps: Mapping[str, float], labels: Labels) -> None:
 
 
 def _each(record: Callable[[Sink], object]) -> None:
-    """Hand something to each sink. What fails here is logged once, and never fails what is recorded."""
+    """Pass something to each sink. An error here is logged once, and never fails the recorded operation."""
     has_api = "opentelemetry.metrics" in sys.modules or "opentelemetry.trace" in sys.modules
     for sink in (*_sinks, *((_opentelemetry,) if has_api else ())):
         try:
@@ -326,7 +326,7 @@ def _warn_once(text: str) -> None:
 
 
 class _OpenTelemetry:
-    """The providers that the program has set, which may come after this object is made."""
+    """The providers that the program has set, possibly after this object was created."""
 
     def __init__(self) -> None:
         from opentelemetry import metrics, trace

@@ -29,7 +29,7 @@ class Killed(BaseException):
 
 @dataclass(frozen=True, slots=True)
 class Mutation:
-    """One change that was asked of storage, in the order of asking."""
+    """One requested change of storage, in the order of requests."""
 
     verb: str
     path: str
@@ -80,7 +80,8 @@ class Crash:
             raise Killed(f"{self.plan}: the process is dead")
 
     def mutate(self, mutation: Mutation, act: Callable[[], _T], tear: Callable[[], None]) -> _T:
-        """Do a mutation, or what the plan has for it. One at a time, so that the count is the order on storage."""
+        """Do a mutation, or the fault that the plan has for it. One at a time, so that the count is the order on
+        storage."""
         with self._lock:
             self.check_alive()
             self.mutations.append(mutation)
@@ -211,7 +212,7 @@ class FaultyUpload(StreamUpload):
             self._inner.abort()
 
     def _leave(self) -> None:
-        """Let go of the file as a dying process does; where that leaves something, it stays."""
+        """Abandon the file as a dying process does. What that leaves on storage stays."""
         leave: Any = getattr(self._inner, "leave", self._inner.abort)
         leave()
 

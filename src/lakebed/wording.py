@@ -11,7 +11,7 @@ _DATE_DIGITS, _MILLIS_DIGITS = 14, 17
 
 
 def count_text(count: int, noun: str) -> str:
-    """So many of a thing.
+    """A number of things, in words.
 
     >>> count_text(1, "file"), count_text(2000, "log file")
     ('1 file', '2,000 log files')
@@ -85,7 +85,7 @@ def rows_html(names: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
 
 
 class Printed:
-    """A result that prints as its text wherever it is shown. Of dataclasses (with `repr=False`) that have `__str__`."""
+    """A result that is shown as its text everywhere. Of dataclasses (with `repr=False`) that have `__str__`."""
 
     __slots__ = ()
 

@@ -1,4 +1,4 @@
-"""What a write task sends back for each file group: one small Arrow row, and the errors it met."""
+"""The result of a write task for each file group: one small Arrow row, with its error if there was one."""
 
 from __future__ import annotations
 
@@ -105,14 +105,14 @@ STATUS_SCHEMA = pa.schema(
     [(field.name, _ARROW_TYPES[str(field.type).removesuffix(" | None")]) for field in fields(WriteStatus)]
 )
 """The columns of a `WriteStatus` row, in the order of its fields."""
-# So many rows are dictionaries at a time; one takes 2 KB.
+# This many rows are decoded to dictionaries at a time; each takes 2 KB.
 _DECODED_ROWS = 1024
 _NAMES, _ROW = STATUS_SCHEMA.names, pa.struct(STATUS_SCHEMA)
 _STAT_FIELDS = [field.name for field in fields(WriteStat) if field.name in _NAMES]
 
 
 def on_slice(status: WriteStatus, file_slice: FileSlice | None) -> WriteStatus:
-    """The status of a log file with the files of the slice that it was added to: their names, where it has fewer."""
+    """The status of a log file, completed by the names of all files of the slice to which it was added."""
     if file_slice is None or status.log_files is None:
         return status
     base = file_slice.base_file.name if file_slice.base_file is not None else ""
@@ -121,7 +121,7 @@ def on_slice(status: WriteStatus, file_slice: FileSlice | None) -> WriteStatus:
 
 
 def of_slice(file_slice: FileSlice) -> WriteStatus:
-    """A status of an unchanged slice: its `slices` return it as the one after."""
+    """The status of an unchanged slice: its `slices` return that slice as the one after the write."""
     base, logs = file_slice.base_file, file_slice.log_files
     return WriteStatus(
         file_slice.partition,
@@ -139,14 +139,15 @@ def to_batch(statuses: list[WriteStatus]) -> pa.RecordBatch:
 
 
 def from_table(table: pa.Table) -> Iterator[WriteStatus]:
-    """The statuses a job gave back, one a file group; few of them at a time take more memory than they keep."""
+    """The statuses that a job returned, one a file group. They are decoded in parts, since decoding takes more memory
+    than the result."""
     for batch in table.select(STATUS_SCHEMA.names).to_batches(max_chunksize=_DECODED_ROWS):
         for row in batch.to_pylist():
             yield WriteStatus(**row)
 
 
 def checked_statuses(collected: pa.Table) -> list[WriteStatus]:
-    """The tasks' statuses; raises the first error a task met in its rows, with how many file groups failed."""
+    """The tasks' statuses. Raises the first error of a task, with the number of file groups that failed."""
     statuses = list(from_table(collected))
     failed = [status.error for status in statuses if status.error]
     if failed:

@@ -366,7 +366,7 @@ def _merged(before: Entry, desired: Entry, *, comments: bool) -> Entry:
     properties = {k: v for k, v in before.properties.items() if k not in outdated}
     serde = {**before.serde_properties, **desired.serde_properties}
     if _PATH in before.serde_properties and same_location(before.serde_properties[_PATH], serde[_PATH]):
-        serde[_PATH] = before.serde_properties[_PATH]  # as another writer has it: no two writers change it in turns
+        serde[_PATH] = before.serde_properties[_PATH]  # keep the stored text, or two writers would change it in turns
     return replace(
         before,
         columns=columns,
