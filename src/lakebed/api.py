@@ -445,12 +445,12 @@ def doctor(
 
 def _open_options(options: Mapping[str, Any] | None) -> Options:
     resolved = resolve_options(options)
-    others = [key for key in resolved.explicit if key not in _OPEN_OPTIONS]
-    if others:
+    unexpected_names = [key for key in resolved.explicit if key not in _OPEN_OPTIONS]
+    if unexpected_names:
         raise InvalidOption(
-            f"open() takes no option {others[0]}",
+            f"open() takes no option {unexpected_names[0]}",
             hint=f"it takes {', '.join(_OPEN_OPTIONS)}; give options of a write to its verb",
-            context={"option": others[0]},
+            context={"option": unexpected_names[0]},
         )
     return resolved
 
@@ -483,8 +483,10 @@ def _table_settings(named: TableSettings, **arguments: Any) -> TableSettings:
     for name, value in arguments.items():
         if value in (None, ()):
             continue
-        other = values.get(name)
-        if other not in (None, ()) and other != value and name not in ("type", "version"):
-            raise InvalidOption(f"create() has {name} {value!r}, its properties have {other!r}", hint="give it once")
+        property_value = values.get(name)
+        if property_value not in (None, ()) and property_value != value and name not in ("type", "version"):
+            raise InvalidOption(
+                f"create() has {name} {value!r}, its properties have {property_value!r}", hint="give it once"
+            )
         values[name] = value
     return TableSettings(**values)

@@ -62,13 +62,13 @@ _BARS_HEIGHT, _BARS_ROOM = 160, 26
 
 def bars(sizes: Sequence[Bar], label: str) -> Picture:
     """A bar for each size from left to right, and a line at their mean. `label` is the text below."""
-    most, step = max((bar.size for bar in sizes), default=1) or 1, WIDTH / max(1, len(sizes))
+    largest, step = max((bar.size for bar in sizes), default=1) or 1, WIDTH / max(1, len(sizes))
     drawn: list[str] = []
     for at, bar in enumerate(sizes):
-        height = bar.size / most * _BARS_HEIGHT
+        height = bar.size / largest * _BARS_HEIGHT
         box = (at * step, _BARS_HEIGHT - height, min(step * 0.85, 80.0), height)
         drawn.append(_rect(box, "bar marked" if bar.is_marked else "bar", _RED if bar.is_marked else _BLUE, bar.title))
-    mean = _BARS_HEIGHT - sum(bar.size for bar in sizes) / max(1, len(sizes)) / most * _BARS_HEIGHT
+    mean = _BARS_HEIGHT - sum(bar.size for bar in sizes) / max(1, len(sizes)) / largest * _BARS_HEIGHT
     base = _line(0, _BARS_HEIGHT + 0.5, WIDTH, _BARS_HEIGHT + 0.5)
     caption = _text(0, _BARS_HEIGHT + _BARS_ROOM - 8, label)
     rule = _line(0, mean, WIDTH, mean, "mean", "4") if sizes else ""

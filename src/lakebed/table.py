@@ -330,10 +330,12 @@ class Table:
         >>> t.delete([1, 99]).deleted, t.delete(where="fare > 10").deleted
         (1, 1)
         """
-        what = rows_to_delete(self._data(keys, None) if is_path_of_files(keys) else keys, where)
+        selector = rows_to_delete(self._data(keys, None) if is_path_of_files(keys) else keys, where)
         if dry_run:
-            return self._again(lambda: count_deletes(self._context(what, options, "delete"), what), progress=progress)
-        return self._write(delete, what, options, "delete", retries, progress, once)
+            return self._again(
+                lambda: count_deletes(self._context(selector, options, "delete"), selector), progress=progress
+            )
+        return self._write(delete, selector, options, "delete", retries, progress, once)
 
     def merge(self, source: Any, on: Any = None, *, target: str = "t", source_alias: str = "s") -> Merge:
         """Begin a MERGE of source rows: clauses say what happens to rows that match and to those that do not.
@@ -401,10 +403,10 @@ class Table:
         >>> report.rows, report.is_clean, t.get([1]).num_rows
         (1, True, 0)
         """
-        what = rows_to_delete(keys, where, "erase")
-        what = to_arrow_table(what) if is_read_once(what) else what
-        renew = partial(self._context, what, options, "delete")
-        erasure = partial(Erasure(renew, what).run, dry_run=dry_run)
+        selector = rows_to_delete(keys, where, "erase")
+        selector = to_arrow_table(selector) if is_read_once(selector) else selector
+        renew = partial(self._context, selector, options, "delete")
+        erasure = partial(Erasure(renew, selector).run, dry_run=dry_run)
         return ErasureReport((self._committed(erasure, options, preview=dry_run, progress=progress),)).checked()
 
     def insert_overwrite(

@@ -70,9 +70,9 @@ class ConsumerState(Printed):
         }
 
     def __str__(self) -> str:
-        behind = f"{count_text(self.lag_commits, 'commit')} ({self.lag_seconds:,.0f} s) to read"
+        lag = f"{count_text(self.lag_commits, 'commit')} ({self.lag_seconds:,.0f} s) to read"
         where = f"at {self.position}" if self.position else "at the beginning"
-        return f"consumer {self.name!r} {where}: {behind if self.lag_commits else 'it has read every commit'}"
+        return f"consumer {self.name!r} {where}: {lag if self.lag_commits else 'it has read every commit'}"
 
 
 @public_methods_check_arguments

@@ -130,13 +130,13 @@ class RangesView(View):
         if file_ranges is None:
             hint = "t.indexes.ranges() lists the columns that have some."
             raise InvalidOption(f"column {column!r} has no ranges", hint=hint)
-        least, most = pc.min(file_ranges.low).as_py(), pc.max(file_ranges.high).as_py()
+        smallest, greatest = pc.min(file_ranges.low).as_py(), pc.max(file_ranges.high).as_py()
         label = (
             f"ranges of {column} in {count_text(len(file_ranges.low), 'base file')},"
             f" {file_ranges.overlap():.0%} opened for one value"
         )
         bounds = [(float(low), float(high)) for low, high in file_ranges.positions()]
-        return ranges(bounds, (str(least)[:_LONGEST_END], str(most)[:_LONGEST_END]), label)
+        return ranges(bounds, (str(smallest)[:_LONGEST_END], str(greatest)[:_LONGEST_END]), label)
 
 
 @public_methods_check_arguments

@@ -398,8 +398,8 @@ class BucketSkewView(View):
         slices = sorted(self._slices, key=lambda file_slice: (file_slice.partition, file_slice.file_id))
         sizes = [file_slice.size for file_slice in slices]
         cut = f", the first {_MOST_BARS} drawn" if len(slices) > _MOST_BARS else ""
-        mean, most = sum(sizes) / max(1, len(sizes)), max(sizes, default=0)
-        text = f"{count_text(len(slices), 'file group')}, mean {size_text(mean)}, largest {size_text(most)}{cut}"
+        mean, largest = sum(sizes) / max(1, len(sizes)), max(sizes, default=0)
+        text = f"{count_text(len(slices), 'file group')}, mean {size_text(mean)}, largest {size_text(largest)}{cut}"
         drawn = slices[:_MOST_BARS]
         return bars(
             [

@@ -94,7 +94,7 @@ class EntryChange(Printed):
     def __str__(self) -> str:
         parts = ["new columns"] if self.columns and self.action == "updated" else []
         counts = {"added": self.added, "with a new location": self.moved, "dropped": self.dropped}
-        parts += [f"{count_text(count, 'partition')} {what}" for what, count in counts.items() if count]
+        parts += [f"{count_text(count, 'partition')} {change}" for change, count in counts.items() if count]
         return f"{self.action} {self.name}" + (f": {', '.join(parts)}" if parts else "")
 
 

@@ -140,7 +140,8 @@ class MetastoreCatalog(StoreCatalog[Metastore, Entry]):
         columns, stored = ([c.plain for c in e.partition_columns] for e in (desired, before))
         if columns != stored:
             stored_text, table_text = (
-                ", ".join(" ".join(column) for column in each) or "nothing" for each in (stored, columns)
+                ", ".join(" ".join(column) for column in typed_columns) or "nothing"
+                for typed_columns in (stored, columns)
             )
             raise CatalogError(
                 f"{desired.name} in {self.uri} is partitioned by {stored_text}, the table by {table_text}",

@@ -79,15 +79,15 @@ class CatalogUri:
         >>> CatalogUri.parse("glue").authority
         ''
         """
-        kind, _, rest = text.partition("://")
+        kind, _, address = text.partition("://")
         if kind not in kinds():
             raise InvalidOption(
                 f"{kind!r} is no kind of catalog",
                 hint=f"It is one of {', '.join(kinds())}, as in hive://host:9083/database/table.",
                 context={"catalog": kind},
             )
-        authority, _, path = rest.partition("/")
-        if "@" in authority or "?" in rest:
+        authority, _, path = address.partition("/")
+        if "@" in authority or "?" in address:
             raise InvalidOption(
                 f"the URI of the {kind} catalog has credentials or a query",
                 hint="Take them out: credentials of catalogs come from the environment.",

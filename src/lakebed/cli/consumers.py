@@ -50,8 +50,8 @@ def reset(
 @app.command("delete")
 def delete(uri: Uri, name: Name, storage_option: StorageOptions = None) -> None:
     """Delete a consumer. Files and instants are no longer retained for it."""
-    there = open_table(uri, storage_option).consumers.delete(name)
-    typer.echo(f"consumer {name!r} is deleted" if there else f"there was no consumer {name!r}", err=not there)
+    is_deleted = open_table(uri, storage_option).consumers.delete(name)
+    typer.echo(f"consumer {name!r} is deleted" if is_deleted else f"there was no consumer {name!r}", err=not is_deleted)
 
 
 @dataclass(frozen=True)

@@ -100,9 +100,11 @@ def _with_progress(events: Iterator[ServiceEvent]) -> Iterator[ServiceEvent]:
     """The events; a terminal shows what goes on before each, unless that is the wait for the next turn."""
     last: ServiceEvent | None = None
     while True:
-        what = f"{last.service} of {last.table}" if last is not None and last.kind == "due" else "looking at the tables"
+        activity = (
+            f"{last.service} of {last.table}" if last is not None and last.kind == "due" else "looking at the tables"
+        )
         is_waiting = last is not None and last.kind == "waiting"
-        with nullcontext() if is_waiting else working(what):
+        with nullcontext() if is_waiting else working(activity):
             last = next(events, None)
         if last is None:
             return

@@ -91,12 +91,12 @@ def _first(scan: Results, limit: int) -> tuple[pa.Table, bool]:
 
 def _show_some(results: Results, limit: int | None, output: Form) -> bool:
     """Print the rows, all or the first, and report on standard error if there are more."""
-    most = row_limit(limit, output)
+    max_rows = row_limit(limit, output)
     with working("reading"):
-        rows, cut = _first(results, most)
+        rows, cut = _first(results, max_rows)
     show_rows(rows, output)
     if cut:
-        print_cut(f"the first {count_text(most, 'row')}", output)
+        print_cut(f"the first {count_text(max_rows, 'row')}", output)
     return cut
 
 
@@ -168,8 +168,8 @@ def locate(
 
 
 def _print_missing(table: lakebed.Table, keys: list[str]) -> None:
-    there = table.exists(lakebed.KeyText(keys)).to_pylist()
-    missing = [key for key, exists in zip(keys, there, strict=True) if not exists]
+    is_stored = table.exists(lakebed.KeyText(keys)).to_pylist()
+    missing = [key for key, exists in zip(keys, is_stored, strict=True) if not exists]
     if missing:
         text, fields = "", table.properties.get("hoodie.table.recordkey.fields", "").split(",")
         if any(pa.types.is_temporal(field.type) for field in table.schema if field.name in fields):

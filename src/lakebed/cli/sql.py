@@ -54,7 +54,7 @@ def sql(
     storage_option: StorageOptions = None,
 ) -> None:
     """Run a SQL statement. Queries need the package `lakebed[duckdb]`."""
-    most = row_limit(limit, output)
+    max_rows = row_limit(limit, output)
     args = pairs(arg, "--arg") or None
     options = pairs(storage_option, "--storage-option")
     with working("working"):
@@ -75,10 +75,10 @@ def sql(
             assert isinstance(result, Printed), "without a session"
             show_result(result, output)
             return
-        rows = result.head(most + 1) if most else result.to_arrow()
-    show_rows(rows.slice(0, most) if most else rows, output)
-    if most and rows.num_rows > most:
-        print_cut(f"the first {count_text(most, 'row')}", output)
+        rows = result.head(max_rows + 1) if max_rows else result.to_arrow()
+    show_rows(rows.slice(0, max_rows) if max_rows else rows, output)
+    if max_rows and rows.num_rows > max_rows:
+        print_cut(f"the first {count_text(max_rows, 'row')}", output)
 
 
 def merge(

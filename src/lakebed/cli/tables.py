@@ -308,8 +308,8 @@ def drop(
     if output.is_for_programs:
         show_facts({"location": uri, "dropped": dropped, "left": left}, output)
         return
-    what = "dropped" if dropped else "would drop" if dry_run else "there is no table at"
-    show_dropped(f"{what} {uri}", left)
+    outcome = "dropped" if dropped else "would drop" if dry_run else "there is no table at"
+    show_dropped(f"{outcome} {uri}", left)
 
 
 def _facts(table: lakebed.Table) -> dict[str, Any]:
@@ -357,10 +357,10 @@ def show_timeline(
 ) -> None:
     """List the instants of the active timeline, oldest first."""
     instants = open_table(uri, storage_option).timeline.to_arrow()
-    most = row_limit(limit, output)
-    show_rows(instants.slice(max(0, len(instants) - most)) if most else instants, output)
-    if 0 < most < len(instants):
-        print_cut(f"the newest {most} of {count_text(len(instants), 'instant')}", output)
+    max_instants = row_limit(limit, output)
+    show_rows(instants.slice(max(0, len(instants) - max_instants)) if max_instants else instants, output)
+    if 0 < max_instants < len(instants):
+        print_cut(f"the newest {max_instants} of {count_text(len(instants), 'instant')}", output)
 
 
 @files_app.command("show")
@@ -386,10 +386,10 @@ def show_files(
                 context={"partition": partition},
             )
         files = files.filter(pc.equal(files.column("partition"), partition))
-    most = row_limit(limit, output)
-    show_rows(files.slice(0, most) if most else files, output)
-    if 0 < most < len(files):
-        print_cut(f"{most} of {count_text(len(files), 'file slice')}", output)
+    max_slices = row_limit(limit, output)
+    show_rows(files.slice(0, max_slices) if max_slices else files, output)
+    if 0 < max_slices < len(files):
+        print_cut(f"{max_slices} of {count_text(len(files), 'file slice')}", output)
 
 
 @files_app.command("skew")

@@ -114,14 +114,14 @@ def check_conflicts(
 
     Gives the schema the commit must carry: `schema`, or the table's where only another writer has changed it since.
     """
-    for other in commits_since(timeline_now, started):
-        meta = timeline_now.commit_metadata(other)
-        if meta.operation == COMPACT_OPERATION and instant and other.time < instant:
+    for other_commit in commits_since(timeline_now, started):
+        meta = timeline_now.commit_metadata(other_commit)
+        if meta.operation == COMPACT_OPERATION and instant and other_commit.time < instant:
             continue
         for group in touched_files.conflicts(meta):
-            if resized_groups and resized_groups.get(group) == other.time:
+            if resized_groups and resized_groups.get(group) == other_commit.time:
                 continue
-            _refuse(group, other, f"another writer ({meta.operation})")
+            _refuse(group, other_commit, f"another writer ({meta.operation})")
     _check_pending(
         touched_files, timeline_now, started, instant, giving_way=giving_way, resized_groups=resized_groups or {}
     )
@@ -232,9 +232,9 @@ def _check_pending(
 
 
 def _check_taken_off(timeline: Timeline, named_after: Mapping[FileGroupId, str]) -> None:
-    there = {i.time for i in timeline.instants}
+    existing_times = {i.time for i in timeline.instants}
     for (partition, file_id), clustering in sorted(named_after.items()):
-        if clustering not in there:
+        if clustering not in existing_times:
             raise CommitConflict(
                 f"clustering {clustering}, which was to make file group {file_id} in partition {partition!r}, was taken"
                 " off the timeline while this write brought rows there",
@@ -255,11 +255,11 @@ def _check_compacted(
     plans = {**timeline.pending_log_compaction(), **plans}
     for group in touched_files.common(groups, frozenset(plans)):
         _refuse(group, plans[group], f"a pending {plans[group].action.value}")
-    for other in timeline.commits_after(started.last_completed):
-        meta = timeline.commit_metadata(other)
-        if meta.operation in _COMPACTS and other.time > after:
+    for other_commit in timeline.commits_after(started.last_completed):
+        meta = timeline.commit_metadata(other_commit)
+        if meta.operation in _COMPACTS and other_commit.time > after:
             for group in touched_files.common(groups, frozenset(_groups(meta))):
-                _refuse(group, other, f"another writer ({meta.operation})")
+                _refuse(group, other_commit, f"another writer ({meta.operation})")
 
 
 def _service(plan: Instant) -> str:
@@ -444,15 +444,17 @@ def check_deletes(
     the other of the two logged partial rows there. A later delete of this write is no conflict: every reader applies it
     after these rows."""
     logs = _logs(commit)
-    for other, metadata in others:
+    for other_commit, metadata in others:
         if metadata.operation == LOG_COMPACT_OPERATION:  # the deletes that it merges have commits of their own
             continue
         other_logs = _logs(metadata)
         for group in sorted(logs.keys() & other_logs.keys()):
-            late = _deletes(other_logs[group]) and _lacks_columns(storage, logs[group])
-            early = instant < other.time and _deletes(logs[group]) and _lacks_columns(storage, other_logs[group])
-            if late or early:
-                _refuse_lost_delete(group, other, deletes_concurrently=late)
+            other_deletes = _deletes(other_logs[group]) and _lacks_columns(storage, logs[group])
+            this_deletes = (
+                instant < other_commit.time and _deletes(logs[group]) and _lacks_columns(storage, other_logs[group])
+            )
+            if other_deletes or this_deletes:
+                _refuse_lost_delete(group, other_commit, deletes_concurrently=other_deletes)
 
 
 def _logs(metadata: CommitMetadata) -> dict[FileGroupId, list[WriteStat]]:

@@ -123,11 +123,11 @@ def is_this_process(other: ProcessIdentity) -> bool:
 
 def has_ended(other: ProcessIdentity) -> bool:
     """Whether `other` certainly does not run any more. False whenever this machine cannot know."""
-    here = this_process()
+    current = this_process()
     if not other.boot or not other.start:
         return False
     # host names are not unique, so another boot id under the same name proves nothing
-    if (other.host, other.boot, other.namespace) != (here.host, here.boot, here.namespace):
+    if (other.host, other.boot, other.namespace) != (current.host, current.boot, current.namespace):
         return False
     return process_start(other.pid) != other.start
 

@@ -89,14 +89,14 @@ class Holder:
     def __str__(self) -> str:
         if not self.is_readable:
             return "a file that is no lock file (it may have been cut off)"
-        who = self.owner or "an unnamed writer"
+        name = self.owner or "an unnamed writer"
         where = f" ({self.process})" if self.process else ""
         if self.validity is None:
-            return f"{who}{where}, without a time limit"
+            return f"{name}{where}, without a time limit"
         if self.until is None:
-            return f"{who}{where}"
+            return f"{name}{where}"
         return (
-            f"{who}{where}, until {datetime.fromtimestamp(self.until, UTC).isoformat(timespec='seconds')} by its clock"
+            f"{name}{where}, until {datetime.fromtimestamp(self.until, UTC).isoformat(timespec='seconds')} by its clock"
         )
 
 
@@ -522,8 +522,8 @@ class LeasedLock(ABC):
                         hint="run it again when the other writer is done",
                         context={"path": self.where},
                     )
-                least, most = self.pauses
-                self._pause(min(random.uniform(0.5, 1.5) * min(most, max(least, waited / 4)), timeout - waited))
+                shortest, longest = self.pauses
+                self._pause(min(random.uniform(0.5, 1.5) * min(longest, max(shortest, waited / 4)), timeout - waited))
         except BaseException:
             self._let_go()
             raise

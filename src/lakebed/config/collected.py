@@ -209,9 +209,9 @@ def _align_merge(table: dict[str, Any]) -> None:
         implied, mode = PAYLOADS[simple_name(payload)], None if mode == "custom" else mode
         table["merge_mode"] = mode
     if implied and mode not in (None, implied):
-        what = f"the payload {payload}" if payload else f"the merge strategy {strategy}"
+        setting = f"the payload {payload}" if payload else f"the merge strategy {strategy}"
         raise InvalidOption(
-            f"{what} merges by {implied}, the merge mode given is {mode}",
+            f"{setting} merges by {implied}, the merge mode given is {mode}",
             hint="give one of them",
         )
     if implied and not payload:

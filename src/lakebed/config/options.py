@@ -631,11 +631,11 @@ def check_options(job_options: Mapping[str, Any]) -> list[OptionVerdict]:
     verdicts: list[OptionVerdict] = []
     for name, value in texts.items():
         key = canonical(name) or name
-        other = first.setdefault(key, name)
-        if texts[other] == value:
+        first_name = first.setdefault(key, name)
+        if texts[first_name] == value:
             verdicts.append(_verdict(name, value, texts))
         else:
-            note = f"it is one option with {other}={redacted(key, texts[other])}: give it once"
+            note = f"it is one option with {first_name}={redacted(key, texts[first_name])}: give it once"
             verdicts.append(OptionVerdict(name, redacted(key, value), "wrong", note))
     return verdicts
 

@@ -280,8 +280,8 @@ class ClusteringSettings:
     @property
     def due_after(self) -> int:
         """So many commits after the last clustering the next one is due."""
-        others = self.schedule_inline or (self.by_services and not self.inline)
-        return self.planned_commits if others else self.commits
+        is_planned_only = self.schedule_inline or (self.by_services and not self.inline)
+        return self.planned_commits if is_planned_only else self.commits
 
 
 @dataclass(frozen=True, slots=True)

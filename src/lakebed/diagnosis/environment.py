@@ -32,20 +32,20 @@ def versions(*, spark: bool) -> Iterator[Finding]:
         yield Finding(_VERSIONS, Severity.FINE, f"{text}; PySpark is not installed, all work is done in this process")
         return
     if _numbers(pyspark)[:2] < _PYSPARK:
-        least = ".".join(map(str, _PYSPARK))
+        lowest_version = ".".join(map(str, _PYSPARK))
         yield Finding(
             _VERSIONS,
             Severity.ERROR,
-            f"PySpark {pyspark} is older than {least}, the first version that lakebed runs on",
+            f"PySpark {pyspark} is older than {lowest_version}, the first version that lakebed runs on",
             "pip install 'lakebed[spark]'",
         )
     java = None if spark else java_version()
     if java is not None and (not java or _numbers(java)[0] < _JAVA):
-        what = f"Java {java} is older than {_JAVA}" if java else "no Java was found"
+        problem = f"Java {java} is older than {_JAVA}" if java else "no Java was found"
         yield Finding(
             _VERSIONS,
             Severity.WARNING,
-            f"{what}: PySpark {pyspark} is installed and cannot start",
+            f"{problem}: PySpark {pyspark} is installed and cannot start",
             f"install a JDK {_JAVA} or 21 and set JAVA_HOME; without Spark nothing is to be done",
         )
     yield Finding(_VERSIONS, Severity.FINE, f"{text}, PySpark {pyspark}" + (f", Java {java}" if java else ""))

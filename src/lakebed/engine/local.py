@@ -92,9 +92,9 @@ class StreamedRows:
             yield self.batches()
             return
         by = [(name, "ascending") for name in self.sort_by]
-        rest: Iterator[pa.RecordBatch] | None = self.batches()
-        while rest is not None:
-            part, rest = first_batches(rest, TABLE_BYTES)
+        remaining: Iterator[pa.RecordBatch] | None = self.batches()
+        while remaining is not None:
+            part, remaining = first_batches(remaining, TABLE_BYTES)
             if part:
                 yield iter(pa.Table.from_batches(part).sort_by(by).to_batches(max_chunksize=BATCH_ROWS))
 
@@ -326,9 +326,9 @@ class LocalEngine:
         total = self.aggregate(LocalRows(rows.schema.empty_table()), by, sums)
         for batch in batches:
             part = self.aggregate(LocalRows(pa.Table.from_batches([batch])), by, sums)
-            both = pa.concat_tables([total, part.select(total.column_names).cast(total.schema)])
+            combined = pa.concat_tables([total, part.select(total.column_names).cast(total.schema)])
             counts = [(name, "sum") for name in ("rows", *sums)]
-            added = both.group_by(list(by), use_threads=False).aggregate(counts)
+            added = combined.group_by(list(by), use_threads=False).aggregate(counts)
             total = added.rename_columns([*by, "rows", *sums]).cast(total.schema)
         return total
 

@@ -188,7 +188,7 @@ class SparkEngine:
 
         native = can_open(self.spark, snapshot.storage.url()) and not shifts_times(self.spark, fields)
         files = [s.base_file for s in slices if native and s.base_file is not None and s.is_base_file]
-        others = [s for s in slices if not native or not s.is_base_file]
+        python_slices = [s for s in slices if not native or not s.is_base_file]
         parts: list[DataFrame] = []
         if files:
             stored = arrow_to_spark_ddl(pa.schema([f for f in fields if f.name != POSITION]))
@@ -196,9 +196,9 @@ class SparkEngine:
             urls = [snapshot.storage.url(f.path) for f in files]
             rows = read_parquet(self.spark, urls, stored, numbered=numbered)
             parts.append(with_row_numbers(rows, POSITION) if numbered else rows)
-        if others:
-            sent = self.from_arrow(pa.table({"slice": pa.array(map(pickle.dumps, others), pa.binary())}))
-            spread = sent.repartition(min(len(others), parallelism(self.spark) * _TASKS_PER_CORE))
+        if python_slices:
+            sent = self.from_arrow(pa.table({"slice": pa.array(map(pickle.dumps, python_slices), pa.binary())}))
+            spread = sent.repartition(min(len(python_slices), parallelism(self.spark) * _TASKS_PER_CORE))
             read = partial(_run_read, self._tuning, snapshot.reader, list(columns), fields)
             parts.append(spread.mapInArrow(for_workers(read), ddl))
         return self.union(parts)
@@ -481,15 +481,15 @@ def collect_within(data: DataFrame, rows: int, most_bytes: int) -> pa.Table | No
     names = data.columns
     if len({name.lower() for name in names}) < len(names):
         return None
-    some = data if has_exact_leaves(data) else data.limit(rows + 1)
+    guarded = data if has_exact_leaves(data) else data.limit(rows + 1)
     width = _width(data)
     if width:
         share = max(1, most_bytes // max(1, rows))
-        some = some.selectExpr(
+        guarded = guarded.selectExpr(
             "*", f"CASE WHEN {width} > {share}L THEN raise_error('{_TOO_WIDE}') ELSE TRUE END AS {_GUARD}"
         )
     try:
-        table = SparkEngine(data.sparkSession).collect_normalised(some)
+        table = SparkEngine(data.sparkSession).collect_normalised(guarded)
     except Exception as error:
         if _TOO_WIDE in str(error):
             return None

@@ -169,12 +169,14 @@ class _Rewriting:
             return self._union(plan, children, changed)
         if kind == "View" and changed[0][1]:  # it gives the columns of its rows, which may now have the bucket
             return changed[0]
-        buckets = [k for _, some in changed for k in some] if kind in _PLAIN else []
+        buckets = [k for _, columns in changed for k in columns] if kind in _PLAIN else []
         # a changed child may have no known output, such as a full join
-        if all(new is old and not some for (new, some), old in zip(changed, children, strict=True)):
+        if all(new is old and not columns for (new, columns), old in zip(changed, children, strict=True)):
             return plan, _numbered(plan) if kind == "Project" else []
         if kind not in _PLAIN or kind == "View" or not buckets:  # they count their columns, or need no more of them
-            changed = [(self.as_before(new, old), some) for (new, some), old in zip(changed, children, strict=True)]
+            changed = [
+                (self.as_before(new, old), columns) for (new, columns), old in zip(changed, children, strict=True)
+            ]
         elif kind == "Join" and not self._are_apart(changed):
             # two copies of one CTE: a bucket of the one is not to be taken for that of the other
             changed = [(self.as_before(new, old), []) for (new, _), old in zip(changed, children, strict=True)]
@@ -187,15 +189,15 @@ class _Rewriting:
             # a join that only tests whether there is a row has no SQL
             joined = plan.joinType()
             sides = (True, True) if _is(joined, "ExistenceJoin") else _NO_NULLS.get(str(joined.sql()), (True, True))
-            buckets = [k for (_, some), full_plan in zip(changed, sides, strict=True) for k in some if full_plan]
+            buckets = [k for (_, columns), full_plan in zip(changed, sides, strict=True) for k in columns if full_plan]
         elif kind == "Aggregate":
             plan = self._aggregate(plan, buckets)
         elif kind == "Window":
             plan = self._window(plan, buckets)
         elif kind == "Distinct":
             self._note_use([k.bucket for k in buckets])
-        there = _outputs(plan)
-        return plan, [k for k in buckets if there.issuperset((*k.keys, _id(k.bucket)))]
+        output_ids = _outputs(plan)
+        return plan, [k for k in buckets if output_ids.issuperset((*k.keys, _id(k.bucket)))]
 
     def _are_apart(self, sides: list[tuple[Any, list[_BucketColumn]]]) -> bool:
         """Whether the sides of a join have no column in common. A bucket column that was put into both gets another
@@ -318,9 +320,11 @@ class _Rewriting:
                 elif compared:
                     self._note_use([left_column.bucket, right_column.bucket])
                     expressions = self._scala.jvm.org.apache.spark.sql.catalyst.expressions
-                    both = expressions.And(condition, expressions.EqualTo(left_column.bucket, right_column.bucket))
-                    some = self._scala.jvm.scala.Some(both)
-                    return self._logical.Join(plan.left(), plan.right(), plan.joinType(), some, plan.hint())
+                    conjunction = expressions.And(
+                        condition, expressions.EqualTo(left_column.bucket, right_column.bucket)
+                    )
+                    scala_option = self._scala.jvm.scala.Some(conjunction)
+                    return self._logical.Join(plan.left(), plan.right(), plan.joinType(), scala_option, plan.hint())
         for m, n in counts:
             warnings.warn(
                 f"by_buckets: a join of {m} with {n} buckets shuffles both sides; put the buckets together with"
@@ -345,13 +349,13 @@ class _Rewriting:
 
     def _tell_of_mixed(self, groups: Sequence[Any]) -> None:
         """Warn about a union whose sides have different numbers of buckets, where rows are grouped by its keys."""
-        there = {_id(group) for group in groups if _is(group, "AttributeReference")}
+        grouping_ids = {_id(group) for group in groups if _is(group, "AttributeReference")}
         for keys, counts in self._mixed:
-            if keys <= there:
-                least = gcd(*map(int, counts))
+            if keys <= grouping_ids:
+                common_count = gcd(*map(int, counts))
                 warnings.warn(
                     f"by_buckets: a union of {' with '.join(counts)} buckets shuffles to be grouped; put the buckets"
-                    f" together with to_spark(bucketed={least}) on all sides",
+                    f" together with to_spark(bucketed={common_count}) on all sides",
                     stacklevel=2,
                 )
 
@@ -412,10 +416,10 @@ def _described(candidates: Sequence[Any], output: Sequence[Any]) -> list[_Bucket
 def _missing(groups: Sequence[Any], bucket_columns: Sequence[_BucketColumn]) -> list[Any]:
     """One bucket column whose keys are all among the columns and which itself is not; none if there is no such
     column."""
-    there = {_id(group) for group in groups if _is(group, "AttributeReference")}
-    if any(there.issuperset((*k.keys, _id(k.bucket))) for k in bucket_columns):
+    grouping_ids = {_id(group) for group in groups if _is(group, "AttributeReference")}
+    if any(grouping_ids.issuperset((*k.keys, _id(k.bucket))) for k in bucket_columns):
         return []
-    return [k.bucket for k in bucket_columns if there.issuperset(k.keys)][:1]
+    return [k.bucket for k in bucket_columns if grouping_ids.issuperset(k.keys)][:1]
 
 
 def _equalities(condition: Any) -> list[tuple[int, int]]:

@@ -173,8 +173,12 @@ def _batch_size(command: bytes) -> int | None:
     function, _, batches, _ = CPickleSerializer().loads(command)
     if function.__code__.co_freevars != ("f",):
         return None
-    each = function.__closure__[0].cell_contents
-    return batches.batchSize if (each.__module__, each.__qualname__) == _HANDED_ON and batches.batchSize > 0 else None
+    row_function = function.__closure__[0].cell_contents
+    return (
+        batches.batchSize
+        if (row_function.__module__, row_function.__qualname__) == _HANDED_ON and batches.batchSize > 0
+        else None
+    )
 
 
 def _private(thing: Any, name: str) -> Any:

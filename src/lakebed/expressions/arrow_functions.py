@@ -22,7 +22,9 @@ def register(
             return run(_context, pa.array([values.as_py()], first), *others)[0]
         if not len(values):
             return pa.array([], to)
-        return function(values, *((other if isinstance(other, pa.Scalar) else other[0]).as_py() for other in others))
+        return function(
+            values, *((argument if isinstance(argument, pa.Scalar) else argument[0]).as_py() for argument in others)
+        )
 
     with suppress(pa.ArrowKeyError):  # it is there already
         pc.register_scalar_function(run, f"lakebed_{name}", {"summary": summary, "description": ""}, dict(types), to)

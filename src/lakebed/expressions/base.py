@@ -148,11 +148,11 @@ def _walk(schema: pa.Schema, path: str) -> tuple[tuple[str, ...], pa.DataType]:
     """The names to follow from the top of the schema, and the type found there."""
     if schema.get_field_index(path) >= 0:
         return (path,), schema.field(path).type
-    top, _, rest = path.partition(".")
+    top, _, remaining_path = path.partition(".")
     names = [top]
     kind = schema.field(top).type if schema.get_field_index(top) >= 0 else None
-    while rest and kind is not None:
-        part, _, rest = rest.partition(".")
+    while remaining_path and kind is not None:
+        part, _, remaining_path = remaining_path.partition(".")
         index = kind.get_field_index(part) if pa.types.is_struct(kind) else -1
         names.append(part)
         kind = kind.field(index).type if index >= 0 else None

@@ -187,9 +187,9 @@ def exact_hash_sql(key: str, hash_fields: tuple[str, ...]) -> str:
     other comma and no colon between it and the next colon.
     """
     first = f"substring_index({key}, ':', 1)"
-    rest = f"substr({key}, length({first}) + 2)"
+    tail = f"substr({key}, length({first}) + 2)"
     named = f"CASE WHEN lb_at = 0 THEN concat({first}, ':', lb_part) ELSE lb_part END"
-    parts = f"transform(split({rest}, {sql_literal(_FIELD_BORDER)}), (lb_part, lb_at) -> {named})"
+    parts = f"transform(split({tail}, {sql_literal(_FIELD_BORDER)}), (lb_part, lb_at) -> {named})"
     name = "substring_index(lb_part, ':', 1)"
     matches = " OR ".join(f"{name} = {sql_literal(field)}" for field in hash_fields)
     value = f"substr(lb_part, length({name}) + 2)"
@@ -369,8 +369,8 @@ class StoredBucket:
         by_path = self.by_path
         cases = [f"WHEN {path} = {sql_literal(p)} THEN {_number_sql(b, hashed)}" for p, b in by_path.named]
         cases += [f"WHEN {path} RLIKE {sql_literal(r)} THEN {hashed} % {n}L" for r, n in by_path.rules]
-        other = f"{hashed} % {by_path.count}L"
-        return f"CASE {' '.join(cases)} ELSE {other} END" if cases else other
+        default = f"{hashed} % {by_path.count}L"
+        return f"CASE {' '.join(cases)} ELSE {default} END" if cases else default
 
     def arrow(self, batch: pa.RecordBatch) -> pa.Array:
         keys, paths = (batch.column(batch.schema.get_field_index(name)) for name in self.columns)
@@ -382,9 +382,9 @@ class StoredBucket:
 
     def of_texts(self, texts: pa.Array) -> pa.Array:
         lengths = pc.struct_field(pc.extract_regex(texts, _LENGTH), "length").cast(pa.int64())
-        rest = pc.replace_substring_regex(texts, _LENGTH, "")
-        keys = _by_value(lengths, rest, lambda length, some: pc.utf8_slice_codeunits(some, length))
-        paths = _by_value(lengths, rest, lambda length, some: pc.utf8_slice_codeunits(some, 0, length))
+        contents = pc.replace_substring_regex(texts, _LENGTH, "")
+        keys = _by_value(lengths, contents, lambda length, content: pc.utf8_slice_codeunits(content, length))
+        paths = _by_value(lengths, contents, lambda length, content: pc.utf8_slice_codeunits(content, 0, length))
         return self._of(keys, paths)
 
     def _of(self, keys: pa.Array, paths: pa.Array) -> pa.Array:
@@ -423,8 +423,8 @@ def _number_sql(buckets: Buckets, hashed: str) -> str:
         f"WHEN {hashed} % {modulus}L IN ({', '.join(f'{n}L' for n in numbers)}) THEN {hashed} % {modulus}L"
         for modulus, numbers in buckets.by_modulus()
     ]
-    other = f"{hashed} % {buckets.count}L"
-    return f"CASE {' '.join(cases)} ELSE {other} END" if cases else other
+    default = f"{hashed} % {buckets.count}L"
+    return f"CASE {' '.join(cases)} ELSE {default} END" if cases else default
 
 
 def _by_value(values: pa.Array, texts: pa.Array, part: Callable[[int, pa.Array], pa.Array]) -> pa.Array:

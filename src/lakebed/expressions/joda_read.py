@@ -167,9 +167,9 @@ def _token_regex(token: Token, following: Token | None) -> str:
         case "y" | "Y":
             return f"[+-]?[0-9]{{{token.count}}}" if joined else "[+-]?[0-9]{1,9}"
         case letter:
-            most = max(token.count, {"D": 3, "e": 1, "S": 1}.get(letter, 2))
+            max_digits = max(token.count, {"D": 3, "e": 1, "S": 1}.get(letter, 2))
             # a number takes all digits it may before the next one gets any
-            return f"[0-9]{{{most}}}" if joined else f"[0-9]{{1,{most}}}"
+            return f"[0-9]{{{max_digits}}}" if joined else f"[0-9]{{1,{max_digits}}}"
 
 
 def _names_regex(names: tuple[str, ...]) -> str:

@@ -224,8 +224,8 @@ class PathCheck:
                 wrong = self._fault_of(part, texts[at].as_py(), several)
                 if wrong is not None:
                     value, row = distinct[at].as_py(), pc.index(values, distinct[at]).as_py()
-                    what = f"partition column {name!r} has the value {_preview(value)} in row {row} (counted from 0)"
-                    raise _refused(what, wrong, {"column": name, "value": value, "row": row})
+                    subject = f"partition column {name!r} has the value {_preview(value)} in row {row} (counted from 0)"
+                    raise _refused(subject, wrong, {"column": name, "value": value, "row": row})
 
     def _suspects(self, texts: pa.Array, several: bool) -> pa.Array:
         long = pc.greater(pc.binary_length(texts), _NAME_BYTES)

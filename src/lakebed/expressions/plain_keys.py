@@ -55,8 +55,8 @@ def has_plain_keys(footer: Mapping[str, str], fields: Sequence[str]) -> bool:
 def unhashed_texts(keys: KeyGenerator, hash_fields: Sequence[str], schema: pa.Schema) -> tuple[str, ...]:
     """The key fields with free text that are not hashed: their values may look like a hash field in a key's text."""
     key = keys.record_key
-    beside = [t for t in key.texts if t.column not in hash_fields] if isinstance(key, CompositeKey) else []
-    return tuple(text.column for text in beside if text.is_free_text(schema))
+    unhashed = [t for t in key.texts if t.column not in hash_fields] if isinstance(key, CompositeKey) else []
+    return tuple(text.column for text in unhashed if text.is_free_text(schema))
 
 
 def _is_plain(values: pa.Array) -> bool:

@@ -153,9 +153,9 @@ def months_between(value: pc.Expression, other: pc.Expression) -> pc.Expression:
 
 def _months_between(values: pa.Array) -> pa.Array:
     """`values` are the days of both, one in the upper half, one in the lower."""
-    both: Int64s = pc.fill_null(values, 0).to_numpy()
-    day = ((both + 2**31) & (2**32 - 1)) - 2**31
-    first, second = (both - day) >> 32, day
+    packed_days: Int64s = pc.fill_null(values, 0).to_numpy()
+    day = ((packed_days + 2**31) & (2**32 - 1)) - 2**31
+    first, second = (packed_days - day) >> 32, day
     parts = [civil_of_days(epoch_days) for epoch_days in (first, second)]
     (years, months, days), (other_years, other_months, other_days) = parts
     full_months = ((years - other_years) * 12 + months - other_months).astype(np.float64)

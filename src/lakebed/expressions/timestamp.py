@@ -80,15 +80,15 @@ def _settings(items: tuple[tuple[str, str], ...], timezone: str) -> TimestampSet
     if kind in _TEXT_TYPES:
         delimiter = settings.get("input.dateformat.list.delimiter.regex") or ","
         formats = [f.strip() for f in re.split(delimiter, _required(settings, "input.dateformat"))]
-    both = _zone(settings.get("timezone"))
+    common_zone = _zone(settings.get("timezone"))
     return TimestampSettings(
         type=kind,
         unit=None if unit is None else _UNITS[unit],
         output=print_pattern(_required(settings, "output.dateformat")),
         inputs=tuple(read_pattern(f) for f in formats),
         first_input=formats[0] if formats else "",
-        input_zone=both or _zone(settings.get("input.timezone")),
-        output_zone=both or _zone(settings.get("output.timezone")),
+        input_zone=common_zone or _zone(settings.get("input.timezone")),
+        output_zone=common_zone or _zone(settings.get("output.timezone")),
         default_zone=java_zone(timezone),
     )
 
@@ -216,10 +216,10 @@ class TimestampPart:
             times, over = _UNITS["MICROSECONDS"]
         number = self._number_sql(kind, name, null)
         scaled = f"({number} * {times}L)" if times > 1 else f"({number} DIV {over}L)" if over > 1 else number
-        most = _FARTHEST * over // times
-        if most >= _most_of(kind):
+        max_number = _FARTHEST * over // times
+        if max_number >= _most_of(kind):
             return scaled
-        return f"CASE WHEN {number} BETWEEN -{most}L AND {most}L THEN {scaled} END"
+        return f"CASE WHEN {number} BETWEEN -{max_number}L AND {max_number}L THEN {scaled} END"
 
     def _number_sql(self, kind: pa.DataType, name: str, null: int) -> str:
         """The column as bigint, `null` for null; itself null where it does not fit."""
@@ -255,9 +255,9 @@ class TimestampPart:
             number = _truncated_decimal(values)
         else:
             raise self._refuse(kind)
-        most = min(_FARTHEST * over // times, 2**63 - 1)
-        if most < _most_of(kind):
-            near = pc.and_(pc.greater_equal(number, -most), pc.less_equal(number, most))
+        max_number = min(_FARTHEST * over // times, 2**63 - 1)
+        if max_number < _most_of(kind):
+            near = pc.and_(pc.greater_equal(number, -max_number), pc.less_equal(number, max_number))
             number = pc.if_else(near, number, pa.scalar(None, pa.int64()))
         return pc.multiply(number, times) if times > 1 else pc.divide(number, over)
 

@@ -118,9 +118,9 @@ class Zone:
         at = pc.if_else(pc.is_valid(millis), at, pa.scalar(None, pa.int64()))
         stamps = at.cast(pa.timestamp("ms", "UTC")).cast(pa.timestamp("ms", self.name))
         offsets = pc.subtract(pc.local_timestamp(stamps).cast(pa.int64()), at)
-        late = pc.fill_null(pc.greater(at, _LAST_LISTED_MILLI), False)
-        if pc.any(late).as_py():
-            offsets = pc.replace_with_mask(offsets, late, _offsets_by_rule(self.name, at.filter(late)))
+        is_unlisted = pc.fill_null(pc.greater(at, _LAST_LISTED_MILLI), False)
+        if pc.any(is_unlisted).as_py():
+            offsets = pc.replace_with_mask(offsets, is_unlisted, _offsets_by_rule(self.name, at.filter(is_unlisted)))
         return offsets
 
     def utc_millis(self, local: pa.Array) -> pa.Array:
@@ -198,12 +198,14 @@ def local_times(instants: pa.Array, zone: str) -> pa.Array:
     """
     local = pc.local_timestamp(instants.cast(pa.timestamp("us", zone)))
     micros = instants.cast(pa.int64())
-    late = pc.fill_null(pc.greater(micros, _LAST_LISTED_MILLI * 1000), False)
-    if zone[:1] in "+-" or not pc.any(late).as_py():
+    is_unlisted = pc.fill_null(pc.greater(micros, _LAST_LISTED_MILLI * 1000), False)
+    if zone[:1] in "+-" or not pc.any(is_unlisted).as_py():
         return local
-    late_micros = micros.filter(late)
-    offsets = _offsets_by_rule(zone, pc.divide(late_micros, 1000))
-    return pc.replace_with_mask(local, late, pc.add(late_micros, pc.multiply(offsets, 1000)).cast(local.type))
+    unlisted_micros = micros.filter(is_unlisted)
+    offsets = _offsets_by_rule(zone, pc.divide(unlisted_micros, 1000))
+    return pc.replace_with_mask(
+        local, is_unlisted, pc.add(unlisted_micros, pc.multiply(offsets, 1000)).cast(local.type)
+    )
 
 
 def local_expression(instant: pc.Expression, zone: str) -> pc.Expression:

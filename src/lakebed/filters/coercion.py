@@ -157,7 +157,7 @@ def membership(left: Value, items: Sequence[Literal], zone: tzinfo) -> Node:
     if len(kinds) > 1 and not (kinds == {"exact", "float"} and pa.types.is_floating(left.type)):
         raise SparkOnly("IN over constants of different types")
     values: list[Literal] = []
-    others: list[Node] = []
+    other_nodes: list[Node] = []
     for item in items:
         if item.value is None:
             continue
@@ -165,13 +165,13 @@ def membership(left: Value, items: Sequence[Literal], zone: tzinfo) -> Node:
         if isinstance(node, Compare) and node.left == left and isinstance(node.right, Literal):
             values.append(node.right)
         elif not (isinstance(node, In) and not node.values):
-            others.append(node)
+            other_nodes.append(node)
     has_null = any(i.value is None for i in items)
     if pa.types.is_floating(left.type) and any(math.isnan(v.value) for v in values):
-        others.extend(Compare(left, "=", v) for v in values)
+        other_nodes.extend(Compare(left, "=", v) for v in values)
         values = []
     inclusion = In(left, tuple(values), has_null)
-    return Or((inclusion, *others)) if others else inclusion
+    return Or((inclusion, *other_nodes)) if other_nodes else inclusion
 
 
 def common_type(left: pa.DataType, right: pa.DataType) -> pa.DataType:

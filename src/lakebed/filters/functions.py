@@ -138,8 +138,8 @@ def _round(e: Expression, reader: Reader, mode: str) -> Value:
     """`round`, `bround`, and `ceil` and `floor` with places."""
     argument, decimals = e.this, e.args.get("decimals")
     if isinstance(e, exp.Anonymous):
-        argument, *others = _arguments(e, 1, 2)
-        decimals = others[0] if others else None
+        argument, *optional_arguments = _arguments(e, 1, 2)
+        decimals = optional_arguments[0] if optional_arguments else None
     value, places = reader.number(argument), reader.constant_number(decimals, 0)
     if isinstance(value, Literal) and value.value is None:
         return value

@@ -104,10 +104,12 @@ class OnCondition:
 
     def of_equalities(self, equalities: Sequence[Equality]) -> OnCondition:
         """The same condition, of which these equalities alone are taken as such."""
-        rest = [
-            equality.condition for equality in self.equalities if not any(equality is other for other in equalities)
+        remaining = [
+            equality.condition
+            for equality in self.equalities
+            if not any(equality is selected for selected in equalities)
         ]
-        return OnCondition(self.text, tuple(equalities), (*self.others, *rest))
+        return OnCondition(self.text, tuple(equalities), (*self.others, *remaining))
 
     @property
     def expressions(self) -> tuple[PairExpression, ...]:
@@ -147,15 +149,15 @@ class PairReader:
         """The join condition, taken apart where it is conditions joined by AND."""
         sides = (self.target, self.source)
         equalities: list[Equality] = []
-        others: list[PairExpression] = []
+        other_conditions: list[PairExpression] = []
         for part in conjunct_texts(text):
             condition = self.condition(part, sides, "join condition")
             equality = self._equality(part, condition)
             if equality is None:
-                others.append(condition)
+                other_conditions.append(condition)
             else:
                 equalities.append(equality)
-        return OnCondition(text, tuple(equalities), tuple(others))
+        return OnCondition(text, tuple(equalities), tuple(other_conditions))
 
     def _equality(self, text: str, condition: PairExpression) -> Equality | None:
         """The condition as an equality of a target column with a value of the source, if it is one."""
@@ -177,8 +179,8 @@ class PairReader:
             tree = tree.this
         if not isinstance(tree, exp.Column):
             return None
-        side, column, rest = self._bound([part.name for part in tree.parts], (self.target, self.source), text)
-        return column if side is self.target and not rest else None
+        side, column, field_steps = self._bound([part.name for part in tree.parts], (self.target, self.source), text)
+        return column if side is self.target and not field_steps else None
 
     def _read(self, text: str, sides: Sequence[Side], label: str, *, is_condition: bool) -> PairExpression:
         form = "condition" if is_condition else "expression"
@@ -212,10 +214,10 @@ class PairReader:
                     break
                 full_path = full_path.parent
                 steps.append(full_path.expression)
-            side, column, rest = self._bound([step.name for step in steps], sides, text)
+            side, column, field_steps = self._bound([step.name for step in steps], sides, text)
             named.append((side, column))
             bound: Any = exp.Column(this=exp.Identifier(this=side.field(column), quoted=True))
-            for step in rest:
+            for step in field_steps:
                 bound = exp.Dot(this=bound, expression=exp.Identifier(this=step, quoted=True))
             if full_path is tree:
                 tree = bound
@@ -224,37 +226,37 @@ class PairReader:
             start, end = steps[0].meta.get("start"), steps[-1].meta.get("end")
             if start is None or end is None:
                 continue
-            edits.append((start, end + 1, ".".join(map(quote_name, (side.field(column), *rest)))))
+            edits.append((start, end + 1, ".".join(map(quote_name, (side.field(column), *field_steps)))))
         return tree, edits, named
 
     def _bound(self, steps: Sequence[str], sides: Sequence[Side], text: str) -> tuple[Side, str, Sequence[str]]:
         """The side and the column that a name is, and the steps into a struct after it."""
-        first, *rest = steps
+        first, *field_steps = steps
         context = {"text": text, "column": ".".join(steps)}
         for side in (self.target, self.source):
-            if rest and first.lower() == side.alias.lower():
-                column = side.column(rest[0])
+            if field_steps and first.lower() == side.alias.lower():
+                column = side.column(field_steps[0])
                 if column is None:
-                    raise self._unknown(rest[0], [side], text)
+                    raise self._unknown(field_steps[0], [side], text)
                 if side not in sides:
                     raise InvalidOption(
                         f"{'.'.join(steps)} in {text!r}: {_NO_TARGET if side is self.target else _NO_SOURCE}",
                         hint=f"use columns of {' and '.join(repr(s.alias) for s in sides)} alone",
                         context=context,
                     )
-                return side, column, rest[1:]
+                return side, column, field_steps[1:]
         matches = [(side, column) for side in sides if (column := side.column(first)) is not None]
         if not matches:
             raise self._unknown(first, sides, text)
         if len(matches) > 1:
-            both = " or ".join(f"{side.alias}.{column}" for side, column in matches)
+            choices = " or ".join(f"{side.alias}.{column}" for side, column in matches)
             raise InvalidOption(
                 f"{first!r} in {text!r} is a column of both the target and the source",
-                hint=f"write {both}",
+                hint=f"write {choices}",
                 context=context,
             )
         ((side, column),) = matches
-        return side, column, rest
+        return side, column, field_steps
 
     def _unknown(self, name: str, sides: Sequence[Side], text: str) -> InvalidOption:
         names = list(dict.fromkeys(column for side in sides for column in side.schema.names))

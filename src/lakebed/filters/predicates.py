@@ -108,8 +108,10 @@ def _modulo(args: Sequence[pc.Expression], to: pa.DataType, _options: tuple[Any,
 
 
 def _positive_modulo(args: Sequence[pc.Expression], to: pa.DataType, options: tuple[Any, ...]) -> pc.Expression:
-    rest = _modulo(args, to, options)
-    return pc.if_else(pc.less(rest, 0), _modulo((pc.add(rest, args[1].cast(to)), args[1]), to, options), rest)
+    remainder = _modulo(args, to, options)
+    return pc.if_else(
+        pc.less(remainder, 0), _modulo((pc.add(remainder, args[1].cast(to)), args[1]), to, options), remainder
+    )
 
 
 def _extreme(op: Operator) -> Kernel:
@@ -505,8 +507,8 @@ def _fold(parts: tuple[Node, ...], join: Any) -> pc.Expression:
 def _compare(node: Compare) -> pc.Expression:
     left, right = node.left.to_arrow(), node.right.to_arrow()
     if node.op == "<=>":
-        both = _ordered(left, "=", right, node.left.type)
-        return pc.coalesce(both, left.is_null() & right.is_null())
+        equality = _ordered(left, "=", right, node.left.type)
+        return pc.coalesce(equality, left.is_null() & right.is_null())
     return _ordered(left, node.op, right, node.left.type)
 
 

@@ -257,8 +257,8 @@ def _why(error: SqlglotError) -> str:
         return plain.strip().splitlines()[0].rstrip(". ")
     first = errors[0]
     described = str(first["description"])
-    what = "something is missing" if "<class" in described else described[:1].lower() + described[1:]
-    return f"{what} at character {first['col']}, {first['highlight']!r}"
+    problem = "something is missing" if "<class" in described else described[:1].lower() + described[1:]
+    return f"{problem} at character {first['col']}, {first['highlight']!r}"
 
 
 # Functions of Spark that call what is in the JVM's class path.

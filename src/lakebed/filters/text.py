@@ -100,25 +100,25 @@ def arrow_pattern(pattern: str) -> str | None:
     parts: list[str] = []
     at, may_repeat = 0, False
     while at < len(pattern):
-        rest = pattern[at:]
-        if match := _QUANTIFIER.match(rest):
-            if not may_repeat or rest[match.end() : match.end() + 1] in ("+", "*", "?", "{"):
+        remaining = pattern[at:]
+        if match := _QUANTIFIER.match(remaining):
+            if not may_repeat or remaining[match.end() : match.end() + 1] in ("+", "*", "?", "{"):
                 return None
             parts.append(match[0])
             at, may_repeat = at + match.end(), False
             continue
-        if match := _CLASS.match(rest):
+        if match := _CLASS.match(remaining):
             escapes = {escape[1] for escape in re.finditer(r"\\(.)", match[0], re.DOTALL)}
             if not escapes <= (_SAME_ESCAPES | _PUNCTUATION | {"s"}) or {"s", "\\"} <= escapes:
                 return None
             parts.append(match[0].replace("\\s", _SPACES) if "s" in escapes else match[0])
             at, may_repeat = at + match.end(), True
             continue
-        part, size = _one_of_pattern(rest)
+        part, size = _one_of_pattern(remaining)
         if part is None:
             return None
         parts.append(part)
-        at, may_repeat = at + size, part not in ("^", "(", "(?:", "|") and rest[0] != "$"
+        at, may_repeat = at + size, part not in ("^", "(", "(?:", "|") and remaining[0] != "$"
     # before the end of a text Java's $ knows the pair of two line ends, which another part could take apart
     if "$" in pattern and re.search(r"\[\^|\\[sSDWr]|\r", pattern):
         return None

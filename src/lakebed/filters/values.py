@@ -237,8 +237,8 @@ class ValueReader:
             return self._date_diff(e)
         if isinstance(e, exp.RegexpLike):
             return self._rlike(e)
-        other = OTHER_FUNCTIONS.get(e.name.lower()) if isinstance(e, exp.Anonymous) else None
-        function = FUNCTIONS.get(kind) or other
+        other_function = OTHER_FUNCTIONS.get(e.name.lower()) if isinstance(e, exp.Anonymous) else None
+        function = FUNCTIONS.get(kind) or other_function
         if function is not None:
             return function(e, self.arguments)
         if isinstance(e, exp.Anonymous):

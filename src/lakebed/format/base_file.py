@@ -311,18 +311,18 @@ def _read_joined(
     schema = pa.schema([_read_as(footer.schema.field(name), reading.dictionary) for name in names])
     in_source = frozenset(footer.source.schema.names)
     meta_columns = [name for name in names if name in META_COLUMNS]
-    others = [name for name in names if name not in meta_columns and name in in_source]
+    source_columns = [name for name in names if name not in meta_columns and name in in_source]
     groups = range(footer.row_groups) if row_groups is None else row_groups
     skeleton = replace(footer, source=None)
     with naming_damage(footer.path), storage.open_input(footer.path, size) as opened:
         _check_size(opened, size)
         rows = reading.batches(opened, footer.path, skeleton, meta_columns, groups)
-        if others:
-            rows = _side_by_side(rows, _source_rows(footer, others, groups, reading))
+        if source_columns:
+            rows = _side_by_side(rows, _source_rows(footer, source_columns, groups, reading))
         for batch in rows:
             arrays: list[pa.Array] = []
             for field_ in schema:
-                if field_.name in meta_columns or field_.name in others:
+                if field_.name in meta_columns or field_.name in source_columns:
                     arrays.append(batch.column(field_.name))
                 else:
                     arrays.append(pa.repeat(source.values[field_.name], batch.num_rows).cast(field_.type))

@@ -324,11 +324,15 @@ class BloomFilter:
             for flag, bits in zip(flags, self._rows, strict=True):
                 flag &= self._set(bits, seed)
             if number % _HASHES_TOGETHER == 0:
-                some = np.logical_or.reduce(flags)
-                if not some.any():
+                is_candidate = np.logical_or.reduce(flags)
+                if not is_candidate.any():
                     return
-                if 2 * np.count_nonzero(some) < len(some):
-                    block, seed, flags = block.only(some), seed[some], [flag[some] for flag in flags]
+                if 2 * np.count_nonzero(is_candidate) < len(is_candidate):
+                    block, seed, flags = (
+                        block.only(is_candidate),
+                        seed[is_candidate],
+                        [flag[is_candidate] for flag in flags],
+                    )
         for flag in flags:
             yield flag, block.rows
 

@@ -112,8 +112,8 @@ class JointBlock:
         stretches = [Stretch(a + _HEAD.size, b, n) for (a, b), n in zip(pairwise(edges), counts, strict=True)]
         bounds = joint_bounds(data.data, stretches)
         if bounds is None:
-            each = [block.records() for block in self._blocks]
-            parts = [(starts + at, ends + at) for (_, starts, ends), at in zip(each, edges, strict=False)]
+            block_records = [block.records() for block in self._blocks]
+            parts = [(starts + at, ends + at) for (_, starts, ends), at in zip(block_records, edges, strict=False)]
             bounds = np.concatenate([starts for starts, _ in parts]), np.concatenate([ends for _, ends in parts])
         starts, ends = bounds
         return (data, starts, ends), counts

@@ -262,8 +262,8 @@ def decode_deletes(content: bytes | memoryview, path: str = "", offset: int = 0)
         body = data[_HEAD.size : _HEAD.size + length]
         return _decode(body) if version == _VERSION else _decode_java(body, version)
     except (CorruptFile, UnsupportedFeature) as error:
-        what = f"{where} cannot be decoded: {error.message}"
-        raise type(error)(what, hint=error.hint, context={**error.context, **context}) from error
+        message = f"{where} cannot be decoded: {error.message}"
+        raise type(error)(message, hint=error.hint, context={**error.context, **context}) from error
 
 
 def encode_deletes(keys: Any, partitions: Any = "") -> bytes:
@@ -404,10 +404,10 @@ def _shape(data: bytes, start: int, end: int) -> tuple[list[int], list[int]]:
     lengths: list[int] = []
     at = start
     for _ in range(2):
-        behind = _skip_text(data, at)
+        text_end = _skip_text(data, at)
         content = 0 if data[at] == 0 else decode_long(data, at + 1)[0]
-        lengths += range(at - start, behind - content - start)
-        at = behind
+        lengths += range(at - start, text_end - content - start)
+        at = text_end
     branch, value = decode_long(data, at)
     if branch == ARRAY:
         return [*lengths, *range(at - start, end - start)], []
@@ -440,12 +440,12 @@ def _skip_value(data: bytes, at: int, branch: int) -> int:
         return at
     if branch in _FIXED_WIDTHS:
         return at + _FIXED_WIDTHS[branch]
-    number, behind = decode_long(data, at)
+    number, number_end = decode_long(data, at)
     if branch not in (BYTES, STRING, DECIMAL):
-        return behind
+        return number_end
     if number < 0:
         raise IndexError
-    return behind + number
+    return number_end + number
 
 
 def _skip_array(data: bytes, at: int) -> int:

@@ -40,8 +40,8 @@ def exact_token(write_token: str) -> str:
     >>> exact_token("3-12-7")
     '3-012-7'
     """
-    first, _, rest = write_token.partition("-")
-    return f"{first}-0{rest}"
+    first, _, tail = write_token.partition("-")
+    return f"{first}-0{tail}"
 
 
 def has_exact_ranges(write_token: str) -> bool:

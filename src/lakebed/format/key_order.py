@@ -272,9 +272,9 @@ def insertion_points(keys: pa.Array, inserted: pa.Array) -> Positions:
     while len(rows := np.flatnonzero(low < high)):  # the bytes looked at are equal: all of them decide
         middle = (low[rows] + high[rows]) >> 1
         fits = pc.less_equal(keys.take(pa.array(middle)), inserted.take(pa.array(rows)))
-        behind = fits.to_numpy(zero_copy_only=False)
-        low[rows[behind]] = middle[behind] + 1
-        high[rows[~behind]] = middle[~behind]
+        is_after = fits.to_numpy(zero_copy_only=False)
+        low[rows[is_after]] = middle[is_after] + 1
+        high[rows[~is_after]] = middle[~is_after]
     return low
 
 

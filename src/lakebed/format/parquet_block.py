@@ -109,12 +109,12 @@ class ParquetBlock:
                 ranges.append((min(first, column.dictionary_page_offset or first), column.total_compressed_size))
         if any(offset < 0 or size < 0 or offset + size > self._bytes.size for offset, size in ranges):
             raise ValueError("a column chunk is beyond the end")
-        most = _SPARE_BYTES + _INFLATED_A_BYTE * self._head.content_length
+        max_declared = _SPARE_BYTES + _INFLATED_A_BYTE * self._head.content_length
         inflated = values = 0
         for chunk in self._bytes.hold(ranges):
             sizes = page_sizes(bytes(chunk))
             inflated, values = inflated + sizes.inflated, values + sizes.values
-        if inflated > most or values > most:
+        if inflated > max_declared or values > max_declared:
             raise ValueError(f"its pages declare {inflated} bytes and {values} values")
 
 

@@ -115,10 +115,10 @@ def _repeats(leaf: pa.Array) -> bool:
         return True
     if pt.is_boolean(leaf.type) or len(leaf) == 0:
         return False
-    most = max(1, _MAX_DISTINCT_RATIO * len(leaf))
+    max_distinct = max(1, _MAX_DISTINCT_RATIO * len(leaf))
     # a slice has at most as many distinct values as the column, and is counted sooner
     parts = (leaf.slice(0, _SLICE_ROWS), leaf) if len(leaf) > _SLICE_ROWS else (leaf,)
-    return all(pc.count_distinct(part, mode="all").as_py() <= most for part in parts)
+    return all(pc.count_distinct(part, mode="all").as_py() <= max_distinct for part in parts)
 
 
 def _is_random_text(leaf: pa.Array) -> bool:

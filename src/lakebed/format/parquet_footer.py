@@ -240,9 +240,9 @@ def _sizes(data: bytes, at: int, leaf: _Leaf) -> int:
         if field == _UNENCODED and leaf.type != "BYTE_ARRAY":
             raise ValueError(f"a size of texts in a column of {leaf.type}")
         if field in (_REPETITION, _DEFINITION) and kind == LIST:
-            most = leaf.repetition if field == _REPETITION else leaf.definition
+            max_level = leaf.repetition if field == _REPETITION else leaf.definition
             count, _, _ = list_head(data, at)
-            if count not in (0, most + 1):
-                raise ValueError(f"a histogram of {count} levels where there are {most + 1}")
+            if count not in (0, max_level + 1):
+                raise ValueError(f"a histogram of {count} levels where there are {max_level + 1}")
         at = skip(data, at, kind, 0)
     return at + 1

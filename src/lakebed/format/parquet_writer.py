@@ -212,11 +212,11 @@ class BaseFileWriter:
 
     def _flush(self, rows: int) -> None:
         table = pa.concat_tables(self._pending) if self._pending else self._schema.empty_table()
-        group, rest = table.slice(0, rows), table.slice(rows)
-        self._pending = [rest] if rest.num_rows else []
-        self._pending_rows = rest.num_rows
-        self._pending_bytes = rest.nbytes
-        self._measured, self._unmeasured, self._unmeasured_bytes = 0.0, list(self._pending), rest.nbytes
+        group, remaining_rows = table.slice(0, rows), table.slice(rows)
+        self._pending = [remaining_rows] if remaining_rows.num_rows else []
+        self._pending_rows = remaining_rows.num_rows
+        self._pending_bytes = remaining_rows.nbytes
+        self._measured, self._unmeasured, self._unmeasured_bytes = 0.0, list(self._pending), remaining_rows.nbytes
         if group.num_rows and self._ranges is not None:
             self._ranges.see(group)
         self._put(group)
@@ -244,11 +244,11 @@ class BaseFileWriter:
         if changes:
             end, start = self._sink.taken(), self._sink.position
             footer_bytes = footer_in(end)
-            rest = end[: len(end) - len(footer_bytes) - TAIL]
+            before_footer = end[: len(end) - len(footer_bytes) - TAIL]
             if self._has_indexes:
                 flat = [not is_repeated(f.type) for f in self._schema for _ in leaf_paths([f])]
-                rest, footer_bytes = without_column_indexes(rest, footer_bytes, start, flat)
-            self._sink.write(rest + framed(self._nan.without_bounds(footer_bytes)))
+                before_footer, footer_bytes = without_column_indexes(before_footer, footer_bytes, start, flat)
+            self._sink.write(before_footer + framed(self._nan.without_bounds(footer_bytes)))
 
     def _writer_options(self, first_rows: pa.Table) -> dict[str, Any]:
         settings = self._settings

@@ -21,8 +21,8 @@ class ReadTally:
 
     def add_reads(self, other: ReadTally) -> None:
         """Count the files and bytes that another one has."""
-        for what in ("opened", "bytes"):
-            self.add(what, other.total(what))
+        for kind in ("opened", "bytes"):
+            self.add(kind, other.total(kind))
 
     def total(self, counter: Counted) -> int:
         """The sum of what was added."""

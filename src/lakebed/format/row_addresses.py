@@ -92,9 +92,9 @@ def _hash_words(hashes: Entries, data: npt.NDArray[np.uint8], starts: Rows, leng
     live, number = np.flatnonzero(lengths > 0), 0
     while len(live):
         left = lengths[live] - 8 * number
-        some = hashes[live]
-        _mix(some, at_any_byte[starts[live] + 8 * number] & _MASKS[np.minimum(left, 8)])
-        hashes[live] = some
+        live_hashes = hashes[live]
+        _mix(live_hashes, at_any_byte[starts[live] + 8 * number] & _MASKS[np.minimum(left, 8)])
+        hashes[live] = live_hashes
         live = live[left > 8]
         number += 1
 

@@ -104,10 +104,10 @@ def appended_changes(group: GroupWrite, incoming: Incoming, written: Sequence[Lo
 def _rows(incoming: Incoming, rows: np.ndarray, columns: Sequence[str]) -> pa.RecordBatch:
     """Keys and some columns of these rows."""
     keys = incoming.keys.take(pa.array(rows))
-    others = [name for name in columns if name in incoming.columns]
-    data = incoming.take(rows, others) if others else None
-    arrays = [data.column(name) for name in others] if data is not None else []
-    return pa.RecordBatch.from_arrays([keys, *arrays], names=[RECORD_KEY, *others])
+    data_columns = [name for name in columns if name in incoming.columns]
+    data = incoming.take(rows, data_columns) if data_columns else None
+    arrays = [data.column(name) for name in data_columns] if data is not None else []
+    return pa.RecordBatch.from_arrays([keys, *arrays], names=[RECORD_KEY, *data_columns])
 
 
 def with_logs(file_slice: FileSlice, logs: Sequence[LogFile]) -> FileSlice:
@@ -385,8 +385,8 @@ def _filled(group: GroupWrite, incoming: Incoming) -> Incoming:
     every = np.arange(incoming.rows)
     indices = every.copy()
     indices[updates] = incoming.rows + np.arange(len(updates))
-    both = stacked(incoming.take(every), merged.rows)
-    data = pa.Table.from_batches([both.take(pa.array(indices))])
+    stacked_rows = stacked(incoming.take(every), merged.rows)
+    data = pa.Table.from_batches([stacked_rows.take(pa.array(indices))])
     deletes = incoming.deletes.copy()
     deletes[updates] = merged.deletes
     remaining = np.ones(incoming.rows, dtype=bool)

@@ -42,11 +42,11 @@ class BucketHandle:
         if len(new) or not written:
             target = replace(self._group.target, among=None)
             written.append(CreateHandle(replace(self._group, target=target)).write(_part(incoming, new)))
-        first, *others = [status for statuses in written for status in statuses]
+        first, *other_statuses = [status for statuses in written for status in statuses]
         # rows that were combined into one row of their key count as received
         more = incoming.combined
         counted = replace(first, rows_in=first.rows_in + more, num_combined=first.num_combined + more, lookup=lookup)
-        return [counted, *others]
+        return [counted, *other_statuses]
 
     def _counts(self, incoming: Incoming, matched_rows: int) -> list[int]:
         """`LOOKUP_COUNTS` of the search."""
@@ -65,9 +65,9 @@ class BucketHandle:
         for number, file_slice in enumerate(self._slices):
             stored = self._keys_in(file_slice, keys)
             if len(stored):
-                here = pc.is_in(incoming.keys, value_set=stored).to_numpy(zero_copy_only=False)
-                parts[number] = np.flatnonzero(here)
-                is_stored |= here
+                in_slice = pc.is_in(incoming.keys, value_set=stored).to_numpy(zero_copy_only=False)
+                parts[number] = np.flatnonzero(in_slice)
+                is_stored |= in_slice
         return parts, np.flatnonzero(~is_stored)
 
     def _keys_in(self, file_slice: FileSlice, keys: pa.Array) -> pa.Array:

@@ -56,8 +56,8 @@ class _OpenFiles:
 
     def write(self, partition: str, rows: pa.RecordBatch) -> None:
         if not self._keep_open:
-            for other in [p for p in self._open if p != partition]:
-                self._finish(other)
+            for open_partition in [p for p in self._open if p != partition]:
+                self._finish(open_partition)
         checked = self._job.intake.checked(iter([rows]), self._task)
         incoming = self._job.intake.split(pa.Table.from_batches(checked))
         self._combined += incoming.combined

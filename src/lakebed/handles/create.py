@@ -141,5 +141,5 @@ class CreateHandle:
         files, fresh = BaseFiles(group), group.fresh_meta
         group.prepare_partition()
         files.add(fresh.with_meta(keys, data) for keys, data in incoming.alive_batches())
-        first, *others = files.done
-        return [replace(first, **counts), *others]
+        first, *other_statuses = files.done
+        return [replace(first, **counts), *other_statuses]

@@ -62,9 +62,9 @@ def compare_with_stored(group: GroupWrite, incoming: Incoming) -> Comparison:
     schema = pa.schema([pa.field(RECORD_KEY, pa.string()), *columns])
     keys = incoming.keys.take(pc.sort_indices(incoming.keys))
     for start in range(0, len(keys), incoming.batch_rows):
-        some = keys.slice(start, incoming.batch_rows)
+        key_batch = keys.slice(start, incoming.batch_rows)
         for file_slice in group.target.stored_in:
-            compared.see(project(stored_rows(group.job.reader, file_slice, schema.names, keys=some), schema))
+            compared.see(project(stored_rows(group.job.reader, file_slice, schema.names, keys=key_batch), schema))
     return compared
 
 
@@ -97,9 +97,12 @@ def with_shares(statuses: list[WriteStatus], shares: Shares | None) -> list[Writ
             f"the rows of several upserts cannot be counted apart: {totals} in all, {shares.totals()} of them",
             context={"partition": statuses[0].partition},
         )
-    first, *others = statuses
+    first, *other_statuses = statuses
     counted = shares.encoded()
-    return [replace(first, shares=counted), *(replace(status, shares=without_counts(counted)) for status in others)]
+    return [
+        replace(first, shares=counted),
+        *(replace(status, shares=without_counts(counted)) for status in other_statuses),
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,8 +156,8 @@ class GroupWriter:
             check_stored_key_fields(to, incoming)
             if self.job.skip_unchanged:
                 return with_shares(self._write_changes(to, incoming, handle), incoming.shares)
-            first, *others = with_shares(self._handed_over(incoming, handle), incoming.shares)
-        return [replace(first, clauses=counts), *others]
+            first, *other_statuses = with_shares(self._handed_over(incoming, handle), incoming.shares)
+        return [replace(first, clauses=counts), *other_statuses]
 
     def _handed_over(self, incoming: Incoming, handle: Handle) -> list[WriteStatus]:
         return handle.write(incoming.by_key() if self.job.format.sort else incoming)
@@ -164,12 +167,14 @@ class GroupWriter:
         compared = compare_with_stored(to, incoming)
         to_write = compared.to_write
         skipped = int((~to_write).sum())
-        rest = replace(incoming.where(to_write), received=incoming.received - skipped)
-        if not rest.rows and to.target.split is None:
-            status = WriteStatus(to.partition, to.target.file_id, rows_in=rest.received, num_combined=rest.combined)
+        changes = replace(incoming.where(to_write), received=incoming.received - skipped)
+        if not changes.rows and to.target.split is None:
+            status = WriteStatus(
+                to.partition, to.target.file_id, rows_in=changes.received, num_combined=changes.combined
+            )
             statuses = [status]
         else:
-            statuses = self._handed_over(rest, handle)
+            statuses = self._handed_over(changes, handle)
         new = to_write & ~compared.stored
         absent = new & incoming.deletes  # deletes that wait for a row that may follow
         statuses = counted_as_looked_up(statuses, int((new & ~absent).sum()), int(absent.sum()))
@@ -177,10 +182,10 @@ class GroupWriter:
         members = incoming.members
         if incoming.shares is not None and members is not None:
             incoming.shares.see_stored(members[new & ~absent], members[absent])
-        first, *others = statuses
+        first, *other_statuses = statuses
         return [
             replace(first, rows_in=first.rows_in + skipped, num_unchanged=first.num_unchanged + skipped),
-            *others,
+            *other_statuses,
         ]
 
     def with_all(self, rows: pa.Table, groups: Sequence[GroupOfRows]) -> GroupWriter:

@@ -123,15 +123,15 @@ def refuse_repeated_keys(snapshot: Snapshot, moved: pa.Table) -> None:
     names = [RECORD_KEY, PARTITION_PATH]
     counts = moved.group_by(names).aggregate([([], "count_all")])
     repeated = counts.filter(pc.greater(counts["count_all"], 1))
-    others = "several rows of that key move there"
+    reason = "several rows of that key move there"
     if not repeated.num_rows and moved.num_rows:
         stored = locate(snapshot, KeyText(pc.unique(moved[RECORD_KEY])))
         repeated = counts.join(stored.select(["key", "partition_path"]), names, ["key", "partition_path"], "left semi")
-        others = "that path holds a row of that key"
+        reason = "that path holds a row of that key"
     if repeated.num_rows:
         key, path = (repeated[name][0].as_py() for name in names)
         raise InvalidRecord(
-            f"an update would move record key {key!r} to partition path {path!r}, and {others}",
+            f"an update would move record key {key!r} to partition path {path!r}, and {reason}",
             hint="a key has one row in a partition path: delete the other row first, or leave such rows out by a"
             " condition",
             context={"record_key": key, "partition": path, "keys": repeated.num_rows},

@@ -101,8 +101,8 @@ class GroupMerge:
     def _end_of_touched(self, first: int) -> int:
         """Where the row groups end that are touched from this one on, as many as are merged together."""
         groups, stop, rows, size = self._source.groups, first, 0, 0
-        most = first + 1
-        while stop < most:
+        max_stop = first + 1
+        while stop < max_stop:
             span, group = self._ranges[stop], groups[stop]
             if span is not None and not self._rows.may_touch(
                 *span, self._after(stop), has_unmerged_before=stop > first
@@ -112,8 +112,8 @@ class GroupMerge:
             if stop > first and (rows > _STEP_ROWS or size > _STEP_BYTES):
                 break
             stop += 1
-            if most == stop == first + 1 < len(groups) and rows < _STEP_ROWS:
-                most = self._source.buffered_until(first, ahead=self.writer is not None)
+            if max_stop == stop == first + 1 < len(groups) and rows < _STEP_ROWS:
+                max_stop = self._source.buffered_until(first, ahead=self.writer is not None)
         return stop
 
     def _after(self, number: int) -> str | None:
@@ -183,8 +183,8 @@ class GroupMerge:
         size = self._rows.incoming.batch_rows
         for start in range(0, batch.num_rows, size):
             last = start + size >= batch.num_rows
-            behind = following if last else batch.column(RECORD_KEY)[start + size].as_py()
-            self._write(self._rows.merge(batch.slice(start, size), behind))
+            next_key = following if last else batch.column(RECORD_KEY)[start + size].as_py()
+            self._write(self._rows.merge(batch.slice(start, size), next_key))
 
     def _is_wide(self, touch: Touch) -> bool:
         """Whether the incoming rows that meet stored ones take more memory than is taken at a time."""
@@ -194,8 +194,8 @@ class GroupMerge:
     def _update(self, first: int, stop: int, keys: pa.RecordBatch, touch: Touch) -> None:
         """Encode the columns that change, copy the others, and row groups of which no row changes."""
         names = self._rows.touched_columns(self._names)
-        others = self._read(first, [name for name in names if name != RECORD_KEY], stop)
-        columns = [keys.column(0) if name == RECORD_KEY else others.column(name) for name in names]
+        other_columns = self._read(first, [name for name in names if name != RECORD_KEY], stop)
+        columns = [keys.column(0) if name == RECORD_KEY else other_columns.column(name) for name in names]
         batch = pa.RecordBatch.from_arrays(columns, names=names)
         merged = self._rows.merge(batch, self._after(stop - 1), touch)
         updated = merged.updated
@@ -209,17 +209,17 @@ class GroupMerge:
         fresh, start = merged.rows.select(changed), 0
         for number in range(first, stop):
             rows = self._source.groups[number].rows
-            before, behind = np.searchsorted(updated, (start, start + rows))
-            writer.copy(self._source, number, fresh.slice(start, rows) if before < behind else None)
+            updates_start, updates_end = np.searchsorted(updated, (start, start + rows))
+            writer.copy(self._source, number, fresh.slice(start, rows) if updates_start < updates_end else None)
             start += rows
 
     def _is_to_be_joined(self, number: int, touch: Touch | None) -> bool:
         """Whether the rows of a row group are written together with those before it, or with new ones after it."""
-        behind = 0
+        following_rows = 0
         if not isinstance(self._rows, SortedRowMerge) and number + 1 == len(self._source.groups):
-            behind = self._rows.new_rows - (int((touch.positions >= 0).sum()) if touch is not None else 0)
+            following_rows = self._rows.new_rows - (int((touch.positions >= 0).sum()) if touch is not None else 0)
         loose = self.writer.loose_rows if self.writer else 0
-        return to_be_joined(self._source.groups[number].rows, loose, behind, self._full_rows)
+        return to_be_joined(self._source.groups[number].rows, loose, following_rows, self._full_rows)
 
     def _begin(self) -> FileWriter:
         if self.writer is None:
@@ -257,7 +257,7 @@ def _differs(old: pa.Array, new: pa.Array, at: Positions) -> bool:
         pa.types.is_floating(kind) for _, kind in leaf_paths(pa.schema([pa.field("", old.type)]))
     ):
         return True
-    return not all(_plain(old, some).equals(_plain(new, some)) for some in (at[:_PROBED], at))
+    return not all(_plain(old, positions).equals(_plain(new, positions)) for positions in (at[:_PROBED], at))
 
 
 def _plain(column: pa.Array, at: Positions) -> pa.Array:
@@ -315,7 +315,7 @@ class MergeHandle:
             writer.abort()
             raise
         rows.share_counts()
-        first, *others = files.done
+        first, *other_statuses = files.done
         merged = replace(
             first,
             prev_commit=base.instant,
@@ -326,7 +326,7 @@ class MergeHandle:
             num_unchanged=rows.counts.unchanged + rows.absent_deletes,
             num_combined=incoming.combined,
         )
-        return [merged, *others]
+        return [merged, *other_statuses]
 
     def _merged(
         self, rows: RowMerge, stored: StoredRows, incoming: Incoming, files: BaseFiles, log: ChangeLogWriter | None
@@ -377,8 +377,8 @@ def _room_among(group: GroupWrite, stored: StoredRows, incoming: Incoming, limit
     """How many new rows a sorted file takes in among its own, which are of the size of the larger of the two."""
     left, size = max(0, limit - stored.base.size), max(1, stored.base.size) / max(1, stored.footer.rows)
     if incoming.alive and incoming.data_bytes > left:
-        some = np.unique(np.linspace(0, incoming.rows - 1, min(SAMPLE_ROWS, incoming.rows), dtype=np.int64))
-        sampled = from_sample(pa.Table.from_batches([incoming.take(some)]), group.job.format.settings)
+        sample_rows = np.unique(np.linspace(0, incoming.rows - 1, min(SAMPLE_ROWS, incoming.rows), dtype=np.int64))
+        sampled = from_sample(pa.Table.from_batches([incoming.take(sample_rows)]), group.job.format.settings)
         size = max(size, 0.9 * sampled)  # a sample takes somewhat more than the same rows among others
     return int(left / size)
 

@@ -171,8 +171,8 @@ class SplitHandle:
             replace(status, rows_in=0, num_inserts=inserts[bucket_of_file_id(status.file_id) or 0])
             for status in files.done
         ]
-        first, *others = done or [WriteStatus(group.partition, target.file_id)]
-        return [replace(first, **counts), *others]
+        first, *other_statuses = done or [WriteStatus(group.partition, target.file_id)]
+        return [replace(first, **counts), *other_statuses]
 
 
 class _Targets:

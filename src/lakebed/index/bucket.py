@@ -114,14 +114,14 @@ def _check_keys(sampled: SampledSlice, index: CheckedBuckets) -> None:
     numbers = index.in_partition(sampled.partition).groups_of(sampled.keys).to_numpy(zero_copy_only=False)
     wrong = np.flatnonzero(numbers != sampled.bucket)
     if len(wrong):
-        key, other = sampled.keys[int(wrong[0])].as_py(), int(numbers[wrong[0]])
+        key, hashed_bucket = sampled.keys[int(wrong[0])].as_py(), int(numbers[wrong[0]])
         count = index.counts.buckets_in(sampled.partition).count
         raise IndexInconsistent(
-            f"record key {key!r} in {sampled.label} belongs to bucket {other} under {count} buckets hashed on"
+            f"record key {key!r} in {sampled.label} belongs to bucket {hashed_bucket} under {count} buckets hashed on"
             f" {', '.join(index.fields) or 'the whole key'}, but the file is bucket {sampled.bucket}",
             hint="the count or the hash fields are not those that the table was written with, or a writer without"
             " a bucket index has written to it",
-            context={"record_key": key, "path": sampled.label, "bucket": sampled.bucket, "hashed_to": other},
+            context={"record_key": key, "path": sampled.label, "bucket": sampled.bucket, "hashed_to": hashed_bucket},
         )
 
 
@@ -375,9 +375,9 @@ def number_slices(slices: Sequence[FileSlice], counts: BucketCounts) -> dict[tup
         number = bucket_of_file_id(file_slice.file_id)
         if number is None or not counts.buckets_in(file_slice.partition).has(number):
             raise _not_a_bucket(file_slice, number, counts.buckets_in(file_slice.partition))
-        other = slices_by_bucket.setdefault((file_slice.partition, number), file_slice)
-        if other is not file_slice:
-            raise _two_groups(other, file_slice, number)
+        existing = slices_by_bucket.setdefault((file_slice.partition, number), file_slice)
+        if existing is not file_slice:
+            raise _two_groups(existing, file_slice, number)
     return slices_by_bucket
 
 

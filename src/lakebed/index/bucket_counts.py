@@ -232,11 +232,11 @@ class BucketCounts:
         if resizing.partitions is None:
             return BucketCounts(resizing.buckets)
         expressions = [rule_of(path) for path in resizing.partitions]
-        others = tuple(rule for rule in self.rules if rule[0] not in expressions)
+        other_rules = tuple(rule for rule in self.rules if rule[0] not in expressions)
         split = tuple(
             partition_split for partition_split in self.splits if partition_split[0] not in resizing.partitions
         )
-        return BucketCounts(self.count, (*((rule, resizing.buckets) for rule in expressions), *others), split)
+        return BucketCounts(self.count, (*((rule, resizing.buckets) for rule in expressions), *other_rules), split)
 
     def grown(self, sizes: Mapping[str, Mapping[int, int]], limit: int, *, by_path: bool) -> BucketCounts:
         """These counts, doubled as often as it takes for the partition paths of `sizes` (as of `resized`) where a
@@ -288,8 +288,8 @@ def grown_count(sizes: Collection[int], count: int, limit: int) -> int:
 def _times(size: int, limit: int, modulus: int) -> int:
     """How often a bucket is halved: until its share is within the limit, at most `_MOST_HALVINGS` times at once, or
     until its numbers take all digits there are."""
-    most = int(math.log2(MAX_BUCKETS / modulus))
-    return max(0, min(math.ceil(math.log2(size / limit)), _MOST_HALVINGS, most))
+    possible_halvings = int(math.log2(MAX_BUCKETS / modulus))
+    return max(0, min(math.ceil(math.log2(size / limit)), _MOST_HALVINGS, possible_halvings))
 
 
 def splits_text(splits: Splits) -> str:

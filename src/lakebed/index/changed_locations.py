@@ -126,7 +126,7 @@ def changed_locations(
     reader_at_instant = replace(reader, blocks=reader.blocks.with_writer_of(instant))
     deleted_from = {s.file_id for s in statuses if s.log_files is not None and s.num_deletes and not is_reported(s)}
     groups = group_changes(reader_at_instant, on_their_slices(statuses, deleted_from, snapshot))
-    ids = {(partition, file_id) for partition, some in replaced.items() for file_id in some}
+    ids = {(partition, file_id) for partition, file_ids in replaced.items() for file_id in file_ids}
     if ids:
         slices = [s for s in snapshot.file_slices(set(replaced)) if (s.partition, s.file_id) in ids]
         groups += removed_changes(snapshot.reader, slices)

@@ -67,10 +67,10 @@ def crossover(batch: Batch) -> int | None:
     >>> crossover(Batch(keys=0, files=8, rows=1_000_000))
     300781
     """
-    most = max(1, batch.rows)
-    if _is_cheaper_by_record(batch, most):
+    max_keys = max(1, batch.rows)
+    if _is_cheaper_by_record(batch, max_keys):
         return None
-    low, high = 0, most
+    low, high = 0, max_keys
     while high - low > max(1, low // 100):
         middle = (low + high) // 2
         low, high = (middle, high) if _is_cheaper_by_record(batch, middle) else (low, middle)
@@ -78,8 +78,8 @@ def crossover(batch: Batch) -> int | None:
 
 
 def _is_cheaper_by_record(batch: Batch, keys: int) -> bool:
-    there = replace(batch, keys=keys)
-    return record_cost(there) <= simple_cost(there)
+    sized_batch = replace(batch, keys=keys)
+    return record_cost(sized_batch) <= simple_cost(sized_batch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +110,8 @@ class TaggingCosts:
     def lines(self) -> Sequence[str]:
         """For people."""
         listed = ", ".join(f"{name} {_text(cost)}" for name, cost in self.seconds.items() if cost)
-        what = "tagging: nothing is looked up; otherwise " if self.used == "bucket" else "tagging: "
-        lines = [f"{what}{listed} (CPU, estimated); {self._which()}"]
+        prefix = "tagging: nothing is looked up; otherwise " if self.used == "bucket" else "tagging: "
+        lines = [f"{prefix}{listed} (CPU, estimated); {self._which()}"]
         if self.cheaper is not None:
             lines.append(f"for this batch the {self.cheaper} index would be cheaper than {self.used}")
         return lines

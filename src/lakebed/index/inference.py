@@ -121,7 +121,7 @@ def fitting_buckets(
     distinct_hashes: list[npt.NDArray[np.int64]] = []
     for fields in field_choices(key_fields):
         hashes = (key_list_hash(keys, fields) & _SIGN_OFF).astype(np.int64)
-        if any(np.array_equal(hashes, other) for other in distinct_hashes):
+        if any(np.array_equal(hashes, earlier_hashes) for earlier_hashes in distinct_hashes):
             continue
         distinct_hashes.append(hashes)
         common = int(np.gcd.reduce(np.abs(hashes - numbers))) if len(hashes) else 0

@@ -131,7 +131,7 @@ class KeyRepetitions:
     def _candidates(self, parts: Sequence[AskedKeys]) -> list[_Candidate]:
         """The slices whose ranges meet that of the keys which are asked of them."""
         slices = [(number, file_slice) for number, part in enumerate(parts) for file_slice in part.slices]
-        ranges = ranges_of(self.snapshot, [each for _, each in slices], self.engine, SearchOptions())
+        ranges = ranges_of(self.snapshot, [file_slice for _, file_slice in slices], self.engine, SearchOptions())
         new_keys = [KeyRange.of(part.keys) for part in parts]
         met = [
             (number, file_slice)
@@ -168,7 +168,7 @@ class KeyRepetitions:
             assert file_slice.base_file is not None
             batches = (texts for _, texts in key_batches(reader, file_slice.base_file, candidate.groups))
         positions = [table.find(texts) for texts in batches]
-        return np.concatenate([np.empty(0, np.int64), *(each[each >= 0].astype(np.int64) for each in positions)])
+        return np.concatenate([np.empty(0, np.int64), *(hits[hits >= 0].astype(np.int64) for hits in positions)])
 
     def _looked_up(self, keys: Rows) -> int:
         """By the index, as an upsert would."""
@@ -199,12 +199,12 @@ def _parts(keys: pa.Table, by: Sequence[str]) -> Iterator[tuple[Any, pa.Array]]:
         codes = codes * len(encoded.dictionary) + encoded.indices.to_numpy()
         values.append(encoded.dictionary.to_pylist())
     if not codes.any():
-        yield tuple(each[0] for each in values), texts
+        yield tuple(column_values[0] for column_values in values), texts
         return
     order = np.argsort(codes, kind="stable")
     for part in np.split(order, np.flatnonzero(np.diff(codes[order])) + 1):
         code, combination = int(codes[part[0]]), list[Any]()
-        for each in reversed(values):
-            code, at = divmod(code, len(each))
-            combination.insert(0, each[at])
+        for column_values in reversed(values):
+            code, at = divmod(code, len(column_values))
+            combination.insert(0, column_values[at])
         yield tuple(combination), texts.take(pa.array(part))

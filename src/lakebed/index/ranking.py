@@ -364,26 +364,26 @@ def _bucket_groups(w: Workload) -> Candidate:
     buckets = bucket.settings["buckets"]
     partitions = max(1, w.partitions if w.deletes else w.touched)
     stored = w.rows if w.deletes else w.touched_rows
-    each = max(1, ceil(stored * w.row_bytes / partitions / buckets / _FULL))
+    files_per_bucket = max(1, ceil(stored * w.row_bytes / partitions / buckets / _FULL))
     met = _hit(partitions * buckets, w.batch * (partitions if w.deletes else 1))
-    searched = met * each
+    searched = met * files_per_bucket
     opened = _SEARCHED_FILE if w.deletes else _LOOKED_INTO
-    groups = min(searched, _hit(partitions * buckets * each, w.updates) + min(met, w.inserts))
-    rows = groups * stored / max(1, partitions * buckets * each)
+    groups = min(searched, _hit(partitions * buckets * files_per_bucket, w.updates) + min(met, w.inserts))
+    rows = groups * stored / max(1, partitions * buckets * files_per_bucket)
     tagging = w.batch * _HASHED_KEY + searched * opened + w.batch * _LOOKED_FOR
     filters = 0.0 if w.mor else groups * _FILTER_WRITTEN + w.inserts * _FILTER_BUILT
     seconds, amplification, written = _written(w, groups, rows, filters)
     descriptions = (
         f"tagging: a hash of the key, then {searched:,.0f} files of the buckets are asked for the keys",
         f"{written}, each with a filter",
-        f"reading: a key is in one of {each:,} files of its bucket, which ranges and filters select",
+        f"reading: a key is in one of {files_per_bucket:,} files of its bucket, which ranges and filters select",
     )
     return Candidate(
         "bucket_groups",
         tagging,
         seconds,
         amplification,
-        bucket.read_amplification * each,
+        bucket.read_amplification * files_per_bucket,
         descriptions,
         bucket.settings,
     )

@@ -113,7 +113,7 @@ class AddLocations:
         """All rows of a write."""
         if not self.in_path:
             return self._added(table, None)
-        parts = [self._added(some, path) for path, some in _by_path(table)]
+        parts = [self._added(path_rows, path) for path, path_rows in _by_path(table)]
         return pa.concat_tables(parts) if parts else self._placed(table, _LOCATIONS.empty_table(), 0)
 
     def _added(self, table: pa.Table, path: str | None) -> pa.Table:

@@ -218,8 +218,8 @@ class _PairMoves:
         indices = pa.array(at)
         columns = [column.take(indices) for column in (path, *location, deletes)]
         columns.append(pa.repeat(pa.scalar(moved), len(at)))
-        others = [f.name for f in list(self.schema)[len(columns) :]]
-        columns += [(before if name == COMBINED else data.column(name)).take(indices) for name in others]
+        data_columns = [f.name for f in list(self.schema)[len(columns) :]]
+        columns += [(before if name == COMBINED else data.column(name)).take(indices) for name in data_columns]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
 

@@ -95,8 +95,8 @@ def _marked(messages: pa.Array) -> pa.Buffer:
         empty = pc.match_substring_regex(texts, r"^\{\s*\}")
         if pc.any(empty).as_py():
             full = pc.binary_replace_slice(texts.cast(pa.binary()), start=0, stop=1, replacement=_EMPTY_OBJECT)
-            rest = pc.binary_replace_slice(texts.cast(pa.binary()), start=0, stop=1, replacement=_PREFIX)
-            return _lines(pc.if_else(empty, full, rest))
+            prefixed = pc.binary_replace_slice(texts.cast(pa.binary()), start=0, stop=1, replacement=_PREFIX)
+            return _lines(pc.if_else(empty, full, prefixed))
     return _lines(pc.binary_replace_slice(texts.cast(pa.binary()), start=0, stop=1, replacement=_PREFIX))
 
 
@@ -118,8 +118,8 @@ def _read(data: pa.Buffer, count: int, schema: Types, types: Types) -> pa.Table:
     lower = {name.lower(): name for name in types}
     cased = {name: lower[name.lower()] for name in rows.column_names if name not in types and name.lower() in lower}
     if cased:
-        rest = {name: kind for name, kind in schema.items() if name not in cased.values()}
-        rows = _arrow_read(data, {**rest, **{name: schema[column] for name, column in cased.items()}})
+        other_types = {name: kind for name, kind in schema.items() if name not in cased.values()}
+        rows = _arrow_read(data, {**other_types, **{name: schema[column] for name, column in cased.items()}})
         rows = _named(rows, types)
     if rows.num_rows != count or _MARK not in rows.column_names or rows.column(_MARK).null_count:
         raise NoRow(_SEVERAL)

@@ -117,8 +117,10 @@ def slices(data: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> pa.Array:
     edges = np.empty(2 * len(starts) + 1, np.int32)
     edges[:-1:2], edges[1::2] = starts, ends
     edges[-1] = edges[-2] if len(starts) else 0
-    both = pa.Array.from_buffers(pa.binary(), 2 * len(starts), [None, pa.py_buffer(edges), pa.py_buffer(data)])
-    return both.take(pa.array(np.arange(0, 2 * len(starts), 2)))
+    spans_and_gaps = pa.Array.from_buffers(
+        pa.binary(), 2 * len(starts), [None, pa.py_buffer(edges), pa.py_buffer(data)]
+    )
+    return spans_and_gaps.take(pa.array(np.arange(0, 2 * len(starts), 2)))
 
 
 def by_schema(messages: pa.Array, bad: list[BadMessage], reason: str) -> Iterator[tuple[int, np.ndarray]]:

@@ -168,9 +168,9 @@ def _indexes(messages: pa.Array) -> list[tuple[tuple[int, ...], int, np.ndarray]
     groups: list[tuple[tuple[int, ...], int, np.ndarray]] = []
     if simple.any():
         groups.append(((0,), 1, np.flatnonzero(simple)))
-    others = np.flatnonzero(~simple)
-    if len(others):
-        groups += _listed_indexes(data, starts[others], ends[others], others)
+    listed_numbers = np.flatnonzero(~simple)
+    if len(listed_numbers):
+        groups += _listed_indexes(data, starts[listed_numbers], ends[listed_numbers], listed_numbers)
     return groups
 
 
@@ -206,9 +206,9 @@ def _index_table(data: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> tupl
     table = np.full((len(starts), depth + 1), -1, np.int64)
     for level in range(depth):
         rows = np.flatnonzero(is_list & (counts > level) & (cursors.at < ends))
-        some = cursors.part(rows)
-        table[rows, level] = some.longs()
-        cursors.rejoin(rows, some)
+        row_cursors = cursors.part(rows)
+        table[rows, level] = row_cursors.longs()
+        cursors.rejoin(rows, row_cursors)
     table[:, depth] = cursors.at - starts
     return counts, table
 
@@ -341,8 +341,8 @@ def _value(values: Any, field: Any) -> pa.Array:
 def _timestamps(values: Any) -> pa.Array:
     seconds, nanos = pc.struct_field(values, "seconds"), pc.struct_field(values, "nanos")
     for part, first, end in ((seconds, _FIRST_SECOND, _END_SECOND), (nanos, 0, _NANOS)):
-        least, most = pc.min_max(part).values()
-        if least.is_valid and (least.as_py() < first or most.as_py() >= end):
+        low, high = pc.min_max(part).values()
+        if low.is_valid and (low.as_py() < first or high.as_py() >= end):
             raise NoRow("a Timestamp is not between the years 1 and 9999")
     micros = pc.divide(nanos.cast(pa.int64()), 1000)
     return pc.add(pc.multiply(seconds, 1_000_000), micros).cast(pa.timestamp("us", "UTC"))

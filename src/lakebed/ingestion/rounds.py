@@ -267,8 +267,8 @@ class JobRounds:
         bad = [
             BadRow(*part) for part in zip(positions, payloads, [TRANSFORM_FAILURE] * len(failed), errors, strict=True)
         ]
-        others = pc.invert(pc.is_in(pa.array(range(rows.num_rows)), pa.array(numbers)))
-        return transformed(rows.filter(others), self.job.transform), bad_table(bad)
+        is_accepted = pc.invert(pc.is_in(pa.array(range(rows.num_rows)), pa.array(numbers)))
+        return transformed(rows.filter(is_accepted), self.job.transform), bad_table(bad)
 
     def _create(self, rows: pa.Table) -> Table:
         target = self.job.target

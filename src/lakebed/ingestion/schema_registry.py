@@ -45,8 +45,8 @@ class SchemaRegistry:
         answer = self._answer(f"/schemas/ids/{identifier}", identifier)
         kind = answer.get("schemaType", "AVRO")
         if kind != "AVRO" or answer.get("references"):
-            what = "refers to others" if kind == "AVRO" else f"is {kind}, and format is avro"
-            raise self._failure(f"has a schema that {what}", identifier, passes=False)
+            problem = "refers to others" if kind == "AVRO" else f"is {kind}, and format is avro"
+            raise self._failure(f"has a schema that {problem}", identifier, passes=False)
         return answer["schema"]
 
     def descriptors(self, identifier: int) -> dict[str, bytes]:
@@ -58,8 +58,8 @@ class SchemaRegistry:
         answer = self._answer(f"/schemas/ids/{identifier}?format=serialized", identifier)
         kind = answer.get("schemaType", "AVRO")
         if kind != "PROTOBUF":
-            what = f"has a schema that is {kind}, and format is protobuf"
-            raise self._failure(what, identifier, passes=False)
+            problem = f"has a schema that is {kind}, and format is protobuf"
+            raise self._failure(problem, identifier, passes=False)
         files: dict[str, bytes] = {}
         pending: list[tuple[str, Mapping[str, Any]]] = [("", answer)]
         while pending:
@@ -67,16 +67,16 @@ class SchemaRegistry:
             try:
                 files[name] = base64.b64decode(answer["schema"], validate=True)
             except ValueError as error:
-                what = "does not serve Protobuf schemas as descriptors (format=serialized)"
-                raise self._failure(what, identifier, passes=False) from error
+                problem = "does not serve Protobuf schemas as descriptors (format=serialized)"
+                raise self._failure(problem, identifier, passes=False) from error
             for reference in answer.get("references") or ():
                 if reference["name"] not in files:
                     path = f"/subjects/{quote(reference['subject'], '')}/versions/{reference['version']}"
                     try:
                         part = self._answer(f"{path}?format=serialized", identifier)
                     except KeyError:
-                        what = f"lacks {reference['name']}, to which a schema refers"
-                        raise self._failure(what, identifier, passes=False) from None
+                        problem = f"lacks {reference['name']}, to which a schema refers"
+                        raise self._failure(problem, identifier, passes=False) from None
                     pending.append((reference["name"], part))
         return files
 

@@ -35,4 +35,4 @@ def transformed(rows: pa.Table, sql: str) -> pa.Table:
 
 def failing_rows(rows: pa.Table, sql: str) -> list[tuple[int, str]]:
     """The numbers of the rows for which the query fails, each by itself, with its error. They are found by halving."""
-    return find_refused(rows, lambda some: transformed(some, sql))
+    return find_refused(rows, lambda part: transformed(part, sql))

@@ -47,8 +47,8 @@ class RowSource(ABC):
         distinct: pa.Table | None = None
         for batch in self.batches(columns):
             values = pa.Table.from_batches([batch]).select(list(columns))
-            both = values if distinct is None else pa.concat_tables([distinct, values])
-            distinct = both.group_by(list(columns), use_threads=False).aggregate([])
+            combined = values if distinct is None else pa.concat_tables([distinct, values])
+            distinct = combined.group_by(list(columns), use_threads=False).aggregate([])
         return 0 if distinct is None else distinct.num_rows
 
     def table(self) -> pa.Table:
@@ -59,8 +59,8 @@ class RowSource(ABC):
         """All rows in memory where they take no more than `TABLE_BYTES`; None otherwise."""
         if self.nbytes is not None and self.nbytes > TABLE_BYTES:
             return None
-        head, rest = first_batches(self.batches(), TABLE_BYTES)
-        return pa.Table.from_batches(head, self.schema) if rest is None else None
+        head, remaining = first_batches(self.batches(), TABLE_BYTES)
+        return pa.Table.from_batches(head, self.schema) if remaining is None else None
 
 
 def first_batches(
@@ -167,7 +167,7 @@ class SpooledSource(RowSource):
 
 def rows_of_stream(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> pa.Table | RowSource:
     """Rows that can be read once: a table where they take no more than `TABLE_BYTES`, else a `SpooledSource`."""
-    head, rest = first_batches(iter(batches), TABLE_BYTES)
-    if rest is None:
+    head, remaining = first_batches(iter(batches), TABLE_BYTES)
+    if remaining is None:
         return pa.Table.from_batches(head, schema)
-    return SpooledSource(schema, chain(head, rest))
+    return SpooledSource(schema, chain(head, remaining))

@@ -217,8 +217,8 @@ def _unreadable(path: str, message: str, more: str = "") -> InvalidRecord:
 
 def _check_delimiter(path: str, names: Sequence[str]) -> None:
     """Refuse a file that seems to have another delimiter: all its columns would be read as one."""
-    other = next((mark for mark in _DELIMITERS if len(names) == 1 and mark in names[0]), None)
-    if other is not None:
-        named = f"give the separator of its fields: delimiter={other!r}, or --delimiter {other!r} on the command line"
-        hint = "name it .tsv" if other == "\t" else named
+    symbol = next((mark for mark in _DELIMITERS if len(names) == 1 and mark in names[0]), None)
+    if symbol is not None:
+        named = f"give the separator of its fields: delimiter={symbol!r}, or --delimiter {symbol!r} on the command line"
+        hint = "name it .tsv" if symbol == "\t" else named
         raise InvalidOption(f"{path} has one column, {names[0]!r}", hint=hint)

@@ -229,18 +229,18 @@ class JsonFormat(TextFormat):
 
 def _parts_of_lines(opened: Any, file: DataFile) -> Iterator[bytes]:
     """The text in parts of complete lines. Raises `InvalidRecord` where it has no object a line."""
-    rest = b""
+    unfinished_line = b""
     while data := opened.read(TEXT_BYTES):
-        if not rest and data.lstrip()[:1] == b"[":
+        if not unfinished_line and data.lstrip()[:1] == b"[":
             break
-        lines, newline, rest = (rest + data).rpartition(b"\n")
+        lines, newline, unfinished_line = (unfinished_line + data).rpartition(b"\n")
         if newline and not lines.lstrip().startswith(b"{"):
             break
         if newline:
             yield lines
     else:
-        if rest.strip():
-            yield rest
+        if unfinished_line.strip():
+            yield unfinished_line
         return
     raise InvalidRecord(
         f"{file.label} is longer than {TEXT_BYTES >> 20} MiB and has no object a line",

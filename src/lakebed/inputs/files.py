@@ -151,11 +151,11 @@ def _find(path: str, options: Mapping[str, str], *, may_be_empty: bool = False) 
     _refuse_tables(storage, path)
     files = _data_files(storage, path)
     if not files and not may_be_empty:
-        what = "there is no file or folder" if not storage.list_folders("") else "no data file is in the folder"
+        problem = "there is no file or folder" if not storage.list_folders("") else "no data file is in the folder"
         if "://" not in uri and os.path.isdir(uri):
-            what = "no data file is in the folder"
+            problem = "no data file is in the folder"
         raise InvalidOption(
-            f"{what} {path}", hint=f"check the path; known are files with {ENDINGS_TEXT}", context={"path": path}
+            f"{problem} {path}", hint=f"check the path; known are files with {ENDINGS_TEXT}", context={"path": path}
         )
     return storage, files, False
 

@@ -127,8 +127,8 @@ class IcebergTable(OtherTable):
         except Exception as error:  # pyiceberg has errors of its own, and those of its file systems
             raise _unreadable(self._path, self.kind, error) from error
         self.partition_columns = tuple(name for name, transform in spec if transform == "identity")
-        others = [f"{transform}({name})" for name, transform in spec if transform not in ("identity", "void")]
-        self.hidden_partitioning = tuple(others)
+        hidden_fields = [f"{transform}({name})" for name, transform in spec if transform not in ("identity", "void")]
+        self.hidden_partitioning = tuple(hidden_fields)
         self._location, self._options = str(table.location()), dict(options)
 
     def live_files(self) -> tuple[Storage, list[str]]:

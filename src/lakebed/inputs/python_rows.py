@@ -224,9 +224,11 @@ def _check_entries(name: Any, values: Any) -> None:
             is_pair = isinstance(entry, list | tuple) and len(entry) == 2
             if is_pair and entry[0] is not None:
                 continue
-            what = f"{shorten(repr(entry), 40)}, which " + ("has no key" if is_pair else "is no pair of key and value")
+            description = f"{shorten(repr(entry), 40)}, which " + (
+                "has no key" if is_pair else "is no pair of key and value"
+            )
             raise SchemaConflict(
-                f"column {name} has maps, and that of row {at} has the entry {what}",
+                f"column {name} has maps, and that of row {at} has the entry {description}",
                 hint="give each map as a dict, or as a list of pairs: [(key, value), ...]",
                 context={"column": str(name), "row": at},
             )

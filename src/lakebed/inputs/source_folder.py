@@ -122,9 +122,11 @@ def _checked(storage: Storage, rows: FilesSource, columns: pa.Schema) -> SourceF
         raise refused(f"{inner} is in a folder whose name has no column=value", "partitioning")
     if len({file.path.count("/") for file in rows.files}) > 1:
         raise refused("files are in folders of different depth", "partitioning")
-    both = sorted(set(rows.folder_columns) & {name for f in rows.files for name in rows.shape_of(f).schema.names})
-    if both:  # the values of the files need not be those of the folders
-        raise refused(f"both files and folders have the columns {', '.join(both)}", "partitioning")
+    shared_columns = sorted(
+        set(rows.folder_columns) & {name for f in rows.files for name in rows.shape_of(f).schema.names}
+    )
+    if shared_columns:  # the values of the files need not be those of the folders
+        raise refused(f"both files and folders have the columns {', '.join(shared_columns)}", "partitioning")
     modified = {info.path: info.modified for info in storage.list("")}
     return SourceFolder(storage, rows, {file.path: modified.get(file.path, 0) for file in rows.files})
 
@@ -134,7 +136,7 @@ def _common_root(paths: Sequence[str]) -> str:
     parts = [path.split("/")[:-1] for path in paths]
     root: list[str] = []
     for at, part in enumerate(parts[0]):
-        if "=" in part or any(len(other) <= at or other[at] != part for other in parts):
+        if "=" in part or any(len(folders) <= at or folders[at] != part for folders in parts):
             break
         root.append(part)
     return "/".join(root)

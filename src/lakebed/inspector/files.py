@@ -105,14 +105,17 @@ def _advice(sizes: Sizes, index: str) -> list[str]:
     totals, lines = _totals(sizes), list[str]()
     if not totals["groups"]:
         return lines
-    most, over = pc.max(sizes.groups["of_mean"]).as_py(), pc.sum(pc.greater(sizes.groups["of_advised"], 1)).as_py()
+    largest_ratio, over = (
+        pc.max(sizes.groups["of_mean"]).as_py(),
+        pc.sum(pc.greater(sizes.groups["of_advised"], 1)).as_py(),
+    )
     is_bucketed = sizes.groups["bucket"].null_count < sizes.groups.num_rows and "bucket" in index
     if over:
         call = "t.rescale(buckets=...)" if is_bucketed else "t.cluster()"
         lines.append(f"{count_text(over, 'file group')} of more than the advised 3 GB: {call} splits them.")
-    if most >= _UNEVEN and totals["groups"] > 1:
+    if largest_ratio >= _UNEVEN and totals["groups"] > 1:
         call = "t.rescale(split_over=...)" if is_bucketed else "t.merge_small_files()"
-        lines.append(f"The largest file group has {most:.1f} times the mean size: {call} evens them out.")
+        lines.append(f"The largest file group has {largest_ratio:.1f} times the mean size: {call} evens them out.")
     if totals["ratio"] is not None and totals["ratio"] > _MANY_LOGS:
         lines.append(f"Log files have {totals['ratio']:.1f} times the bytes of base files: t.compact() merges them.")
     if totals["small"] > 1 and not is_bucketed:
@@ -167,7 +170,7 @@ def plans(pages: Pages, table: InspectedTable, request: Request) -> Response:
             ("Cleaning", "deletes files that no retained commit needs", opened.clean, True),
             ("Archival", "moves old instants off the timeline", opened.archive, False),
         )
-        listed = [(name, what, *_preview(call, has_trigger=trigger)) for name, what, call, trigger in services]
+        listed = [(name, purpose, *_preview(call, has_trigger=trigger)) for name, purpose, call, trigger in services]
     return pages.show(table, "part_plans.html", {"listed": listed}, request)
 
 

@@ -64,9 +64,9 @@ def duration_text(seconds: float | None) -> str:
     """
     if seconds is None:
         return ""
-    for unit, name, rest, below in ((86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
+    for unit, name, smaller_unit, below in ((86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
         if seconds >= unit:
-            return f"{seconds // unit:.0f} {name} {seconds % unit // rest:.0f} {below}"
+            return f"{seconds // unit:.0f} {name} {seconds % unit // smaller_unit:.0f} {below}"
     return f"{seconds:.2f} s"
 
 

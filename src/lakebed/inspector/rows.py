@@ -100,9 +100,9 @@ def _plan(opened: lakebed.Table, text: str, by: str | None, page: int) -> Mappin
     slices = plan.slices
     left = total = pruning.num_rows
     steps: list[Mapping[str, Any]] = []
-    for what, count in plan.pruned_by.items():
+    for step, count in plan.pruned_by.items():
         left -= count
-        steps.append({"what": what, "pruned": count, "left": left})
+        steps.append({"what": step, "pruned": count, "left": left})
     by_step = pruning["pruned_by"]
     listed = pruning.filter(pc.is_null(by_step) if by is None else pc.equal(by_step, by))
     listed = listed.sort_by([("partition", "ascending"), ("file_id", "ascending")])

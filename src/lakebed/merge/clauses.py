@@ -202,17 +202,17 @@ def check_unambiguous(keys: pa.Array, actions: npt.NDArray[np.str_], partitions:
     codes = keys.dictionary_encode().indices.to_numpy(zero_copy_only=False)
     if partitions is not None:
         coded = partitions.dictionary_encode()
-        both = codes.astype(np.int64) * len(coded.dictionary) + coded.indices.to_numpy()
-        codes = np.unique(both, return_inverse=True)[1]
+        pair_codes = codes.astype(np.int64) * len(coded.dictionary) + coded.indices.to_numpy()
+        codes = np.unique(pair_codes, return_inverse=True)[1]
     counts = np.bincount(codes)
     inserts, deletes = (np.bincount(codes[actions == name], minlength=len(counts)) for name in ("insert", "delete"))
     twice = np.flatnonzero((counts > 1) & (deletes < counts))
     if len(twice):
         key = keys[int(np.flatnonzero(codes == twice[0])[0])].as_py()
         is_new = inserts[twice[0]] == counts[twice[0]]
-        what = "would insert" if is_new else "would change the row of"
+        effect = "would insert" if is_new else "would change the row of"
         raise AmbiguousMerge(
-            f"{counts[twice[0]]} source rows {what} record key {key!r}"
+            f"{counts[twice[0]]} source rows {effect} record key {key!r}"
             + (f", and likewise {len(twice) - 1} more keys" if len(twice) > 1 else ""),
             hint="make the source unique in what the join condition compares, or give the clauses conditions of which"
             " one source row at most fulfils one",

@@ -110,8 +110,8 @@ class _Runs:
             if says is None:
                 continue
             latest, first = self._last(self.gives & self.wins & says), self._first(self.gives & says)
-            other = np.where(first < side.length, first, self.winner)
-            sources.append((name, np.where(latest < 0, other, latest)))
+            fallback = np.where(first < side.length, first, self.winner)
+            sources.append((name, np.where(latest < 0, fallback, latest)))
         if self.rules.late_meta and side.present is None:
             latest = self._last(self.gives)
             at = np.where(latest < 0, self.winner, latest)
@@ -259,8 +259,8 @@ def merged_duplicates(
     row_numbers[last] = rows.num_rows + np.arange(len(last))
     deletes, force = (flags.copy() for flags in _deletes(rules, rows, forced))
     deletes[last], force[last] = merged.deletes, merged.forced & merged.deletes
-    both = pa.concat_tables([rows, pa.Table.from_batches([merged.rows]).cast(rows.schema)])
-    return Combined(both, row_numbers[remaining], remaining, deletes[remaining], force[remaining])
+    stacked_rows = pa.concat_tables([rows, pa.Table.from_batches([merged.rows]).cast(rows.schema)])
+    return Combined(stacked_rows, row_numbers[remaining], remaining, deletes[remaining], force[remaining])
 
 
 def _check_key_fields(rows: pa.Table, codes: Positions, several: Positions, rules: MergeRules) -> None:

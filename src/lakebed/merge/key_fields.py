@@ -69,8 +69,8 @@ class KeyFields:
     def check_equal(self, keys: pa.Array, rows: pa.Table | pa.RecordBatch, other: pa.Table | pa.RecordBatch) -> None:
         """Raise `InvalidRecord` where two rows of one key, at the same position of both, have other fields."""
         names = set(self._texts(rows.schema)) & set(self._texts(other.schema))
-        both = KeyFields(tuple(name for name in self.names if name in names))
-        differ = pc.not_equal(both.identities(rows), both.identities(other))
+        shared_fields = KeyFields(tuple(name for name in self.names if name in names))
+        differ = pc.not_equal(shared_fields.identities(rows), shared_fields.identities(other))
         if pc.any(differ).as_py():
             at = pc.indices_nonzero(differ)[0].as_py()
             raise self._refusal(keys[at].as_py(), rows.slice(at, 1), other.slice(at, 1))
@@ -84,9 +84,11 @@ class KeyFields:
         at = several[self.may_share(keys)]
         if not len(at):
             return
-        some = rows.select([RECORD_KEY, *self.columns(rows.schema)]).take(pa.array(at))
+        sharing_rows = rows.select([RECORD_KEY, *self.columns(rows.schema)]).take(pa.array(at))
         _, first, inverse = np.unique(codes[at], return_index=True, return_inverse=True)
-        self.check_equal(one_array(some.column(RECORD_KEY)), some.take(pa.array(first[inverse])), some)
+        self.check_equal(
+            one_array(sharing_rows.column(RECORD_KEY)), sharing_rows.take(pa.array(first[inverse])), sharing_rows
+        )
 
     def _texts(self, schema: pa.Schema) -> Sequence[str]:
         """The fields that rows of this schema have, as far as they are texts."""

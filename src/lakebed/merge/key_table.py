@@ -67,9 +67,9 @@ class KeyTable:
         numbers[occupied[same]] = candidates[same]
         if len(self._others):
             left = occupied[self._crowded[slots] & ~same]
-            others = pc.index_in(keys.take(pa.array(left)), value_set=self._keys.take(pa.array(self._others)))
-            hits = np.flatnonzero(others.is_valid().to_numpy(zero_copy_only=False))
-            numbers[left[hits]] = self._others[others.drop_null().to_numpy()]
+            crowded_matches = pc.index_in(keys.take(pa.array(left)), value_set=self._keys.take(pa.array(self._others)))
+            hits = np.flatnonzero(crowded_matches.is_valid().to_numpy(zero_copy_only=False))
+            numbers[left[hits]] = self._others[crowded_matches.drop_null().to_numpy()]
         return numbers
 
 

@@ -175,9 +175,9 @@ class Case:
         return f"CASE WHEN {Column(self.condition).sql(schema)} THEN {then} ELSE {self.other.sql(schema)} END"
 
     def arrow(self, batch: pa.RecordBatch) -> pa.Array:
-        other = self.other.arrow(batch)
-        then = self.then.arrow(batch) if self.then else pa.nulls(batch.num_rows, other.type)
-        return pc.if_else(pc.fill_null(batch.column(self.condition), False), then, other)
+        other_values = self.other.arrow(batch)
+        then = self.then.arrow(batch) if self.then else pa.nulls(batch.num_rows, other_values.type)
+        return pc.if_else(pc.fill_null(batch.column(self.condition), False), then, other_values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,9 +309,9 @@ def delete_columns(names: Sequence[str], rules: MergeRules) -> tuple[str, ...]:
 
 def _wins_sql(pairs: Sequence[tuple[str, str]]) -> str:
     """Lexicographic `new >= old`; a null is smaller than anything."""
-    (new, old), *rest = pairs
+    (new, old), *later_pairs = pairs
     greater = f"coalesce({new} > {old}, {new} IS NOT NULL AND {old} IS NULL)"
-    tail = f" AND ({_wins_sql(rest)})" if rest else ""
+    tail = f" AND ({_wins_sql(later_pairs)})" if later_pairs else ""
     return f"{greater} OR ({new} <=> {old}{tail})"
 
 

@@ -74,13 +74,13 @@ class LogEntries:
         """Some entries that follow one another, as those of this block."""
         if len(rows) == len(self) and int(self.block[0] if len(self) else number) == number:
             return self
-        some = slice(rows.start, rows.stop)
+        span = slice(rows.start, rows.stop)
         count = len(rows)
         return LogEntries(
-            self.keys[some],
-            tuple(values[some] for values in self.ordering),
-            self.deletes[some],
-            self.forced[some],
+            self.keys[span],
+            tuple(values[span] for values in self.ordering),
+            self.deletes[span],
+            self.forced[span],
             np.full(count, number, np.int32),
             np.arange(count),
         )
@@ -130,13 +130,13 @@ def _undone(entries: LogEntries, codes: Positions, distinct: int, row_numbers: P
     last = np.full(distinct, -1)
     last[codes[forced]] = row_numbers[forced]
     of_key = last[codes]
-    behind = row_numbers > of_key
-    data = behind & ~entries.deletes & (of_key >= 0)
+    is_after = row_numbers > of_key
+    data = is_after & ~entries.deletes & (of_key >= 0)
     first = np.full(distinct, len(entries))
     first[codes[data][::-1]] = row_numbers[data][::-1]
     begins = first[codes]
-    undone = ~behind & ~((row_numbers == of_key) & (begins == len(entries)))
-    return undone | (behind & (of_key >= 0) & (row_numbers < begins))
+    undone = ~is_after & ~((row_numbers == of_key) & (begins == len(entries)))
+    return undone | (is_after & (of_key >= 0) & (row_numbers < begins))
 
 
 def _last_of(codes: Positions, distinct: int, row_numbers: Positions) -> Positions:
@@ -298,10 +298,10 @@ def _is_default(ordering: pa.Array) -> Flags:
 def _type_of(schema: pa.Schema, name: str) -> pa.DataType | None:
     if name in schema.names:
         return schema.field(name).type
-    root, _, rest = name.partition(".")
-    if not rest or root not in schema.names or not pt.is_struct(schema.field(root).type):
+    root, _, inner_path = name.partition(".")
+    if not inner_path or root not in schema.names or not pt.is_struct(schema.field(root).type):
         return None
-    return _type_of(pa.schema(list(schema.field(root).type)), rest)
+    return _type_of(pa.schema(list(schema.field(root).type)), inner_path)
 
 
 def _values_of(rows: pa.RecordBatch, name: str, kind: pa.DataType) -> pa.Array:
@@ -309,8 +309,8 @@ def _values_of(rows: pa.RecordBatch, name: str, kind: pa.DataType) -> pa.Array:
         return rows.column(name)
     if _type_of(rows.schema, name) is None:
         return pa.nulls(rows.num_rows, kind)
-    root, _, rest = name.partition(".")
-    return pc.struct_field(rows.column(root), rest.split("."))
+    root, _, inner_path = name.partition(".")
+    return pc.struct_field(rows.column(root), inner_path.split("."))
 
 
 def _unwrapped(wrapped: Wrapped, kind: pa.DataType, skip: Flags | None = None) -> pa.Array:

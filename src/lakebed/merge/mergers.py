@@ -100,14 +100,14 @@ class Merger(ABC):
         two rows has: no lookup would find it where it is stored."""
         paths = [path for path in (name.split(".") for name in fixed) if path[0] in rows.schema.names]
         names = [".".join(path) for path in paths]
-        merged, *both = (
+        merged, *old_and_new = (
             pa.RecordBatch.from_arrays([pc.struct_field(values, path) for path in paths], names)
             for values in (batch.to_struct_array() for batch in (rows, old, new))
         )
-        other = rows_differ(merged, both[0]) & rows_differ(merged, both[1]) & ~deletes
-        if other.any():
-            at = int(np.flatnonzero(other)[0])
-            merged_values, new_values = merged.slice(at, 1).to_pylist()[0], both[1].slice(at, 1).to_pylist()[0]
+        differs = rows_differ(merged, old_and_new[0]) & rows_differ(merged, old_and_new[1]) & ~deletes
+        if differs.any():
+            at = int(np.flatnonzero(differs)[0])
+            merged_values, new_values = merged.slice(at, 1).to_pylist()[0], old_and_new[1].slice(at, 1).to_pylist()[0]
             raise self._refusal(
                 f"gave a row with {merged_values} for a pair of rows with {new_values}",
                 "merge() leaves the columns of the key and of the partition path as they are in one of the two rows",

@@ -74,11 +74,11 @@ def _is_same(old: pa.Array, at: Positions, new: pa.Array) -> bool:
 
 
 def _put_dictionary(old: pa.DictionaryArray, at: Positions, new: pa.DictionaryArray) -> pa.DictionaryArray:
-    both = pa.chunked_array([old.cast(new.type), new]).unify_dictionaries()
-    codes, others = (pc.fill_null(chunk.indices, -1).to_numpy(zero_copy_only=False) for chunk in both.chunks)
+    unified = pa.chunked_array([old.cast(new.type), new]).unify_dictionaries()
+    codes, new_codes = (pc.fill_null(chunk.indices, -1).to_numpy(zero_copy_only=False) for chunk in unified.chunks)
     codes = codes.copy()
-    codes[at] = others
-    return pa.DictionaryArray.from_arrays(pa.array(codes, mask=codes < 0), both.chunk(0).dictionary)
+    codes[at] = new_codes
+    return pa.DictionaryArray.from_arrays(pa.array(codes, mask=codes < 0), unified.chunk(0).dictionary)
 
 
 def take_of_both(old: pa.Array, new: pa.Array, rows: pa.Array) -> pa.Array:
@@ -89,9 +89,9 @@ def take_of_both(old: pa.Array, new: pa.Array, rows: pa.Array) -> pa.Array:
         new = new.dictionary_decode()
     if not pa.types.is_dictionary(old.type):
         return pa.concat_arrays([old, new]).take(rows)
-    both = pa.chunked_array([old.cast(new.type), new]).unify_dictionaries()
-    codes = pa.concat_arrays([chunk.indices for chunk in both.chunks]).take(rows)
-    return pa.DictionaryArray.from_arrays(codes, both.chunk(0).dictionary)
+    unified = pa.chunked_array([old.cast(new.type), new]).unify_dictionaries()
+    codes = pa.concat_arrays([chunk.indices for chunk in unified.chunks]).take(rows)
+    return pa.DictionaryArray.from_arrays(codes, unified.chunk(0).dictionary)
 
 
 def plain(rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -221,9 +221,11 @@ def merge_into(rules: MergeRules, older: Side, newer: Side) -> tuple[Side, Flags
             filled[name] = pairs.from_loser(name, lacking)
             changed = changed | (lacking & _has_values(rules, merged, newer, name, filled[name]))
     if rules.late_meta and merged.present is None:
-        late = pairs.alive & ~pairs.wins
-        filled |= {name: pairs.from_loser(name, late) for name in CHANGING_META if name in merged.rows.schema.names}
-        changed = changed | late
+        older_wins = pairs.alive & ~pairs.wins
+        filled |= {
+            name: pairs.from_loser(name, older_wins) for name in CHANGING_META if name in merged.rows.schema.names
+        }
+        changed = changed | older_wins
     return merged.with_columns(filled), changed
 
 

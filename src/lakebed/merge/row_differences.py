@@ -35,7 +35,7 @@ def _plain(column: pa.Array) -> pa.Array:
 
 def _differ(array: pa.Array, other: pa.Array) -> Flags:
     kind = array.type
-    nulls, others = (values.is_null().to_numpy(zero_copy_only=False) for values in (array, other))
+    nulls, other_nulls = (values.is_null().to_numpy(zero_copy_only=False) for values in (array, other))
     if pa.types.is_null(kind):
         return np.zeros(len(array), bool)
     if pa.types.is_struct(kind):
@@ -48,7 +48,7 @@ def _differ(array: pa.Array, other: pa.Array) -> Flags:
         if pa.types.is_floating(kind):
             array, other = array.view(_BITS[kind.bit_width]), other.view(_BITS[kind.bit_width])
         values = pc.fill_null(pc.not_equal(array, other), False).to_numpy(zero_copy_only=False)
-    return np.where(nulls | others, nulls != others, values)
+    return np.where(nulls | other_nulls, nulls != other_nulls, values)
 
 
 def _lists_differ(array: pa.Array, other: pa.Array) -> Flags:

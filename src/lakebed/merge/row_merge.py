@@ -158,8 +158,8 @@ class RowMerge:
         if self.on_match == "none" or not self.incoming.rows:
             return False
         keys = self.incoming.keys
-        for some in (keys.slice(0, _PROBED_KEYS), keys):
-            if pc.any(pc.and_(pc.greater_equal(some, low), pc.less_equal(some, high))).as_py():
+        for probed_keys in (keys.slice(0, _PROBED_KEYS), keys):
+            if pc.any(pc.and_(pc.greater_equal(probed_keys, low), pc.less_equal(probed_keys, high))).as_py():
                 return True
         return False
 
@@ -298,11 +298,11 @@ class RowMerge:
         """Of all stored rows of a key the first is replaced, and the others are deleted."""
         stored = np.flatnonzero(positions >= 0)
         incoming = positions[stored]
-        others = self._placed[incoming]
+        is_repeat = self._placed[incoming]
         first = np.zeros(len(stored), dtype=bool)
         first[np.unique(incoming, return_index=True)[1]] = True
         self._matched[incoming] = self._placed[incoming] = True
-        return Match(stored, incoming, others | ~first, _NOWHERE)
+        return Match(stored, incoming, is_repeat | ~first, _NOWHERE)
 
     def _winners(self, batch: pa.RecordBatch, positions: Positions) -> Match:
         stored = np.flatnonzero(positions >= 0)
@@ -396,8 +396,8 @@ class SortedRowMerge(RowMerge):
         if self.on_match != "none" and touched_positions is None:
             positions = self._positions(batch, start, self._incoming_below(following, or_equal=True))
         fresh = ~self._matched[start:end] & ~self.incoming.deletes[start:end]
-        here = positions[(positions >= start) & (positions < end)]
-        fresh[here - start] = False
+        range_positions = positions[(positions >= start) & (positions < end)]
+        fresh[range_positions - start] = False
         return replace(self._touch(positions), adds=bool(fresh.any()))
 
     def merge(self, batch: pa.RecordBatch, following: str | None = None, touch: Touch | None = None) -> Merged:

@@ -57,7 +57,7 @@ def comparable(values: pa.Array) -> pa.Array:
 def nulls_first(columns: Sequence[pa.Array]) -> list[pa.Array]:
     """Columns that sort as these do, nulls before all values."""
     parts = [[c.is_valid().cast(pa.int8()), c] if c.null_count else [c] for c in columns]
-    return [part for both in parts for part in both]
+    return [part for column_parts in parts for part in column_parts]
 
 
 def file_and_position(values: pa.Array) -> list[pa.Array]:
@@ -210,8 +210,8 @@ class MergeRules:
             flags.append(self._is_marked(one_array(rows.column(self.delete_field))))
         if not flags:
             return None
-        first, *others = flags
-        for flag in others:
+        first, *other_flags = flags
+        for flag in other_flags:
             first = pc.or_(first, flag)
         return first
 

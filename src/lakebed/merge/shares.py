@@ -60,10 +60,10 @@ class Shares:
             ("num_blind_rows", "num_updates", "num_inserts", new),
             ("num_blind_deletes", "num_deletes", "num_unchanged", absent),
         )
-        for blind, name, other, members in moves:
+        for blind, name, target_name, members in moves:
             if self._counts[:, _AT[blind]].any():
                 self.subtract(name, members)
-                self.add(other, members)
+                self.add(target_name, members)
             self._counts[:, _AT[blind]] = 0
 
     def totals(self) -> Mapping[str, int]:

@@ -201,7 +201,10 @@ def _all_locations(snapshot: Snapshot, engine: Engine, counts: Counts) -> Rows:
     for file_slice in slices:
         if file_slice.partition in counts:
             by_count.setdefault(counts[file_slice.partition], []).append(file_slice)
-    parts = [_locations_of(snapshot, engine, some, n, Column(PARTITION_PATH)) for n, some in by_count.items()]
+    parts = [
+        _locations_of(snapshot, engine, counted_slices, n, Column(PARTITION_PATH))
+        for n, counted_slices in by_count.items()
+    ]
     return engine.union(parts) if parts else _locations_of(snapshot, engine, (), 1, Column(PARTITION_PATH))
 
 

@@ -92,8 +92,8 @@ def verify_partitions(snapshot: Snapshot, metadata: MetadataTable, partitions: S
         if removal.files:
             keys, entries = upkeep.keys_of_clean(partition, removal)
             removed = pa.Table.from_arrays([keys, entries, keys, entries], schema=COMPARED)
-            codes, other = _numbered(actual, removed)
-            actual = actual.filter(pa.array(~np.isin(codes, other)))
+            codes, removed_codes = _numbered(actual, removed)
+            actual = actual.filter(pa.array(~np.isin(codes, removed_codes)))
         for right in upkeep.acceptable_alternatives(partition, table):
             expected, actual = _without_right(expected, actual, right)
         return expected, actual
@@ -107,12 +107,12 @@ def verify_partitions(snapshot: Snapshot, metadata: MetadataTable, partitions: S
 
 def compare(partition: str, expected: pa.Table, stored: pa.Table) -> pa.Table:
     """The rows that only one side has, or that have different texts."""
-    codes, other = _numbered(expected, stored)
-    at = _positions(codes, other)
+    codes, stored_codes = _numbered(expected, stored)
+    at = _positions(codes, stored_codes)
     missing = expected.filter(pa.array(at < 0))
-    extra = stored.filter(pa.array(~np.isin(other, codes)))
-    both = np.flatnonzero(at >= 0)
-    shared, counterparts = expected.take(pa.array(both)), stored.take(pa.array(at[both]))
+    extra = stored.filter(pa.array(~np.isin(stored_codes, codes)))
+    shared_positions = np.flatnonzero(at >= 0)
+    shared, counterparts = expected.take(pa.array(shared_positions)), stored.take(pa.array(at[shared_positions]))
     differ = pc.not_equal(shared["text"], counterparts["text"])
     wrong, instead = shared.filter(differ), counterparts.filter(differ)
     return pa.concat_tables(

@@ -180,9 +180,9 @@ def _first_dollars(data: npt.NDArray[np.uint8], offsets: Int64s) -> Int64s:
 
 def _backslashes_before(data: npt.NDArray[np.uint8], at: Int64s, offsets: Int64s) -> Int64s:
     """Length of the run of backslashes in front of each position, within its row."""
-    others = np.where(data == _BACKSLASH, -1, np.arange(len(data)))
-    np.maximum.accumulate(others, out=others)
-    before = np.append(others, -1)[at - 1]
+    last_plain = np.where(data == _BACKSLASH, -1, np.arange(len(data)))
+    np.maximum.accumulate(last_plain, out=last_plain)
+    before = np.append(last_plain, -1)[at - 1]
     row_starts = offsets[np.searchsorted(offsets, at, side="right") - 1]
     return at - 1 - np.maximum(np.where(at == 0, -1, before), row_starts - 1)
 
@@ -192,8 +192,8 @@ def _slices(strings: pa.Array, starts: Int64s, ends: Int64s) -> pa.StringArray:
     edges = np.empty(2 * len(starts), np.int64)
     edges[::2], edges[1::2] = starts, ends
     edges = np.append(edges, edges[-1:] if len(edges) else [0]).astype(np.int32)
-    both = pa.StringArray.from_buffers(len(edges) - 1, pa.py_buffer(edges), strings.buffers()[2])
-    return both.take(pa.array(np.arange(0, len(edges) - 1, 2)))
+    spans_and_gaps = pa.StringArray.from_buffers(len(edges) - 1, pa.py_buffer(edges), strings.buffers()[2])
+    return spans_and_gaps.take(pa.array(np.arange(0, len(edges) - 1, 2)))
 
 
 def _unescape(strings: pa.StringArray) -> pa.StringArray:

@@ -90,8 +90,8 @@ _LOGS = pa.schema(
 def is_large(statuses: Sequence[WriteStatus], engine: Engine | None, *, looks: bool = False) -> bool:
     """Whether an action changed so many keys that jobs pay off. The bound is lower if keys are also looked up
     (`looks`)."""
-    least = CHECKED_KEYS if looks else LARGE_KEYS
-    return engine is not None and engine.is_distributed and sum(s.changed_keys for s in statuses) >= least
+    threshold = CHECKED_KEYS if looks else LARGE_KEYS
+    return engine is not None and engine.is_distributed and sum(s.changed_keys for s in statuses) >= threshold
 
 
 @dataclass(frozen=True)

@@ -350,8 +350,10 @@ class Records:
 
     def paths(self) -> list[str]:
         """The partition paths of the data that a partitioned record index gets keys of."""
-        both = [plain_strings(paths) for paths in (self.data_partitions, self.deleted_partitions) if paths is not None]
-        return sorted({path for paths in both for path in pc.unique(paths).to_pylist()})
+        path_columns = [
+            plain_strings(paths) for paths in (self.data_partitions, self.deleted_partitions) if paths is not None
+        ]
+        return sorted({path for paths in path_columns for path in pc.unique(paths).to_pylist()})
 
 
 @dataclass(frozen=True, slots=True)

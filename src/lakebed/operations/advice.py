@@ -138,16 +138,18 @@ def advise_for_table(snapshot: Snapshot, engine: Engine, batch: Any, *, deletes:
     touched, stored_share, grows = set(sizes), past.existing_share if past else 1.0, False
     if coming is not None:
         texts = keys.key_text_of(coming)
-        some = texts.slice(0, _LOOKED_FOR)
+        sampled_keys = texts.slice(0, _LOOKED_FOR)
         stored_share = (
-            float(pc.mean(exists(snapshot, KeyText(some)).cast(pa.float64())).as_py() or 0.0) if len(some) else 0.0
+            float(pc.mean(exists(snapshot, KeyText(sampled_keys)).cast(pa.float64())).as_py() or 0.0)
+            if len(sampled_keys)
+            else 0.0
         )
-        sources.append(f"of {len(some):,} keys of the batch the table holds {stored_share:.0%}")
+        sources.append(f"of {len(sampled_keys):,} keys of the batch the table holds {stored_share:.0%}")
         if config.partition_fields and set(config.partition_fields) <= set(coming.schema.names) and not deletes:
             paths = [keys.partition_path.arrow(b) for b in coming.combine_chunks().to_batches()]
             touched = set(pc.unique(pa.chunked_array(paths, pa.string())).to_pylist())
         grows = _grows(pa.chunked_array([texts]))
-    there = sum(sizes.get(path, 0) for path in touched)
+    touched_bytes = sum(sizes.get(path, 0) for path in touched)
     index = index_of(snapshot, for_write=False)
     workload = Workload(
         rows=round(total / row_bytes),
@@ -155,7 +157,7 @@ def advise_for_table(snapshot: Snapshot, engine: Engine, batch: Any, *, deletes:
         partitions=len(sizes) if config.partition_fields else 0,
         batch=size,
         touched=max(1, len(touched)),
-        touched_rows=round(there / row_bytes),
+        touched_rows=round(touched_bytes / row_bytes),
         known=stored_share,
         grows=grows,
         largest=max(sizes.values(), default=0) / max(1, total),
@@ -197,10 +199,10 @@ def _looked_at(engine: Engine, data: Any) -> tuple[pa.Table, int, list[str]]:
         table = engine.collect(rows)
         return table, table.num_rows, [f"all {table.num_rows:,} rows were looked at"]
     schema = engine.schema(rows)
-    some = engine.collect(engine.head(rows, _SAMPLE))
-    count = engine.estimated_rows(rows, from_types(schema)) if some.num_rows == _SAMPLE else some.num_rows
-    count = max(some.num_rows, count or some.num_rows)
-    return some, count, [f"{some.num_rows:,} of about {count:,} rows were looked at"]
+    sample = engine.collect(engine.head(rows, _SAMPLE))
+    count = engine.estimated_rows(rows, from_types(schema)) if sample.num_rows == _SAMPLE else sample.num_rows
+    count = max(sample.num_rows, count or sample.num_rows)
+    return sample, count, [f"{sample.num_rows:,} of about {count:,} rows were looked at"]
 
 
 def _batch(engine: Engine, batch: Any, usual: int) -> tuple[pa.Table | None, int]:
@@ -250,8 +252,8 @@ def _is_unique(keys: pa.ChunkedArray) -> bool:
 
 def _grows(keys: pa.ChunkedArray) -> bool:
     """Whether nearly each key is greater than the key before it, in input order."""
-    some = keys.slice(0, _SAMPLE).combine_chunks()
-    if len(some) < 2:
+    sample = keys.slice(0, _SAMPLE).combine_chunks()
+    if len(sample) < 2:
         return False
-    later = pc.greater(some.slice(1), some.slice(0, len(some) - 1)).to_numpy(zero_copy_only=False)
+    later = pc.greater(sample.slice(1), sample.slice(0, len(sample) - 1)).to_numpy(zero_copy_only=False)
     return bool(np.mean(later.astype(float)) >= _GROWING)

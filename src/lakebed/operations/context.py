@@ -220,8 +220,8 @@ def check_similar_names(context: WriteContext, rows: Rows) -> None:
     the existing column, since nothing else would reveal the typo. A write that sets the schema evolution option itself
     is not checked."""
     settings, config = context.settings, context.config
-    others = {*META_COLUMNS, OPERATION_COLUMN, IS_DELETED_COLUMN, config.delete_field}
-    names, stored = [n for n in context.engine.schema(rows).names if n not in others], context.opened.schema.names
+    special = {*META_COLUMNS, OPERATION_COLUMN, IS_DELETED_COLUMN, config.delete_field}
+    names, stored = [n for n in context.engine.schema(rows).names if n not in special], context.opened.schema.names
     if EVOLUTION_OPTION in context.options.explicit or not stored or set(names) <= set(stored):
         return
     for similar in similar_columns(stored, names):
@@ -343,16 +343,16 @@ def require_columns(context: WriteContext, schema: pa.Schema, *, ordering: bool 
         ("partition", context.keys.partition_fields),
         ("ordering", context.rules.ordering if ordering else ()),
     ]
-    for what, fields in roles:
+    for role, fields in roles:
         for name in fields:
             if name not in names and name.split(".")[0] not in names:
                 raise SchemaConflict(
-                    f"the {what} column {name!r} of table {context.config.name!r} is not in the data",
+                    f"the {role} column {name!r} of table {context.config.name!r} is not in the data",
                     hint=did_you_mean(name, names, "add or rename it: the columns of the data are"),
-                    context={"column": name, "role": what, "columns": names},
+                    context={"column": name, "role": role, "columns": names},
                 )
             field = schema.field(name) if name in names else None
-            if what == "ordering" and field is not None and pa.types.is_nested(field.type):
+            if role == "ordering" and field is not None and pa.types.is_nested(field.type):
                 raise SchemaConflict(
                     f"the ordering column {name!r} is a {field.type}, which has no order",
                     hint="order by a number, a text, a date or a timestamp",
@@ -369,7 +369,7 @@ def require_columns(context: WriteContext, schema: pa.Schema, *, ordering: bool 
 def check_key_types(context: WriteContext, table: pa.Schema, incoming: pa.Schema) -> None:
     """Key text and partition paths are made from the values as they come: another type would name the same key
     differently (1 and 1.0), so only integers of another width and timestamps of another unit pass."""
-    for what, fields in (("record key", context.keys.key_fields), ("partition", context.keys.partition_fields)):
+    for role, fields in (("record key", context.keys.key_fields), ("partition", context.keys.partition_fields)):
         for name in fields:
             stored, incoming_type = _type_of(table, name), _type_of(incoming, name)
             if stored is None or incoming_type is None or stored.equals(incoming_type):
@@ -377,7 +377,7 @@ def check_key_types(context: WriteContext, table: pa.Schema, incoming: pa.Schema
             integers = pa.types.is_integer(stored) and pa.types.is_integer(incoming_type)
             moments = pa.types.is_timestamp(stored) and pa.types.is_timestamp(incoming_type)
             if not integers and not (moments and bool(stored.tz) == bool(incoming_type.tz)):
-                raise _other_type(context, what, name, stored, incoming_type)
+                raise _other_type(context, role, name, stored, incoming_type)
 
 
 def check_ordering_types(context: WriteContext, table: pa.Schema, merged: pa.Schema) -> None:
@@ -395,9 +395,9 @@ def _type_of(schema: pa.Schema, name: str) -> pa.DataType | None:
     """The type of a column, or of a field inside structs by its dotted path."""
     if name in schema.names:
         return schema.field(name).type
-    first, *rest = name.split(".")
+    first, *inner_names = name.split(".")
     kind = schema.field(first).type if first in schema.names else None
-    for part in rest:
+    for part in inner_names:
         if kind is None or not pa.types.is_struct(kind) or kind.get_field_index(part) < 0:
             return None
         kind = kind.field(part).type

@@ -215,13 +215,13 @@ def _sort(settings: TableSettings) -> dict[str, str]:
 
 
 def _check_choices(settings: TableSettings, buckets: int | None) -> None:
-    for what, value, allowed in (
+    for argument, value, allowed in (
         ("type", settings.type, ("cow", "mor")),
         ("merge", settings.merge_mode, ("event_time", "commit_time", "custom")),
         ("sort", settings.sort, ("key", "none")),
     ):
         if value is not None and value not in allowed:
-            raise InvalidOption(f"{what}={value!r} is unknown", hint=f"use {' or '.join(map(repr, allowed))}")
+            raise InvalidOption(f"{argument}={value!r} is unknown", hint=f"use {' or '.join(map(repr, allowed))}")
     if buckets is not None and not _is_count(buckets):
         raise InvalidOption(f"a bucket index cannot have {buckets!r} buckets", hint="give a number from 1 on")
 
@@ -231,13 +231,13 @@ def _is_count(value: object) -> bool:
 
 
 def _check_named_once(settings: TableSettings) -> None:
-    for what, fields in _roles(settings):
+    for role, fields in _roles(settings):
         repeated = next((name for at, name in enumerate(fields) if name in fields[:at]), None)
         if repeated is not None:
             raise InvalidOption(
-                f"the {what} columns name {repeated!r} twice: {', '.join(fields)}",
+                f"the {role} columns name {repeated!r} twice: {', '.join(fields)}",
                 hint="name each column once",
-                context={"column": repeated, "role": what},
+                context={"column": repeated, "role": role},
             )
 
 
@@ -267,13 +267,13 @@ def _key_generator(settings: TableSettings) -> str | None:
 def _check_columns(columns: pa.Schema, settings: TableSettings) -> None:
     if not len(columns):
         return
-    for what, fields in _roles(settings):
+    for role, fields in _roles(settings):
         for name in fields:
             if name not in columns.names and name.split(".")[0] not in columns.names:
                 raise SchemaConflict(
-                    f"the {what} column {name!r} is not in the schema",
+                    f"the {role} column {name!r} is not in the schema",
                     hint=did_you_mean(name, columns.names, "the schema has"),
-                    context={"column": name, "role": what},
+                    context={"column": name, "role": role},
                 )
     for name in settings.ordering_fields or ():
         if name in columns.names and pa.types.is_nested(columns.field(name).type):

@@ -341,7 +341,7 @@ def _joinable(
         except Exception:
             member.alone = True
             continue
-        is_new = not any(pc.any(pc.is_in(other, value_set=keys)).as_py() for other in earlier_keys)
+        is_new = not any(pc.any(pc.is_in(earlier, value_set=keys)).as_py() for earlier in earlier_keys)
         earlier_keys.append(keys)
         if is_new and table.schema.equals(first.schema):
             yield member, table

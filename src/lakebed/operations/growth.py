@@ -76,7 +76,7 @@ class Growth:
         ids: dict[str, list[str]] = {}
         for file_slice in self._slices(snapshot):
             ids.setdefault(file_slice.partition, []).append(file_slice.file_id)
-        return {path: tuple(some) for path, some in ids.items()}
+        return {path: tuple(file_ids) for path, file_ids in ids.items()}
 
     def _slices(self, snapshot: Snapshot) -> Sequence[FileSlice]:
         return snapshot.file_slices(sorted(self.splits))

@@ -226,14 +226,14 @@ def _collected(
     data: Any, tasks: int | None, local_rows: int | None, table_bytes: Callable[[], int]
 ) -> LocalEngine | None:
     """This process with the rows of a DataFrame that is written in it, None for one that is not."""
-    most = LOCAL_ROWS if local_rows is None else local_rows
-    if most <= 0 or getattr(data, "isStreaming", False):
+    max_rows = LOCAL_ROWS if local_rows is None else local_rows
+    if max_rows <= 0 or getattr(data, "isStreaming", False):
         return None
     rows = optimizer_rows(data)
     if rows is None:
         return None
     bound = most_collected_bytes(data.sparkSession)
-    if rows <= most:
+    if rows <= max_rows:
         note = f"the DataFrame has about {count_text(rows, 'row')}"
     elif local_rows is None and is_in_one_process(data.sparkSession):
         size = optimizer_bytes(data)
@@ -243,7 +243,7 @@ def _collected(
     else:
         return None
     # Spark's statistics may leave out the bytes of a row beyond its columns: its estimate may be half of the rows
-    table = collect_within(data, 2 * rows if has_exact_leaves(data) else max(most, 2 * rows), bound)
+    table = collect_within(data, 2 * rows if has_exact_leaves(data) else max(max_rows, 2 * rows), bound)
     return (
         None
         if table is None
@@ -428,9 +428,9 @@ def _refuse_generated_keys(engine: Engine, data: Any, rows: Any, snapshot: Snaps
         is_read = look_read(arrow_rows(rows, {}), Scan(snapshot).limit(_COMPARED_ROWS).to_batches())
     if not is_read:
         return
-    what = f"the rows bring record keys ({RECORD_KEY})" if has_keys else "the rows were read from this table"
+    problem = f"the rows bring record keys ({RECORD_KEY})" if has_keys else "the rows were read from this table"
     raise UnsupportedFeature(
-        f"{what}, but table {name!r} generates its keys, so that the rows would not be updated but added once more",
+        f"{problem}, but table {name!r} generates its keys, so that the rows would not be updated but added once more",
         hint="To update rows, make the table with a key (hoodie.datasource.write.recordkey.field). To add these rows"
         f" once more, set {OPERATION}=bulk_insert.",
         context={"column": RECORD_KEY} if has_keys else {"table": name},

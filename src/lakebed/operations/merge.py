@@ -214,8 +214,11 @@ def _by_key(context: WriteContext, bound: BoundMerge) -> tuple[dict[str, Equalit
         fields_ += [name for name in keys.partition_fields if name not in fields_]
     equal = key_equalities(bound.on, fields_, stored)
     if equal is None:
-        what = "key field" if fields_ == list(keys.key_fields) else "key and partition field"
-        return None, f"the join condition does not equate each {what} ({', '.join(fields_)}) with a value of the source"
+        field_kind = "key field" if fields_ == list(keys.key_fields) else "key and partition field"
+        return (
+            None,
+            f"the join condition does not equate each {field_kind} ({', '.join(fields_)}) with a value of the source",
+        )
     for clause in bound.inserts:
         for name in fields_:
             if clause.values[name].spark != equal[name].value.spark:

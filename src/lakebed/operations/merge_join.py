@@ -195,13 +195,15 @@ class MergeJoin:
             return placed
         leaves = pc.and_(pc.not_equal(one_array(keyed.column(PARTITION_PATH)), paths), pa.array(actions == "update"))
         leaves = pc.fill_null(leaves, False)
-        there = keyed.filter(leaves)
+        moved_rows = keyed.filter(leaves)
         stays = placed.filter(pc.invert(leaves.filter(carried_out)))
         if how == "index":
-            return pa.concat_tables([stays, there])
-        refuse_repeated_keys(write.snapshot, there.select([RECORD_KEY, PARTITION_PATH]))
-        deletes = _with(placed.filter(leaves.filter(carried_out)), DELETE, pa.repeat(pa.scalar(True), there.num_rows))
-        return pa.concat_tables([stays, deletes, there])
+            return pa.concat_tables([stays, moved_rows])
+        refuse_repeated_keys(write.snapshot, moved_rows.select([RECORD_KEY, PARTITION_PATH]))
+        deletes = _with(
+            placed.filter(leaves.filter(carried_out)), DELETE, pa.repeat(pa.scalar(True), moved_rows.num_rows)
+        )
+        return pa.concat_tables([stays, deletes, moved_rows])
 
     def _matched(self, target: pa.Table, source: pa.Table | None) -> tuple[Positions, Positions]:
         """The positions of target and source rows that the join condition holds for."""
@@ -209,15 +211,15 @@ class MergeJoin:
             return np.array([], np.int64), np.array([], np.int64)
         stored = self.bound.stored
         equal: list[Equality] = []
-        others = [arrow_of(e) for e in self.bound.on.others]
+        conditions = [arrow_of(e) for e in self.bound.on.others]
         for equality in self._equalities:
             if is_same_key(equality.value.type, stored.field(equality.column).type):
                 equal.append(equality)
             else:
-                others.append(arrow_of(equality.condition))
+                conditions.append(arrow_of(equality.condition))
         matches: list[tuple[Positions, Positions]] = []
         for of_target, of_source in self._candidates(target, source, equal):
-            for condition in others:
+            for condition in conditions:
                 (holds,) = evaluate(_paired(target, of_target, source, of_source), [condition])
                 mask = pc.fill_null(holds, False).to_numpy(zero_copy_only=False)
                 of_target, of_source = of_target[mask], of_source[mask]
@@ -242,8 +244,8 @@ class MergeJoin:
         size = max(1, _MOST_PAIRS // max(1, target.num_rows))
         every = np.arange(target.num_rows)
         for start in range(0, max(1, source.num_rows), size):
-            some = np.arange(start, min(source.num_rows, start + size))
-            yield np.tile(every, len(some)), np.repeat(some, target.num_rows)
+            source_rows = np.arange(start, min(source.num_rows, start + size))
+            yield np.tile(every, len(source_rows)), np.repeat(source_rows, target.num_rows)
 
     def _check_keys(self, pairs: pa.Table, at: Positions, numbers: npt.NDArray[np.int8]) -> None:
         """Raise `UnsupportedFeature` where "all" would change a key."""

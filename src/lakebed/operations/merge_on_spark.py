@@ -95,8 +95,8 @@ class SparkMerge:
         """Raise `AmbiguousMerge` where several source rows act on one stored row, and not all of them delete it."""
         stored = pairs.filter(IS_STORED)
         twice = stored.groupBy(RECORD_KEY, PARTITION_PATH).count().filter("count > 1").limit(_EXAMPLES)
-        some = twice.select(RECORD_KEY, PARTITION_PATH).join(stored, [RECORD_KEY, PARTITION_PATH])
-        rows = self._engine.collect(some.select(RECORD_KEY, CLAUSE))
+        examples = twice.select(RECORD_KEY, PARTITION_PATH).join(stored, [RECORD_KEY, PARTITION_PATH])
+        rows = self._engine.collect(examples.select(RECORD_KEY, CLAUSE))
         if rows.num_rows:
             numbers = rows.column(CLAUSE).to_numpy()
             actions = self._bound.actions[numbers]
@@ -154,20 +154,22 @@ class SparkMerge:
             f"CASE WHEN {is_new} THEN {name} ELSE {stored_name} END AS {name}"
             for name, stored_name in stored_names.items()
         ]
-        others = [quote_name(n) for n in keyed.columns if n not in (*stored_names, *stored_names.values(), CLAUSE)]
+        other_columns = [
+            quote_name(n) for n in keyed.columns if n not in (*stored_names, *stored_names.values(), CLAUSE)
+        ]
         if moved is None:
-            return keyed.selectExpr(*fixed, *others)
-        stays = keyed.filter(f"NOT {leaves}").selectExpr(*fixed, *others)
+            return keyed.selectExpr(*fixed, *other_columns)
+        stays = keyed.filter(f"NOT {leaves}").selectExpr(*fixed, *other_columns)
         going = keyed.filter(leaves)
-        there = going.selectExpr(*stored_names, *others)
+        moved_rows = going.selectExpr(*stored_names, *other_columns)
         if moved == "index":
-            return stays.unionByName(there)
-        moved_keys = self._engine.collect(there.select(RECORD_KEY, PARTITION_PATH))
+            return stays.unionByName(moved_rows)
+        moved_keys = self._engine.collect(moved_rows.select(RECORD_KEY, PARTITION_PATH))
         refuse_repeated_keys(self._write.snapshot, moved_keys)
-        deleted_rows = going.selectExpr(*fixed, *others).selectExpr(
+        deleted_rows = going.selectExpr(*fixed, *other_columns).selectExpr(
             *[f"true AS {DELETE}" if name == DELETE else quote_name(name) for name in stays.columns]
         )
-        return stays.unionByName(deleted_rows).unionByName(there)
+        return stays.unionByName(deleted_rows).unionByName(moved_rows)
 
     def _check_inserts(self, new: DataFrame) -> None:
         """Raise for keys of new rows that come twice, are null or are stored."""

@@ -306,8 +306,8 @@ class _Binder:
         names = self._schema.names
         values: dict[str, PairExpression] = {}
         for column, value in assignments.items():
-            alias, _, rest = str(column).partition(".")
-            name = in_any_case(rest if alias.lower() == self._statement.target.lower() and rest else str(column), names)
+            alias, _, path = str(column).partition(".")
+            name = in_any_case(path if alias.lower() == self._statement.target.lower() and path else str(column), names)
             if name not in names:
                 raise self._no_column(str(column), clause)
             if name in values:

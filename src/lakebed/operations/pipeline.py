@@ -318,8 +318,8 @@ def refuse_clustered_groups(context: WriteContext, verb: Verb) -> None:
         return
     pending = {i.time for i in opened.timeline.pending_clustering().values()}
     if pending - clusterings_that_give_way(context.storage, opened.timeline, context.settings):
-        beside = pending_resizes(context.index, opened).parents
-        refuse_clustered(opened, context.settings, explain(context, verb).touched(), beside)
+        resizing_parents = pending_resizes(context.index, opened).parents
+        refuse_clustered(opened, context.settings, explain(context, verb).touched(), resizing_parents)
 
 
 def rows_of_groups(snapshot: Snapshot, groups: Mapping[str, Sequence[str]]) -> int | None:

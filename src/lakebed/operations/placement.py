@@ -381,7 +381,7 @@ class TaggedRows:
         if lookup.keys:
             return lookup
         tagged_counts = self._counted.filter(pc.is_valid(self._counted[FILE_ID]))
-        keys, tagged = (int(pc.sum(some["rows"]).as_py() or 0) for some in (self._counted, tagged_counts))
+        keys, tagged = (int(pc.sum(counts["rows"]).as_py() or 0) for counts in (self._counted, tagged_counts))
         return replace(lookup, keys=keys - self.moved, tagged=tagged)
 
     @property
@@ -528,7 +528,7 @@ class NoRows(Layout):
 def looked_up_in_tasks(statuses: Sequence[WriteStatus]) -> KeyLookup:
     """What the tasks that wrote did to find keys."""
     counts = [status.lookup for status in statuses if status.lookup is not None]
-    summed = (sum(each[at] for each in counts) for at in range(len(LOOKUP_COUNTS)))
+    summed = (sum(lookup_counts[at] for lookup_counts in counts) for at in range(len(LOOKUP_COUNTS)))
     return replace(KeyLookup(), **dict(zip(LOOKUP_COUNTS, summed, strict=True)))
 
 

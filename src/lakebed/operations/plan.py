@@ -250,14 +250,14 @@ def with_absent(plan: WritePlan, context: WriteContext, absent: Sequence[str]) -
     """The plan with a word on columns that the rows lack."""
     if not absent:
         return plan
-    some = ", ".join(absent[:5]) + (f" and {len(absent) - 5} more" if len(absent) > 5 else "")
+    listed = ", ".join(absent[:5]) + (f" and {len(absent) - 5} more" if len(absent) > 5 else "")
     if context.rules.partial == "IGNORE_DEFAULTS":
         how = "they get nulls"
     elif context.config.table_type == "mor" and has_partial_blocks(context.config.version, context.rules, absent):
         how = "log blocks hold the given columns only"
     else:
         how = "stored rows are read to fill them in"
-    return replace(plan, note=_notes(f"partial rows without {some}: known keys keep them, {how}", plan.note))
+    return replace(plan, note=_notes(f"partial rows without {listed}: known keys keep them, {how}", plan.note))
 
 
 def with_splits(plan: WritePlan, growth: Growth, snapshot: Snapshot) -> WritePlan:

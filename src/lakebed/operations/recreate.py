@@ -223,8 +223,8 @@ def _finish(storage: Storage, lock: Lock) -> bool:
         with suppress(FileNotFoundError):  # moved before
             storage.move(f"{folder}/{path}", path)
 
-    rest = [path for path in files if path != PROPERTIES_PATH]
-    for _ in parallel_map(lambda path: move(path), rest, _MOVERS if is_remote(storage) else 1):
+    other_paths = [path for path in files if path != PROPERTIES_PATH]
+    for _ in parallel_map(lambda path: move(path), other_paths, _MOVERS if is_remote(storage) else 1):
         pass
     forget_files()
     move(PROPERTIES_PATH)

@@ -23,7 +23,7 @@ def refused_rows(context: WriteContext, rows: pa.Table) -> list[tuple[int, str]]
 
     It does not find two rows that cannot be written together, nor rows that are refused because of stored rows.
     """
-    return find_refused(rows, lambda some: _take_in(context, some))
+    return find_refused(rows, lambda part: _take_in(context, part))
 
 
 def find_refused(rows: pa.Table, check: Callable[[pa.Table], object]) -> list[tuple[int, str]]:

@@ -105,16 +105,16 @@ class Rollbacks:
         """Roll back every pending write whose writer is dead, and finish rollbacks that were cut off. Gives the
         instants that were rolled back; the caller reloads the timeline when there are any."""
         undone: list[str] = []
-        others: set[str] = set()
+        rollback_targets: set[str] = set()
         for pending in timeline.pending:
             if pending.action is not Action.ROLLBACK:
                 continue
             if is_dead(self.storage, pending.time):
                 undone.append(self._finish(timeline, pending))
             else:
-                others.add(rollback_target(rollback_record(timeline, pending)))
+                rollback_targets.add(rollback_target(rollback_record(timeline, pending)))
         for pending in timeline.pending:
-            if pending.action not in _WRITES or pending.time in undone or pending.time in others:
+            if pending.action not in _WRITES or pending.time in undone or pending.time in rollback_targets:
                 continue
             if not is_plan_of_clustering(timeline, pending) and is_dead(self.storage, pending.time):
                 self.roll_back(timeline, pending)
@@ -302,8 +302,8 @@ def _hide_blocks(storage: Storage, logs: Iterable[str], target: str, instant: st
             storage.delete(path_in(partition, aside_name(name)))
             continue
         slices.add((partition, log.file_id, log.instant))
-        others = (parse_log_file(partition, other, 0) for other in storage.list_names(partition))
-        same = [o.version for o in others if o is not None and (o.file_id, o.instant) == (log.file_id, log.instant)]
+        files = (parse_log_file(partition, file_name, 0) for file_name in storage.list_names(partition))
+        same = [o.version for o in files if o is not None and (o.file_id, o.instant) == (log.file_id, log.instant)]
         content = block_bytes(rollback_block(target, instant))
         version = max(same, default=log.version)
         while True:

@@ -601,14 +601,14 @@ class WriteTransaction(Transaction):
             )
             metadata.extra["schema"] = agreed
             since = list(commits_since(timeline, self._started))
-            others = timeline.commits_metadata(since)
+            concurrent_commits = timeline.commits_metadata(since)
             if self.non_blocking:
-                check_deletes(self.storage, self.instant, metadata, zip(since, others, strict=True))
-            self.hooks.check(self, timeline, others)
+                check_deletes(self.storage, self.instant, metadata, zip(since, concurrent_commits, strict=True))
+            self.hooks.check(self, timeline, concurrent_commits)
             if self.index.resizing is not None:
-                self.index.resizing.check_commits(metadata, others)
+                self.index.resizing.check_commits(metadata, concurrent_commits)
             if self.unique != "nowhere":
-                check_unique(self.snapshot.reader, statuses, others, self.unique)
+                check_unique(self.snapshot.reader, statuses, concurrent_commits, self.unique)
             if has_completion_times(self.config.version):  # before version 8, log files of lost attempts stay
                 self._copied_as = frozenset(resizes.children.values())
             if lost := self.unnamed(metadata, markers):

@@ -37,21 +37,21 @@ def upsert(context: WriteContext, data: Any) -> WriteResult:
 def _check_partial(context: WriteContext, operation: str) -> None:
     """Rows that lack columns are for an upsert, into a table whose stored rows have keys and stay where they are."""
     index = context.index
-    what = hint = None
+    reason = hint = None
     if operation != "UPSERT":
-        what, hint = f"{operation.lower()} adds rows", "upsert them, or give all columns"
+        reason, hint = f"{operation.lower()} adds rows", "upsert them, or give all columns"
     elif context.rules.merger is not None:
-        what, hint = "the table merges rows by a merger of the user's, which takes whole rows", "give all columns"
+        reason, hint = "the table merges rows by a merger of the user's, which takes whole rows", "give all columns"
     elif (
         index.is_global
         and context.config.partition_fields
         and index.for_existence_checks().settings() != index.settings()
     ):
-        what = "under its index a row that names another partition path moves there, with all its columns"
+        reason = "under its index a row that names another partition path moves there, with all its columns"
         hint = "give all columns, or use an index that leaves rows where they are (update_partition_path=False)"
-    if what is not None:
+    if reason is not None:
         raise UnsupportedFeature(
-            f"table {context.config.name!r} takes no partial rows: {what}",
+            f"table {context.config.name!r} takes no partial rows: {reason}",
             hint=hint or "",
             context={"option": "lakebed.write.partial", "operation": operation},
         )

@@ -128,5 +128,5 @@ def plan_archival(
     oldest = tuple(i for i in candidates if limit is None or i.time < limit.time)
     if not oldest:
         return ArchivalPlan(limit=limit)
-    others = tuple(i for i in completed if i.action in _FOLLOWING and i.time < oldest[-1].time)
-    return ArchivalPlan(oldest, others, limit if len(oldest) < len(candidates) else None)
+    other_instants = tuple(i for i in completed if i.action in _FOLLOWING and i.time < oldest[-1].time)
+    return ArchivalPlan(oldest, other_instants, limit if len(oldest) < len(candidates) else None)

@@ -72,10 +72,10 @@ class GroupSizes:
         path, `busy` are file groups of pending plans."""
         groups: list[ClusteringGroup] = []
         left: list[str] = []
-        for partition, some in groupby(slices, key=lambda file_slice: file_slice.partition):
+        for partition, partition_slices in groupby(slices, key=lambda file_slice: file_slice.partition):
             free = [
                 file_slice
-                for file_slice in some
+                for file_slice in partition_slices
                 if (file_slice.partition, file_slice.file_id) not in busy and self._is_small(file_slice)
             ]
             for group in self._of_partition(free):
@@ -125,4 +125,7 @@ def commits_since_clustering(instants: Iterable[Instant], clusterings: Collectio
 def replaced_ids(groups: Iterable[FileGroupId]) -> Mapping[str, tuple[str, ...]]:
     """File ids by partition path."""
     ordered = sorted(groups)
-    return {path: tuple(file_id for _, file_id in some) for path, some in groupby(ordered, key=lambda group: group[0])}
+    return {
+        path: tuple(file_id for _, file_id in path_groups)
+        for path, path_groups in groupby(ordered, key=lambda group: group[0])
+    }

@@ -81,8 +81,8 @@ class CompactionTrigger:
         if start is None:
             return Verdict(False, "no delta commit yet")
         seconds = int((parse_time(now, zone) - parse_time(start.time, zone)).total_seconds())
-        what = "the first delta commit" if start.action is Action.DELTACOMMIT else "the last compaction"
-        return Verdict(seconds >= self.delta_seconds, f"{seconds} s since {what}, due from {self.delta_seconds} s on")
+        event = "the first delta commit" if start.action is Action.DELTACOMMIT else "the last compaction"
+        return Verdict(seconds >= self.delta_seconds, f"{seconds} s since {event}, due from {self.delta_seconds} s on")
 
 
 def last_compaction(commits: Sequence[Instant]) -> Instant | None:

@@ -333,8 +333,8 @@ class TableConfig:
     @property
     def index_settings(self) -> dict[str, str]:
         """What lakebed noted about the table's index: the `lakebed.index.*` keys without that prefix."""
-        other = (INDEX_REASON, INDEX_CHANGES, INDEX_REPEATED, INDEX_CHECKED, *_INDEX_WRITES)
-        noted = {k: v for k, v in self.properties.items() if k.startswith(INDEX_PREFIX) and k not in other}
+        reserved_keys = (INDEX_REASON, INDEX_CHANGES, INDEX_REPEATED, INDEX_CHECKED, *_INDEX_WRITES)
+        noted = {k: v for k, v in self.properties.items() if k.startswith(INDEX_PREFIX) and k not in reserved_keys}
         return {k.removeprefix(INDEX_PREFIX): v for k, v in noted.items()}
 
     @cached_property

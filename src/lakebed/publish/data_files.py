@@ -68,11 +68,11 @@ def partition_columns(config: TableConfig, schema: pa.Schema) -> tuple[str, ...]
         if name in schema.names and kind.upper() in _PLAIN and _can_name(schema.field(name).type)
     ]
     if config.drop_partition_columns and len(plain) < len(fields):
-        other = next(name for name in fields if name not in plain)
+        hidden_column = next(name for name in fields if name not in plain)
         raise UnsupportedFeature(
-            f"partition column {other} is stored in partition paths only, and not as a plain value",
+            f"partition column {hidden_column} is stored in partition paths only, and not as a plain value",
             hint="A table that keeps its partition columns in its files can be published.",
-            context={"column": other},
+            context={"column": hidden_column},
         )
     return tuple(plain)
 
@@ -112,8 +112,8 @@ def check_types(
             in_file = field.name if renaming is None else renaming.stored.get(field.name)
             by_name = stored.get(field.name.lower())
             if renaming is not None and (in_file or "").lower() != field.name.lower() and (in_file or by_name):
-                what = f"is column {in_file} in" if in_file else "is not the column of that name in"
-                raise _refused(field.name, f"{what} {file.base.path}", file)
+                difference = f"is column {in_file} in" if in_file else "is not the column of that name in"
+                raise _refused(field.name, f"{difference} {file.base.path}", file)
             if by_name is None:
                 continue
             was, now = _type_text(file.types.field(by_name).type), _type_text(field.type)

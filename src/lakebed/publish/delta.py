@@ -245,8 +245,8 @@ class _Replay:
         except (ValueError, KeyError, TypeError):
             position = None
         if position is None or engine != _ENGINE:
-            what = f"version {number} is of {engine}, operation {info.get('operation', 'unknown')}"
-            raise foreign_change(url, what, self._storage.url(LOG))
+            description = f"version {number} is of {engine}, operation {info.get('operation', 'unknown')}"
+            raise foreign_change(url, description, self._storage.url(LOG))
         self._position = position
         for action in actions:
             self._apply(action)

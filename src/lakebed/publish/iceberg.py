@@ -107,9 +107,9 @@ class IcebergFormat:
     def newest(self, storage: Storage) -> ForeignList | None:
         names = storage.list_names(FOLDER)
         numbers = [int(match.group(1)) for name in names if (match := _VERSION.fullmatch(name))]
-        other = next((n for n in names if n.endswith(".metadata.json") and not _VERSION.fullmatch(n)), None)
-        if other is not None:
-            url = storage.url(f"{FOLDER}/{other}")
+        foreign_name = next((n for n in names if n.endswith(".metadata.json") and not _VERSION.fullmatch(n)), None)
+        if foreign_name is not None:
+            url = storage.url(f"{FOLDER}/{foreign_name}")
             raise foreign_change(url, "a catalog named this metadata file", storage.url(FOLDER))
         if not numbers:
             return None
@@ -328,8 +328,8 @@ def _load(storage: Storage, number: int, text: bytes) -> _Table:
         ) from error
     if properties.get(_NUMBER) != str(number) or snapshot is None or "hudi.instant" not in snapshot["summary"]:
         summary = snapshot["summary"] if snapshot is not None else {}
-        what = f"version {number}, operation {summary.get('operation', 'unknown')}"
-        raise foreign_change(url, what, storage.url(FOLDER))
+        description = f"version {number}, operation {summary.get('operation', 'unknown')}"
+        raise foreign_change(url, description, storage.url(FOLDER))
     if metadata["location"] != storage.spec.uri:
         raise UnsupportedFeature(
             f"the Iceberg metadata of {storage.spec.uri} names files at {metadata['location']}: the table was moved",

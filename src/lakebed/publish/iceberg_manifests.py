@@ -114,8 +114,8 @@ def _list_schema() -> Any:
         ],
     }
     counts = [
-        _required(f"{kind}_{what}_count", form, number)
-        for what, form, first in (("files", "int", 504), ("rows", "long", 512))
+        _required(f"{kind}_{unit}_count", form, number)
+        for unit, form, first in (("files", "int", 504), ("rows", "long", 512))
         for number, kind in enumerate(("added", "existing", "deleted"), first)
     ]
     fields = [

@@ -59,15 +59,15 @@ class RowReader:
                 yield from self.shaped(batch, file_slice.partition)
             return
         schema = self.merged_schema if slices.is_composed(file_slice) else None
-        footer = late = None
+        footer = recent_groups = None
         if self.since and schema is None and file_slice.base_file is not None:
-            footer, late = row_groups_since(slices, file_slice.base_file, self.since)
+            footer, recent_groups = row_groups_since(slices, file_slice.base_file, self.since)
         for batch in slices.read(
             file_slice,
             columns,
             schema=schema,
             names=self.names,
-            row_groups=late,
+            row_groups=recent_groups,
             footer=footer,
             page_checksums=self.page_checksums,
         ):

@@ -61,7 +61,7 @@ class SideRows:
         placed: list[list[tuple[FileSlice, RowReader]]] = [[] for _ in range(count)]
         for file_slice, reader in row_readers(plan, condition):
             placed[buckets.number(file_slice) % count].append((file_slice, reader))
-        return cls(scan.reader, tuple(tuple(some) for some in placed), plan.schema)
+        return cls(scan.reader, tuple(tuple(bucket_slices) for bucket_slices in placed), plan.schema)
 
     def table(self, bucket: int, *, on_spark: bool) -> pa.Table:
         """The rows of a bucket; `on_spark` in a task, whose plan cannot be made again."""
@@ -123,8 +123,8 @@ class JoinTask:
         for left_name, right_name in self.columns:
             values = left.column(left_name).take(at_left) if left_name is not None else None
             if right_name is not None:
-                others = right.column(right_name).take(at_right)
-                values = others if values is None else pc.coalesce(values, others)
+                right_values = right.column(right_name).take(at_right)
+                values = right_values if values is None else pc.coalesce(values, right_values)
             arrays.append(values)
         return pa.Table.from_arrays(arrays, schema=self.schema)
 
@@ -198,17 +198,17 @@ class BucketJoin(Results):
         if self._how == "inner":
             of_right |= {a for a, b in self._on if a == b}
         before: tuple[list[Node], list[Node]] = [], []
-        rest: list[Node] = []
+        joined_conditions: list[Node] = []
         for part in conjuncts(self._predicate.root):
             used = set(columns_of(part))
             sides = [used <= of_left, used <= of_right]
             if not used or not any(sides) or any(isinstance(n, Opaque) for n in walk(part)):
-                rest.append(part)
+                joined_conditions.append(part)
                 continue
             for conditions, fits in zip(before, sides, strict=True):
                 if fits:
                     conditions.append(part)
-        if not rest:
+        if not joined_conditions:
             return *before, None
         return *before, self._predicate
 
@@ -246,7 +246,7 @@ class BucketJoin(Results):
         task = self._task
         lines = [f"{self._how} join on {on}, {self.buckets} buckets one after another, no shuffle"]
         for name, side in (("left", task.left), ("right", task.right)):
-            counts = [len(some) for some in side.slices]
+            counts = [len(bucket_slices) for bucket_slices in side.slices]
             lines.append(
                 f"  {name:6} {count_text(sum(counts), 'file slice')}, at most {max(counts, default=0)} a bucket"
             )
@@ -282,22 +282,22 @@ def _pairs(
 def _not_compared(
     pair: tuple[str, str], pairs: Sequence[tuple[str, str]], left_buckets: Buckets, right_buckets: Buckets
 ) -> InvalidOption:
-    what = f"the join does not compare {pair[0]!r} with {pair[1]!r}"
+    fault = f"the join does not compare {pair[0]!r} with {pair[1]!r}"
     context = {"on": [list(pair) for pair in pairs]}
-    rest = "or join t.scan().to_spark() or to_arrow() of both"
+    alternative = "or join t.scan().to_spark() or to_arrow() of both"
     unsure = next((side for side in (left_buckets, right_buckets) if side.unsure), None)
-    beside = pair[0] not in left_buckets.hash_fields and pair[1] not in right_buckets.hash_fields
-    if unsure is not None and beside:
+    is_unhashed = pair[0] not in left_buckets.hash_fields and pair[1] not in right_buckets.hash_fields
+    if unsure is not None and is_unhashed:
         count, hashed = count_text(unsure.unsure, "file slice"), ", ".join(unsure.hash_fields)
         return InvalidOption(
-            f"{what}: {count} of table {unsure.table!r} may hold texts with a comma and a colon there, in which Hudi's"
+            f"{fault}: {count} of table {unsure.table!r} may hold texts with a comma and a colon there, in which Hudi's"
             f" hash of {hashed} finds other values, so that equal rows are in any bucket",
-            hint=f"join on the whole key, {rest}; files that lakebed writes record whether they hold such texts",
+            hint=f"join on the whole key, {alternative}; files that lakebed writes record whether they hold such texts",
             context={**context, "table": unsure.table, "file_slices": unsure.unsure},
         )
     return InvalidOption(
-        f"{what}, by which both tables are bucketed",
-        hint=f"rows of other keys are in any bucket; join on the bucket key (and more, if you like), {rest}",
+        f"{fault}, by which both tables are bucketed",
+        hint=f"rows of other keys are in any bucket; join on the bucket key (and more, if you like), {alternative}",
         context=context,
     )
 

@@ -171,8 +171,8 @@ class _Commit:
         sizes_by_name = {stat.path.rpartition("/")[2]: stat.file_size for stat in stats}
         files = tuple(_log_file(partition, path, size) for path, size in sizes_by_name.items())
         last = stats[-1]
-        others = [_log_file(partition, name, 0) for name in last.log_files or () if name not in sizes_by_name]
-        earlier = [log for log in others if not log.is_cdc]
+        other_logs = [_log_file(partition, name, 0) for name in last.log_files or () if name not in sizes_by_name]
+        earlier = [log for log in other_logs if not log.is_cdc]
         before: FileSlice | None
         if last.base_file:
             base = _base_file(partition, last.base_file)
@@ -194,8 +194,8 @@ class _Commit:
             planned = _log_file(partition, stats[0].path, 0).instant
             if planned == self._time:
                 continue
-            others = self._origins(planned).get((partition, file_id), set())
-            if others & logs.keys() or (not others and self._is_taken_off(planned)):
+            origins = self._origins(planned).get((partition, file_id), set())
+            if origins & logs.keys() or (not origins and self._is_taken_off(planned)):
                 copies.add(file_id)
         return copies
 
@@ -483,10 +483,12 @@ class ChangeLog(Results):
             f"changes of {self._snapshot.config.name}: {count_text(len(commits.commits), 'commit')} in {span}",
             f"  columns     {', '.join(self.image_schema.names)}",
         ]
-        for kind, what in _KINDS.items():
+        for kind, description in _KINDS.items():
             group = [source for source in sources if source.kind == kind]
             if group:
-                lines.append(f"  {kind:<11} {len(group)} {what} ({sum(s.size for s in group) / (1 << 20):.1f} MiB)")
+                lines.append(
+                    f"  {kind:<11} {len(group)} {description} ({sum(s.size for s in group) / (1 << 20):.1f} MiB)"
+                )
         return Lines("\n".join(lines))
 
 

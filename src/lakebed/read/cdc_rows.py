@@ -166,8 +166,8 @@ class ChangeReader:
     def _logged_images(self, structs: pa.Array, reader: RowReader | None, partition: str) -> pa.Array:
         assert reader is not None
         present = structs.is_valid()
-        there = structs.filter(present)
-        stored = pa.RecordBatch.from_arrays(there.flatten(), schema=pa.schema(list(there.type)))
+        present_structs = structs.filter(present)
+        stored = pa.RecordBatch.from_arrays(present_structs.flatten(), schema=pa.schema(list(present_structs.type)))
         shaped = list(reader.shaped(stored, partition))
         if not shaped:
             return pa.nulls(len(structs), self.image)

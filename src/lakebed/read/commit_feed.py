@@ -146,10 +146,10 @@ class CommitFeed:
         """The error of a start after which not all changes can be read any more, with the first one that can be."""
         checkpoint = self.first_start()
         name = self._snapshot.config.name
-        who = f"consumer {consumer!r} of table" if consumer else "a read of changes of table"
+        user = f"consumer {consumer!r} of table" if consumer else "a read of changes of table"
         go_on = f"consumer: t.consumers.move({consumer!r}, {checkpoint!r})" if consumer else f"start: {checkpoint!r}"
         return CheckpointBehind(
-            f"{who} {name!r} would go on from {self.start or 'the beginning'}, and not every change since can be read:"
+            f"{user} {name!r} would go on from {self.start or 'the beginning'}, and not every change since can be read:"
             f" {why}",
             hint=f"Read a snapshot, then go on from the first position whose changes are all there, as the {go_on}."
             " lakebed.consumers.max_lag sets for how long commits are retained for a consumer.",
@@ -158,13 +158,13 @@ class CommitFeed:
 
     def first_start(self) -> str:
         """The first position, not before the start, after which each commit can be read."""
-        snapshot, least = self._snapshot, max(self.start, self.range.archived_to)
+        snapshot, earliest = self._snapshot, max(self.start, self.range.archived_to)
         if self._cdc:
-            return first_readable(snapshot, snapshot.commits, least)
-        start = least
+            return first_readable(snapshot, snapshot.commits, earliest)
+        start = earliest
         for position, instant in self.commits:
             alone = CommitRange(start, position, (instant,))
-            if position > least and not slices_of_range(snapshot, alone)[2]:
+            if position > earliest and not slices_of_range(snapshot, alone)[2]:
                 start = position
         return start
 
@@ -197,10 +197,10 @@ class BatchOfChanges(Changes):
         if self.range.start or self._as_of_end is None:
             return super()._plan()
         predicate, by_completion = self.parsed_filter(), has_completion_times(view.config.version)
-        late = [i.time for i in view.commits if position_of(i, by_completion) > self.range.end]
-        if late:
+        later_times = [i.time for i in view.commits if position_of(i, by_completion) > self.range.end]
+        if later_times:
             column = Column((COMMIT_TIME,), pa.string())
-            predicate = combine(predicate, [Not(In(column, tuple(Literal(time, pa.string()) for time in late)))])
+            predicate = combine(predicate, [Not(In(column, tuple(Literal(time, pa.string()) for time in later_times)))])
         return plan_scan(view, predicate, self._requested(), slices=slices, column_view=self._newest, reads=self._reads)
 
     @once

@@ -59,8 +59,8 @@ class RecordedRows:
         open_files = np.flatnonzero(counts == UNKNOWN)
         if not len(open_files):
             return counts
-        rest = [files[at] for at in open_files.tolist()]
-        measured = self._value_counts(rest)
+        unknown_files = [files[at] for at in open_files.tolist()]
+        measured = self._value_counts(unknown_files)
         agree = (measured == written[open_files]) | ((written[open_files] == UNKNOWN) & self._statistics_are_lakebeds)
         counts[open_files] = np.where(agree, measured, UNKNOWN)
         return counts
@@ -86,8 +86,8 @@ class RecordedRows:
         bounds_by_column: dict[str, pa.Array] = {}
         for name, file_bounds in self._bounds(files, columns, exact).items():
             bounds = _occurring(file_bounds, exact, self.schema.field(name).type)
-            both = pc.and_(bounds.low.is_valid(), bounds.high.is_valid()).to_numpy(zero_copy_only=False)
-            certain &= both | ~bounds.may_hold
+            has_bounds = pc.and_(bounds.low.is_valid(), bounds.high.is_valid()).to_numpy(zero_copy_only=False)
+            certain &= has_bounds | ~bounds.may_hold
             bounds_by_column[name] = bounds
         values = [
             pa.concat_arrays(
@@ -221,10 +221,10 @@ def count_rows(plan: ScanPlan, slices: SliceReader, recorded: RecordedRows) -> i
     files without log files, and the footers of the others have it."""
     if not _is_of_partitions(plan, slices):
         return sum(b.num_rows for b in scan_batches(plan, slices))
-    _, counts, rest = _decided(plan, slices, recorded)
+    _, counts, remaining_plan = _decided(plan, slices, recorded)
     if plan.predicate is None:
-        return int(counts.sum()) + sum(parallel_map(slices.count, rest.slices, _READERS))
-    jobs = row_readers(rest, plan.predicate.to_arrow())
+        return int(counts.sum()) + sum(parallel_map(slices.count, remaining_plan.slices, _READERS))
+    jobs = row_readers(remaining_plan, plan.predicate.to_arrow())
     return int(counts.sum()) + sum(parallel_map(lambda job: job[1].count(slices, job[0]), jobs, _READERS))
 
 
@@ -234,12 +234,12 @@ def summarized_rows(plan: ScanPlan, slices: SliceReader, recorded: RecordedRows)
     if not _is_of_partitions(plan, slices):
         yield from scan_batches(plan, slices)
         return
-    files, counts, rest = _decided(plan, slices, recorded)
+    files, counts, remaining_plan = _decided(plan, slices, recorded)
     count = int(counts.sum())
     if files and plan.columns:
         values, certain = recorded.extremes(files, plan.columns)
         unread = [file for file, is_certain in zip(files, certain.tolist(), strict=True) if not is_certain]
-        remaining_ids = {id(file) for file in unread} | {id(file_slice) for file_slice in rest.slices}
+        remaining_ids = {id(file) for file in unread} | {id(file_slice) for file_slice in remaining_plan.slices}
         sets = (
             replace(
                 slice_set,
@@ -247,7 +247,7 @@ def summarized_rows(plan: ScanPlan, slices: SliceReader, recorded: RecordedRows)
             )
             for slice_set in plan.sets
         )
-        rest = replace(plan, sets=tuple(slice_set for slice_set in sets if slice_set.slices))
+        remaining_plan = replace(plan, sets=tuple(slice_set for slice_set in sets if slice_set.slices))
         count = int(counts[certain].sum())
         sides = [pc.min_max(values[name]) for name in plan.columns]
         arrays = [pa.concat_arrays([pa.repeat(side, 1) for side in bounds.values()]) for bounds in sides]
@@ -257,7 +257,7 @@ def summarized_rows(plan: ScanPlan, slices: SliceReader, recorded: RecordedRows)
         count -= min(count, len(extremes))
     for start in range(0, count, _NULLS):
         yield null_rows(plan.schema, min(_NULLS, count - start))
-    yield from scan_batches(rest, slices)
+    yield from scan_batches(remaining_plan, slices)
 
 
 def _is_of_partitions(plan: ScanPlan, slices: SliceReader) -> bool:
@@ -292,5 +292,5 @@ def _decided(plan: ScanPlan, slices: SliceReader, recorded: RecordedRows) -> tup
         replace(s, slices=tuple(file_slice for file_slice in s.slices if id(file_slice.base_file) not in decided))
         for s in plan.sets
     )
-    rest = replace(plan, sets=tuple(slice_set for slice_set in sets if slice_set.slices))
-    return [files[at] for at in np.flatnonzero(matching).tolist()], counts[matching], rest
+    remaining_plan = replace(plan, sets=tuple(slice_set for slice_set in sets if slice_set.slices))
+    return [files[at] for at in np.flatnonzero(matching).tolist()], counts[matching], remaining_plan

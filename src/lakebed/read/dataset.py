@@ -54,10 +54,14 @@ class TableDataset(ds.Dataset):  # pyright: ignore[reportUntypedBaseClass]
 
     def scan(self, columns: Sequence[str] | None = None, filter: pc.Expression | None = None) -> Scan:
         """The lakebed scan that a reader with these columns and this condition runs; `explain()` shows its files."""
-        both = [c for c in (self._condition, filter) if c is not None]
+        conditions = [c for c in (self._condition, filter) if c is not None]
         names = self.schema.names if columns is None else list(columns)
         scan = self._scan.of_columns(names)
-        return scan.filtered(both[0] if len(both) == 1 else both[0] & both[1]) if both else scan
+        return (
+            scan.filtered(conditions[0] if len(conditions) == 1 else conditions[0] & conditions[1])
+            if conditions
+            else scan
+        )
 
     def scanner(
         self, columns: Columns = None, filter: pc.Expression | None = None, batch_size: int | None = None, **_: Any
@@ -125,8 +129,8 @@ class TableDataset(ds.Dataset):  # pyright: ignore[reportUntypedBaseClass]
 
     def filter(self, expression: pc.Expression) -> TableDataset:
         """The same dataset with one more condition."""
-        both = expression if self._condition is None else self._condition & expression
-        return TableDataset(self._scan, both)
+        combined = expression if self._condition is None else self._condition & expression
+        return TableDataset(self._scan, combined)
 
     def sort_by(self, sorting: Any, **options: Any) -> ds.InMemoryDataset:
         """The rows in order, in memory."""

@@ -167,7 +167,7 @@ class _Walk:
         state: dict[tuple[str, int], Row] = {}
         for row in rows:
             path = str(row.get(PARTITION_PATH) or "")
-            state[path, sum(other == path for other, _ in state)] = row
+            state[path, sum(stored_path == path for stored_path, _ in state)] = row
         return state
 
     def _versions(self, writer: str, before: State, after: State, change: str = "") -> Iterator[RowVersion]:
@@ -178,9 +178,9 @@ class _Walk:
             old, new = before.get(location), after.get(location)
             if old is not None and new is not None and _compared(old) == _compared(new):
                 continue
-            what = change or ("insert" if old is None else "delete" if new is None else "update")
+            kind = change or ("insert" if old is None else "delete" if new is None else "update")
             completed = None if instant is None else instant.completion_time
-            yield RowVersion(writer, completed, operation, what, location[0], _data(old), _data(new))
+            yield RowVersion(writer, completed, operation, kind, location[0], _data(old), _data(new))
 
     def _commit(self, instant: Instant) -> CommitMetadata:
         return self._snapshot.timeline.commit_metadata(instant)

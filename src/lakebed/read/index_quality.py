@@ -52,20 +52,20 @@ class ColumnRanges:
         """The ranges as pairs of numbers from 0 to 1: by value for numbers and times, else by rank."""
         range_count = len(self.low)
         try:
-            both = pa.concat_arrays([self.low, self.high])
-            if pa.types.is_temporal(both.type):
-                both = both.cast(pa.int32() if both.type.bit_width == _WORD_BITS else pa.int64())
-            both = both.cast(pa.float64()).to_numpy(zero_copy_only=False)
+            bounds = pa.concat_arrays([self.low, self.high])
+            if pa.types.is_temporal(bounds.type):
+                bounds = bounds.cast(pa.int32() if bounds.type.bit_width == _WORD_BITS else pa.int64())
+            bounds = bounds.cast(pa.float64()).to_numpy(zero_copy_only=False)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-            both = self._ranks().astype(np.float64)
-        both = np.nan_to_num(both, posinf=np.finfo(np.float64).max / 4, neginf=np.finfo(np.float64).min / 4)
-        least, spread = both.min(initial=np.inf), np.ptp(both) if len(both) else 0.0
-        scaled = (both - least) / spread if spread else np.full(len(both), 0.5)
+            bounds = self._ranks().astype(np.float64)
+        bounds = np.nan_to_num(bounds, posinf=np.finfo(np.float64).max / 4, neginf=np.finfo(np.float64).min / 4)
+        least, spread = bounds.min(initial=np.inf), np.ptp(bounds) if len(bounds) else 0.0
+        scaled = (bounds - least) / spread if spread else np.full(len(bounds), 0.5)
         return np.column_stack([scaled[:range_count], scaled[range_count:]])
 
     def _ranks(self) -> npt.NDArray[np.uint64]:
-        both = pa.concat_arrays([self.low, self.high])
-        return pc.rank(both, tiebreaker="dense").to_numpy(zero_copy_only=False)
+        bounds = pa.concat_arrays([self.low, self.high])
+        return pc.rank(bounds, tiebreaker="dense").to_numpy(zero_copy_only=False)
 
 
 def column_ranges(snapshot: Snapshot, names: Sequence[str] | None = None) -> Mapping[str, ColumnRanges]:

@@ -57,13 +57,15 @@ class PlainSlices:
         if covered is None:
             return [False] * len(slices)
         flags = [covered.has(file_slice) for file_slice in slices]
-        rest = [
+        unknown_files = [
             (at, file_slice.base_file)
             for at, file_slice in enumerate(slices)
             if not flags[at] and file_slice.base_file is not None and covered.has_logs(file_slice.log_files)
         ]
-        if len(rest) <= MOST_FOOTERS:
-            for (at, _), says in zip(rest, parallel_map(self._says, [file for _, file in rest], _READERS), strict=True):
+        if len(unknown_files) <= MOST_FOOTERS:
+            for (at, _), says in zip(
+                unknown_files, parallel_map(self._says, [file for _, file in unknown_files], _READERS), strict=True
+            ):
                 flags[at] = says
         return flags
 
@@ -171,8 +173,8 @@ def bucket_layout(snapshot: Snapshot, schema: pa.Schema) -> BucketLayout | None:
 
     types = {f: schema.field(f).type for f in config.key_fields if f in schema.names}
     plain = None
-    if set(config.key_fields) <= types.keys() and (beside := unhashed_texts(encodings[0], locations.fields, schema)):
-        plain = PlainSlices(snapshot, beside).among
+    if set(config.key_fields) <= types.keys() and (unhashed := unhashed_texts(encodings[0], locations.fields, schema)):
+        plain = PlainSlices(snapshot, unhashed).among
     return BucketLayout(tuple(config.key_fields), types, key_texts, locations, plain)
 
 

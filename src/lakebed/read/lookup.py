@@ -315,8 +315,8 @@ class KeySearch:
             return self.candidates.indexed.groups[file_slice.partition, file_slice.file_id]
         if self.lookup.partitions is None:
             return self._sorted_keys
-        here = pc.and_(pc.equal(self.lookup.partitions, file_slice.partition), pc.is_valid(self.lookup.texts))
-        return _in_order(plain_texts(self.lookup.texts.filter(here).unique()))
+        in_partition = pc.and_(pc.equal(self.lookup.partitions, file_slice.partition), pc.is_valid(self.lookup.texts))
+        return _in_order(plain_texts(self.lookup.texts.filter(in_partition).unique()))
 
     @cached_property
     def _sorted_keys(self) -> pa.Array:
@@ -364,8 +364,8 @@ def exists(snapshot: Snapshot, keys: Any) -> pa.BooleanArray:
         return _exist(snapshot, lookup)
     alone = pc.invert(shared)
     flags = np.zeros(len(shared), np.bool_)
-    for some, of in ((alone, _exist), (shared, _exist_with_fields)):
-        flags[some.to_numpy(zero_copy_only=False)] = of(snapshot, lookup.where(some)).to_numpy(zero_copy_only=False)
+    for mask, of in ((alone, _exist), (shared, _exist_with_fields)):
+        flags[mask.to_numpy(zero_copy_only=False)] = of(snapshot, lookup.where(mask)).to_numpy(zero_copy_only=False)
     return pa.array(flags)
 
 

@@ -111,19 +111,19 @@ class ScanPlan:
     @property
     def pruned_by(self) -> dict[str, int]:
         """How many file slices each step rules out, in the order of the steps."""
-        return {what: len(slices) for what, slices in self.pruned.items()}
+        return {step: len(slices) for step, slices in self.pruned.items()}
 
     def pruning(self) -> pa.Table:
         """See `Scan.pruning`."""
         listed: list[tuple[str | None, FileSlice]] = [(None, file_slice) for file_slice in self.slices]
-        listed += [(what, file_slice) for what, slices in self.pruned.items() for file_slice in slices]
+        listed += [(step, file_slice) for step, slices in self.pruned.items() for file_slice in slices]
         columns = [
             [file_slice.partition for _, file_slice in listed],
             [file_slice.file_id for _, file_slice in listed],
             [file_slice.base_file.name if file_slice.base_file else None for _, file_slice in listed],
             [len(file_slice.log_files) for _, file_slice in listed],
             [file_slice.size for _, file_slice in listed],
-            [what for what, _ in listed],
+            [step for step, _ in listed],
         ]
         return pa.table([pa.array(c, f.type) for c, f in zip(columns, PRUNING, strict=True)], schema=PRUNING)
 
@@ -145,9 +145,9 @@ class ScanPlan:
             logs = [log for file_slice in merged for log in file_slice.log_files]
             weight = sum(log.size for log in logs) / (1 << 20)
             lines.append(f"  log files   {len(logs)} of {len(merged)} file slices are merged ({weight:.1f} MiB)")
-        for what, slices in self.pruned.items():
+        for step, slices in self.pruned.items():
             if slices:
-                lines += [f"  pruned      {count_text(len(slices), 'file')} by {what}", *_names(slices, names)]
+                lines += [f"  pruned      {count_text(len(slices), 'file')} by {step}", *_names(slices, names)]
         if self.predicate is not None:
             lines.append(f"  filter      {self.predicate}")
         lines.append(f"  columns     {', '.join(self.columns)}")
@@ -254,7 +254,7 @@ def plan_scan(
         provenance=Provenance(snapshot.timeline, snapshot.config.is_made_by_lakebed),
     )
     if telemetry.is_active():
-        files = {"read": len(plan.files), **{f"pruned by {what}": count for what, count in plan.pruned_by.items()}}
+        files = {"read": len(plan.files), **{f"pruned by {step}": count for step, count in plan.pruned_by.items()}}
         size, seconds = sum(file.size for file in plan.files), time.monotonic() - began
         telemetry.read_planned(snapshot.storage.spec.uri, query, seconds, files, size)
         telemetry.caches_used(requests_of_caches())

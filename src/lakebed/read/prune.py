@@ -298,8 +298,8 @@ def _all_of(parts: Sequence[Node], fields: frozenset[str]) -> list[Alternative] 
         if joined is None:
             joined = alternatives
         elif len(joined) * len(alternatives) <= MAX_ALTERNATIVES:
-            both = (_merge(a, b) for a in joined for b in alternatives)
-            joined = [m for m in both if m is not None]
+            merged = (_merge(a, b) for a in joined for b in alternatives)
+            joined = [m for m in merged if m is not None]
     return joined
 
 
@@ -388,16 +388,16 @@ def slices_in_buckets(
     """The file slices whose buckets may hold matching rows; None if the filter does not determine them."""
     matching_slices: list[FileSlice] = []
     settled = False
-    for locations, some in _by_locations(slices, layout.locations):
+    for locations, located_slices in _by_locations(slices, layout.locations):
         path_layout = replace(layout, locations=locations)
         buckets = prune_buckets(predicate, path_layout)
         if buckets is not None:
             settled = True
-            matching_slices += locations.slices_of(some, buckets)
+            matching_slices += locations.slices_of(located_slices, buckets)
             continue
-        ruled_out = _ruled_out(predicate, path_layout, some)
+        ruled_out = _ruled_out(predicate, path_layout, located_slices)
         settled = settled or bool(ruled_out)
-        matching_slices += [file_slice for file_slice in some if file_slice not in ruled_out]
+        matching_slices += [file_slice for file_slice in located_slices if file_slice not in ruled_out]
     return matching_slices if settled else None
 
 
@@ -409,8 +409,8 @@ def _ruled_out(predicate: Predicate, layout: BucketLayout, slices: Sequence[File
     if buckets is None:
         return set()
     matching = set(layout.locations.slices_of(slices, buckets))
-    others = [file_slice for file_slice in slices if file_slice not in matching]
-    return {file_slice for file_slice, plain in zip(others, layout.plain(others), strict=True) if plain}
+    unmatched = [file_slice for file_slice in slices if file_slice not in matching]
+    return {file_slice for file_slice, plain in zip(unmatched, layout.plain(unmatched), strict=True) if plain}
 
 
 def buckets_of_keys(
@@ -418,8 +418,8 @@ def buckets_of_keys(
 ) -> list[FileSlice]:
     """The file slices of the buckets that these stored key texts hash to."""
     matching_slices: list[FileSlice] = []
-    for locations, some in _by_locations(slices, key_locations):
-        matching_slices += locations.slices_of(some, set(locations.groups_of(keys).to_pylist()))
+    for locations, located_slices in _by_locations(slices, key_locations):
+        matching_slices += locations.slices_of(located_slices, set(locations.groups_of(keys).to_pylist()))
     return matching_slices
 
 

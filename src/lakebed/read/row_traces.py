@@ -116,10 +116,10 @@ class RowKeys:
 
     def among(self, texts: pa.Array, partition: str) -> pa.Array:
         """Which of these key texts of a partition path are looked for."""
-        here = self.texts
+        partition_texts = self.texts
         if self.partitions is not None:
-            here = here.filter(pc.equal(self.partitions, partition))
-        return pc.fill_null(pc.is_in(texts.cast(pa.string()), value_set=here), False)
+            partition_texts = partition_texts.filter(pc.equal(self.partitions, partition))
+        return pc.fill_null(pc.is_in(texts.cast(pa.string()), value_set=partition_texts), False)
 
 
 @dataclass
@@ -143,8 +143,10 @@ class ValueSet:
         """The values that no column of `others` with the name has."""
         columns: dict[str, pa.Array] = {}
         for name, values in self.columns.items():
-            other = others.get(name)
-            remaining = values if other is None else values.filter(pc.invert(pc.is_in(values, value_set=other)))
+            other_values = others.get(name)
+            remaining = (
+                values if other_values is None else values.filter(pc.invert(pc.is_in(values, value_set=other_values)))
+            )
             if len(remaining):
                 columns[name] = remaining
         return ValueSet(columns)
@@ -364,8 +366,8 @@ class TraceReader:
     def search_terms(self, keys: RowKeys, traces: RowTraces, files: Sequence[TableFile]) -> SearchTerms:
         """The keys, and the values of their rows that rows of other keys do not have in these files. A text that is
         part of a longer one of them is compared as a value only."""
-        others = self.values_of_others(keys, traces.values, files)
-        unique_values = traces.values.without(others.columns)
+        other_values = self.values_of_others(keys, traces.values, files)
+        unique_values = traces.values.without(other_values.columns)
         search = TextSearch(unique_values.texts())
         if not len(search):
             return SearchTerms(keys, unique_values, search)

@@ -130,7 +130,7 @@ def by_statistics(plan: ScanPlan, slice_set: SliceSet) -> list[tuple[SliceSet, b
         parts.setdefault(file_slice.base_file is None or file_slice.base_file.path not in doubtful, []).append(
             file_slice
         )
-    return [(replace(slice_set, slices=tuple(some)), exact) for exact, some in parts.items()]
+    return [(replace(slice_set, slices=tuple(part_slices)), exact) for exact, part_slices in parts.items()]
 
 
 def _with_a_column(plan: ScanPlan) -> ScanPlan:

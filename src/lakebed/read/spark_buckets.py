@@ -234,7 +234,7 @@ class _Frame:
         for file_slice, reader in row_readers(wide, condition):
             placed[self.buckets.number(file_slice) % self.count].append((file_slice, reader))
         schema = wide.schema.append(pa.field(BUCKET, pa.int32()))
-        part = _PythonPart(self.slices, tuple(tuple(some) for some in placed), tuple(order), schema)
+        part = _PythonPart(self.slices, tuple(tuple(bucket_slices) for bucket_slices in placed), tuple(order), schema)
         frame = frame_of_parts(self.spark, part, self.count, schema, worker_tuning=self.worker_tuning)
         if by_sql and plan.predicate is not None:
             frame = frame.filter(plan.predicate.to_spark_sql())

@@ -284,9 +284,9 @@ def check_names(names: list[str], parent: str = "") -> None:
             raise SchemaConflict(f"a column{where} has no name", hint="Give every column a name.")
         first = first_names.get(name.lower())
         if first is not None:
-            what = f"twice the name {name}" if first == name else f"the names {first} and {name}"
+            repetition = f"twice the name {name}" if first == name else f"the names {first} and {name}"
             raise SchemaConflict(
-                f"the columns{where} hold {what}; Spark and Hudi do not distinguish upper from lower case",
+                f"the columns{where} hold {repetition}; Spark and Hudi do not distinguish upper from lower case",
                 hint="Rename one of them.",
                 context={"column": name},
             )

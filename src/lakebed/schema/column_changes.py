@@ -68,7 +68,9 @@ def changed(schema: pa.Schema, change: ColumnChange) -> ChangedSchema:
         texts.append(text)
         return after
 
-    fields = _inside(list(schema), parent.split(".") if parent else [], "", lambda some, at: edit(some, name, at))
+    fields = _inside(
+        list(schema), parent.split(".") if parent else [], "", lambda level_fields, at: edit(level_fields, name, at)
+    )
     return ChangedSchema(pa.schema(fields), edited[0], texts[0])
 
 
@@ -144,10 +146,10 @@ def _find(fields: Sequence[pa.Field], name: str, parent: str) -> pa.Field:
     if len(folded) == 1:
         return folded[0]
     where = f"column {parent} has no field" if parent else "the table has no column"
-    what = "its fields are" if parent else "the columns are"
+    hint_start = "its fields are" if parent else "the columns are"
     raise SchemaConflict(
         f"{where} {name!r}",
-        hint=did_you_mean(name, [field.name for field in fields], what),
+        hint=did_you_mean(name, [field.name for field in fields], hint_start),
         context={"column": f"{parent}.{name}" if parent else name},
     )
 
@@ -214,7 +216,7 @@ def _widen(fields: list[pa.Field], name: str, parent: str, change: ColumnChange)
     kind = column_type(change.type, change.column)
     have, want = spark_type(field.type), spark_type(kind)
     if not is_wider(field.type, kind):
-        wider = [spark_type(other) for other in _CANDIDATES if is_wider(field.type, other)]
+        wider = [spark_type(candidate) for candidate in _CANDIDATES if is_wider(field.type, candidate)]
         raise SchemaConflict(
             f"column {change.column} is {have} and cannot become {want}"
             f"{', which does not keep all of its values' if is_promotion(field.type, kind) else ''}",
@@ -228,15 +230,15 @@ def _widen(fields: list[pa.Field], name: str, parent: str, change: ColumnChange)
 
 def _comment(fields: list[pa.Field], name: str, parent: str, change: ColumnChange) -> _Edited:
     field = _find(fields, name, parent)
-    what = "has a new comment" if change.comment else "has no comment now"
-    return fields, field.name, f"column {change.column} {what}"
+    outcome = "has a new comment" if change.comment else "has no comment now"
+    return fields, field.name, f"column {change.column} {outcome}"
 
 
 def _move(fields: list[pa.Field], name: str, parent: str, change: ColumnChange) -> _Edited:
     field = _find(fields, name, parent)
-    others = [f for f in fields if f.name != field.name]
+    other_fields = [f for f in fields if f.name != field.name]
     where = "is the first now" if change.first else f"comes after {change.after} now" if change.after else "is the last"
-    return _placed(others, field, parent, change), field.name, f"column {change.column} {where}"
+    return _placed(other_fields, field, parent, change), field.name, f"column {change.column} {where}"
 
 
 _VERBS: dict[Verb, Callable[[list[pa.Field], str, str, ColumnChange], _Edited]] = {

@@ -54,13 +54,13 @@ def in_any_case(name: str, names: Iterable[str]) -> str:
     ('ID', 'At.day')
     """
     existing = frozenset(names)
-    first, dot, rest = name.partition(".")
+    first, dot, inner_path = name.partition(".")
     if name in existing or first in existing:
         return name
     folded = {candidate.lower(): candidate for candidate in existing}
     if name.lower() in folded:
         return folded[name.lower()]
-    return folded[first.lower()] + dot + rest if first.lower() in folded else name
+    return folded[first.lower()] + dot + inner_path if first.lower() in folded else name
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,9 +134,9 @@ def _edits(left: str, right: str) -> int:
     row = list(range(len(right) + 1))
     for at, letter in enumerate(left, 1):
         earlier, before, row = before, row, [at]
-        for to, other in enumerate(right, 1):
-            cost = min(before[to] + 1, row[to - 1] + 1, before[to - 1] + (letter != other))
-            if at > 1 and to > 1 and letter == right[to - 2] and left[at - 2] == other:
+        for to, other_letter in enumerate(right, 1):
+            cost = min(before[to] + 1, row[to - 1] + 1, before[to - 1] + (letter != other_letter))
+            if at > 1 and to > 1 and letter == right[to - 2] and left[at - 2] == other_letter:
                 cost = min(cost, earlier[to - 2] + 1)
             row.append(cost)
     return row[-1]

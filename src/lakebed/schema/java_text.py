@@ -97,12 +97,12 @@ def _with_exponent(text: pa.Array) -> pa.Array:
     zeros = pc.subtract(pc.utf8_length(digits), pc.utf8_length(significant))
     exponent = pc.subtract(pc.subtract(integer_digits, 1), zeros).cast(pa.string())
     trimmed = pc.utf8_rtrim(significant, "0")
-    rest = pc.utf8_slice_codeunits(trimmed, 1)
+    fraction = pc.utf8_slice_codeunits(trimmed, 1)
     return pc.binary_join_element_wise(
         pc.if_else(pc.starts_with(text, "-"), "-", ""),
         pc.utf8_slice_codeunits(trimmed, 0, 1),
         ".",
-        pc.if_else(pc.equal(rest, ""), "0", rest),
+        pc.if_else(pc.equal(fraction, ""), "0", fraction),
         "E",
         exponent,
         "",

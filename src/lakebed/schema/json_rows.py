@@ -127,8 +127,8 @@ def _base64(column: pa.Array) -> pa.StringArray:
     within = np.arange(len(values)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
     data[np.repeat(starts[:-1] * 3, lengths) + within] = values
     encoded = np.frombuffer(base64.b64encode(data.tobytes()), np.uint8).copy()
-    for rest, marks in ((1, 2), (2, 1)):
-        ends = starts[1:][lengths % 3 == rest] * 4
+    for remainder, marks in ((1, 2), (2, 1)):
+        ends = starts[1:][lengths % 3 == remainder] * 4
         for back in range(1, marks + 1):
             encoded[ends - back] = ord("=")
     offsets = pa.py_buffer((starts * 4).astype(np.int32))

@@ -85,8 +85,8 @@ def _without_hidden_nulls(values: pa.Array, field: pa.Field, hidden: Any) -> pa.
             hint="fill it, or declare the field nullable",
             context={"column": field.name},
         )
-    some = pa.array([_some_value(field.type)], field.type)
-    return pa.concat_arrays([values, some]).take(pa.array(np.where(hidden, len(values), np.arange(len(values)))))
+    filler = pa.array([_some_value(field.type)], field.type)
+    return pa.concat_arrays([values, filler]).take(pa.array(np.where(hidden, len(values), np.arange(len(values)))))
 
 
 def _some_value(kind: pa.DataType) -> Any:

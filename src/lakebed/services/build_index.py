@@ -319,8 +319,8 @@ class _Build:
     def _pending(self, timeline: Timeline) -> Instant:
         indexing = timeline.find(self.instant, Action.INDEXING)
         if indexing is None or indexing.is_completed:
-            what = "is not on the timeline any more" if indexing is None else "was completed by another process"
-            raise CommitConflict(f"indexing {self.instant} {what}", context={"instant": self.instant})
+            state = "is not on the timeline any more" if indexing is None else "was completed by another process"
+            raise CommitConflict(f"indexing {self.instant} {state}", context={"instant": self.instant})
         return indexing
 
     def _is_mine(self) -> bool:

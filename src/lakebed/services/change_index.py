@@ -196,7 +196,9 @@ def _shuffle(engine: Engine, mover: BucketMover, slices: tuple[FileSlice, ...]) 
         for file_slice in slices:
             by_path.setdefault(file_slice.partition, []).append(file_slice)
         numbers = {path: tuple(range(mover.key_hash.in_partition(path).groups)) for path in by_path}
-        return run_moves(engine, mover, tuple(Move(p, tuple(some), numbers[p]) for p, some in by_path.items()))
+        return run_moves(
+            engine, mover, tuple(Move(p, tuple(path_slices), numbers[p]) for p, path_slices in by_path.items())
+        )
     with progress(f"moving the rows of {count_text(len(slices), 'file slice')}", len(slices)):
         reader = SliceNumberer(mover, slices)
         rows = engine.spread(len(slices), reader, reader.schema)
@@ -255,8 +257,8 @@ def missing_indexes(snapshot: Snapshot, new: Index) -> list[IndexName]:
     form."""
     config = snapshot.config
     names = new.metadata_indexes
-    there = [name for name in names if name.partition in config.metadata_partitions]
-    for name in there:
+    existing = [name for name in names if name.partition in config.metadata_partitions]
+    for name in existing:
         if name.partition == RECORD_INDEX and KeyIndexes.of(snapshot.storage, config).partitioned != name.partitioned:
             kinds = ("one for each partition path", "one for the whole table")
             has, asks = kinds if not name.partitioned else kinds[::-1]
@@ -266,7 +268,7 @@ def missing_indexes(snapshot: Snapshot, new: Index) -> list[IndexName]:
                 " by it.",
                 context={"index": RECORD_INDEX},
             )
-    return [name for name in names if name not in there]
+    return [name for name in names if name not in existing]
 
 
 def refuse_repeated(snapshot: Snapshot) -> None:
@@ -275,11 +277,11 @@ def refuse_repeated(snapshot: Snapshot) -> None:
     twice = repeated_keys(files, everywhere=True)
     if not twice.num_rows:
         return
-    some = [f"{row['key']!r} in {row['partition']}" for row in twice.slice(0, _PREVIEWED).to_pylist()]
+    examples = [f"{row['key']!r} in {row['partition']}" for row in twice.slice(0, _PREVIEWED).to_pylist()]
     more = f" and {twice.num_rows - _PREVIEWED} more" if twice.num_rows > _PREVIEWED else ""
     raise IndexInconsistent(
         f"{twice.num_rows} record key(s) of table {snapshot.config.name!r} are stored several times, and under the"
-        f" index a key has one: {'; '.join(some)}{more}",
+        f" index a key has one: {'; '.join(examples)}{more}",
         hint="Delete the copies that are too many, or take an index that keeps keys unique within partition paths.",
         context={"keys": twice.num_rows, "record_key": twice["key"][0].as_py()},
     )

@@ -156,8 +156,8 @@ def plan_moves(
     """How the rows of these slices get where the hash `after` looks for them; `before` is the one by which they are
     stored. None for an index that looks keys up: it finds them wherever they are."""
     moves: list[PartitionMoves] = []
-    for path, some in groupby(sorted(slices, key=lambda s: (s.partition, s.file_id)), key=lambda s: s.partition):
-        moves.append(_of_partition(path, list(some), before, after))
+    for path, path_slices in groupby(sorted(slices, key=lambda s: (s.partition, s.file_id)), key=lambda s: s.partition):
+        moves.append(_of_partition(path, list(path_slices), before, after))
     return tuple(moves)
 
 
@@ -194,9 +194,9 @@ def _moves(path: str, slices: Iterable[FileSlice], old: KeyHash, new: KeyHash) -
                 unmoved += 1
             else:
                 moves.append(Move(path, (file_slice,), targets))
-        elif len(targets) == 1 and all(old.spread(other, new) == targets for other in backs[0] or ()):
+        elif len(targets) == 1 and all(old.spread(old_bucket, new) == targets for old_bucket in backs[0] or ()):
             merges.setdefault(targets[0], []).append(file_slice)
         else:
             return None, 0
-    moves += [Move(path, tuple(some), (target,)) for target, some in sorted(merges.items())]
+    moves += [Move(path, tuple(merged_slices), (target,)) for target, merged_slices in sorted(merges.items())]
     return moves, unmoved

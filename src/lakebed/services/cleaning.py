@@ -130,8 +130,10 @@ def _find_cleanable(
         return CleanCandidates(retention, None)
     goes_on = settings.incremental and _continues(timeline, last)
     if retention.earliest is None:
-        behind = [i for i in commits if last is None or i.time > last.last_completed]
-        return CleanCandidates(retention, None) if not when_due or _changed(timeline, behind) else _nothing(retention)
+        new_commits = [i for i in commits if last is None or i.time > last.last_completed]
+        return (
+            CleanCandidates(retention, None) if not when_due or _changed(timeline, new_commits) else _nothing(retention)
+        )
     start = last.earliest if goes_on and last is not None else ""
     changed = _changed(timeline, [i for i in commits if start <= i.time < retention.earliest.time])
     if changed or not (goes_on or when_due):

@@ -224,8 +224,8 @@ def plan_clustering(
     order = {path: at for at, path in enumerate(paths)}
     slices = sorted(snapshot.file_slices(paths), key=lambda file_slice: order[file_slice.partition])
     if index.resizing is not None:
-        most = context.settings.max_file_size
-        groups = index.resizing.clustering_groups(snapshot, slices, instant, settings, most)
+        max_bytes = context.settings.max_file_size
+        groups = index.resizing.clustering_groups(snapshot, slices, instant, settings, max_bytes)
         selected_groups = groups[: settings.most_groups]
         cut = [group.partition for group in groups[settings.most_groups :]]
         missing = None if snapshot.config.version < 9 else tuple(sorted({*left, *cut}))
@@ -423,10 +423,10 @@ class SmallFiles(Clustering):
     plan_after_write = ""
 
     def due(self, state: ServiceState) -> str | None:
-        least = state.settings.file_sizing.files
-        if least < 1 or not can_merge(state.context):
+        min_files = state.settings.file_sizing.files
+        if min_files < 1 or not can_merge(state.context):
             return None
-        counts = partitions_with_small_files(state.context, state.context.opened, max(_FEWEST, least))
+        counts = partitions_with_small_files(state.context, state.context.opened, max(_FEWEST, min_files))
         return (
             f"{sum(counts.values())} small files are in {count_text(len(counts), 'partition path')}" if counts else None
         )

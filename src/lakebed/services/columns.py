@@ -240,10 +240,10 @@ def _check_free(context: WriteContext, snapshot: Snapshot, change: ColumnChange,
     if change.verb not in _FIXED_FOR:
         return
     path = field_path(snapshot, change.column)
-    for fields, what in _fixed(context, snapshot):
+    for fields, role in _fixed(context, snapshot):
         if _meets(path, fields):
             raise SchemaConflict(
-                f"column {path} cannot be {_PAST[change.verb]}: it is {what} of table {snapshot.config.name!r}",
+                f"column {path} cannot be {_PAST[change.verb]}: it is {role} of table {snapshot.config.name!r}",
                 hint="make a new table with lakebed.create and write the rows of this one to it",
                 context={"column": path},
             )

@@ -214,8 +214,8 @@ class Erasure:
             return []
         context = self.renew()
         with ServiceTransaction(context, Action.COMMIT, "ERASE") as tx, tx.begin():
-            there = {f"{tx.config.timeline_path}/{name}" for name in tx.timeline.files}
-            bodies = {path: tx.storage.read(path) for path in sorted(paths & there)}
+            timeline_paths = {f"{tx.config.timeline_path}/{name}" for name in tx.timeline.files}
+            bodies = {path: tx.storage.read(path) for path in sorted(paths & timeline_paths)}
             ranged = {path: body for path, body in bodies.items() if recorded_ranges(body, path)}
             tx.refuse_lost("erase")
             for path, body in ranged.items():

@@ -163,13 +163,13 @@ class ErasureReport(Printed):
 def _incomplete(report: ErasureReport, failed: list[TableErasure]) -> ErasureIncomplete:
     """The error of a report in which these tables are not clean."""
     first = failed[0]
-    what, hint = first.error, "Remove the cause and erase again: it goes on from there."
-    if not what:
+    problem, hint = first.error, "Remove the cause and erase again: it goes on from there."
+    if not problem:
         left = first.remainders[0]
         count = count_text(len(first.remainders), "file")
-        what, hint = f"the rows are not erased: {count} left, {left.path} for example: {left.reason}", left.hint
+        problem, hint = f"the rows are not erased: {count} left, {left.path} for example: {left.reason}", left.hint
     more = f" ({count_text(len(failed) - 1, 'other table')} not erased either)" if len(failed) > 1 else ""
-    error = ErasureIncomplete(f"{first.uri}: {what}{more}", hint=hint, context={"report": report.to_dict()})
+    error = ErasureIncomplete(f"{first.uri}: {problem}{more}", hint=hint, context={"report": report.to_dict()})
     error.report = report
     return error
 

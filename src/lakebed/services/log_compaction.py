@@ -88,8 +88,8 @@ class LogCompaction(LogMerging):
         operations = compaction_operations(plan)
         reader = replace(snapshot.reader, memory=context.settings.memory)
         writer = LogCompactor(reader, tx.instant, file_format(context, snapshot))
-        what = f"merging the logs of {count_text(len(operations), 'file slice')}"
-        done = run_operations(context, writer, operations, what)
+        description = f"merging the logs of {count_text(len(operations), 'file slice')}"
+        done = run_operations(context, writer, operations, description)
         return completed_run(
             [outcome for outcome in done if outcome.status.path is not None], snapshot, self.operation, tx
         )

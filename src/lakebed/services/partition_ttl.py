@@ -86,11 +86,11 @@ class PartitionTtlResult(Printed):
     def __str__(self) -> str:
         if not self.paths:
             return "\n".join(self.notes) or "nothing to expire"
-        some = ", ".join(map(repr, list(self.paths)[:5])) + (", ..." if len(self.paths) > 5 else "")
-        what = f"{count_text(len(self.paths), 'partition path')} of {count_text(self.file_groups, 'file group')}"
+        listed_paths = ", ".join(map(repr, list(self.paths)[:5])) + (", ..." if len(self.paths) > 5 else "")
+        counts = f"{count_text(len(self.paths), 'partition path')} of {count_text(self.file_groups, 'file group')}"
         begin = "would expire" if self.dry_run else f"expire {self.instant}:"
         took = "" if self.dry_run else f" ({self.seconds:.2f} s)"
-        return "\n".join([f"{begin} {what}: {some}{took}", *self.notes])
+        return "\n".join([f"{begin} {counts}: {listed_paths}{took}", *self.notes])
 
 
 class PartitionExpiry(Service[PartitionTtlResult]):

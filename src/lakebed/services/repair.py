@@ -158,10 +158,10 @@ class KeepNewest(_CopiesVerb):
         near, schema = find_copies(write.context, write.snapshot).nearby, write.schema.data
         rows: list[pa.Table] = []
         for file_slice in write.snapshot.file_slices():
-            here = pc.and_(
+            in_slice = pc.and_(
                 pc.equal(near[PARTITION_PATH], file_slice.partition), pc.equal(near[FILE_ID], file_slice.file_id)
             )
-            newest = near.filter(here).combine_chunks()
+            newest = near.filter(in_slice).combine_chunks()
             if newest.num_rows:
                 rows.append(_rows_of(write.snapshot.reader, file_slice, newest, schema))
         if not rows:
@@ -355,7 +355,7 @@ class RepairPart:
             return f"{self.name}: nothing found" + (f"; {self.note}" if self.note else "")
         state = "mended" if self.mended else "not mended"
         lines = [f"{self.name}: {len(self.found):,} found, {state}" + (f"; {self.note}" if self.note else "")]
-        lines += [f"  {what}" for what in self.found[:_PREVIEWED]]
+        lines += [f"  {finding}" for finding in self.found[:_PREVIEWED]]
         return "\n".join(
             [*lines, *([f"  ... and {len(self.found) - _PREVIEWED:,} more"] * (len(self.found) > _PREVIEWED))]
         )

@@ -100,10 +100,10 @@ def delete_savepoint(context: WriteContext, instant: str) -> Savepoint | None:
         if savepoint is None and context.opened.timeline.find(instant, Action.SAVEPOINT) is not None:
             return None  # the process that began it is dead
         if savepoint is None:
-            there = ", ".join(i.time for i in snapshot.timeline.completed if i.action is Action.SAVEPOINT)
+            existing_times = ", ".join(i.time for i in snapshot.timeline.completed if i.action is Action.SAVEPOINT)
             raise InvalidOption(
                 f"instant {instant} has no savepoint",
-                hint=f"There are savepoints of {there}." if there else "The table has no savepoint.",
+                hint=f"There are savepoints of {existing_times}." if existing_times else "The table has no savepoint.",
                 context={"instant": instant},
             )
         writer = TimelineWriter(tx.storage, tx.config)
@@ -132,9 +132,9 @@ def _files(snapshot: Snapshot, target: Instant) -> dict[str, list[str]]:
     state = StateWithout(snapshot, later)
     lost = state.lost()
     if target.time < retained or lost:
-        what = f"{count_text(len(lost), 'file')}, {lost[0]} among them" if lost else "files"
+        subject = f"{count_text(len(lost), 'file')}, {lost[0]} among them" if lost else "files"
         raise InvalidOption(
-            f"{target.action} {target.time} cannot have a savepoint: {what} of it may be cleaned already"
+            f"{target.action} {target.time} cannot have a savepoint: {subject} of it may be cleaned already"
             f" (everything is kept from {retained} on)",
             hint="Choose a later commit: t.savepoint() takes the last one.",
             context={"instant": target.time, "retained": retained, "files": lost[:20]},

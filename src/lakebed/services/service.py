@@ -121,8 +121,8 @@ class ServiceTransaction(Transaction):
     def _pending_plan(self, timeline: Timeline) -> Instant:
         instant = timeline.find(self.instant, self.action)
         if instant is None or instant.is_completed:
-            what = "is not on the timeline any more" if instant is None else "was completed by another process"
-            raise CommitConflict(f"{self.action} {self.instant} {what}", context={"instant": self.instant})
+            state = "is not on the timeline any more" if instant is None else "was completed by another process"
+            raise CommitConflict(f"{self.action} {self.instant} {state}", context={"instant": self.instant})
         return instant
 
     def finish(self, metadata: CommitMetadata, statuses: Sequence[WriteStatus]) -> Instant:

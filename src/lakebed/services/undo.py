@@ -266,18 +266,18 @@ def completed_commit(timeline: Timeline, instant: str, verb: str) -> Instant:
     same = [i for i in timeline.instants if i.time == instant]
     context = {"instant": instant}
     if any(completes_as(i.action) in COMMITS for i in same):
-        what = f"{same[0].action} {instant} is pending: there is nothing completed to {verb}"
+        problem = f"{same[0].action} {instant} is pending: there is nothing completed to {verb}"
         hint = "What a dead writer leaves the next write undoes; a living one is left alone."
     elif same:
-        what = f"{instant} is a {same[0].action}, which cannot be a place to {verb}"
+        problem = f"{instant} is a {same[0].action}, which cannot be a place to {verb}"
         hint = "Name a commit; `lakebed timeline show URI` lists them."
     elif instant.isdigit() and timeline.start is not None and instant < timeline.start:
-        what = f"instant {instant} is older than the active timeline, which begins at {timeline.start}"
+        problem = f"instant {instant} is older than the active timeline, which begins at {timeline.start}"
         hint = "It is archived, or was never there. Savepoints keep commits from being archived."
     else:
-        what = f"there is no instant {instant!r} on the timeline of {timeline.storage.url()}"
+        problem = f"there is no instant {instant!r} on the timeline of {timeline.storage.url()}"
         hint = "`lakebed timeline show URI` lists them."
-    raise InvalidOption(what, hint=hint, context=context)
+    raise InvalidOption(problem, hint=hint, context=context)
 
 
 def check_not_savepointed(timeline: Timeline, target: Instant) -> None:

@@ -120,10 +120,10 @@ def check_direction(version: int, to: int, verb: str) -> None:
         raise InvalidOption(f"there is no table version {to} that lakebed writes", hint=f"It is one of {versions}.")
     up = verb == "upgrade"
     if to != version and (to > version) != up:
-        other = "downgrade" if up else "upgrade"
+        opposite = "downgrade" if up else "upgrade"
         raise InvalidOption(
             f"the table has version {version}: version {to} is {'before' if up else 'after'} that",
-            hint=f"Use t.{other}(to={to}) or `lakebed {other} URI --to {to}`.",
+            hint=f"Use t.{opposite}(to={to}) or `lakebed {opposite} URI --to {to}`.",
             context={"version": version, "to": to},
         )
 

@@ -136,7 +136,7 @@ def stored_name(name: str, schema: pa.Schema, names: StoredNames) -> str | None:
     stored = names.get(name, name)
     if stored is None or stored in schema.names:
         return stored
-    matches = [other for other in schema.names if other.lower() == stored.lower()]
+    matches = [candidate for candidate in schema.names if candidate.lower() == stored.lower()]
     return matches[0] if len(matches) == 1 else None
 
 

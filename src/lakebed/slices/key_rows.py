@@ -88,8 +88,8 @@ def _stored(
         copy = None if base.is_skeleton or names is not None else reader.key_copy(footer.footer.schema)
         if copy is None or copy not in columns:
             return _from_row_groups(reader, file_slice, base, footer, groups, stored)
-        others = [name for name in stored if name not in (RECORD_KEY, copy)]
-        batches = _from_row_groups(reader, file_slice, base, footer, groups, [copy, *others])
+        other_columns = [name for name in stored if name not in (RECORD_KEY, copy)]
+        batches = _from_row_groups(reader, file_slice, base, footer, groups, [copy, *other_columns])
         return [_with_record_key(batch, copy) for batch in batches]
     batches = _from_row_groups(reader, file_slice, base, footer, groups, renaming.in_file(stored))
     return [renaming.batch(batch) for batch in batches]
@@ -198,12 +198,14 @@ def _from_row_groups(
         hits = _hits(rows)
         by_page = _by_pages(reader, base, footer, parquet, hits, columns)
         if by_page is None:
-            by_page = [batch for n, some in hits.items() for batch in _take(parquet, base, n, some, columns)]
+            by_page = [
+                batch for n, group_rows in hits.items() for batch in _take(parquet, base, n, group_rows, columns)
+            ]
         return batches + _of_groups(by_page, groups, hits, columns[0])
 
 
 def _hits(rows: Mapping[int, npt.NDArray[np.int64]]) -> dict[int, npt.NDArray[np.int64]]:
-    return {number: some for number, some in rows.items() if len(some)}
+    return {number: group_rows for number, group_rows in rows.items() if len(group_rows)}
 
 
 def _of_groups(
@@ -252,14 +254,16 @@ def _by_pages(
         stored = [name for name in columns if name in paged.columns]
         pages = PageReader(reader.storage, base.path, base.size, paged)
         by_page = pages.readable(list(hits), stored)
-        others = [name for name in stored if name not in by_page]
-        if not by_page or (others and parquet is None) or pages.share(hits, by_page) >= _MOST_PAGES:
+        unpaged = [name for name in stored if name not in by_page]
+        if not by_page or (unpaged and parquet is None) or pages.share(hits, by_page) >= _MOST_PAGES:
             return None
         for groups, table in pages.take(hits, by_page):
-            parts = [b for n in groups for b in _take(parquet, base, n, hits[n], others)] if others else []
-            if others:
-                rest = pa.Table.from_batches(parts)
-                table = pa.Table.from_arrays([*table.columns, *rest.columns], names=[*by_page, *rest.column_names])
+            parts = [b for n in groups for b in _take(parquet, base, n, hits[n], unpaged)] if unpaged else []
+            if unpaged:
+                unpaged_rows = pa.Table.from_batches(parts)
+                table = pa.Table.from_arrays(
+                    [*table.columns, *unpaged_rows.columns], names=[*by_page, *unpaged_rows.column_names]
+                )
             batches += table.combine_chunks().to_batches()
     except (ValueError, IndexError, pa.ArrowException):
         return None

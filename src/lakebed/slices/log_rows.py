@@ -114,8 +114,8 @@ class LogRows:
         if self.names is None:  # else each instant may have had names of its own
             blocks, rows = self._in_units(blocks, rows)
             block_at = self._unit_block
-        for number, some in _by_block(blocks, rows):
-            columns, _ = self._columns(block_at(number), number, some)
+        for number, block_rows in _by_block(blocks, rows):
+            columns, _ = self._columns(block_at(number), number, block_rows)
             arrays = [_as(column, kind) for column, kind in zip(columns, self.kinds, strict=True)]
             yield pa.RecordBatch.from_arrays(arrays, names=self.schema.names)
 
@@ -278,9 +278,9 @@ class PairwiseFold:
             for name in lacking:
                 absent.setdefault(name, np.zeros(len(positions), np.bool_))[start:end] = True
             parts.append(pa.RecordBatch.from_arrays([_plain(c) for c in columns], names=self.schema.names))
-        some = self.entries.take(positions)
+        selected = self.entries.take(positions)
         present = {name: ~lacks for name, lacks in absent.items()} if self.partial else None
-        return Side(pa.concat_batches(parts), some.deletes, some.forced, present, some.ordering)
+        return Side(pa.concat_batches(parts), selected.deletes, selected.forced, present, selected.ordering)
 
     def _records(self, spill: Spill, sides: Sequence[Side]) -> LogRecords:
         kinds = [values.type for values in self.entries.ordering]

@@ -130,8 +130,8 @@ class Matching:
     def _by_position(self, rows: int) -> Targets:
         assert self.entries.positions is not None
         targets = np.full(rows, STAYS, np.int32)
-        here = np.flatnonzero((self.entries.positions >= self._at) & (self.entries.positions < self._at + rows))
-        targets[self.entries.positions[here] - self._at] = here
+        in_batch = np.flatnonzero((self.entries.positions >= self._at) & (self.entries.positions < self._at + rows))
+        targets[self.entries.positions[in_batch] - self._at] = in_batch
         self._at += rows
         return targets
 
@@ -195,8 +195,8 @@ class RowGroups:
             else:
                 read = self._columns(number, deciding)
                 targets = matching.targets([read])
-            behind = len(matching.rest) if number == last else 0
-            if (targets == STAYS).all() and self.take(number, behind):
+            following_rows = len(matching.rest) if number == last else 0
+            if (targets == STAYS).all() and self.take(number, following_rows):
                 continue
             yield [self._with(number, columns, read)], targets
 
@@ -317,8 +317,8 @@ class MergedSlice:
 
     def _since(self, entries: LogEntries, since: str) -> Positions:
         """The entries of instants from `since` on that are no deletes."""
-        late = np.array([head.instant >= since for head in self.logs.blocks], np.bool_)
-        return np.flatnonzero(late[entries.block] & ~entries.deletes)
+        is_recent = np.array([head.instant >= since for head in self.logs.blocks], np.bool_)
+        return np.flatnonzero(is_recent[entries.block] & ~entries.deletes)
 
     def _wins(self, entries: LogEntries, older: OlderRows) -> Flags:
         """Which of the entries win against their base row, or have none."""
@@ -458,16 +458,16 @@ class MergedSlice:
         fields = self.rules.key_fields
         if fields is None or not (names := fields.columns(self.schema)):
             return
-        some = fields.may_share(keys)
-        if len(some):
+        sharing = fields.may_share(keys)
+        if len(sharing):
             every = self._entries
-            deleted = pc.is_in(keys.take(pa.array(some)), value_set=every.keys.filter(pa.array(every.deletes)))
-            some = some[~deleted.to_numpy(zero_copy_only=False)]
-        if len(some):
-            indices = pa.array(at[some])
+            deleted = pc.is_in(keys.take(pa.array(sharing)), value_set=every.keys.filter(pa.array(every.deletes)))
+            sharing = sharing[~deleted.to_numpy(zero_copy_only=False)]
+        if len(sharing):
+            indices = pa.array(at[sharing])
             stored = [columns[self.schema.get_field_index(name)].take(indices) for name in names]
             older = pa.RecordBatch.from_arrays(stored, names=names)
-            fields.check_equal(keys.take(pa.array(some)), older, new.select(names).take(pa.array(some)))
+            fields.check_equal(keys.take(pa.array(sharing)), older, new.select(names).take(pa.array(sharing)))
 
     @once
     def _matched(self) -> Matching:

@@ -117,7 +117,7 @@ def columns_since(history: SchemaHistory | None, instant: str, columns: Mapping[
     if history is None:
         return columns
     same = history.same_since(instant)
-    return {path: what for path, what in columns.items() if path.partition(".")[0] in same}
+    return {path: value for path, value in columns.items() if path.partition(".")[0] in same}
 
 
 def nested_problem(versions: Sequence[Version]) -> str | None:

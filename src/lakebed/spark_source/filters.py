@@ -138,13 +138,17 @@ def zoned_filter(text: str | None, schema: pa.Schema, nodes: Sequence[Node]) -> 
         [parse_filter(text, schema, zone=zone, now=moment) for zone in _ZONES]
         for moment in (now, now.replace(hour=20))  # at which the two zones have different dates
     ]
-    if all(here.root == there.root for here, there in pairs):
+    if all(first_filter.root == second_filter.root for first_filter, second_filter in pairs):
         return None
-    here = pairs[0][0]
+    first_filter = pairs[0][0]
     parts = [p.root.parts if isinstance(p.root, And) else (p.root,) for pair in pairs for p in pair]
     in_all = zip(*parts, strict=True) if len({len(conditions) for conditions in parts}) == 1 else ()
-    same = tuple(early for early, there, late, late_there in in_all if early == there and late == late_there)
-    unknown = Opaque(here.columns, "the session's time zone")
+    same = tuple(
+        first_early
+        for first_early, second_early, first_late, second_late in in_all
+        if first_early == second_early and first_late == second_late
+    )
+    unknown = Opaque(first_filter.columns, "the session's time zone")
     return ZonedFilter(text, schema, tuple(nodes), And((*same, unknown)), machine_zone(), now)
 
 

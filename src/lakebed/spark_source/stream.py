@@ -213,9 +213,9 @@ class StreamReader(SentToWorkers, DataSourceStreamReader):
         changed = [name for name in names if name not in dropped and name in before.names]
         changed = [name for name in changed if types.field(name).type != before.field(name).type]
         if dropped or changed:
-            name, what = (dropped or changed)[0], "was dropped" if dropped else "has another type now"
+            name, change = (dropped or changed)[0], "was dropped" if dropped else "has another type now"
             raise SchemaConflict(
-                f"the stream reads the column {name} of table {snapshot.config.name!r}, which {what}",
+                f"the stream reads the column {name} of table {snapshot.config.name!r}, which {change}",
                 hint="Start the query again: its columns are then those of the table. The option columns names some.",
                 context={"columns": dropped or changed},
             )

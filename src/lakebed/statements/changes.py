@@ -160,15 +160,17 @@ class _Change(Parts):
         if self.statement.word(at) != "PARTITION":
             return {}, at
         cursor = Cursor(self.statement, self.form, at + 1)
-        constants, others = partition_values(cursor, table)
+        constants, unset_columns = partition_values(cursor, table)
         if cursor.word == "IF":
             raise self.wrong(cursor.at, "IF NOT EXISTS is not possible")
         names = [name for name in table.schema.names if name not in constants]
         has_names = cursor.word == "BY" or (
             cursor.word == "(" and self.statement.word(cursor.at + 1) not in _QUERY_WORDS
         )
-        if others and not has_names and names[-len(others) :] != others:
-            raise self.wrong(at, f"{', '.join(others)} are not the last columns of the table, so name the columns")
+        if unset_columns and not has_names and names[-len(unset_columns) :] != unset_columns:
+            raise self.wrong(
+                at, f"{', '.join(unset_columns)} are not the last columns of the table, so name the columns"
+            )
         return constants, cursor.at
 
     def _query_after(self, at: int) -> int:
@@ -192,12 +194,12 @@ class _Change(Parts):
         column_names = [in_any_case(name, schema.names) for name in (have if names is None else names)]
         unknown = [name for name in column_names if name not in schema.names]
         if unknown or len(column_names) != len(have):
-            what = (
+            problem = (
                 f"the table has no column {unknown[0]!r}"
                 if unknown
                 else f"{len(have)} values for {len(column_names)} columns"
             )
-            raise self.wrong(at, what)
+            raise self.wrong(at, problem)
         constant_name = next((name for name in column_names if name in constants), None)
         if constant_name is not None:
             raise self.wrong(at, f"the column {constant_name!r} has its value in PARTITION already")

@@ -124,8 +124,8 @@ def paths_that_fulfil(table: Table, condition: str) -> list[str]:
     config = TableConfig(dict(table.properties))
     predicate = parse_filter(condition, table.schema)
     layout = partition_layout(config, table.schema)
-    others = [name for name in predicate.columns if name not in config.partition_fields]
-    if others or layout is None:
+    other_columns = [name for name in predicate.columns if name not in config.partition_fields]
+    if other_columns or layout is None:
         raise InvalidOption(
             f"the condition {condition!r} is not over partition columns of table {config.name!r} alone",
             hint=f"files are chosen by partition path; its columns are {', '.join(config.partition_fields) or 'none'}",

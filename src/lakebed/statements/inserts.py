@@ -32,14 +32,14 @@ def partition_values(cursor: Cursor, table: Table) -> tuple[dict[str, pa.Scalar]
     start, stop = cursor.enclosed("the columns of a partition")
     after = cursor.at
     constants: dict[str, pa.Scalar] = {}
-    others: list[str] = []
+    unset_columns: list[str] = []
     for first, last in cursor.listed(start, stop):
         cursor.at = first
         name = in_any_case(cursor.name(), schema.names)
         if name not in fields:
             near = did_you_mean(name, fields, "it has")
             raise cursor.wrong(first, f"the table has no partition column {name!r} ({near})")
-        if name in constants or name in others:
+        if name in constants or name in unset_columns:
             raise cursor.wrong(first, f"{name!r} is given twice")
         if cursor.takes("="):
             value, kind = cursor.literal(f"the value of {name!r}"), schema.field(name).type
@@ -48,11 +48,11 @@ def partition_values(cursor: Cursor, table: Table) -> tuple[dict[str, pa.Scalar]
             except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
                 raise cursor.wrong(first, f"{value!r} is no {spark_type(kind)}") from None
         else:
-            others.append(name)
+            unset_columns.append(name)
         if cursor.at != last:
             raise cursor.wrong(cursor.at, f"something follows {name!r}")
     cursor.at = after
-    return constants, others
+    return constants, unset_columns
 
 
 def overwritten_paths(table: Table, constants: Mapping[str, pa.Scalar]) -> list[str]:

@@ -99,8 +99,8 @@ class Narrowing:
 
     @staticmethod
     def _ancestor_in(node: Any, among: Iterable[Any]) -> Any:
-        there = {id(candidate) for candidate in among}
-        while id(node) not in there:
+        ids = {id(candidate) for candidate in among}
+        while id(node) not in ids:
             node = node.parent
         return node
 
@@ -254,8 +254,8 @@ class _QueryTables:
             return column.table.lower() == table.alias_or_name.lower()
         if self.has_laterals or column.name.lower() not in self._names(table):
             return False
-        others = [item for n, item in enumerate(self.listed) if n != self.at]
-        return all(self._is_apart(column.name.lower(), item) for item in others)
+        other_items = [item for n, item in enumerate(self.listed) if n != self.at]
+        return all(self._is_apart(column.name.lower(), item) for item in other_items)
 
     def _names(self, table: Any) -> frozenset[str]:
         return frozenset(name.lower() for name in _names_of(self.narrowing, table, self.schemas))
@@ -270,9 +270,9 @@ class _QueryTables:
         inner = all(not item.side and item.kind in _INNER for item in self.listed)
         using = {
             identifier.name.lower()
-            for each in self.listed
-            if each.join
-            for identifier in each.join.args.get("using") or []
+            for listed_item in self.listed
+            if listed_item.join
+            for identifier in listed_item.join.args.get("using") or []
         }
         return inner and name in using
 

@@ -278,11 +278,11 @@ class Statement:
             arguments += [token.text] if is_value else []
             end += 1
         function = self.tokens[at].text.lower()
-        most = FUNCTIONS[function]
-        if not arguments or not self._is(end, TokenType.R_PAREN) or len(arguments) > most:
+        max_arguments = FUNCTIONS[function]
+        if not arguments or not self._is(end, TokenType.R_PAREN) or len(arguments) > max_arguments:
             raise InvalidOption(
                 f"{function} has another number of arguments in the SQL text near {self.near(at)}",
-                hint=f"write {function}('table')" + (" or with a start and an end" if most > 1 else ""),
+                hint=f"write {function}('table')" + (" or with a start and an end" if max_arguments > 1 else ""),
             )
         alias = self.word(end + 1) == "AS" or self.is_name(end + 1)
         return Reference(

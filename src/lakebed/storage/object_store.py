@@ -362,9 +362,9 @@ class ObjectStorage:
         entries = self._do("list", prefix, lambda: obstore.list(self._store, prefix or None).collect())
         paths = [entry["path"] for entry in entries]
         for start in range(0, len(paths), _DELETE_AT_ONCE):
-            some = paths[start : start + _DELETE_AT_ONCE]
+            path_batch = paths[start : start + _DELETE_AT_ONCE]
             with contextlib.suppress(FileNotFoundError):
-                self._do("delete", prefix, lambda some=some: obstore.delete(self._store, some))
+                self._do("delete", prefix, lambda path_batch=path_batch: obstore.delete(self._store, path_batch))
 
     def make_folder(self, prefix: str) -> None:
         """Nothing: object stores have no folders."""

@@ -162,9 +162,11 @@ def declare_index(config: TableConfig, timeline: Timeline, settings: Settings) -
     last = timeline.last_completed
     if not changes or last is None:
         return properties
-    others = [change for change in changes if change.instant != last.time]
+    other_changes = [change for change in changes if change.instant != last.time]
     return properties | {
-        INDEX_CHANGES: _text([*others, IndexChange(last.time, settings_at(timeline, config), settings, settled=True)])
+        INDEX_CHANGES: _text(
+            [*other_changes, IndexChange(last.time, settings_at(timeline, config), settings, settled=True)]
+        )
     }
 
 

@@ -81,8 +81,8 @@ def newest_note(timeline: Timeline, commits: Sequence[Instant]) -> KeysNote | No
     start = timeline.start or ""
     newest = [i for i in reversed(commits) if i.time >= start][:LOOKS_BACK]
     commit_times = {i.time for i in commits}
-    for some in (newest[:1], newest[1:]):  # usually the first one has it
-        for instant, commit in zip(some, timeline.commits_metadata(some), strict=True):
+    for commit_part in (newest[:1], newest[1:]):  # usually the first one has it
+        for instant, commit in zip(commit_part, timeline.commits_metadata(commit_part), strict=True):
             note = note_of(commit, instant.time, timeline.config.version)
             if note is not None and note.beyond <= commit_times:
                 return note
@@ -101,12 +101,12 @@ class WrittenKeys:
 
 def next_note(timeline: Timeline, instant: str, fields: Sequence[str], written: WrittenKeys) -> KeysNote | None:
     """The note of a commit about to complete on this timeline; None where it would name too many files."""
-    others = tuple(i for i in timeline.commits if i.time != instant)
+    other_commits = tuple(i for i in timeline.commits if i.time != instant)
     pending = frozenset(i.time for i in timeline.pending if i.time < instant)
-    before = newest_note(timeline, others)
+    before = newest_note(timeline, other_commits)
     note = None
     if before is not None and before.fields == tuple(fields):
-        note = _following(timeline, before, others, instant, pending, written)
+        note = _following(timeline, before, other_commits, instant, pending, written)
     if note is None:
         # earlier files are unknown
         note = KeysNote(instant, timeline.config.version, tuple(fields), instant, written.misread, pending)
@@ -126,8 +126,8 @@ def _following(
     if len(unknown) > LOOKS_BACK:
         return None
     but = set(before.but)
-    for other, commit in zip(unknown, timeline.commits_metadata(unknown), strict=True):
-        note = note_of(commit, other.time, timeline.config.version)
+    for other_instant, commit in zip(unknown, timeline.commits_metadata(unknown), strict=True):
+        note = note_of(commit, other_instant.time, timeline.config.version)
         names = _names(s.path for stats in commit.stats.values() for s in stats)
         but |= names if note is None or note.fields != before.fields else names & note.but
     but = {name for name in but if name not in written.superseded and not _is_of(name, written.replaced)}

@@ -571,10 +571,10 @@ def _without_carried_files(meta: CommitMetadata, instant: Instant, path: str) ->
     """A body, if it is this instant's: base files carry the time of the instant that wrote them in their names."""
     end = f"_{instant.time}.parquet"
     for stats in meta.stats.values():
-        other = next((s.path for s in stats if s.path.endswith(".parquet") and not s.path.endswith(end)), None)
-        if other is not None:
+        foreign_path = next((s.path for s in stats if s.path.endswith(".parquet") and not s.path.endswith(end)), None)
+        if foreign_path is not None:
             raise CorruptFile(
-                f"{path} names {other}, a file of another instant",
+                f"{path} names {foreign_path}, a file of another instant",
                 hint="It was overwritten by another commit's body; restore it from a copy.",
                 context={"path": path},
             )

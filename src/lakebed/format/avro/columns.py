@@ -128,8 +128,8 @@ class AvroCursors:
         edges[:-1:2], edges[1::2] = starts, ends
         edges[-1] = edges[-2] if len(starts) else 0
         kind = pa.large_binary() if wide else pa.binary()
-        both = pa.Array.from_buffers(kind, 2 * len(starts), [None, pa.py_buffer(edges), self._buffer])
-        return both.take(pa.array(np.arange(0, 2 * len(starts), 2))).cast(pa.binary())
+        spans_and_gaps = pa.Array.from_buffers(kind, 2 * len(starts), [None, pa.py_buffer(edges), self._buffer])
+        return spans_and_gaps.take(pa.array(np.arange(0, 2 * len(starts), 2))).cast(pa.binary())
 
     def nullable_longs(self) -> tuple[Int64s, Bools]:
         """Values of a nullable int or long (0 where null) and which are there."""
@@ -181,11 +181,11 @@ class AvroCursors:
         value[rows] &= np.uint64(0x7F)
         at, ends, data = self.at, self.ends, self._data
         for i in range(1, _LONGEST_VARINT):
-            here = at[rows]
-            if (here >= ends[rows]).any():
+            positions = at[rows]
+            if (positions >= ends[rows]).any():
                 self._fail("it ends within a number")
-            byte = data[here]
-            at[rows] = here + 1
+            byte = data[positions]
+            at[rows] = positions + 1
             value[rows] |= (byte & 0x7F).astype(np.uint64) << np.uint64(7 * i)
             rows = rows[byte >= 0x80]
             if not len(rows):
@@ -222,18 +222,18 @@ def encode_longs(values: npt.ArrayLike) -> pa.BinaryArray:
     numbers = np.ascontiguousarray(values, np.int64)
     if len(numbers) <= _FEW:
         return pa.array([encode_long(number) for number in numbers.tolist()], pa.binary())
-    rest = ((numbers << 1) ^ (numbers >> 63)).view(np.uint64)
-    lengths = np.ones(len(rest), np.int32)
+    zigzags = ((numbers << 1) ^ (numbers >> 63)).view(np.uint64)
+    lengths = np.ones(len(zigzags), np.int32)
     for bits in range(7, 64, 7):
-        longer = rest >= np.uint64(1 << bits)
+        longer = zigzags >= np.uint64(1 << bits)
         if not longer.any():
             break
         lengths += longer
-    offsets = np.zeros(len(rest) + 1, np.int32)
+    offsets = np.zeros(len(zigzags) + 1, np.int32)
     np.cumsum(lengths, out=offsets[1:])
     longest = int(lengths.max())
-    out = _word_bytes(rest, lengths, longest) if longest <= _WORD else _long_bytes(rest, lengths, offsets)
-    return pa.BinaryArray.from_buffers(pa.binary(), len(rest), [None, pa.py_buffer(offsets), pa.py_buffer(out)])
+    out = _word_bytes(zigzags, lengths, longest) if longest <= _WORD else _long_bytes(zigzags, lengths, offsets)
+    return pa.BinaryArray.from_buffers(pa.binary(), len(zigzags), [None, pa.py_buffer(offsets), pa.py_buffer(out)])
 
 
 def _word_bytes(numbers: npt.NDArray[np.uint64], lengths: npt.NDArray[np.int32], longest: int) -> Bytes:

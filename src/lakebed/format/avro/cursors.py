@@ -186,8 +186,12 @@ class Cursors:
         edges = np.empty(2 * count + 1, np.int32)
         edges[:-1:2], edges[1::2] = starts, ends
         edges[-1] = edges[-2] if count else 0
-        both = pa.Array.from_buffers(pa.binary(), 2 * count, [None, pa.py_buffer(edges), pa.py_buffer(self.data)])
-        return both.take(_EVEN.slice(0, count) if count <= len(_EVEN) else pa.array(np.arange(0, 2 * count, 2)))
+        spans_and_gaps = pa.Array.from_buffers(
+            pa.binary(), 2 * count, [None, pa.py_buffer(edges), pa.py_buffer(self.data)]
+        )
+        return spans_and_gaps.take(
+            _EVEN.slice(0, count) if count <= len(_EVEN) else pa.array(np.arange(0, 2 * count, 2))
+        )
 
 
 def only_value(values: Bytes) -> int | None:
@@ -301,9 +305,9 @@ def _skip_union(cursors: Cursors, kind: AvroType) -> None:
     for number, part in enumerate(kind.parts):
         rows = np.flatnonzero(branch == number)
         if len(rows) and part.kind != "null":
-            some = cursors.part(rows)
-            skip(some, part)
-            cursors.rejoin(rows, some)
+            branch_cursors = cursors.part(rows)
+            skip(branch_cursors, part)
+            cursors.rejoin(rows, branch_cursors)
 
 
 _MASKED: Final = frozenset({"string", "bytes", "int", "long", "enum", "boolean", "float", "double", "fixed"})
@@ -327,9 +331,9 @@ class _ItemFinder:
     def find(self) -> tuple[Int64s, Int64s]:
         open_rows = np.arange(len(self._cursors))
         while len(open_rows):
-            some = self._cursors.part(open_rows)
-            left = self._block_counts(some)
-            self._cursors.rejoin(open_rows, some)
+            open_cursors = self._cursors.part(open_rows)
+            left = self._block_counts(open_cursors)
+            self._cursors.rejoin(open_rows, open_cursors)
             open_rows, left = open_rows[left > 0], left[left > 0]
             self._walk(open_rows, left)
         counts = np.zeros(len(self._cursors), np.int64)
@@ -339,17 +343,17 @@ class _ItemFinder:
         np.add.at(counts, rows, 1)
         return counts, starts[np.argsort(rows, kind="stable")]
 
-    def _block_counts(self, some: Cursors) -> Int64s:
-        counts = some.longs()
+    def _block_counts(self, cursors: Cursors) -> Int64s:
+        counts = cursors.longs()
         sized = np.flatnonzero(counts < 0)
         if len(sized):
-            part = some.part(sized)
+            part = cursors.part(sized)
             part.longs()
-            some.rejoin(sized, part)
+            cursors.rejoin(sized, part)
             # the negative of the least number is itself
             counts = np.abs(counts)
-        least = max(1, self._width or 0)
-        if (counts < 0).any() or (counts > (some.ends - some.at) // least).any():
+        least_bytes = max(1, self._width or 0)
+        if (counts < 0).any() or (counts > (cursors.ends - cursors.at) // least_bytes).any():
             raise Damage("an array or map has more items than its record has bytes")
         return counts
 
@@ -363,14 +367,14 @@ class _ItemFinder:
             self._cursors.at[rows] += self._width * left
             return
         while len(rows) > _FEW:
-            some = self._cursors.part(rows)
+            row_cursors = self._cursors.part(rows)
             self._rows.append(rows)
-            self._starts.append(some.at.copy())
+            self._starts.append(row_cursors.at.copy())
             if self._is_map:
-                some.spans()
-            skip(some, self._item)
-            some.check(at_end=False)
-            self._cursors.rejoin(rows, some)
+                row_cursors.spans()
+            skip(row_cursors, self._item)
+            row_cursors.check(at_end=False)
+            self._cursors.rejoin(rows, row_cursors)
             left = left - 1
             rows, left = rows[left > 0], left[left > 0]
         for row, count in zip(rows.tolist(), left.tolist(), strict=True):

@@ -256,11 +256,11 @@ def avro_header(data: bytes) -> AvroHeader:
 
 
 def _inflated(body: bytes) -> bytes:
-    most = max(_INFLATED_AT_LEAST, _MOST_INFLATION * len(body))
+    max_bytes = max(_INFLATED_AT_LEAST, _MOST_INFLATION * len(body))
     inflate = zlib.decompressobj(-15)
-    inflated = inflate.decompress(body, most + 1)
-    if len(inflated) > most:
-        raise ValueError(f"{len(body)} deflated bytes become more than {most}")
+    inflated = inflate.decompress(body, max_bytes + 1)
+    if len(inflated) > max_bytes:
+        raise ValueError(f"{len(body)} deflated bytes become more than {max_bytes}")
     if not inflate.eof:  # some writers leave a part of the checksum after it
         raise ValueError("its deflated bytes are cut off")
     return inflated

@@ -93,9 +93,9 @@ def _union(cursors: Cursors, kind: AvroType) -> pa.Array:
         return pa.nulls(len(cursors), kind.arrow)
     if part.kind in _NESTED:
         rows = np.flatnonzero(present)
-        some = cursors.part(rows)
-        values = _READERS[part.kind](some, part, None)
-        cursors.rejoin(rows, some)
+        present_cursors = cursors.part(rows)
+        values = _READERS[part.kind](present_cursors, part, None)
+        cursors.rejoin(rows, present_cursors)
         cursors.room.take(kind.slot * len(cursors))
         return spread(values, present)
     return _READERS[part.kind](cursors, part, present)
@@ -112,12 +112,12 @@ def _wide_union(cursors: Cursors, kind: AvroType) -> pa.Array:
     for number, part in enumerate(kind.parts):
         if part.kind == "null":
             continue
-        here = branch_numbers == number
-        rows = np.flatnonzero(here)
-        some = cursors.part(rows)
-        values = read_column(some, part)
-        cursors.rejoin(rows, some)
-        members.append(spread(values, here))
+        is_branch = branch_numbers == number
+        rows = np.flatnonzero(is_branch)
+        branch_cursors = cursors.part(rows)
+        values = read_column(branch_cursors, part)
+        cursors.rejoin(rows, branch_cursors)
+        members.append(spread(values, is_branch))
     nulls = [number for number, part in enumerate(kind.parts) if part.kind == "null"]
     return _nested(kind.arrow, len(cursors), [_validity(~np.isin(branch_numbers, nulls)) if nulls else None], members)
 
@@ -135,8 +135,8 @@ def _ints(cursors: Cursors, kind: AvroType, present: Bools | None) -> pa.Array:
 
 def _in_day(values: Int64s, kind: AvroType) -> Int64s:
     """The same: times are from midnight on and before the next one."""
-    most = _DAY.get(kind.arrow)
-    if most and len(values) and not (int(values.min()) >= 0 and int(values.max()) < most):
+    day_length = _DAY.get(kind.arrow)
+    if day_length and len(values) and not (int(values.min()) >= 0 and int(values.max()) < day_length):
         raise Damage("a time is not within a day")
     return values
 

@@ -166,11 +166,11 @@ def _of_wide_union(kind: AvroType, values: pa.Array) -> Pieces:
         if part.kind == "null":
             continue
         member = next(members)
-        there = member.is_valid().to_numpy(zero_copy_only=False) & left
-        left &= ~there
-        rows.append(np.flatnonzero(there))
-        some = member.filter(pa.array(there))
-        encoded.append(_joined([encode_long(branch), *_pieces(part, some)], len(some)))
+        is_member = member.is_valid().to_numpy(zero_copy_only=False) & left
+        left &= ~is_member
+        rows.append(np.flatnonzero(is_member))
+        member_values = member.filter(pa.array(is_member))
+        encoded.append(_joined([encode_long(branch), *_pieces(part, member_values)], len(member_values)))
     if left.any():
         if kind.null < 0:
             raise SchemaConflict("a union without null has a row without a value", hint="fill the null values")

@@ -190,12 +190,12 @@ def _plain(stored: memoryview, size: int) -> memoryview:
 
 
 def _inflate(stored: memoryview, size: int) -> bytes:
-    most = _MAX_INFLATION * len(stored)
-    if not 0 <= size <= min(MAX_BLOCK_BYTES, most):
+    max_inflated = _MAX_INFLATION * len(stored)
+    if not 0 <= size <= min(MAX_BLOCK_BYTES, max_inflated):
         raise Damaged(f"{len(stored)} bytes cannot hold a block of {size}")
     try:
         # one byte more than it should hold: then a longer one shows
-        if most <= _IN_ONE_GO and int.from_bytes(stored[-4:], "little") == size:
+        if max_inflated <= _IN_ONE_GO and int.from_bytes(stored[-4:], "little") == size:
             data, is_complete = isal_zlib.decompress(stored, 31, size + 1), True
         else:
             inflate: Any = isal_zlib.decompressobj(31)

@@ -224,16 +224,16 @@ def _narrow(keys: Rows, queries: Rows, which: Int64s, ranges: Ranges, at: int, *
     while len(open_):
         query, mask = queries.words(which[open_], at), _MASKS[np.minimum(sizes[open_] - at, _WORD)]
 
-        def word(some: Int64s, position: Int64s, at: int = at, mask: Words = mask) -> Words:
-            return keys.words(position, at) & mask[some]
+        def word(open_ranges: Int64s, position: Int64s, at: int = at, mask: Words = mask) -> Words:
+            return keys.words(position, at) & mask[open_ranges]
 
         low[open_], high[open_] = _bisect(word, query, low[open_], high[open_])
         at += _WORD
         open_ = open_[(sizes[open_] > at) & (low[open_] < high[open_])]
 
     # keys that zeros would make equal to the query are shorter, and come first
-    def length(some: Int64s, position: Int64s) -> Any:
-        del some
+    def length(open_ranges: Int64s, position: Int64s) -> Any:
+        del open_ranges
         return keys.lengths[position]
 
     shortest, longest = _bisect(length, sizes, low, high)
@@ -242,18 +242,18 @@ def _narrow(keys: Rows, queries: Rows, which: Int64s, ranges: Ranges, at: int, *
 
 def _bisect(read: Any, query: Any, low: Int64s, high: Int64s) -> Ranges:
     """First position in each range that is not below, and first that is above, what is asked."""
-    return _first(lambda stored, some: stored >= query[some], read, low, high), _first(
-        lambda stored, some: stored > query[some], read, low, high
+    return _first(lambda stored, open_ranges: stored >= query[open_ranges], read, low, high), _first(
+        lambda stored, open_ranges: stored > query[open_ranges], read, low, high
     )
 
 
 def _first(holds: Any, read: Any, low: Int64s, high: Int64s) -> Int64s:
     low, high = low.copy(), high.copy()
-    some = np.flatnonzero(low < high)
-    while len(some):
-        middle = (low[some] + high[some]) >> 1
-        reached = holds(read(some, middle), some)
-        high[some[reached]] = middle[reached]
-        low[some[~reached]] = middle[~reached] + 1
-        some = some[low[some] < high[some]]
+    open_ranges = np.flatnonzero(low < high)
+    while len(open_ranges):
+        middle = (low[open_ranges] + high[open_ranges]) >> 1
+        reached = holds(read(open_ranges, middle), open_ranges)
+        high[open_ranges[reached]] = middle[reached]
+        low[open_ranges[~reached]] = middle[~reached] + 1
+        open_ranges = open_ranges[low[open_ranges] < high[open_ranges]]
     return low

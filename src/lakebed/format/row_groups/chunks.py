@@ -362,29 +362,29 @@ _HEAD_BYTES = 128
 
 def _page_head(data: memoryview, at: int) -> tuple[int, int | None, int, int]:
     """Stored size, checksum and number of values of a page, and where its bytes begin."""
-    some = bytes(data[at : at + _HEAD_BYTES])
+    head_bytes = bytes(data[at : at + _HEAD_BYTES])
     try:
-        return _parsed_head(some, at)
+        return _parsed_head(head_bytes, at)
     except IndexError:
-        if len(some) < _HEAD_BYTES:
+        if len(head_bytes) < _HEAD_BYTES:
             raise
         return _parsed_head(bytes(data[at:]), at)
 
 
-def _parsed_head(some: bytes, at: int) -> tuple[int, int | None, int, int]:
+def _parsed_head(head_bytes: bytes, at: int) -> tuple[int, int | None, int, int]:
     size, crc, count = -1, None, 0
     position = field = 0
-    while some[position]:
-        field, kind, position = head(some, position, field)
+    while head_bytes[position]:
+        field, kind, position = head(head_bytes, position, field)
         if kind == I32 and field in (_PAGE_SIZE, _CRC):
-            value, position = read_varint(some, position)
+            value, position = read_varint(head_bytes, position)
             value = unzigzag(value)
             size, crc = (value, crc) if field == _PAGE_SIZE else (size, value)
             continue
         if kind == STRUCT and field in _DATA_PAGES:
-            first, first_kind, first_at = head(some, position, 0)
-            count = number_in(some, first_at) if first == 1 and first_kind == I32 else -1
-        position = skip(some, position, kind, 0)
+            first, first_kind, first_at = head(head_bytes, position, 0)
+            count = number_in(head_bytes, first_at) if first == 1 and first_kind == I32 else -1
+        position = skip(head_bytes, position, kind, 0)
     if size < 0 or count < 0:
         raise ValueError("a page without its size")
     return size, crc, count, at + position + 1
@@ -487,12 +487,12 @@ def _placed(entry: list[Field], meta: _Meta, end: int) -> Chunk | None:
 
 
 def _group_entry(number: int, rows: int, placed: Sequence[Placed]) -> bytes:
-    chunks = [each.chunk for each in placed]
+    chunks = [placed_chunk.chunk for placed_chunk in placed]
     fields = [
         Field(_COLUMNS, LIST, write_list(STRUCT, [chunk.moved(start, index) for chunk, start, index in placed])),
         integer(_TOTAL_BYTES, I64, sum(chunk.inflated for chunk in chunks)),
         integer(_GROUP_ROWS, I64, rows),
-        integer(_GROUP_OFFSET, I64, min(each.start for each in placed)),
+        integer(_GROUP_OFFSET, I64, min(placed_chunk.start for placed_chunk in placed)),
         integer(_COMPRESSED_BYTES, I64, sum(chunk.length for chunk in chunks)),
     ]
     if number < _MOST_ORDINALS:

@@ -117,8 +117,8 @@ def _pages(data: bytes) -> Numbers:
 def _uniform_pages(data: bytes, at: int, count: int) -> tuple[Numbers, int] | None:
     """All pages at once where their entries are as `_HEADS` says, and where they end; None where they are not: then
     each is read by its fields. An entry is seven numbers of seven bits a byte: three pairs, the end of the struct."""
-    some = np.frombuffer(data, np.uint8, offset=at)
-    ends = np.flatnonzero(some < 0x80)[: _NUMBERS * count]
+    index_bytes = np.frombuffer(data, np.uint8, offset=at)
+    ends = np.flatnonzero(index_bytes < 0x80)[: _NUMBERS * count]
     if len(ends) < _NUMBERS * count or not count:
         return None
     starts = np.append(0, ends[:-1] + 1)
@@ -128,7 +128,7 @@ def _uniform_pages(data: bytes, at: int, count: int) -> tuple[Numbers, int] | No
     values = np.zeros(len(ends), np.int64)
     for number in range(int(widths.max())):
         more = number < widths
-        values[more] |= (some[starts[more] + number] & 0x7F).astype(np.int64) << 7 * number
+        values[more] |= (index_bytes[starts[more] + number] & 0x7F).astype(np.int64) << 7 * number
     entries = values.reshape(count, _NUMBERS)
     pages = entries[:, [1, 3, 5]]  # twice the number, since none is below zero
     if (entries[:, [0, 2, 4]] != _HEADS).any() or entries[:, 6].any() or (pages & 1).any():
@@ -156,7 +156,7 @@ def write_offset_index(pages: Sequence[Page], by: int = 0) -> bytes:
     >>> write_offset_index([Page(4, 10, 0)]).hex()
     '191c1608151416000000'
     """
-    first, second, third = (bytes((each,)) for each in _HEADS)
+    first, second, third = (bytes((head_byte,)) for head_byte in _HEADS)
     entries = [
         b"".join([first, varint((at + by) << 1), second, varint(size << 1), third, varint(row << 1), b"\0"])
         for at, size, row in pages

@@ -238,11 +238,11 @@ class PageReader:
         indexes = self.indexes(list(rows), columns)
         part: dict[int, Rows] = {}
         size = 0
-        for group, some in rows.items():
-            part[group] = some
+        for group, group_rows in rows.items():
+            part[group] = group_rows
             for leaf in (leaf for name in columns for leaf in self.file.columns[name].leaves):
                 index = indexes[group, leaf]
-                size += min(len(some), len(index.sizes)) * index.largest
+                size += min(len(group_rows), len(index.sizes)) * index.largest
             if size >= _READ_BYTES:
                 yield list(part), self._take(part, columns, indexes)
                 part, size = {}, 0

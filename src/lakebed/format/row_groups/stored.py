@@ -127,10 +127,10 @@ class StoredGroups:
         start, end = group.start, group.end
         if start >= self._held_from and end <= self._held_from + self._buffer.size:
             return
-        for other in self.groups[number + 1 :]:
-            if other.start < end or other.end - start > _READ_BYTES:
+        for next_group in self.groups[number + 1 :]:
+            if next_group.start < end or next_group.end - start > _READ_BYTES:
                 break
-            end = other.end
+            end = next_group.end
         self._buffer = pa.py_buffer(b"")
         self._buffer, self._held_from = self._fetch(start, end - start), start
 

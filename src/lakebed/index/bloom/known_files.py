@@ -45,12 +45,12 @@ class SearchOptions:
         )
 
 
-def sent_slices(slices: Sequence[FileSlice], each: int) -> pa.Table:
+def sent_slices(slices: Sequence[FileSlice], group_size: int) -> pa.Table:
     """The slices with their numbers, in groups of so many."""
     return pa.table(
         {
             PARTITION_PATH: pa.repeat(pa.scalar(""), len(slices)),
-            GROUP: pa.array(np.arange(len(slices)) // each, pa.int32()),
+            GROUP: pa.array(np.arange(len(slices)) // group_size, pa.int32()),
             "number": pa.array(np.arange(len(slices)), pa.int32()),
             "slice": pa.array(map(pickle.dumps, slices), pa.binary()),
         }

@@ -117,14 +117,14 @@ def search_in_tasks(
 
 def _together(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
     """The keys of a task, many at a time."""
-    some: list[pa.RecordBatch] = []
+    buffered: list[pa.RecordBatch] = []
     for batch in batches:
-        some.append(batch)
-        if sum(part.num_rows for part in some) >= _KEYS_TOGETHER:
-            yield pa.Table.from_batches(some)
-            some = []
-    if some:
-        yield pa.Table.from_batches(some)
+        buffered.append(batch)
+        if sum(part.num_rows for part in buffered) >= _KEYS_TOGETHER:
+            yield pa.Table.from_batches(buffered)
+            buffered = []
+    if buffered:
+        yield pa.Table.from_batches(buffered)
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,19 +221,19 @@ class LocationSearch:
         engine = self.engine
         columns = [RECORD_KEY, PARTITION_PATH] if self.in_path else [RECORD_KEY]
         keys = engine.derive(rows, {}, keep=columns)
-        here: pa.Table | None = None
+        local_keys: pa.Table | None = None
         if engine.is_distributed:
             counted = engine.aggregate(keys, columns[1:])
             if (pc.sum(counted.column("rows")).as_py() or 0) <= KEYS_HERE:
-                here = engine.collect(keys)
+                local_keys = engine.collect(keys)
         else:
-            counted = here = engine.collect(keys)
+            counted = local_keys = engine.collect(keys)
         slices = self._slices(counted)
         range_search = RangeSearch.of(
             slices, ranges_of(self.snapshot, slices, engine, self.options), in_path=self.in_path
         )
-        if here is not None:
-            candidates = range_search.spans(here)
+        if local_keys is not None:
+            candidates = range_search.spans(local_keys)
             if not engine.is_distributed or _is_little(candidates):
                 return self._found_here(slices, candidates)
         return search_in_tasks(
@@ -289,6 +289,6 @@ def _is_little(candidates: Sequence[Asked]) -> bool:
     """Whether there is so little to do that this process does it without tasks."""
     counts = [spans.counts for _, _, spans in candidates]
     return (
-        sum(int(np.count_nonzero(each)) for each in counts) <= _FILES_HERE
-        and sum(int(each.sum()) for each in counts) <= _COMPARISONS_HERE
+        sum(int(np.count_nonzero(file_counts)) for file_counts in counts) <= _FILES_HERE
+        and sum(int(file_counts.sum()) for file_counts in counts) <= _COMPARISONS_HERE
     )

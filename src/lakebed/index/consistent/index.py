@@ -274,8 +274,8 @@ class ConsistentIndex(Index, Hashing, GroupResizing):
     def check_commits(self, commit: CommitMetadata, others: Sequence[CommitMetadata]) -> None:
         """A write that replaces all of a partition path gives it a new ring. A bucket that another write began
         meanwhile would be on no ring."""
-        for other in others:
-            for overwrite, concurrent in ((commit, other), (other, commit)):
+        for other_commit in others:
+            for overwrite, concurrent in ((commit, other_commit), (other_commit, commit)):
                 if overwrite.operation == CLUSTER_OPERATION:
                     continue  # it changes the nodes of its own file groups
                 for partition, ids in sorted(overwrite.replaced.items()):

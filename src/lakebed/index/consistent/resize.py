@@ -118,14 +118,16 @@ class WithChildren:
         planned = self.rings.children.get(partition)
         if not planned:
             return None
-        some = pa.array(rows)
-        numbers = batch.column(GROUP).take(some).to_numpy(zero_copy_only=False)
-        hashes = ring_hashes(batch.column(RECORD_KEY).take(some), self.fields)
+        row_indices = pa.array(rows)
+        numbers = batch.column(GROUP).take(row_indices).to_numpy(zero_copy_only=False)
+        hashes = ring_hashes(batch.column(RECORD_KEY).take(row_indices), self.fields)
         child_numbers = np.full(len(rows), -1, np.int32)
         for node_number, group in planned.items():
-            here = np.flatnonzero(numbers == node_number)
+            node_rows = np.flatnonzero(numbers == node_number)
             children = self.rings.groups[partition][group]
-            child_numbers[here] = self.rings.first_child(partition, group) + children.node_numbers(hashes[here])
+            child_numbers[node_rows] = self.rings.first_child(partition, group) + children.node_numbers(
+                hashes[node_rows]
+            )
         return pa.array(child_numbers, mask=child_numbers < 0)
 
 

@@ -253,8 +253,8 @@ def split(ring: Ring, node_number: int, prefixes: Sequence[str]) -> tuple[Node, 
 
 def merge(ring: Ring, node_numbers: Sequence[int], prefix: str) -> tuple[Node, ...]:
     """The merge of adjacent nodes: the last takes the values of all."""
-    *others, last = (ring.nodes[node_number].value for node_number in node_numbers)
-    return (*(Node(value, None, "DELETE") for value in others), Node(last, prefix, "REPLACE"))
+    *merged_values, last = (ring.nodes[node_number].value for node_number in node_numbers)
+    return (*(Node(value, None, "DELETE") for value in merged_values), Node(last, prefix, "REPLACE"))
 
 
 def renewed(ring: Ring, node_number: int, prefix: str) -> tuple[Node, ...]:

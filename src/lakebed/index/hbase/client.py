@@ -216,10 +216,10 @@ def visible_locations(keys: pa.Array, stored_rows: pa.Table, buckets: int | None
     falls_back = pc.and_(pc.and_(stands_for, pc.invert(visible)), _are_visible(before, is_visible))
     later = pc.fill_null(pc.greater(noted, instant), False)
     deleted = pc.and_(pc.and_(visible, pc.and_(later, before.is_null())), _are_visible(noted, is_visible))
-    there = pc.or_(visible, falls_back)
+    is_located = pc.or_(visible, falls_back)
 
     def place(current: pa.Array, earlier: pa.Array) -> pa.Array:
-        return pc.if_else(there, pc.if_else(falls_back, earlier, current), pa.scalar(None, pa.string()))
+        return pc.if_else(is_located, pc.if_else(falls_back, earlier, current), pa.scalar(None, pa.string()))
 
     columns = [place(partition, before_partition), place(file_id, before_id), place(instant, before), deleted]
     return pa.Table.from_arrays([keys.cast(pa.string()), *columns], schema=LOCATIONS)
@@ -236,14 +236,14 @@ def notes_of(instant: str, locations: pa.Table) -> pa.BinaryArray:
 def split_notes(notes: pa.StringArray) -> tuple[pa.Array, pa.Array, pa.Array, pa.Array]:
     """Of each note the instant that made it, and commit, file id and partition path of the place that it names."""
     note_texts = pc.if_else(pc.equal(notes, ""), pa.scalar(None, pa.string()), notes)
-    some = np.flatnonzero(note_texts.is_valid())
-    lists = pc.split_pattern(note_texts.take(pa.array(some)), _SEPARATOR, max_splits=3)
+    noted_rows = np.flatnonzero(note_texts.is_valid())
+    lists = pc.split_pattern(note_texts.take(pa.array(noted_rows)), _SEPARATOR, max_splits=3)
     sizes, starts = (np.asarray(array) for array in (pc.list_value_length(lists), lists.offsets[:-1]))
     columns: list[pa.Array] = []
     for part in range(4):
         has = sizes > part if part == 0 else sizes == 4
         of_row = np.full(len(notes), -1, np.int64)
-        of_row[some[has]] = starts[has] + part
+        of_row[noted_rows[has]] = starts[has] + part
         columns.append(lists.values.take(pa.array(of_row, mask=of_row < 0)))
     return columns[0], columns[1], columns[2], columns[3]
 
@@ -306,8 +306,8 @@ def client_of(table: HBaseTable) -> Client:
             from lakebed.index.hbase.thrift import ThriftClient as Kind
         else:
             from lakebed.index.hbase.native import NativeClient as Kind
-        for other in [other for other in _clients if other[0] != key[0]]:
-            del _clients[other]  # a forked process has connections that are its parent's
+        for client_key in [client_key for client_key in _clients if client_key[0] != key[0]]:
+            del _clients[client_key]  # a forked process has connections that are its parent's
         client = _clients[key] = Kind(table)
     return client
 

@@ -277,9 +277,9 @@ class Connection:
         return answer
 
     def close(self) -> None:
-        for each in (self._file, self._socket):
+        for stream in (self._file, self._socket):
             try:
-                each.close()
+                stream.close()
             except OSError:
                 continue
 

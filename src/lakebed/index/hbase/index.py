@@ -277,9 +277,9 @@ class HBaseIndex(Index, StoredLocations):
             locations = self._places(keys.cast(pa.string()), snapshot.is_visible)
             lost = np.flatnonzero(pc.fill_null(pc.not_equal(locations[FILE_ID], file_slice.file_id), True))
             if len(lost):
-                key, other = (locations[name][int(lost[0])].as_py() for name in (RECORD_KEY, FILE_ID))
+                key, group = (locations[name][int(lost[0])].as_py() for name in (RECORD_KEY, FILE_ID))
                 raise IndexInconsistent(
-                    f"{self.table.where} has {'no place' if other is None else f'file group {other}'} for key {key!r},"
+                    f"{self.table.where} has {'no place' if group is None else f'file group {group}'} for key {key!r},"
                     f" which is stored in file group {file_slice.file_id}",
                     hint="Name the HBase table that the table's writers used, or another index.",
                     context={"key": key, "file_id": file_slice.file_id},
@@ -392,11 +392,11 @@ def _where_it_is_stored(located_rows: Rows, names: Sequence[str], snapshot: Snap
     columns = {name: pa.array([p[name] for p in doubted]) for name in (OLD_PARTITION, FILE_ID, DELETED)}
     marked = engine.from_arrow(pa.table({**columns, _DOUBTED: pa.array([True] * len(doubted))}))
     rows = engine.join(located_rows, marked, [OLD_PARTITION, FILE_ID, DELETED], "left", small=True)
-    there = [s for p in doubted if (s := slices.get((p[OLD_PARTITION], p[FILE_ID]))) is not None]
+    doubted_slices = [s for p in doubted if (s := slices.get((p[OLD_PARTITION], p[FILE_ID]))) is not None]
     empty = pa.schema([(_STORED, pa.bool_()), (FILE_ID, pa.string()), (RECORD_KEY, pa.string())]).empty_table()
     stored = engine.from_arrow(empty)
-    if there:
-        keys = engine.read_columns(snapshot, there, [RECORD_KEY, FILE_NAME])
+    if doubted_slices:
+        keys = engine.read_columns(snapshot, doubted_slices, [RECORD_KEY, FILE_NAME])
         mark = {_STORED: BooleanLiteral(True), FILE_ID: STORED_LOCATION[FILE_ID]}
         stored = engine.distinct(engine.derive(keys, mark, keep=[RECORD_KEY]))
     rows = engine.join(rows, stored, [RECORD_KEY, FILE_ID], "left")
@@ -405,4 +405,4 @@ def _where_it_is_stored(located_rows: Rows, names: Sequence[str], snapshot: Snap
     )
     none = Constant(None)
     location_columns = {name: Case(_THERE, none, Column(name)) for name in (OLD_PARTITION, FILE_ID, INSTANT)}
-    return PlacedRows(engine.derive(rows, location_columns, keep=names), there)
+    return PlacedRows(engine.derive(rows, location_columns, keep=names), doubted_slices)

@@ -355,10 +355,10 @@ def _regions_of(rows: pa.BinaryArray, starts: Sequence[bytes]) -> Int64s:
     """The number of the region of each row, given the first rows of all regions, in order."""
     if len(starts) == 1:
         return np.zeros(len(rows), np.int64)
-    both = pa.concat_arrays([pa.array(starts, pa.binary()), rows])
-    order = pc.array_sort_indices(both).to_numpy()  # stable: a region's first row comes after its start
+    starts_and_rows = pa.concat_arrays([pa.array(starts, pa.binary()), rows])
+    order = pc.array_sort_indices(starts_and_rows).to_numpy()  # stable: a region's first row comes after its start
     passed = np.cumsum(order < len(starts)) - 1
-    numbers = np.empty(len(both), np.int64)
+    numbers = np.empty(len(starts_and_rows), np.int64)
     numbers[order] = passed
     return numbers[len(starts) :]
 

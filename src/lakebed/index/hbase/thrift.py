@@ -30,18 +30,18 @@ class ThriftClient:
     def get(self, rows: pa.BinaryArray) -> pa.Table:
         parts = [ROWS.empty_table()]
         for first in range(0, len(rows), self._table.get_batch):
-            some = rows[first : first + self._table.get_batch]
-            self._reads.take("", len(some))
-            parts.append(_rows_of(self._steadily(_get, some.to_pylist())))
+            row_batch = rows[first : first + self._table.get_batch]
+            self._reads.take("", len(row_batch))
+            parts.append(_rows_of(self._steadily(_get, row_batch.to_pylist())))
         return pa.concat_tables(parts).combine_chunks()
 
     def put(self, rows: pa.BinaryArray, cells: Mapping[str, pa.BinaryArray | bytes]) -> None:
         for first in range(0, len(rows), self._table.put_batch):
-            some = slice(first, first + self._table.put_batch)
-            keys = rows[some].to_pylist()
+            span = slice(first, first + self._table.put_batch)
+            keys = rows[span].to_pylist()
             self._writes.take("", len(keys))
             columns = [
-                [value] * len(keys) if isinstance(value, bytes) else value[some].to_pylist() for value in cells.values()
+                [value] * len(keys) if isinstance(value, bytes) else value[span].to_pylist() for value in cells.values()
             ]
             names = [_FULL[name] for name in cells]
             self._steadily(_put_all, keys, [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)])

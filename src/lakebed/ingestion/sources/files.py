@@ -67,9 +67,9 @@ class FilePosition:
     @classmethod
     def of(cls, checkpoint: str) -> FilePosition:
         """The position of a checkpoint. Raises `InvalidOption` for a text that is none."""
-        first, newline, rest = checkpoint.partition("\n")
+        first, newline, names_json = checkpoint.partition("\n")
         try:
-            names = json.loads(rest) if newline else None
+            names = json.loads(names_json) if newline else None
             return cls(int(first), None if names is None else frozenset(names))
         except ValueError as error:
             raise InvalidOption(

@@ -331,9 +331,9 @@ class KafkaSource(IngestSource):
             )
         is_unknown = code in ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION")
         passes = not is_unknown and code != "TOPIC_AUTHORIZATION_FAILED"
-        what = "does not exist" if is_unknown else f"cannot be read: {_text(error)}"
+        problem = "does not exist" if is_unknown else f"cannot be read: {_text(error)}"
         return SourceError(
-            f"the topic {self._settings.topic} at {self._settings.bootstrap} {what}",
+            f"the topic {self._settings.topic} at {self._settings.bootstrap} {problem}",
             hint="create it, or correct its name" if is_unknown else "nothing was committed",
             context={
                 "topic": self._settings.topic,

@@ -69,8 +69,8 @@ def _records(data: bytes, label: str, delimiter: str | None) -> tuple[bytes, lis
         raise InvalidRecord(f"{label}, line {start + 1}: {error}", hint="correct the file") from error
     if not records:
         raise InvalidRecord(f"{label} has no header", hint="write the names of the columns in the first line")
-    (_, header), *rest = records
-    ended = [(n, line if line.endswith(b"\n") else line + b"\n") for n, line in rest if line.strip()]
+    (_, header), *data_records = records
+    ended = [(n, line if line.endswith(b"\n") else line + b"\n") for n, line in data_records if line.strip()]
     return header if header.endswith(b"\n") else header + b"\n", ended
 
 

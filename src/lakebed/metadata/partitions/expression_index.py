@@ -267,8 +267,8 @@ class _StoredExpressions:
         actual = self._found_filters(metadata, index) if index.has_filters else self._found_stats(metadata, index)
         result_keys = self._keys(index, self._results.get(partition, []))
         needed = pc.is_in(expected["key"], value_set=self._optional_keys(index))
-        there = pc.is_in(expected["key"], value_set=actual["key"].combine_chunks())
-        expected = expected.filter(pc.or_(pc.invert(needed), there))
+        is_stored = pc.is_in(expected["key"], value_set=actual["key"].combine_chunks())
+        expected = expected.filter(pc.or_(pc.invert(needed), is_stored))
         compared_keys = pa.concat_arrays([result_keys, *[c.cast(pa.string()) for c in expected["key"].chunks]])
         return expected, actual.filter(pc.is_in(actual["key"], value_set=compared_keys))
 
@@ -322,7 +322,7 @@ class _StoredExpressions:
         bloom = BloomFilter.from_text(row["bloom"], row["type"])
         file = (results.partition, results.name, results.size)
         texts = result_texts(self._snapshot.storage, file, index, self._snapshot.schema)
-        return all(pc.all(bloom.might_contain(some.drop_null())).as_py() is not False for some in texts)
+        return all(pc.all(bloom.might_contain(text_batch.drop_null())).as_py() is not False for text_batch in texts)
 
     def _optional_keys(self, index: ExpressionIndex) -> pa.Array:
         """The keys of files that are not the latest any more."""

@@ -156,15 +156,15 @@ def new_filter(definition: IndexDefinition) -> BloomFilter:
     kind = options.get("filtertype", "DYNAMIC_V0").upper()
     try:
         entries, fpp = int(options.get("numentries", 60_000)), float(options.get("fpp", 1e-9))
-        most = int(options.get("maxentries", 100_000))
-        if kind not in _FILTER_TYPES or entries < 1 or most < 1 or not 0 < fpp < 1:
+        max_entries = int(options.get("maxentries", 100_000))
+        if kind not in _FILTER_TYPES or entries < 1 or max_entries < 1 or not 0 < fpp < 1:
             raise ValueError
     except ValueError:
         raise InvalidOption(
             f"a bloom filter with {', '.join(f'{k}={options[k]!r}' for k in _BLOOM_OPTIONS if k in options)}",
             hint=f"filtertype is one of {', '.join(_FILTER_TYPES)}, numentries and maxentries are counts, fpp a rate.",
         ) from None
-    return BloomFilter.simple(entries, fpp) if kind == "SIMPLE" else BloomFilter.dynamic(entries, fpp, most)
+    return BloomFilter.simple(entries, fpp) if kind == "SIMPLE" else BloomFilter.dynamic(entries, fpp, max_entries)
 
 
 def _is_bloom(definition: IndexDefinition) -> bool:
@@ -361,8 +361,8 @@ def range_records(
     files = stats_records_of(index, of_files, form)
     kind, version = RecordType.PARTITION_STATS, index.definition.version
     keys, values = stats_codec.encode(of_paths, form, index_version=version, record_type=kind)
-    both = [pa.concat_arrays([files.keys, keys]), pa.concat_arrays([files.values, values])]
-    return Records(both[0], both[1], deleted=pa.array(deleted, pa.string()))
+    keys_and_values = [pa.concat_arrays([files.keys, keys]), pa.concat_arrays([files.values, values])]
+    return Records(keys_and_values[0], keys_and_values[1], deleted=pa.array(deleted, pa.string()))
 
 
 @dataclass(frozen=True, slots=True)

@@ -347,8 +347,8 @@ def _greatest_since_delete(sizes: Int64s, deleted: Bools, starts: Int64s, lasts:
     if not len(starts):
         return sizes
     at = np.arange(len(sizes))
-    behind = np.maximum.reduceat(np.where(deleted, at + 1, 0), starts)
-    counts = at >= np.repeat(np.maximum(behind, starts), lasts + 1 - starts)
+    after_delete = np.maximum.reduceat(np.where(deleted, at + 1, 0), starts)
+    counts = at >= np.repeat(np.maximum(after_delete, starts), lasts + 1 - starts)
     return np.maximum.reduceat(np.where(counts, sizes, 0), starts)
 
 
@@ -388,9 +388,9 @@ class FilesKind(PartitionKind):
         listing = list_table(build.snapshot.storage)
         changes = [f for f in listing.log_files if f.is_cdc]
         logs = completed_logs(build.snapshot, [f for f in listing.log_files if not f.is_cdc])
-        others = completed_files(build.snapshot, [*listing.base_files, *changes])
-        there = [NewFile(f.partition, f.name, f.size) for f in (*others, *logs)]
-        return grouped(name.partition, file_records(there, build.form, partitions=listing.partitions)), None
+        other_files = completed_files(build.snapshot, [*listing.base_files, *changes])
+        existing_files = [NewFile(f.partition, f.name, f.size) for f in (*other_files, *logs)]
+        return grouped(name.partition, file_records(existing_files, build.form, partitions=listing.partitions)), None
 
     def check_drop(self, storage: Storage, config: TableConfig) -> None:
         raise InvalidOption(

@@ -309,8 +309,8 @@ def added_keys(group: GroupChanges) -> pa.StringArray:
 
 def _keys(changes: pa.Table, *, after: bool) -> pa.StringArray:
     """The added keys (`after`) or the removed ones."""
-    side, other = (AFTER, BEFORE) if after else (BEFORE, AFTER)
-    rows = changes.filter(pc.and_(changes[side], pc.invert(changes[other])))
+    side, other_side = (AFTER, BEFORE) if after else (BEFORE, AFTER)
+    rows = changes.filter(pc.and_(changes[side], pc.invert(changes[other_side])))
     return plain_strings(rows[KEY]).cast(pa.string())
 
 

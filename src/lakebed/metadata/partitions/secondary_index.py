@@ -270,11 +270,11 @@ def _shortest(pairs: pa.Table, kind: pa.DataType, stored_keys: pa.ChunkedArray) 
     """The pairs with the texts that lakebed writes, if those are `stored_keys`: Java before version 19 printed some
     floating numbers with more digits, which mean the same."""
     texts = to_java_text(pairs["value"].cast(kind))
-    other = pc.fill_null(pc.not_equal(texts, pairs["value"]), False)
-    if not pc.any(other).as_py():
+    differs = pc.fill_null(pc.not_equal(texts, pairs["value"]), False)
+    if not pc.any(differs).as_py():
         return pairs
     is_known = pc.is_in(secondary_keys(texts, pairs["record_key"]), value_set=stored_keys.combine_chunks())
-    texts = pc.if_else(pc.and_(other, is_known), texts, pairs["value"])
+    texts = pc.if_else(pc.and_(differs, is_known), texts, pairs["value"])
     return pairs.set_column(pairs.column_names.index("value"), "value", texts)
 
 

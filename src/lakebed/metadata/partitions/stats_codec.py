@@ -343,22 +343,22 @@ def encode(
     ordered = sorted((item for item in stats.items() if len(item[1])), key=lambda item: str(_kind(item[1])))
     if not ordered:
         return pa.array([], pa.string()), pa.array([], pa.binary())
-    rest = pa.concat_tables([table.select(_OTHER_FIELDS) for _, table in ordered]).combine_chunks()
+    other_fields = pa.concat_tables([table.select(_OTHER_FIELDS) for _, table in ordered]).combine_chunks()
     rows = np.repeat(np.arange(len(ordered)), [len(table) for _, table in ordered])
     pieces: list[pa.BinaryArray | bytes] = [
         value_head(record_type, _FIELD),
-        encode_nullable(encode_binaries(plain_strings(rest["file_name"]))),
+        encode_nullable(encode_binaries(plain_strings(other_fields["file_name"]))),
         _each([_text(column) for column, _ in ordered], rows),
         *(_bounds([table for _, table in ordered], name, index_version) for name in ("min", "max")),
-        *(_count(plain(rest[name])) for name in COUNTS),
-        encode_fixed(rest["is_deleted"].to_numpy()),
+        *(_count(plain(other_fields[name])) for name in COUNTS),
+        encode_fixed(other_fields["is_deleted"].to_numpy()),
     ]
     if form.has_tight_bound:
-        pieces.append(encode_fixed(rest["is_tight"].to_numpy()))
+        pieces.append(encode_fixed(other_fields["is_tight"].to_numpy()))
     if form.has_value_type:
         noted = [_value_type(_kind(table)) for _, table in ordered] if index_version > 1 else []
         pieces.append(_each(noted, rows) if noted else b"\x00")
-    return plain_strings(rest["key"]), join_pieces([*pieces, value_tail(form, _FIELD)])
+    return plain_strings(other_fields["key"]), join_pieces([*pieces, value_tail(form, _FIELD)])
 
 
 def decode(
@@ -380,7 +380,7 @@ def decode(
     tight = cursors.booleans() if form.has_tight_bound else np.zeros(len(values), np.bool_)
     kinds = _read_value_types(cursors) if form.has_value_type else _ValueTypes.none(len(values))
     leave(cursors, form, _FIELD)
-    rest = {**counts, "is_deleted": pa.array(deleted), "is_tight": pa.array(tight)}
+    other_fields = {**counts, "is_deleted": pa.array(deleted), "is_tight": pa.array(tight)}
     texts = keys.cast(pa.string())
     result: dict[str, pa.Table] = {}
     codes = columns.indices.to_numpy()
@@ -392,7 +392,7 @@ def decode(
         low, high = _typed_bounds([minimum, maximum], kinds, rows, target)
         indices = pa.array(rows)
         arrays = {"key": texts.take(indices), "file_name": file_names.take(indices), "min": low, "max": high}
-        arrays |= {field: column.take(indices) for field, column in rest.items()}
+        arrays |= {field: column.take(indices) for field, column in other_fields.items()}
         schema = stats_schema(low.type)
         result[name] = pa.Table.from_arrays([arrays[field] for field in schema.names], schema=schema)
     return result

@@ -240,12 +240,12 @@ def in_few_buffers(files: Iterable[NewFile]) -> Iterator[NewFile]:
     """The same files, with the ranges of many files in shared buffers: the separate row of a file takes many times its
     content."""
     waiting = iter(files)
-    while some := list(islice(waiting, _TOGETHER)):
-        rows = [file.ranges for file in some if file.ranges is not None]
+    while file_batch := list(islice(waiting, _TOGETHER)):
+        rows = [file.ranges for file in file_batch if file.ranges is not None]
         shared = chain.from_iterable(
             (ranges.slice(at, 1) for at in range(len(ranges))) for _, ranges in _runs_of_columns(rows)
         )
-        for file in some:
+        for file in file_batch:
             yield file if file.ranges is None else replace(file, ranges=next(shared))
 
 

@@ -113,8 +113,8 @@ class ExpectedFiles:
             wrong = next((h for h in inside if not _is_block_of(h, extent.instant.time)), None)
             if wrong is not None or not inside:
                 offset = wrong.offset if wrong is not None else extent.start
-                what = f"holds no whole block of instant {extent.instant.time} at offset {offset}"
-                raise damaged(timeline.storage, log.path, what, offset=offset)
+                problem = f"holds no whole block of instant {extent.instant.time} at offset {offset}"
+                raise damaged(timeline.storage, log.path, problem, offset=offset)
 
     def check_hidden(
         self, timeline: Timeline, logs: Iterable[tuple[LogFile, Sequence[BlockHead]]], is_valid: Callable[[str], bool]

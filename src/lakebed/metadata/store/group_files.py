@@ -272,9 +272,9 @@ def _put(storage: Storage, path: str, parts: Iterator[bytes], durable: Durable) 
         storage.write(path, first, durable=durable)
         return len(first)
     if len(first) + len(second) <= _LOG_BLOCK_BYTES:
-        rest = [first, second, *parts]
-        storage.write(path, b"".join(rest), durable=durable)
-        return sum(map(len, rest))
+        all_parts = [first, second, *parts]
+        storage.write(path, b"".join(all_parts), durable=durable)
+        return sum(map(len, all_parts))
     with storage.create(path) as upload:
         size = upload.write(first) + upload.write(second)
         return size + sum(upload.write(part) for part in parts)

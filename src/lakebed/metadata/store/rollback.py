@@ -112,7 +112,10 @@ def finish_rollbacks(store: MetadataStore) -> set[str]:
             (i for i in store.timeline.instants if i.time == time_undone and i.action in _UNDONE_BY_PLANS), None
         )
         is_completed = existing is not None and existing.is_completed
-        if is_void(time_undone, lambda time, here=is_completed: here and store.data_timeline.is_committed(time)):
+        if is_void(
+            time_undone,
+            lambda time, is_rolled_back=is_completed: is_rolled_back and store.data_timeline.is_committed(time),
+        ):
             store.transitions.remove_pending(rollback)
             store.changed()
             continue
@@ -190,11 +193,11 @@ def _hide_blocks(store: MetadataStore, path: str, target: str, at: str) -> tuple
     partition, _, name = path.rpartition("/")
     log = parse_files(partition, name, 0)
     assert isinstance(log, LogFile)
-    others = [parse_files(partition, other, 0) for other in store.storage.list_names(partition)]
+    files = [parse_files(partition, file_name, 0) for file_name in store.storage.list_names(partition)]
     versions = [
-        other.version
-        for other in others
-        if isinstance(other, LogFile) and (other.file_id, other.instant) == (log.file_id, log.instant)
+        file.version
+        for file in files
+        if isinstance(file, LogFile) and (file.file_id, file.instant) == (log.file_id, log.instant)
     ]
     hiding = f"{partition}/{log_file_name(log.file_id, log.instant, max(versions, default=0) + 1, new_token())}"
     content = block_bytes(rollback_block(target, at))

@@ -120,8 +120,8 @@ def is_blocked(store: MetadataStore) -> bool:
     be rolled back; on version 6 a pending writer will log to the present slices."""
     if store.version < 8:
         return bool(store.data_timeline.pending or store.pending(Action.DELTACOMMIT))
-    here = {instant.time for instant in store.timeline.commits}
-    return any(instant.time in here for instant in store.data_timeline.pending)
+    commit_times = {instant.time for instant in store.timeline.commits}
+    return any(instant.time in commit_times for instant in store.data_timeline.pending)
 
 
 def plan_slice(store: MetadataStore, operation: CompactionOperation) -> FileSlice | None:
@@ -370,11 +370,11 @@ def grown(slices: Sequence[FileSlice], bound: int) -> Mapping[str | None, int]:
         path = kind_of(file_slice.partition).data_partition_of(file_slice.file_id)
         sizes.setdefault(path, []).append(_entry_bytes(file_slice))
     counts: dict[str | None, int] = {}
-    for path, each in sizes.items():
-        count = len(each)
-        while sum(each) > bound * count and count * 2 <= _MOST:
+    for path, group_sizes in sizes.items():
+        count = len(group_sizes)
+        while sum(group_sizes) > bound * count and count * 2 <= _MOST:
             count *= 2
-        if count > len(each):
+        if count > len(group_sizes):
             counts[path] = count
     return counts
 

@@ -165,9 +165,9 @@ def _put_in(batches: Iterable[tuple[pa.Array, pa.Array]], changes: Changes) -> I
         if end == at:
             yield keys, values
             continue
-        here, new = changes.keys.slice(at, end - at), changes.values.slice(at, end - at)
-        is_unchanged = pc.invert(pc.is_in(keys, value_set=here))
-        parts = list(_present(here, new))
+        changed_keys, new = changes.keys.slice(at, end - at), changes.values.slice(at, end - at)
+        is_unchanged = pc.invert(pc.is_in(keys, value_set=changed_keys))
+        parts = list(_present(changed_keys, new))
         keys = pa.concat_arrays([keys.filter(is_unchanged), *(part for part, _ in parts)])
         values = pa.concat_arrays([values.filter(is_unchanged), *(part for _, part in parts)])
         order = pc.sort_indices(keys)
@@ -177,9 +177,9 @@ def _put_in(batches: Iterable[tuple[pa.Array, pa.Array]], changes: Changes) -> I
 
 
 def _present(keys: pa.Array, values: pa.Array) -> Iterator[tuple[pa.Array, pa.Array]]:
-    there = values.is_valid()
-    if pc.any(there).as_py():
-        yield keys.filter(there), values.filter(there)
+    is_present = values.is_valid()
+    if pc.any(is_present).as_py():
+        yield keys.filter(is_present), values.filter(is_present)
 
 
 def _ascending(batches: Iterator[Entries]) -> Iterator[Entries]:

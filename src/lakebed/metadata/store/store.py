@@ -206,7 +206,7 @@ class MetadataStore:
         if suffix is Suffix.LOG_COMPACTION:  # completes as a delta commit, after which there is none of its kind
             times = [without_suffix(time) for time in times]
         instant = f"{max(times)}{suffix}"
-        return None if any(other.time == instant for other in self.timeline.instants) else instant
+        return None if any(existing.time == instant for existing in self.timeline.instants) else instant
 
     def pending(self, *actions: Action) -> list[Instant]:
         """Its own pending instants of these actions."""
