@@ -40,7 +40,7 @@ _DROP = _PartitionChange("drop partitions of", "batch_delete_partition", "Partit
 
 
 class GlueCatalog:
-    """The catalog of the account whose credentials the environment has, in `region`, or that of the environment. Needs
+    """The catalog of the account whose credentials the environment has, in `region` or the environment's region. Needs
     the package boto3."""
 
     def __init__(self, region: str, endpoint: str, settings: CatalogSettings) -> None:

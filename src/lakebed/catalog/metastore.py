@@ -95,7 +95,7 @@ class Metastore(EntryStore[Entry], Protocol):
         ...
 
     def partitions(self, entry: Entry, values: Collection[Values] | None = None) -> Mapping[Values, str]:
-        """The locations of all partitions, or of those of these values that there are."""
+        """The locations of all partitions, or of the existing ones with these values."""
         ...
 
     def add_partitions(self, entry: Entry, locations: Mapping[Values, str]) -> None: ...
@@ -206,7 +206,7 @@ class MetastoreCatalog(StoreCatalog[Metastore, Entry]):
 
 
 def chunks(values: Iterable[T], size: int) -> Iterable[Sequence[T]]:
-    """The values in their order, so many at a time."""
+    """The values in their order, in chunks of this size."""
     listed = list(values)
     return (listed[start : start + size] for start in range(0, len(listed), size))
 

@@ -265,8 +265,8 @@ class Heartbeat:
     """The heartbeat of one write: a small file, written again every `interval` seconds in the background.
 
     Start it before the requested instant appears, so that every pending instant of lakebed has one. The body names the
-    process (Hudi goes by the file's time alone). As a context manager: `start`, and `stop` at the end; the file goes by
-    `remove`, when the instant is completed or rolled back.
+    process (Hudi goes by the file's time alone). As a context manager: `start`, and `stop` at the end; `remove` deletes
+    the file after the instant is completed or rolled back.
     """
 
     def __init__(

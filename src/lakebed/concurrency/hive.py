@@ -1,7 +1,7 @@
 """The lock of a Hive metastore, which real Hudi's writers share: an exclusive lock on a table of the metastore, which
 need not exist there.
 
-The metastore grants it for `hive.txn.timeout` from the last heartbeat, and asks those who wait to come again.
+The metastore grants it for `hive.txn.timeout` from the last heartbeat, and asks waiting clients to check again.
 """
 
 from __future__ import annotations

@@ -283,7 +283,7 @@ class FileLock:
             self._owner = str(uuid.uuid4())
             holding.add(self._owner)
             self._wait(deadline, timeout)
-            # `lock_is_held` tells when no renewal got through in time
+            # `lock_is_held` becomes false if no renewal succeeds in time
             self._periodic = PeriodicTask(self._renew_every, self.renew, "table-lock")
             self._periodic.start()
             # the version that the file has now is known when the lock is given back
@@ -443,7 +443,7 @@ class FileLock:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        # the next who wants it in this process waits in the queue until it is given back and was looked at
+        # the next caller in this process waits in the queue until the lock is given back and its file was read ahead
         _returning.add(self._storage.url(self._path))
         aside(self._storage, self._give_back)
 
@@ -474,7 +474,7 @@ class LeasedLock(ABC):
     """See the module. `where` names the lock in messages; not re-entrant."""
 
     pauses: ClassVar[tuple[float, float]] = (0.05, 1.0)
-    """Seconds between two tries: the shortest, and the longest of who has waited for long."""
+    """Seconds between two tries: the shortest, and the longest for a caller that has waited long."""
 
     def __init__(self, where: str, wait_seconds: float) -> None:
         self.where = where

@@ -251,7 +251,7 @@ def group_number(file_id: str) -> int:
 
 @lru_cache(maxsize=1 << 14)  # the folders are listed at every commit
 def parse_files(partition: str, name: str, size: int) -> BaseFile | LogFile | None:
-    """The base or log file of a name in a partition's folder; Unlike ids of data files, these may contain escapes."""
+    """The base or log file of a name in a partition's folder. Unlike ids of data files, its id may contain escapes."""
     match = _BASE_FILE.fullmatch(name)
     if match:
         return BaseFile(partition, match[1], match[2], match[3], name, size)

@@ -228,7 +228,7 @@ class MetadataUpkeep:
 
     @cached_property
     def store(self) -> MetadataStore:
-        """The metadata table, for those who write to it."""
+        """The metadata table, opened for writing."""
         return MetadataStore(
             self.storage,
             self.config,
@@ -265,7 +265,7 @@ class MetadataUpkeep:
         meanwhile: Callable[[], object] = lambda: None,
     ) -> int | None:
         """Write what this action changes, in a delta commit that becomes visible when the action completes; gives the
-        number of its rows whose key is stored another time, None where that was not looked at.
+        number of its rows whose key is stored another time, None if that was not checked.
 
         With `unchanged_rows` the action changes no row of the table: another writer's ranges of partition paths,
         written since it was requested, include its rows (real Hudi's cover all files that there were). An action that

@@ -276,8 +276,7 @@ def _check_names_that_come_back(snapshot: Snapshot, merged: pa.Schema) -> None:
 
 
 def table_schema(context: WriteContext, snapshot: Snapshot, merged: pa.Schema) -> TableSchema:
-    # as in real Hudi: columns that the files do not hold are not in the commit's schema; readers take them from the
-    # path
+    # as in real Hudi, columns that are only in paths are not in the commit's schema; readers take them from there
     dropped = set(context.keys.partition_fields) if context.config.drop_partition_columns else set()
     data = pa.schema([f for f in merged if f.name not in dropped])
     if snapshot.avro_schema and data.equals(snapshot.schema):

@@ -227,8 +227,7 @@ class DeleteRows(_Delete):
         prepared = derive_keys(context, rows, present, keep=[*_key_columns(context, present), *ordering])
         if key_hash_of(context.index) is not None:
             return prepared
-        # marked as deletes before the lookup: a global index then deletes a key where it is stored, instead of moving
-        # it
+        # marked as deletes before the lookup: a global index then deletes a key where it is, and does not move it
         return context.engine.derive(prepared, {DELETE: BooleanLiteral(True)})
 
     def _with_given_ordering(self, context: WriteContext) -> tuple[Rows, list[str]]:

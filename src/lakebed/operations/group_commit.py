@@ -42,7 +42,7 @@ from lakebed.storage.base import Storage
 from lakebed.timeline.timeline import load_timeline
 from lakebed.write_status import WriteStatus
 
-# An upsert of more bytes is an action of its own, and so many bytes are joined at most.
+# An upsert of more bytes is an action of its own; joined upserts have at most this many bytes.
 MOST_BYTES, MOST_JOINED_BYTES = 4 << 20, 64 << 20
 # Assumed bytes of a row in a list: its size is not known before the conversion to Arrow.
 _ROW_BYTES = 1 << 10

@@ -144,7 +144,7 @@ def _check_rules(context: WriteContext, statement: MergeStatement) -> None:
 
 
 def _source_rows(context: WriteContext, source: Any) -> tuple[Rows | None, pa.Schema]:
-    """The source's rows, its columns under the names that pairs have them by, and the columns as they are called."""
+    """The source's rows, with its columns under their names in pairs, and the columns under the source's own names."""
     if source is None:
         return None, pa.schema([])
     engine = context.engine

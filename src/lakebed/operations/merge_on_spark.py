@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from lakebed.operations.merge_join import MergeJoin
 
 CLAUSE, IS_STORED, IS_GIVEN = (f"{DERIVED}{name}" for name in ("clause", "is_stored", "is_given"))
-# Keys that several source rows act on, at most so many of them are looked at.
+# At most this many keys on which several source rows act are examined.
 _EXAMPLES = 100
 
 
@@ -137,7 +137,7 @@ class SparkMerge:
         check_assignable(kind, self._bound.schema.field(name).type, name, value.text)
 
     def _keyed(self, rows: DataFrame) -> Rows:
-        """With key and partition path: those of stored rows as they are, of new rows by the table's rules."""
+        """The rows with key and partition path: stored rows keep theirs, new rows get them by the table's rules."""
         context = self._write.context
         names = list(self._join.updated)
         stored_names = {name: f"{DERIVED}held_{at}" for at, name in enumerate((RECORD_KEY, PARTITION_PATH))}

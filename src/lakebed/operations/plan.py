@@ -24,7 +24,7 @@ from lakebed.wording import Printed, count_text
 def tagging_costs(
     context: WriteContext, snapshot: Snapshot, keys: int, partitions: Collection[str]
 ) -> TaggingCosts | None:
-    """What finding so many keys of rows in these partition paths costs; None for a table without base files.
+    """The cost of finding this many keys of rows in these partition paths; None for a table without base files.
 
     A global index finds a key wherever it is, so it is compared with the global simple one; the others look into these
     partition paths alone.

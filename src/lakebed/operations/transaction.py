@@ -476,11 +476,12 @@ class Transaction:
 class WriteTransaction(Transaction):
     """A write between its requested and its completed instant.
 
-    A `non_blocking` write lets others append to the file groups that it appends to. `planned_index` are the index
-    settings when the write was planned: under other settings its rows would belong elsewhere. `new_index` is the index
-    that the table gets by this instant. A write that does not look keys up (`looks_up`) may store a key again. A
-    `repeatable` write leaves the same rows when it is done twice. `plain_keys` are key fields whose texts files are
-    asked about. After the commit `duplicates` has the number of rows whose key is stored another time; None if unknown.
+    A `non_blocking` write lets others append to the file groups that it appends to. `planned_index` has the index
+    settings of the time when the write was planned: under other settings its rows would belong elsewhere. `new_index`
+    is the index that the table gets by this instant. A write that does not look keys up (`looks_up`) may store a key
+    again. A `repeatable` write leaves the same rows when it is done twice. `plain_keys` are key fields whose texts
+    files are asked about. After the commit `duplicates` has the number of rows whose key is stored another time; None
+    if unknown.
     """
 
     unique: Uniqueness = field(default="nowhere", kw_only=True)
@@ -530,10 +531,10 @@ class WriteTransaction(Transaction):
             yield
 
     def _open_files_ahead(self) -> None:
-        """Open the list of files, which tells how large file groups are."""
+        """Open the list of files, which has the sizes of file groups."""
         metadata = self.snapshot.metadata if self.config.metadata_partitions else None
         if metadata is not None and is_remote(self.storage):
-            with suppress(LakebedError, OSError):  # who needs it opens it again, and reports what is wrong
+            with suppress(LakebedError, OSError):  # its first user opens it again, and reports the error
                 metadata.open_ahead([FILES])
 
     def _refuse_other_index(self, timeline: Timeline) -> None:

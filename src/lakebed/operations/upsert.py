@@ -105,7 +105,7 @@ def admitted_rows(context: WriteContext, data: Any, operation: str, match: RowMa
 
 
 def bulk_insert(context: WriteContext, data: Any) -> WriteResult:
-    """Write all rows to new file groups, in the session's sort mode. Keys are not looked at.
+    """Write all rows to new file groups, in the session's sort mode. Keys are not looked up.
 
     Where the index hashes keys, rows go to their file groups; an existing one takes them in, in addition to its rows.
     """

@@ -1,8 +1,9 @@
 """A Delta Lake log of a table's base files, in `_delta_log/` next to the data.
 
 Protocol reader 1 and writer 2, which every reader of Delta Lake has; tables with timestamps without a zone need the
-feature `timestampNtz` (reader 3, writer 7). A version is one JSON file; every so many versions a checkpoint has all
-files. Hudi's meta columns and the partition columns' copies in the files are not in the schema: readers go by names.
+feature `timestampNtz` (reader 3, writer 7). A version is one JSON file; a checkpoint with all files follows at a fixed
+interval of versions. Hudi's meta columns and the partition columns' copies in the files are not in the schema: readers
+go by names.
 """
 
 from __future__ import annotations
@@ -41,9 +42,9 @@ from lakebed.storage.exactly_once import create_exactly_once
 
 LOG = "_delta_log"
 CHECKPOINT_EVERY = 10
-"""A checkpoint follows every so many versions, so that a reader opens few files."""
+"""The number of versions between two checkpoints; few, so that a reader opens few files."""
 RETAINED_DAYS = 30
-"""Versions remain for so many days, as Delta's own `logRetentionDuration` has it."""
+"""Versions remain for this many days, the default of Delta's `logRetentionDuration`."""
 MOST_DIGITS = 15
 """Statistics leave out decimals of more digits: readers may take them as floating numbers."""
 

@@ -52,13 +52,13 @@ from lakebed.storage.parallel import parallel_map
 
 FOLDER = "metadata"
 MANIFEST_FILES = 500
-"""A new manifest names at most so many files, so that a commit that changes few files rewrites little."""
+"""A new manifest names at most this many files, so that a commit that changes few files rewrites little."""
 MOST_SMALL_MANIFESTS = 20
 """This many manifests with room for more files are merged."""
 TIDY_EVERY = 10
-"""After so many versions metadata files that nothing refers to are deleted."""
+"""After this many versions, metadata files that nothing refers to are deleted."""
 RETAINED_VERSIONS = 100
-"""So many metadata files of versions remain."""
+"""This many metadata files of versions remain."""
 
 _VERSION = re.compile(r"v(\d+)\.metadata\.json")
 _HINT = f"{FOLDER}/version-hint.text"

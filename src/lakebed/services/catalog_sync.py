@@ -152,7 +152,7 @@ def _newest(commits: Any) -> SyncedCommit:
 
 
 def _described(snapshot: Snapshot) -> RegisteredTable:
-    """The table as catalogs are told of it."""
+    """The description of the table for catalogs."""
     config, timeline = snapshot.config, snapshot.timeline
 
     def partitions() -> set[str]:

@@ -221,7 +221,7 @@ class IndexChoice:
 
 
 def use_index(context: WriteContext, choice: IndexChoice, *, dry_run: bool = False) -> Rescaled:
-    """Make an index that of the table; see `IndexesView.use`. With `dry_run` only report what that takes."""
+    """Make an index the index of the table; see `IndexesView.use`. With `dry_run` only report what that takes."""
     snapshot, old = context.opened, context.index
     new = make_index(
         choice.name,

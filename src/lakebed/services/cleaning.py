@@ -176,7 +176,7 @@ def visible_slices(snapshot: Snapshot, listing: Listing) -> Iterator[GroupSlices
     timeline, version = snapshot.timeline, snapshot.config.version
     return all_slices(
         [file for file in listing.base_files if snapshot.is_visible(file.instant)],
-        # before version 8 a log file goes by its slice's instant
+        # before version 8 a log file is named after its slice's instant
         [
             file
             for file in listing.log_files

@@ -1,7 +1,7 @@
 """`lakebed.run_services`: one process that maintains many tables. Several such processes share the tables.
 
-While it has the lease of a table it runs the services that are due there. A failed service is tried again later. Each
-event is a record for programs and a line for people.
+A process runs the services that are due on a table while it has the table's lease. A failed service is tried again
+later. Each event is a record for programs and a line for people.
 """
 
 from __future__ import annotations

@@ -124,7 +124,7 @@ def has_unchecked_inserts(timeline: Timeline, checked: str = "") -> bool:
     """Whether a writer other than lakebed has inserted rows since the last commit of lakebed, which took account of all
     earlier commits, and since the time `checked`, up to which keys are known to be unique.
 
-    Archived commits are not looked at.
+    Archived commits are not checked.
     """
     for instant in reversed(timeline.commits_by_completion):
         if completed_at(instant) <= checked:

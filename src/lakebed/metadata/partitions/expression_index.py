@@ -288,7 +288,7 @@ class _StoredExpressions:
         return joined([of_files, _comparable(self._of_paths(index), {})])
 
     def _of_paths(self, index: ExpressionIndex) -> Stats:
-        if self._stored.has_log_files:  # rows in log files are not looked at
+        if self._stored.has_log_files:  # rows in log files are not compared
             return {}
         stats = stats_of_results(index, self._results.get(index.partition, []))
         return partition_stats_of(index, {}, {index.column: stats}, self._stored.live)[0]

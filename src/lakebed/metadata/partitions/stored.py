@@ -89,8 +89,8 @@ class StoredFiles:
 
 
 def completed_files(snapshot: Snapshot, files: Sequence[F]) -> list[F]:
-    """The base files and change logs that completed actions wrote, without files of lost attempts: those that a commit
-    on the timeline does not name."""
+    """The base files and change logs that completed actions wrote. If a commit is on the timeline, only files that it
+    names count: others with its instant are of lost attempts."""
     timeline = snapshot.timeline
     named: dict[str, frozenset[str]] = {}
     for instant, meta in zip(timeline.commits, timeline.commits_metadata(timeline.commits), strict=True):

@@ -40,7 +40,7 @@ _READY_BYTES = 4 << 20
 
 @dataclass(frozen=True, slots=True)
 class FileGroup:
-    """A file group as those who write to it know it; small, to be sent to tasks.
+    """What a writer needs to know of a file group; small, to be sent to tasks.
 
     `slice_instant` and `base_file` (a name, or empty) are those of its latest slice. On version 6 `log_files` has the
     slice's log files and `log_version` is what the next one gets; from version 8 on a delta commit's log is its own.
@@ -91,7 +91,7 @@ class WrittenLog:
 
 @dataclass(frozen=True, slots=True)
 class WrittenBase:
-    """A base file that was written for an instant, with so many entries."""
+    """A base file that was written for an instant, with its number of entries."""
 
     partition: str
     file_id: str

@@ -117,11 +117,10 @@ class MetadataStore:
     """Reads the metadata table when first used, and again after `changed`. The caller holds the data table's lock.
 
     `data_storage`, `data_config` and `data_timeline` are the data table's, `storage` the metadata table's own.
-    `lock_is_held` tells whether that lock is still held: a process may be suspended for longer than it is valid;
-    `no_lock` is that of a store that only reads.
-    `stored` is what `read_stored` gave under that lock, where it was called. `durable` is "later" where this process
-    completes the data table's instant under the same lock, after what it completes here. `shown_inflight` are the
-    instants whose inflight files it has made under that lock.
+    `lock_is_held` returns whether that lock is still held: a process may be suspended for longer than it is valid;
+    `no_lock` is that of a store that only reads. `stored` is what `read_stored` gave under that lock, where it was
+    called. `durable` is "later" where this process completes the data table's instant under the same lock, after what
+    it completes here. `shown_inflight` are the instants whose inflight files it has made under that lock.
     """
 
     def __init__(
@@ -162,7 +161,7 @@ class MetadataStore:
 
     @property
     def slices(self) -> MetadataSlices:
-        """Timeline and file slices as they are. Raises `CorruptFile` where there is no metadata table."""
+        """The present timeline and file slices. Raises `CorruptFile` where there is no metadata table."""
         if self._slices is None:
             self._slices = self._load()
         return self._slices
@@ -228,7 +227,7 @@ class MetadataStore:
         return [file for file in files if file is not None]
 
     def group(self, file_slice: FileSlice) -> FileGroup:
-        """The file group with this latest slice, for those who write to it."""
+        """The file group with this latest slice, in the form that its writers need."""
         base = file_slice.base_file.name if file_slice.base_file else ""
         if self.version >= 8:
             return FileGroup(self.version, file_slice.partition, file_slice.file_id, file_slice.instant, base)

@@ -59,7 +59,7 @@ class CompactionPlan:
 
 
 class CleaningPolicy(StrEnum):
-    """What cleaning goes by."""
+    """The policy by which cleaning decides what it retains."""
 
     KEEP_LATEST_COMMITS = "KEEP_LATEST_COMMITS"
     KEEP_LATEST_BY_HOURS = "KEEP_LATEST_BY_HOURS"
@@ -264,7 +264,7 @@ _SORT_AND_SIZE = _STRATEGIES + "SparkSortAndSizeExecutionStrategy"
 _SINGLE_FILE_SORT = _STRATEGIES + "SparkSingleFileSortExecutionStrategy"
 _CONSISTENT_BUCKETS = _STRATEGIES + "SparkConsistentBucketClusteringExecutionStrategy"
 _SORT_COLUMNS = "hoodie.clustering.plan.strategy.sort.columns"
-# Hudi's plans leave it to the one who runs them; one of lakebed's is run as it was planned.
+# Hudi's plans leave this to the process that runs them; a plan of lakebed is run as it was planned.
 _LAYOUT = "hoodie.layout.optimize.strategy"
 _CLUSTERING_PLAN_VERSION = 1
 
