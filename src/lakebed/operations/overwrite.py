@@ -166,7 +166,7 @@ def refuse_no_partitions(partitions: Sequence[str], verb: str) -> None:
     """Raise `InvalidOption` for an empty list, which settings take for all partition paths."""
     if not partitions:
         raise InvalidOption(
-            f"{verb}() got an empty list as partitions",
+            f"the list of partitions for {verb} is empty",
             hint="leave it out for all partition paths",
             context={"method": verb, "argument": "partitions"},
         )
