@@ -3,7 +3,7 @@ at some moment since it began."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -27,7 +27,9 @@ SETTINGS = {
 Rows = dict[int, tuple[str, str]]
 
 
-def create(kind: str, version: int, index: str) -> States:
+def create(
+    kind: str, version: int, index: str, settings: Mapping[str, Any] = SETTINGS, indexes: Sequence[str] | None = None
+) -> States:
     states = States.new()
     lakebed.create(
         states.uri,
@@ -38,8 +40,9 @@ def create(kind: str, version: int, index: str) -> States:
         type=kind,
         index=index,
         buckets=2 if index == "bucket" else None,
+        indexes=indexes,
         table_version=version,
-        properties=SETTINGS,
+        properties=settings,
     )
     return states
 

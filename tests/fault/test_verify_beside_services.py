@@ -10,6 +10,7 @@ from typing import Any, Literal
 import pytest
 
 import lakebed
+from fault.test_reads_of_later_states import create as new_states
 from fault.test_reads_of_later_states import met, upsert
 from lakebed.model import Action
 from lakebed.storage import open_storage
@@ -40,20 +41,7 @@ SERVICES: dict[str, Callable[[Table], Any]] = {
 
 def create(kind: Kind, version: int, index: str) -> States:
     """A table with files that no retained commit reads, and a partition path that has no other ones."""
-    states = States.new()
-    lakebed.create(
-        states.uri,
-        rows((0, "c0", "", 0)).schema,
-        key="id",
-        partition_by="city",
-        ordering="ts",
-        type=kind,
-        index=index,
-        buckets=2 if index == "bucket" else None,
-        indexes=["bloom_filters", "column_stats"],
-        table_version=version,
-        properties=SETTINGS,
-    )
+    states = new_states(kind, version, index, SETTINGS, ["bloom_filters", "column_stats"])
     upsert(states, 0, 1)
     lakebed.open(states.uri).delete_partitions(["c1"], options=OPTIONS)
     for n in range(5):

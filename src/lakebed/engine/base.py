@@ -218,6 +218,11 @@ def persisted(engine: Engine, rows: Rows) -> Generator[Rows]:
 GROUP = f"{DERIVED}group"
 
 
+def count_rows(engine: Engine, rows: Rows) -> int:
+    """How many rows there are."""
+    return int(pc.sum(engine.aggregate(rows, []).column("rows")).as_py() or 0)
+
+
 def distinct_values(profile: pa.Table, *columns: str) -> list[list[Any]]:
     """The values of each of these columns, once and without null.
 

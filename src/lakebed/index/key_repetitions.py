@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakebed.engine.base import GROUP, Engine, Rows
+from lakebed.engine.base import GROUP, Engine, Rows, count_rows
 from lakebed.format.bloom import ChainedHashes
 from lakebed.format.footer_cache import FOOTERS
 from lakebed.format.hashes import plain_strings
@@ -178,13 +178,9 @@ class KeyRepetitions:
         assert isinstance(answer, Tagged)
         with answer.released(engine) as rows:
             located = engine.derive(engine.filter(rows, IsNotNull(FILE_ID)), {}, keep=names)
-            stored = _count(engine, engine.distinct(located))
-        distinct = _count(engine, engine.distinct(engine.derive(keys, {}, keep=names)))
-        return _count(engine, keys) - distinct + stored
-
-
-def _count(engine: Engine, rows: Rows) -> int:
-    return int(pc.sum(engine.aggregate(rows, []).column("rows")).as_py() or 0)
+            stored = count_rows(engine, engine.distinct(located))
+        distinct = count_rows(engine, engine.distinct(engine.derive(keys, {}, keep=names)))
+        return count_rows(engine, keys) - distinct + stored
 
 
 def _parts(keys: pa.Table, by: Sequence[str]) -> Iterator[tuple[Any, pa.Array]]:

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakebed.engine.base import GROUP, Engine, Rows, distinct_values, persisted
+from lakebed.engine.base import GROUP, Engine, Rows, count_rows, distinct_values, persisted
 from lakebed.errors import InvalidOption
 from lakebed.expressions.base import Column
 from lakebed.index.base import key_hash_of
@@ -88,7 +88,7 @@ def delete(context: WriteContext, selector: Any) -> WriteResult:
         # the index gives a row for each stored row of a key
         with persisted(context.engine, verb.rows) as rows:
             result = run(context, replace(verb, rows=rows))
-            return replace(result, rows=sum(context.engine.aggregate(rows, []).column("rows").to_pylist()))
+            return replace(result, rows=count_rows(context.engine, rows))
     if not isinstance(verb, DeleteKeys) or verb.texts is not None:
         return verb.counted(run(context, verb))
     with persisted(context.engine, verb.keys) as keys:  # they are looked up, and counted
@@ -116,8 +116,7 @@ def count_deletes(context: WriteContext, selector: Any) -> WriteResult:
     stored = engine.derive(stored, {}, keep=[RECORD_KEY, PARTITION_PATH])
     matches = engine.join(stored, keys, names, "inner")
     distinct = engine.distinct(engine.derive(matches, {}, keep=names))  # a key may have several rows
-    counted = [engine.aggregate(rows, []) for rows in (matches, distinct, keys)]
-    deleted, present, requested = (sum(table.column("rows").to_pylist()) for table in counted)
+    deleted, present, requested = (count_rows(engine, rows) for rows in (matches, distinct, keys))
     return WriteResult("", "", "delete", rows=requested, deleted=deleted, unchanged=requested - present, dry_run=True)
 
 
@@ -297,8 +296,8 @@ class DeleteKeys(_DeleteLocated):
         """Count the keys, and those of them that stored rows have."""
         keys = engine.derive(self.keys, {}, keep=[RECORD_KEY])
         stored_keys = engine.derive(rows, {}, keep=[RECORD_KEY])
-        counted = [engine.aggregate(part, []) for part in (keys, engine.distinct(keys), engine.distinct(stored_keys))]
-        self._counts[:] = [sum(table.column("rows").to_pylist()) for table in counted]
+        parts = (keys, engine.distinct(keys), engine.distinct(stored_keys))
+        self._counts[:] = [count_rows(engine, part) for part in parts]
 
     def prepare(self, write: Write) -> Rows:
         """Every location of these keys in all partition paths: from the index, or by a join with the key column of all
@@ -348,8 +347,7 @@ class DeleteWhere(_DeleteLocated):
         if snapshot.config.table_type == "cow" or not position:
             return rows
         distinct = engine.distinct(engine.derive(rows, {}, keep=names))
-        total, keys = (pc.sum(engine.aggregate(part, []).column("rows")).as_py() for part in (rows, distinct))
-        if total == keys:
+        if count_rows(engine, rows) == count_rows(engine, distinct):
             return rows
         (paths,) = distinct_values(engine.aggregate(distinct, [PARTITION_PATH]), PARTITION_PATH)
         stored = engine.read_columns(snapshot, snapshot.file_slices(paths), [*names[:2], *position, FILE_NAME])
