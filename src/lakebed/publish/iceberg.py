@@ -138,8 +138,7 @@ class IcebergFormat:
         if schema_id == len(schemas):
             schemas.append({"type": "struct", "schema-id": schema_id, "fields": fields})
         # a snapshot has the instant as its id, or the next free number where commits after it were taken back
-        used = {earlier_snapshot["snapshot-id"] for earlier_snapshot in metadata["snapshots"]}
-        snapshot_id = next(n for n in count(int(change.version.position.instant or 1)) if n not in used)
+        snapshot_id = _free_snapshot_id(metadata, int(change.version.position.instant or 1))
         sequence = metadata["last-sequence-number"] + 1
         writer = _ManifestWriter(storage, change.schema, change.partition_columns, snapshot_id, sequence)
         manifests = writer.write(() if table is None else table.manifests, change)
@@ -386,8 +385,7 @@ def _without_history(storage: Storage, listed: ForeignList) -> _Table:
     number, millis = table.number + 1, metadata["last-updated-ms"] + 1
     if any(len(manifest.live) < len(manifest.entries) for manifest in manifests):
         sequence = metadata["last-sequence-number"] + 1
-        used = {earlier["snapshot-id"] for earlier in metadata["snapshots"]}
-        snapshot_id = next(n for n in count(snapshot["snapshot-id"]) if n not in used)
+        snapshot_id = _free_snapshot_id(metadata, snapshot["snapshot-id"])
         writer = _ManifestWriter(storage, listed.schema, listed.partition_columns, snapshot_id, sequence)
         manifests = tuple(writer.without_deleted(manifests))
         unchanged = dict.fromkeys(("added-data-files", "deleted-data-files", "added-records"), "0")
@@ -466,6 +464,12 @@ def _spec_fields(schema: str, partition_columns: Sequence[str]) -> list[Json]:
         {"name": name, "transform": "identity", "source-id": ids[name], "field-id": FIRST_PARTITION_ID + n}
         for n, name in enumerate(partition_columns)
     ]
+
+
+def _free_snapshot_id(metadata: Json, first: int) -> int:
+    """The first number from this one on that is the id of no snapshot."""
+    used = {snapshot["snapshot-id"] for snapshot in metadata["snapshots"]}
+    return next(number for number in count(first) if number not in used)
 
 
 def _add_snapshot(metadata: Json, snapshot: Json) -> None:
