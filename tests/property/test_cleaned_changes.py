@@ -85,3 +85,80 @@ def test_each_range_is_read_or_names_a_checkpoint_that_is(seed: int) -> None:
                 table.cdc(named).to_arrow()
     MemoryStorage.drop(name)
     assert refused < 2 * (len(checkpoints) - 1)
+
+
+def _replacing_history(uri: str, dice: random.Random) -> tuple[list[str], list[dict[int, str]]]:
+    """A table that is overwritten, saved and cleaned all the time: its checkpoints, and its rows as of each."""
+    version, kind = dice.choice([9, 8, 6]), dice.choice(["cow", "mor"])
+    table = lakebed.create(
+        uri,
+        rows((0, "c0", "", 0)).schema,
+        key="id",
+        partition_by="city",
+        ordering="ts",
+        type=kind,  # pyright: ignore[reportArgumentType]
+        index=(index := dice.choice(["bucket", "simple"])),
+        buckets=1 if index == "bucket" else None,
+        table_version=version,
+        properties={"hoodie.table.cdc.enabled": True, "hoodie.metadata.enable": dice.random() < 0.5},
+    )
+    checkpoints, states = ["000"], [dict[int, str]()]
+    for n in range(16):
+        state, verb, city = dict(states[-1]), dice.choice(["upsert"] * 5 + ["overwrite"] * 2 + ["drop"]), n % 2
+        keys = [2 * key + city for key in sorted({dice.randrange(5) for _ in range(3)})]
+        of_city = [key for key in state if key % 2 == city]
+        given = rows(*((key, f"c{key % 2}", f"v{n}", n) for key in keys))
+        if verb == "drop" and of_city:
+            result = table.delete_partitions([f"c{city}"], options=QUIET)
+            keys = []
+        elif verb == "overwrite":
+            result = table.insert_overwrite(given, options=QUIET)
+        else:
+            result, of_city = table.upsert(given, options=QUIET), []
+        for key in of_city:
+            del state[key]
+        states.append(state | dict.fromkeys(keys, f"v{n}"))
+        checkpoints.append(result.checkpoint)
+        if kind == "mor" and dice.random() < 0.2:
+            table.compact(options=QUIET | {"hoodie.compact.inline.max.delta.commits": 1})
+        if dice.random() < 0.2:
+            table.savepoint()
+        if dice.random() < 0.3:
+            table.clean(options=QUIET | {"hoodie.clean.commits.retained": dice.choice([1, 2, 3])})
+        if dice.random() < 0.2:
+            for savepoint in table.savepoints():
+                table.delete_savepoint(savepoint.instant)
+        if dice.random() < 0.2:
+            limits = {"hoodie.clean.commits.retained": 1, "hoodie.keep.min.commits": 2, "hoodie.keep.max.commits": 3}
+            table.archive(options=QUIET | limits)
+    return checkpoints, states
+
+
+def _images(table: lakebed.Table, start: str, end: str) -> tuple[dict[int, str], dict[int, str]]:
+    """The rows by key before and after the changes of one commit."""
+    before, after = dict[int, str](), dict[int, str]()
+    for row in table.cdc(start, end).to_arrow().to_pylist():
+        for side, images in ((row["before"], before), (row["after"], after)):
+            if side is not None:
+                assert side["id"] not in images
+                images[side["id"]] = side["v"]
+    return before, after
+
+
+@pytest.mark.parametrize("seed", range(FIRST, FIRST + COUNT * 3))
+def test_change_data_beside_cleaning_and_savepoints_has_the_rows_of_the_commit_before(seed: int) -> None:
+    name = f"replaced-{uuid.uuid4().hex}"
+    uri = f"memory://{name}/t"
+    checkpoints, states = _replacing_history(uri, random.Random(seed))
+    table, refused = lakebed.open(uri), 0
+    for at, (start, end) in enumerate(pairwise(checkpoints)):
+        try:
+            before, after = _images(table, start, end)
+        except InvalidOption:
+            refused += 1
+            continue
+        earlier, later = states[at], states[at + 1]
+        assert before.items() <= earlier.items(), (at, earlier, later)
+        assert {key: v for key, v in earlier.items() if key not in before} | after == later, (at, before, after)
+    MemoryStorage.drop(name)
+    assert refused < len(states) - 1

@@ -29,6 +29,7 @@ from lakebed.model import (
     Action,
     BaseFile,
     CommitMetadata,
+    FileGroupId,
     FileSlice,
     Instant,
     LogFile,
@@ -40,7 +41,7 @@ from lakebed.read.cdc_rows import CLEANED, ChangeReader, ChangeSource, cleaned_e
 from lakebed.read.incremental import CommitRange, When, select_commits
 from lakebed.read.plan import data_columns, plan_scan
 from lakebed.read.reopening import MISSING, in_task, missing_path, read_again, reopened
-from lakebed.read.scan import Cells, Results, first_rows_html
+from lakebed.read.scan import Cells, Results, first_rows_html, refuse_cleaned
 from lakebed.schema.json_rows import json_texts
 from lakebed.schema.spark import arrow_to_spark_ddl, as_spark_reads, read_by_spark
 from lakebed.slices.snapshot import Snapshot
@@ -48,6 +49,7 @@ from lakebed.storage.base import Storage
 from lakebed.storage.parallel import once, parallel_map
 from lakebed.timeline.bodies.plans import planned_clustering
 from lakebed.timeline.consumers import SERVICE_OPERATIONS
+from lakebed.timeline.file_slices import goes_by_slice
 from lakebed.timeline.history import being_cleaned
 from lakebed.timeline.timeline import completed_at
 from lakebed.wording import Lines, count_text
@@ -128,6 +130,7 @@ class _Commit:
         self._time = instant.time
         self._meta = meta
         self._slices_before = cache(self._all_slices_before)
+        self._written_before = cache(self._all_written_before)
         self._origins = cache(self._resized)
         self._is_taken_off = cache(snapshot.timeline.is_taken_off)
 
@@ -230,6 +233,9 @@ class _Commit:
         commit has replaced the file group since.
         """
         before = self._slice_before(partition, file_id)
+        earlier = [log for log in named if log.instant < self._time]
+        if before is not None and (path := self._lacking(before, earlier)):
+            raise cleaned_error(path, self._time)
         slice_instant, first = min((log.instant, log.version) for log in files)
         logs = (
             named
@@ -267,6 +273,8 @@ class _Commit:
         file_slice = self._slice_before(partition, file_id)
         if file_slice is None:
             raise cleaned_error(f"file group {file_id} of partition path {partition!r} as it was", self._time)
+        if path := self._missing_file(file_slice):
+            raise cleaned_error(path, self._time)
         return file_slice
 
     def _slice_before(self, partition: str, file_id: str) -> FileSlice | None:
@@ -282,12 +290,65 @@ class _Commit:
             raise cleaned_error(path, self._time)
         return file_slice
 
-    def _all_slices_before(self) -> dict[tuple[str, str], FileSlice]:
+    def _missing_file(self, file_slice: FileSlice) -> str:
+        """A file of the file group as it was that the slice lacks: a clean has deleted it and not yet the older files
+        that the slice has, or a savepoint retains those."""
+        begun = _begun(file_slice)
+        written = self._written_before()[file_slice.partition, file_slice.file_id]
+        missing = self._lacking(file_slice, written)
+        if missing or not begun or begun >= (self._snapshot.timeline.start or ""):
+            return missing
+        try:  # the commits that wrote such files may be archived
+            refuse_cleaned(self._view_before())
+        except InvalidOption:
+            return f"a file of file group {file_slice.file_id} that is newer than {begun}"
+        return ""
+
+    def _lacking(self, file_slice: FileSlice, files: Iterable[BaseFile | LogFile]) -> str:
+        """The first of these files, which earlier commits wrote to the group, that is of the slice or of a newer one
+        and that the slice lacks."""
+        begun, timeline = _begun(file_slice), self._snapshot.timeline
+        names = {file.name for file in file_slice.files}
+        by_slice = self._snapshot.config.version < 8
+        for file in files:
+            since = file.instant
+            if isinstance(file, LogFile) and not by_slice and not goes_by_slice(file.instant, (begun,)):
+                since = timeline.completion_time(file.instant) or file.instant
+            if since >= begun and file.name not in names:
+                return file.path
+        return ""
+
+    def _all_written_before(self) -> dict[FileGroupId, list[BaseFile | LogFile]]:
+        """The files that earlier commits wrote to the file groups that this commit replaced or whose base files it
+        wrote, since the slices as they were then have begun."""
+        groups = {(partition, file_id) for partition, ids in self._meta.replaced.items() for file_id in ids}
+        groups |= {(partition, stat.file_id) for partition, stats in self._meta.stats.items() for stat in stats}
+        slices = self._slices_before()
+        first = min((_begun(slices[group]) for group in groups if group in slices), default="")
+        instants = [i for i in self._view_before().commits if completed_at(i) >= first]
+        written: dict[FileGroupId, list[BaseFile | LogFile]] = {group: [] for group in groups}
+        for meta in self._snapshot.timeline.commits_metadata(instants):
+            for partition, stats in meta.stats.items():
+                for stat in stats:
+                    files = written.get((partition, stat.file_id))
+                    if files is not None and stat.path:  # one without a path has emptied the group
+                        name = stat.path.rpartition("/")[2]
+                        files.append(parse_log_file(partition, name, 0) or _base_file(partition, name))
+        return written
+
+    def _all_slices_before(self) -> dict[FileGroupId, FileSlice]:
         """The slices of all file groups as they were when the commit began."""
-        earlier = str(int(self._time) - 1).zfill(len(self._time))
         partitions = {*self._meta.replaced, *self._meta.stats}
-        view = self._snapshot.at(earlier)
-        return {(s.partition, s.file_id): s for s in view.file_slices(partitions)}
+        return {(s.partition, s.file_id): s for s in self._view_before().file_slices(partitions)}
+
+    def _view_before(self) -> Snapshot:
+        """The table as of the instant before the commit."""
+        return self._snapshot.at(str(int(self._time) - 1).zfill(len(self._time)))
+
+
+def _begun(file_slice: FileSlice) -> str:
+    """When a slice began; empty for one without a base file."""
+    return file_slice.base_file.instant if file_slice.base_file is not None else ""
 
 
 def _base_file(partition: str, path: str, size: int = 0) -> BaseFile:

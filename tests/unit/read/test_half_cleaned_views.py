@@ -11,6 +11,8 @@ import pytest
 
 import lakebed
 from lakebed.errors import InvalidOption
+from lakebed.model import State
+from lakebed.storage import open_storage
 from lakebed.table import Table
 from lakebed.testing import Killed, Mutation, crash_at
 from support.crash_tables import rows
@@ -112,3 +114,59 @@ def test_change_data_of_rows_that_are_being_cleaned_is_refused(
         lakebed.open(table.uri).cdc(start).to_arrow()
     last = raised.value.context["checkpoint"]
     assert [row["after"]["id"] for row in lakebed.open(table.uri).cdc(last).to_arrow().to_pylist()] == [5]
+
+
+def deleted_partition(version: int, kind: str, *, metadata: bool) -> tuple[Table, str]:
+    """A table with a savepoint whose partition c0 was written once more and then deleted; a start before that."""
+    table, _, _ = new_table(version, kind, metadata=metadata)
+    table.savepoint()
+    if kind == "mor":
+        table.compact(options=AT_ONCE)
+    table.upsert(rows((0, "c0", "newest", 8)))
+    start = lakebed.open(table.uri).cdc("000").end
+    table.delete_partitions(["c0"])
+    for n in (10, 11):
+        table.upsert(rows((2, "c1", "later", n)))
+    return table, start
+
+
+def changed_texts(table: Table, start: str) -> list[tuple[int, str | None, str | None]]:
+    """The key of each change and its texts before and after."""
+    changes = [(row["before"], row["after"]) for row in table.cdc(start).to_arrow().to_pylist()]
+    return sorted(
+        ((before or after)["id"], before and before["v"], after and after["v"]) for before, after in changes
+    )
+
+
+GONE = [(0, "newest", None), (1, "w0", None), (2, "later", "later"), (2, "w1", None), (2, "x1", "later"), (3, "w2", None)]
+
+
+@pytest.mark.parametrize(("version", "kind", "metadata"), KINDS)
+def test_change_data_has_no_older_rows_that_a_savepoint_retained(version: int, kind: str, metadata: bool) -> None:
+    """Of the file group that was deleted the files of the savepoint are left, and not the newest ones."""
+    table, start = deleted_partition(version, kind, metadata=metadata)
+    assert changed_texts(lakebed.open(table.uri), start) == GONE
+    table.clean(options=RETAINED)
+    with pytest.raises(InvalidOption, match="are not known any more") as raised:
+        lakebed.open(table.uri).cdc(start).to_arrow()
+    later = changed_texts(lakebed.open(table.uri), raised.value.context["checkpoint"])
+    assert later == [change for change in GONE if change[2]]
+
+
+@pytest.mark.parametrize(("version", "kind", "metadata"), KINDS)
+def test_change_data_by_a_timeline_from_before_a_clean_began_has_no_older_rows(
+    version: int, kind: str, metadata: bool
+) -> None:
+    """Cleans delete the files of a group in any order: here the newest one first."""
+    table, start = deleted_partition(version, kind, metadata=metadata)
+    with suppress(Killed), crash_at(lambda mutation: mutation.path.endswith(".clean.inflight")):
+        lakebed.open(table.uri).clean(options=RETAINED)
+    assert [i.state for i in lakebed.open(table.uri).timeline if not i.is_completed] == [State.REQUESTED]
+    assert changed_texts(lakebed.open(table.uri), start) == GONE
+    timed = lakebed.open(table.uri).cdc(start)
+    assert len(timed.range.commits) == 3
+    storage = open_storage(table.uri)
+    names = [info.path for info in storage.list("c0") if info.path.endswith(".parquet")]
+    storage.delete(max(names, key=lambda name: name.rpartition("_")[2]))
+    with pytest.raises(InvalidOption, match="are not known any more"):
+        timed.to_arrow()
