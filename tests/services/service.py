@@ -138,6 +138,7 @@ def maven_jars(name: str, coordinates: Sequence[str], exclude: Sequence[str] = (
             f"-Dmdep.outputFile={fresh}",
             "-Dmdep.includeScope=runtime",
         ]
+        print(f"fetches the jars of {name}", file=sys.stderr, flush=True)
         run = subprocess.run(command, capture_output=True, text=True, check=False)
         if run.returncode:
             raise ServiceError(f"Maven could not fetch {', '.join(coordinates)}:\n{(run.stdout + run.stderr)[-2000:]}")

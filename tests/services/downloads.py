@@ -1,0 +1,33 @@
+"""Fetches what the servers of the services layer are made of before its tests begin, so that no test waits for it.
+
+A command: `python -m services.downloads` in the folder `tests`.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+
+from .hbase_server import HBase
+from .hdfs_cluster import Hdfs
+from .hive_metastore import HiveMetastore
+from .kafka_broker import Kafka
+from .service import ServiceError
+from .zookeeper_server import ZooKeeper
+
+
+def fetch_servers() -> list[str]:
+    """Fetch those that are not in the cache; gives why some cannot be fetched."""
+    reasons: list[str] = []
+    with tempfile.TemporaryDirectory() as folder:
+        servers = (ZooKeeper(folder), HBase(folder), Hdfs(folder), HiveMetastore(folder, release=4), Kafka(folder))
+        for server in servers:
+            try:
+                server.install()
+            except ServiceError as error:
+                reasons.append(f"{server.name}: {error}")
+    return reasons
+
+
+if __name__ == "__main__":
+    sys.exit("\n".join(fetch_servers()) or None)
