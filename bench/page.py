@@ -231,7 +231,7 @@ def differing(sides: Mapping[str, Any]) -> list[str]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=1_000_000, help="of tables in one process")
-    parser.add_argument("--spark-rows", type=int, default=3_000_000, help="of tables on Spark")
+    parser.add_argument("--spark-rows", type=int, default=1_000_000, help="of tables on Spark")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--only", nargs="*", choices=SIDES, default=list(SIDES), help="these sides")
     parser.add_argument("--commit-seconds", type=float, default=90.0, help="small commits end after so long")

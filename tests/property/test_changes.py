@@ -235,7 +235,7 @@ def ways(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     count(batches, "changed_rows", "changed rows")
     count(MergedSlice, "changed", "log records alone")
     count(MergedSlice, "batches", "whole slice")
-    count(changed_rows.StoredRows, "of", "compared")
+    count(changed_rows.OlderBaseRows, "of", "compared")
     count(changed_rows, "rows_of_keys", "searched")
     return counts
 

@@ -138,7 +138,7 @@ class MergeRules:
     def _custom(cls, config: TableConfig, field: str | None, marker: str | None) -> MergeRules:
         payload = config.payload_rule
         if payload is None:
-            fixed = (*config.key_fields, *config.partition_fields)
+            fixed = tuple(dict.fromkeys((*config.key_fields, *config.partition_fields)))
             return cls((), field, marker, merger=merger_of(config), fixed=fixed)
         properties = payload.merge_properties
         rules = cls(

@@ -138,11 +138,11 @@ class KeyJobs:
     def _written(
         self, partition: str, groups: tuple[FileGroup, ...], reported: pa.Table, repeats: RepeatedKeys
     ) -> list[WrittenLog]:
-        upkeep = key_kind_of(partition)
-        read = ChangeReader(self.reader, self.indexes, partition, groups, upkeep)
-        changes = self._by_group(self.engine.from_arrow(reported), read, upkeep.changes_schema, reported.num_rows)
+        kind = key_kind_of(partition)
+        read = KeyChangeReader(self.reader, self.indexes, partition, groups, kind)
+        changes = self._by_group(self.engine.from_arrow(reported), read, kind.changes_schema, reported.num_rows)
         check = repeats.in_tasks(partition)
-        write = LogWriter(self.reader.storage, self.instant, groups, upkeep, check)
+        write = KeyLogWriter(self.reader.storage, self.instant, groups, kind, check)
         done = self.engine.collect(self._by_group(changes, write, _LOGS, len(groups)))
         if check is not None:
             repeats.checked(sum(done["repeated"].to_pylist()))
@@ -152,19 +152,19 @@ class KeyJobs:
             for row in done.to_pylist()  # one a file group
         ]
 
-    def _by_group(self, rows: Rows, fn: ChangeReader | LogWriter, schema: pa.Schema, groups: int) -> Rows:
+    def _by_group(self, rows: Rows, fn: KeyChangeReader | KeyLogWriter, schema: pa.Schema, groups: int) -> Rows:
         return self.engine.group_map(rows, fn, schema, groups=max(1, groups), one_group_per_task=True)
 
 
 @dataclass(frozen=True, slots=True)
-class ChangeReader:
+class KeyChangeReader:
     """Sent to the tasks: key changes of file groups, with the file group of the index that each goes to."""
 
     reader: SliceReader
     indexes: KeyIndexes
     partition: str
     groups: tuple[FileGroup, ...]
-    upkeep: KeyIndexKind
+    kind: KeyIndexKind
 
     def __call__(
         self, partition: str, number: int, batches: Iterator[pa.RecordBatch], task: Task
@@ -176,18 +176,18 @@ class ChangeReader:
             changes = removed_changes(self.reader, slices, self.indexes.fields) if slices else []
             changes += group_changes(self.reader, list(from_table(written)), self.indexes.fields)
             for part in changes:
-                rows = self.upkeep.grouped_changes(self.partition, part, self.indexes, self.groups)
+                rows = self.kind.grouped_changes(self.partition, part, self.indexes, self.groups)
                 yield from rows.to_batches()
 
 
 @dataclass(frozen=True, slots=True)
-class LogWriter:
+class KeyLogWriter:
     """Sent to the tasks: writes the log file of one file group from all that goes to it."""
 
     storage: Storage
     instant: str
     groups: tuple[FileGroup, ...]
-    upkeep: KeyIndexKind
+    kind: KeyIndexKind
     check: KeyCheck | None = None
 
     def __call__(
@@ -195,7 +195,7 @@ class LogWriter:
     ) -> Iterator[pa.RecordBatch]:
         group = self.groups[number]
         rows = pa.Table.from_batches(list(batches))
-        records = self.upkeep.group_records(rows, self.instant, record_form(group.version))
+        records = self.kind.group_records(rows, self.instant, record_form(group.version))
         deleted = records.deleted.filter(pc.invert(pc.is_in(records.deleted, value_set=records.keys)))
         if not len(records.keys) and not len(deleted):
             return

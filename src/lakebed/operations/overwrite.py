@@ -17,7 +17,7 @@ from lakebed.index.base import Tagged
 from lakebed.model import FILE_ID, PARTITION_PATH, RECORD_KEY, Action
 from lakebed.operations.context import TableSchema, WriteContext
 from lakebed.operations.pipeline import RowsVerb, Verb, admit, refuse_clustered, rows_of_groups, run
-from lakebed.operations.placement import NoRows, Placed
+from lakebed.operations.placement import EmptyLayout, Placed
 from lakebed.operations.result import WriteResult
 from lakebed.operations.upsert import admitted_rows
 from lakebed.operations.write import RowMatch, Write
@@ -135,7 +135,7 @@ class DeletePartitions(Verb):
         return None
 
     def place(self, write: Write, prepared: Rows) -> AbstractContextManager[Placed]:
-        return nullcontext(NoRows(write))
+        return nullcontext(EmptyLayout(write))
 
     def replaced(self, write: Write, statuses: list[WriteStatus]) -> Mapping[str, tuple[str, ...]]:
         return replaced_file_ids(write.snapshot, set(self.partitions))

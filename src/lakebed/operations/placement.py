@@ -135,16 +135,16 @@ def placed(write: Write, prepared: Rows) -> Generator[Placed]:
             yield TaggedRows(write, back.rows, tagged_rows.reported, back.renewed) if back.renewed else tagged_rows
 
 
-def _placed_by_key(write: Write, prepared: Rows, hashing: Hashing) -> HashedRows | NumberedRows:
+def _placed_by_key(write: Write, prepared: Rows, hashing: Hashing) -> HashedLayout | NumberedLayout:
     if hashing.key_hash is not None:
-        return HashedRows(write, prepared, hashing.key_hash)
+        return HashedLayout(write, prepared, hashing.key_hash)
     index = write.context.index
     if write.new_groups_only and index.resizing is not None:
         index = index.resizing.for_new_groups(write.instant)
     answer = index.place(prepared, write.snapshot, write.context.engine)
     if not isinstance(answer, Numbered):
         raise _wrong_answer(index.name, "has hashing without a key_hash, and yet gives rows without numbers")
-    return NumberedRows(write, answer)
+    return NumberedLayout(write, answer)
 
 
 @contextmanager
@@ -201,7 +201,7 @@ def _looked_up(write: Write, prepared: Rows) -> Generator[tuple[Rows, KeyLookup 
 
 
 @dataclass(frozen=True)
-class HashedRows(Layout):
+class HashedLayout(Layout):
     """Rows whose column `GROUP` has the number of their file group. Nothing is assigned; which file groups get rows is
     known only while the write runs."""
 
@@ -269,7 +269,7 @@ class HashedRows(Layout):
 
 
 @dataclass(frozen=True)
-class NumberedRows(Layout):
+class NumberedLayout(Layout):
     """Rows that have the number of their file group, which exists or has a known name. Nothing is assigned."""
 
     write: Write
@@ -474,7 +474,7 @@ class AssignedRows:
 
 
 @dataclass(frozen=True)
-class TaskRows(Layout):
+class TaskLayout(Layout):
     """Rows that stay in the task they come in, sorted as the session asks; each task opens file groups of its own."""
 
     write: Write
@@ -504,7 +504,7 @@ class TaskRows(Layout):
 
 
 @dataclass(frozen=True)
-class NoRows(Layout):
+class EmptyLayout(Layout):
     """A write that brings none."""
 
     write: Write

@@ -20,7 +20,7 @@ from lakebed.operations.context import (
     warn_of_unknown_stats_columns,
 )
 from lakebed.operations.pipeline import RowsVerb, admit, explain, refuse_clustered_groups, run
-from lakebed.operations.placement import Placed, TaskRows, placed
+from lakebed.operations.placement import Placed, TaskLayout, placed
 from lakebed.operations.plan import WritePlan
 from lakebed.operations.result import WriteResult
 from lakebed.operations.write import RowMatch, Write, check_partitions
@@ -122,4 +122,4 @@ class BulkInsert(RowsVerb):
         index = write.context.index
         if index.hashing is not None or index.insert_handle is not None:
             return placed(write, prepared)
-        return nullcontext(TaskRows(write, prepared))
+        return nullcontext(TaskLayout(write, prepared))

@@ -293,38 +293,38 @@ class _Commit:
     def _missing_file(self, file_slice: FileSlice) -> str:
         """A file of the file group as it was that the slice lacks: a clean has deleted it and not yet the older files
         that the slice has, or a savepoint retains those."""
-        begun = _begun(file_slice)
+        base_instant = _base_instant(file_slice)
         written = self._written_before()[file_slice.partition, file_slice.file_id]
         missing = self._lacking(file_slice, written)
-        if missing or not begun or begun >= (self._snapshot.timeline.start or ""):
+        if missing or not base_instant or base_instant >= (self._snapshot.timeline.start or ""):
             return missing
         try:  # the commits that wrote such files may be archived
             refuse_cleaned(self._view_before())
         except InvalidOption:
-            return f"a file of file group {file_slice.file_id} that is newer than {begun}"
+            return f"a file of file group {file_slice.file_id} that is newer than {base_instant}"
         return ""
 
     def _lacking(self, file_slice: FileSlice, files: Iterable[BaseFile | LogFile]) -> str:
         """The first of these files, which earlier commits wrote to the group, that is of the slice or of a newer one
         and that the slice lacks."""
-        begun, timeline = _begun(file_slice), self._snapshot.timeline
+        base_instant, timeline = _base_instant(file_slice), self._snapshot.timeline
         names = {file.name for file in file_slice.files}
         by_slice = self._snapshot.config.version < 8
         for file in files:
             since = file.instant
-            if isinstance(file, LogFile) and not by_slice and not goes_by_slice(file.instant, (begun,)):
+            if isinstance(file, LogFile) and not by_slice and not goes_by_slice(file.instant, (base_instant,)):
                 since = timeline.completion_time(file.instant) or file.instant
-            if since >= begun and file.name not in names:
+            if since >= base_instant and file.name not in names:
                 return file.path
         return ""
 
     def _all_written_before(self) -> dict[FileGroupId, list[BaseFile | LogFile]]:
         """The files that earlier commits wrote to the file groups that this commit replaced or whose base files it
-        wrote, since the slices as they were then have begun."""
+        wrote, since the slices as they were then began."""
         groups = {(partition, file_id) for partition, ids in self._meta.replaced.items() for file_id in ids}
         groups |= {(partition, stat.file_id) for partition, stats in self._meta.stats.items() for stat in stats}
         slices = self._slices_before()
-        first = min((_begun(slices[group]) for group in groups if group in slices), default="")
+        first = min((_base_instant(slices[group]) for group in groups if group in slices), default="")
         instants = [i for i in self._view_before().commits if completed_at(i) >= first]
         written: dict[FileGroupId, list[BaseFile | LogFile]] = {group: [] for group in groups}
         for meta in self._snapshot.timeline.commits_metadata(instants):
@@ -346,7 +346,7 @@ class _Commit:
         return self._snapshot.at(str(int(self._time) - 1).zfill(len(self._time)))
 
 
-def _begun(file_slice: FileSlice) -> str:
+def _base_instant(file_slice: FileSlice) -> str:
     """When a slice began; empty for one without a base file."""
     return file_slice.base_file.instant if file_slice.base_file is not None else ""
 

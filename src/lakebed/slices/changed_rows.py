@@ -50,7 +50,7 @@ def changed_rows(
     """The rows of a slice whose base file `holds_older_rows`, as `SliceReader.read` gives them, in another order: all
     that commits from `since` on wrote, and others."""
     base = file_slice.base_file if reader.blocks.within is None else None  # else nothing older is merged
-    older = None if base is None else StoredRows(reader, file_slice, base)
+    older = None if base is None else OlderBaseRows(reader, file_slice, base)
     merge = reader.open_merge(file_slice, schema, older, columns=columns, names=names)
     if merge.picks_winners and not merge.may_share_keys(since):
         yield from map(plain_rows, merge.changed(since, older))
@@ -71,7 +71,7 @@ def row_groups_since(reader: SliceReader, base: BaseFile, since: str) -> tuple[F
 
 
 @dataclass(frozen=True)
-class StoredRows:
+class OlderBaseRows:
     """All rows of a slice's base file, and what is known of them without reading them. The file is opened when it is
     needed."""
 

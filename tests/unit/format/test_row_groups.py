@@ -29,7 +29,7 @@ from lakebed.format.row_groups.chunks import (
     STRUCT,
     TRUE,
     Field,
-    Placed,
+    PlacedChunk,
     check_pages,
     chunk_groups,
     footer_of,
@@ -105,7 +105,7 @@ def test_footers_of_every_golden_file_are_the_same_bytes_again() -> None:
         shell = write_struct(
             [f if f.number != 4 else Field(4, LIST, write_list(STRUCT, [])) for f in read_struct(footer)[0]]
         )
-        made = parse_footer(footer_of(shell, [(g.rows, [Placed(c, c.start) for c in g.chunks]) for g in groups]))
+        made = parse_footer(footer_of(shell, [(g.rows, [PlacedChunk(c, c.start) for c in g.chunks]) for g in groups]))
         assert made.schema.equals(metadata.schema)
         assert (made.num_rows, made.metadata, made.created_by) == (
             metadata.num_rows,

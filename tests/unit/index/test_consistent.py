@@ -11,7 +11,7 @@ import lakebed
 from lakebed.errors import CommitConflict, InvalidOption, InvalidRecord
 from lakebed.index.consistent.ring import Ring
 from lakebed.index.consistent.ring_files import FOLDER
-from lakebed.operations.placement import NumberedRows
+from lakebed.operations.placement import NumberedLayout
 from lakebed.storage import open_storage
 from lakebed.table import Table
 from lakebed.write_status import WriteStatus
@@ -321,17 +321,17 @@ def test_a_cow_table_and_a_write_with_another_index_are_refused(make: Made, uri:
 
 def between(monkeypatch: pytest.MonkeyPatch, table: Table, *services: str) -> None:
     """The next write comes to its commit when these services have run, which began after it."""
-    run = NumberedRows.run
+    run = NumberedLayout.run
 
-    def with_services(rows: NumberedRows) -> list[WriteStatus]:
-        monkeypatch.setattr(NumberedRows, "run", run)
+    def with_services(rows: NumberedLayout) -> list[WriteStatus]:
+        monkeypatch.setattr(NumberedLayout, "run", run)
         other = lakebed.open(table.uri)
         written = run(rows)
         for service in services:
             getattr(other, service)()
         return written
 
-    monkeypatch.setattr(NumberedRows, "run", with_services)
+    monkeypatch.setattr(NumberedLayout, "run", with_services)
 
 
 @pytest.mark.parametrize("version", [6, 9])
@@ -365,15 +365,15 @@ def test_a_compaction_of_the_new_buckets_loses_no_write(make: Made, monkeypatch:
 def test_writers_that_do_not_wait_append_to_the_same_buckets(make: Made, monkeypatch: pytest.MonkeyPatch) -> None:
     table, model = new_table(make)
     beside = {"hoodie.write.concurrency.mode": "NON_BLOCKING_CONCURRENCY_CONTROL"}
-    run = NumberedRows.run
+    run = NumberedLayout.run
 
-    def with_another(rows_: NumberedRows) -> list[WriteStatus]:
-        monkeypatch.setattr(NumberedRows, "run", run)
+    def with_another(rows_: NumberedLayout) -> list[WriteStatus]:
+        monkeypatch.setattr(NumberedLayout, "run", run)
         written = run(rows_)
         lakebed.open(table.uri).upsert(rows(*batch(range(10, 50), 2)), options=beside)
         return written
 
-    monkeypatch.setattr(NumberedRows, "run", with_another)
+    monkeypatch.setattr(NumberedLayout, "run", with_another)
     table.upsert(rows(*batch(range(5, 45), 1)), options=beside)
     model.update({row[0]: row for row in batch(range(5, 45), 1)})
     model.update({row[0]: row for row in batch(range(10, 50), 2)})

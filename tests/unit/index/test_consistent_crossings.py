@@ -13,7 +13,7 @@ import lakebed
 from lakebed.concurrency.lock import default_lock
 from lakebed.errors import CommitConflict
 from lakebed.index.consistent.ring import default_ring, ring_hashes
-from lakebed.operations.placement import AssignedRows, HashedRows, NoRows, NumberedRows
+from lakebed.operations.placement import AssignedRows, EmptyLayout, HashedLayout, NumberedLayout
 from lakebed.operations.rollback import Rollbacks
 from lakebed.properties.file import load_table_config
 from lakebed.slices.listing import list_table
@@ -53,7 +53,7 @@ def new_table(make: Made, version: int, numbers: range | list[int] = range(40), 
 
 
 def meanwhile(
-    monkeypatch: pytest.MonkeyPatch, do: Callable[[], object], *, before: bool = False, of: type = NumberedRows
+    monkeypatch: pytest.MonkeyPatch, do: Callable[[], object], *, before: bool = False, of: type = NumberedLayout
 ) -> None:
     """The next write meets what another one does, before or after it has written its files."""
     run = of.run
@@ -101,7 +101,7 @@ def delete_partition(table: Table) -> None:
     table.delete_partitions(["c0"])
 
 
-@pytest.mark.parametrize(("verb", "layout"), [(overwrite, NumberedRows), (delete_partition, NoRows)])
+@pytest.mark.parametrize(("verb", "layout"), [(overwrite, NumberedLayout), (delete_partition, EmptyLayout)])
 @pytest.mark.parametrize("version", VERSIONS)
 def test_an_overwrite_conflicts_with_a_resize_that_completes_meanwhile(
     make: Made, version: int, verb: Callable[[Table], None], layout: type, monkeypatch: pytest.MonkeyPatch
@@ -250,16 +250,16 @@ def test_copies_of_a_write_that_dies_after_its_rollback_are_swept(
     planned = table.cluster(plan_only=True, options=SPLITS).planned
     other = lakebed.open(table.uri)
     meanwhile(monkeypatch, partial(take_for_dead, table), before=True)
-    run = NumberedRows.run
+    run = NumberedLayout.run
 
-    def die(layout: NumberedRows) -> list[WriteStatus]:
+    def die(layout: NumberedLayout) -> list[WriteStatus]:
         run(layout)
         raise Killed
 
-    monkeypatch.setattr(NumberedRows, "run", die)
+    monkeypatch.setattr(NumberedLayout, "run", die)
     with pytest.raises(Killed):
         table.upsert(rows(*batch(range(1, 30, 2), 2)))
-    monkeypatch.setattr(NumberedRows, "run", run)
+    monkeypatch.setattr(NumberedLayout, "run", run)
     monkeypatch.undo()
     assert logs_of_c1(table, planned)
     if resize == "completed":
@@ -277,15 +277,15 @@ def test_copies_of_a_write_that_dies_after_its_rollback_are_swept(
 def test_copies_of_lost_attempts_go_or_count_once(make: Made, version: int, monkeypatch: pytest.MonkeyPatch) -> None:
     table, model = new_table(make, version)
     planned = table.cluster(plan_only=True, options=SPLITS).planned
-    run = NumberedRows.run
+    run = NumberedLayout.run
 
-    def twice(layout: NumberedRows) -> list[WriteStatus]:
+    def twice(layout: NumberedLayout) -> list[WriteStatus]:
         run(layout)
         return run(layout)
 
-    monkeypatch.setattr(NumberedRows, "run", twice)
+    monkeypatch.setattr(NumberedLayout, "run", twice)
     table.upsert(put(model, range(1, 30, 2), 2))
-    monkeypatch.setattr(NumberedRows, "run", run)
+    monkeypatch.setattr(NumberedLayout, "run", run)
     assert len(logs_of_c1(table, planned)) == (4 if version == 6 else 2)
     check(table, model)
     table.cluster(options=SPLITS)
@@ -302,7 +302,7 @@ def test_blocks_of_a_write_that_dies_after_its_rollback_never_show(
     table = make(index=index, buckets=buckets, type="mor", table_version=6, properties=by_hand)
     model: Model = {}
     table.upsert(put(model, range(20), 0))
-    layout = {"consistent": NumberedRows, "bucket": HashedRows, "simple": AssignedRows}[index]
+    layout = {"consistent": NumberedLayout, "bucket": HashedLayout, "simple": AssignedRows}[index]
     meanwhile(monkeypatch, partial(take_for_dead, table), before=True, of=layout)
     run = layout.run
 

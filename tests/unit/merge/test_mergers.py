@@ -101,6 +101,14 @@ def test_a_delete_that_the_merger_makes_of_log_and_base_takes_the_row_away() -> 
     assert (table.scan().to_arrow().num_rows, table.count(), table.get([2]).num_rows) == (0, 0, 0)
 
 
+@pytest.mark.parametrize("kind", ["cow", "mor"])
+def test_the_partition_column_may_be_a_field_of_the_key(kind: str) -> None:
+    table = new_table(f"memory://mergers/key-of-path-{kind}", type=kind, key=["id", "city"], index="simple")
+    for amount in (3, 4):
+        table.upsert([{"id": 1, "city": "c0", "amount": amount, "limit": amount, "who": "a"}])
+    assert table.get([(1, "c0")]).to_pylist() == [{"id": 1, "city": "c0", "amount": 7, "limit": 4, "who": "a"}]
+
+
 def test_the_table_keeps_the_strategy_id_and_a_job_may_name_it() -> None:
     properties = new_table("memory://mergers/stored").properties
     assert properties["hoodie.record.merge.mode"] == "CUSTOM"

@@ -18,7 +18,7 @@ from lakebed.format.parquet_writer import (
     small_dictionaries,
     with_dictionaries,
 )
-from lakebed.format.row_groups.chunks import Chunk, ChunkGroup, Page, Placed, chunk_groups, footer_of
+from lakebed.format.row_groups.chunks import Chunk, ChunkGroup, Page, PlacedChunk, chunk_groups, footer_of
 from lakebed.format.row_groups.offset_index import offset_index_range, read_offset_index, write_offset_index
 from lakebed.schema.arrow import is_repeated, leaf_paths
 
@@ -171,7 +171,7 @@ class AssembledFile(BaseFileWriter):
         is_flat = name in self._flat
         return [_ChunkPlacement(None, encoded.put_at, encoded, leaf, is_flat=is_flat) for leaf in encoded.leaves[name]]
 
-    def _resolved(self, placement: _ChunkPlacement) -> Placed:
+    def _resolved(self, placement: _ChunkPlacement) -> PlacedChunk:
         """A chunk with its offset index, which is put, where it has several pages that are known."""
         chunk, pages = placement.chunk, placement.pages
         start, by = placement.start, placement.start
@@ -183,11 +183,11 @@ class AssembledFile(BaseFileWriter):
             start = chunk.start + by
         assert chunk is not None
         if len(pages) < INDEXED_PAGES:
-            return Placed(chunk, start)
+            return PlacedChunk(chunk, start)
         index = write_offset_index(pages, by)
         at = self._sink.position
         self._sink.write(index)
-        return Placed(chunk, start, (at, len(index)))
+        return PlacedChunk(chunk, start, (at, len(index)))
 
     def abort(self) -> None:
         """Leave no file."""

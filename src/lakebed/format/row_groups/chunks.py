@@ -276,7 +276,7 @@ class ChunkGroup:
         return sum(chunk.inflated for chunk in self.chunks)
 
 
-class Placed(NamedTuple):
+class PlacedChunk(NamedTuple):
     """A column chunk, where it is in a new file, and the place and length of its offset index there (None: it has
     none)."""
 
@@ -318,7 +318,7 @@ def chunk_groups(footer: bytes, end: int) -> list[ChunkGroup] | None:
     return groups
 
 
-def footer_of(shell: bytes, groups: Sequence[tuple[int, Sequence[Placed]]]) -> bytes:
+def footer_of(shell: bytes, groups: Sequence[tuple[int, Sequence[PlacedChunk]]]) -> bytes:
     """The footer of a file of these row groups (their rows and chunks): `shell`, that of a file without rows, has the
     rest."""
     fields, _ = read_struct(shell)
@@ -486,7 +486,7 @@ def _placed(entry: list[Field], meta: _Meta, end: int) -> Chunk | None:
     return Chunk(start, stored, codec, values, inflated, entry, meta)
 
 
-def _group_entry(number: int, rows: int, placed: Sequence[Placed]) -> bytes:
+def _group_entry(number: int, rows: int, placed: Sequence[PlacedChunk]) -> bytes:
     chunks = [placed_chunk.chunk for placed_chunk in placed]
     fields = [
         Field(_COLUMNS, LIST, write_list(STRUCT, [chunk.moved(start, index) for chunk, start, index in placed])),

@@ -17,7 +17,7 @@ from lakebed.format.row_groups.chunks import (
     STRUCT,
     Field,
     Page,
-    Placed,
+    PlacedChunk,
     chunk_groups,
     footer_of,
     head,
@@ -175,15 +175,15 @@ def without_column_indexes(end: bytes, footer: bytes, start: int, flat: Sequence
     groups = chunk_groups(footer, start) or []
     indexes: list[bytes] = []
     at = start
-    placed: list[tuple[int, list[Placed]]] = []
+    placed: list[tuple[int, list[PlacedChunk]]] = []
     for group in groups:
-        chunks: list[Placed] = []
+        chunks: list[PlacedChunk] = []
         for chunk, is_flat in zip(group.chunks, flat, strict=True):
             index_range = offset_index_range(chunk.entry) if is_flat else None
             if index_range is not None:
                 indexes.append(end[index_range[0] - start : index_range[0] - start + index_range[1]])
                 index_range = at, index_range[1]
                 at += index_range[1]
-            chunks.append(Placed(chunk, chunk.start, index_range))
+            chunks.append(PlacedChunk(chunk, chunk.start, index_range))
         placed.append((group.rows, chunks))
     return (b"".join(indexes), footer_of(footer, placed)) if placed else (end, footer)

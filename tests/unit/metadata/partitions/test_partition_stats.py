@@ -18,7 +18,7 @@ from lakebed.metadata.maintain import MetadataUpkeep
 from lakebed.metadata.partitions.stats_codec import Stats
 from lakebed.metadata.partitions.stats_values import merged_partition_stats
 from lakebed.metadata.partitions.stored import live_files
-from lakebed.operations.placement import NoRows
+from lakebed.operations.placement import EmptyLayout
 from lakebed.services import build_index
 from lakebed.storage import open_storage
 from lakebed.table import Table
@@ -171,13 +171,13 @@ def test_a_compaction_of_a_partition_path_that_was_deleted_meanwhile_gives_it_no
     table = make(type="mor", table_version=version, index=index, indexes=stats, properties=by_hand, **words)
     for turn in range(2):
         table.upsert(rows((1, "c0", "a", turn), (2, "c1", "b", turn)))
-    other, run = lakebed.open(table.uri), NoRows.run
+    other, run = lakebed.open(table.uri), EmptyLayout.run
 
-    def planning(layout: NoRows) -> list[WriteStatus]:
+    def planning(layout: EmptyLayout) -> list[WriteStatus]:
         assert other.compact(plan_only=True).plan is not None
         return run(layout)
 
-    monkeypatch.setattr(NoRows, "run", planning)
+    monkeypatch.setattr(EmptyLayout, "run", planning)
     table.delete_partitions(["c0"])
     assert table.compact().runs
     found = assert_ranges_are_those_of_the_live_files(lakebed.open(table.uri))
