@@ -73,13 +73,17 @@ class FrozenWriter:
         self._thread.join(60)
         assert not self._thread.is_alive()
 
+    def stand(self) -> None:
+        """Called in the writer's thread: stand still until it thaws."""
+        self._stopped.set()
+        assert self._thaw.wait(120)
+
     def _stands(self, mutation: Mutation) -> bool:
         self._count += 1
         here = self._count == self._at if isinstance(self._at, int) else self._at(mutation)
         if here and self.mutation is None:
             self.mutation = mutation
-            self._stopped.set()
-            assert self._thaw.wait(120)
+            self.stand()
             return False
         return self.mutation is not None and self._dies(mutation)
 

@@ -67,16 +67,18 @@ class States:
 
 
 class Jumping:
-    """Calls `do` right before the call of storage of this number, from 1 on."""
+    """Calls `do` right before the call of storage of this number, from 1 on; `names` are those until then."""
 
     def __init__(self, at: int, do: Callable[[], None]) -> None:
         self.at, self.do = at, do
         self.calls, self.call = 0, ""
+        self.names: list[str] = []
         self._lock = threading.Lock()
 
     def before(self, call: str) -> None:
         with self._lock:
             self.calls += 1
+            self.names.append(call)
             if self.calls == self.at:
                 self.call = call
                 self.do()

@@ -425,7 +425,9 @@ def _is_unchanged(store: MetadataStore, new: NewPartition) -> bool:
 
 
 def _remove_base_files(store: MetadataStore, new: NewPartition) -> None:
-    for file in store.listed_files(new.partition):
+    files = store.listed_files(new.partition)
+    store.check_lock()
+    for file in files:
         if isinstance(file, BaseFile):
             store.storage.delete(file.path)
     store.changed()

@@ -33,7 +33,8 @@ def roll_back(store: MetadataStore, instant: str, rollback_instant: str) -> bool
     """Undo the delta commit of an instant of the data table; False where there is none.
 
     The rollback gets `rollback_instant`, the one of the data table's (version 6: with a suffix). A rollback of it that
-    was cut off is finished instead, under its own time.
+    was cut off is finished instead, under its own time. Raises `CommitConflict` where the lock was lost: the delta
+    commit may be of a writer that lives.
     """
     if not store.is_maintained():
         return False
@@ -48,7 +49,7 @@ def roll_back(store: MetadataStore, instant: str, rollback_instant: str) -> bool
         at = store.new_time() + suffix
     logs = {} if store.version >= 8 else logs_with_blocks_of(store, instant)
     plan = RollbackPlan(target, tuple(_files_of(store, instant)), logs)
-    store.transitions.request(Action.ROLLBACK, at, encode_rollback_plan(store.storage.url(), plan))
+    store.request(Action.ROLLBACK, at, encode_rollback_plan(store.storage.url(), plan))
     store.transitions.inflight(Action.ROLLBACK, at)
     _execute(store, plan, at)
     return True
@@ -61,7 +62,9 @@ def remove_instant(store: MetadataStore, instant: str) -> None:
         return
     logs = {} if store.version >= 8 else logs_with_blocks_of(store, instant)
     alone = [p for p, size in logs.items() if all(h.instant == instant for h in _blocks(store, p, size))]
-    for path in (*_files_of(store, instant), *alone):
+    written = (*_files_of(store, instant), *alone)
+    store.check_lock()
+    for path in written:
         store.storage.delete(path)
     store.changed()
 
@@ -178,6 +181,7 @@ def _blocks(store: MetadataStore, path: str, size: int) -> Iterable[BlockHead]:
 def _execute(store: MetadataStore, plan: RollbackPlan, at: str) -> None:
     started = time.monotonic()
     target = plan.target
+    store.check_lock()
     if target.is_completed:
         store.transitions.make_pending(target, target.action)
     deleted = [path for path in plan.files if store.storage.delete(path)]

@@ -190,7 +190,9 @@ def undo_log_compactions(store: MetadataStore) -> None:
         if store.version >= 8:
             remove_leftovers(store, pending.time, store.partitions)
         else:
-            for path in logs_with_blocks_of(store, pending.time):
+            logs = logs_with_blocks_of(store, pending.time)
+            store.check_lock()
+            for path in logs:
                 store.storage.delete(path)
         store.transitions.remove_pending(pending)
         store.changed()
