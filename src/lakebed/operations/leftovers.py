@@ -18,6 +18,7 @@ from lakebed.operations.rollback_plan import plan_by_paths
 from lakebed.policies.rollback import is_log_path
 from lakebed.storage.atomic_file import remove_asides
 from lakebed.storage.base import Storage
+from lakebed.timeline.bodies.rollback import command_log_names
 from lakebed.timeline.timeline import Timeline
 
 
@@ -106,6 +107,10 @@ def lost_files(storage: Storage, timeline: Timeline, instant: str) -> Sequence[s
     """Files from the markers of an instant that no completed instant names, neither on the timeline nor in the archive.
     Empty if neither shows whether the instant completed."""
     marked = [marker.path for marker in list_markers(storage, instant)]
+    rollback = timeline.find(instant, Action.ROLLBACK) if marked else None
+    if rollback is not None and rollback.is_completed:  # a process that had lost the lock went on with it
+        listed = command_log_names(timeline.metadata(rollback))
+        return [path for path in marked if path.rpartition("/")[2] not in listed]
     named = _named_by(timeline, instant) if marked else None
     if named is None:
         return ()

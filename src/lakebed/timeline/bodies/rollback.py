@@ -108,6 +108,12 @@ def rollback_logs(plan: Mapping[str, Any]) -> dict[str, int]:
     }
 
 
+def command_log_names(record: Mapping[str, Any]) -> set[str]:
+    """The names of the log files with command blocks that a completed rollback wrote (version 6)."""
+    parts = (record.get("partitionMetadata") or {}).values()
+    return {path.rpartition("/")[2] for part in parts for path in part.get("rollbackLogFiles") or ()}
+
+
 def encode_rollback_metadata(
     root: str,
     plan: RollbackPlan,
