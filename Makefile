@@ -106,8 +106,9 @@ format: $(CHECKS) ## ruff, writing
 	$(VENV)/bin/ruff check --fix .
 	$(VENV)/bin/ruff format .
 
-types: $(CHECKS) $(SITE) ## pyright, strict
+types: $(CHECKS) $(SITE) ## pyright, strict; of bench/ only whether what it uses is there
 	$(VENV)/bin/pyright --pythonpath $(PY)
+	$(VENV)/bin/pyright -p bench --pythonpath $(PY)
 
 docs: $(SITE) ## the pages that are made from code, and the documentation site in site/; a broken link fails
 	$(PY) tools/reference_pages.py docs

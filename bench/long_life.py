@@ -156,7 +156,7 @@ def caches() -> dict[str, float]:
     held = {
         "blocks": BLOCKS,
         "hfiles": slices.HFILES._cache,  # pyright: ignore[reportPrivateUsage]
-        "logs": slices.LOGS._kept,  # pyright: ignore[reportPrivateUsage]
+        "logs": slices.LOGS._cache,  # pyright: ignore[reportPrivateUsage]
         "lists": files_module._LONG,  # pyright: ignore[reportPrivateUsage]
         "bodies": timeline._BODIES,  # pyright: ignore[reportPrivateUsage]
         "timelines": timeline._LISTED,  # pyright: ignore[reportPrivateUsage]

@@ -51,7 +51,7 @@ class Inputs:
 
     def _write(self) -> None:
         dice = np.random.default_rng(4)
-        known, before = [], []
+        known, before = [], pa.table({})
         for number in range(self.rows // ROWS_PER_FILE):
             trips = trips_of(dice, random_keys(dice, ROWS_PER_FILE), 1, COLUMNS)
             write_folder(self.load / f"part={number}", trips, 1)

@@ -26,7 +26,7 @@ from lakebed.engine.local import LocalEngine
 from lakebed.format.bloom import BloomFilter, ChainedHashes
 from lakebed.format.footer_cache import FOOTERS, POSITIONS
 from lakebed.format.hfile.entries import BLOCKS
-from lakebed.index.base import KeyLookup, Tagged
+from lakebed.index.base import KeyLookup, Tagged, key_hash_of
 from lakebed.index.bloom.index import BloomIndex, GlobalBloomIndex
 from lakebed.index.record import RecordIndex
 from lakebed.index.simple import GlobalSimpleIndex
@@ -72,8 +72,9 @@ def tag(table: str, index: str, batch: pa.Table, *, cold: bool = False) -> Taggi
     context = write_context(storage, load_table_config(storage), engine, resolve_options({}))
     rows = engine.from_arrow(batch.select(["id", "day"]).rename_columns([RECORD_KEY, PARTITION_PATH]))
     used_index = INDEXES.get(index) or context.index
-    if used_index.key_hash is not None:
-        rows = engine.derive(rows, {GROUP: used_index.key_hash.stored_group()})
+    key_hash = key_hash_of(used_index)
+    if key_hash is not None:
+        rows = engine.derive(rows, {GROUP: key_hash.stored_group()})
     placed = used_index.place(rows, context.opened, engine)
     if isinstance(placed, Tagged):
         tagged, lookup = engine.collect(placed.rows), placed.lookup

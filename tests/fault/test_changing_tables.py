@@ -218,6 +218,7 @@ def tried(change: str, uri: str) -> str:
     return ""
 
 
+@pytest.mark.rest
 def test_rows_that_are_read_once_have_a_conflict(other: Other) -> None:
     """They cannot be given again to a write that runs again; nobody is told to repair the table."""
     files, _, _ = moving("simple", 9)

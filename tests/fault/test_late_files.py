@@ -172,6 +172,7 @@ def test_of_what_would_have_been_the_first_commit(
         assert markers(uri) == []
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     ("call", "index", "version"), [(upsert, "simple", 9), (upsert, "mor-simple", 6), (cluster, "simple", 8)]
 )

@@ -227,6 +227,7 @@ def test_a_crash_in_compaction_changes_no_record(version: int, mode: Mode) -> No
     each_point(strike, 12, version, mode)
 
 
+@pytest.mark.rest
 @every_case
 def test_killed_cleaning_and_archival_lose_no_record(version: int, mode: Mode) -> None:
     def strike(at: int) -> Crash:

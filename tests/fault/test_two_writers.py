@@ -348,6 +348,7 @@ def test_no_write_uses_an_instant_that_another_writer_reserved_and_not_yet_publi
         settled(uri, put(old, (0, "c0", "ours", 9)))
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("version", [9, 6])
 def test_no_write_takes_the_time_of_a_service_of_the_metadata_table(version: int) -> None:
     files, old = prepared("bucket", version)

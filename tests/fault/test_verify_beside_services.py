@@ -83,6 +83,7 @@ def test_files_that_a_dead_clean_has_deleted_are_no_difference(kind: Kind, versi
             assert table.indexes.verify().ok
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("version", [9, 6])
 def test_a_file_that_no_clean_plans_to_delete_is_a_difference_beside_one(version: int) -> None:
     uri = create("mor", version, "simple").uri

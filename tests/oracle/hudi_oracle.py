@@ -103,6 +103,8 @@ class Oracle:
             # answers may hold old dates; how Hudi's own files are read is left to their footers
             "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
             "spark.sql.shuffle.partitions": "2",
+            # code for a few rows takes longer to compile than to do without
+            "spark.sql.codegen.wholeStage": "false",
             "spark.default.parallelism": "2",
             "spark.ui.enabled": "false",
             "spark.ui.showConsoleProgress": "false",

@@ -27,7 +27,7 @@ KINDS = [
     ),
     ("record_level_index", 9),
 ]
-SEEDS = range(so_many(300, small=90))
+SEEDS = range(so_many(300, small=60))
 SHARDS = 12
 # Replays one history: LAKEBED_CROSSING=17 pytest tests/property/test_crossing_writers.py
 ONLY = os.environ.get("LAKEBED_CROSSING")

@@ -13,9 +13,19 @@ from lakebed.config.settings import WriteSettings
 from lakebed.engine.base import GROUP, Engine, Rows, Task
 from lakebed.errors import IndexInconsistent
 from lakebed.expressions.base import Column, Constant, RowExpression
+from lakebed.format.hashes import plain_strings
 from lakebed.merge.locations import STORED_LOCATION, ShardOf
 from lakebed.metadata.definitions import IndexDefinition, IndexName, index_version
-from lakebed.metadata.layout import PARTITIONED_SIZING, GroupSizing, group_number, secondary_file_groups, secondary_keys
+from lakebed.metadata.layout import (
+    FILE_KEY_LENGTH,
+    PARTITIONED_SIZING,
+    GroupSizing,
+    group_number,
+    secondary_file_groups,
+    secondary_keys,
+)
+from lakebed.metadata.lookups import slice_by_keys
+from lakebed.metadata.merge_records import alive
 from lakebed.metadata.partitions.key_changes import record_index_definition, secondary_index_definition, secondary_text
 from lakebed.metadata.partitions.record_index import encoded_locations, latest_locations
 from lakebed.metadata.partitions.registry import kind_of
@@ -110,15 +120,16 @@ def written_by_job(snapshot: Snapshot, name: IndexName, new: NewPartition, engin
 
 
 def written_here(
-    storage: Storage,
+    store: MetadataStore,
     new: NewPartition,
     records: Sequence[GroupRecords],
     definition: IndexDefinition | None,
-    table_version: int,
 ) -> list[WrittenBase]:
     """Base files of an index whose file groups exist, written by this process: the records of a first build,
-    distributed over the file groups."""
-    version = index_version(definition, table_version)
+    distributed over the file groups. Ranges of files that writers have logged there already are left out: both would be
+    united, and their counts added."""
+    version = index_version(definition, store.version)
+    unites = kind_of(new.partition).union is not None
     all_records = _together(records)
     if all_records is None:
         return []
@@ -126,9 +137,26 @@ def written_here(
 
     def write(item: tuple[int, tuple[pa.StringArray, pa.BinaryArray, pa.StringArray]]) -> WrittenBase:
         at, (keys, values, _) = item
-        return write_base(storage, new.groups[at], new.instant, [sorted_by_key(keys, values)])
+        if unites:
+            keys, values = _not_logged(store, new.groups[at], keys, values)
+        return write_base(store.data_storage, new.groups[at], new.instant, [sorted_by_key(keys, values)])
 
     return parallel_map(write, list(parts.items()))
+
+
+def _not_logged(
+    store: MetadataStore, group: FileGroup, keys: pa.StringArray, values: pa.BinaryArray
+) -> tuple[pa.StringArray, pa.BinaryArray]:
+    """Without the records whose keys name files and are in the log files of the group."""
+    slices = store.slices.file_slices(group.partition)
+    file_slice = next((file_slice for file_slice in slices if file_slice.file_id == group.file_id), None)
+    of_files = pc.equal(pc.binary_length(keys), FILE_KEY_LENGTH)
+    layers = [] if file_slice is None else slice_by_keys(store.slices, file_slice, keys.filter(of_files))
+    logged = alive(layers)
+    if logged is None:
+        return keys, values
+    stays = pc.invert(pc.and_(of_files, pc.is_in(keys, value_set=plain_strings(logged["key"]).cast(keys.type))))
+    return keys.filter(stays), values.filter(stays)
 
 
 def _together(groups: Sequence[GroupRecords]) -> Records | None:

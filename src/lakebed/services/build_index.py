@@ -260,14 +260,15 @@ class _Build:
         """Write the base files of an index; writers go on."""
         view = snapshot_of(self.storage, self.base_view.config, self.base_view.timeline, use_metadata=False)
         timeline = load_timeline(self.storage, self.base_view.config)
-        new = current_groups(self._store(timeline), part.new)
+        store = self._store(timeline)
+        new = current_groups(store, part.new)
         if can_build(part.name.partition) and is_large(view, self.engine):
             return written_by_job(view, part.name, new, self.engine)
         sizing = GroupSizing(minimum=1, maximum=1)
         groups, definition = kind_of(part.name.partition).first_records(
             part.name, FirstBuild(view, self.settings, self.engine), sizing
         )
-        return written_here(self.storage, new, groups, definition, self.base_view.config.version)
+        return written_here(store, new, groups, definition)
 
     def add(self, part: _Part, written: Sequence[WrittenBase]) -> None:
         """Make an index that is written complete. Raises `CommitConflict` if a commit that it was made from was taken

@@ -135,6 +135,7 @@ def test_writing_commands_change_rows(capsys: pytest.CaptureFixture[str], uri: s
     assert {row["partition"] for row in json_output(capsys, "files", "show", uri, "--partition", "oslo")} == {"oslo"}
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("index", ["bucket", "simple", "record"])
 @pytest.mark.parametrize("type", ["cow", "mor"])
 def test_a_json_file_changes_only_the_columns_that_it_has(
@@ -393,6 +394,7 @@ def test_a_key_of_times_that_is_not_there_is_answered_with_a_stored_one(
     assert invoke(["get", uri, "1767261600000000"]) == 0
 
 
+@pytest.mark.rest
 def test_rows_are_erased_by_keys_a_file_of_keys_or_a_condition(
     uri: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

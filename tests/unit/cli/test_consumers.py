@@ -96,6 +96,7 @@ def test_the_position_stays_where_output_fails(
     assert table.consumers.get("daily").position == ""
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_following_ends_cleanly_on_a_signal(table: Table, number: signal.Signals) -> None:
     arguments = ["changes", table.uri, "--consumer", "daily", "--follow", "--interval", "0.05", "--output", "ndjson"]

@@ -107,6 +107,7 @@ def partition_stats(uri: str, column: str) -> dict[str, dict[str, Any]]:
 # -- statistics of partition paths
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("version", [9, 8])
 def test_ranges_of_a_partition_hold_the_rows_of_the_first_to_begin_and_last_to_commit(uri: str, version: int) -> None:
     table = created(uri, version)

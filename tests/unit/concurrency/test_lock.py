@@ -335,6 +335,7 @@ STAND = """
 """
 
 
+@pytest.mark.rest
 def test_a_process_that_is_stopped_while_it_changes_the_file_delays_others_no_longer_than_the_timeout(
     tmp_path: Path,
 ) -> None:

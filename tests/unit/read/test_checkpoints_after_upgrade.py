@@ -19,6 +19,7 @@ def changed(table: Table, start: str, end: str | None = None) -> list[int]:
     return sorted(table.changes(start, end).to_arrow()["id"].to_pylist())
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("kind", ["cow", "mor"])
 @pytest.mark.parametrize("to", [8, 9])
 def test_a_checkpoint_of_version_6_replaces_its_archived_commit(kind: str, to: int, tmp_path: Path) -> None:

@@ -165,6 +165,7 @@ def test_an_upsert_of_a_key_whose_file_is_cleaned_meanwhile_makes_no_second_row(
     assert state(table.uri) == {0: ("c0", "mine", 9), 1: ("c1", "a", 0)}
 
 
+@pytest.mark.rest
 def test_a_table_that_is_cleaned_all_the_time_is_not_read_for_ever() -> None:
     table = create(9, "cow", metadata=True)
     looks: list[int] = []

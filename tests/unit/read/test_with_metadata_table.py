@@ -93,6 +93,7 @@ every_table = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.rest
 @every_table
 def test_filtered_scans_with_and_without_metadata_agree(version: int, partitioned: bool) -> None:
     with_it, without = both(new_table(version, partitioned))

@@ -160,6 +160,7 @@ def last_only(table: Table) -> bool:
 HISTORY_KINDS = list(product(["cow", "mor"], [9, 8, 6], [True, False]))
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(("kind", "seed"), todays([(k, s) for s in range(4) for k in HISTORY_KINDS], 8, HISTORIES))
 def test_random_histories_keep_every_view_that_is_promised(make: Make, kind: tuple[Any, ...], seed: int) -> None:
     history = History(make, seed, *kind)

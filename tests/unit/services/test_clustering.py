@@ -217,6 +217,7 @@ def test_a_clustering_gives_way_to_a_write_of_its_file_groups(make: Make, monkey
     assert table.cluster().runs
 
 
+@pytest.mark.rest
 def test_a_run_that_died_is_taken_back_and_run_again(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     for version in (9, 6):
         table = filled(make, table_version=version)

@@ -129,6 +129,7 @@ def test_a_running_clustering_does_not_give_way_where_writes_are_rejected(
     assert NEW not in content(table)
 
 
+@pytest.mark.rest
 def test_retries_wait_for_its_end(make: Make) -> None:
     table, plan = planned(make)
     runner = threading.Timer(0.3, lambda: lakebed.open(table.uri).cluster())

@@ -132,6 +132,7 @@ def test_a_consumer_that_has_read_everything_holds_nothing_back(make: MakeTable)
     assert plan.consumers == ()
 
 
+@pytest.mark.rest
 def test_max_lag_ends_what_is_retained_and_the_consumer_gets_the_error(
     make: MakeTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -193,6 +194,7 @@ def commit_late(table: lakebed.Table, count: int) -> None:
         assert writer.error is None
 
 
+@pytest.mark.rest
 def test_a_pending_write_of_another_process_is_read_when_it_completes_later(make: MakeTable) -> None:
     """Positions are completion times: a commit that was requested earlier and completes later is a batch of its own."""
     table = table_of(make, "cow", 9, TIGHT)

@@ -159,6 +159,7 @@ def test_published_lists_hold_no_value_of_an_erased_row_and_show_the_others(kind
         check_published(table, form)
 
 
+@pytest.mark.rest
 @pytest.mark.usefixtures("quiet_readers")
 def test_published_lists_without_values_of_an_erased_row_show_the_others_and_keep_their_versions(
     tmp_path: Path,
@@ -175,6 +176,7 @@ def test_published_lists_without_values_of_an_erased_row_show_the_others_and_kee
     assert Path(table.uri, "metadata", "v1.metadata.json").exists()
 
 
+@pytest.mark.rest
 def test_a_list_that_another_engine_has_changed_is_named_as_left(tmp_path: Path) -> None:
     table = new_table(str(tmp_path / "t"))
     table.publish("delta")
@@ -414,6 +416,7 @@ def test_a_key_that_may_be_a_condition_is_refused(given: Any, said: str) -> None
         table.erase(given)
 
 
+@pytest.mark.rest
 def test_reads_of_changes_before_an_erasure_raise_and_pass_over_the_rewrite() -> None:
     table = new_table("memory://erasure/changes", "cow", "bucket", **CDC)
     before = table.changes("000").end

@@ -121,6 +121,7 @@ def test_a_dry_run_shows_the_plan_and_writes_nothing(make: Make) -> None:
     assert "waits to be run" in str(table.compact(dry_run=True))
 
 
+@pytest.mark.rest
 def test_the_command_line_puts_small_files_together(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     table = created(
         lambda **words: lakebed.create(str(tmp_path / "t"), SCHEMA, key="id", partition_by="city", **words), 3

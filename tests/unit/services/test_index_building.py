@@ -272,9 +272,12 @@ def test_a_plan_is_taken_off_with_its_index(make: Make) -> None:
         table.indexes.drop("record_index")
 
 
-def test_a_plan_of_a_dead_process_is_run_by_the_next(make: Make) -> None:
-    table = created(make)
-    instant = planned(table)
+@pytest.mark.every_case
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_plan_of_a_dead_process_is_run_by_the_next(make: Make, kind: str) -> None:
+    """Files that were written since the first process began are in the index once."""
+    table = created(make, kind)
+    instant = planned(table, kind)
 
     def dies() -> None:
         upsert(table.uri, (1, "c1", "changed", 2))()
@@ -285,8 +288,9 @@ def test_a_plan_of_a_dead_process_is_run_by_the_next(make: Make) -> None:
     upsert(table.uri, (2, "c0", "changed", 2), (31, "c1", "new", 2))()
     (plan,) = pending_indexings(timeline_of(table))
     assert (plan.time, plan.state) == (instant, State.INFLIGHT)
-    assert table.indexes.build().built == ("record_index",)
-    is_right(table, "record")
+    assert len(table.indexes.build().built) == 1
+    assert table.indexes.verify().ok
+    is_right(table, kind)
 
 
 def test_keys_that_stand_twice_end_the_plan(make: Make) -> None:
@@ -301,26 +305,30 @@ def test_keys_that_stand_twice_end_the_plan(make: Make) -> None:
     upsert(table.uri, (2, "a", "x", 1))()
 
 
-def test_a_build_waits_for_writers_of_other_engines(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    table = created(make)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_build_waits_for_writers_of_other_engines(make: Make, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = created(make, kind)
     storage = open_storage(table.uri)
     writer = TimelineWriter(storage, load_table_config(storage))
     theirs = "20990101000000000"
     writer.request(Action.COMMIT, theirs)
     pending = writer.inflight(Action.COMMIT, theirs)
     storage.write(f".hoodie/.heartbeat/{theirs}", b"")  # as real Hudi's
-    planned(table)
+    planned(table, kind)
     looks: list[float] = []
 
     def look(seconds: float) -> None:
         looks.append(seconds)
+        if len(looks) == 1:
+            upsert(table.uri, (2, "c0", "meanwhile", 2), (31, "c1", "new", 2))()
         if len(looks) == 2:
             writer.remove_pending(pending)
 
     monkeypatch.setattr(build_index.time, "sleep", look)
-    assert table.indexes.build().built == ("record_index",)
+    assert len(table.indexes.build().built) == 1
     assert len(looks) == 2
-    is_right(table, "record")
+    assert table.indexes.verify().ok
+    is_right(table, kind)
 
 
 def test_a_build_does_not_wait_for_ever(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
