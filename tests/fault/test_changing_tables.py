@@ -174,6 +174,7 @@ def test_a_write_commits_or_has_a_conflict(other: Other, write: str, action: str
 TURNS = (("change",), ("action",), ("change", "action"), ("action", "change"))
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     ("change", "action", "kind"), todays_of(list(CHANGES), list(ACTIONS), KINDS, parts=13, variable=CRASH), ids=str
 )

@@ -112,6 +112,7 @@ def rows_of(scan: Any) -> list[Row]:
     return sorted((tuple(r[n] for n in SCHEMA.names) for r in scan.to_arrow().to_pylist()), key=str)  # type: ignore[misc]
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     ("kind", "version", "seed"), todays_of(KINDS, (9, 8, 6), range(4), parts=8, variable=HISTORIES)
 )

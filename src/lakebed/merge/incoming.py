@@ -220,7 +220,8 @@ class Intake:
     `absent` are columns that the caller's rows lack, if that means that existing keys keep their stored values. With
     `numbered` the rows of the base file that an index found are kept. With `null_ordering` "lowest" ordering values may
     be null, but those of rows that are deletes. With `in_batches` rows stay in the batches they come in, for a group
-    whose rows are all written as they come.
+    whose rows are all written as they come. With `once_a_file` a row comes once, although an index has found its key in
+    several rows of a file.
     """
 
     schema: pa.Schema
@@ -233,6 +234,7 @@ class Intake:
     numbered: bool = False
     null_ordering: Literal["refuse", "lowest"] = "refuse"
     in_batches: bool = False
+    once_a_file: bool = False
 
     def checked(self, batches: Iterator[pa.RecordBatch], task: Task) -> Iterator[pa.RecordBatch]:
         """Batches reduced to key, delete flag and the table's columns in the table's types."""
@@ -330,17 +332,17 @@ class Intake:
         members = _members(table)
         incoming = Incoming(keys, deletes, forced, received, data, None, absent, required, positions, before)
         incoming = replace(incoming, _members=members)
-        incoming = self._combined(table, incoming, edges) if self.combine else incoming
+        if self.combine:
+            incoming = self._combined(table, incoming, edges)
+        elif self.once_a_file and positions is None:
+            incoming = _once(table, incoming, edges)
         return incoming.with_shares(members)
 
     def _combined(self, table: pa.Table, incoming: Incoming, edges: Positions | None) -> Incoming:
         rules = self._rules_in_batch
         if rules.picks_winners or incoming.absent:  # rows of the same columns: the winner has all that there is
             # a key of two groups is two keys, with fields of their own
-            row_numbers = winners(table, [RECORD_KEY], rules if edges is None else replace(rules, key_fields=None))
-            if row_numbers is not None and edges is not None:
-                groups = np.repeat(np.arange(len(edges) - 1), np.diff(edges))
-                row_numbers = winners(table.append_column(GROUP, pa.array(groups)), [RECORD_KEY, GROUP], rules)
+            row_numbers = _winners_of_groups(table, rules, edges)
             if row_numbers is not None and incoming.positions is not None:
                 row_numbers = winners(table, _RECORD, rules)
             return incoming if row_numbers is None else incoming.at(row_numbers)
@@ -360,6 +362,22 @@ class Intake:
             _row_numbers=combined.row_numbers,
             _members=None if incoming.members is None else combined.in_rows(incoming.members),
         )
+
+
+def _winners_of_groups(table: pa.Table, rules: MergeRules, edges: Positions | None) -> Positions | None:
+    """The rows that stay of each key, where a key of two groups is two keys, with fields of their own; None where all
+    do."""
+    row_numbers = winners(table, [RECORD_KEY], rules if edges is None else replace(rules, key_fields=None))
+    if row_numbers is None or edges is None:
+        return row_numbers
+    groups = np.repeat(np.arange(len(edges) - 1), np.diff(edges))
+    return winners(table.append_column(GROUP, pa.array(groups)), [RECORD_KEY, GROUP], rules)
+
+
+def _once(table: pa.Table, incoming: Incoming, edges: Positions | None) -> Incoming:
+    """The rows without those that are another one again."""
+    row_numbers = _winners_of_groups(table, MergeRules(), edges)
+    return incoming if row_numbers is None else replace(incoming.at(row_numbers), received=len(row_numbers))
 
 
 def _members(table: pa.Table) -> Positions | None:

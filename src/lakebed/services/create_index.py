@@ -320,10 +320,13 @@ def drop_index(storage: Storage, name: str, *, settings: WriteSettings | None = 
                 context={"index": name},
             )
         _check_free(storage, config, partition)
-        take_plans_off(storage, timeline, partition)
+        known_partitions = dict.fromkeys((*partitions, *planned_partitions(timeline)))
+        needing = [name for name in known_partitions if kind_of(name).dropped_with == partition]
+        for planned in (partition, *needing):
+            take_plans_off(storage, timeline, planned)
         if partition not in partitions:
             return config
-        dropped = [partition, *(name for name in partitions if kind_of(name).dropped_with == partition)]
+        dropped = [partition, *(name for name in needing if name in partitions)]
         upkeep = MetadataUpkeep(storage, config, timeline, settings, None, lock.lock_is_held)
         config = drop(upkeep.store, dropped)
         forgotten = noting(config.properties, partition, None) if partition in zone_notes(config.properties) else {}

@@ -42,6 +42,10 @@ class TestFileSystemLock(FileContract):
     def code(self) -> str:
         return f"FileLock(open_storage({str(self.folder)!r}), HDFS_LOCK_FILE, release_deletes=True)"
 
+    @pytest.mark.rest
+    def test_processes_that_count_lose_no_count(self, tmp_path: Path) -> None:
+        super().test_processes_that_count_lose_no_count(tmp_path)
+
 
 class TestNestedLock(FileContract):
     """Two as one; lost with either of them."""
@@ -50,3 +54,7 @@ class TestNestedLock(FileContract):
         storage = f"open_storage({str(self.folder)!r})"
         outer = f"FileLock({storage}, HDFS_LOCK_FILE, release_deletes=True)"
         return f"NestedLock({outer}, default_lock({storage}), 60.0)"
+
+    @pytest.mark.rest
+    def test_processes_that_count_lose_no_count(self, tmp_path: Path) -> None:
+        super().test_processes_that_count_lose_no_count(tmp_path)

@@ -252,6 +252,20 @@ def test_a_delete_by_a_condition_takes_all_rows_of_a_key_in_one_base_file(make: 
         assert content(table) == [(1, "b", "x", 1), (2, "a", "x", 1)]
 
 
+@EVERY_TYPE
+@pytest.mark.parametrize("index", ["bucket_groups", "simple", "global_simple", "bloom", "record"])
+def test_an_update_by_a_condition_adds_no_row_to_those_of_a_key_in_one_base_file(
+    make: Make, kind: str, index: str
+) -> None:
+    buckets = 1 if index == "bucket_groups" else None
+    table = make(type=kind, index=index, buckets=buckets, partition_by="city")
+    table.insert(rows((1, "a", "x", 1), (1, "a", "y", 1), (2, "a", "z", 1)), options={"lakebed.write.tasks": 1})
+    result = table.update({"v": "'new'"}, where="v = 'x'")
+    assert (result.updated, result.inserted) == (1, 0)
+    other = "y" if (kind, index) == ("mor", "bucket_groups") else "new"
+    assert sorted(row["v"] for row in table.scan().to_arrow().to_pylist()) == ["new", other, "z"]
+
+
 @pytest.mark.parametrize("index", ["bucket", "simple"])
 def test_an_erasure_by_a_condition_leaves_no_row_of_a_key_in_one_base_file(make: Make, index: str) -> None:
     table = make(type="mor", index=index)

@@ -272,7 +272,16 @@ def test_a_plan_is_taken_off_with_its_index(make: Make) -> None:
         table.indexes.drop("record_index")
 
 
-@pytest.mark.every_case
+def test_a_plan_is_taken_off_with_the_index_that_it_needs(make: Make, caplog: pytest.LogCaptureFixture) -> None:
+    table = created(make, "partition_stats")
+    planned(table, "partition_stats")
+    table.indexes.drop("column_stats")
+    assert table.indexes.waiting == []
+    assert str(table.indexes.build()) == "no index waits to be built"
+    upsert(table.uri, (1, "c1", "changed", 2))()
+    assert caplog.messages == []
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_plan_of_a_dead_process_is_run_by_the_next(make: Make, kind: str) -> None:
     """Files that were written since the first process began are in the index once."""
