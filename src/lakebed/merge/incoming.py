@@ -335,7 +335,9 @@ class Intake:
         if self.combine:
             incoming = self._combined(table, incoming, edges)
         elif self.once_a_file and positions is None:
-            incoming = _once(table, incoming, edges)
+            different = _winners_of_groups(table, MergeRules(), edges)
+            if different is not None:
+                incoming = replace(incoming.at(different), received=len(different))
         return incoming.with_shares(members)
 
     def _combined(self, table: pa.Table, incoming: Incoming, edges: Positions | None) -> Incoming:
@@ -372,12 +374,6 @@ def _winners_of_groups(table: pa.Table, rules: MergeRules, edges: Positions | No
         return row_numbers
     groups = np.repeat(np.arange(len(edges) - 1), np.diff(edges))
     return winners(table.append_column(GROUP, pa.array(groups)), [RECORD_KEY, GROUP], rules)
-
-
-def _once(table: pa.Table, incoming: Incoming, edges: Positions | None) -> Incoming:
-    """The rows without those that are another one again."""
-    row_numbers = _winners_of_groups(table, MergeRules(), edges)
-    return incoming if row_numbers is None else replace(incoming.at(row_numbers), received=len(row_numbers))
 
 
 def _members(table: pa.Table) -> Positions | None:
