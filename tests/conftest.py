@@ -180,8 +180,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     folder = tmp_path_factory.mktemp("spark")
-    # in the small run each query runs once or twice: its code for whole stages takes longer to compile than it saves
-    compiles = "false" if run() == "small" else "true"
     session = (
         SparkSession.builder.master("local[2]")
         .appName("lakebed-tests")
@@ -190,7 +188,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
         .config("spark.driver.memory", "1g")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.sql.shuffle.partitions", "4")
-        .config("spark.sql.codegen.wholeStage", compiles)
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
         .config("spark.local.dir", str(folder / "local"))
