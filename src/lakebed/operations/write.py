@@ -129,7 +129,7 @@ class Write:
             auto_keys=self.instant if generated else None,
             absent=self.absent,
             null_ordering=settings.null_ordering,
-            once_a_file=self.match.on_match == "keys",
+            once_a_file=self.match.on_match == "keys" and self.merge is None,
         )
         return GroupJob(
             reader=self.snapshot.reader,
