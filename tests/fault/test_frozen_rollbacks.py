@@ -51,7 +51,7 @@ def test_a_writer_that_is_being_rolled_back_does_not_commit(
             writer = FrozenWriter(uri, roll_back_as_lakebed, is_data, patch)
             assert writer.freeze()
             writer.time_is_over()
-            other = FrozenWriter(uri, roll_back_as_other, deletes_data, patch)
+            other = FrozenWriter(uri, roll_back_as_other, at, patch)
             assert other.freeze() or at > max(_ALWAYS)
             try:
                 other.time_is_over()
