@@ -107,11 +107,13 @@ def lost_files(storage: Storage, timeline: Timeline, instant: str) -> Sequence[s
     """Files from the markers of an instant that no completed instant names, neither on the timeline nor in the archive.
     Empty if neither shows whether the instant completed."""
     marked = [marker.path for marker in list_markers(storage, instant)]
-    rollback = timeline.find(instant, Action.ROLLBACK) if marked else None
+    if not marked:
+        return ()
+    rollback = timeline.find(instant, Action.ROLLBACK)
     if rollback is not None and rollback.is_completed:  # a process that had lost the lock went on with it
         listed = command_log_names(timeline.metadata(rollback))
         return [path for path in marked if path.rpartition("/")[2] not in listed]
-    named = _named_by(timeline, instant) if marked else None
+    named = _named_by(timeline, instant)
     if named is None:
         return ()
     lost = [path for path in marked if path not in named]

@@ -150,7 +150,7 @@ class Rollbacks:
             if not self.lock_is_held():
                 writer.remove_pending(Instant(instant, Action.ROLLBACK, State.INFLIGHT))
                 remove_heartbeat(self.storage, instant)
-                self._check_lock(plan.target)
+                raise _lock_lost(plan.target)
             self._execute(timeline, plan, instant, keep_plan=keep_plan)
         remove_heartbeat(self.storage, instant)
         return instant
@@ -184,8 +184,8 @@ class Rollbacks:
             writer.make_pending(target, pending.action)
             timeline = load_timeline(storage, config)
         deleted = [path for path in plan.files if storage.delete(path)]
-        if plan.logs:
-            self._check_lock(target)
+        if plan.logs and not self.lock_is_held():
+            raise _lock_lost(target)
         hiding = _hide_blocks(storage, plan.logs, target.time, instant)
         if config.metadata_partitions or config.metadata_partitions_inflight:
             metadata = MetadataStore(storage, config, timeline, lock_is_held=self.lock_is_held)
@@ -215,13 +215,6 @@ class Rollbacks:
             delete_markers(storage, instant)
         remove_heartbeat(storage, target.time)
 
-    def _check_lock(self, target: Instant) -> None:
-        if not self.lock_is_held():
-            raise CommitConflict(
-                f"the table lock was lost before instant {target.time} could be rolled back",
-                hint="another writer took it after it expired; run the write again",
-            )
-
     def _correct(self, metadata: MetadataStore) -> None:
         """Compare the metadata table with the table if base files of the metadata table have records of the undone
         instant: its services ran after that had completed."""
@@ -232,6 +225,13 @@ class Rollbacks:
             snapshot = snapshot_of(self.storage, self.config, timeline)
             rebuild(snapshot, verification.left_out, settings, self.lock_is_held)
         metadata.changed(load_table_config(self.storage))
+
+
+def _lock_lost(target: Instant) -> CommitConflict:
+    return CommitConflict(
+        f"the table lock was lost before instant {target.time} could be rolled back",
+        hint="another writer took it after it expired; run the write again",
+    )
 
 
 def dead_writes(storage: Storage, timeline: Timeline) -> list[Instant]:

@@ -309,10 +309,10 @@ class _Commit:
         and that the slice lacks."""
         base_instant, timeline = _base_instant(file_slice), self._snapshot.timeline
         names = {file.name for file in file_slice.files}
-        by_slice = self._snapshot.config.version < 8
+        by_completion = has_completion_times(self._snapshot.config.version)
         for file in files:
             since = file.instant
-            if isinstance(file, LogFile) and not by_slice and not goes_by_slice(file.instant, (base_instant,)):
+            if isinstance(file, LogFile) and by_completion and not goes_by_slice(file.instant, (base_instant,)):
                 since = timeline.completion_time(file.instant) or file.instant
             if since >= base_instant and file.name not in names:
                 return file.path
