@@ -79,9 +79,8 @@ def test_acknowledged_writes_are_there_whatever_the_clocks_say(run: int, tmp_pat
                 said[victim] = killed(hosts[victim], chance)
             for city, process in hosts.items():
                 if city != victim:
-                    out, err = process.communicate(timeout=300)
-                    assert process.returncode == 0, err
-                    said[city] = out.splitlines()
+                    said[city] = rest_of(process)
+                    assert process.wait(timeout=300) == 0, errors_of(process)
         finally:
             for process in hosts.values():
                 process.kill()
@@ -96,12 +95,23 @@ def killed(process: subprocess.Popen[str], chance: random.Random) -> list[str]:
     wanted = chance.randint(1, WRITES)
     while sum(line.startswith("asked") for line in lines) < wanted:
         lines.append(process.stdout.readline())
-        assert lines[-1], process.communicate()[1]
+        assert lines[-1], errors_of(process)
     try:
         process.wait(timeout=chance.uniform(0, 0.3))
     except subprocess.TimeoutExpired:
         process.send_signal(signal.SIGKILL)
-    return lines + process.communicate()[0].splitlines()
+    return lines + rest_of(process)
+
+
+def rest_of(process: subprocess.Popen[str]) -> list[str]:
+    """What a process says until it ends; `communicate` would lose lines that were read ahead."""
+    assert process.stdout is not None
+    return process.stdout.read().splitlines()
+
+
+def errors_of(process: subprocess.Popen[str]) -> str:
+    assert process.stderr is not None
+    return process.stderr.read()
 
 
 def check(uri: str, old: Model, said: dict[str, list[str]], victim: str | None) -> None:

@@ -11,7 +11,7 @@ import pytest
 import lakebed
 from lakebed.errors import CommitConflict, InvalidOption, InvalidRecord
 from lakebed.metadata.lookups import open_snapshot
-from lakebed.properties.file import PROPERTIES_PATH
+from lakebed.properties.file import PROPERTIES_PATH, load_table_config
 from lakebed.storage import open_storage
 from lakebed.table import Table
 from lakebed.testing import Killed, Mutation, crash_at
@@ -315,6 +315,36 @@ def test_a_builder_that_stops_after_its_delta_commit_keeps_the_files_of_it(
         lakebed.open(uri).upsert(rows(*THEIRS), options=OPTIONS)
         frozen.thaw()
         assert state(uri) == put(old, *THEIRS)
+        lakebed.open(uri).upsert(rows(*LATER), options=COMPACTS)
+        assert state(uri) == put(old, *THEIRS, *LATER)
+        assert lakebed.open(uri).indexes.verify().ok
+
+
+@pytest.mark.parametrize("version", [9, 8, 6])
+def test_an_index_that_was_shown_as_complete_without_the_lock_is_taken_back(
+    version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its builder stops between its look at the lock and the request that names the index."""
+    files, old = prepared("simple", version)
+    published: list[str] = []
+
+    def is_next(mutation: Mutation) -> bool:
+        if mutation.path.startswith(".hoodie/metadata/.hoodie/") and mutation.path.endswith(".deltacommit"):
+            published.append(mutation.path)
+        return bool(published) and mutation.path.endswith("hoodie.properties")
+
+    with copied("memory", files) as uri:
+        with suppress(InvalidOption):  # the table has none
+            lakebed.open(uri).indexes.drop("column_stats")
+        frozen = FrozenWriter(uri, lambda table: table.indexes.create("column_stats"), is_next, monkeypatch)
+        assert frozen.freeze()
+        frozen.time_is_over()
+        lakebed.open(uri).upsert(rows(*THEIRS), options=OPTIONS)
+        frozen.thaw()
+        assert isinstance(frozen.error, CommitConflict), frozen.error
+        assert "column_stats" not in load_table_config(open_storage(uri)).metadata_partitions
+        assert state(uri) == put(old, *THEIRS)
+        lakebed.open(uri).indexes.create("column_stats")
         lakebed.open(uri).upsert(rows(*LATER), options=COMPACTS)
         assert state(uri) == put(old, *THEIRS, *LATER)
         assert lakebed.open(uri).indexes.verify().ok

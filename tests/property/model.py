@@ -101,10 +101,12 @@ class LoggedTable(DictTable):
     """A merge-on-read table under a bucket index: what each key has in its base file, and what its log records come to.
 
     A base row that lost against a log record is not gone until the two are compacted: it is there again when a row that
-    loses against it takes the log record's place.
+    loses against it takes the log record's place. With `dated_deletes` a delete has the `ts` of the row that it
+    deletes, else none.
     """
 
     bucket_of: Callable[[int], int] = lambda _: 0
+    dated_deletes: bool = False
     base: dict[Place, Row] = field(default_factory=dict)
     logs: dict[Place, Row] = field(default_factory=dict)
     groups: set[Place] = field(default_factory=set)
@@ -154,7 +156,8 @@ class LoggedTable(DictTable):
 
     def _drop(self, places: Iterable[Place]) -> None:
         for place in list(places):
-            self.logs[place] = {"_hoodie_is_deleted": True, "ts": None}
+            ts = self.rows[place]["ts"] if self.dated_deletes and self.event_time else None
+            self.logs[place] = {"_hoodie_is_deleted": True, "ts": ts}
         self._merge()
 
     def _append(self, place: Place, row: Row) -> None:

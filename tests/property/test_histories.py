@@ -144,9 +144,9 @@ class History(RuleBasedStateMachine):
         if self.logs_rows and index == "bucket":
             # a log remembers what a base file forgets; under other indexes a key that was deleted is a new one
             of_key = partial(bucket_of, buckets)
-            self.model = LoggedTable(event_time=event_time, partitioned=partitioned, bucket_of=of_key)
+            self.model = LoggedTable(event_time, partitioned=partitioned, bucket_of=of_key, dated_deletes=True)
         elif index == "consistent":
-            self.model = RingTable(event_time=event_time, partitioned=partitioned)
+            self.model = RingTable(event_time, partitioned=partitioned, dated_deletes=True)
         else:
             self.model = DictTable(
                 event_time=event_time,

