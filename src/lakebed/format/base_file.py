@@ -15,7 +15,7 @@ import pyarrow.types as pt
 
 from lakebed.errors import CorruptFile, LakebedError
 from lakebed.format.bootstrap import SourceFile, source_file
-from lakebed.format.parquet_encodings import as_dictionaries
+from lakebed.format.parquet_encodings import as_dictionaries, coded_texts
 from lakebed.format.parquet_footer import parse_footer, read_end, read_metadata
 from lakebed.format.parquet_writer import SPARK_VERSION, SPARK_VERSION_KEY, BaseFileWriter, ParquetSettings
 from lakebed.format.read_tally import ReadTally, column_bytes
@@ -274,8 +274,11 @@ class _Reading:
             stored, metadata = _schema_of(file), file.metadata
         else:
             metadata = read_metadata(opened) if footer is None else footer.metadata
-            file = pq.ParquetFile(opened, **_read_options(metadata, self.dictionary, self.page_checksums))
+            coded = coded_texts(metadata, columns)
+            file = pq.ParquetFile(opened, **_read_options(metadata, [*self.dictionary, *coded], self.page_checksums))
             stored = (footer or _footer_of(file, path)).schema
+            if footer is None and coded:
+                stored = pa.schema([f.with_type(pa.string()) if f.name in coded else f for f in stored])
         known_names = frozenset(stored.names)
         names = stored.names if columns is None else [c for c in columns if c in known_names]
         schema = pa.schema([_read_as(stored.field(name), self.dictionary) for name in names])

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
 
-from lakebed.format.parquet_encodings import choose_encodings
+from lakebed.format.base_file import read_base_file
+from lakebed.format.parquet_encodings import choose_encodings, coded_texts
+from lakebed.storage import open_storage
 
 # Four slices are looked at, of which this is one.
 SLICE = 4_096
@@ -30,3 +37,60 @@ def test_a_dictionary_is_chosen_by_all_values_and_not_by_those_of_the_first_slic
     assert [pc.count_distinct(rows["bound"]).as_py(), pc.count_distinct(rows["beyond"]).as_py()] == [2_457, 2_458]
     assert set(chosen.dictionary) == {n for n in columns if pc.count_distinct(rows[n]).as_py() <= most}
     assert set(chosen.dictionary) == {"few", "many_at_first", "bound"}
+
+
+def texts_of(rows: int, distinct: int) -> pa.Array:
+    return pa.array([None if n % 7 == 3 else f"text {n % distinct}" for n in range(rows)])
+
+
+def read_back(folder: Path, rows: pa.Table, row_group_size: int, **options: Any) -> tuple[list[str], pa.Table]:
+    """The columns that are read by way of their dictionaries, and all rows as they are read."""
+    path = folder / "rows.parquet"
+    pq.write_table(rows, path, row_group_size=row_group_size, **{"store_schema": False, **options})
+    metadata = pq.read_metadata(path)
+    batches = list(read_base_file(open_storage(str(folder)), path.name))
+    return coded_texts(metadata), pa.Table.from_batches(batches)
+
+
+@pytest.mark.parametrize(("rows", "coded"), [(4_095, []), (4_096, ["few"])])
+def test_texts_of_few_values_are_read_by_their_dictionary_from_that_many_rows_on(
+    tmp_path: Path, rows: int, coded: list[str]
+) -> None:
+    table = pa.table({"n": pa.array(range(rows)), "few": texts_of(rows, 5)})
+    assert read_back(tmp_path, table, rows) == (coded, table)
+
+
+def test_only_texts_that_are_smaller_than_their_lengths_are_read_by_their_dictionary(tmp_path: Path) -> None:
+    rows = 30_000
+    table = pa.table(
+        {
+            "few": texts_of(rows, 300),
+            "many": texts_of(rows, 20_000),
+            "plain": texts_of(rows, 5),
+            "number": pa.array([n % 3 for n in range(rows)]),
+            "bytes": pa.array([b"%d" % (n % 3) for n in range(rows)]),
+            "inside": pa.array([{"text": f"{n % 3}"} for n in range(rows)]),
+            "list": pa.array([[f"{n % 3}"] for n in range(rows)]),
+            "inside.text": texts_of(rows, 4),
+            "null": pa.nulls(rows, pa.string()),
+        }
+    )
+    dictionaries = ["few", "many", "number", "bytes", "inside.text", "list.list.element"]
+    coded, read = read_back(tmp_path, table, 10_000, use_dictionary=dictionaries)
+    assert (coded, read) == (["few"], table)
+
+
+def test_texts_whose_dictionary_became_full_are_read_as_they_are(tmp_path: Path) -> None:
+    rows = 20_000
+    few_at_first = pa.array([f"text {n if n > 19_000 else n % 3}" for n in range(rows)])
+    table = pa.table({"mixed": few_at_first, "full": texts_of(rows, rows)})
+    coded, read = read_back(tmp_path, table, rows, dictionary_pagesize_limit=1_024)
+    assert (coded, read) == (["mixed"], table)
+
+
+def test_texts_of_files_with_types_of_arrow_are_read_in_these(tmp_path: Path) -> None:
+    rows = 5_000
+    texts = texts_of(rows, 5)
+    table = pa.table({"coded": texts.dictionary_encode(), "large": texts.cast(pa.large_string()), "text": texts})
+    coded, read = read_back(tmp_path, table, rows, store_schema=True)
+    assert (coded, read) == ([], table)

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakebed.format.bounded_cache import BoundedCache
+from lakebed.format.parquet_encodings import coded_texts
 from lakebed.format.parquet_footer import TAIL, framed
 from lakebed.format.row_groups.chunks import (
     I32,
@@ -38,6 +39,7 @@ from lakebed.format.row_groups.chunks import (
 )
 from lakebed.format.row_groups.offset_index import OffsetIndex, offset_index_range, read_offset_index
 from lakebed.format.varints import read_varint, varint, zigzag
+from lakebed.schema.arrow import plain_type
 from lakebed.storage.base import Storage
 
 Rows = npt.NDArray[np.int64]
@@ -101,6 +103,7 @@ class PagedFile:
     root: Sequence[Field]
     head: Sequence[Field]
     columns: Mapping[str, _Column]
+    coded: frozenset[str]
     groups: Sequence[tuple[int, Sequence[_ChunkEntry]]]
     before: memoryview
     before_from: int
@@ -125,7 +128,8 @@ class PagedFile:
             return None
         head = [field for field in fields if field.number in (_VERSION, _CREATED_BY)]
         group_entries = [(group.rows, [_chunk_entry(chunk) for chunk in group.chunks]) for group in groups]
-        return cls(root, head, columns, group_entries, memoryview(before), end - len(before))
+        coded = frozenset(coded_texts(metadata))
+        return cls(root, head, columns, coded, group_entries, memoryview(before), end - len(before))
 
     def indexed(self, columns: Sequence[str], groups: Sequence[int]) -> list[str]:
         """Those of the columns that have an offset index in each of these row groups. Lists and maps do not count: a
@@ -335,6 +339,7 @@ class _SmallFile:
                 data, start + dictionary, start + length, zip(sizes, self._selected[group].page_rows, strict=True)
             )
         options: dict[str, Any] = {
+            "read_dictionary": [name for name, _ in self._columns if name in self._file.coded] or None,
             "pre_buffer": False,
             "coerce_int96_timestamp_unit": "us",
             "page_checksum_verification": True,
@@ -345,7 +350,8 @@ class _SmallFile:
             raise ValueError(f"pages of {sum(stored_rows)} rows give {table.num_rows}")
         starts = np.cumsum([0, *stored_rows[:-1]])
         positions = [s.positions + start for s, start in zip(self._selected.values(), starts, strict=True)]
-        return table.take(pa.array(np.concatenate(positions)))
+        rows = table.take(pa.array(np.concatenate(positions)))
+        return rows.cast(pa.schema([f.with_type(plain_type(f.type)) for f in rows.schema]))
 
     def _footer(self, ranges: Mapping[tuple[int, int], tuple[int, int]]) -> bytes:
         groups: list[bytes] = []
