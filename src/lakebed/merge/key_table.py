@@ -19,13 +19,16 @@ Positions = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
 _WORD: Final = 8
 _MIX: Final = np.uint64(0x9E3779B97F4A7C15)
+# The keys whose slots others have come into a table of their own, with another mix of their bytes, and so on.
+_MIXES: Final = (_MIX, np.uint64(0xC2B2AE3D27D4EB4F), np.uint64(0xFF51AFD7ED558CCD))
 # Slots a key, at least; and of few keys.
 _ROOM: Final = 4
 _FEWEST_SLOTS_LOG: Final = 6
 # A table of texts is as good for fewer keys than the first number, or if more than one key in the second shares its
-# slot.
-_MANY: Final = 1 << 12
+# slots in all tables. Fewer keys than the last number are numbered by texts.
+_FEW: Final = 4
 _MOST_CROWDED: Final = 5
+_MANY: Final = 1 << 12
 # Keys that are sampled for the bytes in which they differ, and how far into a key these are looked for.
 _SAMPLED: Final = 512
 _FARTHEST: Final = 256
@@ -42,35 +45,58 @@ class KeyTable:
         self._keys = keys
         self._offset = distinguishing_offset(keys)
         self._words = words_at(keys, self._offset)
-        self._bits = _slot_bits(len(keys))
-        slots = _slots(self._words, self._bits)
-        row_numbers = np.arange(len(keys), dtype=np.int32)
-        self._first = np.full(1 << self._bits, -1, np.int32)
-        self._first[slots[::-1]] = row_numbers[::-1]  # the first of a slot is written last, and stays
-        # keys whose slots others have
-        self._others = np.flatnonzero(self._first[slots] != row_numbers)
-        self._crowded = np.zeros(len(self._first), np.bool_)
-        self._crowded[slots[self._others]] = True
-        self._pays = len(keys) >= _MANY and len(self._others) <= len(keys) // _MOST_CROWDED
+        self._levels: list[_Level] = []
+        left = np.arange(len(keys), dtype=np.int32)
+        for mix in _MIXES:
+            if len(left):
+                level = _Level(self._words[left], left, mix)
+                self._levels.append(level)
+                left = left[level.others]
+        # they have the words of others, mostly
+        self._left = left
+        self._pays = len(keys) >= _FEW and len(left) <= len(keys) // _MOST_CROWDED
 
     def find(self, keys: pa.Array) -> npt.NDArray[np.int32]:
         if not self._pays:
             return pc.fill_null(pc.index_in(keys, value_set=self._keys), -1).to_numpy(zero_copy_only=False)
-        words = words_at(keys, self._offset)
-        slots = _slots(words, self._bits)
-        every = self._first[slots]
-        occupied = np.flatnonzero(every >= 0)
-        candidates, slots = every[occupied], slots[occupied]
-        same = self._words[candidates] == words[occupied]
-        same[same] = _equal(keys, occupied[same], self._keys, candidates[same])
         numbers = np.full(len(keys), -1, np.int32)
-        numbers[occupied[same]] = candidates[same]
-        if len(self._others):
-            left = occupied[self._crowded[slots] & ~same]
-            crowded_matches = pc.index_in(keys.take(pa.array(left)), value_set=self._keys.take(pa.array(self._others)))
-            hits = np.flatnonzero(crowded_matches.is_valid().to_numpy(zero_copy_only=False))
-            numbers[left[hits]] = self._others[crowded_matches.drop_null().to_numpy()]
+        words, at = words_at(keys, self._offset), None
+        for level in self._levels:
+            slots = level.slots(words)
+            every = level.first.take(slots)
+            occupied = np.flatnonzero(every >= 0)
+            candidates = every[occupied]
+            same = self._words[candidates] == words[occupied]
+            rows = occupied if at is None else at[occupied]
+            same[same] = _equal(keys, rows[same], self._keys, candidates[same])
+            numbers[rows[same]] = candidates[same]
+            if not len(level.others):
+                return numbers
+            crowded = np.flatnonzero(level.crowded[slots[occupied]] & ~same)
+            words, at = words[occupied[crowded]], rows[crowded]
+        assert at is not None
+        positions = pc.index_in(keys.take(pa.array(at)), value_set=self._keys.take(pa.array(self._left)))
+        hits = np.flatnonzero(positions.is_valid().to_numpy(zero_copy_only=False))
+        numbers[at[hits]] = self._left[positions.drop_null().to_numpy()]
         return numbers
+
+
+class _Level:
+    """Slots of keys by their words: the place of the first key of each (-1: of none), which of them others have, too,
+    and which of the keys these others are."""
+
+    def __init__(self, words: Words, positions: npt.NDArray[np.int32], mix: np.uint64) -> None:
+        self._mix, self._bits = mix, _slot_bits(len(words))
+        slots = self.slots(words)
+        self.first = np.full(1 << self._bits, -1, np.int32)
+        self.first[slots[::-1]] = positions[::-1]  # the first of a slot is written last, and stays
+        self.others = np.flatnonzero(self.first[slots] != positions)
+        self.crowded = np.zeros(len(self.first), np.bool_)
+        self.crowded[slots[self.others]] = True
+
+    def slots(self, words: Words) -> Positions:
+        """The slot of each word."""
+        return _slots(words, self._bits, self._mix)
 
 
 def key_codes(keys: pa.Array) -> tuple[Positions, int]:
@@ -151,12 +177,14 @@ def _slot_bits(count: int) -> int:
     return max(_FEWEST_SLOTS_LOG, (_ROOM * count).bit_length())
 
 
-def _slots(words: Words, bits: int) -> Positions:
-    return ((words * _MIX) >> np.uint64(64 - bits)).view(np.int64)
+def _slots(words: Words, bits: int, mix: np.uint64 = _MIX) -> Positions:
+    mixed = words * mix
+    mixed >>= np.uint64(64 - bits)
+    return mixed.view(np.int64)
 
 
 def _equal(texts: pa.Array, at: Positions, other: pa.Array, row_numbers: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-    """Whether the texts at these places of both are equal."""
+    """Whether the texts at these positions of both are equal."""
     if not len(at):
         return np.zeros(0, np.bool_)
     first, second = texts.take(pa.array(at)), other.take(pa.array(row_numbers))

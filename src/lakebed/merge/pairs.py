@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakebed.format.hashes import value_buffer
 from lakebed.merge.mergers import Merger
 from lakebed.merge.rules import MergeRules
 from lakebed.model import COMMIT_SEQNO, COMMIT_TIME, DERIVED, FILE_NAME, META_COLUMNS
@@ -24,8 +25,10 @@ Positions = npt.NDArray[np.int64]
 
 # Texts that are compared first to see whether a column changes.
 _PROBED_TEXTS = 32
-# Up to this many rows are put among texts without a take of all texts.
-_SPLICED = 64
+# Texts of which at most one in so many changes are copied in pieces, without a take of all.
+_SPLICED = 128
+# Arrow's texts have offsets of 32 bits.
+_MOST_BYTES = (1 << 31) - 1
 
 
 def put(old: pa.Array, at: Positions, row_numbers: pa.Array, new: pa.Array) -> pa.Array:
@@ -44,19 +47,40 @@ def put(old: pa.Array, at: Positions, row_numbers: pa.Array, new: pa.Array) -> p
             return _put_numbers(old, at, new)
         if pa.types.is_string(old.type) and _is_same(old, at, new):
             return old
-    if len(at) <= _SPLICED and pa.types.is_string(old.type):
+    are_texts = pa.types.is_string(old.type) and new.type.equals(old.type)
+    if are_texts and len(at) * _SPLICED <= len(old) and old.nbytes + new.nbytes <= _MOST_BYTES:
         return _spliced(old, at, new)
     return pa.concat_arrays([old, new]).take(row_numbers)
 
 
 def _spliced(old: pa.Array, at: Positions, new: pa.Array) -> pa.Array:
-    """The same for a few rows: what is between them is copied unchanged."""
-    parts: list[pa.Array] = []
-    start = 0
-    for number, position in enumerate(at.tolist()):
-        parts += [old.slice(start, position - start), new.slice(number, 1)]
-        start = position + 1
-    return pa.concat_arrays([*parts, old.slice(start)])
+    """The same for texts of which few change: the bytes between these are copied as they are."""
+    old_bytes, old_edges = value_buffer(old)
+    new_bytes, new_edges = value_buffer(new)
+    old_data, new_data = old_bytes.data, new_bytes.data
+    starts, ends = old_edges[at], old_edges[at + 1]
+    size = int(old_edges[-1] - old_edges[0] + new_edges[-1] - new_edges[0] - (ends - starts).sum())
+    buffer = pa.allocate_buffer(size)
+    data, put_to, copied = memoryview(buffer).cast("B"), 0, int(old_edges[0])
+    for start, end, first, last in zip(
+        starts.tolist(), ends.tolist(), new_edges[:-1].tolist(), new_edges[1:].tolist(), strict=True
+    ):
+        middle = put_to + start - copied
+        data[put_to:middle] = old_data[copied:start]
+        put_to = middle + last - first
+        data[middle:put_to] = new_data[first:last]
+        copied = end
+    data[put_to:] = old_data[copied : int(old_edges[-1])]
+    edges = np.zeros(len(old) + 1, np.int32)
+    edges[at + 1] = np.diff(new_edges) - (ends - starts)
+    np.cumsum(edges, out=edges)
+    edges += (old_edges - old_edges[0]).astype(np.int32)
+    valid = None
+    if old.null_count or new.null_count:
+        flags = old.is_valid().to_numpy(zero_copy_only=False)
+        flags[at] = new.is_valid().to_numpy(zero_copy_only=False)
+        valid = pa.py_buffer(np.packbits(flags, bitorder="little"))
+    return pa.Array.from_buffers(old.type, len(old), [valid, pa.py_buffer(edges), buffer])
 
 
 def _put_numbers(old: pa.Array, at: Positions, new: pa.Array) -> pa.Array:

@@ -25,7 +25,7 @@ from lakebed.merge.pairs import Side, merge_into, put
 from lakebed.merge.rules import MergeRules
 from lakebed.model import RECORD_KEY
 from lakebed.slices.base_rows import DICTIONARY_META, ColumnNames, shaped, stored_name
-from lakebed.slices.logs import SliceLogs
+from lakebed.slices.logs import DECODED, SliceLogs
 
 _BATCH_ROWS = 1 << 16
 # Of wide rows a batch has fewer.
@@ -63,19 +63,33 @@ class LogRows:
         self._spilled = spill.table(schema)
 
     def hold(self) -> None:
-        """Decode all records that are no deletes into memory, where they are few."""
+        """Decode all records that are no deletes into memory."""
         every = np.flatnonzero(~self.entries.deletes)
         rows = self.take(every)
         self._positions = np.zeros(len(self.entries), np.int64)
         self._positions[every] = np.arange(len(every))
         self._buffered = rows
 
-    def take(self, entries: Positions) -> pa.RecordBatch:
-        """The rows of some entries, in their order."""
+    @property
+    def is_decoded(self) -> bool:
+        """Whether the records are decoded, in memory."""
+        return self._buffered is not None
+
+    def of_some(self, entries: npt.NDArray[Any]) -> LogRows:
+        """The same for some entries, which are decoded into memory."""
+        is_wanted = np.zeros(len(self.entries), np.bool_)
+        is_wanted[entries] = True
+        decoded = self.take(np.flatnonzero(is_wanted))
+        return replace(self, _buffered=decoded, _positions=np.cumsum(is_wanted) - 1)
+
+    def take(self, entries: Positions, columns: Sequence[str] | None = None) -> pa.RecordBatch:
+        """The rows of some entries, in their order, in all columns or some."""
         if self._buffered is not None:
-            return self._buffered.take(pa.array(self._positions[entries]))
+            rows = self._buffered if columns is None else self._buffered.select(list(columns))
+            return rows.take(pa.array(self._positions[entries]))
         if self._spilled is not None:
-            return gather(self._spilled, self._positions[entries])
+            rows = self._spilled if columns is None else self._spilled.select(list(columns))
+            return gather(rows, self._positions[entries])
         ascends = bool((np.diff(entries) > 0).all())
         sought = entries if ascends else np.unique(entries)
         parts = list(self._decoded(sought))
@@ -164,8 +178,6 @@ def _as(column: pa.Array, kind: pa.DataType) -> pa.Array:
     return column.cast(kind) if pa.types.is_dictionary(column.type) else column.dictionary_encode()
 
 
-# What decoded records take in memory for each byte of their blocks, and twice while they are merged, about.
-_DECODED = 6
 BlockRows = Callable[[int, Positions], tuple[Sequence[pa.Array], Sequence[str]]]
 """Wanted columns of some records of a data block, and the names of those that its records do not have."""
 
@@ -240,7 +252,7 @@ class PairwiseFold:
     def run(self, spill: Spill, data_bytes: int, memory: int) -> tuple[LogEntries, LogRecords]:
         """One entry for each key, by which base rows find it, and its record, in the same order."""
         codes, distinct = record_codes(self.entries, by_position=self.entries.positions is not None)
-        shares = max(1, min(distinct, -(-data_bytes * _DECODED // max(1, memory))))
+        shares = max(1, min(distinct, -(-data_bytes * DECODED // max(1, memory))))
         firsts: list[Positions] = []
         sides: list[Side] = []
         for number in range(shares):

@@ -73,6 +73,8 @@ _JOINED_BYTES = 1 << 20
 _UNIT_BYTES = 4 << 20
 # Contents up to this size are decoded once: each reading of a few records costs as much as one of hundreds.
 _SMALL_BYTES = 64 << 10
+# Decoded records take so many times the bytes of their blocks, about, and twice that while they are merged.
+DECODED = 6
 # Contents of any size that stay open are decoded once for at most this many columns: to find them costs as much as to
 # decode them.
 _FEW_COLUMNS = 4
@@ -251,6 +253,11 @@ class SliceLogs:
     def data_bytes(self) -> int:
         """Bytes of the contents of the data blocks."""
         return sum(self.blocks[n].content_length for n in self.data)
+
+    @property
+    def decoded_bytes(self) -> int:
+        """What all columns of the data blocks take in memory, about."""
+        return self.data_bytes * DECODED
 
     def schemas(self) -> list[pa.Schema]:
         """The schemas of the data blocks, oldest first."""

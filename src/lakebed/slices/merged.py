@@ -41,11 +41,13 @@ from lakebed.storage.parallel import once
 
 # In place of the entry that replaces a base row: none does, or one that deletes it.
 STAYS, GOES = -1, -2
-# So many rows, or bytes of them, are matched at a time: each time costs a hash table of all log records. Of few of them
-# it costs next to nothing.
+# So many rows, or bytes of them, are matched at a time: each time passes over all log records, which of few of them
+# costs next to nothing.
 _STRETCH_ROWS = 1 << 20
 _STRETCH_BYTES = 64 << 20
 FEW_ENTRIES = 1 << 14
+# Log records are decoded once where they take one part in so many of the memory bound at most, else for each stretch.
+_DECODED_SHARE = 4
 Targets = npt.NDArray[np.int32]
 Stretch = Sequence[pa.RecordBatch]
 
@@ -68,10 +70,13 @@ class Matching:
     updated: int = 0
     deleted: int = 0
     _matched: Flags = field(init=False)
+    _first: Positions = field(init=False)
+    _found: int = 0
     _at: int = 0
 
     def __post_init__(self) -> None:
         self._matched = np.zeros(len(self.entries), np.bool_)
+        self._first = np.zeros(len(self.entries), np.int64)
 
     def columns(self, schema: pa.Schema) -> list[str]:
         """The columns of the base file that decide."""
@@ -117,11 +122,18 @@ class Matching:
         at = np.flatnonzero(targets >= 0)
         if not len(at):
             return targets
-        several = _seen_before(targets[at], self._matched)
-        if several is not None:
+        several = self._seen_before(targets[at])
+        if several.any():
             self.repeated = True
             targets[at[several]] = STAYS
         return targets
+
+    def _seen_before(self, entries: Targets) -> Flags:
+        """Which of these come a second time."""
+        numbers = self._found + np.arange(len(entries))
+        self._found += len(entries)
+        self._first[entries[::-1]] = numbers[::-1]
+        return self._matched[entries] | (self._first[entries] != numbers)
 
     @once
     def _table(self) -> KeyTable:
@@ -158,15 +170,6 @@ def _taken(stretch: Stretch, names: Sequence[str], rows: Positions) -> pa.Record
     at = pa.array(rows)
     columns = [pa.chunked_array([batch.column(name) for batch in stretch]).take(at) for name in names]
     return pa.RecordBatch.from_arrays([column.combine_chunks() for column in columns], names=list(names))
-
-
-def _seen_before(entries: Targets, matched: Flags) -> Flags | None:
-    """Which of these come a second time; None where none does."""
-    again = matched[entries]
-    first = np.full(len(matched), -1)
-    first[entries[::-1]] = np.arange(len(entries))[::-1]
-    repeats = again | (first[entries] != np.arange(len(entries)))
-    return repeats if repeats.any() else None
 
 
 _OF_META = KeyColumns((RECORD_KEY,))
@@ -369,19 +372,18 @@ class MergedSlice:
         rows = LogRows(self.logs, matching.entries, self.schema, self.names)
         if not self.logs.stays_open:
             rows.spill(spill)
-        elif len(matching.entries) <= FEW_ENTRIES:
+        elif self.logs.decoded_bytes * _DECODED_SHARE <= self.memory:
             rows.hold()
+        shares_keys = self._shares_keys(matching.entries)
+        changing = [name for name in self.schema.names if shares_keys or name not in self._key_names]
         first = 0
         for stretch, targets in self._stretches(matching):
-            used = np.zeros(len(matching.entries), np.bool_)
-            used[targets[targets >= 0]] = True
-            new = rows.take(np.flatnonzero(used))
-            rows_of = np.cumsum(used) - 1
+            winners = rows if rows.is_decoded else rows.of_some(targets[targets >= 0])
             at = 0
             for batch in stretch:
                 part = targets[at : at + batch.num_rows]
                 at += batch.num_rows
-                put_in, deleted = self._put_in(batch, part, rows_of, new, matching.entries.keys)
+                put_in, deleted = self._put_in(batch, part, winners, changing, checks_keys=shares_keys)
                 yield put_in, first, deleted
                 first += batch.num_rows
         self.counts.updated, self.counts.deleted = matching.updated, matching.deleted
@@ -430,24 +432,39 @@ class MergedSlice:
         return (rows.filter(pa.array(~deleted)), deleted) if deleted.any() else (rows, None)
 
     def _put_in(
-        self, batch: pa.RecordBatch, targets: Targets, rows_of: Positions, new: pa.RecordBatch, keys: pa.Array
+        self, batch: pa.RecordBatch, targets: Targets, winners: LogRows, changing: Sequence[str], *, checks_keys: bool
     ) -> tuple[pa.RecordBatch, Flags | None]:
-        """Base rows with the winners in place, and without the deleted ones, and which those are. `rows_of`
-        are the rows of the entries in `new`, `keys` those of the entries."""
+        """Base rows with the winners in place, in the columns that are `changing`, and without the deleted ones, and
+        which those are."""
         columns = shaped(batch, self.schema, self._base_names)
         at = np.flatnonzero(targets >= 0)
-        if len(at):
-            log_rows = new.take(pa.array(rows_of[targets[at]]))
-            self._check_key_fields(columns, at, log_rows, keys.take(pa.array(targets[at])))
+        if len(at) and changing:
+            log_rows = winners.take(targets[at].astype(np.int64), changing)
+            if checks_keys:
+                self._check_key_fields(columns, at, log_rows, winners.entries.keys.take(pa.array(targets[at])))
             order = np.arange(len(targets))
             order[at] = len(targets) + np.arange(len(at))
             indices = pa.array(order)
-            columns = [put(old, at, indices, column) for old, column in zip(columns, log_rows.columns, strict=True)]
+            new_columns = dict(zip(log_rows.schema.names, log_rows.columns, strict=True))
+            for number, name in enumerate(self.schema.names):
+                if name in new_columns:
+                    columns[number] = put(columns[number], at, indices, new_columns[name])
         if not len(self.schema):
             return batch.select([]), None
         rows = pa.RecordBatch.from_arrays(columns, names=self.schema.names)
         deleted = targets == GOES
         return (rows.filter(pa.array(~deleted)), deleted) if deleted.any() else (rows, None)
+
+    def _shares_keys(self, entries: LogEntries) -> bool:
+        """Whether other key fields may give one of these key texts, so that stored rows have to be compared."""
+        fields = self.rules.key_fields
+        return fields is not None and len(fields.may_share(entries.keys)) > 0
+
+    @once
+    def _key_names(self) -> frozenset[str]:
+        """Text columns that are the record key: a record has those of the base row that it replaces."""
+        names = {RECORD_KEY} if self.names is not None or self.key_copy is None else {RECORD_KEY, self.key_copy}
+        return frozenset(f.name for f in self.schema if f.name in names and pa.types.is_string(f.type))
 
     def _check_key_fields(
         self, columns: Sequence[pa.Array], at: Positions, new: pa.RecordBatch, keys: pa.Array

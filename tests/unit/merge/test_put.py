@@ -53,6 +53,25 @@ def test_rows_put_at_places_replace_what_was_there(kind: pa.DataType, nulls: str
     assert old.to_pylist() == before, "the old rows were changed in place"
 
 
+@pytest.mark.parametrize("nulls", ["no nulls", "old nulls", "new nulls"])
+@pytest.mark.parametrize("rows", [127, 128, 129, 255, 256])
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_few_of_many_texts_are_replaced(rows: int, count: int, nulls: str) -> None:
+    """One in 128 is the most that is spliced."""
+    texts = [None if nulls == "old nulls" and n % 5 == 2 else "ü" * (n % 4) + str(n) for n in range(rows + 6)]
+    old = pa.array(texts).slice(3, rows)
+    for first in (0, 1, 2, rows // 2, rows - count):
+        at = np.arange(first, rows, rows - 1 - first or 1)[:count]
+        new = pa.array(["x", "", None if nulls == "new nulls" else "longer than before", "x"]).slice(1)
+        new = new.take(pa.array([2 - n % 2 - (n == 0) for n in range(len(at))]))
+        found = put(old, at, locations_of(rows, at), new)
+        expected = old.to_pylist()
+        for n, text in zip(at.tolist(), new.to_pylist(), strict=True):
+            expected[n] = text
+        assert found.to_pylist() == expected
+        found.validate(full=True)
+
+
 def test_texts_that_stay_are_not_copied() -> None:
     old = pa.array([f"key-{n}" for n in range(100)])
     at = np.arange(10, 60)
