@@ -251,7 +251,7 @@ def test_what_a_small_delta_commit_asks_of_storage(version: int) -> None:
     records = table.records(Change(added={"a": {f"f{n}": 9 for n in range(8)}}, ranges={"a": (1, 2)}), instant)
     del records["record_index"]
     store = MetadataStore(counted, table.config, table.timeline, lock_is_held=held)
-    apply_delta(store, instant, records)
+    apply_delta(store, instant, dict(records))
     logs = 4 if version >= 8 else 3
     # properties and the timeline once, each partition once; three timeline files and a log file for each file group
     lists = 1 + len(records)
@@ -359,10 +359,10 @@ def test_tasks_write_log_files(version: int) -> None:
                 reshard(table.store(), "record_index", 5)
         if what == "rolled back":
             with pytest.raises(CommitConflict, match="not what it was"):
-                apply_delta(table.store(), instant, records, written)
+                apply_delta(table.store(), instant, dict(records), written)
             table.undo(instant)
         else:
-            apply_delta(store, instant, records, written)
+            apply_delta(store, instant, dict(records), written)
             table.complete(instant)
             content = change.on(content)
         assert table.content() == expected(table, content)
