@@ -297,6 +297,7 @@ class MetadataUpkeep:
                 hint="Run the write again: it then comes last.",
                 context={"instant": instant, "metadata_partition": wrong},
             )
+        del action, checked  # statistics and records of many files take much memory
         apply_delta(store, instant, records, written, meanwhile)
         return None if repeats is None else repeats.rows
 

@@ -11,7 +11,7 @@ import logging
 import os
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from threading import Thread
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
@@ -26,7 +26,9 @@ R = TypeVar("R")
 _MOST_THREADS = 32
 # How many small files are written or deleted at a time where answers are slow.
 _AT_A_TIME = 16
-_pool: ThreadPoolExecutor | None = None
+# So many calls at a time go to the threads that were used last.
+_FEW_THREADS = 8
+_pool: _Threads | None = None
 _log = logging.getLogger("lakebed")
 
 
@@ -149,10 +151,33 @@ def _call(work: Callable[[], R]) -> R:
     return work()
 
 
-def _threads() -> ThreadPoolExecutor:
+class _Threads:
+    """Gives a call to the thread that became idle last; where more calls than usual run at a time, to any of a pool.
+
+    What a thread frees stays with it, in Arrow's pool and in the C library: if calls go to few threads, few hold it.
+    """
+
+    def __init__(self) -> None:
+        self._idle: list[ThreadPoolExecutor] = []
+        # a pool starts its thread with its first call
+        self._unused = [ThreadPoolExecutor(1, thread_name_prefix=f"lakebed-{n}") for n in range(_FEW_THREADS)]
+        self._others = ThreadPoolExecutor(_MOST_THREADS - _FEW_THREADS, thread_name_prefix="lakebed")
+
+    def submit(self, work: Callable[[], R]) -> Future[R]:
+        thread: ThreadPoolExecutor | None = None
+        with suppress(IndexError):  # another thread may have taken the last one meanwhile
+            thread = self._idle.pop() if self._idle else self._unused.pop()
+        if thread is None:
+            return self._others.submit(work)
+        future = thread.submit(work)
+        future.add_done_callback(lambda _: self._idle.append(thread))
+        return future
+
+
+def _threads() -> _Threads:
     global _pool
     if _pool is None:
-        _pool = ThreadPoolExecutor(_MOST_THREADS, thread_name_prefix="lakebed")
+        _pool = _Threads()
     return _pool
 
 

@@ -342,7 +342,9 @@ def read_history(storage: Storage, path: str, size: int, columns: list[str] | No
 def history_parts(storage: Storage, path: str, size: int, columns: Sequence[str]) -> Iterator[pa.Table]:
     """The same, some rows at a time: bodies of commits may be large."""
     with _opened(storage, path, size) as source:
-        for batch in pq.ParquetFile(source).iter_batches(_ROWS_AT_A_TIME, columns=[*columns]):
+        file = pq.ParquetFile(source, pre_buffer=False)
+        # Arrow's threads would keep the memory of bodies that they have read
+        for batch in file.iter_batches(_ROWS_AT_A_TIME, columns=[*columns], use_threads=False):
             yield pa.Table.from_batches([batch])
 
 

@@ -13,6 +13,7 @@ from lakebed.metadata.definitions import IndexDefinition
 from lakebed.metadata.partitions import record_index
 from lakebed.metadata.records import GroupRecords, Records
 from lakebed.metadata.routing import split_by_group
+from lakebed.metadata.store import services
 from lakebed.metadata.store.commit import apply_delta, begin_delta
 from lakebed.metadata.store.creation import drop, initialise
 from lakebed.metadata.store.group_files import write_log
@@ -20,6 +21,7 @@ from lakebed.metadata.store.resharding import reshard
 from lakebed.metadata.store.rollback import roll_back
 from lakebed.metadata.store.services import run_services
 from lakebed.metadata.store.store import MetadataSettings, MetadataStore
+from lakebed.storage import parallel
 from lakebed.storage.memory import MemoryStorage
 from lakebed.testing import CountingStorage
 from support.locks import held
@@ -112,6 +114,41 @@ def test_compaction_cleaning_and_archival_change_no_record(version: int) -> None
     assert sum("compaction" in text for text in done) >= 3
     assert sum("clean" in text for text in done) >= 2
     assert len(list(table.storage.list(".hoodie/metadata/files"))) < 25
+
+
+@pytest.mark.parametrize(("least_bytes", "starts_threads"), [(1 << 20, False), (0, True)])
+def test_small_file_slices_are_compacted_by_the_calling_thread(
+    monkeypatch: pytest.MonkeyPatch, least_bytes: int, starts_threads: bool
+) -> None:
+    changes, content = Random(41), Content()
+    table = new_metadata_table(9, content, MetadataSettings(compact_after=2))
+    for _ in range(3):
+        change = changes.change(content)
+        table.commit(change)
+        content = change.on(content)
+    calls: list[int] = []
+
+    def threads() -> None:
+        calls.append(1)
+        raise AssertionError("no thread is needed")
+
+    monkeypatch.setattr(services, "_BYTES_FOR_THREADS", least_bytes)
+    monkeypatch.setattr(parallel, "_threads", threads)
+    if starts_threads:
+        with pytest.raises(AssertionError, match="no thread"):
+            run_services(table.store())
+    else:
+        assert any("compaction" in text for text in run_services(table.store()))
+    assert bool(calls) is starts_threads
+
+
+def test_a_delta_commit_takes_its_records_over() -> None:
+    table = new_metadata_table(9)
+    instant = table.begin()
+    records = table.records(Change(added={"a": {"f": 9}}, ranges={"a": (1, 2)}), instant)
+    assert records
+    apply_delta(table.store(), instant, records)
+    assert records == {}
 
 
 def test_services_of_the_metadata_table_wait_for_a_compaction_that_is_due() -> None:
@@ -251,7 +288,7 @@ def test_what_a_small_delta_commit_asks_of_storage(version: int) -> None:
     records = table.records(Change(added={"a": {f"f{n}": 9 for n in range(8)}}, ranges={"a": (1, 2)}), instant)
     del records["record_index"]
     store = MetadataStore(counted, table.config, table.timeline, lock_is_held=held)
-    apply_delta(store, instant, records)
+    apply_delta(store, instant, dict(records))
     logs = 4 if version >= 8 else 3
     # properties and the timeline once, each partition once; three timeline files and a log file for each file group
     lists = 1 + len(records)
@@ -359,10 +396,10 @@ def test_tasks_write_log_files(version: int) -> None:
                 reshard(table.store(), "record_index", 5)
         if what == "rolled back":
             with pytest.raises(CommitConflict, match="not what it was"):
-                apply_delta(table.store(), instant, records, written)
+                apply_delta(table.store(), instant, dict(records), written)
             table.undo(instant)
         else:
-            apply_delta(store, instant, records, written)
+            apply_delta(store, instant, dict(records), written)
             table.complete(instant)
             content = change.on(content)
         assert table.content() == expected(table, content)

@@ -113,3 +113,21 @@ def test_objects_of_one_class_make_their_values_at_the_same_time_each_once() -> 
     assert sorted(parallel_map(lambda m: m.value, meetings, 3)) == [0, 1, 2]
     assert [m.value for m in meetings] == [m.__dict__["value"] for m in meetings]
     assert [m.made for m in meetings] == [1, 1, 1]
+
+
+def test_calls_that_follow_each_other_go_to_one_thread() -> None:
+    in_background(threading.get_ident)()
+    threads: set[int] = set()
+    for _ in range(50):
+        done = threading.Event()
+        in_background(lambda done=done: (threads.add(threading.get_ident()), done.set()))
+        assert done.wait(10)
+        time.sleep(0.001)  # the thread is idle again
+    assert len(threads) <= 2
+
+
+def test_many_calls_at_a_time_each_have_a_thread() -> None:
+    together = threading.Barrier(20)
+    waiting = [in_background(lambda: together.wait(10)) for _ in range(19)]
+    together.wait(10)
+    assert {call() for call in waiting} <= {*range(20)}

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from lakebed.errors import CorruptFile
@@ -14,7 +16,7 @@ from lakebed.model import Action
 from lakebed.properties.file import load_table_config
 from lakebed.storage import open_storage
 from lakebed.testing import CountingStorage
-from lakebed.timeline.archive import ArchivedTimeline
+from lakebed.timeline.archive import ArchivedTimeline, history_parts
 from support.golden_tables import GoldenTable, golden, golden_tables
 
 Open = Callable[[GoldenTable], Any]
@@ -125,3 +127,22 @@ def test_the_log_archive_keeps_bodies_and_plans(name: str, opened: Open) -> None
     assert cleans
     assert all("filePathsToBeDeletedPerPartition" in archived.plan(i.time) for i in cleans)
     assert archived.completion_time(commits[0].time) is None
+
+
+def threads_of_process() -> int:
+    return len(list(Path("/proc/self/task").iterdir()))
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="counts the threads that Linux shows")
+def test_bodies_are_read_by_the_calling_thread(tmp_path: Path) -> None:
+    rows = pa.table({name: [b"body" * 1000] * 300 for name in "abcdefgh"})
+    pq.write_table(rows, tmp_path / "history.parquet")
+    size, before = (tmp_path / "history.parquet").stat().st_size, pa.cpu_count()
+    pa.set_cpu_count(before + 4)  # Arrow starts threads of its own when it first has work for them
+    threads = threads_of_process()
+    try:
+        parts = list(history_parts(open_storage(str(tmp_path)), "history.parquet", size, list("abcdefgh")))
+        assert threads_of_process() == threads
+    finally:
+        pa.set_cpu_count(before)
+    assert pa.concat_tables(parts).equals(rows)

@@ -32,8 +32,8 @@ _BYTES_PER_CHECKSUM: Final = 0x7FFFFFFF
 _CHECKSUM: Final = bytes(4)
 _GZIP_LEVEL: Final = 2
 _FIXED_BYTES: Final = 21
-# What is put together at a time; offsets of 32 bits hold it.
-_BATCH_BYTES: Final = 64 << 20
+# What is put together at a time: enough blocks for all threads, a small part of a large file's memory.
+_BATCH_BYTES: Final = 8 << 20
 _COMPARATOR: Final = b"org.apache.hudi.io.storage.HoodieHBaseKVComparator"
 _NOWHERE: Final = 0xFFFFFFFFFFFFFFFF
 

@@ -8,7 +8,7 @@ import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -45,10 +45,10 @@ from lakebed.metadata.partitions.base import (
 from lakebed.metadata.partitions.stats_codec import Stats, widest_bounds
 from lakebed.metadata.partitions.stats_values import (
     UNKNOWN_COUNTS,
+    FileRanges,
     Kinds,
     StatsUnion,
     column_stats_records,
-    in_few_buffers,
     index_version_of,
     merged_partition_stats,
     partition_stats_records,
@@ -57,6 +57,7 @@ from lakebed.metadata.partitions.stats_values import (
     stats_columns,
     stats_definitions,
     stats_of,
+    together,
     unknown_ranges,
 )
 from lakebed.metadata.partitions.stored import (
@@ -89,6 +90,7 @@ if TYPE_CHECKING:
     from lakebed.metadata.lookups import MetadataTable
 
 
+S = TypeVar("S")
 # This many files are read before their ranges are combined.
 _READ_TOGETHER = 512
 
@@ -120,12 +122,12 @@ class ActionStatistics:
         return [path for path, kind in were if path not in stay or (alters and stay[path] != kind)]
 
     @cached_property
-    def files(self) -> list[NewFile]:
-        """The files with their ranges. If the task did not report them, a base file is read; a log file then has no
-        known ranges."""
-        return list(in_few_buffers(self._files()))
+    def stats(self) -> Stats:
+        return stats_of(together(self._files()), self.kinds, self.index_version)
 
     def _files(self) -> Iterator[NewFile]:
+        """The files with their ranges. If the task did not report them, a base file is read; a log file then has no
+        known ranges."""
         action = self._action
         reported = {s.path: s.ranges for s in action.statuses if s.path is not None}
         for partition, stats in action.commit.stats.items():
@@ -139,10 +141,6 @@ class ActionStatistics:
                         ranges = ranges_of_file(action.snapshot.storage, stat.path, stat.file_size, self.kinds)
                 yield NewFile(partition, stat.path.rpartition("/")[2], stat.file_size, ranges)
 
-    @cached_property
-    def stats(self) -> Stats:
-        return stats_of(self.files, self.kinds, self.index_version)
-
 
 class FirstStatistics:
     """The ranges of all base and log files of completed actions, for a first build."""
@@ -155,18 +153,27 @@ class FirstStatistics:
         bases = completed_files(snapshot, listing.base_files)
         logs = completed_logs(snapshot, [f for f in listing.log_files if not f.is_cdc])
 
-        def ranges(file: BaseFile | LogFile) -> pa.RecordBatch | None:
-            read = ranges_of_log if isinstance(file, LogFile) else ranges_of_file
+        def read(file: BaseFile | LogFile) -> NewFile:
+            ranges_of = ranges_of_log if isinstance(file, LogFile) else ranges_of_file
             kinds = columns_since(snapshot.history, file.instant, self.kinds)
-            return read(snapshot.storage, file.path, file.size, kinds)
+            return NewFile(
+                file.partition, file.name, file.size, ranges_of(snapshot.storage, file.path, file.size, kinds)
+            )
 
-        files = [*bases, *logs]
-        files_with_ranges = zip(files, parallel_map(ranges, files), strict=True)
-        self.files = [NewFile(f.partition, f.name, f.size, r) for f, r in files_with_ranges if r is not None]
+        self._ranges = _read_together(read, [*bases, *logs])
 
-    @property
+    @cached_property
     def stats(self) -> Stats:
-        return stats_of(self.files, self.kinds, self.index_version)
+        return stats_of(self._ranges, self.kinds, self.index_version)
+
+
+def _read_together(read: Callable[[S], NewFile], files: Sequence[S]) -> list[FileRanges]:
+    """The ranges that `read` gives for each file."""
+    return [
+        ranges
+        for start in range(0, len(files), _READ_TOGETHER)
+        for ranges in together(parallel_map(read, files[start : start + _READ_TOGETHER]))
+    ]
 
 
 class StoredStatistics:
@@ -191,11 +198,11 @@ class StoredStatistics:
         return {c: kind for c, kind in kinds.items() if config.version >= 8 or c not in META_COLUMNS}
 
     @cached_property
-    def files(self) -> list[NewFile]:
-        """The base files with their ranges."""
-        storage, files = self._snapshot.storage, self._stored.base_files
+    def _ranges(self) -> list[FileRanges]:
+        """The ranges of the base files."""
+        storage = self._snapshot.storage
         if not self.kinds:
-            return [replace(file, ranges=None) for file in files]
+            return []
 
         def read(file: NewFile) -> NewFile:
             path, kinds = path_in(file.partition, file.name), self._kinds_of(file)
@@ -206,10 +213,17 @@ class StoredStatistics:
                 self._own_kinds[path] = file_kinds
             return replace(file, ranges=ranges_of_file(storage, path, file.size, kinds, footer))
 
-        files_with_ranges: list[NewFile] = []
-        for start in range(0, len(files), _READ_TOGETHER):
-            files_with_ranges += in_few_buffers(parallel_map(read, files[start : start + _READ_TOGETHER]))
-        return files_with_ranges
+        return _read_together(read, list(self.files.values()))
+
+    @cached_property
+    def files(self) -> dict[str, NewFile]:
+        """The base files by their paths, without ranges."""
+        return {path_in(file.partition, file.name): file for file in self._stored.base_files}
+
+    @property
+    def paths(self) -> dict[str, str]:
+        """The partition path of each base file, by its name."""
+        return {file.name: file.partition for file in self.files.values()}
 
     @cached_property
     def _own_kinds(self) -> dict[str, Kinds]:
@@ -218,7 +232,7 @@ class StoredStatistics:
 
     @cached_property
     def stats(self) -> Stats:
-        return stats_of(self.files, self.kinds, self.index_version)
+        return stats_of(self._ranges, self.kinds, self.index_version)
 
     @cached_property
     def of_partitions(self) -> Stats:
@@ -238,17 +252,19 @@ class StoredStatistics:
     def as_written(self) -> Stats | None:
         """Statistics with ranges in the types of the files, whose order may differ from that of the current types; None
         if all files have the current types."""
-        files, storage = self.files, self._snapshot.storage
+        ranges, storage = self._ranges, self._snapshot.storage
         if not self._own_kinds:
             return None
 
-        def read(file: NewFile) -> NewFile:
-            path = path_in(file.partition, file.name)
-            kinds = self._own_kinds.get(path)
-            return file if kinds is None else replace(file, ranges=ranges_of_file(storage, path, file.size, kinds))
+        def reread(run: FileRanges) -> Iterator[NewFile]:
+            for at, path in enumerate(map(path_in, run.partitions, run.names)):
+                file = self.files[path]
+                kinds = self._own_kinds.get(path)
+                row = run.ranges.slice(at, 1) if kinds is None else ranges_of_file(storage, path, file.size, kinds)
+                yield replace(file, ranges=row)
 
-        files_as_written = parallel_map(read, files)
-        return stats_of(files_as_written, self.kinds, self.index_version, with_unknown=True)
+        files = (file for run in ranges for file in reread(run))
+        return stats_of(together(files), self.kinds, self.index_version, with_unknown=True)
 
 
 def columns_with_stats(snapshot: Snapshot, schema: pa.Schema, settings: WriteSettings) -> Kinds:
@@ -400,7 +416,7 @@ class PartitionStatsKind(PartitionKind):
         if widened is not None:
             return widened
         live = files.after
-        names = {file.name for file in written.files}
+        names = {path.rpartition("/")[2] for path in action.commit.paths}
         old = [path for path, live_names in live.items() if live_names - names]
         old_stats = {}
         # while column statistics are being built, the ranges of old files are not known: the paths have none then
@@ -544,13 +560,13 @@ class ColumnStatsKind(PartitionKind):
 
     def expected(self, partition: str, table: StoredTable) -> pa.Table:
         stored = table.shared(StoredStatistics)
-        return comparable_stats(stored.stats, {f.name: f.partition for f in stored.files})
+        return comparable_stats(stored.stats, stored.paths)
 
     def acceptable_alternatives(self, partition: str, table: StoredTable) -> Sequence[pa.Table]:
         """A range that was written before its column changed its type may be unknown now. And real Hudi writes none for
         a file without rows."""
         stored = table.shared(StoredStatistics)
-        paths = {f.name: f.partition for f in stored.files}
+        paths = stored.paths
         with_rows = {c: t.filter(pc.greater(t["value_count"], 0)) for c, t in stored.stats.items()}
         alternatives = [comparable_stats(with_rows, paths)]
         return (

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -145,7 +145,7 @@ def _is_recorded(
 
 
 # The ranges of this many files share buffers.
-_TOGETHER = 512
+_TOGETHER = 128
 # Counts for unknown values: some are null, and some are not.
 UNKNOWN_COUNTS = {"value_count": 2, "null_count": 1, "total_size": 0, "total_uncompressed": 0}
 
@@ -199,20 +199,17 @@ class _Extremes:
 Int64s = npt.NDArray[np.int64]
 
 
-def stats_of(files: Sequence[NewFile], kinds: Types, index_version: int, *, with_unknown: bool = False) -> Stats:
-    """A stats table for each column, of the files that have ranges; `kinds` names the columns and their types.
+def stats_of(runs: Iterable[FileRanges], kinds: Types, index_version: int, *, with_unknown: bool = False) -> Stats:
+    """A stats table for each column, of files with their ranges; `kinds` names the columns and their types.
 
     If a column has NaN its bounds are the infinities, since for real Hudi no comparison with NaN is true when it skips
     files. If its range is unknown it gets the widest bounds of its type, since real Hudi reads a missing record as a
     file of nulls once another file has one. It has no record if its type has no widest bounds, or if a record of the
     index's version cannot store its bounds. `with_unknown`: unknown bounds are null.
     """
-    ranged = [(f, f.ranges) for f in files if f.ranges is not None]
-    all_keys = file_keys([f.partition for f, _ in ranged], [f.name for f, _ in ranged])
-    all_names = pa.array([f.name for f, _ in ranged], pa.string())
     parts: dict[str, list[pa.Table]] = {}
-    for start, ranges in _runs_of_columns([batch for _, batch in ranged]):
-        keys, names = (texts.slice(start, len(ranges)) for texts in (all_keys, all_names))
+    for run in runs:
+        keys, names, ranges = file_keys(run.partitions, run.names), pa.array(run.names, pa.string()), run.ranges
         for column, kind in kinds.items():
             if column not in ranges.schema.names:
                 continue
@@ -236,26 +233,26 @@ def stats_of(files: Sequence[NewFile], kinds: Types, index_version: int, *, with
     return stats
 
 
-def in_few_buffers(files: Iterable[NewFile]) -> Iterator[NewFile]:
-    """The same files, with the ranges of many files in shared buffers: the separate row of a file takes many times its
-    content."""
-    waiting = iter(files)
-    while file_batch := list(islice(waiting, _TOGETHER)):
-        rows = [file.ranges for file in file_batch if file.ranges is not None]
-        shared = chain.from_iterable(
-            (ranges.slice(at, 1) for at in range(len(ranges))) for _, ranges in _runs_of_columns(rows)
-        )
-        for file in file_batch:
-            yield file if file.ranges is None else replace(file, ranges=next(shared))
+class FileRanges(NamedTuple):
+    """Files with the ranges of the same columns: their partition paths, their names, and a row as of `ColumnRanges` for
+    each. A separate batch for each file takes many times its content."""
+
+    partitions: Sequence[str]
+    names: Sequence[str]
+    ranges: pa.RecordBatch
 
 
-def _runs_of_columns(rows: Sequence[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Rows that follow each other and have the same columns as one batch, and the number of the first."""
-    start = 0
-    for end in range(1, len(rows) + 1):
-        if end == len(rows) or not rows[end].schema.equals(rows[start].schema):
-            yield start, pa.concat_batches(rows[start:end])
-            start = end
+def together(files: Iterable[NewFile]) -> Iterator[FileRanges]:
+    """The ranges of the files that have some, in the order of the files, of many files at a time."""
+    ranged = ((file, file.ranges) for file in files if file.ranges is not None)
+    while file_batch := list(islice(ranged, _TOGETHER)):
+        start = 0
+        for end in range(1, len(file_batch) + 1):
+            if end == len(file_batch) or not file_batch[end][1].schema.equals(file_batch[start][1].schema):
+                run = file_batch[start:end]
+                ranges = pa.concat_batches([ranges for _, ranges in run])
+                yield FileRanges([file.partition for file, _ in run], [file.name for file, _ in run], ranges)
+                start = end
 
 
 def without_nan(stats: pa.Table) -> pa.Table:

@@ -65,12 +65,13 @@ def begin_delta(store: MetadataStore, instant: str, partitions: Sequence[str]) -
 def apply_delta(
     store: MetadataStore,
     instant: str,
-    records: Mapping[str, Records],
+    records: dict[str, Records],
     written: Sequence[WrittenLog] = (),
     meanwhile: Callable[[], object] = lambda: None,
 ) -> None:
     """Write a delta commit of the data table's instant: a log file for each file group that gets records, then the
-    completed instant. Visible once the data table's instant is completed.
+    completed instant. Visible once the data table's instant is completed. The records are removed from `records`, so
+    that those of many files are not in memory next to their log files.
 
     If the metadata table has the instant already, that is rolled back first. `written` are log files that tasks wrote
     since `begin_delta`; they are taken into the same delta commit. `meanwhile` is called while the instant completes
@@ -99,10 +100,11 @@ def apply_delta(
         new_groups = [
             group for part, part_records in records.items() for group in _missing_groups(store, part, part_records)
         ]
-        logs = [log for part, part_records in records.items() for log in _logs(store, part, part_records, new_groups)]
+        logs = [log for part in list(records) for log in _logs(store, part, records.pop(part), new_groups)]
         if not written and wait_for_start is None:
             wait_for_start = in_background(partial(start, [(log.group, log.count) for log in logs]))
         encoded = [encode_log(log.group, instant, log.keys, log.values, log.deleted) for log in logs]
+        del logs
     finally:
         if wait_for_start is not None:
             wait_for_start()  # no file before it

@@ -240,7 +240,8 @@ def _blocks(
     group: FileGroup, instant: str, keys: pa.StringArray, values: pa.BinaryArray, deleted: pa.StringArray
 ) -> Iterator[LogBlock]:
     schema = _schema(group)
-    for some_keys, some_values in _pieces(*sorted_by_key(plain_strings(keys), values)):
+    keys, values = sorted_by_key(plain_strings(keys), values)  # only the sorted entries are needed from here on
+    for some_keys, some_values in _pieces(keys, values):
         content = write_hfile(
             some_keys, some_values, schema_json=schema, hbase_keys=group.version < _FIRST_NATIVE_VERSION
         )

@@ -8,10 +8,10 @@ is due, instead of it: once for each doubling of the table.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -47,7 +47,7 @@ from lakebed.policies.compaction import (
 )
 from lakebed.policies.rollback import files_of_instant
 from lakebed.storage.atomic_file import remove_asides
-from lakebed.storage.parallel import delete_files
+from lakebed.storage.parallel import delete_files, is_remote
 from lakebed.timeline.archive_writer import archive
 from lakebed.timeline.bodies.commit import NEW_FILE
 from lakebed.timeline.bodies.plans import (
@@ -63,7 +63,10 @@ from lakebed.timeline.file_slices import GroupSlices, all_slices
 from lakebed.timeline.timeline import COMMITS
 from lakebed.wording import count_text
 
+R = TypeVar("R")
 _OPERATION = "COMPACT"
+# File slices of fewer bytes are merged by the calling thread, unless storage is slow.
+_BYTES_FOR_THREADS = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,9 +164,16 @@ def _run(store: MetadataStore, instant: str, slices: Sequence[FileSlice], state:
     remove_asides(store.storage, store.timeline.config.timeline_path)
     if state is State.REQUESTED:
         store.transitions.inflight(Action.COMPACTION, instant)
-    compacted = store.parallel_map(lambda file_slice: _compact(store, file_slice, instant), slices)
+    compacted = _map_slices(store, lambda file_slice: _compact(store, file_slice, instant), slices)
     store.complete(Action.COMPACTION, instant, _OPERATION, [compaction.stat() for compaction in compacted])
     return f"compaction {instant} of {count_text(len(slices), 'file group')}"
+
+
+def _map_slices(store: MetadataStore, merge: Callable[[FileSlice], R], slices: Sequence[FileSlice]) -> list[R]:
+    """Call `merge` for each file slice: on threads where files are large or storage is slow."""
+    # Arrow keeps the freed memory of each thread for that thread: a process that commits for long would hold it in all
+    is_small = not is_remote(store.storage) and sum(file_slice.size for file_slice in slices) < _BYTES_FOR_THREADS
+    return [merge(file_slice) for file_slice in slices] if is_small else store.parallel_map(merge, slices)
 
 
 def _compact(store: MetadataStore, file_slice: FileSlice, instant: str) -> _Compacted:
@@ -218,7 +228,7 @@ def run_log_compaction(store: MetadataStore) -> list[str]:
         return []
     store.request(Action.LOGCOMPACTION, instant, encode_compaction_plan(plan))
     store.transitions.inflight(Action.LOGCOMPACTION, instant)
-    written = store.parallel_map(lambda file_slice: _merge_logs(store, file_slice, instant), plan.slices)
+    written = _map_slices(store, lambda file_slice: _merge_logs(store, file_slice, instant), plan.slices)
     store.complete(Action.LOGCOMPACTION, instant, _LOG_COMPACTION_OPERATION, [log.stat() for log in written])
     return [f"log compaction {instant} of {count_text(len(plan.slices), 'file group')}"]
 

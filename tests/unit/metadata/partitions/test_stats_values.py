@@ -11,7 +11,7 @@ import pytest
 
 from lakebed.metadata.layout import column_prefix
 from lakebed.metadata.partitions.stats_codec import widest_bounds
-from lakebed.metadata.partitions.stats_values import Kinds, merged_partition_stats, stats_of
+from lakebed.metadata.partitions.stats_values import Kinds, merged_partition_stats, stats_of, together
 from lakebed.metadata.partitions.stored import NewFile
 
 NAN, INF = float("nan"), float("inf")
@@ -36,7 +36,7 @@ def struct(kind: pa.DataType) -> pa.StructType:
 def test_a_column_with_nan_may_hold_anything(odd: tuple[float, float]) -> None:
     """Real Hudi finds `x > 1` true for NaN in rows and false for it in statistics, and takes a file without a record
     for one of nulls once another file has one."""
-    stats = stats_of([file("a", *odd), file("b", 3.0, 4.0)], KINDS, 2)
+    stats = stats_of(together([file("a", *odd), file("b", 3.0, 4.0)]), KINDS, 2)
     assert bounds(stats["x"]) == [("a", -INF, INF), ("b", 3.0, 4.0)]
     assert stats["x"]["null_count"].to_pylist() == [0, 0]
     merged, deleted = merged_partition_stats({}, stats, {"p": ["a", "b"], "q": []}, KINDS)
@@ -46,8 +46,8 @@ def test_a_column_with_nan_may_hold_anything(odd: tuple[float, float]) -> None:
 
 
 def test_zero_to_zero_may_be_real_hudis_nan() -> None:
-    known = stats_of([file("a", 0.0, 0.0)], KINDS, 2)
-    new = stats_of([file("b", 3.0, 4.0)], KINDS, 2)
+    known = stats_of(together([file("a", 0.0, 0.0)]), KINDS, 2)
+    new = stats_of(together([file("b", 3.0, 4.0)]), KINDS, 2)
     merged, deleted = merged_partition_stats(known, new, {"p": ["a", "b"]}, KINDS)
     assert bounds(merged["x"]) == [("p", -INF, INF)]
     assert deleted == []
@@ -55,7 +55,7 @@ def test_zero_to_zero_may_be_real_hudis_nan() -> None:
 
 def test_a_partition_path_of_which_a_file_has_no_record_may_hold_anything() -> None:
     """Not one of which no file has one: there the column came later, and has nulls alone."""
-    stats = stats_of([file("a", 1.0, 2.0), file("b", 3.0, 4.0)], {"n": pa.int64()}, 2)
+    stats = stats_of(together([file("a", 1.0, 2.0), file("b", 3.0, 4.0)]), {"n": pa.int64()}, 2)
     live = {"p": ["a", "older"], "q": ["older"]}
     merged, deleted = merged_partition_stats({}, stats, live, {"n": pa.int64()})
     assert bounds(merged["n"]) == [("p", -(1 << 63), (1 << 63) - 1)]
@@ -91,7 +91,25 @@ def bounds(stats: pa.Table) -> list[tuple[object, ...]]:
 
 def test_infinities_and_nulls_are_ranges() -> None:
     inf = float("inf")
-    stats = stats_of([file("a", -inf, 1.0), file("b", None, None, nulls=3), file("c", 0.0, inf)], KINDS, 2)
+    stats = stats_of(together([file("a", -inf, 1.0), file("b", None, None, nulls=3), file("c", 0.0, inf)]), KINDS, 2)
     merged, deleted = merged_partition_stats({}, stats, {"p": ["a", "b", "c"]}, KINDS)
     assert deleted == []
     assert [merged["x"][side].to_pylist() for side in ("min", "max")] == [[-inf], [inf]]
+
+
+def test_ranges_of_many_files_share_batches() -> None:
+    files = [file(f"f{number}", float(number), float(number + 1)) for number in range(300)]
+    runs = list(together(files))
+    assert [len(run.names) for run in runs] == [128, 128, 44]
+    assert [name for run in runs for name in run.names] == [each.name for each in files]
+    shared = sum(run.ranges.nbytes for run in runs)
+    assert shared == sum(each.ranges.nbytes for each in files if each.ranges is not None)
+
+
+def test_ranges_of_other_columns_begin_another_batch() -> None:
+    narrow = NewFile("p", "b", 10, file("b", 1.0, 2.0).ranges.select(["n"]))  # pyright: ignore[reportOptionalMemberAccess]
+    without = NewFile("p", "c", 10)
+    runs = list(together([file("a", 1.0, 2.0), narrow, without, file("d", 3.0, 4.0)]))
+    assert [run.names for run in runs] == [["a"], ["b"], ["d"]]
+    assert stats_of(runs, KINDS, 2)["x"]["file_name"].to_pylist() == ["a", "d"]
+    assert stats_of(runs, KINDS, 2)["n"]["file_name"].to_pylist() == ["a", "b", "d"]
