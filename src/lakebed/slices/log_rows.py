@@ -3,11 +3,14 @@ file; and the merge of slices whose log records change each other: rows of a key
 
 The second is for merges where no row stays as it is: partial updates and mergers of the user's. All columns asked
 for are decoded of all records, those of a share of the keys at a time where they take much memory.
+
+What the records of a slice make of the rows of its base file is cached, so that a slice which is read again is neither
+decoded nor matched again, and its keys are read only where they are asked for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
@@ -17,6 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lakebed.engine.spill import Spill
+from lakebed.format.bounded_cache import BoundedCache
 from lakebed.format.data_block import DataBlock
 from lakebed.merge.combine import in_rounds
 from lakebed.merge.incoming import gather
@@ -24,9 +28,13 @@ from lakebed.merge.log_entries import Flags, LogEntries, Positions, record_codes
 from lakebed.merge.pairs import Side, merge_into, put
 from lakebed.merge.rules import MergeRules
 from lakebed.model import RECORD_KEY
-from lakebed.slices.base_rows import DICTIONARY_META, ColumnNames, shaped, stored_name
+from lakebed.slices.base_rows import DICTIONARY_META, BaseRows, ColumnNames, shaped, stored_name
 from lakebed.slices.logs import DECODED, SliceLogs
 
+_CACHED_BYTES = 64 << 20
+# Records whose blocks take more than one part in so many of the cache are not cached.
+_SLICE_SHARE = 4
+_NO_ROWS = np.empty(0, np.int64)
 _BATCH_ROWS = 1 << 16
 # Of wide rows a batch has fewer.
 _BATCH_BYTES = 16 << 20
@@ -47,7 +55,7 @@ class LogRows:
     @property
     def kinds(self) -> list[pa.DataType]:
         """The types that the columns come in."""
-        return [_coded(column) for column in self.schema]
+        return [coded_type(column) for column in self.schema]
 
     def spill(self, spill: Spill) -> None:
         """Decode all records that are no deletes, for logs whose blocks do not stay open."""
@@ -164,7 +172,8 @@ def _by_block(blocks: npt.NDArray[Any], rows: Positions) -> Iterator[tuple[int, 
         yield int(blocks[start]), rows[start:end]
 
 
-def _coded(column: pa.Field) -> pa.DataType:
+def coded_type(column: pa.Field) -> pa.DataType:
+    """The type that a column of log records comes in."""
     if column.name in DICTIONARY_META and pa.types.is_string(column.type):
         return pa.dictionary(pa.int32(), column.type)
     return column.type
@@ -319,3 +328,106 @@ def _joined(flags: Sequence[Flags]) -> Flags:
 
 def _plain(column: pa.Array) -> pa.Array:
     return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+
+
+@dataclass(frozen=True)
+class Replacements:
+    """The rows of a base file, by number, that log records replace, and those that they delete; the columns of the
+    records in that order; and the columns of `inserted` records, whose keys the base file does not have."""
+
+    replaced: Positions
+    deleted: Positions
+    columns: Mapping[str, pa.Array]
+    inserted: int
+    inserted_columns: Mapping[str, pa.Array]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in memory."""
+        arrays = [*self.columns.values(), *self.inserted_columns.values()]
+        return self.replaced.nbytes + self.deleted.nbytes + sum(array.nbytes for array in arrays)
+
+    def has(self, changing: Sequence[pa.Field], every: Sequence[pa.Field]) -> bool:
+        """Whether the columns that are `changing`, and all of the inserted rows, are there in these types."""
+        has_replaced = not len(self.replaced) or _are_in(changing, self.columns)
+        return has_replaced and (not self.inserted or _are_in(every, self.inserted_columns))
+
+    def parts(
+        self, base: BaseRows | None, columns: Sequence[str], changing: Sequence[str]
+    ) -> Iterator[tuple[pa.RecordBatch, Positions, pa.RecordBatch | None, Flags]]:
+        """Batches of base rows in these columns; in each the rows that are replaced, the new values of those columns
+        that are `changing` (None: there are none), and which rows go."""
+        first = 0
+        for batch in base.read(columns) if base is not None else ():
+            start, end = np.searchsorted(self.replaced, [first, first + batch.num_rows]).tolist()
+            names = list(changing) if start < end else []
+            arrays = [self.columns[name].slice(start, end - start) for name in names]
+            new = pa.RecordBatch.from_arrays(arrays, names=names) if names else None
+            low, high = np.searchsorted(self.deleted, [first, first + batch.num_rows]).tolist()
+            goes = np.zeros(batch.num_rows, np.bool_)
+            goes[self.deleted[low:high] - first] = True
+            yield batch, self.replaced[start:end] - first, new, goes
+            first += batch.num_rows
+
+    def inserted_rows(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """The inserted rows in these columns, some at a time."""
+        if not self.inserted:
+            return
+        if not len(schema):  # made of no arrays a batch would have no rows
+            yield pa.RecordBatch.from_struct_array(pa.nulls(self.inserted, pa.struct([])))
+            return
+        rows = pa.RecordBatch.from_arrays([self.inserted_columns[name] for name in schema.names], names=schema.names)
+        size = rows_of_batch(rows.num_rows, rows.nbytes)
+        for start in range(0, rows.num_rows, size):
+            yield rows.slice(start, size)
+
+
+def _are_in(fields: Sequence[pa.Field], columns: Mapping[str, pa.Array]) -> bool:
+    return all(f.name in columns and columns[f.name].type.equals(f.type) for f in fields)
+
+
+@dataclass
+class ReplacementsWriter:
+    """Collects what the records of a slice make of its rows while these are merged for the first time, and caches it
+    under `key`."""
+
+    key: Hashable
+    _replaced: list[Positions] = field(default_factory=list[Positions])
+    _deleted: list[Positions] = field(default_factory=list[Positions])
+    _rows: list[pa.RecordBatch] = field(default_factory=list[pa.RecordBatch])
+
+    def add(self, first: int, replaced: Positions, new: pa.RecordBatch | None, goes: Flags) -> None:
+        """A batch of base rows that begins with number `first`."""
+        self._replaced.append(replaced + first)
+        self._deleted.append(np.flatnonzero(goes) + first)
+        if new is not None:
+            self._rows.append(new)
+
+    def put(self, inserted: Sequence[pa.RecordBatch]) -> None:
+        """All rows were merged, and these are inserted."""
+        replaced = np.concatenate([_NO_ROWS, *self._replaced])
+        deleted = np.concatenate([_NO_ROWS, *self._deleted])
+        columns, inserted_columns = _columns_of(self._rows), _columns_of(inserted)
+        before = REPLACEMENTS.get(self.key)
+        if before is not None:
+            columns = {**before.columns, **columns}
+            inserted_columns = {**before.inserted_columns, **inserted_columns}
+        count = sum(batch.num_rows for batch in inserted)
+        REPLACEMENTS.put(self.key, Replacements(replaced, deleted, columns, count, inserted_columns))
+
+
+def _columns_of(batches: Sequence[pa.RecordBatch]) -> dict[str, pa.Array]:
+    if not batches:
+        return {}
+    return {name: pa.concat_arrays([batch.column(name) for batch in batches]) for name in batches[0].schema.names}
+
+
+def replacements_key(base: Hashable, logs: SliceLogs, rules: MergeRules) -> Hashable:
+    """Under which the replacements of a base file are cached; None where it is None, or the log is too large."""
+    if base is None or logs.data_bytes * _SLICE_SHARE > _CACHED_BYTES:
+        return None
+    return base, tuple((b.source.name, b.offset, b.content_length, b.instant) for b in logs.blocks), rules
+
+
+REPLACEMENTS = BoundedCache[Replacements](_CACHED_BYTES, "merged log records")
+"""Files do not change: a slice has the same ones as long as the same blocks of its log files count."""

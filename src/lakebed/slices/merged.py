@@ -2,13 +2,13 @@
 after them.
 
 Winners are found from keys and ordering values; the other columns of log records are decoded only where one stays.
-Row groups that no log record touches can be taken as they are.
+What the records make of the rows of a base file is cached, so that a slice which is read again is not matched again.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -35,7 +35,16 @@ from lakebed.merge.pairs import put
 from lakebed.merge.rules import MergeRules
 from lakebed.model import RECORD_KEY
 from lakebed.slices.base_rows import BaseRows, ColumnNames, shaped, stored_name
-from lakebed.slices.log_rows import LogRecords, LogRows, PairwiseFold
+from lakebed.slices.log_rows import (
+    REPLACEMENTS,
+    LogRecords,
+    LogRows,
+    PairwiseFold,
+    Replacements,
+    ReplacementsWriter,
+    coded_type,
+    replacements_key,
+)
 from lakebed.slices.logs import MergeCounts, SliceLogs
 from lakebed.storage.parallel import once
 
@@ -45,7 +54,7 @@ STAYS, GOES = -1, -2
 # costs next to nothing.
 _STRETCH_ROWS = 1 << 20
 _STRETCH_BYTES = 64 << 20
-FEW_ENTRIES = 1 << 14
+_FEW_ENTRIES = 1 << 14
 # Log records are decoded once where they take one part in so many of the memory bound at most, else for each stretch.
 _DECODED_SHARE = 4
 Targets = npt.NDArray[np.int32]
@@ -90,7 +99,7 @@ class Matching:
         for batch in batches:
             stretch.append(batch)
             rows, size = rows + batch.num_rows, size + batch.nbytes
-            if rows >= _STRETCH_ROWS or size >= _STRETCH_BYTES or len(self.entries) <= FEW_ENTRIES:
+            if rows >= _STRETCH_ROWS or size >= _STRETCH_BYTES or len(self.entries) <= _FEW_ENTRIES:
                 yield stretch
                 stretch, rows, size = [], 0, 0
         if stretch:
@@ -253,7 +262,8 @@ class MergedSlice:
     `names` maps columns that files have under other names, `keys` restricts the log to records of these keys;
     `columns` are the columns that are returned, if not all are. `key_copy` is a column that holds the record
     key, too: where it is asked for the key itself is not read from the base file. Of row groups that `groups` takes as
-    they are no rows come.
+    they are no rows come. What the log records make of the rows is cached for the base file `cached_as`, if that is
+    named.
     """
 
     logs: SliceLogs
@@ -269,6 +279,7 @@ class MergedSlice:
     memory: int = 512 << 20
     columns: Sequence[str] | None = None
     groups: RowGroups | None = None
+    cached_as: Hashable = None
     counts: MergeCounts = field(default_factory=MergeCounts)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
@@ -356,8 +367,11 @@ class MergedSlice:
         """The number of rows, from keys and ordering values alone where they are enough."""
         if self.rules.merger is not None:
             return sum(batch.num_rows for batch in self.batches())
-        matching = self._matched
         stored = 0 if self.base is None else self.base.rows
+        cached = None if self._cache_key is None else REPLACEMENTS.get(self._cache_key)
+        if cached is not None:
+            return stored - len(cached.deleted) + cached.inserted
+        matching = self._matched
         return stored - matching.deleted + len(matching.rest)
 
     @property
@@ -368,6 +382,10 @@ class MergedSlice:
 
     def _winning(self, spill: Spill) -> Iterator[Part]:
         """The rows where one record of a key stays as it is."""
+        replacements = self._replacements
+        if replacements is not None:
+            yield from self._replaced(replacements)
+            return
         matching = self._matching(self._folded, self.rules)
         rows = LogRows(self.logs, matching.entries, self.schema, self.names)
         if not self.logs.stays_open:
@@ -375,21 +393,68 @@ class MergedSlice:
         elif self.logs.decoded_bytes * _DECODED_SHARE <= self.memory:
             rows.hold()
         shares_keys = self._shares_keys(matching.entries)
-        changing = [name for name in self.schema.names if shares_keys or name not in self._key_names]
+        changing = list(self.schema.names) if shares_keys else self._changing
+        is_cached = self._cache_key is not None and rows.is_decoded and not shares_keys
+        writer = ReplacementsWriter(self._cache_key) if is_cached else None
         first = 0
         for stretch, targets in self._stretches(matching):
             winners = rows if rows.is_decoded else rows.of_some(targets[targets >= 0])
-            at = 0
+            start = 0
             for batch in stretch:
-                part = targets[at : at + batch.num_rows]
-                at += batch.num_rows
-                put_in, deleted = self._put_in(batch, part, winners, changing, checks_keys=shares_keys)
+                part = targets[start : start + batch.num_rows]
+                start += batch.num_rows
+                at, goes = np.flatnonzero(part >= 0), part == GOES
+                new = winners.take(part[at].astype(np.int64), changing) if len(at) and changing else None
+                if shares_keys and new is not None:
+                    columns = shaped(batch, self.schema, self._base_names)
+                    self._check_key_fields(columns, at, new, matching.entries.keys.take(pa.array(part[at])))
+                if writer is not None:
+                    writer.add(first, at, new, goes)
+                put_in, deleted = self._put_in(batch, at, new, goes)
                 yield put_in, first, deleted
                 first += batch.num_rows
         self.counts.updated, self.counts.deleted = matching.updated, matching.deleted
+        inserted: list[pa.RecordBatch] = []
         for batch in rows.batches(matching.rest):
             self.counts.inserted += batch.num_rows
+            if writer is not None:
+                inserted.append(batch)
             yield batch, -1, None
+        if writer is not None:
+            writer.put(inserted)
+
+    def _replaced(self, replacements: Replacements) -> Iterator[Part]:
+        """The same by what the records have made of the rows before."""
+        first = 0
+        for batch, at, new, goes in replacements.parts(self.base, self._wanted_of_base or [RECORD_KEY], self._changing):
+            put_in, deleted = self._put_in(batch, at, new, goes)
+            yield put_in, first, deleted
+            first += batch.num_rows
+        for batch in replacements.inserted_rows(self.schema):
+            yield batch, -1, None
+
+    @property
+    def _replacements(self) -> Replacements | None:
+        """What the records make of the rows, where that is known in all columns."""
+        cached = None if self._cache_key is None else REPLACEMENTS.get(self._cache_key)
+        if cached is None:
+            return None
+        every = [pa.field(f.name, coded_type(f)) for f in self.schema]
+        return cached if cached.has([f for f in every if f.name in self._changing], every) else None
+
+    @once
+    def _cache_key(self) -> Hashable:
+        """Under which the rows' replacements are cached; None where they are not."""
+        part_of_rows = self.keys is not None or (self.base is not None and not self.base.is_complete)
+        if not self._picks or part_of_rows or self.groups is not None or self.names is not None:
+            return None
+        return replacements_key(self.cached_as, self.logs, self.rules)
+
+    @once
+    def _changing(self) -> list[str]:
+        """The columns but those that are the record key: a record has that of the base row which it replaces."""
+        names = {RECORD_KEY} if self.names is not None or self.key_copy is None else {RECORD_KEY, self.key_copy}
+        return [f.name for f in self.schema if f.name not in names or not pa.types.is_string(f.type)]
 
     def _paired(self, spill: Spill) -> Iterator[Part]:
         """The rows where records of a key are merged with each other, and with the base row."""
@@ -432,39 +497,27 @@ class MergedSlice:
         return (rows.filter(pa.array(~deleted)), deleted) if deleted.any() else (rows, None)
 
     def _put_in(
-        self, batch: pa.RecordBatch, targets: Targets, winners: LogRows, changing: Sequence[str], *, checks_keys: bool
+        self, batch: pa.RecordBatch, at: Positions, new: pa.RecordBatch | None, deleted: Flags
     ) -> tuple[pa.RecordBatch, Flags | None]:
-        """Base rows with the winners in place, in the columns that are `changing`, and without the deleted ones, and
-        which those are."""
-        columns = shaped(batch, self.schema, self._base_names)
-        at = np.flatnonzero(targets >= 0)
-        if len(at) and changing:
-            log_rows = winners.take(targets[at].astype(np.int64), changing)
-            if checks_keys:
-                self._check_key_fields(columns, at, log_rows, winners.entries.keys.take(pa.array(targets[at])))
-            order = np.arange(len(targets))
-            order[at] = len(targets) + np.arange(len(at))
-            indices = pa.array(order)
-            new_columns = dict(zip(log_rows.schema.names, log_rows.columns, strict=True))
-            for number, name in enumerate(self.schema.names):
-                if name in new_columns:
-                    columns[number] = put(columns[number], at, indices, new_columns[name])
+        """Base rows with `new` values in the rows `at`, in the columns that these have, and without the deleted ones,
+        and which those are (None: none)."""
         if not len(self.schema):
             return batch.select([]), None
+        columns = shaped(batch, self.schema, self._base_names)
+        if len(at) and new is not None:
+            order = np.arange(batch.num_rows)
+            order[at] = batch.num_rows + np.arange(len(at))
+            indices = pa.array(order)
+            for name, values in zip(new.schema.names, new.columns, strict=True):
+                number = self.schema.get_field_index(name)
+                columns[number] = put(columns[number], at, indices, values)
         rows = pa.RecordBatch.from_arrays(columns, names=self.schema.names)
-        deleted = targets == GOES
         return (rows.filter(pa.array(~deleted)), deleted) if deleted.any() else (rows, None)
 
     def _shares_keys(self, entries: LogEntries) -> bool:
         """Whether other key fields may give one of these key texts, so that stored rows have to be compared."""
         fields = self.rules.key_fields
         return fields is not None and len(fields.may_share(entries.keys)) > 0
-
-    @once
-    def _key_names(self) -> frozenset[str]:
-        """Text columns that are the record key: a record has those of the base row that it replaces."""
-        names = {RECORD_KEY} if self.names is not None or self.key_copy is None else {RECORD_KEY, self.key_copy}
-        return frozenset(f.name for f in self.schema if f.name in names and pa.types.is_string(f.type))
 
     def _check_key_fields(
         self, columns: Sequence[pa.Array], at: Positions, new: pa.RecordBatch, keys: pa.Array
@@ -502,14 +555,20 @@ class MergedSlice:
         """The base rows with what becomes of them, in all columns that are wanted or decide."""
         if self.base is None:
             return
-        stored = (stored_name(name, self.base.schema, self._base_names) for name in self.schema.names)
         deciding = matching.columns(self.base.schema) if len(matching.entries) else []
-        columns = list(dict.fromkeys([*(name for name in stored if name is not None), *deciding, *more]))
+        columns = list(dict.fromkeys([*self._wanted_of_base, *deciding, *more]))
         if self.groups is not None:
             yield from self.groups.stretches(matching, deciding, columns)
             return
         for stretch in matching.stretches(self.base.read(columns or [RECORD_KEY])):
             yield stretch, matching.targets(stretch)
+
+    @property
+    def _wanted_of_base(self) -> list[str]:
+        """The base file's columns that are wanted."""
+        schema = pa.schema([]) if self.base is None else self.base.schema
+        stored = (stored_name(name, schema, self._base_names) for name in self.schema.names)
+        return list(dict.fromkeys(name for name in stored if name is not None))
 
     @once
     def _base_names(self) -> dict[str, str | None]:
