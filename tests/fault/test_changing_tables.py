@@ -122,6 +122,8 @@ def test_a_read_finds_the_rows_of_before_or_after(other: Other, read: str, actio
         except InvalidOption:
             assert read in ("cdc", "restore, dry")  # cleaned or archived
             answers.append("cleaned")
+        if read == "restore, dry":  # the other one may archive the instant that was chosen before
+            answers.append("cleaned")
         if read == "changes":  # the end of the range stays, whatever is committed meanwhile
             if action == "write_and_clean":  # the other cleaner does not write the metadata table
                 lakebed.open(uri).indexes.repair()
