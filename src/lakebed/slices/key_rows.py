@@ -32,8 +32,10 @@ from lakebed.storage.parallel import begun
 _LARGE_ROW_GROUP = 256 << 20
 # So many rows are decoded at a time, and none after the last that has a key.
 _TAKE_ROWS = 8_192
-# If at least this share of the pages holds a requested row, full row groups are decoded instead of single pages.
+# If at least this share of the pages holds a requested row, row groups are decoded instead of single pages.
 _MOST_PAGES = 0.75
+# Columns whose values are picked are still read by pages where the row groups have so many rows: a request more.
+_PICKED_ROWS = 16_384
 # So few keys are searched one by one.
 _FEW_KEYS = 1_000
 
@@ -244,8 +246,9 @@ def _by_pages(
     columns: Sequence[str],
 ) -> list[pa.RecordBatch] | None:
     """Rows of row groups (ascending numbers), of which only the pages that hold them are read. None where most pages
-    hold some of the rows, or where the file has no page index or a wrong one: the caller then reads row groups, which
-    also reports damage. `parquet` is the opened file (None: it is not), from which columns without pages are read."""
+    hold some of the rows and no column's values are to be picked, or where the file has no page index or a wrong one:
+    the caller then reads row groups, which also reports damage. `parquet` is the opened file (None: it is not), from
+    which columns are read that are not read by pages."""
     batches: list[pa.RecordBatch] = []
     try:
         paged = footer.pages
@@ -254,8 +257,11 @@ def _by_pages(
         stored = [name for name in columns if name in paged.columns]
         pages = PageReader(reader.storage, base.path, base.size, paged)
         by_page = pages.readable(list(hits), stored)
+        if by_page and pages.share(hits, by_page) >= _MOST_PAGES:
+            many = sum(paged.groups[number][0] for number in hits) >= _PICKED_ROWS
+            by_page = pages.plain(list(hits), by_page) if many else []
         unpaged = [name for name in stored if name not in by_page]
-        if not by_page or (unpaged and parquet is None) or pages.share(hits, by_page) >= _MOST_PAGES:
+        if not by_page or (unpaged and parquet is None):
             return None
         for groups, table in pages.take(hits, by_page):
             parts = [b for n in groups for b in _take(parquet, base, n, hits[n], unpaged)] if unpaged else []

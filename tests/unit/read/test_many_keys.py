@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 
 import lakebed
+from lakebed.format.row_groups.pages import PageReader
 from lakebed.slices import key_rows
 
 STORED = 3_000
@@ -102,3 +103,21 @@ def test_rows_of_a_few_and_of_most_pages_are_the_same(
         )
         expected = [str(n) if isinstance(fields, str) else f"id:{n},v:{n}" for n in wanted]
         assert sorted(shown["_hoodie_record_key"].to_pylist()) == sorted(expected)
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_values_are_picked_from_pages_of_many_rows(monkeypatch: pytest.MonkeyPatch, more: int) -> None:
+    """Where most pages hold a row: of fewer rows the row group is read, which is a request less."""
+    count = 20_000
+    monkeypatch.setattr(key_rows, "_PICKED_ROWS", count + more)
+    picked: list[str] = []
+    plain = PageReader.plain
+    monkeypatch.setattr(PageReader, "plain", lambda *given: picked.extend(given[2]) or plain(*given))
+    lengths = pa.array([str(n) for n in range(count)])
+    rows = pa.table({"id": [f"{n:06d}" for n in range(count)], "v": range(count), "t": lengths})
+    table = lakebed.create(f"memory://picked-{more}", rows.schema, key="id", index="bucket", buckets=1)
+    table.insert(rows)
+    for _ in range(3):
+        found = table.get(rows["id"][::50]).sort_by("v")
+        assert found.equals(rows.take(list(range(0, count, 50))))
+    assert bool(picked) == (more == 0)

@@ -1,12 +1,12 @@
-"""Rows of a Parquet file by its pages: where the offset index shows which pages hold them, a small Parquet file of
-these pages is assembled in memory, and nothing else is read or decoded.
+"""Rows of a Parquet file by its pages: where the offset index shows which pages hold them, nothing else is read.
 
-A page is taken as it is: any codec, encoding and version. Its column's dictionary page comes with it.
+Values are picked from plain pages. Of the others a small Parquet file is assembled in memory, and decoded: a page is
+taken as it is, with any codec, encoding and version. Its column's dictionary page comes with it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, NamedTuple
@@ -38,6 +38,7 @@ from lakebed.format.row_groups.chunks import (
     write_struct,
 )
 from lakebed.format.row_groups.offset_index import OffsetIndex, offset_index_range, read_offset_index
+from lakebed.format.row_groups.plain_pages import PLAIN_CODECS, PlainChunk, PlainColumn
 from lakebed.format.varints import read_varint, varint, zigzag
 from lakebed.schema.arrow import plain_type
 from lakebed.storage.base import Storage
@@ -77,10 +78,11 @@ class _Column:
 
 @dataclass(frozen=True)
 class _ChunkEntry:
-    """A column chunk: where it starts, its metadata, and where its offset index is."""
+    """A column chunk: where it starts, its codec's number, its metadata, and where its offset index is."""
 
     start: int
     end: int
+    codec: int
     meta: bytes
     index_range: tuple[int, int] | None
 
@@ -104,9 +106,12 @@ class PagedFile:
     head: Sequence[Field]
     columns: Mapping[str, _Column]
     coded: frozenset[str]
+    plain: Mapping[str, PlainColumn]
     groups: Sequence[tuple[int, Sequence[_ChunkEntry]]]
     before: memoryview
     before_from: int
+    not_plain: set[str]
+    """Columns of `plain` of which a page was read that is not."""
 
     @classmethod
     def of(cls, footer: bytes, before: bytes, size: int, metadata: Any) -> PagedFile | None:
@@ -129,7 +134,10 @@ class PagedFile:
         head = [field for field in fields if field.number in (_VERSION, _CREATED_BY)]
         group_entries = [(group.rows, [_chunk_entry(chunk) for chunk in group.chunks]) for group in groups]
         coded = frozenset(coded_texts(metadata))
-        return cls(root, head, columns, coded, group_entries, memoryview(before), end - len(before))
+        types = {field.name: field.type for field in metadata.schema.to_arrow_schema()}
+        flat = ((name, PlainColumn.of(column.elements[0], types[name])) for name, column in columns.items())
+        plain = {name: column for name, column in flat if column is not None}
+        return cls(root, head, columns, coded, plain, group_entries, memoryview(before), end - len(before), set())
 
     def indexed(self, columns: Sequence[str], groups: Sequence[int]) -> list[str]:
         """Those of the columns that have an offset index in each of these row groups. Lists and maps do not count: a
@@ -144,7 +152,8 @@ class PagedFile:
 
 
 def _chunk_entry(chunk: Chunk) -> _ChunkEntry:
-    return _ChunkEntry(chunk.start, chunk.start + chunk.length, chunk.meta.data, offset_index_range(chunk.entry))
+    end, index_range = chunk.start + chunk.length, offset_index_range(chunk.entry)
+    return _ChunkEntry(chunk.start, end, chunk.codec, chunk.meta.data, index_range)
 
 
 def _columns(elements: Sequence[bytes]) -> dict[str, _Column] | None:
@@ -227,6 +236,23 @@ class PageReader:
             )
         ]
 
+    def plain(self, groups: Sequence[int], columns: Sequence[str]) -> list[str]:
+        """Those of the columns, which are `readable`, whose values are picked from their pages in these row groups: as
+        far as is known, none of their pages has to be decoded."""
+        indexes = self.indexes(groups, columns)
+        return [
+            name
+            for name in columns
+            if name in self.file.plain
+            and name not in self.file.not_plain
+            and all(
+                self.file.groups[group][1][leaf].codec in PLAIN_CODECS
+                and self.file.groups[group][1][leaf].start == indexes[group, leaf].starts[0]
+                for group in groups
+                for leaf in self.file.columns[name].leaves
+            )
+        ]
+
     def share(self, rows: Mapping[int, Rows], columns: Sequence[str]) -> float:
         """The part of the pages of these columns, which are `readable`, that holds rows (of each row group)."""
         pages = selected = 0
@@ -256,6 +282,7 @@ class PageReader:
     def _take(
         self, rows: Mapping[int, Rows], columns: Sequence[str], indexes: Mapping[tuple[int, int], OffsetIndex]
     ) -> pa.Table:
+        plain = self.plain(list(rows), columns)
         files: dict[tuple[bytes, ...], _SmallFile] = {}
         for name in columns:
             column = self.file.columns[name]
@@ -267,7 +294,7 @@ class PageReader:
         parts = iter(self.storage.read_ranges(self.path, ranges))
         arrays: dict[str, pa.ChunkedArray] = {}
         for file in files.values():
-            table = file.rows([next(parts) for _ in file.ranges])
+            table = file.rows([next(parts) for _ in file.ranges], plain)
             arrays |= dict(zip(table.column_names, table.columns, strict=True))
         return pa.table({name: arrays[name] for name in columns})
 
@@ -321,17 +348,53 @@ class _SmallFile:
                 sizes = [index.sizes[page] for page in selected.pages]
                 self._chunks[group, leaf] = len(self.ranges) - before, dictionary, sizes
 
-    def rows(self, parts: Sequence[bytes]) -> pa.Table:
-        """The wanted rows, by the bytes of `ranges`."""
+    def rows(self, parts: Sequence[bytes], plain: Collection[str]) -> pa.Table:
+        """The wanted rows, by the bytes of `ranges`; values of columns that are `plain` are picked where they can
+        be."""
+        stored: dict[tuple[int, int], Sequence[bytes]] = {}
+        used = 0
+        for column in (column for _, column in self._columns):  # in the order of `ranges`
+            for chunk in ((group, leaf) for group in self._selected for leaf in column.leaves):
+                count = self._chunks[chunk][0]
+                stored[chunk] = parts[used : used + count]
+                used += count
+        picked: dict[str, pa.Array] = {}
+        for name, column in self._columns:
+            if name not in plain:
+                continue
+            leaf = column.leaves[0]
+            chunks = [
+                PlainChunk(
+                    self._file.groups[group][1][leaf].codec,
+                    b"".join(stored[group, leaf]),
+                    self._chunks[group, leaf][2],
+                    selected.page_rows,
+                    selected.positions,
+                )
+                for group, selected in self._selected.items()
+            ]
+            values = self._file.plain[name].picked(chunks)
+            if values is None:
+                self._file.not_plain.add(name)
+            else:
+                picked[name] = values
+        others = [(name, column) for name, column in self._columns if name not in picked]
+        table = self._decoded(others, stored) if others else pa.table({})
+        return pa.table({name: picked[name] if name in picked else table[name] for name, _ in self._columns})
+
+    def _decoded(
+        self, columns: Sequence[tuple[str, _Column]], stored: Mapping[tuple[int, int], Sequence[bytes]]
+    ) -> pa.Table:
+        """The wanted rows of columns as Arrow decodes their pages."""
         locations: dict[tuple[int, int], tuple[int, int]] = {}
-        at, used = len(_MAGIC), 0
-        chunks = [(group, leaf) for _, column in self._columns for group in self._selected for leaf in column.leaves]
-        for chunk in chunks:  # in the order of `ranges`
-            count = self._chunks[chunk][0]
-            length = sum(map(len, parts[used : used + count]))
+        at = len(_MAGIC)
+        chunks = [(group, leaf) for _, column in columns for group in self._selected for leaf in column.leaves]
+        for chunk in chunks:
+            length = sum(map(len, stored[chunk]))
             locations[chunk] = at, length
-            at, used = at + length, used + count
-        data = b"".join([_MAGIC, *parts, framed(self._footer(locations))])
+            at += length
+        parts = (part for chunk in chunks for part in stored[chunk])
+        data = b"".join([_MAGIC, *parts, framed(self._footer(columns, locations))])
         for group, leaf in chunks:
             _, dictionary, sizes = self._chunks[group, leaf]
             start, length = locations[group, leaf]
@@ -339,7 +402,7 @@ class _SmallFile:
                 data, start + dictionary, start + length, zip(sizes, self._selected[group].page_rows, strict=True)
             )
         options: dict[str, Any] = {
-            "read_dictionary": [name for name, _ in self._columns if name in self._file.coded] or None,
+            "read_dictionary": [name for name, _ in columns if name in self._file.coded] or None,
             "pre_buffer": False,
             "coerce_int96_timestamp_unit": "us",
             "page_checksum_verification": True,
@@ -353,12 +416,14 @@ class _SmallFile:
         rows = table.take(pa.array(np.concatenate(positions)))
         return rows.cast(pa.schema([f.with_type(plain_type(f.type)) for f in rows.schema]))
 
-    def _footer(self, ranges: Mapping[tuple[int, int], tuple[int, int]]) -> bytes:
+    def _footer(
+        self, columns: Sequence[tuple[str, _Column]], ranges: Mapping[tuple[int, int], tuple[int, int]]
+    ) -> bytes:
         groups: list[bytes] = []
         for group, selected in self._selected.items():
             chunks: list[bytes] = []
             total, values = 0, varint(zigzag(selected.rows))
-            for _, column in self._columns:
+            for _, column in columns:
                 for leaf in column.leaves:
                     at, length = ranges[group, leaf]
                     kind = self._file.groups[group][1][leaf].kind
@@ -370,8 +435,8 @@ class _SmallFile:
                 integer(_GROUP_ROWS, I64, selected.rows),
             ]
             groups.append(write_struct(fields))
-        root = [integer(_CHILDREN, I32, len(self._columns)) if f.number == _CHILDREN else f for f in self._file.root]
-        elements = [write_struct(root), *(element for _, column in self._columns for element in column.elements)]
+        root = [integer(_CHILDREN, I32, len(columns)) if f.number == _CHILDREN else f for f in self._file.root]
+        elements = [write_struct(root), *(element for _, column in columns for element in column.elements)]
         footer_fields = [
             *self._file.head,
             Field(_SCHEMA, LIST, write_list(STRUCT, elements)),
