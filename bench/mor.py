@@ -32,6 +32,7 @@ from mor_sides import lines, run
 from rows import KEY, ORDERING, random_keys, trips_of
 
 import lakebed
+from lakebed.slices.log_rows import REPLACEMENTS
 
 COLUMNS = 9
 BUCKETS = 4
@@ -80,11 +81,13 @@ class Tables:
         table.upsert(rows, options=self._options)
 
 
-def cpu(work: Callable[[], Any], runs: int = _RUNS) -> float:
-    """CPU seconds of the best run; one goes before."""
+def cpu(work: Callable[[], Any], runs: int = _RUNS, *, forgets: bool = False) -> float:
+    """CPU seconds of the best run; one goes before. With `forgets` no run knows log records that were merged before."""
     work()
     found: list[float] = []
     for _ in range(runs):
+        if forgets:
+            REPLACEMENTS.clear()
         started = time.process_time()
         work()
         found.append(time.process_time() - started)
@@ -103,19 +106,23 @@ def measured(folder: Path, rows: int, logs: str) -> list[Bar]:
     compacted = tables.copy(small)
     compacted.compact()
     assert scanned(compacted)() == scanned(small)() == rows
-    share = cpu(scanned(small)) / cpu(scanned(compacted))
+    whole = cpu(scanned(compacted))
+    first, again = cpu(scanned(small), forgets=True) / whole, cpu(scanned(small)) / whole
     found = [
         Bar("upsert of 10 rows, CPU s", one, 0.06, at_least=False),
-        Bar("scan after ten upserts of 10 rows, times that of the compacted table", share, 1.5, at_least=False),
+        Bar("first scan after ten upserts of 10 rows, times that of the compacted table", first, 1.5, at_least=False),
+        Bar("the next one", again, 1.3, at_least=False),
     ]
     big = tables.loaded()
     for _ in range(3):
         tables.upsert(big, tables.some(rows // 10, next(versions)))
     assert scanned(big)() == rows
     found += [
-        Bar("snapshot with three logs of a tenth each, CPU s", cpu(scanned(big)), 2.0, at_least=False, goal=1.5),
-        Bar("key and two columns of it, CPU s", cpu(scanned(big, [KEY, "fare", "day"])), 0.8, at_least=False),
-        Bar("its count, CPU s", cpu(big.count), 0.8, at_least=False),
+        Bar("snapshot with three logs of a tenth each, CPU s", cpu(scanned(big), forgets=True), 0.8, at_least=False),
+        Bar("the next one", cpu(scanned(big)), 0.5, at_least=False),
+        Bar("key and two columns, CPU s", cpu(scanned(big, [KEY, "fare", "day"]), forgets=True), 0.5, at_least=False),
+        Bar("the next one", cpu(scanned(big, [KEY, "fare", "day"])), 0.3, at_least=False),
+        Bar("its count, CPU s", cpu(big.count, forgets=True), 0.5, at_least=False),
     ]
     twin = tables.copy(big)
     started = time.process_time()
@@ -126,8 +133,10 @@ def measured(folder: Path, rows: int, logs: str) -> list[Bar]:
     found.append(Bar("upsert of a hundredth, CPU s", each, 0.15, at_least=False))
     compacted = tables.copy(ten)
     compacted.compact()
-    share = cpu(scanned(ten)) / cpu(scanned(compacted))
-    found.append(Bar("scan after ten of them, times that of the compacted table", share, 1.5, at_least=False))
+    whole = cpu(scanned(compacted))
+    first, again = cpu(scanned(ten), forgets=True) / whole, cpu(scanned(ten)) / whole
+    found.append(Bar("first scan after ten of them, times that of the compacted table", first, 1.9, at_least=False))
+    found.append(Bar("the next one", again, 1.3, at_least=False))
     return found
 
 

@@ -33,7 +33,7 @@ from lakebed.slices.logs import DECODED, SliceLogs
 
 _CACHED_BYTES = 64 << 20
 # Records whose blocks take more than one part in so many of the cache are not cached.
-_SLICE_SHARE = 4
+_SLICE_SHARE = 2
 _NO_ROWS = np.empty(0, np.int64)
 _BATCH_ROWS = 1 << 16
 # Of wide rows a batch has fewer.

@@ -108,7 +108,7 @@ def test_records_beyond_the_bound_are_not_cached(monkeypatch: pytest.MonkeyPatch
     reader = table.scan().reader
     sizes = [reader.logs(file_slice).data_bytes for file_slice in plan.slices]
     expected = first_read(table, None)
-    for bound, is_cached in ((4 * max(sizes), True), (4 * min(sizes) - 1, False)):
+    for bound, is_cached in ((2 * max(sizes), True), (2 * min(sizes) - 1, False)):
         REPLACEMENTS.clear()
         monkeypatch.setattr(log_rows, "_CACHED_BYTES", bound)
         assert sorted_rows(table, None) == expected
