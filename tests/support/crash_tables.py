@@ -55,6 +55,7 @@ _HOODIE_FILES = re.compile(
     r"|\.locks/(table_lock\.json|\.table_lock\.json\.(guard|[0-9a-f.]*tmp)))$"
 )
 # The aside file is left where the system has no nameless files and no marker tells of the partition: nobody reads it.
+_ARCHIVE_FILES = re.compile(r"manifest_\d+|_version_|\._version_\.guard|\d+_\d+_\d+\.parquet|\.commits_\.archive\..+")
 _PARTITION_METADATA = re.compile(r"^(\.hoodie_partition_metadata|\.\.hoodie_partition_metadata\.[0-9a-f.]*tmp)$")
 
 
@@ -196,7 +197,12 @@ def leftovers(uri: str) -> list[str]:
     found += sorted(
         path
         for path in present - named
-        if not (_may_stay(path, config.timeline_path, config.version) or _instant(path) in archived or path in rules)
+        if not (
+            _may_stay(path, config.timeline_path, config.version)
+            or _instant(path) in archived
+            or path in rules
+            or _is_of_archive(path, config.archive_folder)
+        )
     )
     if Path(uri, ".hoodie").is_dir():
         found += [f"folder {p}" for p in Path(uri, ".hoodie", ".temp").glob("*")]
@@ -271,6 +277,11 @@ def _may_stay(path: str, timeline_path: str, version: int) -> bool:
     if log is not None and log.instant and not path.startswith(".hoodie/"):
         return True  # rolled back, with a command block behind it
     return parse_base_file(folder, name, 0) is None and bool(_PARTITION_METADATA.match(name))
+
+
+def _is_of_archive(path: str, archive_folder: str) -> bool:
+    folder, _, name = path.rpartition("/")
+    return folder == archive_folder and bool(_ARCHIVE_FILES.fullmatch(name))
 
 
 @dataclass(frozen=True)
