@@ -60,8 +60,10 @@ class RowReader:
             return
         schema = self.merged_schema if slices.is_composed(file_slice) else None
         footer = recent_groups = None
-        if self.since and schema is None and file_slice.base_file is not None:
-            footer, recent_groups = row_groups_since(slices, file_slice.base_file, self.since)
+        base = file_slice.base_file
+        # a small file is one request as a whole, and its footer another
+        if self.since and schema is None and base is not None and not 0 < base.size <= SMALL_BYTES:
+            footer, recent_groups = row_groups_since(slices, base, self.since)
         for batch in slices.read(
             file_slice,
             columns,

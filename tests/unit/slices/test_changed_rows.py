@@ -173,7 +173,10 @@ def test_a_key_text_of_two_meanings_is_refused_as_by_a_full_merge(place: str) ->
     assert lakebed.open(place).changes(start).to_arrow().to_pylist() == [{"a": "x", "b": "y,b:z", "v": 2}]
 
 
-def test_only_row_groups_with_late_rows_of_a_base_file_are_read(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("is_small", [False, True])
+def test_only_row_groups_with_late_rows_of_a_base_file_are_read_unless_it_is_small(
+    place: str, is_small: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(file_writer, "SORTED_ROW_GROUP_ROWS", 10)
     table, start = loaded(place, range(COUNT), type="cow", sort="key")
     written(table, {3: 40, 4: 40, 90: 40})
@@ -186,6 +189,8 @@ def test_only_row_groups_with_late_rows_of_a_base_file_are_read(place: str, monk
         return footer, late
 
     monkeypatch.setattr(batches, "row_groups_since", noted)
+    (file,) = table.scan().files
+    monkeypatch.setattr(batches, "SMALL_BYTES", file.size - (not is_small))
     assert changed(table, start) == dict.fromkeys([3, 4, 90], "new")
-    assert len(read) == 1
-    assert 0 < read[0][0] < read[0][1]
+    assert len(read) == (not is_small)
+    assert is_small or 0 < read[0][0] < read[0][1]
