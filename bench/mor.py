@@ -98,6 +98,12 @@ def scanned(table: lakebed.Table, columns: list[str] | None = None) -> Callable[
     return lambda: sum(batch.num_rows for batch in table.scan(columns=columns).to_batches())
 
 
+def shares(table: lakebed.Table, compacted: lakebed.Table) -> tuple[float, float]:
+    """What the first scan of a table costs, and the next one, in scans of the compacted table."""
+    whole = cpu(scanned(compacted))
+    return cpu(scanned(table), forgets=True) / whole, cpu(scanned(table)) / whole
+
+
 def measured(folder: Path, rows: int, logs: str) -> list[Bar]:
     tables = Tables(folder, rows, logs)
     small = tables.loaded()
@@ -106,8 +112,7 @@ def measured(folder: Path, rows: int, logs: str) -> list[Bar]:
     compacted = tables.copy(small)
     compacted.compact()
     assert scanned(compacted)() == scanned(small)() == rows
-    whole = cpu(scanned(compacted))
-    first, again = cpu(scanned(small), forgets=True) / whole, cpu(scanned(small)) / whole
+    first, again = shares(small, compacted)
     found = [
         Bar("upsert of 10 rows, CPU s", one, 0.06, at_least=False),
         Bar("first scan after ten upserts of 10 rows, times that of the compacted table", first, 1.5, at_least=False),
@@ -133,8 +138,7 @@ def measured(folder: Path, rows: int, logs: str) -> list[Bar]:
     found.append(Bar("upsert of a hundredth, CPU s", each, 0.15, at_least=False))
     compacted = tables.copy(ten)
     compacted.compact()
-    whole = cpu(scanned(compacted))
-    first, again = cpu(scanned(ten), forgets=True) / whole, cpu(scanned(ten)) / whole
+    first, again = shares(ten, compacted)
     found.append(Bar("first scan after ten of them, times that of the compacted table", first, 1.9, at_least=False))
     found.append(Bar("the next one", again, 1.3, at_least=False))
     return found

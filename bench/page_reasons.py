@@ -34,8 +34,7 @@ PROCESS_REASONS = {
     "lookup": f"{_KEYS} The first lookup in a file reads its key column, where the file does not show the rows of"
     " keys.",
     "lookup_many": "Nearly every page holds one of 1,000 random keys, so lakebed decompresses nearly all of them, and"
-    " decodes those that are not plain. Lance's"
-    " B-tree names the rows; the others filter while they scan.",
+    " decodes those that are not plain. Lance's B-tree names the rows; the others filter while they scan.",
     "range": "Days are random, so no file can be left out by its statistics. Engines that decode the filter's column"
     " first decode less of the others.",
     "scan": "The table has just been compacted, and Arrow's decoding of its files is nearly all of lakebed's CPU."

@@ -294,22 +294,27 @@ def test_frozen_while_it_changes_an_index(
                 raise
 
 
+def _after_the_delta_commit(name: str) -> Callable[[Mutation], bool]:
+    """Whether a mutation is one of the file of this name, once a delta commit of the metadata table is published."""
+    published: list[str] = []
+
+    def is_next(mutation: Mutation) -> bool:
+        if mutation.path.startswith(".hoodie/metadata/.hoodie/") and mutation.path.endswith(".deltacommit"):
+            published.append(mutation.path)
+        return bool(published) and mutation.path.endswith(name)
+
+    return is_next
+
+
 @pytest.mark.parametrize("version", [9, 8])
 def test_a_builder_that_stops_after_its_delta_commit_keeps_the_files_of_it(
     version: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Readers expect the files that a completed instant wrote: the metadata table would be damaged without them."""
     files, old = prepared("record", version)
-    published: list[str] = []
-
-    def is_next(mutation: Mutation) -> bool:
-        if mutation.path.startswith(".hoodie/metadata/.hoodie/") and mutation.path.endswith(".deltacommit"):
-            published.append(mutation.path)
-        return bool(published) and mutation.path.endswith("hoodie.properties.backup")
-
     with copied("memory", files) as uri:
         _prepared_for(_build_blooms, uri)
-        frozen = FrozenWriter(uri, _build_blooms, is_next, monkeypatch)
+        frozen = FrozenWriter(uri, _build_blooms, _after_the_delta_commit("hoodie.properties.backup"), monkeypatch)
         assert frozen.freeze()
         frozen.time_is_over()
         lakebed.open(uri).upsert(rows(*THEIRS), options=OPTIONS)
@@ -326,13 +331,7 @@ def test_an_index_that_was_shown_as_complete_without_the_lock_is_taken_back(
 ) -> None:
     """Its builder stops between its look at the lock and the request that names the index."""
     files, old = prepared("simple", version)
-    published: list[str] = []
-
-    def is_next(mutation: Mutation) -> bool:
-        if mutation.path.startswith(".hoodie/metadata/.hoodie/") and mutation.path.endswith(".deltacommit"):
-            published.append(mutation.path)
-        return bool(published) and mutation.path.endswith("hoodie.properties")
-
+    is_next = _after_the_delta_commit("hoodie.properties")
     with copied("memory", files) as uri:
         with suppress(InvalidOption):  # the table has none
             lakebed.open(uri).indexes.drop("column_stats")

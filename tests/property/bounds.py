@@ -244,7 +244,7 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "slices.key_rows._TAKE_ROWS": (3, 1 << 20),
     "slices.log_rows._BATCH_BYTES": (1, HUGE),
     "slices.log_rows._BATCH_ROWS": (3, HUGE),
-    "slices.logs.DECODED": (1, HUGE),
+    "slices.logs._DECODED": (1, HUGE),
     "slices.logs._FEW_COLUMNS": (0, HUGE),
     "slices.logs._JOINED_BYTES": (0, HUGE),
     "slices.logs._SMALL_BYTES": (0, HUGE),

@@ -30,7 +30,7 @@ RANDOM_TEXT_ENCODING = "DELTA_LENGTH_BYTE_ARRAY"
 _CODED_ROWS = 4096
 _LENGTH_BYTES = 4
 # Types by which Arrow reads columns, whatever Parquet's are: other writers' files may have them.
-_ARROW_SCHEMA = b"ARROW:schema"
+ARROW_SCHEMA = b"ARROW:schema"
 # Arrow does not read texts in these as dictionaries.
 _NEVER_DICTIONARIES = frozenset({"DELTA_BYTE_ARRAY", RANDOM_TEXT_ENCODING})
 
@@ -72,13 +72,12 @@ def as_dictionaries(metadata: Any, names: Collection[str]) -> list[str]:
 def coded_texts(metadata: Any, names: Collection[str] | None = None) -> list[str]:
     """Those of the columns (None: of all) whose texts come from small dictionaries, by Parquet's metadata of the file:
     read as dictionaries and decoded then, they take half the time."""
-    if _ARROW_SCHEMA in (metadata.metadata or {}) or metadata.num_rows < _CODED_ROWS * metadata.num_row_groups:
+    if ARROW_SCHEMA in (metadata.metadata or {}) or metadata.num_rows < _CODED_ROWS * metadata.num_row_groups:
         return []
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
     columns = (metadata.schema.column(at) for at in range(len(metadata.schema)))
     texts = {n: c.path for n, c in enumerate(columns) if (names is None or c.path in names) and _is_text(c)}
-    coded = [p for n, p in texts.items() if all(_is_coded(g.column(n)) for g in groups)]
-    return as_dictionaries(metadata, coded)
+    return [path for n, path in texts.items() if all(_is_coded(g.column(n)) for g in groups)]
 
 
 def _is_text(column: Any) -> bool:
@@ -87,7 +86,8 @@ def _is_text(column: Any) -> bool:
 
 
 def _is_coded(chunk: Any) -> bool:
-    return chunk.has_dictionary_page and chunk.total_uncompressed_size < _LENGTH_BYTES * chunk.num_values
+    is_small = chunk.has_dictionary_page and chunk.total_uncompressed_size < _LENGTH_BYTES * chunk.num_values
+    return is_small and _NEVER_DICTIONARIES.isdisjoint(chunk.encodings)
 
 
 def _encoding_of(column: Any) -> str:

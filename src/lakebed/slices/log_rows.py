@@ -29,7 +29,7 @@ from lakebed.merge.pairs import Side, merge_into, put
 from lakebed.merge.rules import MergeRules
 from lakebed.model import RECORD_KEY
 from lakebed.slices.base_rows import DICTIONARY_META, BaseRows, ColumnNames, shaped, stored_name
-from lakebed.slices.logs import DECODED, SliceLogs
+from lakebed.slices.logs import SliceLogs
 
 _CACHED_BYTES = 64 << 20
 # Records whose blocks take more than one part in so many of the cache are not cached.
@@ -90,14 +90,17 @@ class LogRows:
         decoded = self.take(np.flatnonzero(is_wanted))
         return replace(self, _buffered=decoded, _positions=np.cumsum(is_wanted) - 1)
 
-    def take(self, entries: Positions, columns: Sequence[str] | None = None) -> pa.RecordBatch:
-        """The rows of some entries, in their order, in all columns or some."""
+    def take_columns(self, entries: Positions, columns: Sequence[str]) -> pa.RecordBatch:
+        """Some columns of the rows of some entries, in their order, where these are decoded."""
+        assert self._buffered is not None
+        return self._buffered.select(list(columns)).take(pa.array(self._positions[entries]))
+
+    def take(self, entries: Positions) -> pa.RecordBatch:
+        """The rows of some entries, in their order."""
         if self._buffered is not None:
-            rows = self._buffered if columns is None else self._buffered.select(list(columns))
-            return rows.take(pa.array(self._positions[entries]))
+            return self._buffered.take(pa.array(self._positions[entries]))
         if self._spilled is not None:
-            rows = self._spilled if columns is None else self._spilled.select(list(columns))
-            return gather(rows, self._positions[entries])
+            return gather(self._spilled, self._positions[entries])
         ascends = bool((np.diff(entries) > 0).all())
         sought = entries if ascends else np.unique(entries)
         parts = list(self._decoded(sought))
@@ -258,10 +261,10 @@ class PairwiseFold:
     of_block: BlockRows
     data_blocks: frozenset[int]
 
-    def run(self, spill: Spill, data_bytes: int, memory: int) -> tuple[LogEntries, LogRecords]:
+    def run(self, spill: Spill, decoded_bytes: int, memory: int) -> tuple[LogEntries, LogRecords]:
         """One entry for each key, by which base rows find it, and its record, in the same order."""
         codes, distinct = record_codes(self.entries, by_position=self.entries.positions is not None)
-        shares = max(1, min(distinct, -(-data_bytes * DECODED // max(1, memory))))
+        shares = max(1, min(distinct, -(-decoded_bytes // max(1, memory))))
         firsts: list[Positions] = []
         sides: list[Side] = []
         for number in range(shares):

@@ -74,7 +74,7 @@ _UNIT_BYTES = 4 << 20
 # Contents up to this size are decoded once: each reading of a few records costs as much as one of hundreds.
 _SMALL_BYTES = 64 << 10
 # Decoded records take so many times the bytes of their blocks, about, and twice that while they are merged.
-DECODED = 6
+_DECODED = 6
 # Contents of any size that stay open are decoded once for at most this many columns: to find them costs as much as to
 # decode them.
 _FEW_COLUMNS = 4
@@ -257,7 +257,7 @@ class SliceLogs:
     @property
     def decoded_bytes(self) -> int:
         """What all columns of the data blocks take in memory, about."""
-        return self.data_bytes * DECODED
+        return self.data_bytes * _DECODED
 
     def schemas(self) -> list[pa.Schema]:
         """The schemas of the data blocks, oldest first."""

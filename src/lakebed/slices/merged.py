@@ -325,9 +325,8 @@ class MergedSlice:
         return keys.take(pc.sort_indices(keys))
 
     def may_share_keys(self, since: str) -> bool:
-        """Whether other key fields may give one of these key texts, so that stored rows have to be compared."""
-        fields = self.rules.key_fields
-        return fields is not None and len(fields.may_share(self.keys_since(since))) > 0
+        """Whether other key fields may give the key text of a log record of an instant from `since` on."""
+        return self.rules.key_fields is not None and self._shares_keys(self.keys_since(since))
 
     def _since(self, entries: LogEntries, since: str) -> Positions:
         """The entries of instants from `since` on that are no deletes."""
@@ -368,7 +367,7 @@ class MergedSlice:
         if self.rules.merger is not None:
             return sum(batch.num_rows for batch in self.batches())
         stored = 0 if self.base is None else self.base.rows
-        cached = None if self._cache_key is None else REPLACEMENTS.get(self._cache_key)
+        cached = self._cached
         if cached is not None:
             return stored - len(cached.deleted) + cached.inserted
         matching = self._matched
@@ -392,7 +391,7 @@ class MergedSlice:
             rows.spill(spill)
         elif self.logs.decoded_bytes * _DECODED_SHARE <= self.memory:
             rows.hold()
-        shares_keys = self._shares_keys(matching.entries)
+        shares_keys = self._shares_keys(matching.entries.keys)
         changing = list(self.schema.names) if shares_keys else self._changing
         is_cached = self._cache_key is not None and rows.is_decoded and not shares_keys
         writer = ReplacementsWriter(self._cache_key) if is_cached else None
@@ -404,7 +403,7 @@ class MergedSlice:
                 part = targets[start : start + batch.num_rows]
                 start += batch.num_rows
                 at, goes = np.flatnonzero(part >= 0), part == GOES
-                new = winners.take(part[at].astype(np.int64), changing) if len(at) and changing else None
+                new = winners.take_columns(part[at].astype(np.int64), changing) if len(at) and changing else None
                 if shares_keys and new is not None:
                     columns = shaped(batch, self.schema, self._base_names)
                     self._check_key_fields(columns, at, new, matching.entries.keys.take(pa.array(part[at])))
@@ -436,11 +435,16 @@ class MergedSlice:
     @property
     def _replacements(self) -> Replacements | None:
         """What the records make of the rows, where that is known in all columns."""
-        cached = None if self._cache_key is None else REPLACEMENTS.get(self._cache_key)
+        cached = self._cached
         if cached is None:
             return None
         every = [pa.field(f.name, coded_type(f)) for f in self.schema]
         return cached if cached.has([f for f in every if f.name in self._changing], every) else None
+
+    @property
+    def _cached(self) -> Replacements | None:
+        """What is known of that, in some columns."""
+        return None if self._cache_key is None else REPLACEMENTS.get(self._cache_key)
 
     @once
     def _cache_key(self) -> Hashable:
@@ -463,7 +467,7 @@ class MergedSlice:
         rows = LogRows(self.logs, every, schema, self.names)
         partial = any(map(self.logs.is_partial, data))
         pairs = PairwiseFold(every, self.rules, schema, partial, rows.of_block, data)
-        entries, records = pairs.run(spill, self.logs.data_bytes, self.memory)
+        entries, records = pairs.run(spill, self.logs.decoded_bytes, self.memory)
         matching = self._matching(entries, MergeRules())
         more = [] if self.base is None else roots(self.rules.ordering, self.base.schema)
         first = 0
@@ -514,10 +518,10 @@ class MergedSlice:
         rows = pa.RecordBatch.from_arrays(columns, names=self.schema.names)
         return (rows.filter(pa.array(~deleted)), deleted) if deleted.any() else (rows, None)
 
-    def _shares_keys(self, entries: LogEntries) -> bool:
+    def _shares_keys(self, keys: pa.Array) -> bool:
         """Whether other key fields may give one of these key texts, so that stored rows have to be compared."""
         fields = self.rules.key_fields
-        return fields is not None and len(fields.may_share(entries.keys)) > 0
+        return fields is not None and len(fields.may_share(keys)) > 0
 
     def _check_key_fields(
         self, columns: Sequence[pa.Array], at: Positions, new: pa.RecordBatch, keys: pa.Array

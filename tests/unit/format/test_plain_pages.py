@@ -266,7 +266,7 @@ def test_damaged_pages_give_the_right_values_or_an_error(
         if checksum:
             same(found, table.take(wanted))
         elif not found.equals(table.take(wanted)):
-            # without a checksum nobody sees other bytes of a value
+            # without a checksum a changed value looks like any other
             assert arrow is not None
             assert found.equals(arrow.take(wanted))
     assert refused > 100

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakebed.format.bounded_cache import BoundedCache
-from lakebed.format.parquet_encodings import coded_texts
+from lakebed.format.parquet_encodings import ARROW_SCHEMA, coded_texts
 from lakebed.format.parquet_footer import TAIL, framed
 from lakebed.format.row_groups.chunks import (
     I32,
@@ -62,8 +62,6 @@ _FILE_OFFSET_HEAD, _META_DATA_HEAD = bytes((2 << 4 | I64,)), bytes((1 << 4 | STR
 _VALUES_HEAD = _INFLATED_HEAD = _STORED_HEAD = bytes((1 << 4 | I64,))
 _DATA_PAGE_HEAD = _DICTIONARY_PAGE_HEAD = bytes((2 << 4 | I64,))
 _ENDS = b"\0\0"
-# Arrow's types of the columns, by which it reads them; they are those of all columns.
-_ARROW_SCHEMA: Final = b"ARROW:schema"
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +115,7 @@ class PagedFile:
     def of(cls, footer: bytes, before: bytes, size: int, metadata: Any) -> PagedFile | None:
         """By the bytes of a footer, known ones before it, the size of its file and Parquet's view of it; None where
         its pages cannot be read one by one. Raises `ValueError` where the footer contradicts itself."""
-        if not metadata.num_row_groups or _ARROW_SCHEMA in (metadata.metadata or {}):
+        if not metadata.num_row_groups or ARROW_SCHEMA in (metadata.metadata or {}):
             return None
         if not any(metadata.row_group(0).column(n).has_offset_index for n in range(metadata.num_columns)):
             return None
