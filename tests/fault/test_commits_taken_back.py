@@ -11,6 +11,7 @@ import pytest
 import lakebed
 from lakebed.errors import CommitConflict
 from lakebed.model import Action
+from lakebed.storage import open_storage
 from lakebed.table import Table
 from lakebed.testing import Mutation
 from support.crash_tables import OPTIONS, Model, copied, leftovers, prepared, put, rows, state
@@ -207,5 +208,40 @@ def test_a_writer_that_dies_as_it_takes_back_what_was_rolled_back_leaves_that_to
         frozen.time_is_over()
         lakebed.open(uri).upsert(rows(*LATER), options=OPTIONS)
         assert state(uri) == put(old, *THEIRS, *LATER)
+        assert lakebed.open(uri).indexes.verify().ok
+        assert leftovers(uri) == []
+
+
+@pytest.mark.parametrize(
+    ("index", "version"),
+    [("simple", 9), ("record", 8), ("simple", 6), ("mor-bucket", 9), ("mor-bucket", 6), ("mor-record", 8)],
+)
+def test_what_was_published_after_its_rollback_is_never_read(
+    index: str, version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rollback has deleted its files. Its writer dies before it can look, so that the commit stays."""
+    files, old = prepared(index, version)
+    with copied("memory", files) as uri:
+        frozen = FrozenWriter(uri, write, is_publication, monkeypatch, dies=lambda mutation: True)
+        assert frozen.freeze()
+        frozen.time_is_over()
+        lakebed.open(uri).upsert(rows(*THEIRS), options=OPTIONS)
+        start = lakebed.open(uri).changes("000").end
+        expected = put(old, *THEIRS)
+        frozen.thaw()
+        assert frozen.error is not None
+        assert frozen.mutation is not None
+        storage = open_storage(uri)
+        assert storage.head(frozen.mutation.path) is not None
+        table = lakebed.open(uri)
+        assert state(uri) == expected
+        assert table.count() == len(expected)
+        assert sorted(table.get(sorted(expected))["id"].to_pylist()) == sorted(expected)
+        assert table.changes(start).to_arrow().num_rows == 0
+        assert sum(batch.num_rows for batch in table.scan(as_of=start)) == len(expected)
+        frozen.time_is_over()
+        lakebed.open(uri).upsert(rows(*LATER), options=OPTIONS)
+        assert storage.head(frozen.mutation.path) is None
+        assert state(uri) == put(expected, *LATER)
         assert lakebed.open(uri).indexes.verify().ok
         assert leftovers(uri) == []

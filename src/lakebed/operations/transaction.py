@@ -217,6 +217,8 @@ class Transaction:
     def _clean_up(self, state: _State, left: _Leftovers) -> None:
         """Take the table's settings and timeline over, and roll back what dead writers left. The lock is held."""
         self.timeline = self._take_state(state)
+        for instant in self.timeline.void:
+            TimelineWriter(self.storage, self.config).remove_completed(instant)
         self.rolled_back = self._roll_back_dead() if self.timeline.pending else []
         self._settle_index()
         if self.rolled_back:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -20,7 +21,7 @@ from lakebed.storage.base import FileInfo, Storage, refused
 from lakebed.storage.parallel import at_once, parallel_map
 from lakebed.timeline.archive import ArchivedTimeline
 from lakebed.timeline.bodies.commit import decode_commit
-from lakebed.timeline.bodies.rollback import clustering_groups, compaction_groups, decode_action
+from lakebed.timeline.bodies.rollback import clustering_groups, compaction_groups, decode_action, rollback_target
 from lakebed.timeline.instants import (
     INITIAL_INSTANT,
     completes_as,
@@ -134,6 +135,8 @@ class Timeline:
     - `commit_times`: requested times of the commits; `savepoints`: those of the savepoints.
     - `completion_times`: completion times by requested time.
     - `latest_time`: the greatest requested or completion time there is, empty on a new table.
+    - `void`: completed instants that are in none of these: each was rolled back before its writer, which had lost the
+      table lock, published it. The next writer deletes them.
 
     Four methods give the state of a requested time:
 
@@ -159,6 +162,7 @@ class Timeline:
     savepoints: Set[str] = field(repr=False)
     completion_times: Mapping[str, str] = field(repr=False)
     latest_time: str
+    void: tuple[Instant, ...] = ()
 
     @classmethod
     def of_files(
@@ -489,10 +493,34 @@ def load_timeline(storage: Storage, config: TableConfig) -> Timeline:
         if cached is not None:  # drop archived bodies, which would fill the cache of a long-running process
             for name in cached.files.keys() - files.keys():
                 _BODIES.drop((storage.url(f"{config.timeline_path}/{name}"), cached.files[name]))
-        cached = Timeline.of_files(storage, config, files, cached)
+        cached = _without_void(Timeline.of_files(storage, config, files, cached))
         _LISTED.put(key, cached)
     # a copy, which does not share what other users of the cached one read later
     return replace(cached, storage=storage, config=config)
+
+
+def _without_void(timeline: Timeline) -> Timeline:
+    """The timeline without commits that were published after their rollback. A rollback deletes the requested file of
+    its instant; the plans of rollbacks are read only where that of a commit is missing."""
+    unrequested = timeline.highest.keys() - timeline.requested.keys()  # in each savepoint that Hudi writes, too
+    suspects = {time for time, action in unrequested if action in COMMITS and time in timeline.commit_times}
+    if not suspects:
+        return timeline
+    rollbacks = [i for i in timeline.instants if i.action is Action.ROLLBACK and i.time > min(suspects)]
+    undone = suspects & set(parallel_map(lambda rollback: _target(timeline, rollback), rollbacks))
+    if not undone:
+        return timeline
+    void = tuple(i for i in timeline.commits if i.time in undone and key_of(i) in unrequested)
+    names = {i.file_name for i in void}
+    files = {name: info for name, info in timeline.files.items() if name not in names}
+    return replace(Timeline.of_files(timeline.storage, timeline.config, files), void=void)
+
+
+def _target(timeline: Timeline, rollback: Instant) -> str:
+    """The requested time of the instant that a rollback undoes; empty where its plan cannot be read."""
+    with suppress(CorruptFile, FileNotFoundError):
+        return rollback_target(timeline.plan(rollback))
+    return ""
 
 
 def load_table(
