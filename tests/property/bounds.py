@@ -26,6 +26,7 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "engine.local._ORDERED_BYTES": (0, HUGE),
     "engine.local._STREAMED_ROWS": (0, HUGE),
     "engine.local._TOGETHER": (1, HUGE),
+    "storage.parallel._SMALL_FILE": (0, HUGE),
     "read.commit_feed._BODIES": (1, HUGE),
     "ingestion.messages.PART_BYTES": (1, HUGE),
     "publish.data_files.LONGEST_TEXT": (0, HUGE),

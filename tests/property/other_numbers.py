@@ -192,7 +192,7 @@ OTHERS: dict[str, dict[str, str]] = {
         "storage.exactly_once": "_ATTEMPTS",
         "storage.hdfs": "_GUARD_PAUSE _GUARD_STALE _GUARD_USE _GUARD_STUCK _GUARD_WAIT",
         "storage.local": "_GUARD_SECONDS",
-        "storage.parallel": "_MOST_THREADS _FEW_THREADS _AT_A_TIME",
+        "storage.parallel": "_MOST_THREADS _FEW_THREADS _AT_A_TIME _READERS",
         "timeline.archive": "_MANIFEST_ATTEMPTS",
         "timeline.archive_writer": "_READERS",
         "timeline.timeline": "_READERS _MOST_LISTINGS",

@@ -75,10 +75,9 @@ class Verification:
         return "\n".join(lines)
 
 
-def verify_partitions(snapshot: Snapshot, metadata: MetadataTable, partitions: Sequence[str]) -> Verification:
-    """The same for some partitions and an opened snapshot."""
-    table = StoredTable(snapshot_of(snapshot.storage, snapshot.config, snapshot.timeline, use_metadata=False))
-    removal = table.shared(pending_removal)
+def verify_partitions(files: Snapshot, metadata: MetadataTable, partitions: Sequence[str]) -> Verification:
+    """Partitions of a metadata table compared with a snapshot that lists folders."""
+    table = StoredTable(files)
     has_logs = any(file_slice.log_files for file_slice in table.snapshot.file_slices())
     kinds_by_partition: dict[str, PartitionKind] = {}
     for partition in partitions:
@@ -87,22 +86,33 @@ def verify_partitions(snapshot: Snapshot, metadata: MetadataTable, partitions: S
         if upkeep is not None and readable and upkeep.is_comparable(partition, table):
             kinds_by_partition[partition] = upkeep
 
-    def both(partition: str, upkeep: PartitionKind) -> tuple[pa.Table, pa.Table]:
-        expected, actual = upkeep.compared(partition, metadata, table)
-        if removal.files:
-            keys, entries = upkeep.keys_of_clean(partition, removal)
-            removed = pa.Table.from_arrays([keys, entries, keys, entries], schema=COMPARED)
-            codes, removed_codes = _numbered(actual, removed)
-            actual = actual.filter(pa.array(~np.isin(codes, removed_codes)))
-        for right in upkeep.acceptable_alternatives(partition, table):
-            expected, actual = _without_right(expected, actual, right)
-        return expected, actual
-
-    parts = [compare(partition, *both(partition, upkeep)) for partition, upkeep in kinds_by_partition.items()]
+    parts = [
+        part
+        for partition, kind in kinds_by_partition.items()
+        for part in _differences(partition, kind, metadata, table)
+    ]
     differences = pa.concat_tables([DIFFERENCES.empty_table(), *parts])
     return Verification(
         differences, tuple(kinds_by_partition), tuple(p for p in partitions if p not in kinds_by_partition)
     )
+
+
+def _differences(
+    partition: str, kind: PartitionKind, metadata: MetadataTable, table: StoredTable
+) -> Iterator[pa.Table]:
+    """The differences of one partition, by parts."""
+    removal = table.shared(pending_removal)
+    removed = COMPARED.empty_table()
+    if removal.files:
+        keys, entries = kind.keys_of_clean(partition, removal)
+        removed = pa.Table.from_arrays([keys, entries, keys, entries], schema=COMPARED)
+    for expected, found, alternatives in kind.comparisons(partition, metadata, table):
+        if removed.num_rows:
+            codes, removed_codes = _numbered(found, removed)
+            found = found.filter(pa.array(~np.isin(codes, removed_codes)))
+        for right in alternatives:
+            expected, found = _without_right(expected, found, right)
+        yield compare(partition, expected, found)
 
 
 def compare(partition: str, expected: pa.Table, stored: pa.Table) -> pa.Table:
@@ -314,10 +324,11 @@ def align(
         config = load_table_config(storage)
         snapshot = snapshot_of(storage, config, timeline)
     assert snapshot.metadata is not None
-    verification = verify_partitions(snapshot, snapshot.metadata, partitions)
+    files = snapshot_of(storage, config, timeline, use_metadata=False)
+    verification = verify_partitions(files, snapshot.metadata, partitions)
     if verification.ok:
         return Verification(damage, verification.checked, verification.left_out)
-    for records in _corrections(snapshot, verification):
+    for records in _corrections(files, verification):
         if records:
             store = MetadataStore(storage, config, timeline, lock_is_held=lock_is_held)
             apply_delta(store, metadata_instant(storage, config, timeline), records)
@@ -326,10 +337,10 @@ def align(
     )
 
 
-def _corrections(snapshot: Snapshot, verification: Verification) -> Iterator[dict[str, Records]]:
+def _corrections(files: Snapshot, verification: Verification) -> Iterator[dict[str, Records]]:
     """The records that repair the differences: first deletes of wrong and extra records, then upserts of missing and
     wrong ones."""
-    table = StoredTable(snapshot_of(snapshot.storage, snapshot.config, snapshot.timeline, use_metadata=False))
+    table = StoredTable(files)
     extra = {partition: _repair_rows(verification, partition, "extra", "wrong") for partition in verification.checked}
     yield {p: kind_of(p).repair_extra(p, rows, table) for p, rows in extra.items() if rows.num_rows}
     missing = {

@@ -60,11 +60,12 @@ def _in_both(before: Verification, now: Verification) -> Verification:
 def _verify(snapshot: Snapshot, name: str | None) -> Verification:
     names = (*snapshot.config.metadata_partitions, RECORD_KEYS)
     _check_names([] if name is None else [name], names)
-    repeated = _repeated_keys(snapshot) if name in (None, RECORD_KEYS) else DIFFERENCES.empty_table()
+    files = snapshot_of(snapshot.storage, snapshot.config, snapshot.timeline, use_metadata=False)
+    repeated = _repeated_keys(files) if name in (None, RECORD_KEYS) else DIFFERENCES.empty_table()
     if snapshot.metadata is None or name == RECORD_KEYS:
         return Verification(repeated, () if name is None else (RECORD_KEYS,))
     selected = snapshot.config.metadata_partitions if name is None else [name]
-    verification = verify_partitions(snapshot, snapshot.metadata, selected)
+    verification = verify_partitions(files, snapshot.metadata, selected)
     return replace(verification, differences=pa.concat_tables([repeated, verification.differences]))
 
 
@@ -78,14 +79,13 @@ def _check_names(names: Sequence[str], existing: Sequence[str]) -> None:
 
 def _repeated_keys(snapshot: Snapshot) -> pa.Table:
     """A row for each key that is stored more than once: in the table under a global index, else in its partition path.
-    Nothing for tables whose keys are not stored."""
+    Nothing for tables whose keys are not stored. The snapshot lists folders."""
     config = snapshot.config
-    files = snapshot_of(snapshot.storage, config, snapshot.timeline, use_metadata=False)
     stored = config.populate_meta_fields and bool(config.key_fields)
     if not stored:
         return DIFFERENCES.empty_table()
     recorded = recorded_index(config.index_settings)
-    twice = repeated_keys(files, everywhere=recorded is not None and recorded.is_global)
+    twice = repeated_keys(snapshot, everywhere=recorded is not None and recorded.is_global)
     paths = pc.binary_join_element_wise("key ", twice["key"], " in ", twice["partition"], "")
     rows = pa.Table.from_arrays([twice["key"], twice["partition"], paths, twice["files"]], schema=COMPARED)
     return rows_of(RECORD_KEYS, "repeated", rows, None, rows["text"])

@@ -8,7 +8,8 @@ import time
 
 import pytest
 
-from lakebed.storage.parallel import in_background, once, parallel_map
+from lakebed.storage import open_storage
+from lakebed.storage.parallel import in_background, once, parallel_map, threads_of_files
 
 
 @pytest.mark.parametrize("threads", [1, 2, 8, 100])
@@ -19,6 +20,20 @@ def test_results_are_in_the_items_order(count: int, threads: int) -> None:
         return number * number
 
     assert parallel_map(slow_at_first, range(count), threads) == [n * n for n in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("uri", "sizes", "threads"),
+    [
+        ("memory://small", [1 << 20, (1 << 20) - 1], 1),
+        ("memory://large", [1 << 20, 1 << 20], 8),
+        ("memory://mixed", [1, 1 << 30], 8),
+        ("memory://none", [], 8),
+        ("s3://bucket/table", [1], 8),
+    ],
+)
+def test_small_files_are_read_by_one_thread_where_answers_are_quick(uri: str, sizes: list[int], threads: int) -> None:
+    assert threads_of_files(open_storage(uri), sizes) == threads
 
 
 def test_no_more_calls_than_the_limit_run_at_a_time() -> None:

@@ -8,9 +8,9 @@ once.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -79,6 +79,14 @@ class Overruled(Protocol):
 
 def _escape(text: str) -> str:
     return "".join(f"%{ord(char):02X}" if char in _ESCAPED else char for char in text)
+
+
+class Comparison(NamedTuple):
+    """What a partition should hold, what it holds, and other valid contents, record by record."""
+
+    expected: pa.Table
+    found: pa.Table
+    alternatives: Sequence[pa.Table] = ()
 
 
 T = TypeVar("T")
@@ -287,9 +295,10 @@ class PartitionKind:
         """What the partition holds."""
         raise NotImplementedError
 
-    def compared(self, partition: str, metadata: MetadataTable, table: StoredTable) -> tuple[pa.Table, pa.Table]:
-        """What the partition should hold, and what it holds."""
-        return self.expected(partition, table), self.found(partition, metadata, table)
+    def comparisons(self, partition: str, metadata: MetadataTable, table: StoredTable) -> Iterator[Comparison]:
+        """What is compared, in one or more parts that have no key in common."""
+        alternatives = self.acceptable_alternatives(partition, table)
+        yield Comparison(self.expected(partition, table), self.found(partition, metadata, table), alternatives)
 
     def acceptable_alternatives(self, partition: str, table: StoredTable) -> Sequence[pa.Table]:
         """Other valid contents, record by record."""

@@ -33,6 +33,7 @@ from lakebed.metadata.layout import (
 from lakebed.metadata.merge_records import decoded
 from lakebed.metadata.partitions import stats_codec
 from lakebed.metadata.partitions.base import (
+    Comparison,
     FirstBuild,
     LaterLayers,
     NewIndex,
@@ -84,13 +85,13 @@ from lakebed.slices.listing import list_table
 from lakebed.slices.schema_history import columns_since
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
-from lakebed.storage.parallel import parallel_map
+from lakebed.storage.parallel import parallel_map, threads_of_files
 
 if TYPE_CHECKING:
     from lakebed.metadata.lookups import MetadataTable
 
 
-S = TypeVar("S")
+S = TypeVar("S", bound=NewFile | BaseFile | LogFile)
 # This many files are read before their ranges are combined.
 _READ_TOGETHER = 512
 
@@ -160,19 +161,20 @@ class FirstStatistics:
                 file.partition, file.name, file.size, ranges_of(snapshot.storage, file.path, file.size, kinds)
             )
 
-        self._ranges = _read_together(read, [*bases, *logs])
+        self._ranges = _read_together(snapshot.storage, read, [*bases, *logs])
 
     @cached_property
     def stats(self) -> Stats:
         return stats_of(self._ranges, self.kinds, self.index_version)
 
 
-def _read_together(read: Callable[[S], NewFile], files: Sequence[S]) -> list[FileRanges]:
+def _read_together(storage: Storage, read: Callable[[S], NewFile], files: Sequence[S]) -> list[FileRanges]:
     """The ranges that `read` gives for each file."""
+    threads = threads_of_files(storage, [file.size for file in files])
     return [
         ranges
         for start in range(0, len(files), _READ_TOGETHER)
-        for ranges in together(parallel_map(read, files[start : start + _READ_TOGETHER]))
+        for ranges in together(parallel_map(read, files[start : start + _READ_TOGETHER], threads))
     ]
 
 
@@ -213,7 +215,7 @@ class StoredStatistics:
                 self._own_kinds[path] = file_kinds
             return replace(file, ranges=ranges_of_file(storage, path, file.size, kinds, footer))
 
-        return _read_together(read, list(self.files.values()))
+        return _read_together(storage, read, list(self.files.values()))
 
     @cached_property
     def files(self) -> dict[str, NewFile]:
@@ -314,6 +316,8 @@ def comparable_stats(stats: Stats, partitions: Mapping[str, str], *, of_expressi
     null the bounds are ignored: real Hudi writes 0 to 0. (`of_expression`: nulls are not among the values of an
     expression index.)"""
     tables: list[pa.Table] = []
+    file_names = pa.array(partitions, pa.string())
+    folder_of_file = pa.array([f"{path}/" if path else "" for path in partitions.values()], pa.string())
     for column, table in stats.items():
         rows = table.filter(pc.invert(table["is_deleted"]))
         has_none = pc.fill_null(pc.equal(rows["value_count"], 0 if of_expression else rows["null_count"]), False)
@@ -321,9 +325,8 @@ def comparable_stats(stats: Stats, partitions: Mapping[str, str], *, of_expressi
         counts = [rows[name].cast(pa.string()) for name in ("null_count", "value_count")]
         text = pc.binary_join_element_wise(*bounds, *counts, " ", null_handling="replace", null_replacement="-")
         names = rows["file_name"].combine_chunks().cast(pa.string())
-        partition_paths = [partitions.get(name) for name in names.to_pylist()]
-        paths = [f"{p}/{n}" if p else str(n) for p, n in zip(partition_paths, names.to_pylist(), strict=True)]
-        labels = pa.array([f"{column} of {path}" for path in paths], pa.string())
+        folders = folder_of_file.take(pc.index_in(names, value_set=file_names))
+        labels = pc.binary_join_element_wise(f"{column} of ", folders, names, "", null_handling="replace")
         empty = pa.repeat(pa.scalar(""), len(rows))
         tables.append(pa.Table.from_arrays([rows["key"], empty, labels, text], schema=COMPARED))
     return joined(tables)
@@ -492,6 +495,11 @@ class PartitionStatsKind(PartitionKind):
         return super().is_requested(settings, config) and _has_paths(config)
 
 
+def _column_of(stats: Stats, column: str) -> Stats:
+    """The statistics of one column, if it has some."""
+    return {column: stats[column]} if column in stats else {}
+
+
 def _with_values(stats: pa.Table, values: Mapping[str, pa.Scalar]) -> pa.Table:
     """The stats with one value for all rows in some columns."""
     columns = [
@@ -562,23 +570,27 @@ class ColumnStatsKind(PartitionKind):
         stored = table.shared(StoredStatistics)
         return comparable_stats(stored.stats, stored.paths)
 
-    def acceptable_alternatives(self, partition: str, table: StoredTable) -> Sequence[pa.Table]:
+    def found(self, partition: str, metadata: MetadataTable, table: StoredTable) -> pa.Table:
+        return joined([comparison.found for comparison in self.comparisons(partition, metadata, table)])
+
+    def comparisons(self, partition: str, metadata: MetadataTable, table: StoredTable) -> Iterator[Comparison]:
+        """Column by column, since a large table has many files."""
+        stored = table.shared(StoredStatistics)
+        for column in stored.kinds:
+            expected = comparable_stats(_column_of(stored.stats, column), stored.paths)
+            stats = metadata.column_stats([column], None, stored.kinds)
+            # ranges of log files cannot be compared without the rows that they change
+            of_bases = {c: t.filter(pc.ends_with(t["file_name"], ".parquet")) for c, t in stats.items()}
+            found = _with_those_lacking(comparable_stats(of_bases, {}), expected, table)
+            yield Comparison(expected, found, self._alternatives(stored, column))
+
+    def _alternatives(self, stored: StoredStatistics, column: str) -> list[pa.Table]:
         """A range that was written before its column changed its type may be unknown now. And real Hudi writes none for
         a file without rows."""
-        stored = table.shared(StoredStatistics)
-        paths = stored.paths
-        with_rows = {c: t.filter(pc.greater(t["value_count"], 0)) for c, t in stored.stats.items()}
-        alternatives = [comparable_stats(with_rows, paths)]
-        return (
-            alternatives if stored.as_written is None else [comparable_stats(stored.as_written, paths), *alternatives]
-        )
-
-    def found(self, partition: str, metadata: MetadataTable, table: StoredTable) -> pa.Table:
-        kinds = table.shared(StoredStatistics).kinds
-        stats = metadata.column_stats(list(kinds), None, kinds)
-        # ranges of log files cannot be compared without the rows that they change
-        of_bases = {c: t.filter(pc.ends_with(t["file_name"], ".parquet")) for c, t in stats.items()}
-        return _with_those_lacking(comparable_stats(of_bases, {}), self.expected(partition, table), table)
+        stats = _column_of(stored.stats, column)
+        with_rows = {c: t.filter(pc.greater(t["value_count"], 0)) for c, t in stats.items()}
+        as_written = [] if stored.as_written is None else [_column_of(stored.as_written, column)]
+        return [comparable_stats(part, stored.paths) for part in (*as_written, with_rows)]
 
     def repair_missing(self, partition: str, rows: pa.Table, table: StoredTable) -> Records:
         stored = table.shared(StoredStatistics)

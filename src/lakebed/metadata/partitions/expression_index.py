@@ -4,7 +4,7 @@ them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,7 @@ from lakebed.metadata.layout import (
     partition_stats_keys,
 )
 from lakebed.metadata.partitions.base import (
+    Comparison,
     FirstBuild,
     LaterLayers,
     NewIndex,
@@ -133,10 +134,10 @@ class ExpressionIndexKind(PartitionKind):
         return table.shared(_StoredExpressions).expected(partition)
 
     def found(self, partition: str, metadata: MetadataTable, table: StoredTable) -> pa.Table:
-        return self.compared(partition, metadata, table)[1]
+        return table.shared(_StoredExpressions).compared(metadata, partition)[1]
 
-    def compared(self, partition: str, metadata: MetadataTable, table: StoredTable) -> tuple[pa.Table, pa.Table]:
-        return table.shared(_StoredExpressions).compared(metadata, partition)
+    def comparisons(self, partition: str, metadata: MetadataTable, table: StoredTable) -> Iterator[Comparison]:
+        yield Comparison(*table.shared(_StoredExpressions).compared(metadata, partition))
 
     def repair_missing(self, partition: str, rows: pa.Table, table: StoredTable) -> Records:
         records = table.shared(_StoredExpressions).records(partition, table.snapshot.instant)

@@ -50,7 +50,7 @@ from lakebed.model import FILE_ID, RECORD_INDEX, RECORD_KEY, FileSlice
 from lakebed.properties.table_config import TableConfig
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
-from lakebed.storage.parallel import parallel_map
+from lakebed.storage.parallel import parallel_map, threads_of_files
 from lakebed.timeline.instants import format_millis, parse_time
 
 if TYPE_CHECKING:
@@ -258,15 +258,13 @@ def encoded_locations(locations: pa.Table, form: RecordForm) -> tuple[pa.StringA
 
 def located(parts: Iterable[tuple[str, str, str, pa.Array]]) -> pa.Table:
     """Entries from (partition path, file id, instant, keys in that file group)."""
-    tables: list[pa.Table] = []
-    for partition, file_id, instant, keys in parts:
-        if len(keys):
-            zeros = pa.array(np.zeros(len(keys), np.int32))
-            encoded = [pa.DictionaryArray.from_arrays(zeros, [text]) for text in (partition, file_id, instant)]
-            tables.append(pa.Table.from_arrays([keys, *encoded], schema=SCHEMA))
-    if not tables:
+    filled = [part for part in parts if len(part[3])]
+    if not filled:
         return SCHEMA.empty_table()
-    return pa.concat_tables(tables).unify_dictionaries().combine_chunks()
+    *texts, keys = zip(*filled, strict=True)
+    rows = pa.array(np.repeat(np.arange(len(keys)), [len(group) for group in keys]))
+    encoded = [pa.array(column, pa.string()).dictionary_encode() for column in texts]
+    return pa.table([pa.chunked_array(keys), *(column.take(rows) for column in encoded)], SCHEMA).combine_chunks()
 
 
 def latest_locations(locations: pa.Table, partitioned: bool) -> pa.Table:
@@ -457,7 +455,8 @@ def _all_locations(snapshot: Snapshot) -> pa.Table:
         keys = stored_rows(snapshot.reader, file_slice, [RECORD_KEY]).column(0)
         return file_slice.partition, file_slice.file_id, file_slice.instant, keys
 
-    return located(parallel_map(read, slices))
+    threads = threads_of_files(snapshot.storage, [s.size for s in slices])
+    return located(parallel_map(read, slices, threads))
 
 
 def _groups(locations: pa.Table, form: RecordForm, sizing: GroupSizing, *, partitioned: bool) -> list[GroupRecords]:
