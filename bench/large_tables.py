@@ -6,6 +6,10 @@ the cost of their number is seen.
     python bench/large_tables.py --types mor --only count,scan    some steps on one type
     python bench/large_tables.py --folder /tmp/large              keeps the tables there, and takes those that are there
 
+The picture of docs/scale.md is drawn from the figures of several runs:
+
+    python bench/large_tables.py --picture docs/images/scale.svg --figures 2000=a.json 20000=b.json 100000=c.json
+
 Each step runs in a process of its own: it opens the table and does the action twice, `first` and `again`. Requests are
 those that reach storage, counted by `lakebed.testing.CountingStorage`; memory is the process's largest resident set.
 Steps that read run before those that write; the writes of a step are part of the table of the next one.
@@ -21,12 +25,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from svg import Axis, Points, chart
 
 import lakebed
 from lakebed.storage.opening import wrapping
@@ -40,6 +45,13 @@ TYPES = ("mor", "cow")
 # CPU seconds at 20,000 file groups (of the second run, unless it says otherwise), and MB of memory in any step.
 BARS = {"count": 0.5, "get": 0.2, "scan": 8.0, "changes": 8.0, "load": 60.0}
 MEMORY_BAR = 600
+# Lines of the picture: a step of the merge-on-read table, and whether its first or its second run is shown.
+LINES = {
+    "scan of all": ("scan", -1),
+    "upsert of 1,000": ("upsert of 1000 rows", 0),
+    "first count": ("count", 0),
+    "scan of one path": ("partition filter", -1),
+}
 ONE_PARTITION = "part = 'p00007'"
 
 
@@ -169,7 +181,12 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="where every figure is written")
     parser.add_argument("--step", help=argparse.SUPPRESS)
     parser.add_argument("--table", help=argparse.SUPPRESS)
+    parser.add_argument("--picture", type=Path, help="where the picture of some --figures is written")
+    parser.add_argument("--figures", nargs="+", default=[], help="file groups=the --json of a run")
     options = parser.parse_args()
+    if options.picture:
+        options.picture.write_text(picture(options.figures))
+        return
     if options.step:
         figures = (
             loaded(Path(options.table), options.types, options.partitions)
@@ -199,6 +216,18 @@ def main() -> None:
         if options.json:
             options.json.write_text(json.dumps(every, indent=1))
     report(every, options.partitions)
+
+
+def picture(runs: Sequence[str]) -> str:
+    """CPU seconds of some steps by the file groups of the table."""
+    figures = {int(groups): json.loads(Path(path).read_text()) for groups, _, path in (r.partition("=") for r in runs)}
+    lines: dict[str, Points] = {
+        name: [(groups, of[f"mor {step}"]["runs"][at]["cpu"]) for groups, of in sorted(figures.items())]
+        for name, (step, at) in LINES.items()
+    }
+    x = Axis("file groups", sorted(figures), log=True)
+    y = Axis("CPU seconds", (0.01, 0.1, 1, 10, 100), log=True)
+    return chart("A merge-on-read table of tiny files", x, y, lines)
 
 
 def report(every: dict[str, Any], partitions: int) -> None:
