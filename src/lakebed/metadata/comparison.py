@@ -106,13 +106,13 @@ def _differences(
     if removal.files:
         keys, entries = kind.keys_of_clean(partition, removal)
         removed = pa.Table.from_arrays([keys, entries, keys, entries], schema=COMPARED)
-    for expected, found, alternatives in kind.comparisons(partition, metadata, table):
+    for expected, actual, alternatives in kind.comparisons(partition, metadata, table):
         if removed.num_rows:
-            codes, removed_codes = _numbered(found, removed)
-            found = found.filter(pa.array(~np.isin(codes, removed_codes)))
+            codes, removed_codes = _numbered(actual, removed)
+            actual = actual.filter(pa.array(~np.isin(codes, removed_codes)))
         for right in alternatives:
-            expected, found = _without_right(expected, found, right)
-        yield compare(partition, expected, found)
+            expected, actual = _without_right(expected, actual, right)
+        yield compare(partition, expected, actual)
 
 
 def compare(partition: str, expected: pa.Table, stored: pa.Table) -> pa.Table:

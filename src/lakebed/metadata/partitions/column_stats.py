@@ -581,8 +581,8 @@ class ColumnStatsKind(PartitionKind):
             stats = metadata.column_stats([column], None, stored.kinds)
             # ranges of log files cannot be compared without the rows that they change
             of_bases = {c: t.filter(pc.ends_with(t["file_name"], ".parquet")) for c, t in stats.items()}
-            found = _with_those_lacking(comparable_stats(of_bases, {}), expected, table)
-            yield Comparison(expected, found, self._alternatives(stored, column))
+            actual = _with_those_lacking(comparable_stats(of_bases, {}), expected, table)
+            yield Comparison(expected, actual, self._alternatives(stored, column))
 
     def _alternatives(self, stored: StoredStatistics, column: str) -> list[pa.Table]:
         """A range that was written before its column changed its type may be unknown now. And real Hudi writes none for
