@@ -106,7 +106,7 @@ class Spark:
         return [
             Bar("upsert of a tenth, bucket index, CPU: Hudi's / lakebed's", ratio("upsert, bucket"), 8, True),
             Bar("upsert of a tenth, record index, CPU: Hudi's / lakebed's", ratio("upsert, record"), 8, True),
-            Bar(f"read with {LOGS} logs, CPU: Hudi's / lakebed's", ratio("read"), 4, True),
+            Bar(f"read with {LOGS} logs, CPU: Hudi's / lakebed's", ratio("read"), 8, True),
             Bar("compaction of them, CPU: Hudi's / lakebed's", ratio("compaction"), 5, True),
             Bar("upsert of 1,000 rows, wall: lakebed's / Hudi's", 1 / small if small else None, 1 / 20, False),
         ]
