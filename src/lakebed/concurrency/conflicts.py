@@ -27,7 +27,6 @@ from lakebed.storage.base import Storage
 from lakebed.timeline.bodies.commit import NEW_FILE
 from lakebed.timeline.bodies.plans import clean_files, compaction_operations, planned_clustering
 from lakebed.timeline.bodies.rollback import rollback_target
-from lakebed.timeline.history import rollback_record
 from lakebed.timeline.instants import completes_as
 from lakebed.timeline.timeline import COMMITS, Timeline, completed_at
 
@@ -434,7 +433,7 @@ def is_rolled_back(instant: str, timeline: Timeline, checked: Timeline) -> bool:
     """Whether another writer has begun to take the instant back since the timeline was `checked`."""
     before = {i.time for i in checked.instants}
     rollbacks = [i for i in timeline.instants if i.action is Action.ROLLBACK and i.time not in before]
-    return any(rollback_target(rollback_record(timeline, i)) == instant for i in rollbacks)
+    return any(timeline.undone_by(i) == instant for i in rollbacks)
 
 
 def check_deletes(

@@ -112,7 +112,7 @@ class Rollbacks:
             if is_dead(self.storage, pending.time):
                 undone.append(self._finish(timeline, pending))
             else:
-                rollback_targets.add(rollback_target(rollback_record(timeline, pending)))
+                rollback_targets.add(timeline.undone_by(pending))
         for pending in timeline.pending:
             if pending.action not in _WRITES or pending.time in undone or pending.time in rollback_targets:
                 continue
@@ -258,7 +258,7 @@ def without_refused_rollbacks(storage: Storage, config: TableConfig, timeline: T
     for pending in timeline.pending:
         if pending.action is not Action.ROLLBACK or not is_dead(storage, pending.time):
             continue
-        target = rollback_target(rollback_record(timeline, pending))
+        target = timeline.undone_by(pending)
         if is_void(target, timeline.is_completed_or_archived) and not _lost_its_files(timeline, target):
             TimelineWriter(storage, config).remove_pending(pending)
             remove_heartbeat(storage, pending.time)

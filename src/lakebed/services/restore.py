@@ -44,9 +44,7 @@ from lakebed.timeline.bodies.rollback import (
     encode_restore_plan,
     planned_rollbacks,
     restored_instant,
-    rollback_target,
 )
-from lakebed.timeline.history import rollback_record
 from lakebed.timeline.timeline import Timeline, completed_at
 from lakebed.timeline.transitions import TimelineWriter
 from lakebed.wording import Printed, count_text
@@ -245,7 +243,7 @@ class _Restore:
         bodies: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
         for instant in timeline.completed_after(self._instant):
             if instant.action is Action.ROLLBACK:
-                bodies[rollback_target(rollback_record(timeline, instant))].append(timeline.metadata(instant))
+                bodies[timeline.undone_by(instant)].append(timeline.metadata(instant))
         return {i.time: bodies.get(i.time, []) for i in self._planned}
 
     def _tidy(self, writer: TimelineWriter) -> None:

@@ -26,7 +26,7 @@ R = TypeVar("R")
 _MOST_THREADS = 32
 # How many small files are written or deleted at a time where answers are slow.
 _AT_A_TIME = 16
-# Threads that read files at a time; and bytes of a file, in the mean, below which one thread does it on a local disk.
+# Threads at a time where a caller does not say. One alone reads files on a local disk that are smaller, in the mean.
 _READERS = 8
 _SMALL_FILE = 1 << 20
 # So many calls at a time go to the threads that were used last.
@@ -35,7 +35,7 @@ _pool: _Threads | None = None
 _log = logging.getLogger("lakebed")
 
 
-def parallel_map(work: Callable[[T], R], items: Sequence[T], threads: int = 8) -> list[R]:
+def parallel_map(work: Callable[[T], R], items: Sequence[T], threads: int = _READERS) -> list[R]:
     """Call `work` for each item on at most `threads` threads, the caller's among them; results in the items' order.
 
     After an error no further item is begun, and the error of the first item that had one is raised. `work` may call

@@ -376,6 +376,12 @@ class Timeline:
         except FileNotFoundError:
             return {}
 
+    def undone_by(self, rollback: Instant) -> str:
+        """The requested time of the instant that a rollback undoes; empty where its plan cannot be read."""
+        with suppress(CorruptFile):
+            return rollback_target(self.plan(rollback))
+        return ""
+
     def metadata(self, instant: Instant) -> dict[str, Any]:
         """The body of the file that proves the instant's state, with Hudi's field names."""
         return self._body(instant.file_name)
@@ -507,20 +513,19 @@ def _without_void(timeline: Timeline) -> Timeline:
     if not suspects:
         return timeline
     rollbacks = [i for i in timeline.instants if i.action is Action.ROLLBACK and i.time > min(suspects)]
-    undone = suspects & set(parallel_map(lambda rollback: _target(timeline, rollback), rollbacks))
+
+    def target(rollback: Instant) -> str:
+        with suppress(FileNotFoundError):  # archived since the listing
+            return timeline.undone_by(rollback)
+        return ""
+
+    undone = suspects & set(parallel_map(target, rollbacks))
     if not undone:
         return timeline
     void = tuple(i for i in timeline.commits if i.time in undone and key_of(i) in unrequested)
     names = {i.file_name for i in void}
     files = {name: info for name, info in timeline.files.items() if name not in names}
     return replace(Timeline.of_files(timeline.storage, timeline.config, files), void=void)
-
-
-def _target(timeline: Timeline, rollback: Instant) -> str:
-    """The requested time of the instant that a rollback undoes; empty where its plan cannot be read."""
-    with suppress(CorruptFile, FileNotFoundError):
-        return rollback_target(timeline.plan(rollback))
-    return ""
 
 
 def load_table(

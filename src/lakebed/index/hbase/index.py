@@ -62,8 +62,6 @@ from lakebed.model import (
     FileSlice,
 )
 from lakebed.slices.snapshot import Snapshot
-from lakebed.timeline.bodies.rollback import rollback_target
-from lakebed.timeline.history import rollback_record
 from lakebed.timeline.timeline import Timeline, load_timeline
 from lakebed.write_status import WriteStatus
 
@@ -203,7 +201,7 @@ class Changes:
         for pending in timeline.pending:
             if pending.action is Action.RESTORE:
                 return True
-            if pending.action is Action.ROLLBACK and rollback_target(rollback_record(timeline, pending)) == instant:
+            if pending.action is Action.ROLLBACK and timeline.undone_by(pending) == instant:
                 return True
         return False
 

@@ -222,7 +222,7 @@ class StoredStatistics:
         """The base files by their paths, without ranges."""
         return {path_in(file.partition, file.name): file for file in self._stored.base_files}
 
-    @property
+    @cached_property
     def paths(self) -> dict[str, str]:
         """The partition path of each base file, by its name."""
         return {file.name: file.partition for file in self.files.values()}
@@ -500,6 +500,11 @@ def _column_of(stats: Stats, column: str) -> Stats:
     return {column: stats[column]} if column in stats else {}
 
 
+def _expected_of(stored: StoredStatistics, column: str) -> pa.Table:
+    """What the metadata table should hold of one column."""
+    return comparable_stats(_column_of(stored.stats, column), stored.paths)
+
+
 def _with_values(stats: pa.Table, values: Mapping[str, pa.Scalar]) -> pa.Table:
     """The stats with one value for all rows in some columns."""
     columns = [
@@ -571,18 +576,22 @@ class ColumnStatsKind(PartitionKind):
         return comparable_stats(stored.stats, stored.paths)
 
     def found(self, partition: str, metadata: MetadataTable, table: StoredTable) -> pa.Table:
-        return joined([comparison.found for comparison in self.comparisons(partition, metadata, table)])
+        stored = table.shared(StoredStatistics)
+        return joined([self._found(column, _expected_of(stored, column), metadata, table) for column in stored.kinds])
 
     def comparisons(self, partition: str, metadata: MetadataTable, table: StoredTable) -> Iterator[Comparison]:
         """Column by column, since a large table has many files."""
         stored = table.shared(StoredStatistics)
         for column in stored.kinds:
-            expected = comparable_stats(_column_of(stored.stats, column), stored.paths)
-            stats = metadata.column_stats([column], None, stored.kinds)
-            # ranges of log files cannot be compared without the rows that they change
-            of_bases = {c: t.filter(pc.ends_with(t["file_name"], ".parquet")) for c, t in stats.items()}
-            actual = _with_those_lacking(comparable_stats(of_bases, {}), expected, table)
+            expected = _expected_of(stored, column)
+            actual = self._found(column, expected, metadata, table)
             yield Comparison(expected, actual, self._alternatives(stored, column))
+
+    def _found(self, column: str, expected: pa.Table, metadata: MetadataTable, table: StoredTable) -> pa.Table:
+        stats = metadata.column_stats([column], None, table.shared(StoredStatistics).kinds)
+        # ranges of log files cannot be compared without the rows that they change
+        of_bases = {c: t.filter(pc.ends_with(t["file_name"], ".parquet")) for c, t in stats.items()}
+        return _with_those_lacking(comparable_stats(of_bases, {}), expected, table)
 
     def _alternatives(self, stored: StoredStatistics, column: str) -> list[pa.Table]:
         """A range that was written before its column changed its type may be unknown now. And real Hudi writes none for
