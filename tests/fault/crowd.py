@@ -37,6 +37,7 @@ _PROCESSES = multiprocessing.get_context("forkserver")  # they begin with everyt
 _PROCESSES.set_forkserver_preload(["lakebed", "pyarrow.parquet", "fault.crowd_roles"])
 # Of the last write, and of a process that is told to end.
 _TOO_LONG = 60.0
+_PLANS_SECONDS = 5.0
 _SHOWN = 12
 # The one that writes last has a number that no writer has.
 _LAST = 9
@@ -183,8 +184,20 @@ class Crowd:
         self._whole("after all services", given)
 
     def _run_plans(self) -> None:
-        """Every service once: none of their plans is left."""
-        table = lakebed.open(self.uri)
+        """Every service until none of their plans is left. The plan of one that was killed on another host is free once
+        its heartbeat was seen to stand still."""
+        since = time.monotonic()
+        while True:
+            self._run_services(lakebed.open(self.uri))
+            left = self._pending()
+            if not left:
+                return
+            if time.monotonic() > since + _PLANS_SECONDS:
+                self.log.say("finding", text=f"still pending after all services: {left}")
+                return
+            time.sleep(0.2)
+
+    def _run_services(self, table: lakebed.Table) -> None:
         table.cluster(options=self.shape.options)
         if self.shape.kind == "mor":
             table.compact_logs(options=self.shape.options)
@@ -192,8 +205,6 @@ class Crowd:
         table.clean(options=self.shape.options)
         if table.indexes.waiting:
             table.indexes.build()
-        if left := self._pending():
-            self.log.say("finding", text=f"still pending after all services: {left}")
 
     def _pending(self) -> list[Instant]:
         storage = open_storage(self.uri)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import pytest
@@ -18,7 +18,7 @@ from lakebed.timeline import timeline as timeline_module
 from lakebed.timeline.timeline import load_timeline
 from support.changing_tables import QUIET
 from support.crash_tables import OPTIONS, copied, rows
-from support.torn_listings import before_each_size, paged
+from support.torn_listings import before_each_size, paged, paged_each
 
 COMMITS, LEFT = 8, 3
 SETTINGS = {
@@ -103,3 +103,25 @@ def test_files_that_go_between_two_answers_of_a_listing_leave_no_hole(
                 answer = read_rows(uri)
             assert len(commits(uri)) == LEFT
             assert answer == expected, f"after {at} files"
+
+
+@pytest.mark.parametrize(("kind", "version"), [("cow", 9), ("mor", 6)])
+def test_a_timeline_is_read_although_an_archive_run_deletes_a_file_during_each_of_many_listings(
+    kind: str, version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(timeline_module, "_FILES_AN_ANSWER", 2)
+    files, expected = archivable(kind, version)
+    folder = ".hoodie" if version == 6 else ".hoodie/timeline"
+    with copied("memory", files) as uri:
+        archive(uri)
+        assert len(commits(uri)) == LEFT  # what this process has listed last
+        storage = open_storage(uri)
+        left = set(storage.list_names(folder))
+        names = {Path(path).name for path in files if Path(path).parent.as_posix() == folder}
+        archived = sorted(names - left)
+        assert len(archived) == 3 * (COMMITS - LEFT)
+        for name in archived:
+            storage.write(f"{folder}/{name}", files[f"{folder}/{name}"])
+        with paged_each(folder, 4, iter([partial(storage.delete, f"{folder}/{name}") for name in archived])):
+            assert read_rows(uri) == expected
+        assert set(storage.list_names(folder)) == left

@@ -195,7 +195,7 @@ OTHERS: dict[str, dict[str, str]] = {
         "storage.parallel": "_MOST_THREADS _FEW_THREADS _AT_A_TIME _READERS",
         "timeline.archive": "_MANIFEST_ATTEMPTS",
         "timeline.archive_writer": "_READERS",
-        "timeline.timeline": "_READERS _MOST_LISTINGS",
+        "timeline.timeline": "_READERS _MOST_PAIRS _FIRST_PAUSE_SECONDS _LONGEST_PAUSE_SECONDS",
     },
     "memory that a cached thing counts as": {
         "publish.foreign": "_BYTES_A_FILE",

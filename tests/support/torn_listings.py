@@ -79,13 +79,21 @@ class Paged(WrappedStorage):
 @contextmanager
 def paged(folder: str, first: int, do: Callable[[], object]) -> Generator[None]:
     """Storages that are opened in the block are `Paged`; `do` runs once, within the first listing."""
-    done: list[object] = []
+    with paged_each(folder, first, iter([do])):
+        yield
+
+
+@contextmanager
+def paged_each(folder: str, first: int, steps: Iterator[Callable[[], object]]) -> Generator[None]:
+    """Storages that are opened in the block are `Paged`; within each listing the next of the steps runs. All of them
+    must have run at the end."""
 
     def between() -> None:
-        if not done:
-            done.append(True)
-            do()
+        for step in steps:
+            step()
+            break
 
     with wrapping(lambda inner: Paged(inner, folder, first, between)):
         yield
-    assert done
+    left = list(steps)
+    assert not left, f"{len(left)} steps did not run"
