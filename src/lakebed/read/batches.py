@@ -15,11 +15,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebed.format.base_file import SMALL_BYTES, Footer, read_footer
-from lakebed.model import RECORD_KEY, FileSlice
+from lakebed.merge.log_entries import Flags
+from lakebed.model import RECORD_KEY, BaseFile, FileSlice
 from lakebed.read.plan import ColumnSource, ScanPlan
 from lakebed.schema.evolution import project
 from lakebed.slices.base_rows import ColumnNames
-from lakebed.slices.changed_rows import changed_rows, holds_older_rows, row_groups_since
+from lakebed.slices.changed_rows import changed_rows, holds_older_rows, log_rows, row_groups_since, touched_rows
 from lakebed.slices.key_rows import rows_of_keys
 from lakebed.slices.reader import BATCH_ROWS, SliceReader
 from lakebed.storage.parallel import is_remote
@@ -43,6 +44,7 @@ class RowReader:
     page_checksums: bool = True
     names: ColumnNames | None = None
     since: str = ""
+    without_untouched: bool = False
 
     @property
     def stored(self) -> list[str]:
@@ -50,8 +52,16 @@ class RowReader:
         return list(dict.fromkeys(s.stored for s in self.sources if s.stored is not None))
 
     def read(self, slices: SliceReader, file_slice: FileSlice) -> Iterator[pa.RecordBatch]:
-        """The matching rows of the slice; those of commits before `since` may be left out."""
+        """The matching rows of the slice; those of commits before `since` may be left out, and `without_untouched`
+        those of the base file that no log record touches."""
         columns = self.stored or [RECORD_KEY]
+        if self.without_untouched and file_slice.base_file is not None:
+            rows = log_rows(
+                slices, file_slice, file_slice.base_file, columns, schema=self.merged_schema, names=self.names
+            )
+            for batch in rows:
+                yield from self.shaped(batch, file_slice.partition)
+            return
         if self.since and holds_older_rows(slices, file_slice, self.since):
             for batch in changed_rows(
                 slices, file_slice, self.since, columns, schema=self.merged_schema, names=self.names
@@ -74,6 +84,11 @@ class RowReader:
             page_checksums=self.page_checksums,
         ):
             yield from self.shaped(batch, file_slice.partition)
+
+    def touched_rows(self, slices: SliceReader, file_slice: FileSlice, base: BaseFile) -> Flags:
+        """Which rows of the base file are among those that a reader `without_untouched` ones reads, or are deleted."""
+        columns = self.stored or [RECORD_KEY]
+        return touched_rows(slices, file_slice, base, columns, schema=self.merged_schema, names=self.names)
 
     def count(self, slices: SliceReader, file_slice: FileSlice) -> int:
         """The number of matching rows of the slice; only its footer is read where the filtered columns have one value

@@ -93,6 +93,8 @@ class ScanPlan:
     names: ColumnNames | None = None
     provenance: Provenance | None = None
     since: str = ""
+    base_sources: Mapping[str, tuple[ColumnSource, ...]] = field(default_factory=dict[str, tuple[ColumnSource, ...]])
+    """The columns of base files that have log files, by the instants of the files."""
 
     @property
     def slices(self) -> tuple[FileSlice, ...]:
@@ -235,6 +237,7 @@ def plan_scan(
     remaining_slices = readable_slices(snapshot.config, remaining_slices, query)
     history = column_view.history
     sets = _slice_sets(snapshot, remaining_slices, read_schema, history)
+    base_sources = _base_sources(snapshot, remaining_slices, read_schema, history)
     from_path = {source.name for slice_set in sets for source in slice_set.sources if source.from_path}
     plan = ScanPlan(
         table=snapshot.config.name,
@@ -250,8 +253,9 @@ def plan_scan(
         pruned=pruned,
         partition_values=_path_values(snapshot, remaining_slices, read_schema, from_path) if from_path else None,
         page_checksums=reads.page_checksums,
-        names=_names_in_files(snapshot, remaining_slices, read_schema, history),
+        names=_names_in_files(history, base_sources),
         provenance=Provenance(snapshot.timeline, snapshot.config.is_made_by_lakebed),
+        base_sources=base_sources,
     )
     if telemetry.is_active():
         files = {"read": len(plan.files), **{f"pruned by {step}": count for step, count in plan.pruned_by.items()}}
@@ -307,7 +311,7 @@ def _slice_sets(
             by_instant[file_slice.instant] = sources
         sets.setdefault((sources, file_slice.is_base_file), []).append(file_slice)
     return tuple(
-        SliceSet(tuple(file_slices), sources, is_file and all(_is_native(s, read_schema) for s in sources))
+        SliceSet(tuple(file_slices), sources, is_file and is_native(sources, read_schema))
         for (sources, is_file), file_slices in sets.items()
     )
 
@@ -334,16 +338,25 @@ class _NamesInFiles:
         return {**named, **dict.fromkeys(self.hidden.get(instant, ()), None)}
 
 
-def _names_in_files(
+def _base_sources(
     snapshot: Snapshot, slices: Sequence[FileSlice], read_schema: pa.Schema, history: SchemaHistory | None
-) -> ColumnNames | None:
-    hidden: dict[str, tuple[str, ...]] = {}
+) -> dict[str, tuple[ColumnSource, ...]]:
+    """The columns of the base files that have log files; one commit writes with one schema."""
+    sources: dict[str, tuple[ColumnSource, ...]] = {}
     for file_slice in slices:
-        if file_slice.log_files and file_slice.base_file is not None and file_slice.base_file.instant not in hidden:
-            sources = _sources(snapshot, file_slice.without_logs(), read_schema, history)
-            hidden[file_slice.base_file.instant] = tuple(
-                s.name for s in sources if s.stored is None and not s.from_path
-            )
+        base = file_slice.base_file
+        if file_slice.log_files and base is not None and base.instant not in sources:
+            sources[base.instant] = _sources(snapshot, file_slice.without_logs(), read_schema, history)
+    return sources
+
+
+def _names_in_files(
+    history: SchemaHistory | None, base_sources: Mapping[str, Sequence[ColumnSource]]
+) -> ColumnNames | None:
+    hidden = {
+        instant: tuple(s.name for s in sources if s.stored is None and not s.from_path)
+        for instant, sources in base_sources.items()
+    }
     return _NamesInFiles(history, hidden) if history or any(hidden.values()) else None
 
 
@@ -396,8 +409,9 @@ def _source(
     return ColumnSource(name, name, field.type)
 
 
-def _is_native(source: ColumnSource, read_schema: pa.Schema) -> bool:
-    return source.stored == source.name and source.type == read_schema.field(source.name).type
+def is_native(sources: Sequence[ColumnSource], read_schema: pa.Schema) -> bool:
+    """Whether files with these columns have the table's names and types."""
+    return all(s.stored == s.name and s.type == read_schema.field(s.name).type for s in sources)
 
 
 def same_type(a: pa.DataType, b: pa.DataType) -> bool:

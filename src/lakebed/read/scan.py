@@ -463,13 +463,22 @@ class Scan(Results):
         """
         lines = [self.plan.text(whole_number("explain", "files", files))]
         if self._spark is not None:
-            from lakebed.read.spark import through_storage
-
-            reason = through_storage(self.plan, self._spark, self.reader)
-            merged = ", through Python where log files are merged" if any(s.log_files for s in self.plan.slices) else ""
-            how = f"through Python: {reason}" if reason else f"its own Parquet reader{merged}"
-            lines.append(f"  on Spark    {how}")
+            lines.append(f"  on Spark    {self._on_spark(self._spark)}")
         return Lines("\n".join(lines))
+
+    def _on_spark(self, spark: SparkSession) -> str:
+        """How Spark reads the slices."""
+        from lakebed.read.spark import through_storage
+        from lakebed.read.spark_untouched import divided
+
+        reason = through_storage(self.plan, spark, self.reader)
+        if reason:
+            return f"through Python: {reason}"
+        parts, _ = divided(self.plan, self.plan.sets, self.reader.config)
+        count = sum(len(part.merged.slices) for part in parts)
+        rows = f", also for the rows of {count_text(count, 'file slice')} that no log record touches" if count else ""
+        is_merged = any(s.log_files for s in self.plan.slices)
+        return f"its own Parquet reader{rows}" + (", through Python where log files are merged" if is_merged else "")
 
     def _repr_html_(self) -> str:
         return first_rows_html(self)

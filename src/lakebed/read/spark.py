@@ -22,6 +22,7 @@ from lakebed.model import PARTITION_PATH, RECORD_KEY, FileSlice
 from lakebed.read.batches import RowReader, row_readers
 from lakebed.read.plan import ColumnSource, ScanPlan, SliceSet
 from lakebed.read.reopening import in_task
+from lakebed.read.spark_untouched import TouchedRows, divided
 from lakebed.schema.arrow import leaf_paths
 from lakebed.schema.evolution import spark_projection
 from lakebed.schema.spark import arrow_to_spark_ddl, as_spark_reads, read_by_spark, spark_type
@@ -76,13 +77,14 @@ def scan_frame(plan: ScanPlan, spark: SparkSession, slices: SliceReader, *, work
         _warn(reason, slices.storage.spec)
         frame = _python_frame(plan, plan.sets, spark, slices, tuning=worker_tuning)
         return frame.alias(read_mark(slices.storage.spec.uri))
-    native = selected_slices(plan.sets, by_spark=True)
-    parts = [
-        _native_frame(plan, part, spark, slices.storage, statistics=statistics)
-        for slice_set in native
-        for part, statistics in by_statistics(plan, slice_set)
-    ]
-    merged = selected_slices(plan.sets, by_spark=False)
+    parts = _native_frames(plan, selected_slices(plan.sets, by_spark=True), spark, slices.storage)
+    untouched, merged = divided(plan, selected_slices(plan.sets, by_spark=False), slices.config)
+    for part in untouched:
+        touched = part.touched(plan, spark, slices, tuning=worker_tuning)
+        parts += _native_frames(plan, [part.base_files], spark, slices.storage, touched)
+    if untouched:
+        beside = [part.merged for part in untouched]
+        parts.append(_python_frame(plan, beside, spark, slices, tuning=worker_tuning, without_untouched=True))
     if merged:
         parts.append(_python_frame(plan, merged, spark, slices, tuning=worker_tuning))
     frame = parts[0]
@@ -142,8 +144,29 @@ def _with_a_column(plan: ScanPlan) -> ScanPlan:
     return replace(plan, read_schema=pa.schema([(RECORD_KEY, pa.string())]), sets=sets)
 
 
+def _native_frames(
+    plan: ScanPlan,
+    sets: Sequence[SliceSet],
+    spark: SparkSession,
+    storage: Storage,
+    touched: TouchedRows | None = None,
+) -> list[DataFrame]:
+    """The rows of base files, by Spark's own reader, without those that are `touched`."""
+    return [
+        _native_frame(plan, part, spark, storage, touched, statistics=statistics)
+        for slice_set in sets
+        for part, statistics in by_statistics(plan, slice_set)
+    ]
+
+
 def _native_frame(
-    plan: ScanPlan, slice_set: SliceSet, spark: SparkSession, storage: Storage, *, statistics: bool
+    plan: ScanPlan,
+    slice_set: SliceSet,
+    spark: SparkSession,
+    storage: Storage,
+    touched: TouchedRows | None,
+    *,
+    statistics: bool,
 ) -> DataFrame:
     extra = (
         [PARTITION_PATH]
@@ -155,7 +178,16 @@ def _native_frame(
     ddl = arrow_to_spark_ddl(pa.schema(list(types.items())))
     urls = [storage.url(f.path) for f in slice_set.files]
     with _few_listing_tasks(spark, len(urls)):
-        frame = read_parquet(spark, urls, ddl, page_checksums=plan.page_checksums, statistics=statistics)
+        frame = read_parquet(
+            spark,
+            urls,
+            ddl,
+            page_checksums=plan.page_checksums,
+            statistics=statistics,
+            numbered=touched is not None,
+        )
+    if touched is not None:
+        frame = touched.dropped_from(frame)
     return shaped(plan, slice_set, frame, extra)
 
 
@@ -225,7 +257,13 @@ def narrowed_plan(plan: ScanPlan, sets: Sequence[SliceSet], *, by_sql: bool) -> 
 
 
 def _python_frame(
-    plan: ScanPlan, sets: Sequence[SliceSet], spark: SparkSession, slices: SliceReader, *, tuning: bool
+    plan: ScanPlan,
+    sets: Sequence[SliceSet],
+    spark: SparkSession,
+    slices: SliceReader,
+    *,
+    tuning: bool,
+    without_untouched: bool = False,
 ) -> DataFrame:
     condition = None
     by_sql = plan.predicate is not None and bool(plan.predicate.text)
@@ -233,6 +271,8 @@ def _python_frame(
         condition = plan.predicate.to_arrow()
     wide = narrowed_plan(plan, sets, by_sql=by_sql)
     jobs = row_readers(wide, condition)
+    if without_untouched:
+        jobs = [(file_slice, replace(reader, without_untouched=True)) for file_slice, reader in jobs]
     cores = parallelism(spark)
     tasks = max(1, min(len(jobs), max(cores * _TASKS_PER_CORE, len(jobs) // _FILES_PER_BATCH)))
     numbers = spark.range(0, len(jobs), 1, tasks)

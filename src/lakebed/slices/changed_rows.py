@@ -12,17 +12,21 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from lakebed.format.base_file import Footer
+from lakebed.format.bounded_cache import CacheEntry
 from lakebed.format.footer_cache import FOOTERS, column_ranges
 from lakebed.merge.log_entries import Flags, LogEntries
 from lakebed.merge.rules import MergeRules
 from lakebed.model import COMMIT_TIME, BaseFile, FileSlice
 from lakebed.slices.base_rows import BaseFileRows, BaseRows, BufferedRows, ColumnNames, plain_rows
 from lakebed.slices.key_rows import rows_of_keys
+from lakebed.slices.log_rows import LOG_ROWS
+from lakebed.slices.merged import MergedSlice
 from lakebed.slices.reader import BATCH_ROWS, SliceReader
 from lakebed.storage.parallel import once
 
@@ -60,6 +64,59 @@ def changed_rows(
         yield from rows_of_keys(reader, file_slice, keys, columns, schema=schema, names=names) if len(keys) else ()
         return
     yield from map(plain_rows, merge.batches())
+
+
+def log_rows(
+    reader: SliceReader,
+    file_slice: FileSlice,
+    base: BaseFile,
+    columns: Sequence[str],
+    *,
+    schema: pa.Schema,
+    names: ColumnNames | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a slice, as `SliceReader.read` gives them, in another order: those of its base file only where they
+    are `touched_rows`."""
+    older = OlderBaseRows(reader, file_slice, base)
+    merge = reader.open_merge(file_slice, schema, older, columns=columns, names=names)
+    merge = replace(merge, cached_as=reader.cached_as(file_slice))
+    if not _has_untouched_rows(merge):
+        yield from map(plain_rows, merge.batches())
+        return
+    key = merge.log_rows_key
+    cached = None if key is None else LOG_ROWS.get(key)
+    if cached is not None:
+        yield from cached.content
+        return
+    read: list[pa.RecordBatch] = []
+    for batch in map(plain_rows, merge.changed("", older)):
+        if key is not None:
+            read.append(batch)
+        yield batch
+    if key is not None:
+        LOG_ROWS.put(key, CacheEntry(read, sum(batch.nbytes for batch in read)))
+
+
+def touched_rows(
+    reader: SliceReader,
+    file_slice: FileSlice,
+    base: BaseFile,
+    columns: Sequence[str],
+    *,
+    schema: pa.Schema,
+    names: ColumnNames | None = None,
+) -> Flags:
+    """Which rows of the base file of a slice are no rows of the slice, or are among the `log_rows` of the same columns:
+    log records replace or delete them. All are where records are merged with stored rows."""
+    older = OlderBaseRows(reader, file_slice, base)
+    merge = reader.open_merge(file_slice, schema, older, columns=columns, names=names)
+    if not _has_untouched_rows(merge):
+        return np.ones(older.rows, np.bool_)
+    return replace(merge, cached_as=reader.cached_as(file_slice)).touched()
+
+
+def _has_untouched_rows(merge: MergedSlice) -> bool:
+    return merge.picks_winners and not merge.may_share_keys("")
 
 
 def row_groups_since(reader: SliceReader, base: BaseFile, since: str) -> tuple[Footer, list[int]]:

@@ -20,7 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lakebed.engine.spill import Spill
-from lakebed.format.bounded_cache import BoundedCache
+from lakebed.format.bounded_cache import BoundedCache, CacheEntry
 from lakebed.format.data_block import DataBlock
 from lakebed.merge.combine import in_rounds
 from lakebed.merge.incoming import gather
@@ -431,6 +431,9 @@ def replacements_key(base: Hashable, logs: SliceLogs, rules: MergeRules) -> Hash
         return None
     return base, tuple((b.source.name, b.offset, b.content_length, b.instant) for b in logs.blocks), rules
 
+
+LOG_ROWS = BoundedCache[CacheEntry[Sequence[pa.RecordBatch]]](_CACHED_BYTES)
+"""The rows that the log records of a slice give beside those of its base file."""
 
 REPLACEMENTS = BoundedCache[Replacements](_CACHED_BYTES, "merged log records")
 """Files do not change: a slice has the same ones as long as the same blocks of its log files count."""

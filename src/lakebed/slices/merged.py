@@ -328,6 +328,23 @@ class MergedSlice:
         """Whether other key fields may give the key text of a log record of an instant from `since` on."""
         return self.rules.key_fields is not None and self._shares_keys(self.keys_since(since))
 
+    def touched(self) -> Flags:
+        """Which rows of the base file log records replace or delete, where one record of a key stays as it is; only the
+        columns that decide are read."""
+        assert self.base is not None
+        touched = np.zeros(self.base.rows, np.bool_)
+        cached = self._cached
+        if cached is None:
+            matching = self._matching(self._folded, self.rules)
+            stretches = matching.stretches(self.base.read(matching.columns(self.base.schema)))
+            targets = np.concatenate([np.empty(0, np.int32), *map(matching.targets, stretches)])
+            replaced, deleted = np.flatnonzero(targets >= 0), np.flatnonzero(targets == GOES)
+            cached = Replacements(replaced, deleted, {}, len(matching.rest), {})
+            if self._cache_key is not None:
+                REPLACEMENTS.put(self._cache_key, cached)
+        touched[cached.replaced] = touched[cached.deleted] = True
+        return touched
+
     def _since(self, entries: LogEntries, since: str) -> Positions:
         """The entries of instants from `since` on that are no deletes."""
         is_recent = np.array([head.instant >= since for head in self.logs.blocks], np.bool_)
@@ -445,6 +462,12 @@ class MergedSlice:
     def _cached(self) -> Replacements | None:
         """What is known of that, in some columns."""
         return None if self._cache_key is None else REPLACEMENTS.get(self._cache_key)
+
+    @property
+    def log_rows_key(self) -> Hashable:
+        """Under which the rows that its log records give are cached; None where they are not."""
+        key = self._cache_key
+        return None if key is None else (key, tuple(self.schema), None if self.columns is None else tuple(self.columns))
 
     @once
     def _cache_key(self) -> Hashable:

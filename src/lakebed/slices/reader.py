@@ -265,7 +265,7 @@ class SliceReader:
         """The number of rows; only the footer is read, and where log files are merged keys and ordering values."""
         if self.is_merged(file_slice):
             merged = self.open_merge(file_slice, pa.schema([]), self._base_rows(file_slice, BATCH_ROWS))
-            return replace(merged, cached_as=self._cached_as(file_slice)).count()
+            return replace(merged, cached_as=self.cached_as(file_slice)).count()
         base = file_slice.base_file
         return 0 if base is None else read_footer(self.storage, base.path, base.size).rows
 
@@ -282,9 +282,10 @@ class SliceReader:
     ) -> MergedSlice:
         base = self._base_rows(file_slice, batch_rows, dictionary, footer, page_checksums=page_checksums)
         merged = self.open_merge(file_slice, schema, base, columns=columns, names=names)
-        return replace(merged, cached_as=self._cached_as(file_slice))
+        return replace(merged, cached_as=self.cached_as(file_slice))
 
-    def _cached_as(self, file_slice: FileSlice) -> tuple[str, int]:
+    def cached_as(self, file_slice: FileSlice) -> tuple[str, int]:
+        """What names the base file of a slice where something about it is cached."""
         base = file_slice.base_file
         path, size = (file_slice.label, 0) if base is None else (base.path, base.size)
         return self.storage.url(path), size

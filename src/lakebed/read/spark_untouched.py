@@ -1,0 +1,157 @@
+"""Slices with log files on Spark, where the logs touch few rows: Spark's own reader gives the rows of the base files
+that no log record touches, and only the others come through Python.
+
+Tasks in Python find which rows of a base file log records replace or delete: a bit for each row. A scalar subquery
+collects the bits, and Spark drops the rows whose bit is set, by the number of the row in its file. So conditions and
+columns that are asked for later reach the Parquet reader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import accumulate
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from lakebed.engine.spark_session import parallelism
+from lakebed.engine.spark_worker import for_workers
+from lakebed.merge.rules import MergeRules
+from lakebed.model import FileSlice
+from lakebed.properties.table_config import TableConfig
+from lakebed.read.batches import RowReader, row_readers
+from lakebed.read.plan import ColumnSource, ScanPlan, SliceSet, is_native
+from lakebed.read.reopening import in_task
+from lakebed.slices.reader import SliceReader
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+# Smaller base files are read sooner than a job finds the rows.
+_LEAST_BYTES = 32 << 20
+# A row takes 8 bytes of a file at least, so the driver gets 1 GiB of bits at most.
+_MOST_BYTES = 64 << 30
+# The bytes of log files, which are not compressed, in those of their base file: beyond it a slice goes through Python.
+_LOGS_OF_BASE = 0.5
+# So many files have their bits in one subquery; Spark plans a scan for each.
+_FILES_OF_SCAN = 128
+_MOST_SCANS = 8
+_BITS = 64
+# Spark's column of what it knows of a row's file; a column of the table may hide it.
+_METADATA = "_metadata"
+_DDL = "file INT, bits ARRAY<BIGINT>"
+_SCHEMA = pa.schema([("file", pa.int32()), ("bits", pa.list_(pa.int64()))])
+_ALL_BITS = "transform(array_sort(collect_list(struct(file, bits))), x -> x.bits)"
+_CHANGED = "lakebed: a base file is not the one that the table has listed; read the table again"
+
+
+@dataclass(frozen=True, slots=True)
+class TouchedRows:
+    """Rows of base files by their bits. `divisor` and `numbers` make of a file's size its number."""
+
+    bits: Column
+    divisor: int
+    numbers: Sequence[int]
+
+    def dropped_from(self, files: DataFrame) -> DataFrame:
+        """A scan of the files without these rows."""
+        from pyspark.sql import functions as F
+
+        numbers = F.from_json(F.lit(str(list(self.numbers))), "array<int>")
+        file = F.get(numbers, (F.col(f"{_METADATA}.file_size") % self.divisor).cast("int"))
+        row = F.col(f"{_METADATA}.row_index")
+        word = F.get(F.get(self.bits, file), F.shiftright(row, 6).cast("int"))
+        bit = F.bit_get(word, row.bitwiseAND(_BITS - 1).cast("int"))
+        return files.where(F.coalesce(bit, F.raise_error(F.lit(_CHANGED)).cast("tinyint")) == 0)
+
+
+@dataclass(frozen=True, slots=True)
+class UntouchedPart:
+    """Slices with log files, and the columns of their base files, which have different sizes: Spark knows a file by its
+    size."""
+
+    merged: SliceSet
+    base_files: SliceSet
+
+    @property
+    def bytes(self) -> int:
+        """Those of the base files."""
+        return sum(file.size for file in self.base_files.files)
+
+    def touched(self, plan: ScanPlan, spark: SparkSession, slices: SliceReader, *, tuning: bool) -> TouchedRows:
+        """The rows that log records replace or delete, which tasks find when the scan runs."""
+        from pyspark.sql import functions as F
+
+        file_slices = self.merged.slices
+        _, reader = row_readers(replace(plan, sets=(self.merged,)), None)[0]
+        find = for_workers(partial(_read_bits, slices, reader, file_slices), tuning=tuning)
+        tasks = min(len(file_slices), parallelism(spark))
+        found = spark.range(0, len(file_slices), 1, tasks).mapInArrow(find, _DDL)
+        return TouchedRows(found.groupBy().agg(F.expr(_ALL_BITS)).scalar(), *self._numbered())
+
+    def _numbered(self) -> tuple[int, Sequence[int]]:
+        sizes = np.array([file.size for file in self.base_files.files], np.int64)
+        divisor = len(sizes)
+        while len(np.unique(sizes % divisor)) < len(sizes):
+            divisor += 1
+        numbers = np.full(divisor, -1)
+        numbers[sizes % divisor] = np.arange(len(sizes))
+        return divisor, numbers.tolist()
+
+
+def divided(
+    plan: ScanPlan, sets: Sequence[SliceSet], config: TableConfig
+) -> tuple[list[UntouchedPart], list[SliceSet]]:
+    """Those slices with log files whose untouched rows Spark reads, and the sets without them."""
+    if plan.since or plan.query != "snapshot" or not MergeRules.of_table(config).picks_winners:
+        return [], list(sets)
+    parts = [part for slice_set in sets for part in _parts(plan, slice_set)]
+    if sum(part.bytes for part in parts) < _LEAST_BYTES:
+        return [], list(sets)
+    so_far = accumulate(part.bytes for part in parts)
+    parts = [part for part, size in zip(parts, so_far, strict=True) if size <= _MOST_BYTES][:_MOST_SCANS]
+    chosen = {file_slice for part in parts for file_slice in part.merged.slices}
+    others = [replace(s, slices=tuple(file_slice for file_slice in s.slices if file_slice not in chosen)) for s in sets]
+    return parts, [s for s in others if s.slices]
+
+
+def _parts(plan: ScanPlan, merged: SliceSet) -> list[UntouchedPart]:
+    by_columns: dict[tuple[ColumnSource, ...], dict[int, FileSlice]] = {}
+    for file_slice in merged.slices:
+        base = file_slice.base_file
+        if base is None or base.is_skeleton or base.size <= 0:
+            continue
+        sources = plan.base_sources[base.instant]
+        has_metadata = all((source.stored or "").lower() != _METADATA for source in sources)
+        if has_metadata and sum(log.size for log in file_slice.log_files) <= _LOGS_OF_BASE * base.size:
+            by_columns.setdefault(sources, {}).setdefault(base.size, file_slice)
+    parts: list[UntouchedPart] = []
+    for sources, by_size in by_columns.items():
+        largest = [by_size[size] for size in sorted(by_size, reverse=True)]
+        for start in range(0, len(largest), _FILES_OF_SCAN):
+            some = tuple(largest[start : start + _FILES_OF_SCAN])
+            base_files = tuple(file_slice.without_logs() for file_slice in some)
+            base_set = SliceSet(base_files, sources, is_native(sources, plan.read_schema))
+            parts.append(UntouchedPart(replace(merged, slices=some), base_set))
+    return parts
+
+
+def _read_bits(
+    slices: SliceReader, reader: RowReader, file_slices: Sequence[FileSlice], batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        for number in batch.column(0).to_pylist():
+            yield from in_task(slices.storage, _bits(slices, reader, file_slices[number], number))
+
+
+def _bits(slices: SliceReader, reader: RowReader, file_slice: FileSlice, number: int) -> Iterator[pa.RecordBatch]:
+    assert file_slice.base_file is not None
+    touched = reader.touched_rows(slices, file_slice, file_slice.base_file)
+    padded = np.zeros(-(-len(touched) // _BITS) * _BITS, np.bool_)
+    padded[: len(touched)] = touched
+    words = pa.array(np.packbits(padded, bitorder="little").view(np.int64))
+    bits = pa.ListArray.from_arrays(pa.array([0, len(words)], pa.int32()), words)
+    yield pa.RecordBatch.from_arrays([pa.array([number], pa.int32()), bits], schema=_SCHEMA)
