@@ -278,6 +278,7 @@ OTHERS: dict[str, dict[str, str]] = {
         "operations.hudi_job": "LOCAL_ROWS LOCAL_BYTES LOCAL_TABLE_BYTES IN_PROCESS_BYTES JOB_BYTES",
         "read.cdc": "_TASKS_PER_CORE _SOURCES_PER_TASK",
         "read.spark": "_TASKS_PER_CORE _FILES_PER_BATCH",
+        "read.spark_untouched": "_LEAST_BYTES _MOST_BYTES _LOGS_OF_BASE _FILES_OF_SCAN _MOST_SCANS",
         "spark_source.stream": "_MOST_ROWS",
         "spark_source.partitions": "_TASK_BYTES _LEAST_TASK_BYTES _LEAST_TASKS _TASK_FILES",
     },

@@ -30,8 +30,8 @@ from lakebed.slices.reader import SliceReader
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-# Smaller base files are read sooner than a job finds the rows.
-_LEAST_BYTES = 32 << 20
+# For smaller base files a job more, and plans that Spark compiles for it, cost more than rows through Python.
+_LEAST_BYTES = 256 << 20
 # A row takes 8 bytes of a file at least, so the driver gets 1 GiB of bits at most.
 _MOST_BYTES = 64 << 30
 # The bytes of log files, which are not compressed, in those of their base file: beyond it a slice goes through Python.
