@@ -13,6 +13,7 @@ OTHERS: dict[str, dict[str, str]] = {
         "ingestion.protobuf_messages": "_FIRST_SECOND _END_SECOND _NANOS _DEEPEST",
         "ingestion.schema_registry": "_SERVER_ERRORS _TOO_MANY _NOT_FOUND",
         "catalog.rest": "_SERVER_ERRORS _TOO_MANY _REASON_CHARACTERS",
+        "read.spark_untouched": "_BITS",
         "inputs.partition_columns": "_INT_BITS _LONG_BITS",
         "concurrency.dynamodb": "_SERVER_ERROR",
         "concurrency.zookeeper": "_DIGITS",

@@ -83,8 +83,8 @@ def scan_frame(plan: ScanPlan, spark: SparkSession, slices: SliceReader, *, work
         touched = part.touched(plan, spark, slices, tuning=worker_tuning)
         parts += _native_frames(plan, [part.base_files], spark, slices.storage, touched)
     if untouched:
-        beside = [part.merged for part in untouched]
-        parts.append(_python_frame(plan, beside, spark, slices, tuning=worker_tuning, without_untouched=True))
+        touched_sets = [part.merged for part in untouched]
+        parts.append(_python_frame(plan, touched_sets, spark, slices, tuning=worker_tuning, without_untouched=True))
     if merged:
         parts.append(_python_frame(plan, merged, spark, slices, tuning=worker_tuning))
     frame = parts[0]

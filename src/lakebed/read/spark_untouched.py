@@ -89,8 +89,8 @@ class UntouchedPart:
         _, reader = row_readers(replace(plan, sets=(self.merged,)), None)[0]
         find = for_workers(partial(_read_bits, slices, reader, file_slices), tuning=tuning)
         tasks = min(len(file_slices), parallelism(spark))
-        found = spark.range(0, len(file_slices), 1, tasks).mapInArrow(find, _DDL)
-        return TouchedRows(found.groupBy().agg(F.expr(_ALL_BITS)).scalar(), *self._numbered())
+        bits = spark.range(0, len(file_slices), 1, tasks).mapInArrow(find, _DDL)
+        return TouchedRows(bits.groupBy().agg(F.expr(_ALL_BITS)).scalar(), *self._numbered())
 
     def _numbered(self) -> tuple[int, Sequence[int]]:
         sizes = np.array([file.size for file in self.base_files.files], np.int64)
@@ -113,8 +113,8 @@ def divided(
         return [], list(sets)
     so_far = accumulate(part.bytes for part in parts)
     parts = [part for part, size in zip(parts, so_far, strict=True) if size <= _MOST_BYTES][:_MOST_SCANS]
-    chosen = {file_slice for part in parts for file_slice in part.merged.slices}
-    others = [replace(s, slices=tuple(file_slice for file_slice in s.slices if file_slice not in chosen)) for s in sets]
+    native = {file_slice for part in parts for file_slice in part.merged.slices}
+    others = [replace(s, slices=tuple(file_slice for file_slice in s.slices if file_slice not in native)) for s in sets]
     return parts, [s for s in others if s.slices]
 
 
@@ -132,10 +132,10 @@ def _parts(plan: ScanPlan, merged: SliceSet) -> list[UntouchedPart]:
     for sources, by_size in by_columns.items():
         largest = [by_size[size] for size in sorted(by_size, reverse=True)]
         for start in range(0, len(largest), _FILES_OF_SCAN):
-            some = tuple(largest[start : start + _FILES_OF_SCAN])
-            base_files = tuple(file_slice.without_logs() for file_slice in some)
+            slices = tuple(largest[start : start + _FILES_OF_SCAN])
+            base_files = tuple(file_slice.without_logs() for file_slice in slices)
             base_set = SliceSet(base_files, sources, is_native(sources, plan.read_schema))
-            parts.append(UntouchedPart(replace(merged, slices=some), base_set))
+            parts.append(UntouchedPart(replace(merged, slices=slices), base_set))
     return parts
 
 
