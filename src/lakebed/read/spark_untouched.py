@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 # For smaller base files a job more, and plans that Spark compiles for it, cost more than rows through Python.
 _LEAST_BYTES = 256 << 20
-# A row takes 8 bytes of a file at least, so the driver gets 1 GiB of bits at most.
-_MOST_BYTES = 64 << 30
+# Each task of the scan gets all bits: 40 MB where a row takes 50 bytes of a file.
+_MOST_BYTES = 16 << 30
 # The bytes of log files, which are not compressed, in those of their base file: beyond it a slice goes through Python.
 _LOGS_OF_BASE = 0.5
 # So many files have their bits in one subquery; Spark plans a scan for each.
@@ -76,11 +76,6 @@ class UntouchedPart:
     merged: SliceSet
     base_files: SliceSet
 
-    @property
-    def bytes(self) -> int:
-        """Those of the base files."""
-        return sum(file.size for file in self.base_files.files)
-
     def touched(self, plan: ScanPlan, spark: SparkSession, slices: SliceReader, *, tuning: bool) -> TouchedRows:
         """The rows that log records replace or delete, which tasks find when the scan runs."""
         from pyspark.sql import functions as F
@@ -108,35 +103,40 @@ def divided(
     """Those slices with log files whose untouched rows Spark reads, and the sets without them."""
     if plan.since or plan.query != "snapshot" or not MergeRules.of_table(config).picks_winners:
         return [], list(sets)
-    parts = [part for slice_set in sets for part in _parts(plan, slice_set)]
-    if sum(part.bytes for part in parts) < _LEAST_BYTES:
-        return [], list(sets)
-    so_far = accumulate(part.bytes for part in parts)
-    parts = [part for part, size in zip(parts, so_far, strict=True) if size <= _MOST_BYTES][:_MOST_SCANS]
+    parts = [part for slice_set in sets for part in _parts(plan, slice_set)][:_MOST_SCANS]
     native = {file_slice for part in parts for file_slice in part.merged.slices}
     others = [replace(s, slices=tuple(file_slice for file_slice in s.slices if file_slice not in native)) for s in sets]
     return parts, [s for s in others if s.slices]
 
 
 def _parts(plan: ScanPlan, merged: SliceSet) -> list[UntouchedPart]:
-    by_columns: dict[tuple[ColumnSource, ...], dict[int, FileSlice]] = {}
-    for file_slice in merged.slices:
-        base = file_slice.base_file
-        if base is None or base.is_skeleton or base.size <= 0:
-            continue
-        sources = plan.base_sources[base.instant]
-        has_metadata = all((source.stored or "").lower() != _METADATA for source in sources)
-        if has_metadata and sum(log.size for log in file_slice.log_files) <= _LOGS_OF_BASE * base.size:
-            by_columns.setdefault(sources, {}).setdefault(base.size, file_slice)
+    by_size = {size: file_slice for file_slice in merged.slices if (size := _size(plan, file_slice))}
+    sizes = sorted(by_size, reverse=True)
+    if sum(sizes) < _LEAST_BYTES:
+        return []
+    by_columns: dict[tuple[ColumnSource, ...], list[FileSlice]] = {}
+    for size, so_far in zip(sizes, accumulate(sizes), strict=True):
+        base = by_size[size].base_file
+        if base is not None and so_far <= _MOST_BYTES:
+            by_columns.setdefault(plan.base_sources[base.instant], []).append(by_size[size])
     parts: list[UntouchedPart] = []
-    for sources, by_size in by_columns.items():
-        largest = [by_size[size] for size in sorted(by_size, reverse=True)]
+    for sources, largest in by_columns.items():
         for start in range(0, len(largest), _FILES_OF_SCAN):
             slices = tuple(largest[start : start + _FILES_OF_SCAN])
             base_files = tuple(file_slice.without_logs() for file_slice in slices)
             base_set = SliceSet(base_files, sources, is_native(sources, plan.read_schema))
             parts.append(UntouchedPart(replace(merged, slices=slices), base_set))
     return parts
+
+
+def _size(plan: ScanPlan, file_slice: FileSlice) -> int:
+    """The bytes of the base file, 0 where the slice is read through Python."""
+    base = file_slice.base_file
+    if base is None or base.is_skeleton or not file_slice.log_files:
+        return 0
+    if any((source.stored or "").lower() == _METADATA for source in plan.base_sources[base.instant]):
+        return 0
+    return base.size if sum(log.size for log in file_slice.log_files) <= _LOGS_OF_BASE * base.size else 0
 
 
 def _read_bits(

@@ -73,17 +73,26 @@ def test_many_base_files_are_read_in_several_scans_and_the_smallest_through_pyth
     size = LEAST
     assert chosen([slice_of(n, size + n) for n in range(4)]) == [[size + 3, size + 2], [size + 1, size]]
     assert chosen([slice_of(n, size + n) for n in range(5)]) == [[size + 4, size + 3], [size + 2, size + 1]]
-    monkeypatch.setattr(spark_untouched, "_MOST_BYTES", 2 * size + 5)
-    assert chosen([slice_of(n, size + n) for n in range(4)]) == [[size + 3, size + 2]]
-    monkeypatch.setattr(spark_untouched, "_MOST_BYTES", 2 * size + 4)
-    assert chosen([slice_of(n, size + n) for n in range(4)]) == []
+
+
+def test_of_base_files_beyond_a_size_together_the_smallest_are_read_through_python(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    size = LEAST
+    slices = [slice_of(n, size + n) for n in range(4)]
+    monkeypatch.setattr(spark_untouched, "_MOST_BYTES", 3 * size + 6)
+    assert chosen(slices) == [[size + 3, size + 2, size + 1]]
+    monkeypatch.setattr(spark_untouched, "_MOST_BYTES", 3 * size + 5)
+    assert chosen(slices) == [[size + 3, size + 2]]
+    monkeypatch.setattr(spark_untouched, "_MOST_BYTES", size + 2)
+    assert chosen(slices) == []
 
 
 def test_base_files_with_other_columns_are_read_in_a_scan_of_their_own() -> None:
     size = LEAST
     other = (ColumnSource("id", "id", pa.int32()),)
-    slices = [slice_of(0, size), slice_of(1, size, instant="2")]
-    assert chosen(slices, base_sources={"1": SOURCES, "2": other}) == [[size], [size]]
+    slices = [slice_of(0, size + 1), slice_of(1, size, instant="2")]
+    assert chosen(slices, base_sources={"1": SOURCES, "2": other}) == [[size + 1], [size]]
 
 
 def test_slices_whose_rows_are_all_touched_or_that_spark_cannot_number_are_read_through_python() -> None:
