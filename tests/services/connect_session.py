@@ -6,12 +6,14 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 from typing import Any, Literal
+from unittest.mock import patch
 
 import pyarrow as pa
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 import lakebed
+from lakebed.read import spark_untouched
 
 SCHEMA = pa.schema([("id", pa.int64()), ("city", pa.string()), ("v", pa.string()), ("ts", pa.int64())])
 Model = dict[int, tuple[Any, ...]]
@@ -82,6 +84,16 @@ def bucket(spark: SparkSession, folder: Path) -> None:
     read = spark.read.format("lakebed").load(table.uri)
     assert sorted(tuple(r) for r in read.collect()) == rows(range(7), "e", 4)
     assert sorted(r.id for r in read.filter("city = 'c1' and id > 1").collect()) == [4]
+
+
+def untouched(spark: SparkSession, folder: Path) -> None:
+    """Of a merge-on-read table only the rows that logs touch come through Python."""
+    table = make(spark, folder, "untouched", "bucket", type="mor", properties={"hoodie.compact.inline": False})
+    table.bulk_insert(frame(spark, range(200), "a", 1))
+    table.upsert(frame(spark, range(190, 210), "b", 2))
+    with patch.multiple(spark_untouched, _LEAST_BYTES=0, _LOGS_OF_BASE=1e9):
+        assert "that no log record touches" in table.scan().explain()
+        check(table, model(range(200), "a", 1) | model(range(190, 210), "b", 2))
 
 
 def simple(spark: SparkSession, folder: Path) -> None:
@@ -177,7 +189,7 @@ def statements(spark: SparkSession, folder: Path) -> None:
 def main(remote: str, folder: Path) -> None:
     spark = SparkSession.builder.remote(remote).getOrCreate()
     before = dict(spark.conf.getAll)
-    for step in (bucket, simple, job, given, joined, statements):
+    for step in (bucket, untouched, simple, job, given, joined, statements):
         step(spark, folder)
     assert dict(spark.conf.getAll) == before, "the session's settings were changed"
     assert SparkContext._gateway is None, "a gateway was started"
