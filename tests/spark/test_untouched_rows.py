@@ -94,6 +94,11 @@ def test_conditions_and_columns_of_a_frame_reach_the_parquet_reader(
     assert sorted(row.v for row in asked.collect()) == ["new"] * 2 + ["old"] * 13
 
 
+def test_rows_are_counted_without_columns(tmp_path: Path, spark: Any, any_size: None) -> None:
+    table = table_of(tmp_path, spark)
+    assert table.scan([]).to_spark().count() == table.scan().to_spark().count() == len(expected_rows())
+
+
 def test_a_frame_may_meet_itself_and_be_written(tmp_path: Path, spark: Any, any_size: None) -> None:
     table = table_of(tmp_path, spark)
     frame = table.scan().to_spark()

@@ -63,8 +63,8 @@ def through_storage(plan: ScanPlan, spark: SparkSession, slices: SliceReader) ->
 
 
 def scan_frame(plan: ScanPlan, spark: SparkSession, slices: SliceReader, *, worker_tuning: bool = True) -> DataFrame:
-    """The plan's rows as a lazy DataFrame: base files through Spark's own reader, slices with log files through Python,
-    and all of them where Spark cannot read the table."""
+    """The plan's rows as a lazy DataFrame: base files through Spark's own reader, slices with log files through Python
+    as far as `divided` has them, and all of them where Spark cannot read the table."""
     require_spark()
     use_this_python(spark)
     _refuse_times(plan, spark)
@@ -141,7 +141,8 @@ def _with_a_column(plan: ScanPlan) -> ScanPlan:
         return plan
     key = ColumnSource(RECORD_KEY, RECORD_KEY, pa.string())
     sets = tuple(SliceSet(slice_set.slices, (key,), native=True) for slice_set in plan.sets)
-    return replace(plan, read_schema=pa.schema([(RECORD_KEY, pa.string())]), sets=sets)
+    base_sources = dict.fromkeys(plan.base_sources, (key,))
+    return replace(plan, read_schema=pa.schema([(RECORD_KEY, pa.string())]), sets=sets, base_sources=base_sources)
 
 
 def _native_frames(
