@@ -3,6 +3,7 @@ through Python. `tests/unit/read/test_untouched_slices.py` has which slices are 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from support.golden_tables import golden
 from support.same_rows import assert_same_rows
 
 COUNT = 600
-QUIET = {"hoodie.compact.inline": False}
+UPDATED = (*range(10), 350, 550)
 
 
 @pytest.fixture
@@ -31,21 +32,28 @@ def any_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spark_untouched, "_LOGS_OF_BASE", 1e9)
 
 
-def table_of(folder: Path, spark: Any, **settings: Any) -> Table:
-    """Three buckets of several row groups; of the rows logs update 0 to 9 and insert 700, delete 20 to 24, and have one
-    that is too late."""
-    rows = pa.table({"id": range(COUNT), "v": ["old"] * COUNT, "n": range(COUNT), "o": [5] * COUNT})
-    named: dict[str, Any] = {"key": "id", "ordering": "o", "type": "mor", "index": "bucket", "buckets": 3, **settings}
-    table = lakebed.create(str(folder / "t"), rows, properties=QUIET, **named)
+def rows_of(ids: Sequence[int], value: str, ordering: Sequence[int]) -> pa.Table:
+    # in partitions of 300, 200 and 100 rows, whose base files have different sizes
+    places = ["a" if n < 300 else "b" if n < 500 else "c" for n in ids]
+    return pa.table({"id": ids, "p": places, "v": [value] * len(ids), "n": ids, "o": ordering})
+
+
+def table_of(folder: Path, spark: Any) -> Table:
+    """Three base files of one bucket each; of the rows logs update 0 to 9, 350 and 550 and insert 700, delete 20 to 24,
+    and have one that is too late."""
+    rows = rows_of(range(COUNT), "old", [5] * COUNT)
+    table = lakebed.create(
+        str(folder / "t"), rows, key="id", ordering="o", partition_by="p", type="mor", index="bucket", buckets=1,
+        properties={"hoodie.compact.inline": False},
+    )  # fmt: skip
     table.bulk_insert(rows)
-    ids = [*range(10), 700, 30]
-    table.upsert(pa.table({"id": ids, "v": ["new"] * 12, "n": ids, "o": [*[9] * 11, 1]}))
+    table.upsert(rows_of([*UPDATED, 700, 30], "new", [*[9] * (len(UPDATED) + 1), 1]))
     table.delete(list(range(20, 25)))
     return lakebed.open(table.uri, spark=spark)
 
 
 def expected_rows() -> dict[int, str]:
-    return {n: "new" if n < 10 else "old" for n in range(COUNT) if not 20 <= n < 25} | {700: "new"}
+    return {n: "new" if n in UPDATED else "old" for n in range(COUNT) if not 20 <= n < 25} | {700: "new"}
 
 
 def as_dict(rows: pa.Table) -> dict[int, str]:
@@ -75,8 +83,8 @@ def rows_from_python(frame: Any) -> list[int]:
 def test_only_rows_that_logs_touch_come_through_python(tmp_path: Path, spark: Any, any_size: None) -> None:
     frame = table_of(tmp_path, spark).scan().to_spark()
     assert {row.id: row.v for row in frame.collect()} == expected_rows()
-    # ten updated rows and an inserted one
-    assert rows_from_python(frame) == [11]
+    # the updated rows and an inserted one
+    assert rows_from_python(frame) == [len(UPDATED) + 1]
 
 
 def test_conditions_and_columns_of_a_frame_reach_the_parquet_reader(
@@ -104,7 +112,7 @@ def test_a_frame_may_meet_itself_and_be_written(tmp_path: Path, spark: Any, any_
     frame = table.scan().to_spark()
     both = frame.alias("a").join(frame.alias("b"), "id").select("id", "a.v")
     assert {row.id: row.v for row in both.collect()} == expected_rows()
-    table.upsert(frame.where("id < 30").selectExpr("id", "'third' AS v", "n", "o + 10 AS o"))
+    table.upsert(frame.where("id < 30").selectExpr("id", "p", "'third' AS v", "n", "o + 10 AS o"))
     expected = {n: "third" if n < 30 else v for n, v in expected_rows().items()}
     assert {row.id: row.v for row in table.scan().to_spark().collect()} == expected
     assert as_dict(table.scan().to_arrow()) == expected
@@ -135,8 +143,8 @@ def test_a_base_file_that_is_not_the_listed_one_is_an_error(tmp_path: Path, spar
     (part,), _ = divided(scan.plan, scan.plan.sets, scan.reader.config)
     touched = part.touched(scan.plan, spark, scan.reader, tuning=True)
     files = spark.read.parquet(*(scan.reader.storage.url(file.path) for file in part.base_files.files))
-    # 15 rows were updated or deleted
-    assert touched.dropped_from(files).count() == COUNT - 15
+    # five rows were deleted
+    assert touched.dropped_from(files).count() == COUNT - len(UPDATED) - 5
     with pytest.raises(Exception, match="a base file is not the one that the table has listed"):
         replace(touched, numbers=[-1] * touched.divisor).dropped_from(files).count()
 
