@@ -132,7 +132,7 @@ def _parts(plan: ScanPlan, merged: SliceSet) -> list[UntouchedPart]:
 def _size(plan: ScanPlan, file_slice: FileSlice) -> int:
     """The bytes of the base file, 0 where the slice is read through Python."""
     base = file_slice.base_file
-    if base is None or base.is_skeleton or not file_slice.log_files:
+    if base is None or base.is_skeleton or not file_slice.log_files or base.instant not in plan.base_sources:
         return 0
     if any((source.stored or "").lower() == _METADATA for source in plan.base_sources[base.instant]):
         return 0

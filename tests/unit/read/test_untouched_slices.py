@@ -103,5 +103,6 @@ def test_slices_whose_rows_are_all_touched_or_that_spark_cannot_number_are_read_
     assert chosen([some], sources=(ColumnSource("id", "_Metadata", pa.int64()),)) == []
     assert chosen([replace(some, base_file=None)]) == []
     assert chosen([slice_of(0, 0)]) == []
+    assert chosen([some], base_sources={}) == []
     assert chosen([some], since="1") == []
     assert chosen([some], query="read_optimized") == []
