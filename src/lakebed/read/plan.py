@@ -253,7 +253,7 @@ def plan_scan(
         pruned=pruned,
         partition_values=_path_values(snapshot, remaining_slices, read_schema, from_path) if from_path else None,
         page_checksums=reads.page_checksums,
-        names=_names_in_files(history, base_sources),
+        names=_NamesInFiles.of(history, base_sources),
         provenance=Provenance(snapshot.timeline, snapshot.config.is_made_by_lakebed),
         base_sources=base_sources,
     )
@@ -333,6 +333,17 @@ class _NamesInFiles:
     history: SchemaHistory | None
     hidden: Mapping[str, tuple[str, ...]]
 
+    @classmethod
+    def of(
+        cls, history: SchemaHistory | None, base_sources: Mapping[str, Sequence[ColumnSource]]
+    ) -> _NamesInFiles | None:
+        """None where all names are the table's."""
+        hidden = {
+            instant: tuple(s.name for s in sources if s.stored is None and not s.from_path)
+            for instant, sources in base_sources.items()
+        }
+        return cls(history, hidden) if history or any(hidden.values()) else None
+
     def stored_names(self, instant: str, columns: pa.Schema) -> dict[str, str | None]:
         named = self.history.stored_names(instant, columns) if self.history else {}
         return {**named, **dict.fromkeys(self.hidden.get(instant, ()), None)}
@@ -348,16 +359,6 @@ def _base_sources(
         if file_slice.log_files and base is not None and base.instant not in sources:
             sources[base.instant] = _sources(snapshot, file_slice.without_logs(), read_schema, history)
     return sources
-
-
-def _names_in_files(
-    history: SchemaHistory | None, base_sources: Mapping[str, Sequence[ColumnSource]]
-) -> ColumnNames | None:
-    hidden = {
-        instant: tuple(s.name for s in sources if s.stored is None and not s.from_path)
-        for instant, sources in base_sources.items()
-    }
-    return _NamesInFiles(history, hidden) if history or any(hidden.values()) else None
 
 
 def _sources(

@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from lakebed.engine.spark_session import parallelism
 from lakebed.engine.spark_worker import for_workers
+from lakebed.merge.log_entries import Flags
 from lakebed.merge.rules import MergeRules
 from lakebed.model import FileSlice
 from lakebed.properties.table_config import TableConfig
@@ -85,16 +86,13 @@ class UntouchedPart:
         find = for_workers(partial(_read_bits, slices, reader, file_slices), tuning=tuning)
         tasks = min(len(file_slices), parallelism(spark))
         bits = spark.range(0, len(file_slices), 1, tasks).mapInArrow(find, _DDL)
-        return TouchedRows(bits.groupBy().agg(F.expr(_ALL_BITS)).scalar(), *self._numbered())
-
-    def _numbered(self) -> tuple[int, Sequence[int]]:
         sizes = np.array([file.size for file in self.base_files.files], np.int64)
         divisor = len(sizes)
         while len(np.unique(sizes % divisor)) < len(sizes):
             divisor += 1
         numbers = np.full(divisor, -1)
         numbers[sizes % divisor] = np.arange(len(sizes))
-        return divisor, numbers.tolist()
+        return TouchedRows(bits.groupBy().agg(F.expr(_ALL_BITS)).scalar(), divisor, numbers.tolist())
 
 
 def divided(
@@ -139,19 +137,27 @@ def _size(plan: ScanPlan, file_slice: FileSlice) -> int:
     return base.size if sum(log.size for log in file_slice.log_files) <= _LOGS_OF_BASE * base.size else 0
 
 
+def bits_of(flags: Flags) -> pa.ListArray:
+    """A bit for each flag, in one list of words of 64, the first one the lowest.
+
+    >>> bits_of(np.array([False, True] + [False] * 62 + [True])).to_pylist()
+    [[2, 1]]
+    """
+    padded = np.zeros(-(-len(flags) // _BITS) * _BITS, np.bool_)
+    padded[: len(flags)] = flags
+    words = pa.array(np.packbits(padded, bitorder="little").view(np.int64))
+    return pa.ListArray.from_arrays(pa.array([0, len(words)], pa.int32()), words)
+
+
 def _read_bits(
     slices: SliceReader, reader: RowReader, file_slices: Sequence[FileSlice], batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        for number in batch.column(0).to_pylist():
-            yield from in_task(slices.storage, _bits(slices, reader, file_slices[number], number))
+    def read() -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                base = file_slices[number].base_file
+                assert base is not None
+                bits = bits_of(reader.touched_rows(slices, file_slices[number], base))
+                yield pa.RecordBatch.from_arrays([pa.array([number], pa.int32()), bits], schema=_SCHEMA)
 
-
-def _bits(slices: SliceReader, reader: RowReader, file_slice: FileSlice, number: int) -> Iterator[pa.RecordBatch]:
-    assert file_slice.base_file is not None
-    touched = reader.touched_rows(slices, file_slice, file_slice.base_file)
-    padded = np.zeros(-(-len(touched) // _BITS) * _BITS, np.bool_)
-    padded[: len(touched)] = touched
-    words = pa.array(np.packbits(padded, bitorder="little").view(np.int64))
-    bits = pa.ListArray.from_arrays(pa.array([0, len(words)], pa.int32()), words)
-    yield pa.RecordBatch.from_arrays([pa.array([number], pa.int32()), bits], schema=_SCHEMA)
+    return in_task(slices.storage, read())
