@@ -177,6 +177,7 @@ def check(table: lakebed.Table, s3: dict[str, Any], result: lakebed.WriteResult,
     assert [i.path for i in storage.list(".hoodie/.heartbeat")] == []
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("index", ["bucket", "simple"])
 def test_same_upserts_as_in_process(
     spark: Any, s3: dict[str, Any], index: str, monkeypatch: pytest.MonkeyPatch
