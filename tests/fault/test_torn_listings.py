@@ -64,6 +64,11 @@ def read_rows(uri: str) -> Rows:
     return {row["id"]: row["v"] for row in lakebed.open(uri).scan(["id", "v"]).to_arrow().to_pylist()}
 
 
+def timeline_files(files: Mapping[str, bytes], folder: str) -> set[str]:
+    """Names of the files directly in the folder."""
+    return {Path(path).name for path in files if Path(path).parent.as_posix() == folder}
+
+
 def commits(uri: str) -> list[str]:
     storage = open_storage(uri)
     return [i.time for i in load_timeline(storage, load_table_config(storage)).commits]
@@ -73,7 +78,7 @@ def commits(uri: str) -> list[str]:
 def test_files_that_go_before_their_size_is_known_leave_no_hole(kind: str) -> None:
     """Names of version 6 have no completion times: its files are listed with size and time."""
     files, expected = archivable(kind, 6)
-    count = sum(Path(path).parent.as_posix() == ".hoodie" for path in files)
+    count = len(timeline_files(files, ".hoodie"))
     for at in range(4, count, 7):
         with copied("local", files) as uri:
             asked: list[str] = []
@@ -96,7 +101,7 @@ def test_files_that_go_between_two_answers_of_a_listing_leave_no_hole(
     monkeypatch.setattr(timeline_module, "_FILES_AN_ANSWER", 2)
     files, expected = archivable(kind, version)
     folder = ".hoodie" if version == 6 else ".hoodie/timeline"
-    count = sum(Path(path).parent.as_posix() == folder for path in files)
+    count = len(timeline_files(files, folder))
     for at in range(4, count, 7):
         with copied("memory", files) as uri:
             with paged(folder, at, lambda uri=uri: archive(uri)):
@@ -117,8 +122,7 @@ def test_a_timeline_is_read_although_an_archive_run_deletes_a_file_during_each_o
         assert len(commits(uri)) == LEFT  # what this process has listed last
         storage = open_storage(uri)
         left = set(storage.list_names(folder))
-        names = {Path(path).name for path in files if Path(path).parent.as_posix() == folder}
-        archived = sorted(names - left)
+        archived = sorted(timeline_files(files, folder) - left)
         assert len(archived) == 3 * (COMMITS - LEFT)
         for name in archived:
             storage.write(f"{folder}/{name}", files[f"{folder}/{name}"])

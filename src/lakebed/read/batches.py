@@ -15,12 +15,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebed.format.base_file import SMALL_BYTES, Footer, read_footer
-from lakebed.merge.log_entries import Flags
 from lakebed.model import RECORD_KEY, BaseFile, FileSlice
 from lakebed.read.plan import ColumnSource, ScanPlan
 from lakebed.schema.evolution import project
 from lakebed.slices.base_rows import ColumnNames
-from lakebed.slices.changed_rows import changed_rows, holds_older_rows, log_rows, row_groups_since, touched_rows
+from lakebed.slices.changed_rows import TouchedSlice, changed_rows, holds_older_rows, row_groups_since
 from lakebed.slices.key_rows import rows_of_keys
 from lakebed.slices.reader import BATCH_ROWS, SliceReader
 from lakebed.storage.parallel import is_remote
@@ -56,10 +55,7 @@ class RowReader:
         those of the base file that no log record touches."""
         columns = self.stored or [RECORD_KEY]
         if self.without_untouched and file_slice.base_file is not None:
-            rows = log_rows(
-                slices, file_slice, file_slice.base_file, columns, schema=self.merged_schema, names=self.names
-            )
-            for batch in rows:
+            for batch in self.touched(slices, file_slice, file_slice.base_file).log_rows():
                 yield from self.shaped(batch, file_slice.partition)
             return
         if self.since and holds_older_rows(slices, file_slice, self.since):
@@ -85,10 +81,10 @@ class RowReader:
         ):
             yield from self.shaped(batch, file_slice.partition)
 
-    def touched_rows(self, slices: SliceReader, file_slice: FileSlice, base: BaseFile) -> Flags:
-        """Which rows of the base file are among those that a reader `without_untouched` ones reads, or are deleted."""
+    def touched(self, slices: SliceReader, file_slice: FileSlice, base: BaseFile) -> TouchedSlice:
+        """The slice in two parts, of which a reader `without_untouched` rows reads one."""
         columns = self.stored or [RECORD_KEY]
-        return touched_rows(slices, file_slice, base, columns, schema=self.merged_schema, names=self.names)
+        return TouchedSlice(slices, file_slice, base, columns, self.merged_schema, self.names)
 
     def count(self, slices: SliceReader, file_slice: FileSlice) -> int:
         """The number of matching rows of the slice; only its footer is read where the filtered columns have one value

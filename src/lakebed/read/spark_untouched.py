@@ -8,7 +8,7 @@ columns that are asked for later reach the Parquet reader.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate
@@ -102,13 +102,17 @@ def divided(
     if plan.since or plan.query != "snapshot" or not MergeRules.of_table(config).picks_winners:
         return [], list(sets)
     parts = [part for slice_set in sets for part in _parts(plan, slice_set)][:_MOST_SCANS]
+    if not parts:
+        return [], list(sets)
     native = {file_slice for part in parts for file_slice in part.merged.slices}
     others = [replace(s, slices=tuple(file_slice for file_slice in s.slices if file_slice not in native)) for s in sets]
     return parts, [s for s in others if s.slices]
 
 
 def _parts(plan: ScanPlan, merged: SliceSet) -> list[UntouchedPart]:
-    by_size = {size: file_slice for file_slice in merged.slices if (size := _size(plan, file_slice))}
+    named = [[(source.stored or "").lower() for source in sources] for sources in plan.base_sources.values()]
+    numbered = {instant for instant, names in zip(plan.base_sources, named, strict=True) if _METADATA not in names}
+    by_size = {size: file_slice for file_slice in merged.slices if (size := _size(file_slice, numbered))}
     sizes = sorted(by_size, reverse=True)
     if sum(sizes) < _LEAST_BYTES:
         return []
@@ -127,12 +131,11 @@ def _parts(plan: ScanPlan, merged: SliceSet) -> list[UntouchedPart]:
     return parts
 
 
-def _size(plan: ScanPlan, file_slice: FileSlice) -> int:
-    """The bytes of the base file, 0 where the slice is read through Python."""
+def _size(file_slice: FileSlice, numbered: Set[str]) -> int:
+    """The bytes of the base file, 0 where the slice is read through Python. Spark can number the rows of base files of
+    the instants `numbered`."""
     base = file_slice.base_file
-    if base is None or base.is_skeleton or not file_slice.log_files or base.instant not in plan.base_sources:
-        return 0
-    if any((source.stored or "").lower() == _METADATA for source in plan.base_sources[base.instant]):
+    if base is None or base.is_skeleton or not file_slice.log_files or base.instant not in numbered:
         return 0
     return base.size if sum(log.size for log in file_slice.log_files) <= _LOGS_OF_BASE * base.size else 0
 
@@ -157,7 +160,7 @@ def _read_bits(
             for number in batch.column(0).to_pylist():
                 base = file_slices[number].base_file
                 assert base is not None
-                bits = bits_of(reader.touched_rows(slices, file_slices[number], base))
+                bits = bits_of(reader.touched(slices, file_slices[number], base).flags())
                 yield pa.RecordBatch.from_arrays([pa.array([number], pa.int32()), bits], schema=_SCHEMA)
 
     return in_task(slices.storage, read())

@@ -66,57 +66,57 @@ def changed_rows(
     yield from map(plain_rows, merge.batches())
 
 
-def log_rows(
-    reader: SliceReader,
-    file_slice: FileSlice,
-    base: BaseFile,
-    columns: Sequence[str],
-    *,
-    schema: pa.Schema,
-    names: ColumnNames | None = None,
-) -> Iterator[pa.RecordBatch]:
-    """The rows of a slice, as `SliceReader.read` gives them, in another order: those of its base file only where they
-    are `touched_rows`."""
-    older = OlderBaseRows(reader, file_slice, base)
-    merge = reader.open_merge(file_slice, schema, older, columns=columns, names=names)
-    merge = replace(merge, cached_as=reader.cached_as(file_slice))
-    if not _has_untouched_rows(merge):
-        yield from map(plain_rows, merge.batches())
-        return
-    key = merge.log_rows_key
-    cached = None if key is None else LOG_ROWS.get(key)
-    if cached is not None:
-        yield from cached.content
-        return
-    read: list[pa.RecordBatch] = []
-    for batch in map(plain_rows, merge.changed("", older)):
+@dataclass(frozen=True)
+class TouchedSlice:
+    """A slice with log files in two parts: the rows of its base file that no log record touches, and all others. Both
+    are of the same columns, as `SliceReader.read` has them. All rows are touched where records are merged with stored
+    rows."""
+
+    reader: SliceReader
+    file_slice: FileSlice
+    base: BaseFile
+    columns: Sequence[str]
+    schema: pa.Schema
+    names: ColumnNames | None = None
+
+    def flags(self) -> Flags:
+        """Which rows of the base file log records replace or delete."""
+        if not self._has_untouched_rows:
+            return np.ones(self._older.rows, np.bool_)
+        return self._merge.touched()
+
+    def log_rows(self) -> Iterator[pa.RecordBatch]:
+        """The rows of the slice but for the untouched ones, in an order of their own."""
+        if not self._has_untouched_rows:
+            yield from map(plain_rows, self._merge.batches())
+            return
+        key = self._merge.log_rows_key
+        cached = None if key is None else LOG_ROWS.get(key)
+        if cached is not None:
+            yield from cached.content
+            return
+        read: list[pa.RecordBatch] = []
+        for batch in map(plain_rows, self._merge.changed("", self._older)):
+            if key is not None:
+                read.append(batch)
+            yield batch
         if key is not None:
-            read.append(batch)
-        yield batch
-    if key is not None:
-        LOG_ROWS.put(key, CacheEntry(read, sum(batch.nbytes for batch in read)))
+            LOG_ROWS.put(key, CacheEntry(read, sum(batch.nbytes for batch in read)))
 
+    @once
+    def _older(self) -> OlderBaseRows:
+        return OlderBaseRows(self.reader, self.file_slice, self.base)
 
-def touched_rows(
-    reader: SliceReader,
-    file_slice: FileSlice,
-    base: BaseFile,
-    columns: Sequence[str],
-    *,
-    schema: pa.Schema,
-    names: ColumnNames | None = None,
-) -> Flags:
-    """Which rows of the base file of a slice are no rows of the slice, or are among the `log_rows` of the same columns:
-    log records replace or delete them. All are where records are merged with stored rows."""
-    older = OlderBaseRows(reader, file_slice, base)
-    merge = reader.open_merge(file_slice, schema, older, columns=columns, names=names)
-    if not _has_untouched_rows(merge):
-        return np.ones(older.rows, np.bool_)
-    return replace(merge, cached_as=reader.cached_as(file_slice)).touched()
+    @once
+    def _merge(self) -> MergedSlice:
+        merge = self.reader.open_merge(
+            self.file_slice, self.schema, self._older, columns=self.columns, names=self.names
+        )
+        return replace(merge, cached_as=self.reader.cached_as(self.file_slice))
 
-
-def _has_untouched_rows(merge: MergedSlice) -> bool:
-    return merge.picks_winners and not merge.may_share_keys("")
+    @once
+    def _has_untouched_rows(self) -> bool:
+        return self._merge.picks_winners and not self._merge.may_share_keys("")
 
 
 def row_groups_since(reader: SliceReader, base: BaseFile, since: str) -> tuple[Footer, list[int]]:

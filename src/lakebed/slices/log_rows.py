@@ -34,7 +34,7 @@ from lakebed.slices.logs import SliceLogs
 _CACHED_BYTES = 64 << 20
 # Records whose blocks take more than one part in so many of the cache are not cached.
 _SLICE_SHARE = 2
-_NO_ROWS = np.empty(0, np.int64)
+NO_ROWS = np.empty(0, np.int64)
 _BATCH_ROWS = 1 << 16
 # Of wide rows a batch has fewer.
 _BATCH_BYTES = 16 << 20
@@ -408,8 +408,8 @@ class ReplacementsWriter:
 
     def put(self, inserted: Sequence[pa.RecordBatch]) -> None:
         """All rows were merged, and these are inserted."""
-        replaced = np.concatenate([_NO_ROWS, *self._replaced])
-        deleted = np.concatenate([_NO_ROWS, *self._deleted])
+        replaced = np.concatenate([NO_ROWS, *self._replaced])
+        deleted = np.concatenate([NO_ROWS, *self._deleted])
         columns, inserted_columns = _columns_of(self._rows), _columns_of(inserted)
         before = REPLACEMENTS.get(self.key)
         if before is not None:

@@ -36,6 +36,7 @@ from lakebed.merge.rules import MergeRules
 from lakebed.model import RECORD_KEY
 from lakebed.slices.base_rows import BaseRows, ColumnNames, shaped, stored_name
 from lakebed.slices.log_rows import (
+    NO_ROWS,
     REPLACEMENTS,
     LogRecords,
     LogRows,
@@ -329,20 +330,16 @@ class MergedSlice:
         return self.rules.key_fields is not None and self._shares_keys(self.keys_since(since))
 
     def touched(self) -> Flags:
-        """Which rows of the base file log records replace or delete, where one record of a key stays as it is; only the
-        columns that decide are read."""
+        """A flag for each row of the base file: whether a log record replaces or deletes it. It is for rules by which
+        one record of a key stays as it is. Only the columns that decide are read."""
         assert self.base is not None
-        touched = np.zeros(self.base.rows, np.bool_)
-        cached = self._cached
-        if cached is None:
-            matching = self._matching(self._folded, self.rules)
-            stretches = matching.stretches(self.base.read(matching.columns(self.base.schema)))
-            targets = np.concatenate([np.empty(0, np.int32), *map(matching.targets, stretches)])
-            replaced, deleted = np.flatnonzero(targets >= 0), np.flatnonzero(targets == GOES)
-            cached = Replacements(replaced, deleted, {}, len(matching.rest), {})
+        replacements = self._cached
+        if replacements is None:
+            _, replacements = self._matched
             if self._cache_key is not None:
-                REPLACEMENTS.put(self._cache_key, cached)
-        touched[cached.replaced] = touched[cached.deleted] = True
+                REPLACEMENTS.put(self._cache_key, replacements)
+        touched = np.zeros(self.base.rows, np.bool_)
+        touched[replacements.replaced] = touched[replacements.deleted] = True
         return touched
 
     def _since(self, entries: LogEntries, since: str) -> Positions:
@@ -387,14 +384,14 @@ class MergedSlice:
         cached = self._cached
         if cached is not None:
             return stored - len(cached.deleted) + cached.inserted
-        matching = self._matched
-        return stored - matching.deleted + len(matching.rest)
+        _, replacements = self._matched
+        return stored - len(replacements.deleted) + replacements.inserted
 
     @property
     def needs_every_row(self) -> bool:
         """Whether only a merge of all rows, not one of some `keys`, can decide which of several base rows of a key a
         log record is for: log blocks name their rows by number."""
-        return self.keys is not None and self._matched.repeated and self.logs.has_positions(self.base_instant)
+        return self.keys is not None and self._matched[0].repeated and self.logs.has_positions(self.base_instant)
 
     def _winning(self, spill: Spill) -> Iterator[Part]:
         """The rows where one record of a key stays as it is."""
@@ -567,13 +564,20 @@ class MergedSlice:
             fields.check_equal(keys.take(pa.array(sharing)), older, new.select(names).take(pa.array(sharing)))
 
     @once
-    def _matched(self) -> Matching:
-        """All base rows, matched with the log; only the columns that decide are read."""
+    def _matched(self) -> tuple[Matching, Replacements]:
+        """All base rows, matched with the log, and which of them are replaced or deleted, without columns; only the
+        columns that decide are read."""
         matching = self._matching(self._folded, self.rules)
+        replaced, deleted = [NO_ROWS], [NO_ROWS]
+        first = 0
         if self.base is not None and len(matching.entries):
             for stretch in matching.stretches(self.base.read(matching.columns(self.base.schema))):
-                matching.targets(stretch)
-        return matching
+                targets = matching.targets(stretch)
+                replaced.append(np.flatnonzero(targets >= 0) + first)
+                deleted.append(np.flatnonzero(targets == GOES) + first)
+                first += len(targets)
+        rows = np.concatenate(replaced), np.concatenate(deleted)
+        return matching, Replacements(*rows, {}, len(matching.rest), {})
 
     def _matching(self, entries: LogEntries, rules: MergeRules) -> Matching:
         return Matching(entries, self._base_keys, rules, self._kinds if rules.ordering else (), self.path)

@@ -13,7 +13,7 @@ import pytest
 import lakebed
 from lakebed.format.base_file import read_base_file
 from lakebed.metadata.lookups import open_snapshot
-from lakebed.slices.changed_rows import log_rows, touched_rows
+from lakebed.slices.changed_rows import TouchedSlice
 from lakebed.slices.log_rows import LOG_ROWS, REPLACEMENTS
 from lakebed.slices.reader import SliceReader
 from lakebed.storage import open_storage
@@ -55,10 +55,10 @@ def check(uri: str) -> tuple[int, int]:
         LOG_ROWS.clear()
         stays = rows = expected.slice(0, 0)
         for _ in range(2):
-            touched = touched_rows(reader, file_slice, base, names, schema=schema)
+            touched = TouchedSlice(reader, file_slice, base, names, schema)
             stored = table_of(read_base_file(snapshot.storage, base.path, base.size, names), schema)
-            stays = stored.filter(pa.array(~touched))
-            rows = table_of(log_rows(reader, file_slice, base, names, schema=schema), schema)
+            stays = stored.filter(pa.array(~touched.flags()))
+            rows = table_of(touched.log_rows(), schema)
             assert_same_rows(pa.concat_tables([stays, rows]), expected)
         untouched, given = untouched + stays.num_rows, given + rows.num_rows
     return untouched, given
