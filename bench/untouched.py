@@ -24,6 +24,7 @@ import numpy as np
 import pyarrow as pa
 from cpu import TreeMeter
 from rows import KEY, ORDERING, random_keys, trips_of
+from serve import local_session
 
 import lakebed
 
@@ -34,8 +35,8 @@ _RUNS = 4
 _QUERIES: dict[str, Callable[[Any], Any]] = {
     "all columns of all rows": lambda rows: rows.write.format("noop").mode("overwrite").save(),
     "sum(fare)": lambda rows: rows.selectExpr("sum(fare)").collect(),
-    "where city = .. and fare > 90": lambda rows: (
-        rows.where("city = 'city_3' and fare > 90").selectExpr("count(*)", "sum(fare)").collect()
+    "where city = 'city-003' and fare > 30": lambda rows: (
+        rows.where("city = 'city-003' and fare > 30").selectExpr("count(*)", "sum(fare)").collect()
     ),
     'groupBy("city").sum("fare")': lambda rows: rows.groupBy("city").sum("fare").collect(),
 }
@@ -62,14 +63,9 @@ def made(folder: Path, rows: int) -> None:
 
 def measured(folder: Path, way: str) -> dict[str, list[float]]:
     """CPU seconds of each run of each query, in this process's own session."""
-    from pyspark.sql import SparkSession
-
     from lakebed.read import spark_untouched
 
-    builder: Any = SparkSession.builder
-    for name, value in {"driver.memory": "4g", "ui.enabled": "false", "ui.showConsoleProgress": "false"}.items():
-        builder = builder.config(f"spark.{name}", value)
-    spark = builder.master("local[2]").getOrCreate()
+    spark = local_session({})
     spark_untouched._LEAST_BYTES = _WAYS[way]  # pyright: ignore[reportPrivateUsage]
     uri = str(folder / ("compacted" if way == "compacted" else "logs"))
     found: dict[str, list[float]] = {}
