@@ -21,6 +21,7 @@ from lakebed.storage import open_storage
 from lakebed.table import Table
 from support.golden_tables import golden
 from support.same_rows import assert_same_rows
+from support.spark_plans import rows_from_python
 
 COUNT = 600
 UPDATED = (*range(10), 350, 550)
@@ -59,25 +60,6 @@ def expected_rows() -> dict[int, str]:
 def as_dict(rows: pa.Table) -> dict[int, str]:
     assert rows.num_rows == len(set(rows["id"].to_pylist()))
     return dict(zip(rows["id"].to_pylist(), rows["v"].to_pylist(), strict=True))
-
-
-def rows_from_python(frame: Any) -> list[int]:
-    """How many rows each step in Python gave to the JVM, in the plan that ran; not in its subqueries."""
-    found: list[int] = []
-
-    def look(plan: Any) -> None:
-        kind = plan.getClass().getSimpleName()
-        if kind == "MapInArrowExec":
-            found.append(plan.metrics().get("pythonNumRowsReceived").get().value())
-        if kind == "AdaptiveSparkPlanExec":
-            look(plan.executedPlan())
-        elif kind.endswith("QueryStageExec"):
-            look(plan.plan())
-        for number in range(plan.children().size()):
-            look(plan.children().apply(number))
-
-    look(frame._jdf.queryExecution().executedPlan())
-    return found
 
 
 def test_only_rows_that_logs_touch_come_through_python(tmp_path: Path, spark: Any, any_size: None) -> None:

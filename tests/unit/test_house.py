@@ -170,6 +170,7 @@ CONCEPTS = {
     "metadata/store/expected_files.py": "what completed instants wrote",
     "operations/callbacks.py": "messages about commits; pipeline.py has the write",
     "operations/merge_on_spark.py": "the join and the clauses in Spark's SQL; merge_join.py has them in Arrow",
+    "read/filtered_rows.py": "what a condition saves of a base file; batches.py runs plans",
     "schema/type_names.py": "the SQL names of types",
     "statements/changes.py": "statements that change a table; run.py picks the kind of a statement",
     "services/change_index_plan.py": "a plan that prints",

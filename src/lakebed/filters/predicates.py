@@ -447,6 +447,25 @@ def conjuncts(node: Node) -> Iterator[Node]:
         yield node
 
 
+def safe_part(predicate: Predicate) -> Predicate | None:
+    """Those of the conditions that must all hold which compare columns with constants, and raise for no value: rows
+    that do not fulfil them can be left out before the whole filter is evaluated. None where there are none."""
+    safe = tuple(condition for condition in conjuncts(predicate.root) if all(map(_is_safe, walk(condition))))
+    return Predicate(And(safe)) if safe else None
+
+
+def _is_safe(node: Node) -> bool:
+    match node:
+        case Compare(left, _, right):
+            return isinstance(left, Column) and isinstance(right, Column | Literal)
+        case In(value) | IsNull(value) | Like(value) | IsTrue(value):
+            return isinstance(value, Column)
+        case Opaque():
+            return False
+        case _:
+            return True
+
+
 # -- Arrow
 
 

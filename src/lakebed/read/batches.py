@@ -9,20 +9,23 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakebed.filters.predicates import Predicate
 from lakebed.format.base_file import SMALL_BYTES, Footer, read_footer
+from lakebed.merge.rules import MergeRules
 from lakebed.model import RECORD_KEY, BaseFile, FileSlice
-from lakebed.read.plan import ColumnSource, ScanPlan
-from lakebed.schema.evolution import project
+from lakebed.read.filtered_rows import FilteredRows
+from lakebed.read.plan import ColumnSource, PathValues, ScanPlan, TableColumns, null_rows
 from lakebed.slices.base_rows import ColumnNames
 from lakebed.slices.changed_rows import TouchedSlice, changed_rows, holds_older_rows, row_groups_since
 from lakebed.slices.key_rows import rows_of_keys
 from lakebed.slices.reader import BATCH_ROWS, SliceReader
-from lakebed.storage.parallel import is_remote
+from lakebed.storage.parallel import is_remote, once
 
 # Batches that one slice may have waiting for the reader of the results.
 _WAITING = 4
@@ -38,12 +41,13 @@ class RowReader:
     sources: tuple[ColumnSource, ...]
     read_schema: pa.Schema
     columns: tuple[str, ...]
-    condition: pc.Expression | None = None
-    partition_values: Mapping[str, Mapping[str, Any]] | None = None
+    predicate: Predicate | None = None
+    partition_values: PathValues | None = None
     page_checksums: bool = True
     names: ColumnNames | None = None
     since: str = ""
     without_untouched: bool = False
+    base_sources: Mapping[str, tuple[ColumnSource, ...]] = field(default_factory=dict[str, tuple[ColumnSource, ...]])
 
     @property
     def stored(self) -> list[str]:
@@ -64,12 +68,20 @@ class RowReader:
             ):
                 yield from self.shaped(batch, file_slice.partition)
             return
+        if slices.is_merged(file_slice) and (parts := self._filtered_parts(slices, file_slice)) is not None:
+            yield from parts
+            return
         schema = self.merged_schema if slices.is_composed(file_slice) else None
         footer = recent_groups = None
         base = file_slice.base_file
         # a small file is one request as a whole, and its footer another
         if self.since and schema is None and base is not None and not 0 < base.size <= SMALL_BYTES:
             footer, recent_groups = row_groups_since(slices, base, self.since)
+        filtered = None if schema is not None else self._filtered(slices, file_slice)
+        if filtered is not None:
+            for batch in filtered.batches(recent_groups):
+                yield batch.select(list(self.columns))
+            return
         for batch in slices.read(
             file_slice,
             columns,
@@ -114,42 +126,67 @@ class RowReader:
 
     def shaped(self, batch: pa.RecordBatch, partition: str) -> Iterator[pa.RecordBatch]:
         """Stored rows of a partition path as the table's, those that match; nothing where none does."""
-        arrays: list[pa.Array] = []
-        names: list[str] = []
-        present = frozenset(batch.schema.names)
-        for source in self.sources:
-            if source.from_path:
-                value = (self.partition_values or {})[partition][source.name]
-                kind = self.read_schema.field(source.name).type
-                arrays.append(pa.repeat(pa.scalar(value, kind), batch.num_rows))
-            elif source.stored is not None and source.stored in present:
-                arrays.append(batch.column(source.stored))
-            else:
-                continue
-            names.append(source.name)
-        if arrays:
-            shaped = project(pa.RecordBatch.from_arrays(arrays, names=names), self.read_schema)
-        else:
-            shaped = null_rows(self.read_schema, batch.num_rows)
+        shaped = self._table_columns.of(batch, partition)
         if self.condition is not None:
             shaped = shaped.filter(self.condition)
         if shaped.num_rows:
             yield shaped.select(list(self.columns))
 
+    @once
+    def condition(self) -> pc.Expression | None:
+        """The filter for Arrow."""
+        return None if self.predicate is None else self.predicate.to_arrow()
 
-def null_rows(schema: pa.Schema, rows: int) -> pa.RecordBatch:
-    """Rows in which all values are null."""
-    if not len(schema):  # made of no arrays a batch would have no rows
-        return pa.RecordBatch.from_struct_array(pa.nulls(rows, pa.struct([])))
-    return pa.RecordBatch.from_arrays([pa.nulls(rows, f.type) for f in schema], schema=schema)
+    @property
+    def _table_columns(self) -> TableColumns:
+        return TableColumns(self.sources, self.read_schema, self.partition_values)
+
+    def _filtered_parts(self, slices: SliceReader, file_slice: FileSlice) -> Iterator[pa.RecordBatch] | None:
+        """The same of a slice with log files: first the rows of its base file that no log record touches."""
+        base = file_slice.base_file
+        if base is None or base.instant not in self.base_sources or slices.blocks.within is not None:
+            return None
+        if not MergeRules.of_table(slices.config).picks_winners:
+            return None
+        of_base = replace(self, sources=self.base_sources[base.instant])
+        filtered = of_base._filtered(slices, file_slice.without_logs())
+        touched = self.touched(slices, file_slice, base)
+        if filtered is None or not touched.has_untouched_rows:
+            return None
+        base_rows = (rows.select(list(self.columns)) for rows in filtered.batches(without=touched.flags()))
+        log_rows = (rows for batch in touched.log_rows() for rows in self.shaped(batch, file_slice.partition))
+        return chain(base_rows, log_rows)
+
+    def _filtered(self, slices: SliceReader, file_slice: FileSlice) -> FilteredRows | None:
+        """A base file whose filtered columns are read first; None where that does not pay."""
+        base, predicate, condition = file_slice.base_file, self.predicate, self.condition
+        if predicate is None or condition is None or base is None or base.is_skeleton or base.size <= SMALL_BYTES:
+            return None
+        if slices.history is not None and self.names is None:
+            return None
+        first, others = self._table_columns.divided(frozenset(predicate.columns))
+        reader = replace(slices, history=None)  # the sources have the names of the file
+        filtered = FilteredRows(reader, file_slice, base, predicate, condition, first, others, self.page_checksums)
+        return filtered if filtered.pays else None
 
 
-def row_readers(plan: ScanPlan, condition: pc.Expression | None) -> list[tuple[FileSlice, RowReader]]:
-    """Every file slice of the plan with its reader."""
+def row_readers(plan: ScanPlan, predicate: Predicate | None) -> list[tuple[FileSlice, RowReader]]:
+    """Every file slice of the plan with its reader, which filters by the predicate. Raises `InvalidOption` for one that
+    only Spark can evaluate."""
+    if predicate is not None:
+        predicate.to_arrow()
     checks = plan.page_checksums
     readers = [
         RowReader(
-            s.sources, plan.read_schema, plan.columns, condition, plan.partition_values, checks, plan.names, plan.since
+            s.sources,
+            plan.read_schema,
+            plan.columns,
+            predicate,
+            plan.partition_values,
+            checks,
+            plan.names,
+            plan.since,
+            base_sources={} if predicate is None else plan.base_sources,
         )
         for s in plan.sets
     ]
@@ -161,11 +198,10 @@ def scan_batches(plan: ScanPlan, slices: SliceReader, threads: int | None = None
 
     The first slices are read one by one, for callers that take few rows, small ones after them together.
     """
-    condition = plan.predicate.to_arrow() if plan.predicate is not None else None
     threads = threads or min(8, (os.cpu_count() or 1))
     jobs: list[Callable[[], Iterator[pa.RecordBatch]]] = []
     group = _SmallSlices(slices)
-    for file_slice, reader in row_readers(plan, condition):
+    for file_slice, reader in row_readers(plan, plan.predicate):
         if len(jobs) < 2 * threads or file_slice.size > SMALL_BYTES:
             jobs += [group.read] if group.readers else []
             jobs.append(partial(reader.read, slices, file_slice))
@@ -197,7 +233,7 @@ class _SmallSlices:
                 yield from reader.read(self.slices, file_slice)
                 continue
             if id(reader) not in unfiltered:
-                unfiltered[id(reader)] = replace(reader, condition=None, columns=tuple(reader.read_schema.names))
+                unfiltered[id(reader)] = replace(reader, predicate=None, columns=tuple(reader.read_schema.names))
             for batch in unfiltered[id(reader)].read(self.slices, file_slice):
                 waiting.append(batch)
                 if sum(rows.num_rows for rows in waiting) >= BATCH_ROWS:  # a small file may have many

@@ -57,9 +57,8 @@ class SideRows:
     @classmethod
     def of(cls, scan: Scan, buckets: Buckets, count: int) -> SideRows:
         plan = scan.plan
-        condition = plan.predicate.to_arrow() if plan.predicate is not None else None
         placed: list[list[tuple[FileSlice, RowReader]]] = [[] for _ in range(count)]
-        for file_slice, reader in row_readers(plan, condition):
+        for file_slice, reader in row_readers(plan, plan.predicate):
             placed[buckets.number(file_slice) % count].append((file_slice, reader))
         return cls(scan.reader, tuple(tuple(bucket_slices) for bucket_slices in placed), plan.schema)
 

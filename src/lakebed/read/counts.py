@@ -24,8 +24,8 @@ from lakebed.metadata.lookups import MetadataTable
 from lakebed.metadata.partitions.stats_codec import Stats, widest_bounds
 from lakebed.metadata.partitions.stats_values import RANGES_OPTION
 from lakebed.model import COMMIT_TIME, DERIVED, WRITER_ID, BaseFile
-from lakebed.read.batches import null_rows, row_readers, scan_batches
-from lakebed.read.plan import ScanPlan
+from lakebed.read.batches import row_readers, scan_batches
+from lakebed.read.plan import ScanPlan, null_rows
 from lakebed.read.statistics import bounds_of_files, can_bound, unknown
 from lakebed.slices.reader import SliceReader
 from lakebed.slices.snapshot import Snapshot, metadata_damage_named
@@ -224,7 +224,7 @@ def count_rows(plan: ScanPlan, slices: SliceReader, recorded: RecordedRows) -> i
     _, counts, remaining_plan = _decided(plan, slices, recorded)
     if plan.predicate is None:
         return int(counts.sum()) + sum(parallel_map(slices.count, remaining_plan.slices, _READERS))
-    jobs = row_readers(remaining_plan, plan.predicate.to_arrow())
+    jobs = row_readers(remaining_plan, plan.predicate)
     return int(counts.sum()) + sum(parallel_map(lambda job: job[1].count(slices, job[0]), jobs, _READERS))
 
 

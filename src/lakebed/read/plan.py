@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
@@ -21,7 +21,7 @@ from lakebed.read.keys import bucket_layout, key_generator_of, partition_layout,
 from lakebed.read.prune import prune_partitions, slices_in_buckets, slices_without
 from lakebed.read.skip import skip_slices
 from lakebed.read.statistics import Provenance
-from lakebed.schema.conversion import can_cast
+from lakebed.schema.conversion import can_cast, project
 from lakebed.schema.spark import spark_type
 from lakebed.slices.base_rows import ColumnNames
 from lakebed.slices.reader import Query, readable_slices
@@ -29,6 +29,7 @@ from lakebed.slices.schema_history import SchemaHistory
 from lakebed.slices.snapshot import Snapshot
 from lakebed.wording import count_text
 
+PathValues = Mapping[str, Mapping[str, object]]
 _READS = ReadSettings()
 PRUNING = pa.schema(
     [
@@ -50,6 +51,56 @@ class ColumnSource:
     stored: str | None
     type: pa.DataType | None
     from_path: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TableColumns:
+    """Columns in the types of `schema`, each with its source; `path_values` has by partition path the values of those
+    that only the path holds."""
+
+    sources: tuple[ColumnSource, ...]
+    schema: pa.Schema
+    path_values: PathValues | None = None
+
+    @property
+    def stored(self) -> list[str]:
+        """The columns of files that they are made of."""
+        return list(dict.fromkeys(s.stored for s in self.sources if s.stored is not None))
+
+    def divided(self, names: Collection[str]) -> tuple[TableColumns, TableColumns]:
+        """Those with these names, and the others."""
+        named, others = (
+            tuple(source for source in self.sources if (source.name in names) is within) for within in (True, False)
+        )
+        return self._only(named), self._only(others)
+
+    def _only(self, sources: tuple[ColumnSource, ...]) -> TableColumns:
+        return TableColumns(sources, pa.schema([self.schema.field(s.name) for s in sources]), self.path_values)
+
+    def of(self, rows: pa.RecordBatch, partition: str) -> pa.RecordBatch:
+        """Stored rows of a partition path as rows of the table."""
+        arrays: list[pa.Array] = []
+        names: list[str] = []
+        present = frozenset(rows.schema.names)
+        for source in self.sources:
+            if source.from_path:
+                value = (self.path_values or {})[partition][source.name]
+                arrays.append(pa.repeat(pa.scalar(value, self.schema.field(source.name).type), rows.num_rows))
+            elif source.stored is not None and source.stored in present:
+                arrays.append(rows.column(source.stored))
+            else:
+                continue
+            names.append(source.name)
+        if not arrays:
+            return null_rows(self.schema, rows.num_rows)
+        return project(pa.RecordBatch.from_arrays(arrays, names=names), self.schema)
+
+
+def null_rows(schema: pa.Schema, rows: int) -> pa.RecordBatch:
+    """Rows in which all values are null."""
+    if not len(schema):  # made of no arrays a batch would have no rows
+        return pa.RecordBatch.from_struct_array(pa.nulls(rows, pa.struct([])))
+    return pa.RecordBatch.from_arrays([pa.nulls(rows, f.type) for f in schema], schema=schema)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +139,7 @@ class ScanPlan:
     total_partitions: int = 0
     remaining_partitions: int = 0
     pruned: Mapping[str, Sequence[FileSlice]] = field(default_factory=dict[str, Sequence[FileSlice]])
-    partition_values: Mapping[str, Mapping[str, object]] | None = None
+    partition_values: PathValues | None = None
     page_checksums: bool = True
     names: ColumnNames | None = None
     provenance: Provenance | None = None

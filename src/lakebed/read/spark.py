@@ -17,6 +17,7 @@ from lakebed.engine.spark_python import use_this_python
 from lakebed.engine.spark_session import parallelism, read_mark, require_spark
 from lakebed.engine.spark_worker import for_workers
 from lakebed.errors import UnsupportedFeature
+from lakebed.filters.predicates import Predicate, safe_part
 from lakebed.filters.text import quote_name, spark_literal
 from lakebed.model import PARTITION_PATH, RECORD_KEY, FileSlice
 from lakebed.read.batches import RowReader, row_readers
@@ -251,6 +252,16 @@ def _few_listing_tasks(spark: SparkSession, files: int) -> Generator[None]:
             spark.conf.set(_LISTING_TASKS, before)
 
 
+def is_by_sql(plan: ScanPlan) -> bool:
+    """Whether Spark applies the plan's condition to rows that come through Python."""
+    return plan.predicate is not None and bool(plan.predicate.text)
+
+
+def filter_of_tasks(plan: ScanPlan) -> Predicate | None:
+    """The condition that tasks in Python apply: what they can decide of one that Spark applies, too."""
+    return plan.predicate if plan.predicate is None or not is_by_sql(plan) else safe_part(plan.predicate)
+
+
 def narrowed_plan(plan: ScanPlan, sets: Sequence[SliceSet], *, by_sql: bool) -> ScanPlan:
     """The plan of some of its slices; `by_sql`: with the columns of the condition, which Spark applies."""
     columns = tuple(plan.read_schema.names) if by_sql or not plan.columns else plan.columns
@@ -266,12 +277,9 @@ def _python_frame(
     tuning: bool,
     without_untouched: bool = False,
 ) -> DataFrame:
-    condition = None
-    by_sql = plan.predicate is not None and bool(plan.predicate.text)
-    if plan.predicate is not None and not by_sql:
-        condition = plan.predicate.to_arrow()
+    by_sql = is_by_sql(plan)
     wide = narrowed_plan(plan, sets, by_sql=by_sql)
-    jobs = row_readers(wide, condition)
+    jobs = row_readers(wide, filter_of_tasks(plan))
     if without_untouched:
         jobs = [(file_slice, replace(reader, without_untouched=True)) for file_slice, reader in jobs]
     cores = parallelism(spark)

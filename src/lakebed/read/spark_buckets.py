@@ -35,7 +35,9 @@ from lakebed.read.reopening import in_task
 from lakebed.read.scan import Scan
 from lakebed.read.spark import (
     by_statistics,
+    filter_of_tasks,
     frame_of_parts,
+    is_by_sql,
     narrowed_plan,
     scan_frame,
     selected_slices,
@@ -227,11 +229,10 @@ class _Frame:
     def _through_python(self, sets: Sequence[SliceSet], order: Sequence[str]) -> DataFrame:
         """Slices whose log files are merged, or that Spark cannot open."""
         plan = self.plan
-        by_sql = plan.predicate is not None and bool(plan.predicate.text)
-        condition = plan.predicate.to_arrow() if plan.predicate is not None and not by_sql else None
+        by_sql = is_by_sql(plan)
         wide = narrowed_plan(plan, sets, by_sql=by_sql)
         placed: list[list[tuple[FileSlice, RowReader]]] = [[] for _ in range(self.count)]
-        for file_slice, reader in row_readers(wide, condition):
+        for file_slice, reader in row_readers(wide, filter_of_tasks(plan)):
             placed[self.buckets.number(file_slice) % self.count].append((file_slice, reader))
         schema = wide.schema.append(pa.field(BUCKET, pa.int32()))
         part = _PythonPart(self.slices, tuple(tuple(bucket_slices) for bucket_slices in placed), tuple(order), schema)

@@ -81,13 +81,13 @@ class TouchedSlice:
 
     def flags(self) -> Flags:
         """Which rows of the base file log records replace or delete."""
-        if not self._has_untouched_rows:
+        if not self.has_untouched_rows:
             return np.ones(self._older.rows, np.bool_)
         return self._merge.touched()
 
     def log_rows(self) -> Iterator[pa.RecordBatch]:
         """The rows of the slice but for the untouched ones, in an order of their own."""
-        if not self._has_untouched_rows:
+        if not self.has_untouched_rows:
             yield from map(plain_rows, self._merge.batches())
             return
         key = self._merge.log_rows_key
@@ -115,7 +115,8 @@ class TouchedSlice:
         return replace(merge, cached_as=self.reader.cached_as(self.file_slice))
 
     @once
-    def _has_untouched_rows(self) -> bool:
+    def has_untouched_rows(self) -> bool:
+        """Whether the rows are divided at all."""
         return self._merge.picks_winners and not self._merge.may_share_keys("")
 
 

@@ -26,11 +26,12 @@ from lakebed.merge.rules import MergeRules
 from lakebed.model import RECORD_KEY, BaseFile, FileSlice
 from lakebed.slices.base_rows import BufferedRows, ColumnNames, plain_rows, stored_name
 from lakebed.slices.reader import SliceReader
+from lakebed.storage.base import Storage
 from lakebed.storage.parallel import begun
 
 # Row groups beyond this many bytes are read by batches.
 _LARGE_ROW_GROUP = 256 << 20
-# So many rows are decoded at a time, and none after the last that has a key.
+# So many rows are decoded at a time, and none after the last that is asked for.
 _TAKE_ROWS = 8_192
 # If at least this share of the pages holds a requested row, row groups are decoded instead of single pages.
 _MOST_PAGES = 0.75
@@ -178,11 +179,11 @@ def _from_row_groups(
     if len(rows) == len(groups) and not is_large and not base.is_skeleton:
         hits = _hits(rows)
         with naming_damage(base.path):
-            by_page = _by_pages(reader, base, footer, None, hits, columns)
+            by_page = rows_by_pages(reader.storage, base, footer, None, hits, columns)
         if by_page is not None:
             return _of_groups(by_page, groups, hits, columns[0])
     with naming_damage(base.path), reader.storage.open_input(base.path, base.size) as source:
-        parquet = pq.ParquetFile(source, **_options(source, metadata))
+        parquet = parquet_file(source, metadata)
         for number, keys in groups.items():
             if base.is_skeleton or metadata.row_group(number).total_byte_size > _LARGE_ROW_GROUP:
                 untold = replace(reader, tally=None, history=None)
@@ -198,7 +199,7 @@ def _from_row_groups(
                 POSITIONS.put((*location, number), positions)
                 rows[number] = positions.rows(keys)
         hits = _hits(rows)
-        by_page = _by_pages(reader, base, footer, parquet, hits, columns)
+        by_page = rows_by_pages(reader.storage, base, footer, parquet, hits, columns)
         if by_page is None:
             by_page = [
                 batch for n, group_rows in hits.items() for batch in _take(parquet, base, n, group_rows, columns)
@@ -237,8 +238,8 @@ def _addressed(
     return {n: rows[cuts[n] : cuts[n + 1]] - starts[n] for n in groups}
 
 
-def _by_pages(
-    reader: SliceReader,
+def rows_by_pages(
+    storage: Storage,
     base: BaseFile,
     footer: KeyFooter,
     parquet: Any,
@@ -255,7 +256,7 @@ def _by_pages(
         if paged is None or not hits:
             return None
         stored = [name for name in columns if name in paged.columns]
-        pages = PageReader(reader.storage, base.path, base.size, paged)
+        pages = PageReader(storage, base.path, base.size, paged)
         by_page = pages.readable(list(hits), stored)
         if by_page and pages.share(hits, by_page) >= _MOST_PAGES:
             many = sum(paged.groups[number][0] for number in hits) >= _PICKED_ROWS
@@ -276,14 +277,16 @@ def _by_pages(
     return batches
 
 
-def _options(source: Any, metadata: Any) -> dict[str, Any]:
-    return {
-        "metadata": metadata,
-        "coerce_int96_timestamp_unit": "us",
-        "page_checksum_verification": True,
+def parquet_file(source: Any, metadata: Any) -> Any:
+    """An open base file, whose footer is known."""
+    return pq.ParquetFile(
+        source,
+        metadata=metadata,
+        coerce_int96_timestamp_unit="us",
+        page_checksum_verification=True,
         # a remote file's columns in one request; on a local disk or in memory that costs more than it saves
-        "pre_buffer": isinstance(source, pa.PythonFile),
-    }
+        pre_buffer=isinstance(source, pa.PythonFile),
+    )
 
 
 def _take(

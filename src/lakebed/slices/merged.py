@@ -282,6 +282,7 @@ class MergedSlice:
     groups: RowGroups | None = None
     cached_as: Hashable = None
     counts: MergeCounts = field(default_factory=MergeCounts)
+    _winners: Positions | None = field(default=None, init=False)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The rows; memory is bounded by keys and ordering values of the log, and a stretch of rows."""
@@ -307,7 +308,9 @@ class MergedSlice:
         """The rows that log records of instants from `since` on give, where one record of a key stays as it is; base
         rows, which are `older` (None: there are none), are not among them."""
         rows = self._folded.take(self._since(self._folded, since))
-        if self.rules.ordering and older is not None:
+        if self._winners is not None and not since:
+            rows = self._folded.take(self._winners)
+        elif self.rules.ordering and older is not None:
             compared = np.flatnonzero(~older.are_below(rows, self.rules))
             if len(compared):
                 stays = np.ones(len(rows), np.bool_)
@@ -335,7 +338,8 @@ class MergedSlice:
         assert self.base is not None
         replacements = self._cached
         if replacements is None:
-            _, replacements = self._matched
+            matching, replacements, replacing = self._matched
+            self._winners = np.sort(np.concatenate([replacing, matching.rest]))
             if self._cache_key is not None:
                 REPLACEMENTS.put(self._cache_key, replacements)
         touched = np.zeros(self.base.rows, np.bool_)
@@ -384,7 +388,7 @@ class MergedSlice:
         cached = self._cached
         if cached is not None:
             return stored - len(cached.deleted) + cached.inserted
-        _, replacements = self._matched
+        _, replacements, _ = self._matched
         return stored - len(replacements.deleted) + replacements.inserted
 
     @property
@@ -564,20 +568,22 @@ class MergedSlice:
             fields.check_equal(keys.take(pa.array(sharing)), older, new.select(names).take(pa.array(sharing)))
 
     @once
-    def _matched(self) -> tuple[Matching, Replacements]:
-        """All base rows, matched with the log, and which of them are replaced or deleted, without columns; only the
-        columns that decide are read."""
+    def _matched(self) -> tuple[Matching, Replacements, Positions]:
+        """All base rows, matched with the log, which of them are replaced or deleted, without columns, and the entries
+        that replace them; only the columns that decide are read."""
         matching = self._matching(self._folded, self.rules)
-        replaced, deleted = [NO_ROWS], [NO_ROWS]
+        replaced, deleted, replacing = [NO_ROWS], [NO_ROWS], [NO_ROWS]
         first = 0
         if self.base is not None and len(matching.entries):
             for stretch in matching.stretches(self.base.read(matching.columns(self.base.schema))):
                 targets = matching.targets(stretch)
-                replaced.append(np.flatnonzero(targets >= 0) + first)
+                at = np.flatnonzero(targets >= 0)
+                replacing.append(targets[at].astype(np.int64))
+                replaced.append(at + first)
                 deleted.append(np.flatnonzero(targets == GOES) + first)
                 first += len(targets)
         rows = np.concatenate(replaced), np.concatenate(deleted)
-        return matching, Replacements(*rows, {}, len(matching.rest), {})
+        return matching, Replacements(*rows, {}, len(matching.rest), {}), np.concatenate(replacing)
 
     def _matching(self, entries: LogEntries, rules: MergeRules) -> Matching:
         return Matching(entries, self._base_keys, rules, self._kinds if rules.ordering else (), self.path)

@@ -49,8 +49,7 @@ class SliceBatch(InputPartition):
 def slice_batches(scan: Scan, zoned: ZonedFilter | None = None) -> list[InputPartition]:
     """The file slices of a scan, by tasks of about the same size. `zoned` is a filter that only tasks can evaluate."""
     plan = scan.plan
-    condition = plan.predicate.to_arrow() if plan.predicate is not None and zoned is None else None
-    jobs = row_readers(plan, condition)
+    jobs = row_readers(plan, plan.predicate if zoned is None else None)
     readers = list({id(reader.sources): reader for _, reader in jobs}.values())
     numbers = {id(reader.sources): n for n, reader in enumerate(readers)}
     placed = [(file_slice, numbers[id(reader.sources)]) for file_slice, reader in jobs]
@@ -61,8 +60,8 @@ def read_rows(partition: SliceBatch, columns: list[str]) -> Iterator[pa.RecordBa
     """The rows of a task."""
     readers = partition.readers
     if partition.zoned is not None:
-        condition = partition.zoned.in_zone(session_zone(partition.zoned.planners_zone)).to_arrow()
-        readers = [replace(reader, condition=condition) for reader in readers]
+        predicate = partition.zoned.in_zone(session_zone(partition.zoned.planners_zone))
+        readers = [replace(reader, predicate=predicate) for reader in readers]
     for file_slice, number in partition.slices:
         reader = partition.slice_reader
         for batch in in_task(reader.storage, readers[number].read(reader, file_slice)):

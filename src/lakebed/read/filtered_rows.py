@@ -1,0 +1,198 @@
+"""Rows of base files that fulfil a condition, without decoding what no such row needs.
+
+Row groups are ruled out by the statistics in the file's footer. Of the others the columns of the condition are read
+first, and then of all other columns only what matching rows need: no row group without one, and only pages that hold
+one where these are few.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+from lakebed.filters.predicates import Predicate
+from lakebed.filters.ranges import Bounds, Path, may_match
+from lakebed.format.base_file import Footer, naming_damage
+from lakebed.format.file_names import has_exact_ranges
+from lakebed.format.footer_cache import FOOTERS, KeyFooter
+from lakebed.model import BaseFile, FileSlice
+from lakebed.read.plan import TableColumns
+from lakebed.slices.key_rows import parquet_file, rows_by_pages
+from lakebed.slices.reader import BATCH_ROWS, SliceReader
+from lakebed.storage.parallel import is_remote, once
+
+Flags = npt.NDArray[np.bool_]
+Rows = npt.NDArray[np.int64]
+
+# Of fewer rows all columns are decoded at once.
+_LEAST_ROWS = 16_384
+# A smaller file of a remote store is read by one request for all columns, not by two.
+_REMOTE_BYTES = 8 << 20
+# If at most one row in so many matches, single pages are looked at.
+_FEW = 8
+_ROW = "\0row"
+
+
+@dataclass(frozen=True)
+class FilteredRows:
+    """Reads the rows of a base file that fulfil the condition of `predicate`, which Arrow has as `condition`: the
+    columns `first` are those that it is about, `rest` are the others."""
+
+    reader: SliceReader
+    file_slice: FileSlice
+    base: BaseFile
+    predicate: Predicate
+    condition: pc.Expression
+    first: TableColumns
+    rest: TableColumns
+    page_checksums: bool = True
+
+    @property
+    def pays(self) -> bool:
+        """Whether the file is one that is read in this way."""
+        if not self.first.stored or (is_remote(self.reader.storage) and self.base.size < _REMOTE_BYTES):
+            return False
+        footer = self._footer.footer
+        return footer.rows >= _LEAST_ROWS and not frozenset(self.first.stored).isdisjoint(footer.schema.names)
+
+    def batches(self, groups: Sequence[int] | None = None, without: Flags | None = None) -> Iterator[pa.RecordBatch]:
+        """The matching rows with the columns of both, those of row groups alone where these are named, and but for
+        rows that are flagged."""
+        every = self._matching_groups()
+        matching = every if groups is None else [number for number in every if number in groups]
+        rows: dict[int, Rows] = {}
+        parts: list[pa.RecordBatch] = []
+        waiting = 0
+        for number, row_numbers, part in self._matches(matching, without):
+            rows[number] = row_numbers
+            parts += part
+            waiting += len(row_numbers)
+            if waiting >= BATCH_ROWS:
+                yield from self._joined(rows, parts)
+                rows, parts, waiting = {}, [], 0
+        if waiting:
+            yield from self._joined(rows, parts)
+
+    @once
+    def _footer(self) -> KeyFooter:
+        return FOOTERS.read(self.reader.storage, self.base.path, self.base.size)
+
+    def _matching_groups(self) -> list[int]:
+        """The row groups that may have matching rows, by the footer's statistics."""
+        footer = self._footer.footer
+        exact = has_exact_ranges(self.base.write_token)
+        bounds = {
+            (source.name,): bounds_of_groups(footer, source.stored, exact=exact)
+            for source in self.first.sources
+            if source.stored is not None
+            and source.stored in footer.schema.names
+            and footer.schema.field(source.stored).type == self.first.schema.field(source.name).type
+        }
+        bounds_by_path: Mapping[Path, Bounds] = {path: b for path, b in bounds.items() if b is not None}
+        return np.flatnonzero(may_match(self.predicate.root, bounds_by_path, footer.row_groups)).tolist()
+
+    def _matches(
+        self, groups: Sequence[int], without: Flags | None
+    ) -> Iterator[tuple[int, Rows, list[pa.RecordBatch]]]:
+        """Row groups with matching rows: the numbers of these rows in the group, and their columns `first`."""
+        metadata = self._footer.metadata
+        counts = [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
+        starts = np.append(0, np.cumsum(counts))
+        batches = self._read(self.first, groups)
+        for number in groups:
+            row_numbers: list[Rows] = []
+            parts: list[pa.RecordBatch] = []
+            at = 0
+            while at < counts[number]:
+                rows = self.first.of(next(batches), self.file_slice.partition)
+                numbered = rows.append_column(_ROW, pa.array(np.arange(at, at + rows.num_rows)))
+                part = numbered.filter(self.condition)
+                if without is not None:
+                    start = int(starts[number]) + at
+                    stays = ~without[start : start + rows.num_rows][part.column(_ROW).to_numpy() - at]
+                    part = part.filter(pa.array(stays))
+                if part.num_rows:
+                    row_numbers.append(part.column(_ROW).to_numpy())
+                    parts.append(part)
+                at += rows.num_rows
+            if parts:
+                yield number, np.concatenate(row_numbers), parts
+
+    def _joined(self, rows: Mapping[int, Rows], parts: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Matching rows with all columns."""
+        first = pa.Table.from_batches(parts).drop_columns([_ROW]).combine_chunks()
+        at = 0
+        for batch in self._rest_of(rows):
+            others = self.rest.of(batch, self.file_slice.partition)
+            columns = [column.combine_chunks() for column in first.slice(at, others.num_rows).columns]
+            at += others.num_rows
+            names = [*first.schema.names, *others.schema.names]
+            yield pa.RecordBatch.from_arrays([*columns, *others.columns], names=names)
+
+    def _rest_of(self, rows: Mapping[int, Rows]) -> Iterator[pa.RecordBatch]:
+        """The stored columns of `rest` of rows, by row groups and their numbers in these."""
+        metadata = self._footer.metadata
+        count = sum(map(len, rows.values()))
+        known_names = frozenset(self._footer.footer.schema.names)
+        stored = [name for name in self.rest.stored if name in known_names]
+        if not stored:
+            yield pa.RecordBatch.from_struct_array(pa.nulls(count, pa.struct([])))
+            return
+        if count * _FEW <= sum(metadata.row_group(number).num_rows for number in rows):
+            storage, base = self.reader.storage, self.base
+            with naming_damage(base.path), storage.open_input(base.path, base.size) as source:
+                by_page = rows_by_pages(storage, base, self._footer, parquet_file(source, metadata), rows, stored)
+            if by_page is not None:
+                yield from by_page
+                return
+        for number, row_numbers in rows.items():
+            at = 0
+            for batch in self._read(self.rest, [number]):
+                start, end = np.searchsorted(row_numbers, [at, at + batch.num_rows]).tolist()
+                if end - start == batch.num_rows:
+                    yield batch
+                elif end > start:
+                    yield batch.take(pa.array(row_numbers[start:end] - at))
+                at += batch.num_rows
+                if end == len(row_numbers):
+                    break
+
+    def _read(self, columns: TableColumns, groups: Sequence[int]) -> Iterator[pa.RecordBatch]:
+        footer = self._footer.footer
+        return self.reader.read(
+            self.file_slice, columns.stored, row_groups=groups, footer=footer, page_checksums=self.page_checksums
+        )
+
+
+def bounds_of_groups(footer: Footer, column: str, *, exact: bool) -> Bounds | None:
+    """What the statistics of a base file show of a column in each row group; None for a type whose statistics are not
+    relied on. `exact`: the file's writer has the ranges of columns with NaN right."""
+    kind = footer.schema.field(column).type
+    is_whole = pt.is_integer(kind) or pt.is_boolean(kind) or pt.is_date32(kind)
+    is_time = pt.is_timestamp(kind) and kind.unit != "ns"
+    if not (is_whole or is_time or pt.is_string(kind) or (pt.is_floating(kind) and exact)):
+        return None
+    metadata = footer.metadata
+    paths = [metadata.schema.column(n).path for n in range(metadata.num_columns)]
+    if paths.count(column) != 1 or metadata.schema.column(paths.index(column)).physical_type == "INT96":
+        return None
+    at = paths.index(column)
+    chunks = [metadata.row_group(number).column(at).statistics for number in range(metadata.num_row_groups)]
+    rows = [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
+    nulls = [chunk.null_count if chunk is not None and chunk.has_null_count else None for chunk in chunks]
+    try:
+        spans = [(c.min, c.max) if c is not None and c.has_min_max else (None, None) for c in chunks]
+        # the two infinities stand for NaN, too, which is the greatest number
+        spans = [(low, math.nan) if (low, high) == (-math.inf, math.inf) else (low, high) for low, high in spans]
+        least, greatest = (pa.array([span[side] for span in spans], kind) for side in (0, 1))
+    except (OverflowError, ValueError, pa.ArrowException):  # dates beyond Python's
+        return None
+    may_hold = [null is None or null < count for null, count in zip(nulls, rows, strict=True)]
+    return Bounds(least, greatest, np.array(may_hold, np.bool_), np.array([null != 0 for null in nulls], np.bool_))
