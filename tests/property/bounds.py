@@ -244,6 +244,7 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "slices.key_rows._PICKED_ROWS": (0, HUGE),
     "slices.key_rows._TAKE_ROWS": (3, 1 << 20),
     "read.filtered_rows._FEW": (0, HUGE),
+    "read.filtered_rows._FIRST_BYTES": (0, HUGE),
     "read.filtered_rows._LEAST_ROWS": (0, HUGE),
     "read.filtered_rows._REMOTE_BYTES": (0, HUGE),
     "slices.log_rows._BATCH_BYTES": (1, HUGE),

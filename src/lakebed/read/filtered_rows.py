@@ -35,6 +35,8 @@ Rows = npt.NDArray[np.int64]
 _LEAST_ROWS = 16_384
 # A smaller file of a remote store is read by one request for all columns, not by two.
 _REMOTE_BYTES = 8 << 20
+# Row groups with more bytes of the columns that are decoded first are read by batches of all columns.
+_FIRST_BYTES = 64 << 20
 # If at most one row in so many matches, single pages are looked at.
 _FEW = 8
 _ROW = "\0row"
@@ -59,8 +61,13 @@ class FilteredRows:
         """Whether the file is one that is read in this way."""
         if not self.first.stored or (is_remote(self.reader.storage) and self.base.size < _REMOTE_BYTES):
             return False
-        footer = self._footer.footer
-        return footer.rows >= _LEAST_ROWS and not frozenset(self.first.stored).isdisjoint(footer.schema.names)
+        footer, names = self._footer.footer, frozenset(self.first.stored)
+        if footer.rows < _LEAST_ROWS or names.isdisjoint(footer.schema.names):
+            return False
+        groups = (footer.metadata.row_group(number) for number in range(footer.row_groups))
+        chunks = ([group.column(n) for n in range(group.num_columns)] for group in groups)
+        sizes = (sum(c.total_uncompressed_size for c in g if c.path_in_schema.split(".")[0] in names) for g in chunks)
+        return max(sizes) <= _FIRST_BYTES
 
     def batches(self, groups: Sequence[int] | None = None, without: Flags | None = None) -> Iterator[pa.RecordBatch]:
         """The matching rows with the columns of both, those of row groups alone where these are named, and but for

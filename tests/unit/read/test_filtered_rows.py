@@ -230,6 +230,26 @@ def test_a_small_file_of_a_remote_store_is_one_request(monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("more", [0, 1])
+def test_row_groups_with_much_in_the_columns_of_the_condition_are_read_by_batches(
+    monkeypatch: pytest.MonkeyPatch, more: int
+) -> None:
+    table = sorted_table(f"much-{more}")
+    (file,) = table.scan(["id"], "n = 1").plan.files
+    metadata = read_footer(open_storage(table.uri), file.path).metadata
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    sizes = [
+        sum(c.total_uncompressed_size for c in map(group.column, range(group.num_columns)) if name_of(c) in "nd")
+        for group in groups
+    ]
+    monkeypatch.setattr(filtered_rows, "_FIRST_BYTES", max(sizes) - more)
+    assert pays(table, "n = 1 AND d > date'2020-01-01'") == (more == 0)
+
+
+def name_of(chunk: Any) -> str:
+    return chunk.path_in_schema.split(".")[0]
+
+
+@pytest.mark.parametrize("more", [0, 1])
 def test_a_file_that_is_read_by_one_request_is_decoded_at_once(monkeypatch: pytest.MonkeyPatch, more: int) -> None:
     table = sorted_table(f"request-{more}")
     size = table.scan(["id"], "n = 1").plan.files[0].size
