@@ -67,7 +67,7 @@ class FilteredRows:
         groups = (footer.metadata.row_group(number) for number in range(footer.row_groups))
         chunks = ([group.column(n) for n in range(group.num_columns)] for group in groups)
         sizes = (sum(c.total_uncompressed_size for c in g if c.path_in_schema.split(".")[0] in names) for g in chunks)
-        return max(sizes) <= _FIRST_BYTES
+        return max(sizes, default=0) <= _FIRST_BYTES
 
     def batches(self, groups: Sequence[int] | None = None, without: Flags | None = None) -> Iterator[pa.RecordBatch]:
         """The matching rows with the columns of both, those of row groups alone where these are named, and but for

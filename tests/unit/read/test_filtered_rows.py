@@ -270,6 +270,15 @@ def test_many_matching_rows_come_in_several_batches(count: int) -> None:
         assert pa.Table.from_batches(found).sort_by("id").equals(rows.slice(0, count))
 
 
+def test_a_base_file_without_rows_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = sorted_table("empty", 100)
+    table.delete(rows_of(range(100))["id"])
+    monkeypatch.setattr(filtered_rows, "_LEAST_ROWS", 0)
+    monkeypatch.setattr(batches, "SMALL_BYTES", 0)
+    assert len(table.scan(["id"], "n > 1").plan.files) == 1
+    assert table.scan(["id"], "n > 1").to_arrow().num_rows == 0
+
+
 # -- the parts of a slice with log files
 
 
