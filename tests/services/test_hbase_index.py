@@ -134,6 +134,7 @@ def test_verbs_keep_rows_and_places(indexed_table: IndexedTable) -> None:
     indexed_table.check()
 
 
+@pytest.mark.rest
 def test_dataframes_are_upserted_and_deleted_by_tasks_that_ask_hbase(admin: Admin, tmp_path: Path, spark: Any) -> None:
     indexed_table = IndexedTable(admin, tmp_path)
     frame = "id string, city string, v long, ts long"
