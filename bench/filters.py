@@ -3,46 +3,27 @@
     python bench/filters.py                  1,000,000 rows x 9 columns in 4 buckets
     python bench/filters.py --rows 200000    a quick look
 
-Median CPU milliseconds of a few scans of all columns. The tables: base files alone, the same with ten upserts of a
-hundredth of the rows in log files (the first scan of a process, and a later one), and base files that clustering has
-ordered by day. "At once" decodes all columns of a file and filters then, as lakebed did before; `pyarrow.dataset` reads
-the base files of the first table.
+CPU milliseconds of scans of all columns, the best of a few runs. The tables: base files alone, the same with ten writes
+of a hundredth of the rows in log files (the first scan of a process, and a later one), and base files that clustering
+has ordered by day. "At once" decodes all columns of a file and filters then, as lakebed did before; `pyarrow.dataset`
+reads the base files of the first table.
 """
 
 from __future__ import annotations
 
 import argparse
 import tempfile
-import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
-from mor import Tables
+from mor import Tables, cpu
 
 import lakebed
 from lakebed.read import filtered_rows
-from lakebed.slices.log_rows import LOG_ROWS, REPLACEMENTS
 
-_RUNS = 7
 _FIRST = filtered_rows._LEAST_ROWS  # pyright: ignore[reportPrivateUsage]
 _NEVER = 1 << 60
-
-
-def cpu(work: Callable[[], Any], *, forgets: bool = False) -> float:
-    """The median CPU milliseconds of a few runs; one goes before."""
-    work()
-    spent: list[float] = []
-    for _ in range(_RUNS):
-        if forgets:
-            REPLACEMENTS.clear()
-            LOG_ROWS.clear()
-        started = time.process_time()
-        work()
-        spent.append(1000 * (time.process_time() - started))
-    return sorted(spent)[_RUNS // 2]
 
 
 def cells(table: lakebed.Table, condition: pc.Expression | None, *, forgets: bool = False) -> str:
@@ -54,7 +35,7 @@ def cells(table: lakebed.Table, condition: pc.Expression | None, *, forgets: boo
     found: list[str] = []
     for least in (_NEVER, _FIRST):
         filtered_rows._LEAST_ROWS = least  # pyright: ignore[reportPrivateUsage]
-        found.append(f"{cpu(scan, forgets=forgets):.0f}")
+        found.append(f"{1000 * cpu(scan, forgets=forgets):.0f}")
     return " | ".join(found)
 
 
@@ -89,7 +70,7 @@ def main() -> None:
         print("|---" * 10 + "|")
         for name, condition in conditions.items():
             count = cpu(lambda condition=condition: dataset.to_table(plain.schema.names, filter=condition).num_rows)
-            columns = [f"{count:.0f}", cells(plain, condition), cells(by_day, condition)]
+            columns = [f"{1000 * count:.0f}", cells(plain, condition), cells(by_day, condition)]
             columns += [cells(logs, condition, forgets=True), cells(logs, condition)]
             print(f"| {name} | {' | '.join(columns)} |", flush=True)
 

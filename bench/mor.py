@@ -32,7 +32,7 @@ from mor_sides import lines, run
 from rows import KEY, ORDERING, random_keys, trips_of
 
 import lakebed
-from lakebed.slices.log_rows import REPLACEMENTS
+from lakebed.slices.log_rows import LOG_ROWS, REPLACEMENTS
 
 COLUMNS = 9
 BUCKETS = 4
@@ -88,6 +88,7 @@ def cpu(work: Callable[[], Any], runs: int = _RUNS, *, forgets: bool = False) ->
     for _ in range(runs):
         if forgets:
             REPLACEMENTS.clear()
+            LOG_ROWS.clear()
         started = time.process_time()
         work()
         found.append(time.process_time() - started)

@@ -20,7 +20,7 @@ COUNT = 40_000  # of more than 16,384 rows the columns of a condition are decode
 
 @pytest.fixture
 def table(tmp_path: Path, spark: Any) -> Table:
-    """Two buckets whose log files update every fiftieth row; some values are null and NaN."""
+    """Two buckets whose log files update one row in five thousand; some values are null and NaN."""
     numbers = [None if n % 10 == 3 else n for n in range(COUNT)]
     rows = pa.table(
         {

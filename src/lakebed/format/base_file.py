@@ -120,20 +120,35 @@ class Footer:
         kind = self.schema.field(column).type if column in self.schema.names else pa.null()
         if not (pt.is_string(kind) or pt.is_integer(kind) or pt.is_date32(kind) or pt.is_boolean(kind)):
             return None
-        paths = [self.metadata.schema.column(n).path for n in range(self.metadata.num_columns)]
         values: list[Any] = []
-        for group in range(self.row_groups):
-            stats = self.metadata.row_group(group).column(paths.index(column)).statistics
+        for chunk in column_chunks(self.metadata, column):
+            stats = chunk.statistics
             if stats is None or not (stats.has_min_max and stats.has_null_count) or stats.null_count:
                 return None
             values += [stats.min, stats.max]
         return values[0] if values and all(value == values[0] for value in values) else None
 
     @property
+    def group_starts(self) -> list[int]:
+        """The number of the first row of each row group, and that of all rows."""
+        return list(accumulate((self.metadata.row_group(n).num_rows for n in range(self.row_groups)), initial=0))
+
+    @property
     def key_range(self) -> tuple[str, str] | None:
         """The smallest and the largest record key, None if the file does not have them."""
         low, high = self.key_values.get(MIN_KEY), self.key_values.get(MAX_KEY)
         return None if low is None or high is None else (low, high)
+
+
+def column_chunks(metadata: Any, name: str) -> list[Any]:
+    """What Parquet's metadata has of a column in each row group. Empty for a column of several leaves, for one that is
+    not there, and where a nested column has the same path."""
+    schema = metadata.schema
+    numbers = (n for n in range(len(schema)) if schema.column(n).path == name)
+    at = next(numbers, None)
+    if at is None or ("." in name and next(numbers, None) is not None):
+        return []
+    return [metadata.row_group(number).column(at) for number in range(metadata.num_row_groups)]
 
 
 def read_footer(storage: Storage, path: str, size: int | None = None, *, encoded: bool = False) -> Footer:
@@ -339,8 +354,7 @@ def _source_rows(
     source = footer.source_file
     assert source is not None
     assert footer.source is not None
-    starts = _starts_of_groups(footer)
-    parts = _starts_of_groups(footer.source)
+    starts, parts = footer.group_starts, footer.source.group_starts
     with naming_source(source), source.storage.open_input(source.path, source.size) as opened:
         for group in groups:
             start, end = starts[group], starts[group + 1]
@@ -351,11 +365,6 @@ def _source_rows(
                 at += batch.num_rows
                 if first < last:
                     yield batch.slice(first, last - first)
-
-
-def _starts_of_groups(footer: Footer) -> list[int]:
-    """The number of the first row of each row group, and that of all rows."""
-    return list(accumulate((footer.metadata.row_group(n).num_rows for n in range(footer.row_groups)), initial=0))
 
 
 def _side_by_side(batches: Iterator[pa.RecordBatch], other: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

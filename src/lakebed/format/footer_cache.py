@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lakebed.format.base_file import Footer, read_footer
+from lakebed.format.base_file import Footer, column_chunks, read_footer
 from lakebed.format.bounded_cache import BoundedCache
 from lakebed.format.hashes import java_hash
 from lakebed.format.row_addresses import RowAddresses
@@ -79,11 +79,8 @@ def key_ranges(metadata: Any) -> list[tuple[str, str] | None]:
 
 def column_ranges(metadata: Any, name: str) -> list[tuple[str, str] | None]:
     """The same of any column of texts."""
-    schema = metadata.schema
-    at = next((i for i in range(len(schema)) if schema.column(i).path == name), None)
-    if at is None:
-        return [None] * metadata.num_row_groups
-    return [_range(metadata.row_group(number).column(at).statistics) for number in range(metadata.num_row_groups)]
+    chunks = column_chunks(metadata, name)
+    return [_range(chunk.statistics) for chunk in chunks] if chunks else [None] * metadata.num_row_groups
 
 
 def _range(statistics: Any) -> tuple[str, str] | None:

@@ -7,7 +7,6 @@ one where these are few.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -19,16 +18,17 @@ import pyarrow.types as pt
 
 from lakebed.filters.predicates import Predicate
 from lakebed.filters.ranges import Bounds, Path, may_match
-from lakebed.format.base_file import Footer, naming_damage
+from lakebed.format.base_file import Footer, column_chunks, naming_damage
 from lakebed.format.file_names import has_exact_ranges
 from lakebed.format.footer_cache import FOOTERS, KeyFooter
+from lakebed.merge.log_entries import Flags
 from lakebed.model import BaseFile, FileSlice
 from lakebed.read.plan import TableColumns
+from lakebed.read.statistics import with_nan
 from lakebed.slices.key_rows import parquet_file, rows_by_pages
 from lakebed.slices.reader import BATCH_ROWS, SliceReader
 from lakebed.storage.parallel import is_remote, once
 
-Flags = npt.NDArray[np.bool_]
 Rows = npt.NDArray[np.int64]
 
 # Of fewer rows all columns are decoded at once.
@@ -109,20 +109,18 @@ class FilteredRows:
         self, groups: Sequence[int], without: Flags | None
     ) -> Iterator[tuple[int, Rows, list[pa.RecordBatch]]]:
         """Row groups with matching rows: the numbers of these rows in the group, and their columns `first`."""
-        metadata = self._footer.metadata
-        counts = [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
-        starts = np.append(0, np.cumsum(counts))
+        starts = self._footer.footer.group_starts
         batches = self._read(self.first, groups)
         for number in groups:
             row_numbers: list[Rows] = []
             parts: list[pa.RecordBatch] = []
-            at = 0
-            while at < counts[number]:
+            at, count = 0, starts[number + 1] - starts[number]
+            while at < count:
                 rows = self.first.of(next(batches), self.file_slice.partition)
                 numbered = rows.append_column(_ROW, pa.array(np.arange(at, at + rows.num_rows)))
                 part = numbered.filter(self.condition)
                 if without is not None:
-                    start = int(starts[number]) + at
+                    start = starts[number] + at
                     stays = ~without[start : start + rows.num_rows][part.column(_ROW).to_numpy() - at]
                     part = part.filter(pa.array(stays))
                 if part.num_rows:
@@ -186,20 +184,17 @@ def bounds_of_groups(footer: Footer, column: str, *, exact: bool) -> Bounds | No
     is_time = pt.is_timestamp(kind) and kind.unit != "ns"
     if not (is_whole or is_time or pt.is_string(kind) or (pt.is_floating(kind) and exact)):
         return None
-    metadata = footer.metadata
-    paths = [metadata.schema.column(n).path for n in range(metadata.num_columns)]
-    if paths.count(column) != 1 or metadata.schema.column(paths.index(column)).physical_type == "INT96":
+    chunks = column_chunks(footer.metadata, column)
+    if len(chunks) != footer.row_groups or any(chunk.physical_type == "INT96" for chunk in chunks):
         return None
-    at = paths.index(column)
-    chunks = [metadata.row_group(number).column(at).statistics for number in range(metadata.num_row_groups)]
-    rows = [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
-    nulls = [chunk.null_count if chunk is not None and chunk.has_null_count else None for chunk in chunks]
+    statistics = [chunk.statistics for chunk in chunks]
+    rows = np.diff(footer.group_starts).tolist()
+    nulls = [s.null_count if s is not None and s.has_null_count else None for s in statistics]
     try:
-        spans = [(c.min, c.max) if c is not None and c.has_min_max else (None, None) for c in chunks]
-        # the two infinities stand for NaN, too, which is the greatest number
-        spans = [(low, math.nan) if (low, high) == (-math.inf, math.inf) else (low, high) for low, high in spans]
+        spans = [(s.min, s.max) if s is not None and s.has_min_max else (None, None) for s in statistics]
         least, greatest = (pa.array([span[side] for span in spans], kind) for side in (0, 1))
     except (OverflowError, ValueError, pa.ArrowException):  # dates beyond Python's
         return None
     may_hold = [null is None or null < count for null, count in zip(nulls, rows, strict=True)]
-    return Bounds(least, greatest, np.array(may_hold, np.bool_), np.array([null != 0 for null in nulls], np.bool_))
+    may_null = [null != 0 for null in nulls]
+    return Bounds(least, with_nan(least, greatest), np.array(may_hold, np.bool_), np.array(may_null, np.bool_))

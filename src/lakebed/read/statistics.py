@@ -57,7 +57,7 @@ def bounds_of_files(stats: pa.Table | None, names: pa.Array, exact: Bools, kind:
     if recorded_bounds is None:
         return unknown(len(names), kind)
     low, high, nulls, values = recorded_bounds
-    high = _with_nan(low, high)
+    high = with_nan(low, high)
     claims_nothing = _flags(pc.and_(pc.equal(nulls, values), pc.greater_equal(nulls, 0)), False)
     trusted = exact | is_in_every_footer(kind)
     may_null = ~_flags(pc.equal(nulls, 0), False)
@@ -75,7 +75,7 @@ def bounds_of_expression(stats: pa.Table | None, names: pa.Array, kind: pa.DataT
     if recorded_bounds is None:
         return unknown(len(names), kind)
     low, high, nulls, values = recorded_bounds
-    high = _with_nan(low, high)
+    high = with_nan(low, high)
     return Bounds(low, high, ~_flags(pc.equal(values, 0), False), ~_flags(pc.equal(nulls, 0), False))
 
 
@@ -170,7 +170,7 @@ def _readable(side: pa.Array) -> pa.Array:
     return pc.if_else(pc.match_substring_regex(side, _ORDERED_OTHERWISE), pa.scalar(None, side.type), side)
 
 
-def _with_nan(low: pa.Array, high: pa.Array) -> pa.Array:
+def with_nan(low: pa.Array, high: pa.Array) -> pa.Array:
     """Greatest values: the two infinities are also written where there is NaN, which is greater still."""
     if not pa.types.is_floating(high.type):
         return high

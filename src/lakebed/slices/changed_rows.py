@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from lakebed.format.base_file import Footer
+from lakebed.format.base_file import Footer, column_chunks
 from lakebed.format.bounded_cache import CacheEntry
 from lakebed.format.footer_cache import FOOTERS, column_ranges
 from lakebed.merge.log_entries import Flags, LogEntries
@@ -178,8 +178,7 @@ class OlderBaseRows:
         metadata, schema = self.footer.metadata, self.schema
         if not is_exact or self.base.is_skeleton or name not in schema.names or schema.field(name).type != kind:
             return None
-        at = [metadata.schema.column(n).path for n in range(metadata.num_columns)].index(name)
-        statistics = [metadata.row_group(group).column(at).statistics for group in range(metadata.num_row_groups)]
+        statistics = [chunk.statistics for chunk in column_chunks(metadata, name)]
         if not statistics or not all(chunk is not None and chunk.has_min_max for chunk in statistics):
             return None
         return pa.scalar(max(chunk.max for chunk in statistics), kind)

@@ -224,7 +224,7 @@ def _addressed(
 ) -> dict[int, npt.NDArray[np.int64]] | None:
     """The rows of row groups that may have one of their keys, by the file's row addresses; None where it has none, or
     not its own."""
-    addresses, metadata = footer.addresses, footer.metadata
+    addresses = footer.addresses
     if addresses is None:
         return None
     keys = pa.concat_arrays(list(groups.values())).unique()
@@ -232,8 +232,7 @@ def _addressed(
         rows = addresses.find(lambda ranges: reader.storage.read_ranges(base.path, ranges), keys)
     if rows is None:
         return None
-    counts = [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
-    starts = np.append(0, np.cumsum(counts))
+    starts = np.array(footer.footer.group_starts)
     cuts = np.searchsorted(rows, starts)
     return {n: rows[cuts[n] : cuts[n + 1]] - starts[n] for n in groups}
 

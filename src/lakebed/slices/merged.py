@@ -307,10 +307,9 @@ class MergedSlice:
     def changed(self, since: str, older: OlderRows | None) -> Iterator[pa.RecordBatch]:
         """The rows that log records of instants from `since` on give, where one record of a key stays as it is; base
         rows, which are `older` (None: there are none), are not among them."""
-        rows = self._folded.take(self._since(self._folded, since))
-        if self._winners is not None and not since:
-            rows = self._folded.take(self._winners)
-        elif self.rules.ordering and older is not None:
+        winners = None if since else self._winners
+        rows = self._folded.take(self._since(self._folded, since) if winners is None else winners)
+        if self.rules.ordering and older is not None and winners is None:
             compared = np.flatnonzero(~older.are_below(rows, self.rules))
             if len(compared):
                 stays = np.ones(len(rows), np.bool_)
@@ -333,8 +332,8 @@ class MergedSlice:
         return self.rules.key_fields is not None and self._shares_keys(self.keys_since(since))
 
     def touched(self) -> Flags:
-        """A flag for each row of the base file: whether a log record replaces or deletes it. It is for rules by which
-        one record of a key stays as it is. Only the columns that decide are read."""
+        """A flag for each row of the base file: whether a log record replaces or deletes it. The rules must
+        keep one record of each key as it is. Keys and ordering values alone are read."""
         assert self.base is not None
         replacements = self._cached
         if replacements is None:

@@ -99,11 +99,11 @@ class SliceSearch:
         if footer is None or spans is None or not spans.counts.any():
             return stored_keys[0], pa.array(positions[0])
         groups = np.flatnonzero(spans.counts).tolist()
-        starts = np.cumsum([0, *(footer.metadata.row_group(n).num_rows for n in range(len(footer.ranges)))])
+        starts = footer.footer.group_starts
         first, before, group_keys = 0, -1, keys
         for group, stored in key_batches(self.reader, base, groups):
             if group != before:
-                first, before, group_keys = int(starts[group]), group, keys.take(pa.array(np.sort(spans.of(group))))
+                first, before, group_keys = starts[group], group, keys.take(pa.array(np.sort(spans.of(group))))
             hits = np.flatnonzero(pc.is_in(stored, value_set=group_keys).to_numpy(zero_copy_only=False))
             if len(hits):
                 stored_keys.append(stored.take(pa.array(hits)).cast(pa.string()))
