@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Generator, Iterable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NoReturn
 from zlib import crc32
 
 import hypothesis
@@ -144,7 +144,7 @@ def _one_case_of_costly_tests(items: Iterable[pytest.Item]) -> Iterator[pytest.I
         yield of_test[crc32(test.encode()) % len(of_test)]
 
 
-def unavailable(reason: str) -> None:
+def unavailable(reason: str) -> NoReturn:
     """Skip with a reason; fail instead where LAKEBED_REQUIRE_ORACLE=1 says that everything must be there."""
     if os.environ.get("LAKEBED_REQUIRE_ORACLE") == "1":
         pytest.fail(f"required here: {reason}")

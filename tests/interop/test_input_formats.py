@@ -1,10 +1,10 @@
-"""Hive's, Presto's and Athena's input formats read what lakebed wrote, with the releases of Hudi that know the version."""
+"""Hive's, Presto's and Athena's input formats read lakebed's tables of each version, by releases that know it."""
 
 from __future__ import annotations
 
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 import pytest
@@ -49,7 +49,9 @@ def rows(*found: dict[str, Any]) -> pa.Table:
     return pa.Table.from_pylist(list(found), schema=SCHEMA)
 
 
-def written(folder: Path, version: int, kind: str, partition_by: str | None, **settings: Any) -> Table:
+def written(
+    folder: Path, version: int, kind: Literal["cow", "mor"], partition_by: str | None, **settings: Any
+) -> Table:
     """A table of three commits: rows, then updates (one of them late) with a new row, then deletes."""
     name = f"v{version}-{kind}-{partition_by or 'flat'}"
     table = lakebed.create(
