@@ -1,4 +1,4 @@
-"""Fetches what the servers of the services layer are made of before its tests begin, so that no test waits for it.
+"""Fetches the servers and the readers of the services layer before its tests begin, so that no test waits for it.
 
 A command: `python -m services.downloads` in the folder `tests`.
 """
@@ -12,12 +12,13 @@ from .hbase_server import HBase
 from .hdfs_cluster import Hdfs
 from .hive_metastore import HiveMetastore
 from .kafka_broker import Kafka
+from .readers import install_readers
 from .service import ServiceError
 from .zookeeper_server import ZooKeeper
 
 
-def fetch_servers() -> list[str]:
-    """Fetch those that are not in the cache; gives why some cannot be fetched."""
+def fetch_all() -> list[str]:
+    """Fetch servers and readers that are not in the cache; gives why some cannot be fetched."""
     reasons: list[str] = []
     with tempfile.TemporaryDirectory() as folder:
         servers = (ZooKeeper(folder), HBase(folder), Hdfs(folder), HiveMetastore(folder, release=4), Kafka(folder))
@@ -26,8 +27,12 @@ def fetch_servers() -> list[str]:
                 server.install()
             except ServiceError as error:
                 reasons.append(f"{server.name}: {error}")
+    try:
+        install_readers()
+    except ServiceError as error:
+        reasons.append(f"other readers: {error}")
     return reasons
 
 
 if __name__ == "__main__":
-    sys.exit("\n".join(fetch_servers()) or None)
+    sys.exit("\n".join(fetch_all()) or None)
