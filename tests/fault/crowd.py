@@ -1,5 +1,5 @@
 """A crowd: writers, table services and readers that are processes of their own, on one table at the same time, while
-some of them are killed and begun again, or stand still for a while.
+some of them are killed and begun again, are interrupted as by Ctrl-C, or stand still for a while.
 
 Each writer has keys of its own and a log of its calls, so that its rows are known at any time but for the call that is
 under way. Whoever finds rows that no call explains, or meets an error that is not one of those to be expected, says so
@@ -31,6 +31,7 @@ from lakebed.model import Action, Instant
 from lakebed.properties.file import load_table_config
 from lakebed.storage import open_storage
 from lakebed.timeline.timeline import load_timeline
+from support.published import read_deltalake
 
 _ROLES: dict[str, Callable[[Task], Role]] = {"writer": Writer, "services": Services, "reader": Reader}
 _PROCESSES = multiprocessing.get_context("forkserver")  # they begin with everything imported
@@ -58,6 +59,11 @@ class _Member:
         self.process = _PROCESSES.Process(target=_main, args=(self.task, self.incarnation), daemon=True)
         self.process.start()
         self.incarnation += 1
+
+    @property
+    def has_handler(self) -> bool:
+        """Whether the process takes SIGINT as an interruption of its calls."""
+        return _ready(self.task, self.incarnation - 1).exists()
 
     def signal(self, number: signal.Signals) -> None:
         with suppress(ProcessLookupError):
@@ -152,7 +158,11 @@ class Crowd:
 
     def _strike(self, member: _Member, now: float) -> None:
         name = member.task.name
-        if member.task.role != "reader" and self.dice.random() < 0.5:
+        is_interrupted = self.dice.random() < 0.3 and member.has_handler
+        if member.task.role != "reader" and member.goes_on_at is None and is_interrupted:
+            member.signal(signal.SIGINT)
+            self.log.say("interrupt", of=name)
+        elif member.task.role != "reader" and self.dice.random() < 0.5:
             member.kill()
             self.log.say("kill", of=name)
             member.start()
@@ -256,9 +266,20 @@ class Crowd:
             verified = table.indexes.verify()
             if not verified.ok:
                 self.log.say("finding", text=f"{when}: verify: {verified}")
+            self._published(when, table)
             repaired = table.repair(dry_run=True)
             if not repaired.ok:
                 self.log.say("finding", text=f"{when}: repair: {repaired}")
+
+    def _published(self, when: str, table: lakebed.Table) -> None:
+        """A published list has the rows of the base files."""
+        if not self.shape.is_published:
+            return
+        with suppress(lakebed.UnsupportedFeature):
+            table.publish("delta")
+            listed, stored = table_rows(read_deltalake(self.uri)), table_rows(table.scan(query="read_optimized"))
+            if listed != stored:
+                self.log.say("finding", text=f"{when}: the Delta list has {listed}, the base files {stored}")
 
 
 def _import_once() -> None:
@@ -275,6 +296,10 @@ def _import_once() -> None:
             os.environ["PYTHONPATH"] = given
 
 
+def _ready(task: Task, incarnation: int) -> Path:
+    return task.folder / f"{task.name}-{incarnation}.ready"
+
+
 def _nothing() -> None:
     pass
 
@@ -286,6 +311,8 @@ def _main(task: Task, incarnation: int) -> None:
         faulthandler.register(signal.SIGUSR1, stacks, all_threads=True)
         task.shape.settle_in(f"{task.name}-{incarnation}")
         role = _ROLES[task.role](task)
+        signal.signal(signal.SIGINT, role.interrupt)
+        _ready(task, incarnation).touch()
         logging.getLogger("lakebed").addHandler(Warnings(role.log))
         role.dice.seed(f"{task.shape.seed} {task.name} {incarnation}")
         with role.log.finding("outside of its calls"):

@@ -48,6 +48,8 @@ class Change:
     number: int
     put: Mapping[int, tuple[str, int]]
     gone: frozenset[int] = frozenset()
+    erases: bool = False
+    """Whether earlier versions of the rows go, too."""
 
     def apply(self, rows: Rows) -> Rows:
         return {key: row for key, row in rows.items() if key not in self.gone} | dict(self.put)
@@ -55,17 +57,18 @@ class Change:
     @staticmethod
     def of(line: Mapping[str, Any]) -> Change:
         put = {int(key): (row[0], row[1]) for key, row in line["put"].items()}
-        return Change(line["n"], put, frozenset(line["gone"]))
+        return Change(line["n"], put, frozenset(line["gone"]), line["verb"] == "erase")
 
 
 @dataclass
 class History:
     """The rows of one writer after each call that was done (`states`), the call that is under way or was killed
-    (`open`), and those that raised (`lost`)."""
+    (`open`), those that raised (`lost`), and the keys that an erasure was asked for: no view is sure to have them."""
 
     states: list[Rows] = field(default_factory=lambda: [{}])
     open: Change | None = None
     lost: list[Change] = field(default_factory=list[Change])
+    erased: set[int] = field(default_factory=set[int])
     calls: int = 0
     instants: dict[int, str] = field(default_factory=dict[int, str])
     """Of the calls that were done, where it is known."""
@@ -81,6 +84,8 @@ class History:
         what = line["what"]
         if what == "begin":
             self.open, self.calls = Change.of(line), line["n"]
+            if self.open.erases:
+                self.erased |= self.open.gone
         elif what == "done" or (what == "settled" and line["happened"]):
             assert self.open is not None
             self.states.append(self.open.apply(self.states[-1]))

@@ -14,7 +14,16 @@ import pyarrow as pa
 import lakebed
 from fault.crowd_logs import Change, History, Log, Rows, described
 from fault.crowd_tables import HASHED, SCHEMA, Shape
-from lakebed.errors import CommitConflict, CommitStateUnknown, InvalidOption, LakebedError, LockTimeout
+from lakebed.errors import (
+    CommitConflict,
+    CommitStateUnknown,
+    ErasureIncomplete,
+    InvalidOption,
+    LakebedError,
+    LockTimeout,
+    SchemaConflict,
+    UnsupportedFeature,
+)
 from lakebed.table import Table
 from lakebed.timeline.timeline import completed_at
 
@@ -80,8 +89,14 @@ def table_rows(found: Any) -> dict[int, Rows]:
     return writers
 
 
+def without(rows: Rows, keys: set[int]) -> Rows:
+    return {key: row for key, row in rows.items() if key not in keys}
+
+
 class Role:
-    """What all have: a log, dice and the table."""
+    """What all have: a log, dice and the table. SIGINT interrupts their calls of lakebed and nothing else."""
+
+    is_calling = False
 
     def __init__(self, task: Task) -> None:
         self.task, self.shape = task, task.shape
@@ -98,12 +113,29 @@ class Role:
     def open(self) -> Table:
         return lakebed.open(self.task.uri)
 
-    def try_to(self, verb: str, call: Callable[[], Any], *expected: type[LakebedError]) -> Any:
-        """What a call gives; None where it raised what is to be expected. Any other error is a finding."""
+    def interrupt(self, _number: int, _frame: object) -> None:
+        """The handler of SIGINT."""
+        if self.is_calling:
+            raise KeyboardInterrupt
+
+    def called(self, call: Callable[[], Any]) -> Any:
+        """What a call gives that SIGINT may interrupt."""
+        self.is_calling = True
         try:
-            found = call()
+            return call()
+        finally:
+            self.is_calling = False
+
+    def try_to(self, verb: str, call: Callable[[], Any], *expected: type[LakebedError]) -> Any:
+        """What a call gives; None where it raised what is to be expected, or was interrupted. Any other error is a
+        finding."""
+        try:
+            found = self.called(call)
         except expected as error:
             self.log.say("refused", verb=verb, type=type(error).__name__, text=str(error))
+            return None
+        except KeyboardInterrupt:
+            self.log.say("interrupted", verb=verb)
             return None
         except Exception:
             self.log.say("finding", text=f"{verb}: {described()}")
@@ -128,12 +160,16 @@ class Writer(Role):
         verb, change, call = self._drawn(self.history.calls + 1)
         put = {str(key): row for key, row in change.put.items()}
         self._say("begin", n=change.number, verb=verb, put=put, gone=sorted(change.gone))
+        refusals = (*_LOST, InvalidOption) if verb == "erase" else _LOST  # a savepoint has the rows
         try:
-            result = call()
-        except _LOST as error:
+            result = self.called(call)
+        except refusals as error:
             self._say("raised", n=change.number, type=type(error).__name__, text=str(error))
-        except CommitStateUnknown as error:
+        except (CommitStateUnknown, ErasureIncomplete) as error:
             self.log.say("refused", verb=verb, type=type(error).__name__, text=str(error))
+            self.begin()
+        except KeyboardInterrupt:
+            self.log.say("interrupted", verb=verb)
             self.begin()
         except Exception:
             self.log.say("finding", text=f"{verb} {change.number}: {described()}")
@@ -158,19 +194,22 @@ class Writer(Role):
         for _ in range(3):
             table = self.open()
             if how == "get":
-                found = self.try_to(how, lambda: table_rows(table.get([self.task.key(k) for k in range(Task.KEYS)])))  # noqa: B023
+                keys = [self.task.key(k) for k in range(Task.KEYS)]
+                found = self.try_to(how, lambda: table_rows(table.get(keys)))  # noqa: B023
             else:
                 condition = f"w = {number}" if how == "filter" else None
                 found = self.try_to(how, lambda: table_rows(table.scan(filter=condition)))  # noqa: B023
             if found is not None:
                 return found.get(number, {})
-        raise AssertionError("no read succeeds")
+        raise AssertionError("no read succeeds")  # three interrupts in a row are no chance
 
     def _drawn(self, n: int) -> tuple[str, Change, Callable[[], object]]:
         """A write: its verb, what it does to the rows, its call."""
         state, dice, table = self.history.states[-1], self.dice, self.open()
         retries, options = dice.choice([0, 3, 8]), self.options
-        verbs = ["upsert"] * 4 + ["delete"] * 2 + ["delete where"]
+        verbs = ["upsert"] * 4 + ["delete"] * 2 + ["delete where", "update", "merge", "merge"]
+        if self.shape.erases:
+            verbs += ["erase"]
         fresh = [k for k in range(Task.KEYS) if self.task.key(k) not in state]
         if fresh:
             verbs += ["insert", "insert", "bulk_insert"]
@@ -180,13 +219,24 @@ class Writer(Role):
                 verbs += ["delete_partitions"]
         verb = dice.choice(verbs)
         own = frozenset(key for key, (city, _) in state.items() if city == self.task.own_city)
-        if verb == "delete":
+        if verb in ("delete", "erase"):
             keys = [self.task.key(k) for k in dice.sample(range(Task.KEYS), dice.randint(1, 6))]
-            return verb, Change(n, {}, frozenset(keys)), lambda: table.delete(keys, retries=retries, options=options)
-        if verb == "delete where":
+            change = Change(n, {}, frozenset(keys), verb == "erase")
+            if verb == "erase":
+                return verb, change, lambda: table.erase(keys, options=options)
+            return verb, change, lambda: table.delete(keys, retries=retries, options=options)
+        if verb in ("delete where", "update"):
             low, high = sorted(dice.choices(range(1, n), k=2)) if n > 1 else (0, 0)
-            gone = frozenset(key for key, (_, number) in state.items() if low <= number <= high)
+            among = {key: (city, n) for key, (city, number) in state.items() if low <= number <= high}
             condition = f"w = {self.task.number} and n >= {low} and n <= {high}"
+            if verb == "update":
+                values = {"n": f"{n}", "ts": f"{n}", "v": f"'{self.task.number}-{n % 4}'"}
+                return (
+                    verb,
+                    Change(n, among),
+                    lambda: table.update(values, where=condition, retries=retries, options=options),
+                )
+            gone = frozenset(among)
             return verb, Change(n, {}, gone), lambda: table.delete(where=condition, retries=retries, options=options)
         if verb == "delete_partitions":
             return (
@@ -202,6 +252,10 @@ class Writer(Role):
         among = fresh if verb in ("insert", "bulk_insert") else range(Task.KEYS)
         put = {self.task.key(k): (self._city(k), n) for k in dice.sample(among, min(len(among), dice.randint(1, 8)))}
         data = rows_of(self.task.number, put)
+        if verb == "merge":
+            on = ["id", "city"] if self.shape.is_partitioned and not self.shape.moves else "id"
+            merge = table.merge(data, on).when_matched_update().when_not_matched_insert()
+            return verb, Change(n, put), lambda: merge.execute(retries=retries, options=options)
         return verb, Change(n, put), lambda: getattr(table, verb)(data, retries=retries, options=options)
 
     def _city(self, k: int) -> str:
@@ -224,6 +278,10 @@ class Services(Role):
             self.verbs += ["index", "index", "drop index"]
             if shape.index in ("record", "record_level_index"):
                 self.verbs += ["reshard"]
+        if shape.changes_columns:
+            self.verbs += ["add column", "drop column", "comment"]
+        if shape.is_published:
+            self.verbs += ["publish", "publish"]
         if not shape.is_elsewhere:
             self.verbs += ["run_services"]
             if has_metadata and shape.version > 6:
@@ -251,10 +309,17 @@ class Services(Role):
             "index": lambda: table.indexes.create(self._index()),
             "drop index": lambda: table.indexes.drop(self._index()),
             "build index": lambda: (table.indexes.create(self._index(), wait=False), table.indexes.build()),
+            "add column": lambda: table.columns.add(self._column(), "int", options=self.options),
+            "drop column": lambda: table.columns.drop(self._column(), options=self.options),
+            "comment": lambda: table.columns.comment("v", f"at {time.time()}", options=self.options),
+            "publish": lambda: table.publish(self.dice.choice(["delta", "iceberg"]), options=self.options),
             "run_services": lambda: self._run_services(table),
         }
-        # an index that is there or is not, a service that this table does not take
-        self.try_to(verb, calls[verb], *_LOST, InvalidOption)
+        # an index or a column that is there or is not, a service or a list that this table does not take
+        self.try_to(verb, calls[verb], *_LOST, InvalidOption, SchemaConflict, UnsupportedFeature)
+
+    def _column(self) -> str:
+        return self.dice.choice(["extra", "other"])
 
     def _index(self) -> str:
         names = ["bloom_filters", "column_stats", "partition_stats"]
@@ -284,11 +349,19 @@ class Services(Role):
                 raise AssertionError(f"{event.service}: {event}")
 
 
+@dataclass
+class Feed:
+    """How far a reader of changes is, and what the writers had done when it read last."""
+
+    began: dict[int, History]
+    checkpoint: str = "000"
+
+
 class Reader(Role):
     """Looks at the table in every way; what it sees must be what the writers' logs say."""
 
     def begin(self) -> None:
-        self.checkpoint, self.began = "000", self._histories()
+        self.feeds = {name: Feed(self._histories()) for name in ("changes", "consumer")}
         self.cdc_checkpoint, self.images, self.is_whole = "000", dict[int, Any](), True
         self.past: dict[str, dict[int, Rows]] = {}
 
@@ -296,6 +369,8 @@ class Reader(Role):
         ways = [self._scan, self._scan, self._get, self._filter, self._changes, self._as_of, self._as_of, self._count]
         if self.shape.has_cdc:
             ways += [self._cdc, self._cdc]
+        if self.shape.is_consumed:
+            ways += [self._consume, self._consume]
         way = self.dice.choice(ways)
         with self.log.finding(way.__name__):
             way()
@@ -344,19 +419,27 @@ class Reader(Role):
             self.log.say("finding", text=f"count: {counted[0]} rows, and {counted[1]} are there")
 
     def _changes(self) -> None:
-        """Everything that was written between the two calls is there, unless it was written again."""
-        before, began = self._histories(), self.began
-        result = self.try_to("changes", self._changed, InvalidOption)
+        self._feed("changes", self._changed, self._now)
+
+    def _consume(self) -> None:
+        consumer = self.task.name
+        self._feed("consumer", self._consumed, lambda: str(self.open().consumers.move(consumer, "latest").position))
+
+    def _feed(self, name: str, read: Callable[[], tuple[dict[int, Rows], str]], skip: Callable[[], str]) -> None:
+        """Everything that was written between two reads of a feed is there, unless it was written again."""
+        feed = self.feeds[name]
+        before, began = self._histories(), feed.began
+        result = self.try_to(name, read, InvalidOption)
         if result is None:
             # cleaned: go on from now
-            self.checkpoint = self._now()
-            self.began = self._histories()
+            feed.checkpoint = skip()
+            feed.began = self._histories()
             return
         found, end = result
-        self.log.say("changes", start=self.checkpoint, end=end)
-        self.checkpoint = end
+        self.log.say(name, start=feed.checkpoint, end=end)
+        feed.checkpoint = end
         after = self._histories()
-        self.began = after
+        feed.began = after
         for number, history in before.items():
             known = began.get(number, History())
             missing = [
@@ -371,11 +454,15 @@ class Reader(Role):
                 and not any(key in {*one.put, *one.gone} for one in after[number].lost[len(history.lost) :])
             ]
             if missing:
-                self.log.say("finding", text=f"changes of writer {number} lack {missing[:8]}")
+                self.log.say("finding", text=f"{name} of writer {number} lack {missing[:8]}")
 
     def _changed(self) -> tuple[dict[int, Rows], str]:
-        changes = self.open().changes(self.checkpoint)
+        changes = self.open().changes(self.feeds["changes"].checkpoint)
         return table_rows(changes.to_arrow()), changes.end
+
+    def _consumed(self) -> tuple[dict[int, Rows], str]:
+        with self.open().consume(self.task.name, options=self.options) as batch:
+            return table_rows(batch.to_arrow()), batch.end
 
     def _now(self) -> str:
         return max((completed_at(i) for i in self.open().timeline if i.is_completed), default="000")
@@ -391,14 +478,21 @@ class Reader(Role):
         found = self.try_to("as_of", lambda: table_rows(table.scan(as_of=time)), InvalidOption)
         if found is None:
             return
-        for number, history in self._histories().items():
-            allowed = [*history.states, *history.ends()]
-            if found.get(number, {}) not in allowed and not self.shape.is_elsewhere:
-                text = f"as_of {time}: rows of writer {number} were never so: {found.get(number)}"
+        histories = self._histories()
+        for number, history in histories.items():
+            rows, erased = without(found.get(number, {}), history.erased), history.erased
+            allowed = [without(state, erased) for state in (*history.states, *history.ends())]
+            if rows not in allowed and not self.shape.is_elsewhere:
+                text = f"as_of {time}: rows of writer {number} were never so: {rows}"
                 self.log.say("finding", text=text)
-        if time in self.past and found != self.past[time]:
-            text = f"as_of {time} was {self.past[time]} and is {found}"
-            self.log.say("finding", text=text)
+        erased = {key for history in histories.values() for key in history.erased}
+        if time in self.past:
+            was, now = (
+                {number: left for number, rows in one.items() if (left := without(rows, erased))}
+                for one in (self.past[time], found)
+            )
+            if was != now:
+                self.log.say("finding", text=f"as_of {time} was {was} and is {now}")
         if not any(not i.is_completed and i.time < time for i in instants):
             self.past.setdefault(time, found)
 
@@ -414,13 +508,21 @@ class Reader(Role):
         rows, end = result
         self.log.say("images", start=self.cdc_checkpoint, end=end, instants=sorted({row["ts_ms"] for row in rows}))
         self.cdc_checkpoint = end
+        erased = {key for history in self._histories().values() for key in history.erased}
         for row in _moves_as_updates(rows):
-            before, after = row["before"], row["after"]
-            key = (after or before)["id"]
+            before, after = _written(row["before"]), _written(row["after"])
+            image = after or before
+            assert image is not None, f"a change without images: {row}"
+            key = image["id"]
             known = self.images.get(key)
-            if (self.is_whole or key in self.images) and before != known:
+            if (self.is_whole or key in self.images) and before != known and key not in erased:
                 self.log.say("finding", text=f"cdc {row['ts_ms']} of {key}: {row} comes after {known}")
             self.images[key] = after
+
+
+def _written(image: dict[str, Any] | None) -> dict[str, Any] | None:
+    """An image without the columns that come and go."""
+    return image and {name: image[name] for name in SCHEMA.names}
 
 
 def _moves_as_updates(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

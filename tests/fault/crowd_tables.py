@@ -51,6 +51,10 @@ class Shape:
     is_elsewhere: bool
     """Whether each process is on a host of its own: whether it is alive is known by its heartbeats alone."""
     indexes: tuple[str, ...]
+    erases: bool
+    changes_columns: bool
+    is_published: bool
+    is_consumed: bool
     properties: dict[str, Any] = field(repr=False)
 
     @staticmethod
@@ -94,7 +98,11 @@ class Shape:
             has_cdc,
             dice.random() < 0.3,
             tuple(name for name in extra if properties["hoodie.metadata.enable"] and dice.random() < 0.5),
-            properties,
+            erases=dice.random() < 0.3,
+            changes_columns=dice.random() < 0.3,
+            is_published=dice.random() < 0.3,
+            is_consumed=dice.random() < 0.4,
+            properties=properties,
         )
 
     @property
@@ -104,6 +112,7 @@ class Shape:
             "lakebed.write.tasks": 1,
             "hoodie.write.lock.wait_time_ms": 30_000,
             "hoodie.metadata.global.record.level.index.min.filegroup.count": 2,
+            "hoodie.write.set.null.for.missing.columns": True,
         }
 
     def create(self, uri: str) -> None:

@@ -54,15 +54,18 @@ from lakebed.wording import count_text
 # A writer that commits between two steps may write a value of the rows into a new file, so the steps are repeated up to
 # this many times.
 _ROUNDS = 3
+_UNEXPLAINED = "it was written meanwhile, or no step writes it again", "Erase again."
 
 
 @dataclass
 class Erasure:
     """The erasure of some rows of one table. `renew` gives the table as it is now, `selector` selects the rows as for a
-    delete."""
+    delete. `goes_on` says that an earlier run has deleted some of the rows: a savepoint is then named as what is left.
+    """
 
     renew: Callable[[], WriteContext]
     selector: Any
+    goes_on: bool = False
     steps: list[str] = field(default_factory=list[str])
     notes: list[str] = field(default_factory=list[str])
 
@@ -91,7 +94,7 @@ class Erasure:
         if dry_run:
             damage = tuple(_damage(path, why) for path, why in unreadable.items())
             return replace(report, notes=tuple(map(_savepoint_note, saved)), remainders=damage, **_took(started))
-        if saved:
+        if saved and not self.goes_on:
             raise InvalidOption(
                 f"savepoint {', '.join(saved)} of table {context.config.name!r} holds rows that are to be erased, and"
                 " the files of a savepoint are not deleted",
@@ -104,7 +107,7 @@ class Erasure:
             self.steps.append(f"delete {done.instant}: {count_text(deleted, 'row')}")
             report = replace(report, rows=deleted)
             if deleted != rows:  # another writer has changed rows in the meantime: they are looked for again
-                again = Erasure(self.renew, self.selector).run()
+                again = Erasure(self.renew, self.selector, goes_on=True).run()
                 steps = (*self.steps, *again.steps)
                 return replace(again, rows=again.rows + deleted, steps=steps, **_took(started))
         if context.index.stores_locations:
@@ -254,9 +257,10 @@ class Erasure:
             elif file.data is not None and file.group not in recorded:
                 why = "no commit names it", "t.repair(['orphans']) deletes it, or delete it by hand; then erase again."
             else:
-                why = "it was written meanwhile, or no step writes it again", "Erase again."
+                why = _UNEXPLAINED
             remainders.append(Remainder(path, *why))
-        return remainders
+        # the error message shows the first one, so one whose hint removes the cause
+        return sorted(remainders, key=lambda left: left.reason == _UNEXPLAINED[0])
 
 
 def _refuse_source_files(context: WriteContext) -> None:

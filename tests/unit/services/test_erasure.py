@@ -14,6 +14,9 @@ import lakebed
 from lakebed.concurrency.heartbeat import Heartbeat
 from lakebed.errors import CommitConflict, ErasureIncomplete, InvalidOption
 from lakebed.model import Action
+from lakebed.operations.context import WriteContext
+from lakebed.operations.delete import delete
+from lakebed.operations.result import WriteResult
 from lakebed.properties.file import load_table_config
 from lakebed.services.erasure_report import ErasureReport
 from lakebed.storage import open_storage
@@ -275,6 +278,30 @@ def test_a_savepoint_that_holds_the_rows_is_named_before_anything_is_done() -> N
     table.delete_savepoint(saved)
     assert table.erase([KEY]).is_clean
     assert files_with_value(table) == {}
+
+
+def test_a_savepoint_that_is_made_while_rows_are_erased_is_named_after_the_delete(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    table = new_table("memory://erasure/late-savepoint", "cow", "bucket")
+    other, saved = f"key-{2:08d}", list[str]()
+
+    def delete_after_another_writer(context: WriteContext, selector: Any) -> WriteResult:
+        if not saved:
+            saved.append(lakebed.open(table.uri).savepoint().instant)
+            lakebed.open(table.uri).delete([other])
+        return delete(context, selector)
+
+    with monkeypatch.context() as patched:
+        patched.setattr("lakebed.services.erasure.delete", delete_after_another_writer)
+        with pytest.raises(ErasureIncomplete, match=r"savepoint .* holds it") as raised:
+            table.erase([other, KEY], options=OPTIONS)
+    assert f"t.delete_savepoint('{saved[0]}')" in str(raised.value)
+    assert table.get([other, KEY]).num_rows == 0
+    table.delete_savepoint(saved[0])
+    assert table.erase([other, KEY], options=OPTIONS).is_clean
+    assert files_with_value(table) == {}
+    lakebed.drop(table.uri)
 
 
 @pytest.mark.rest
