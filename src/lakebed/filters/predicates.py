@@ -373,7 +373,7 @@ class Predicate:
 
     @property
     def runs_on_spark_sql(self) -> bool:
-        return bool(self.text) or not any(isinstance(n, Opaque) for n in walk(self.root))
+        return bool(self.text) or has_spark_text(self.root)
 
     def to_arrow(self) -> pc.Expression:
         """The filter for Arrow; `InvalidOption` for SQL that only Spark can evaluate."""
@@ -564,6 +564,15 @@ def _plain(left: Any, op: str, right: Any) -> pc.Expression:
 
 
 # -- Spark SQL
+
+
+def has_spark_text(node: Node) -> bool:
+    """Whether a condition can be written for Spark: most functions are only understood, in the text that has them."""
+    try:
+        node_to_spark(node)
+    except InvalidOption:
+        return False
+    return True
 
 
 def node_to_spark(node: Node) -> str:

@@ -12,7 +12,7 @@ import pyarrow as pa
 from lakebed import telemetry
 from lakebed.config.settings import ReadSettings
 from lakebed.expressions.key_text import value_of_key_text
-from lakebed.filters.predicates import Predicate
+from lakebed.filters.predicates import And, Node, Predicate
 from lakebed.filters.text import resolve_columns
 from lakebed.format.bounded_cache import requests_of_caches
 from lakebed.model import META_COLUMNS, BaseFile, FileSlice
@@ -258,12 +258,14 @@ def plan_scan(
     slices: Sequence[FileSlice] | None = None,
     column_view: Snapshot | None = None,
     reads: ReadSettings = _READS,
+    choosing: Sequence[Node] = (),
 ) -> ScanPlan:
     """The plan of a scan. `columns` None: all data columns; names in any case; meta columns by name.
 
     `slices` overrides the file slices of the snapshot (an incremental read knows better which). `column_view` is the
     view whose columns are given, where that is another. `reads`: whether indexes and statistics of the metadata table
-    rule out files, and whether pages are checked. Raises `InvalidOption` for unknown columns, `UnsupportedFeature` for
+    rule out files, and whether pages are checked. `choosing` are conditions that rule out files besides, and that the
+    plan's reader does not test. Raises `InvalidOption` for unknown columns, `UnsupportedFeature` for
     tables and log files that cannot be read right.
     """
     began = time.monotonic()
@@ -276,12 +278,11 @@ def plan_scan(
     needed = [*column_names, *(c for c in (predicate.columns if predicate else ()) if c not in column_names)]
     read_schema = pa.schema([available.field(c) for c in needed])
     everything = snapshot.file_slices() if slices is None else slices
-    remaining_slices, pruned, partitions = _prune(
-        snapshot, predicate, everything, available, of_snapshot=slices is None
-    )
-    if predicate is not None and reads.data_skipping:
+    chooser = Predicate(And((*choosing, *([predicate.root] if predicate else [])))) if choosing else predicate
+    remaining_slices, pruned, partitions = _prune(snapshot, chooser, everything, available, of_snapshot=slices is None)
+    if chooser is not None and reads.data_skipping:
         remaining_slices, skipped = skip_slices(
-            snapshot, predicate, remaining_slices, available, log_files=query == "snapshot"
+            snapshot, chooser, remaining_slices, available, log_files=query == "snapshot"
         )
         pruned |= skipped
         partitions = len({s.partition for s in remaining_slices}) if any(skipped.values()) else partitions

@@ -281,6 +281,7 @@ class Scan(Results):
         self._reads = reads or ReadSettings()
         self.worker_tuning = worker_tuning
         self._conditions: tuple[Node, ...] = ()
+        self._choosing: tuple[Node, ...] = ()
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "_snapshot": self._snapshot.for_another_process()}
@@ -291,7 +292,14 @@ class Scan(Results):
         return read_again(self._storage(), self._plan, self._renew)
 
     def _plan(self) -> ScanPlan:
-        return plan_scan(self._snapshot, self.parsed_filter(), self._requested(), query=self._query, reads=self._reads)
+        return plan_scan(
+            self._snapshot,
+            self.parsed_filter(),
+            self._requested(),
+            query=self._query,
+            reads=self._reads,
+            choosing=self._choosing,
+        )
 
     def _requested(self) -> list[str] | None:
         if not self._meta:
@@ -327,6 +335,10 @@ class Scan(Results):
     def narrowed(self, conditions: Sequence[Node]) -> Self:
         """The same scan with more conditions."""
         return self._with(_conditions=(*self._conditions, *conditions))
+
+    def choosing_files(self, conditions: Sequence[Node]) -> Self:
+        """The same scan of those files alone that may hold rows which fulfil conditions; its caller tests the rows."""
+        return self._with(_choosing=(*self._choosing, *conditions))
 
     def filtered(self, condition: pc.Expression) -> Self:
         """The same scan, which had no filter, with this one."""

@@ -16,6 +16,7 @@ from lakebed.engine.spark_layout import BUCKET, can_lay_out
 from lakebed.engine.spark_rewrite import by_buckets
 from lakebed.engine.spark_session import session_of
 from lakebed.errors import UnsupportedFeature
+from lakebed.filters.predicates import has_spark_text
 from lakebed.read.buckets import Buckets, buckets_of
 from lakebed.read.cdc import ChangeLog
 from lakebed.read.incremental import Changes
@@ -72,7 +73,9 @@ def _narrowed(listed: Sequence[Source], narrowing: Narrowing, spark: SparkSessio
         if start in scans:
             nodes = narrowing.conditions_of(source.reference, schemas, zone) if has_conditions else []
             needed = narrowing.columns_of(source.reference, columns[start])
-            scans[start] = scans[start].of_columns(needed).narrowed(nodes)
+            exact = [node for node in nodes if has_spark_text(node)]
+            others = [node for node in nodes if not has_spark_text(node)]  # which are left to Spark
+            scans[start] = scans[start].of_columns(needed).narrowed(exact).choosing_files(others)
     return scans
 
 

@@ -14,6 +14,7 @@ import pytest
 
 import lakebed
 from lakebed.errors import CorruptFile, InvalidOption, UnsupportedFeature
+from lakebed.filters.sql import parse_filter
 from lakebed.format.file_names import bucket_of_file_id
 from lakebed.metadata.lookups import open_snapshot, snapshot_of
 from lakebed.model import META_COLUMNS
@@ -312,3 +313,20 @@ def test_many_small_files_give_the_rows_of_a_table_of_one(condition: str | None)
     assert many.scan(columns=[], filter=condition).to_arrow().num_rows == len(found[0]["id"])
     assert sum(b.num_rows for b in many.scan(columns=[], filter=condition).to_batches()) == len(found[0]["id"])
     assert many.scan(filter=condition).limit(3).to_arrow().num_rows == min(3, len(found[0]["id"]))
+
+
+def test_a_condition_that_chooses_files_leaves_their_rows_as_they_are() -> None:
+    rows = pa.table({"id": [1, 2, 3], "s": ["a", "B", "b"]})
+    table = lakebed.create("memory://scan/choosing", rows, key="id", partition_by="s", index="simple")
+    table.upsert(rows)
+    combined, odd = (
+        parse_filter(text, rows.schema).root
+        for text in ("(s = 'b' and upper(s) = 'B') or (s = 'B' and length(s) = 1)", "id % 2 = 1")
+    )
+    scan = table.scan(["id"]).choosing_files([combined, odd])
+    assert sorted(scan.to_arrow()["id"].to_pylist()) == [2, 3]
+    assert (len(scan.files), scan.plan.predicate) == (2, None)
+    filtered = table.scan(["id"], filter="id > 2").choosing_files([combined, odd])
+    assert filtered.to_arrow()["id"].to_pylist() == [3]
+    assert (len(filtered.files), str(filtered.plan.predicate)) == (1, "id > 2")
+    lakebed.drop(table.uri)
