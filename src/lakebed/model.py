@@ -15,6 +15,11 @@ META_COLUMNS = (
 )
 COMMIT_TIME, COMMIT_SEQNO, RECORD_KEY, PARTITION_PATH, FILE_NAME = META_COLUMNS
 OPERATION_COLUMN = "_hoodie_operation"
+"""A sixth meta column that some tables have (Flink's `changelog.enabled`): what the row was when it was written."""
+ALL_META_COLUMNS = (*META_COLUMNS, OPERATION_COLUMN)
+# Values of that column: a new row, and a row as it is after an update. Rows with the others are deletes.
+INSERT_OPERATION, UPDATE_OPERATION = "I", "U"
+DELETE_OPERATIONS = ("D", "-U")
 IS_DELETED_COLUMN = "_hoodie_is_deleted"
 # The prefix of columns that lakebed adds while it works; users' columns cannot begin with it.
 DERIVED = "_lakebed_"

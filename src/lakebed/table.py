@@ -483,7 +483,8 @@ class Table:
         `.to_spark()`, `.to_arrow()`, `.to_batches()`, `.to_pandas()`, `.to_polars()` and `.count()` run it. `filter` is
         a SQL condition or a `pyarrow.compute.Expression`. `as_of` is an instant, a timestamp or a date (without a zone
         in the Spark session's, or the machine's), not before the table's first commit and not in the future.
-        `meta=True` adds Hudi's five meta columns. `query="read_optimized"` reads base files only.
+        `meta=True` adds Hudi's five meta columns, and `_hoodie_operation` where the table has it.
+        `query="read_optimized"` reads base files only.
 
         Raises `InvalidOption` for columns that the table lacks and times outside its history.
 

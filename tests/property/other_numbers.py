@@ -229,7 +229,8 @@ OTHERS: dict[str, dict[str, str]] = {
         "slices.row_size": "_META_BYTES _UNKNOWN_ROW_BYTES _COMPRESSION _TEXT_BYTES _LIST_ITEMS",
         "timeline.bodies.plans": "_NEW_BASE_MEGABYTES",
     },
-    "the size of a sample by which the index of another writer's table is inferred": {
+    "the size of a sample by which the index, or a column, of another writer's table is inferred": {
+        "slices.operations": "MOST_FILES",
         "index.bucket": "_SAMPLE_SLICES _SAMPLE_KEYS _COMBINED_FIELDS",
         "index.consistent.index": "_SAMPLE_SLICES",
         "index.hbase.index": "_SAMPLED_SLICES _SAMPLED_KEYS",

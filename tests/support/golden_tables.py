@@ -106,6 +106,11 @@ class GoldenTable:
         """Whether rows of the table are in files of another folder, its source."""
         return "source" in self.entry
 
+    @property
+    def is_of_flink(self) -> bool:
+        """Whether another client of real Hudi wrote the table as its Flink writer would."""
+        return "writer" in self.entry
+
     def source_of(self, table: Path) -> Path:
         """The source folder of an unpacked bootstrapped table."""
         return table.with_name(f"{self.name}_source")
@@ -208,13 +213,17 @@ def _all() -> tuple[GoldenTable, ...]:
 
 
 def golden(name: str) -> GoldenTable:
-    """One table by name."""
+    """One table by name; one as Flink writes it is always that of `tests/golden`."""
+    if name.startswith("flink"):
+        entries = json.loads((SUBSET / "manifest.json").read_text(encoding="utf-8"))["tables"]
+        return GoldenTable(name, next(entry for entry in entries if entry["name"] == name), SUBSET)
     return next(table for table in _all() if table.name == name)
 
 
 def golden_tables(where: Callable[[GoldenTable], bool] = lambda _: True) -> Sequence[GoldenTable]:
-    """All tables (that fulfil `where`) but bootstrapped ones, for `pytest.mark.parametrize(..., ids=str)`."""
-    return [table for table in _all() if where(table) and not table.is_bootstrapped]
+    """All tables (that fulfil `where`) but bootstrapped ones and those as Flink writes them, for
+    `pytest.mark.parametrize(..., ids=str)`."""
+    return [table for table in _all() if where(table) and not (table.is_bootstrapped or table.is_of_flink)]
 
 
 def bootstrapped_tables() -> Sequence[GoldenTable]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from support.golden_tables import SUBSET
 
 TESTS = Path(__file__).parents[1]
-_NAME = re.compile(r"([vw][689]_(cow|mor)|(up|down)_v\d_to_v\d)_\w+")
+_NAME = re.compile(r"([vw][689]_(cow|mor)|(up|down)_v\d_to_v\d|flink(like|files)_v\d)_\w+")
 _MOST_BYTES = 12_000_000
 
 

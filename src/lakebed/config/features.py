@@ -35,6 +35,7 @@ class TableFacts:
     partition_buckets: bool = False
     consistent_buckets: bool = False
     pending_restore: str = ""
+    operations: bool = False
 
     @classmethod
     def from_paths(cls, paths: Iterable[str]) -> TableFacts:
@@ -246,6 +247,7 @@ FEATURES: tuple[Feature, ...] = (
         "yes",
         "yes",
     ),
+    Feature("column of operations (_hoodie_operation)", lambda _, f: f.operations, "yes", "yes"),
     Feature("timeline in local time", _is("hoodie.table.timeline.timezone", "LOCAL", "LOCAL"), "yes", "yes"),
 )
 

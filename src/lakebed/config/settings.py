@@ -87,8 +87,9 @@ class WriteSettings:
     touch a file group one does; with `early_conflicts` a write gives up before it writes a file group that another one
     is at, with `early_commit_check` before it writes at all where others have committed to one. The columns that the
     rows of a `partial` upsert lack keep what is stored in them. With `skip_unchanged` rows of an upsert that change
-    nothing are not written. With `group_commit` small upserts that wait for one another in one process become one
-    commit. With `null_ordering` "lowest" a null in an ordering field is smaller than every value. With
+    nothing are not written. With `operation_field` files get the column `_hoodie_operation`, which they get anyway
+    where the newest files have it. With `group_commit` small upserts that wait for one another in one process
+    become one commit. With `null_ordering` "lowest" a null in an ordering field is smaller than every value. With
     `grow_buckets` a write splits buckets of more than `bucket_bytes`; with `small_files` "deferred" new rows of a
     merge-on-read table fill no small file; with `count_duplicates` "auto" an insert counts rows of stored keys where
     that costs little. The `metadata_` numbers are delta
@@ -134,6 +135,7 @@ class WriteSettings:
     concurrency: Literal["single", "optimistic", "non_blocking"] = "single"
     early_conflicts: bool = False
     early_commit_check: bool = False
+    operation_field: bool = False
     memory: int = 512 * MIB
     bucket_bytes: int | None = None
     grow_buckets: bool = False

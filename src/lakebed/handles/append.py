@@ -44,13 +44,13 @@ from lakebed.metadata.partitions.stored import stored_rows
 from lakebed.model import (
     FILE_NAME,
     IS_DELETED_COLUMN,
-    META_COLUMNS,
     RECORD_KEY,
     FileSlice,
     LogFile,
     has_completion_times,
     path_in,
 )
+from lakebed.schema.arrow import without_meta
 from lakebed.schema.conversion import project
 from lakebed.slices.key_rows import rows_of_keys
 from lakebed.timeline.file_slices import in_merge_order
@@ -368,7 +368,7 @@ def partial_schema(avro: str, absent: Sequence[str]) -> str:
 
 def _filled(group: GroupWrite, incoming: Incoming) -> Incoming:
     """Complete rows: those of stored keys are merged with the stored rows."""
-    schema = pa.schema([f for f in group.job.format.schema if f.name not in META_COLUMNS])
+    schema = without_meta(group.job.format.schema)
     loose = pa.schema([f.with_nullable(True) for f in schema])
     names = [RECORD_KEY, *schema.names]
     parts = [
@@ -518,7 +518,7 @@ class AppendHandle:
         group, fresh = self._group, self._group.fresh_meta
         at = group.job.format.schema.get_field_index(FILE_NAME)
         for keys, data in incoming.alive_batches():
-            batch = fresh.with_meta(keys, data)
+            batch = fresh.with_meta(keys, data, group.operation)
             if group.job.format.populate_meta:
                 batch = batch.set_column(at, FILE_NAME, constant(group.target.file_id, batch.num_rows))
             yield batch

@@ -20,7 +20,7 @@ from lakebed.merge.incoming import Incoming, Intake
 from lakebed.merge.meta_columns import FreshMeta
 from lakebed.merge.row_merge import OnMatch
 from lakebed.merge.rules import MergeRules
-from lakebed.model import FileGroupId, FileSlice
+from lakebed.model import INSERT_OPERATION, UPDATE_OPERATION, FileGroupId, FileSlice
 from lakebed.slices.reader import SliceReader
 from lakebed.storage.base import Durable, Storage
 from lakebed.write_status import WriteStatus
@@ -211,6 +211,12 @@ class GroupWrite:
     new_partition: bool = False
     prepared: set[str] = field(default_factory=set[str])
     marked: bool = False
+
+    @property
+    def operation(self) -> str:
+        """`_hoodie_operation` of the rows that a log file gets. Rows whose keys were not looked up count as updates:
+        real Hudi cannot read a log file with a null there."""
+        return INSERT_OPERATION if self.target.slice is None or self.job.takes_new_keys_only else UPDATE_OPERATION
 
     @property
     def instant(self) -> str:

@@ -27,7 +27,7 @@ from lakebed.format.file_names import exact_token, log_file_name
 from lakebed.format.hashes import plain_strings
 from lakebed.format.log_file import block_bytes
 from lakebed.merge.row_merge import Merged
-from lakebed.model import COMMIT_TIME, META_COLUMNS, RECORD_KEY, path_in
+from lakebed.model import ALL_META_COLUMNS, COMMIT_TIME, RECORD_KEY, path_in
 from lakebed.schema.avro import avro_without_meta
 from lakebed.storage.base import Storage, Upload
 
@@ -68,7 +68,7 @@ class ChangeLogWriter:
 
     @property
     def _images(self) -> list[str]:
-        return [name for name in self.schema.names if name not in META_COLUMNS]
+        return [name for name in self.schema.names if name not in ALL_META_COLUMNS]
 
     def merged(self, merged: Merged) -> None:
         """The changes of a merged batch."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakebed.engine.base import GROUP, Task
 from lakebed.engine.spill import Spill
@@ -28,7 +29,7 @@ from lakebed.handles.append import pieces
 from lakebed.handles.file_writer import FileFormat, FileWriter
 from lakebed.handles.log_writer import LogWriter
 from lakebed.handles.stored_rows import RowGroupCopies, StoredRows, sorted_in_full, texts_with_dictionary
-from lakebed.model import PARTITION_PATH, BaseFile, FileSlice, LogFile, path_in
+from lakebed.model import OPERATION_COLUMN, PARTITION_PATH, UPDATE_OPERATION, BaseFile, FileSlice, LogFile, path_in
 from lakebed.slices.base_rows import DICTIONARY_META
 from lakebed.slices.logs import MergeCounts
 from lakebed.slices.merged import MergedSlice, RowGroups
@@ -183,6 +184,14 @@ class SliceCompactor:
             encodings or None,
             copies=copies,
         )
+
+
+def _with_operations(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Without nulls in `_hoodie_operation`, which rows of older log files have: real Hudi cannot read them."""
+    at = rows.schema.get_field_index(OPERATION_COLUMN)
+    if at < 0:
+        return rows
+    return rows.set_column(at, OPERATION_COLUMN, pc.fill_null(rows.column(at), UPDATE_OPERATION))
 
 
 @contextmanager
@@ -345,6 +354,7 @@ class LogCompactor:
             log.append(replace(block, headers={**block.headers, **headers}))
 
     def _append_block(self, log: LogWriter, rows: list[pa.RecordBatch], headers: dict[int, str]) -> None:
+        rows = [_with_operations(part) for part in rows]
         block = encode_data_block(rows, self.format.avro_schema, headers, _BLOCK_TYPES[self.format.log_blocks])
         for part in rows:
             log.see(part)

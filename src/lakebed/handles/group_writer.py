@@ -30,7 +30,7 @@ from lakebed.merge.incoming import Incoming
 from lakebed.merge.shares import COUNTS, Shares, without_counts
 from lakebed.merge.unchanged import Comparison
 from lakebed.metadata.partitions.stored import stored_rows
-from lakebed.model import POSITION, RECORD_KEY
+from lakebed.model import OPERATION_COLUMN, POSITION, RECORD_KEY
 from lakebed.schema.conversion import project
 from lakebed.write_status import WriteStatus, to_batch
 
@@ -239,6 +239,7 @@ class GroupWriter:
         intake, format_ = self.job.intake, self.job.format
         in_one_block = rows.nbytes <= most_block_bytes(format_, intake.memory)
         has_full_rows = not intake.absent and intake.auto_keys is None and POSITION not in rows.column_names
+        has_full_rows = has_full_rows and OPERATION_COLUMN not in format_.schema.names  # each group has its own
         in_input_order = intake.picks_winners and self.job.on_match in ("keys", "none") and not format_.sort
         has_full_rows = has_full_rows and not self.job.skip_unchanged
         return in_one_block and has_full_rows and in_input_order and format_.log_blocks == "avro"

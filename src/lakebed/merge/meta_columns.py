@@ -11,7 +11,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebed.engine.base import GroupOfRows, Task
-from lakebed.model import COMMIT_SEQNO, COMMIT_TIME, FILE_NAME, META_COLUMNS, PARTITION_PATH, RECORD_KEY
+from lakebed.model import (
+    COMMIT_SEQNO,
+    COMMIT_TIME,
+    FILE_NAME,
+    INSERT_OPERATION,
+    META_COLUMNS,
+    OPERATION_COLUMN,
+    PARTITION_PATH,
+    RECORD_KEY,
+    UPDATE_OPERATION,
+)
 
 
 def constant(value: str, rows: int) -> pa.DictionaryArray:
@@ -30,7 +40,8 @@ def sequence_numbers(instant: str, task: Task, rows: int) -> pa.Array:
 class FreshMeta:
     """The meta columns of rows that a task writes to one partition path.
 
-    `schema` has all columns of the file, meta columns among them; without `populated` these are null.
+    `schema` has all columns of the file, meta columns among them; without `populated` the first five are null. Where
+    `_hoodie_operation` is one of them, new rows have `I` there, and rows as they are after an update `U`.
     """
 
     schema: pa.Schema
@@ -46,8 +57,11 @@ class FreshMeta:
             COMMIT_SEQNO: sequence_numbers(self.instant, self.task, rows),
         }
 
-    def with_meta(self, keys: pa.Array, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """New rows in the file's schema; the file's name is filled in as they are written."""
+    def with_meta(
+        self, keys: pa.Array, rows: pa.RecordBatch, operation: str = INSERT_OPERATION, *, updates: int = 0
+    ) -> pa.RecordBatch:
+        """New rows in the file's schema; the file's name is filled in as they are written. `operation` is what they
+        are, but for the first `updates`."""
         n = rows.num_rows
         if self.populated:
             meta: dict[str, pa.Array] = {
@@ -58,6 +72,10 @@ class FreshMeta:
             }
         else:
             meta = _unpopulated(n)
+        if OPERATION_COLUMN in self.schema.names:
+            meta[OPERATION_COLUMN] = pa.concat_arrays(
+                [operations(UPDATE_OPERATION, updates), operations(operation, n - updates)]
+            )
         return _in_front(meta, rows, self.schema)
 
 
@@ -96,6 +114,11 @@ class MetaOfGroups:
 
 def _unpopulated(rows: int) -> dict[str, pa.Array]:
     return {name: pa.nulls(rows, pa.string()) for name in META_COLUMNS}
+
+
+def operations(operation: str, rows: int) -> pa.Array:
+    """The values of `_hoodie_operation` of so many rows."""
+    return pa.repeat(pa.scalar(operation, pa.string()), rows)
 
 
 def _in_front(meta: Mapping[str, pa.Array], rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from lakebed.format.hashes import value_buffer
 from lakebed.merge.mergers import Merger
 from lakebed.merge.rules import MergeRules
-from lakebed.model import COMMIT_SEQNO, COMMIT_TIME, DERIVED, FILE_NAME, META_COLUMNS
+from lakebed.model import ALL_META_COLUMNS, COMMIT_SEQNO, COMMIT_TIME, DERIVED, FILE_NAME
 
 Positions = npt.NDArray[np.int64]
 
@@ -376,7 +376,7 @@ def _has_values(rules: MergeRules, merged: Side, newer: Side, name: str, values:
 
 
 def is_data(name: str) -> bool:
-    return name not in META_COLUMNS and not name.startswith(DERIVED)
+    return name not in ALL_META_COLUMNS and not name.startswith(DERIVED)
 
 
 def empty_values(rules: MergeRules, values: pa.Array) -> Flags | None:

@@ -22,11 +22,11 @@ from lakebed.errors import InvalidRecord
 from lakebed.format.key_order import insertion_points
 from lakebed.merge.incoming import Incoming
 from lakebed.merge.key_table import KeyTable
-from lakebed.merge.meta_columns import FreshMeta
+from lakebed.merge.meta_columns import FreshMeta, operations
 from lakebed.merge.pairs import Flags, Positions, Side, merge_into, put, stacked, take_of_both
 from lakebed.merge.rules import MergeRules
 from lakebed.merge.shares import CountName
-from lakebed.model import FILE_NAME, PARTITION_PATH, RECORD_KEY
+from lakebed.model import FILE_NAME, OPERATION_COLUMN, PARTITION_PATH, RECORD_KEY, UPDATE_OPERATION
 
 OnMatch = Literal["keys", "one", "none", "skip", "fail"]
 """A stored row of the same key is: replaced by the merge rules; replaced, and all others of the key in the file group
@@ -349,7 +349,7 @@ class RowMerge:
         order = np.arange(batch.num_rows)
         order[at] = batch.num_rows + np.arange(len(at))
         row_numbers = pa.array(order)
-        fresh = self.fresh.commit_columns(len(at))
+        fresh = {**self.fresh.commit_columns(len(at)), OPERATION_COLUMN: operations(UPDATE_OPERATION, len(at))}
         columns: list[pa.Array] = []
         for name in batch.schema.names:
             old = batch.column(name)
@@ -450,7 +450,7 @@ class SortedRowMerge(RowMerge):
         keys = self.incoming.keys.take(pa.array(np.concatenate([source, fresh])))
         if len(fresh):
             data = stacked(data, self.incoming.take(fresh))
-        new = self.fresh.with_meta(keys, data)
+        new = self.fresh.with_meta(keys, data, updates=len(source))
         row_numbers = insertion_points(batch.column(RECORD_KEY), keys.slice(len(at)))
         order = np.insert(order, row_numbers, batch.num_rows + len(at) + np.arange(len(fresh)))
         indices = pa.array(order[order >= 0])

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from lakebed.errors import InvalidRecord, UnsupportedFeature
 from lakebed.merge.key_fields import KeyFields
 from lakebed.merge.mergers import Merger, merger_of
-from lakebed.model import IS_DELETED_COLUMN, OPERATION_COLUMN, RECORD_KEY
+from lakebed.model import DELETE_OPERATIONS, IS_DELETED_COLUMN, OPERATION_COLUMN, RECORD_KEY
 from lakebed.properties.table_config import PayloadRule, TableConfig
 from lakebed.schema.conversion import one_array
 from lakebed.schema.java_text import to_java_text
@@ -80,8 +80,7 @@ def file_and_position(values: pa.Array) -> list[pa.Array]:
 
 
 PartialMode = Literal["", "IGNORE_DEFAULTS", "FILL_UNAVAILABLE"]
-# `_hoodie_operation` of a deleted row, and of the state before an update.
-_DELETED = pa.array(["D", "-U"])
+_DELETED = pa.array(DELETE_OPERATIONS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ from lakebed.inputs.files import DataFiles
 from lakebed.inputs.python_rows import check_same_columns
 from lakebed.merge.rules import MergeRules
 from lakebed.metadata.partitions.column_stats import columns_with_stats
-from lakebed.model import DERIVED, IS_DELETED_COLUMN, META_COLUMNS, OPERATION_COLUMN, has_completion_times
+from lakebed.model import ALL_META_COLUMNS, DERIVED, IS_DELETED_COLUMN, META_COLUMNS, WRITER_ID, has_completion_times
 from lakebed.operations.once import Once
 from lakebed.properties.table_config import TableConfig
 from lakebed.schema.arrow import (
@@ -50,6 +50,7 @@ from lakebed.schema.column_names import did_you_mean, similar_columns
 from lakebed.schema.conversion import cast_column, may_lose
 from lakebed.schema.evolution import EVOLUTION_OPTION, is_promotion, reconcile
 from lakebed.schema.spark import spark_type
+from lakebed.slices.operations import OPERATIONS_NOTE
 from lakebed.slices.schema_history import nested_problem
 from lakebed.slices.snapshot import Snapshot, table_features, table_keys
 from lakebed.storage.base import Storage
@@ -169,6 +170,15 @@ class WriteContext:
     def rules(self) -> MergeRules:
         return MergeRules.of_table(self.config)
 
+    @property
+    def writes_operations(self) -> bool:
+        """Whether files get the column `_hoodie_operation`: the newest files have it, or the option asks for it."""
+        return self.settings.operation_field or self.opened.has_operations
+
+    def writer_notes(self, writer_id: str) -> dict[str, str]:
+        """What every commit says of its writer and its files."""
+        return {WRITER_ID: writer_id, **({OPERATIONS_NOTE: "true"} if self.writes_operations else {})}
+
 
 @dataclass(frozen=True)
 class TableSchema:
@@ -184,8 +194,8 @@ def file_format(context: WriteContext, snapshot: Snapshot, schema: TableSchema |
     config, settings = snapshot.config, context.file_settings
     schema = schema or TableSchema(snapshot.schema, snapshot.avro_schema)
     return FileFormat(
-        with_meta(schema.data),
-        avro_with_meta(schema.avro),
+        with_meta(schema.data, operation=context.writes_operations),
+        avro_with_meta(schema.avro, operation=context.writes_operations),
         settings,
         config.populate_meta_fields,
         tuple(columns_with_stats(snapshot, schema.data, settings)),
@@ -220,7 +230,7 @@ def check_similar_names(context: WriteContext, rows: Rows) -> None:
     the existing column, since nothing else would reveal the typo. A write that sets the schema evolution option itself
     is not checked."""
     settings, config = context.settings, context.config
-    special = {*META_COLUMNS, OPERATION_COLUMN, IS_DELETED_COLUMN, config.delete_field}
+    special = {*ALL_META_COLUMNS, IS_DELETED_COLUMN, config.delete_field}
     names, stored = [n for n in context.engine.schema(rows).names if n not in special], context.opened.schema.names
     if EVOLUTION_OPTION in context.options.explicit or not stored or set(names) <= set(stored):
         return
@@ -315,7 +325,7 @@ def incoming_schema(schema: pa.Schema) -> pa.Schema:
     """The caller's columns as a table would hold them, without Hudi's own columns. Raises `SchemaConflict` for names
     that Hudi or lakebed reserves or that no Hudi table can hold, and for columns without a type."""
     refuse_reserved(schema.names)
-    columns = normalise(pa.schema([f for f in schema if f.name not in (*META_COLUMNS, OPERATION_COLUMN)]))
+    columns = normalise(pa.schema([f for f in schema if f.name not in ALL_META_COLUMNS]))
     check_avro_names(columns)
     refuse_untyped(columns)
     return columns

@@ -26,7 +26,7 @@ from lakebed.filters.pairs import Equality, PairExpression, Side
 from lakebed.handles.matched import KeyMerge
 from lakebed.inputs.base import RowSource
 from lakebed.merge.clauses import evaluate
-from lakebed.model import META_COLUMNS
+from lakebed.model import ALL_META_COLUMNS
 from lakebed.operations.context import TableSchema, WriteContext, keyed_by_meta, table_schema
 from lakebed.operations.merge_join import MergeJoin
 from lakebed.operations.merge_statement import (
@@ -152,7 +152,7 @@ def _source_rows(context: WriteContext, source: Any) -> tuple[Rows | None, pa.Sc
     data = arrow_rows(source, {name.lower(): kind for name, kind in types.items()} | types)
     rows = engine.rows(data.table() if isinstance(data, RowSource) else data)  # the rows are read several times
     schema = engine.schema(rows)
-    schema = pa.schema([f for f in schema if f.name not in META_COLUMNS])
+    schema = pa.schema([f for f in schema if f.name not in ALL_META_COLUMNS])
     doubled = {n for n in schema.names if [m.lower() for m in schema.names].count(n.lower()) > 1}
     if doubled:
         raise InvalidOption(f"the source has columns that differ in case alone: {', '.join(sorted(doubled))}")

@@ -49,7 +49,6 @@ from lakebed.metadata.maintain import MetadataUpkeep
 from lakebed.metadata.store.rollback import remove_instant
 from lakebed.metadata.store.store import StoredState, read_stored
 from lakebed.model import (
-    WRITER_ID,
     Action,
     CommitMetadata,
     FileGroupId,
@@ -386,7 +385,7 @@ class Transaction:
         for status in (*statuses, *appended_again(self.storage, self.config, self.instant, statuses)):
             if status.path is not None:
                 stats.setdefault(status.partition, []).append(status)
-        extra = {**self.settings.extra_metadata, WRITER_ID: self.writer_id, "schema": schema}
+        extra = {**self.settings.extra_metadata, **self.context.writer_notes(self.writer_id), "schema": schema}
         return CommitMetadata(
             operation=self.operation,
             stats={p: tuple(s.stat() for s in group) for p, group in sorted(stats.items())},

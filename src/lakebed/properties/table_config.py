@@ -205,6 +205,14 @@ class TableConfig:
         return default_key_generator(self.key_fields, self.partition_fields)
 
     @cached_property
+    def is_of_flink(self) -> bool:
+        """Whether the properties are as Flink's writer makes them: Spark's names neither this kind of key generator nor
+        this database."""
+        kind, java_class = self._text("hoodie.table.keygenerator.type"), self._text("hoodie.table.keygenerator.class")
+        by_avro = kind.upper().endswith("_AVRO") or java_class.endswith("AvroKeyGenerator")
+        return by_avro or self.database == "default_database"
+
+    @cached_property
     def merge_mode(self) -> MergeMode:
         return merge_mode_of(self.version, self.properties, has_ordering=bool(self.ordering_fields))
 

@@ -22,6 +22,7 @@ from lakebed.format.log_file import BlockType, scan_blocks
 from lakebed.format.sources import FileSource
 from lakebed.merge.rules import MergeRules
 from lakebed.model import (
+    ALL_META_COLUMNS,
     COMMIT_SEQNO,
     COMMIT_TIME,
     META_COLUMNS,
@@ -117,7 +118,7 @@ class ChangeReader:
         return pa.RecordBatch.from_arrays([ops, times, before, after], names=[OP, TIME, BEFORE, AFTER])
 
     def _images(self, rows: pa.RecordBatch) -> pa.Array:
-        return self.to_images(rows.drop_columns([n for n in rows.schema.names if n in META_COLUMNS]))
+        return self.to_images(rows.drop_columns([n for n in rows.schema.names if n in ALL_META_COLUMNS]))
 
     def _logged(
         self, source: ChangeSource, log: LogFile, before: RowReader | None, after: RowReader | None

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from lakebed.errors import InvalidOption
 from lakebed.index.registry import index_of
-from lakebed.model import COMMIT_TIME, META_COLUMNS, PARTITION_PATH, CommitMetadata, Instant
+from lakebed.model import ALL_META_COLUMNS, COMMIT_TIME, META_COLUMNS, PARTITION_PATH, CommitMetadata, Instant
 from lakebed.read import lookup
 from lakebed.read.incremental import to_instant_time
 from lakebed.read.lookup import parse_lookup_keys
@@ -192,8 +192,8 @@ def _time(instant: Instant) -> str:
 
 def _compared(row: Row) -> Row:
     """What makes a version: a service moves a row to another file and leaves it as it is."""
-    return {name: value for name, value in row.items() if name == COMMIT_TIME or name not in META_COLUMNS}
+    return {name: value for name, value in row.items() if name == COMMIT_TIME or name not in ALL_META_COLUMNS}
 
 
 def _data(row: Row | None) -> Row | None:
-    return None if row is None else {name: value for name, value in row.items() if name not in META_COLUMNS}
+    return None if row is None else {name: value for name, value in row.items() if name not in ALL_META_COLUMNS}

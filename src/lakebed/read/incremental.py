@@ -21,7 +21,7 @@ from lakebed.filters.predicates import Column, In, Literal, Predicate, combine
 from lakebed.model import COMMIT_ACTIONS, COMMIT_TIME, Action, FileSlice, Instant, has_completion_times
 from lakebed.policies.compaction import last_compaction
 from lakebed.properties.table_config import TableConfig
-from lakebed.read.plan import ScanPlan, plan_scan, table_columns
+from lakebed.read.plan import ScanPlan, plan_scan
 from lakebed.read.reopening import read_again
 from lakebed.read.scan import Scan
 from lakebed.slices.reader import SliceReader
@@ -372,7 +372,7 @@ class Changes(Scan):
 
     @property
     def available(self) -> pa.Schema:
-        return read_again(self._storage(), lambda: table_columns(self._newest), self._renew)
+        return read_again(self._storage(), lambda: self.columns_of(self._newest), self._renew)
 
     def explain(self, files: int = 0) -> Lines:
         commits = self.range

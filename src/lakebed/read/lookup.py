@@ -23,7 +23,7 @@ from lakebed.filters.text import resolve_columns
 from lakebed.format.footer_cache import FOOTERS
 from lakebed.inputs.python_rows import check_times
 from lakebed.merge.key_fields import KeyFields
-from lakebed.model import META_COLUMNS, RECORD_KEY, FileSlice
+from lakebed.model import ALL_META_COLUMNS, OPERATION_COLUMN, RECORD_KEY, FileSlice
 from lakebed.read.batches import RowReader, row_readers
 from lakebed.read.keys import (
     IndexedKeys,
@@ -347,8 +347,8 @@ def get(snapshot: Snapshot, keys: Any, columns: Sequence[str] | None = None) -> 
         with suppress(LakebedError, FileNotFoundError):  # the lookup reports what is wrong
             at_once(snapshot.storage, lambda: snapshot.schema, lambda: usable_record_index(snapshot))
     lookup = parse_lookup_keys(snapshot, keys)
-    available = table_columns(snapshot)
-    names = [n for n in available.names if n not in META_COLUMNS] if columns is None else list(columns)
+    available = table_columns(snapshot, operations=OPERATION_COLUMN in (columns or ()))
+    names = [n for n in available.names if n not in ALL_META_COLUMNS] if columns is None else list(columns)
     names = resolve_columns(names, available)
     search = _Search(snapshot, lookup, names)
     tables = [t for _, t in search.run() if t.num_rows]

@@ -15,7 +15,7 @@ from lakebed.expressions.key_text import value_of_key_text
 from lakebed.filters.predicates import And, Node, Predicate
 from lakebed.filters.text import resolve_columns
 from lakebed.format.bounded_cache import requests_of_caches
-from lakebed.model import META_COLUMNS, BaseFile, FileSlice
+from lakebed.model import ALL_META_COLUMNS, META_COLUMNS, OPERATION_COLUMN, BaseFile, FileSlice
 from lakebed.properties.table_config import printed_partition_fields
 from lakebed.read.keys import bucket_layout, key_generator_of, partition_layout, partition_paths_may_be_stale
 from lakebed.read.prune import prune_partitions, slices_in_buckets, slices_without
@@ -223,10 +223,13 @@ def _names(slices: Sequence[FileSlice], limit: int) -> list[str]:
     return [*lines, f"    and {len(slices) - limit:,} more"] if 0 < limit < len(slices) else lines
 
 
-def table_columns(snapshot: Snapshot) -> pa.Schema:
-    """All columns a scan can give: meta columns, the table's own, and partition columns that are kept in paths only."""
-    fields = [pa.field(m, pa.string()) for m in META_COLUMNS]
-    fields += [pa.field(f.name, f.type) for f in snapshot.schema if f.name not in META_COLUMNS]
+def table_columns(snapshot: Snapshot, *, operations: bool = False) -> pa.Schema:
+    """All columns a scan can give: meta columns, the table's own, and partition columns that are kept in paths only.
+    `_hoodie_operation` is one of them where the caller asks for `operations` and the table has them: that may take a
+    look at a file."""
+    meta = ALL_META_COLUMNS if operations and snapshot.has_operations else META_COLUMNS
+    fields = [pa.field(m, pa.string()) for m in meta]
+    fields += [pa.field(f.name, f.type) for f in snapshot.schema if f.name not in ALL_META_COLUMNS]
     names = {f.name for f in fields}
     if snapshot.config.drop_partition_columns:
         created = _create_types(snapshot)
@@ -239,7 +242,7 @@ def table_columns(snapshot: Snapshot) -> pa.Schema:
 def data_columns(snapshot: Snapshot) -> pa.Schema:
     """The table's columns without meta columns, as it declares them, including those that may not be null."""
     declared = {f.name: f for f in snapshot.schema}
-    return pa.schema([declared.get(f.name, f) for f in table_columns(snapshot) if f.name not in META_COLUMNS])
+    return pa.schema([declared.get(f.name, f) for f in table_columns(snapshot) if f.name not in ALL_META_COLUMNS])
 
 
 def _create_types(snapshot: Snapshot) -> dict[str, pa.DataType]:
@@ -270,9 +273,10 @@ def plan_scan(
     """
     began = time.monotonic()
     column_view = column_view or snapshot
-    available = table_columns(column_view)
+    named = (*(columns or ()), *(predicate.columns if predicate else ()))
+    available = table_columns(column_view, operations=OPERATION_COLUMN in named)
     if columns is None:
-        column_names = [n for n in available.names if n not in META_COLUMNS]
+        column_names = [n for n in available.names if n not in ALL_META_COLUMNS]
     else:
         column_names = resolve_columns(columns, available)
     needed = [*column_names, *(c for c in (predicate.columns if predicate else ()) if c not in column_names)]
@@ -446,7 +450,7 @@ def _source(
     in_path: set[str],
 ) -> ColumnSource:
     name = field.name
-    if name in META_COLUMNS:
+    if name in ALL_META_COLUMNS:
         return ColumnSource(name, name, field.type)
     stored_name = names.get(name, name)
     if stored_name is None:

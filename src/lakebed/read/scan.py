@@ -18,7 +18,7 @@ from lakebed.errors import InvalidOption, UnsupportedFeature
 from lakebed.filters.predicates import Node, Predicate, combine
 from lakebed.filters.sql import parse_filter
 from lakebed.filters.text import resolve_column
-from lakebed.model import META_COLUMNS, Action, BaseFile
+from lakebed.model import ALL_META_COLUMNS, OPERATION_COLUMN, Action, BaseFile
 from lakebed.read.batches import scan_batches
 from lakebed.read.counts import RecordedRows, count_rows, summarized_rows
 from lakebed.read.origin import note_of
@@ -304,15 +304,19 @@ class Scan(Results):
     def _requested(self) -> list[str] | None:
         if not self._meta:
             return None if self._columns is None else list(self._columns)
-        data = self._columns
-        if data is None:
-            data = [n for n in self.available.names if n not in META_COLUMNS]
-        return [*META_COLUMNS, *data]
+        available = self.available.names
+        data = [n for n in available if n not in ALL_META_COLUMNS] if self._columns is None else self._columns
+        return [*(n for n in available if n in ALL_META_COLUMNS), *data]
 
     @property
     def available(self) -> pa.Schema:
         """All columns that can be asked for, meta columns included."""
-        return read_again(self._storage(), lambda: table_columns(self._snapshot), self._renew)
+        return read_again(self._storage(), lambda: self.columns_of(self._snapshot), self._renew)
+
+    def columns_of(self, snapshot: Snapshot) -> pa.Schema:
+        """All columns of a view that can be asked for; `_hoodie_operation` only where it is asked for."""
+        named = OPERATION_COLUMN in (self._columns or ()) or OPERATION_COLUMN in str(self._filter)
+        return table_columns(snapshot, operations=self._meta or named)
 
     @property
     def snapshot(self) -> Snapshot:
@@ -324,7 +328,7 @@ class Scan(Results):
         """The names of the columns it gives."""
         names = self._requested()
         if names is None:
-            return tuple(n for n in self.available.names if n not in META_COLUMNS)
+            return tuple(n for n in self.available.names if n not in ALL_META_COLUMNS)
         return tuple(dict.fromkeys(resolve_column(name, self.available).name for name in names))
 
     @property

@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from lakebed.errors import InvalidRecord, SchemaConflict
-from lakebed.model import META_COLUMNS
+from lakebed.model import ALL_META_COLUMNS, META_COLUMNS, OPERATION_COLUMN
 
 MAX_PRECISION = 38
 AVRO_TYPE = b"lakebed.avro.type"
@@ -52,13 +52,15 @@ def meta_fields() -> list[pa.Field]:
     return [pa.field(name, pa.string()) for name in META_COLUMNS]
 
 
-def with_meta(schema: pa.Schema) -> pa.Schema:
-    """The schema with the five meta columns in front (those it has already are moved there).
+def with_meta(schema: pa.Schema, *, operation: bool = False) -> pa.Schema:
+    """The schema with the five meta columns in front (those it has already are moved there), and with `operation` the
+    column of operations after them.
 
     >>> with_meta(pa.schema([("id", pa.string())])).names[-2:]
     ['_hoodie_file_name', 'id']
     """
-    return pa.schema([*meta_fields(), *without_meta(schema)])
+    sixth = [pa.field(OPERATION_COLUMN, pa.string())] if operation else []
+    return pa.schema([*meta_fields(), *sixth, *without_meta(schema)])
 
 
 def without_meta(schema: pa.Schema) -> pa.Schema:
@@ -67,7 +69,7 @@ def without_meta(schema: pa.Schema) -> pa.Schema:
     >>> without_meta(with_meta(pa.schema([("id", pa.string())]))).names
     ['id']
     """
-    return pa.schema([field for field in schema if field.name not in META_COLUMNS])
+    return pa.schema([field for field in schema if field.name not in ALL_META_COLUMNS])
 
 
 def normalise(schema: pa.Schema) -> pa.Schema:

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from lakebed.errors import CorruptFile, LakebedError, SchemaConflict, UnsupportedFeature
-from lakebed.model import META_COLUMNS
+from lakebed.model import ALL_META_COLUMNS, META_COLUMNS, OPERATION_COLUMN
 from lakebed.schema.arrow import AVRO_TYPE, is_list, list_of, map_of
 
 _PRIMITIVES = {
@@ -41,6 +41,7 @@ _TO_AVRO: dict[pa.DataType, Any] = {
 }
 _MOST_FIELDS = 100_000
 _META_FIELDS = [{"name": name, "type": ["null", "string"], "doc": "", "default": None} for name in META_COLUMNS]
+_OPERATION_FIELD = {"name": OPERATION_COLUMN, "type": ["null", "string"], "doc": "", "default": None}
 
 
 def avro_to_arrow(avro: str | Mapping[str, Any]) -> pa.Schema:
@@ -212,24 +213,25 @@ def arrow_to_avro(schema: pa.Schema, table_name: str, *, meta: bool = False) -> 
     """
     check_avro_names(schema)
     table = sanitise_name(table_name)
-    record = _record([f for f in schema if f.name not in META_COLUMNS], f"{table}_record", f"hoodie.{table}")
+    record = _record([f for f in schema if f.name not in ALL_META_COLUMNS], f"{table}_record", f"hoodie.{table}")
     record = _define_once(record, "", {})
     return _dump(_with_meta(record) if meta else record)
 
 
-def avro_with_meta(avro: str) -> str:
-    """The Avro schema with the five meta columns in front; unchanged if it has them.
+def avro_with_meta(avro: str, *, operation: bool = False) -> str:
+    """The Avro schema with the five meta columns in front, and with `operation` the column of operations after them;
+    unchanged if it has them.
 
     >>> json.loads(avro_with_meta('{"type":"record","name":"r","fields":[]}'))["fields"][0]["name"]
     '_hoodie_commit_time'
     """
-    return _dump(_with_meta(json.loads(avro)))
+    return _dump(_with_meta(json.loads(avro), operation=operation))
 
 
 def avro_without_meta(avro: str) -> str:
     """The Avro schema of the data columns alone."""
     record = json.loads(avro)
-    return _dump({**record, "fields": [f for f in record["fields"] if f["name"] not in META_COLUMNS]})
+    return _dump({**record, "fields": [f for f in record["fields"] if f["name"] not in ALL_META_COLUMNS]})
 
 
 def without_fields(avro: str, names: Collection[str]) -> str:
@@ -246,9 +248,9 @@ def without_fields(avro: str, names: Collection[str]) -> str:
     return avro if len(fields) == len(record.get("fields", ())) else _dump({**record, "fields": fields})
 
 
-def _with_meta(record: dict[str, Any]) -> dict[str, Any]:
-    data = [field for field in record["fields"] if field["name"] not in META_COLUMNS]
-    return {**record, "fields": [*_META_FIELDS, *data]}
+def _with_meta(record: dict[str, Any], *, operation: bool = False) -> dict[str, Any]:
+    data = [field for field in record["fields"] if field["name"] not in ALL_META_COLUMNS]
+    return {**record, "fields": [*_META_FIELDS, *([_OPERATION_FIELD] if operation else []), *data]}
 
 
 def sanitise_name(name: str) -> str:

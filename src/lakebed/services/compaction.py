@@ -17,7 +17,7 @@ from lakebed.config.settings import CompactionSettings
 from lakebed.engine.base import GroupFunction, Task
 from lakebed.errors import CorruptFile, InvalidOption
 from lakebed.handles.compact import COMPACTED_SCHEMA, Compacted, SliceCompactor, compacted, operation_rows
-from lakebed.model import WRITER_ID, Action, FileGroupId, FileSlice, Instant, has_completion_times
+from lakebed.model import Action, FileGroupId, FileSlice, Instant, has_completion_times
 from lakebed.operations.context import WriteContext, file_format
 from lakebed.policies.compaction import (
     CompactionTrigger,
@@ -335,7 +335,8 @@ def completed_run(
     stats: dict[str, list[dict[str, Any]]] = {}
     for outcome in sorted(done, key=lambda outcome: (outcome.status.partition, outcome.status.file_id)):
         stats.setdefault(outcome.status.partition, []).append(outcome.stat())
-    extra = {**tx.settings.extra_metadata, WRITER_ID: tx.writer_id, "schema": snapshot.avro_schema}
+    notes = tx.context.writer_notes(tx.writer_id)
+    extra = {**tx.settings.extra_metadata, **notes, "schema": snapshot.avro_schema}
     record = {"partitionToWriteStats": stats, "extraMetadata": extra, "operationType": operation}
     completed = tx.finish(commit_from_record(record), [outcome.status for outcome in done])
     slices = tuple(map(CompactedSlice.of, done))

@@ -9,7 +9,7 @@ from typing import TypeVar
 import pyarrow as pa
 
 from lakebed.errors import UnsupportedFeature
-from lakebed.model import META_COLUMNS
+from lakebed.model import ALL_META_COLUMNS
 from lakebed.storage.base import Storage
 from lakebed.timeline.schema_files import stored_history
 from lakebed.timeline.schema_versions import Version, columns, paths
@@ -27,7 +27,7 @@ class Renaming:
 
     def in_file(self, columns: Sequence[str]) -> list[str]:
         """The columns of the file that hold these columns of the table."""
-        file_names = (self.stored.get(name, name if name in META_COLUMNS else None) for name in columns)
+        file_names = (self.stored.get(name, name if name in ALL_META_COLUMNS else None) for name in columns)
         return [name for name in file_names if name is not None]
 
     def schema(self, file_schema: pa.Schema) -> pa.Schema:
@@ -48,7 +48,7 @@ class Renaming:
         """The names of the table by those of the file, in the file's order."""
         exact = frozenset(file_names)
         folded = {name.lower(): name for name in file_names}
-        by_file = {name: name for name in file_names if name in META_COLUMNS}
+        by_file = {name: name for name in file_names if name in ALL_META_COLUMNS}
         for name, stored_name in self.stored.items():
             name_in_file = (
                 stored_name if stored_name is None or stored_name in exact else folded.get(stored_name.lower())

@@ -36,6 +36,7 @@ from lakebed.schema.arrow import without_meta
 from lakebed.schema.avro import arrow_to_avro, avro_to_arrow, without_fields
 from lakebed.slices.listing import FileGroups, Listing, NamedFiles, list_metadata, list_table
 from lakebed.slices.logs import BlockView
+from lakebed.slices.operations import has_operations
 from lakebed.slices.reader import SliceReader
 from lakebed.slices.repeated_keys import holds_one_row_a_key
 from lakebed.slices.schema_history import SchemaHistory, schema_history
@@ -207,6 +208,11 @@ class Snapshot:
         """The table's columns without meta columns; empty on a table that has none yet."""
         where = f"{self.config.timeline_path}, the newest commit that names a schema"
         return _arrow_schema(self.avro_schema, where) if self.avro_schema else pa.schema([])
+
+    @cached_property
+    def has_operations(self) -> bool:
+        """Whether the newest files have the column `_hoodie_operation`: readers take the table to have it then."""
+        return has_operations(self.timeline, self.commits, self.reader)
 
     @property
     def hoodie_folders(self) -> frozenset[str]:
@@ -503,6 +509,7 @@ def table_features(snapshot: Snapshot) -> TableFacts:
         partition_buckets=facts.partition_buckets,
         consistent_buckets=facts.consistent_buckets,
         pending_restore=restore,
+        operations=snapshot.has_operations,
     )
 
 

@@ -52,6 +52,7 @@ WITH = [
     ("generated keys", {"hoodie.table.recordkey.fields": ""}, NONE),
     ("partition columns left out of files", {"hoodie.datasource.write.drop.partition.columns": "true"}, NONE),
     ("delete field and marker", {"hoodie.payload.delete.field": "op"}, NONE),
+    ("column of operations (_hoodie_operation)", {}, TableFacts(operations=True)),
     ("timeline in local time", {"hoodie.table.timeline.timezone": "LOCAL"}, NONE),
 ]
 
