@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 import lakebed
-from lakebed.concurrency import lock
+from lakebed.concurrency import process_queue
 from lakebed.errors import CommitConflict, LockTimeout
 from lakebed.testing import Mutation
 from support.crash_tables import OPTIONS, copied, prepared, put, rows, state
@@ -56,7 +56,7 @@ def test_a_process_that_begins_leaves_the_records_of_a_living_writer(
             ours.freeze()
             ours.time_is_over()
             assert theirs.freeze()
-            theirs._queues = dict(lock._queues)
+            theirs._queues = dict(process_queue._queues)
             ours.thaw()
             theirs.thaw()
             try:

@@ -157,7 +157,11 @@ OTHERS: dict[str, dict[str, str]] = {
         "spark_sink.staging": "_RETAINED_SECONDS",
         "progress": "DELAY_SECONDS",
         "concurrency.dynamodb": "_HEARD_SECONDS _OF_THE_LEASE",
-        "concurrency.heartbeat": "INTERVAL_SECONDS TOLERABLE_MISSES GRACE_SECONDS _STAMP_SECONDS _MOST_SIGHTS",
+        "concurrency.heartbeat": "INTERVAL_SECONDS TOLERABLE_MISSES GRACE_SECONDS _STAMP_SECONDS _MOST_SIGHTS"
+        " _LOOK_SECONDS",
+        "concurrency.process_queue": "_LOOK_SECONDS",
+        "concurrency.running_call": "_LOOKS _PAUSE_SECONDS",
+        "operations.group_commit": "_LOOK_SECONDS",
         "concurrency.hive": "_OF_THE_TIMEOUT",
         "concurrency.lock": "RENEW_SECONDS _FIRST_PAUSE _LONGEST_PAUSE _CONTENDED_SECONDS _RELEASE_SECONDS"
         " VALIDITY_SECONDS DRIFT_SECONDS _BODY_BYTES _ASK_AFTER",

@@ -252,7 +252,7 @@ def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batches, "os", SimpleNamespace(cpu_count=lambda: 1))
     for module in (heartbeat, lock):
         never = SimpleNamespace(start=lambda: None, stop=lambda: None)
-        monkeypatch.setattr(module, "PeriodicTask", lambda *_, never=never: never)
+        monkeypatch.setattr(module, "PeriodicTask", lambda *_, never=never, **_options: never)
 
 
 @pytest.mark.skipif(ONLY is not None, reason="one history is run")

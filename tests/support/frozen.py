@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import lakebed
-from lakebed.concurrency import heartbeat, lock
+from lakebed.concurrency import heartbeat, lock, process_queue
 from lakebed.concurrency.lock import FileLock
 from lakebed.operations import group_commit
 from lakebed.table import Table
@@ -38,7 +38,7 @@ class FrozenWriter:
         self.mutation: Mutation | None = None
         self._at = at
         self._count = 0
-        self._queues = dict[str, threading.Lock]()
+        self._queues = dict[str, list[process_queue.Place]]()
         self._stopped = threading.Event()
         self._thaw = threading.Event()
         with crash_at(self._stands) as self.crash:
@@ -56,19 +56,19 @@ class FrozenWriter:
 
     def time_is_over(self, *, of_heartbeat: bool = True, is_noticed: bool = True) -> None:
         """From here on this process takes what is held for abandoned, and the writer knows that its time is over."""
-        self._lost |= lock.holding if is_noticed else set()
-        self._queues = dict(lock._queues)
+        self._lost |= set(lock.holding) if is_noticed else set()
+        self._queues = dict(process_queue._queues)
         lock.holding.clear()
-        lock._queues.clear()
+        process_queue._queues.clear()
         if of_heartbeat:
             heartbeat._beating.clear()
 
     def lose_lock(self) -> None:
         """The writer finds its lock gone from here on."""
-        self._lost |= lock.holding
+        self._lost |= set(lock.holding)
 
     def thaw(self) -> None:
-        lock._queues.update(self._queues)
+        process_queue._queues.update(self._queues)
         self._thaw.set()
         self._thread.join(60)
         assert not self._thread.is_alive()

@@ -27,22 +27,37 @@ from functools import lru_cache
 from types import TracebackType
 
 from lakebed.concurrency.markers import list_marker_files, list_markers
+from lakebed.concurrency.running_call import RunningCall, surely
 from lakebed.errors import StorageError
 from lakebed.model import HOODIE
 from lakebed.storage import Storage
 from lakebed.storage.base import from_os_error
 from lakebed.storage.clocks import monotonic_seconds, stamps_itself
 
+# How often a periodic task looks whether the call that it serves still runs.
+_LOOK_SECONDS = 1.0
+
 
 class PeriodicTask:
     """Calls `action` every `seconds` in a thread of its own until `stop`, or until `action` returns False.
 
-    The first call comes after the first interval. An error does not end it: the next call may succeed.
+    The first call comes after the first interval. An error does not end it: the next call may succeed. With a `call` it
+    ends when that does not run any more, and calls `abandoned`.
     """
 
-    def __init__(self, seconds: float, action: Callable[[], bool], name: str) -> None:
+    def __init__(
+        self,
+        seconds: float,
+        action: Callable[[], bool],
+        name: str,
+        *,
+        call: RunningCall | None = None,
+        abandoned: Callable[[], None] = lambda: None,
+    ) -> None:
         self._seconds = seconds
         self._action = action
+        self._call = call
+        self._abandoned = abandoned
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
@@ -58,9 +73,16 @@ class PeriodicTask:
             self._thread.join()
 
     def _run(self) -> None:
-        while not self._stopped.wait(min(self._seconds, threading.TIMEOUT_MAX)):
-            if not self._continues():
+        left = self._seconds
+        while not self._stopped.wait(step := min(left, _LOOK_SECONDS if self._call else threading.TIMEOUT_MAX)):
+            if self._call is not None and not self._call.is_running():
+                self._abandoned()
                 return
+            left -= step
+            if left <= 0:
+                if not self._continues():
+                    return
+                left = self._seconds
 
     def _continues(self) -> bool:
         try:
@@ -250,10 +272,16 @@ INTERVAL_SECONDS = 60.0
 TOLERABLE_MISSES = 2
 GRACE_SECONDS = 1800.0
 
-# The running heartbeats of this process. A heartbeat file that names this process and is not listed here is a leftover
-# of a write that ended without removing it.
-_beating: set[tuple[str, str]] = set()
+# The running heartbeats of this process, with the calls that write. A heartbeat file that names this process and is not
+# listed here is a leftover of a write that ended without removing it.
+_beating: dict[tuple[str, str], RunningCall] = {}
 os.register_at_fork(after_in_child=_beating.clear)
+
+
+def _is_beating(instant: str, body: Mapping[str, object]) -> bool:
+    """Whether a heartbeat of this process with this body belongs to a write that still runs."""
+    call = _beating.get((instant, str(body.get("writerId", ""))))
+    return call is not None and call.is_running()
 
 
 def heartbeat_path(instant: str) -> str:
@@ -276,29 +304,37 @@ class Heartbeat:
         self._instant = instant
         self._writer_id = writer_id
         self._interval = interval
-        self._periodic = PeriodicTask(interval, self._beat_again, f"heartbeat-{instant}")
+        self._process = os.getpid()
+        self._periodic: PeriodicTask | None = None
 
     def start(self) -> None:
-        """Write the first beat, and go on in the background."""
-        key = (self._instant, self._writer_id)
-        _beating.add(key)
+        """Write the first beat, and go on in the background, until `stop` or the end of the call that runs now."""
         try:
+            call = _beating[self._instant, self._writer_id] = RunningCall()
             self._beat()
+            self._periodic = PeriodicTask(
+                self._interval, self._beat_again, f"heartbeat-{self._instant}", call=call, abandoned=self._end
+            )
+            self._periodic.start()
         except BaseException:
-            _beating.discard(key)
+            surely(self._end)
             raise
-        self._periodic.start()
 
     def stop(self) -> None:
         """End the beating; the file stays. From now on this process considers the write dead; other processes do so
         once the heartbeat is too old."""
-        _beating.discard((self._instant, self._writer_id))
-        self._periodic.stop()
+        surely(self._end)
+
+    def _end(self) -> None:
+        _beating.pop((self._instant, self._writer_id), None)
+        if self._periodic is not None:
+            self._periodic.stop()
 
     def remove(self) -> None:
-        """Stop, and delete the file."""
+        """Stop, and delete the file. A forked process leaves it to its parent."""
         self.stop()
-        remove_heartbeat(self._storage, self._instant)
+        if self._process == os.getpid():
+            remove_heartbeat(self._storage, self._instant)
 
     def __enter__(self) -> Heartbeat:
         self.start()
@@ -319,7 +355,7 @@ class Heartbeat:
         except Exception:  # the next beat may succeed; a writer that was taken for dead finds out when it commits
             raise
         except BaseException:
-            _beating.discard((self._instant, self._writer_id))
+            _beating.pop((self._instant, self._writer_id), None)
             raise
         return True
 
@@ -363,7 +399,7 @@ def last_heartbeat(storage: Storage, instant: str) -> LastHeartbeat | None:
     writer = ProcessIdentity.from_json(body)
     ended: bool | None = None
     if writer is not None and is_this_process(writer):
-        ended = (instant, str(body.get("writerId", ""))) not in _beating
+        ended = not _is_beating(instant, body)
     elif writer is not None and has_ended(writer):
         ended = True
     limit = _interval(body, INTERVAL_SECONDS) * TOLERABLE_MISSES
@@ -395,7 +431,7 @@ def is_dead(
         writer = ProcessIdentity.from_json(body)
         if writer is not None:
             if is_this_process(writer):
-                return (instant, str(body.get("writerId", ""))) not in _beating
+                return not _is_beating(instant, body)
             if has_ended(writer):
                 return True
         patience = _interval(body, interval) * tolerable_misses

@@ -83,11 +83,11 @@ class HiveMetastoreLock(LeasedLock):
         return True
 
     def _let_go(self) -> None:
-        lock_id, self._id = self._id, None
-        if lock_id is not None:
+        if self._id is not None:
             # a lock that is not given back expires
             with contextlib.suppress(Exception):
-                self._hive.connected().unlock(self._hive.types.UnlockRequest(lockid=lock_id))
+                self._hive.connected().unlock(self._hive.types.UnlockRequest(lockid=self._id))
+            self._id = None
         self._hive.close()
 
     def _holder(self) -> str:

@@ -24,6 +24,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from types import TracebackType
 from typing import ClassVar, Protocol, TypeVar, cast
 
@@ -35,6 +36,8 @@ from lakebed.concurrency.heartbeat import (
     this_process,
     unchanged_for,
 )
+from lakebed.concurrency.process_queue import Place
+from lakebed.concurrency.running_call import RunningCall, surely
 from lakebed.errors import LakebedError, LockTimeout, StorageError
 from lakebed.model import HOODIE
 from lakebed.storage import Storage
@@ -49,9 +52,9 @@ _BODY_BYTES = 400  # always the same size, so that a local disk changes the file
 # Storage is asked for its time when a lock was seen unchanged this long: most are renewed or given back before.
 _ASK_AFTER = 1.0
 
-# Owners that hold a lock in this process. A lock file that names this process and an owner that is not listed here was
-# abandoned.
-holding: set[str] = set()
+# Owners that hold a lock in this process, with their places in its queue. A lock file that names this process and an
+# owner that is not listed here, or whose call does not run any more, was abandoned.
+holding: dict[str, Place] = {}
 os.register_at_fork(after_in_child=holding.clear)
 
 
@@ -84,7 +87,10 @@ class Holder:
     def _is_abandoned(self) -> bool:
         if self.process is None:
             return False
-        return self.owner not in holding if is_this_process(self.process) else has_ended(self.process)
+        if is_this_process(self.process):
+            place = holding.get(self.owner)
+            return place is None or not place.is_valid()
+        return has_ended(self.process)
 
     def __str__(self) -> str:
         if not self.is_readable:
@@ -150,9 +156,6 @@ _LONGEST_PAUSE = 1.0
 _CONTENDED_SECONDS = 2.0
 _RELEASE_SECONDS = 2.0
 
-# Threads of one process queue here, by the lock's URL, before they go to storage.
-_queues: dict[str, threading.Lock] = {}
-_queues_lock = threading.Lock()
 # By URL: when this process last had to wait for a lock, and when it gave it back.
 _waited: dict[str, float] = {}
 _released: dict[str, float] = {}
@@ -160,12 +163,6 @@ _released: dict[str, float] = {}
 
 # By URL: the lock file as it was read before this process needs the lock.
 _looked_at: dict[str, Versioned] = {}
-# Lock files that a thread of this process is giving back: the next thread waits for that, even with a timeout of 0.
-_returning: set[str] = set()
-
-
-# A forked child must not queue behind threads that it does not have.
-os.register_at_fork(after_in_child=_queues.clear)
 
 
 class Lock(Protocol):
@@ -229,7 +226,13 @@ class FileLock:
     It is valid for `validity` seconds and prolonged in the background every `renew_every` seconds. A lock whose owner
     was a process of this machine that has ended is free at once; any other one when it was not renewed for its
     validity. A lost answer is resolved by reading back: the owner's name is in the file.
+
+    It ends with the call that took it, also where an interrupt comes before `release`: see `running_call`. In a forked
+    process it is not held, and the parent's file stays as it is.
     """
+
+    outlives_calls: ClassVar[bool] = False
+    """Whether it is kept after the call that took it."""
 
     def __init__(
         self,
@@ -247,7 +250,8 @@ class FileLock:
         self._validity = VALIDITY_SECONDS if validity is None else validity
         self._renew_every = renew_every
         self._release_deletes = release_deletes
-        self._owner = ""
+        self._owner, self._process = "", os.getpid()
+        self._place: Place | None = None
         self._valid_until = 0.0
         self._periodic: PeriodicTask | None = None
         self._early_read: Callable[[], tuple[Holder, str] | None] | None = None
@@ -274,21 +278,24 @@ class FileLock:
         if self._owner:
             raise RuntimeError("the lock is held by this object already")
         deadline = time.monotonic() + timeout
-        queue = self._queue()
-        is_returning = self._storage.url(self._path) in _returning
-        longest = min(max(timeout, _RELEASE_SECONDS if is_returning else 0.0), threading.TIMEOUT_MAX)
-        if not queue.acquire(timeout=longest):
-            raise self._timeout(timeout)
         try:
-            self._owner = str(uuid.uuid4())
-            holding.add(self._owner)
+            call = None if self.outlives_calls else RunningCall()
+            self._place = place = Place(self._storage.url(self._path), call)
+            longest = max(timeout, _RELEASE_SECONDS if place.first_is_returning() else 0.0)
+            if not place.take(longest):
+                raise self._timeout(timeout)
+            self._owner, self._process = str(uuid.uuid4()), os.getpid()
+            holding[self._owner] = place
             self._wait(deadline, timeout)
             # `lock_is_held` becomes false if no renewal succeeds in time
-            self._periodic = PeriodicTask(self._renew_every, self.renew, "table-lock")
+            self._periodic = PeriodicTask(self._renew_every, self.renew, "table-lock", call=call, abandoned=self._end)
             self._periodic.start()
             # the version that the file has now is known when the lock is given back
             self._early_read = in_background(self._read) if is_remote(self._storage) else None
-        except BaseException:
+        except BaseException as error:
+            is_interrupt = not isinstance(error, Exception)  # then the file may have this owner by now
+            if is_interrupt or self._valid_until:
+                self.release()
             self._forget()
             raise
 
@@ -363,7 +370,7 @@ class FileLock:
         with self._changing:
             self._early_read = None
             for _ in range(2):  # a put that seemed lost may take effect late
-                current = self._read() if self._owner else None
+                current = self._read() if self._owner and self._process == os.getpid() else None
                 if current is None or current[0].owner != self._owner or current[0].expired:
                     break
                 if self._put(current[1]):
@@ -372,25 +379,33 @@ class FileLock:
             return False
 
     def lock_is_held(self) -> bool:
-        return bool(self._owner) and monotonic_seconds() < self._valid_until - DRIFT_SECONDS
+        is_own = bool(self._owner) and self._process == os.getpid()
+        return is_own and monotonic_seconds() < self._valid_until - DRIFT_SECONDS
 
     def release(self, *, looks: bool = False) -> None:
         """Give the lock back. Storage errors are not raised: the lock is then free when its validity or this process
         ends. `looks`: read it ahead, see `look_at_lock`."""
-        if not self._owner:
+        try:
+            surely(partial(self._end, looks=looks))
+        except BaseException:
+            self._forget()
+            raise
+
+    def _end(self, *, looks: bool = False) -> None:
+        """Give back what there is. Called again, it does what an interrupt cut off."""
+        if self._place is None:
             return
         if self._periodic is not None:
             self._periodic.stop()
-        try:
+        if self._process == os.getpid():  # else this is a forked process, and the file is its parent's
             deadline = time.monotonic() + _RELEASE_SECONDS
-            with contextlib.suppress(LakebedError, OSError), self._changing:
+            with contextlib.suppress(LakebedError, OSError):
                 while not self._gave_back() and time.monotonic() < deadline:
                     time.sleep(_pause(0.0, 0.0))
+            _released[self._storage.url(self._path)] = time.monotonic()
             if looks:
                 look_at_lock(self._storage)
-        finally:
-            _released[self._storage.url(self._path)] = time.monotonic()
-            self._forget()
+        self._forget()
 
     def _gave_back(self) -> bool:
         """False if storage failed now, and may succeed the next time."""
@@ -410,15 +425,13 @@ class FileLock:
             return False
 
     def _forget(self) -> None:
-        holding.discard(self._owner)
+        holding.pop(self._owner, None)
         self._owner = ""
         self._valid_until = 0.0
         self._periodic = None
-        self._queue().release()
-
-    def _queue(self) -> threading.Lock:
-        with _queues_lock:
-            return _queues.setdefault(self._storage.url(self._path), threading.Lock())
+        if self._place is not None:
+            self._place.leave()
+            self._place = None
 
     def _timeout(self, timeout: float) -> LockTimeout:
         url = self._storage.url(self._path)
@@ -443,15 +456,16 @@ class FileLock:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        # the next caller in this process waits in the queue until the lock is given back and its file was read ahead
-        _returning.add(self._storage.url(self._path))
-        aside(self._storage, self._give_back)
+        place = self._place
+        if place is not None:
+            # the next caller in this process waits until the lock is given back and its file was read ahead
+            place.is_returning = True
+            aside(self._storage, partial(self._give_back, place))
 
-    def _give_back(self) -> None:
-        try:
-            self.release(looks=True)
-        finally:
-            _returning.discard(self._storage.url(self._path))
+    def _give_back(self, place: Place) -> None:
+        if place.call is not None:
+            place.call = RunningCall()  # a thread of its own gives it back, also after the call that held it
+        self.release(looks=True)
 
 
 def _pause(waited: float, request: float) -> float:
@@ -479,6 +493,7 @@ class LeasedLock(ABC):
     def __init__(self, where: str, wait_seconds: float) -> None:
         self.where = where
         self._wait_seconds = wait_seconds
+        self._process = os.getpid()
         self._has_lease = False
         self._valid_until = 0.0
         self._periodic: PeriodicTask | None = None
@@ -513,6 +528,7 @@ class LeasedLock(ABC):
         if self._has_lease:
             raise RuntimeError("the lock is held by this object already")
         started = time.monotonic()
+        self._process = os.getpid()
         try:
             while not self._taken(started + timeout):
                 waited = time.monotonic() - started
@@ -524,12 +540,13 @@ class LeasedLock(ABC):
                     )
                 shortest, longest = self.pauses
                 self._pause(min(random.uniform(0.5, 1.5) * min(longest, max(shortest, waited / 4)), timeout - waited))
+            self._has_lease = True
+            seconds = self.validity / 3
+            self._periodic = PeriodicTask(seconds, self.renew, "table-lock", call=RunningCall(), abandoned=self._end)
+            self._periodic.start()
         except BaseException:
-            self._let_go()
+            surely(self._end)
             raise
-        self._has_lease = True
-        self._periodic = PeriodicTask(self.validity / 3, self.renew, "table-lock")
-        self._periodic.start()
 
     def _taken(self, deadline: float) -> bool:
         started = monotonic_seconds()
@@ -559,17 +576,22 @@ class LeasedLock(ABC):
             return False
 
     def lock_is_held(self) -> bool:
-        return self._has_lease and monotonic_seconds() < self._valid_until
+        is_own = self._process == os.getpid()  # a forked process shares the connection, and has not the lock
+        return self._has_lease and is_own and monotonic_seconds() < self._valid_until
 
     def release(self) -> None:
-        if not self._has_lease:
+        if self._has_lease:
+            surely(self._end)
+
+    def _end(self) -> None:
+        """Give back what there is. Called again, it does what an interrupt cut off."""
+        if self._process != os.getpid():
             return
         if self._periodic is not None:
             self._periodic.stop()
-        with self._changing:
-            self._has_lease = False
-            self._valid_until = 0.0
-            self._let_go()
+        self._valid_until = 0.0
+        self._let_go()
+        self._has_lease = False
 
     def __enter__(self) -> LeasedLock:
         self.acquire(self._wait_seconds)

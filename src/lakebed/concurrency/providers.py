@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import TypeVar
 
 from lakebed.concurrency.lock import HDFS_LOCK_FILE, FileLock, Lock, default_lock
+from lakebed.concurrency.running_call import surely
 from lakebed.config.settings import LockSettings, WriteSettings
 from lakebed.errors import InvalidOption, LockTimeout
 from lakebed.model import HOODIE
@@ -97,18 +98,22 @@ class NestedLock:
 
     def __init__(self, outer: Lock, inner: FileLock, wait_seconds: float) -> None:
         self._outer, self._inner, self._wait_seconds = outer, inner, wait_seconds
+        self._is_wanted = False
 
     def acquire(self, timeout: float) -> None:
         self.acquire_reading(timeout, lambda: None)()
 
     def acquire_reading(self, timeout: float, read: Callable[[], R]) -> Callable[[], R]:
         """Like `FileLock.acquire_reading`; nothing is read before the outer lock is held."""
+        if self._is_wanted:
+            raise RuntimeError("the lock is held by this object already")
         deadline = time.monotonic() + timeout
-        self._outer.acquire(timeout)
         try:
+            self._is_wanted = True
+            self._outer.acquire(timeout)
             return self._inner.acquire_reading(max(0.0, deadline - time.monotonic()), read)
         except BaseException:
-            self._outer.release()
+            surely(self._end)
             raise
 
     def renew(self) -> bool:
@@ -118,10 +123,14 @@ class NestedLock:
         return self._outer.lock_is_held() and self._inner.lock_is_held()
 
     def release(self) -> None:
+        surely(self._end)
+
+    def _end(self) -> None:
         try:
             self._inner.release()
         finally:
             self._outer.release()
+        self._is_wanted = False
 
     def __enter__(self) -> NestedLock:
         self.acquire(self._wait_seconds)
@@ -141,6 +150,8 @@ _RENEW_SECONDS = 30.0
 
 class ServicesLease(FileLock):
     """See the module: a second lock of the table, for which no process waits."""
+
+    outlives_calls = True
 
     def __init__(self, storage: Storage) -> None:
         super().__init__(storage, LEASE_FILE, wait_seconds=0.0, validity=LEASE_SECONDS, renew_every=_RENEW_SECONDS)

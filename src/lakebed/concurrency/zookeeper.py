@@ -99,17 +99,17 @@ class ZooKeeperLock(LeasedLock):
             return self._client.exists(f"{self._path}/{self._node}") is not None
 
     def _let_go(self) -> None:
-        client, self._client, node, self._node = self._client, None, self._node, ""
-        self._before = None
+        client, self._before = self._client, None
         if client is None:
             return
         # a node that is left is deleted with the session
         with contextlib.suppress(Exception):
-            if node and client.connected:
-                client.delete(f"{self._path}/{node}")
+            if self._node and client.connected:
+                client.delete(f"{self._path}/{self._node}")
         with contextlib.suppress(Exception):
             client.stop()
             client.close()
+        self._client, self._node = None, ""
 
     def _holder(self) -> str:
         with contextlib.suppress(Exception):

@@ -17,13 +17,14 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakebed.concurrency.running_call import RunningCall, surely
 from lakebed.config.options import resolve_options, with_table_settings
 from lakebed.config.settings import WriteSettings
 from lakebed.engine.base import Rows
@@ -44,6 +45,8 @@ from lakebed.write_status import WriteStatus
 
 # An upsert of more bytes is an action of its own; joined upserts have at most this many bytes.
 MOST_BYTES, MOST_JOINED_BYTES = 4 << 20, 64 << 20
+# How long an upsert waits before it looks whether those before it still run.
+_LOOK_SECONDS = 0.5
 # Assumed bytes of a row in a list: its size is not known before the conversion to Arrow.
 _ROW_BYTES = 1 << 10
 # Errors that no row causes: they would fail each upsert alone as well.
@@ -93,28 +96,32 @@ def commit(start: Run, verb: Verb, data: Any, target: UpsertTarget | None, after
     elif isinstance(data, list):
         size = len(data) * _ROW_BYTES
     member = None if verb is not upsert or size is None or size > MOST_BYTES else _Member(data, size)
-    if target is None or member is None or not _enter(target, member):
+    done = None if target is None or member is None else _with_others(start, target, member)
+    if done is None:
         return after(*start(verb))
-    context, result = _with_others(start, target, member)
+    context, result = done
     return result if context is None else after(context, result)
 
 
-def _with_others(start: Run, target: UpsertTarget, member: _Member) -> tuple[WriteContext | None, WriteResult]:
-    """The result of an upsert that waits or leads, and the context of the action where it led."""
+def _with_others(start: Run, target: UpsertTarget, member: _Member) -> tuple[WriteContext | None, WriteResult] | None:
+    """The result of an upsert that waits or leads, and the context of the action where it led; None for one that does
+    neither."""
     try:
-        member.wait()
+        if not _enter(target, member):
+            return None
+        member.wait(target)
         if member.error is not None:
             raise member.error
         return Batch(target, member).lead(start) if member.result is None else (None, member.result)
     finally:
-        _leave(target, member)
+        surely(partial(_leave, target, member))
 
 
 @dataclass(eq=False, slots=True)
 class _Member:
     """One upsert. Its `turn` comes when it leads, or when it is done: with a `result` or an `error`.
 
-    `alone`: it is joined with no other one. `is_being_written` while another upsert writes its rows,
+    `alone`: it is joined with no other one. `written_by` is another upsert while that writes its rows,
     `interrupted` when its own thread no longer waits for that. `lost` counts the joined runs that lost
     against a concurrent write.
     """
@@ -122,25 +129,30 @@ class _Member:
     data: Any
     size: int
     alone: bool = False
-    is_being_written: bool = False
+    written_by: _Member | None = None
     interrupted: bool = False
     lost: int = 0
     result: WriteResult | None = None
     error: BaseException | None = None
+    call: RunningCall = field(default_factory=RunningCall)
     thread: int = field(default_factory=threading.get_ident)
     turn: threading.Event = field(default_factory=threading.Event)
 
-    def wait(self) -> None:
+    def wait(self, target: UpsertTarget) -> None:
         """Wait for the turn. A thread that is interrupted leaves, once no other one writes its rows."""
         try:
-            self.turn.wait()
+            self._wait(target)
         except BaseException:
             with _lock:
                 self.interrupted = True
-                is_written = self.is_being_written
+                is_written = self.written_by is not None
             if is_written:
-                self.turn.wait()
+                self._wait(target)
             raise
+
+    def _wait(self, target: UpsertTarget) -> None:
+        while not self.turn.wait(_LOOK_SECONDS):
+            _look_after(target, self)
 
     def finish(self, result: WriteResult | None = None, error: BaseException | None = None) -> None:
         self.result, self.error = result, error
@@ -188,6 +200,25 @@ def _enter(target: UpsertTarget, member: _Member) -> bool:
         if not target.joins:
             return False
         checked = True
+
+
+def _look_after(target: UpsertTarget, member: _Member) -> None:
+    """Go on for upserts whose calls were interrupted before they could let this one go on."""
+    with _lock:
+        if member.turn.is_set():
+            return
+        if member.written_by is not None:
+            if not member.written_by.call.is_running():
+                member.finish(error=_cut_off(""))
+            return
+        queue = _queues.setdefault(target.key, _Queue(member))
+        if queue.leader is not member:
+            if member not in queue.waiting:
+                queue.waiting.append(member)
+            if queue.leader.call.is_running():
+                return
+            queue.leader = queue.waiting.popleft()
+        queue.leader.turn.set()
 
 
 def _leave(target: UpsertTarget, member: _Member) -> None:
@@ -262,7 +293,7 @@ class Batch:
             while waiting and not waiting[0].alone and size + waiting[0].size <= MOST_JOINED_BYTES:
                 self._others.append(waiting.popleft())
                 size += self._others[-1].size
-                self._others[-1].is_being_written = True
+                self._others[-1].written_by = self._leader
         if not self._others:
             return
         candidates, joined = list(self._others), list[_Member]()
@@ -277,7 +308,7 @@ class Batch:
         """Let upserts wait again, in front of those that came later."""
         with _lock:
             for member in reversed(members):
-                member.is_being_written = False
+                member.written_by = None
                 if member.interrupted:
                     member.finish()
                 else:
@@ -293,13 +324,7 @@ class Batch:
     def _resolve_interrupted(self) -> None:
         """The leader's thread was interrupted. If the action did not commit, the other upserts are written by another
         leader. If it did, their counts are lost."""
-        unknown = CommitStateUnknown(
-            "the thread that wrote the rows of this upsert with its own was interrupted"
-            + (f"; instant {self.instant} has them where it is completed" if self.instant else ""),
-            hint="Look for the instant on the timeline: completed, the rows are written; otherwise upsert them again.",
-            context={"instant": self.instant},
-            instant=self.instant,
-        )
+        unknown = _cut_off(self.instant)
         try:
             context, is_committed = self._context, False
             if context is not None and self.instant:
@@ -308,6 +333,16 @@ class Batch:
                 self._put_back([member for member in self._others if not member.turn.is_set()])
         finally:
             self._fail(unknown)
+
+
+def _cut_off(instant: str) -> CommitStateUnknown:
+    return CommitStateUnknown(
+        "the thread that wrote the rows of this upsert with its own was interrupted"
+        + (f"; instant {instant} has them where it is completed" if instant else ""),
+        hint="Look for the instant on the timeline: completed, the rows are written; otherwise upsert them again.",
+        context={"instant": instant},
+        instant=instant,
+    )
 
 
 def _rows(context: WriteContext, data: Any) -> pa.Table:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -142,7 +143,8 @@ class Transaction:
     _newest_heartbeat: str = field(default="", init=False)
     _copied_as: frozenset[str] = field(default=frozenset(), init=False)
     _stored: StoredState | None = field(default=None, init=False)
-    _lock: FileLock | NestedLock = field(init=False)
+    _lock: FileLock | NestedLock | None = field(default=None, init=False)
+    _process: int = field(default_factory=os.getpid, init=False)
 
     def __post_init__(self) -> None:
         self.storage, self.config = self.context.storage, self.context.config
@@ -173,28 +175,28 @@ class Transaction:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        if error is None:
+        if error is None or self._process != os.getpid():  # a forked process leaves it to its parent
             return
+        if self._lock is not None and not isinstance(error, Exception):
+            self._lock.release()  # an interrupt may have come before `locked` could do it
         if isinstance(error, CommitStateUnknown) or not isinstance(error, Exception | KeyboardInterrupt):
             self.stop_heartbeat()
-            return
-        if self.instant:
+        elif self.instant:
             self.abort()
 
     @contextmanager
     def locked(self, *reads: Callable[[], object]) -> Generator[list[Any]]:
         """Hold the table lock during the block, which gets the results of `reads`: those read storage, change nothing,
         and may be called while the lock is taken, and again where another process had it."""
-        seconds = self.settings.lock_wait_seconds
         self._lock = writers_lock(self.storage, self.settings, self.config.name)
-        results = self._lock.acquire_reading(seconds, lambda: at_once(self.storage, *reads))
         with ExitStack() as stack:
-            stack.push(self._lock)
-            yield results()
+            stack.push(self._lock)  # before it is taken: an interrupt may come right after that
+            yield self._lock.acquire_reading(self.settings.lock_wait_seconds, lambda: at_once(self.storage, *reads))()
 
     @property
     def lock_is_held(self) -> Callable[[], bool]:
         """A function that returns whether this transaction still holds the lock that it took last."""
+        assert self._lock is not None
         return self._lock.lock_is_held
 
     @contextmanager

@@ -155,14 +155,14 @@ class ServedTable:
         assert self._storage is not None
         lease = ServicesLease(self._storage)
         try:
-            is_mine = lease.take()
-        except Exception as error:
-            yield self._failed(_OPENING, error)
-            return
-        if not is_mine:
-            yield ServiceEvent("held", self.uri, text=lease.holder() or "another process")
-            return
-        try:
+            try:
+                is_mine = lease.take()
+            except Exception as error:
+                yield self._failed(_OPENING, error)
+                return
+            if not is_mine:
+                yield ServiceEvent("held", self.uri, text=lease.holder() or "another process")
+                return
             yield from self._rounds(lease)
         finally:
             lease.release()

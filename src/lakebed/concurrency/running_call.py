@@ -1,0 +1,67 @@
+"""Whether the call of lakebed that holds a lock, or shows a heartbeat, still runs.
+
+An interrupt (Ctrl-C) may come between any two instructions, also just before those that would give a lock back. What a
+call holds is therefore worth something only while that call is on the stack of its thread: other threads of the process
+take it over afterwards, and the thread that renews it gives it back.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+# The packages of lakebed's own functions, and of those that only take or test locks.
+_OWN, _BELOW = ("lakebed", "pyspark_lakebed"), ("lakebed.concurrency", "lakebed.testing")
+# A generator that pauses while its thread is looked at ends the walk too early; so it is looked at more than once.
+_LOOKS, _PAUSE_SECONDS = 3, 0.002
+
+
+class RunningCall:
+    """The call of lakebed that this thread runs: its outermost function on the stack. Where code of others takes a lock
+    itself, there is no such function: then it counts as running."""
+
+    def __init__(self) -> None:
+        self._thread = threading.get_ident()
+        greenlet: Any = sys.modules.get("greenlet")
+        # the stacks of greenlets are not to be seen from other threads
+        is_hidden = "gevent" in sys.modules or (greenlet is not None and greenlet.getcurrent().parent is not None)
+        self._frame = None if is_hidden else _outermost(sys._getframe())  # pyright: ignore[reportPrivateUsage]
+
+    def is_running(self) -> bool:
+        """Whether it has not returned or raised yet. Any thread may ask."""
+        if self._frame is None:
+            return True
+        for look in range(_LOOKS):
+            if look:
+                time.sleep(_PAUSE_SECONDS)
+            frame = sys._current_frames().get(self._thread)  # pyright: ignore[reportPrivateUsage]
+            while frame is not None:
+                if frame is self._frame:
+                    return True
+                frame = frame.f_back
+        return False
+
+
+def surely(end: Callable[[], object]) -> None:
+    """Call `end`, and once more where an interrupt cut it off: nothing else would do the rest."""
+    try:
+        end()
+    except Exception:
+        raise
+    except BaseException:
+        end()
+        raise
+
+
+def _outermost(frame: FrameType | None) -> FrameType | None:
+    found = None
+    while frame is not None:
+        name = str(frame.f_globals.get("__name__", ""))
+        if name.partition(".")[0] in _OWN and not name.startswith(_BELOW):
+            found = frame
+        frame = frame.f_back
+    return found
