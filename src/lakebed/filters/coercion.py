@@ -136,6 +136,7 @@ def decimal_literal(value: Decimal) -> Literal:
 
 _BOUNDS = {pa.int32(): 2**31, pa.int64(): 2**63}
 _FLOAT_TEXT = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*", re.ASCII)
+_SPECIAL_NUMBERS = frozenset(("nan", *(sign + word for sign in ("", "+", "-") for word in ("inf", "infinity"))))
 _BOOLEAN_TEXT = {"true": True, "false": False}
 
 
@@ -368,7 +369,7 @@ def cast_literal(literal: Literal, to: pa.DataType, zone: tzinfo) -> Literal:
             return Literal(parse_date(value), to)
         if pa.types.is_timestamp(to):
             return _time_constant(value, to.tz is not None, zone)
-        if pa.types.is_floating(to) and value.strip().lower() in ("nan", "infinity", "-infinity"):
+        if pa.types.is_floating(to) and value.strip().lower() in _SPECIAL_NUMBERS:
             return Literal(float(value), to)
         if (
             not pa.types.is_string(to)

@@ -22,7 +22,7 @@ from lakebed.filters.predicates import Opaque, node_to_arrow, walk
 from lakebed.filters.sql import (
     ConditionReader,
     SparkText,
-    edits_of_types,
+    edits_of_constants,
     has_odd_escapes,
     outside_parentheses,
     parse_tree,
@@ -186,7 +186,7 @@ class PairReader:
         form = "condition" if is_condition else "expression"
         tree = parse_tree(text, label, form)
         tree, edits, named = self._bind(tree, sides, text)
-        edits += edits_of_types(SparkText().tokenize(text)) if "TIMESTAMP" in text.upper() else ()
+        edits += edits_of_constants(text)
         spark = text
         for start, stop, new in sorted(edits, reverse=True):
             spark = spark[:start] + new + spark[stop:]

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import pyarrow as pa
 import pyarrow.compute as pc
 import sqlglot
-from sqlglot import exp
+from sqlglot import Token, exp
 from sqlglot.dialects.spark import Spark
 from sqlglot.errors import SqlglotError
 
 from lakebed.errors import InvalidOption
+from lakebed.expressions.base import sql_literal
 from lakebed.filters.coercion import SparkOnly, compare, membership, parse_zone
 from lakebed.filters.functions import only
 from lakebed.filters.predicates import (
@@ -44,7 +45,6 @@ from lakebed.filters.text import quote_name, resolve_column, spark_literal
 from lakebed.filters.values import ValueReader
 
 if TYPE_CHECKING:
-    from sqlglot.dialects.dialect import Dialect
     from sqlglot.expressions.core import Expression
 
 Edit = tuple[int, int, str]
@@ -56,19 +56,15 @@ _MOMENTS: dict[str, type[Expression]] = {
 }
 _MOMENTS_AS_NAMES = ("CURRENT_DATE", "CURRENT_TIMESTAMP")
 _TIMESTAMP = "TIMESTAMP"
+_DOUBLED_QUOTES = ("''", '""')
 
 
-def session_text(
-    text: str, tree: Any, dialect: type[Dialect], column: Callable[[Expression], Column], more: Sequence[Edit] = ()
-) -> str:
-    """The condition with columns in the table's spelling, `TIMESTAMP_LTZ` for `TIMESTAMP`, and `more` edits.
+def session_text(text: str, tree: Any, column: Callable[[Expression], Column], more: Sequence[Edit] = ()) -> str:
+    """The condition with columns in the table's spelling, constants as `edits_of_constants` has them, and `more` edits.
 
-    A session may distinguish names by case (`spark.sql.caseSensitive`), and `spark.sql.timestampType` decides what
-    `TIMESTAMP` is. `column` finds the column that a node names.
+    A session may distinguish names by case (`spark.sql.caseSensitive`). `column` finds the column that a node names.
     """
-    edits = [*_names(tree, column), *more]
-    if _TIMESTAMP in text.upper():
-        edits += edits_of_types(dialect().tokenize(text))
+    edits = [*_names(tree, column), *edits_of_constants(text), *more]
     for start, stop, new in sorted(edits, reverse=True):
         text = text[:start] + new + text[stop:]
     return text
@@ -113,14 +109,22 @@ def _names(tree: Any, column: Callable[[Expression], Column]) -> Iterator[Edit]:
                 yield start, end + 1, quote_name(name)
 
 
-def edits_of_types(tokens: Sequence[Any]) -> Iterator[Edit]:
-    """The type name in casts and before constants. A column may have that name, too."""
+def edits_of_constants(text: str) -> Iterator[Edit]:
+    """Constants that mean the same in every session: `TIMESTAMP_LTZ` for the type name `TIMESTAMP`, in casts and before
+    constants, which `spark.sql.timestampType` decides about; texts with doubled quotes without them, which
+    `spark.sql.legacy.consecutiveStringLiterals.enabled` would leave out."""
+    if _TIMESTAMP not in text.upper() and not any(quotes in text for quotes in _DOUBLED_QUOTES):
+        return
+    tokens = SparkText().tokenize(text)
     kinds = ["", *(token.token_type.name for token in tokens), ""]
     for at, token in enumerate(tokens):
         before, kind, after = kinds[at : at + 3]
-        if token.text.upper() != _TIMESTAMP or kind in ("IDENTIFIER", "STRING"):
-            continue
-        if before in ("ALIAS", "DCOLON") or after == "STRING":
+        written = text[token.start : token.end + 1]
+        if kind == "STRING" and written[0] * 2 in written[1:-1] and not has_odd_escapes(written):
+            yield token.start, token.end + 1, sql_literal(token.text)
+        # a column may have the name of the type, too
+        is_type = token.text.upper() == _TIMESTAMP and kind not in ("IDENTIFIER", "STRING")
+        if is_type and (before in ("ALIAS", "DCOLON") or after == "STRING"):
             yield token.start, token.end + 1, "TIMESTAMP_LTZ"
 
 
@@ -146,9 +150,28 @@ _OPENING, _CLOSING = ("(", "[", "CASE"), (")", "]", "END")
 
 
 class SparkText(Spark):
-    """Spark's SQL, with the patterns of dates and times as they are written."""
+    """Spark's SQL, with the patterns of dates and times as they are written, and two quotes in a text as one."""
 
     TIME_MAPPING: ClassVar[dict[str, str]] = {}
+
+    class Tokenizer(Spark.Tokenizer):
+        def tokenize(self, sql: str, *more: Any) -> list[Any]:
+            """The tokens; the parser has a text with doubled quotes as several texts that touch."""
+            tokens: list[Any] = []
+            for token in super().tokenize(sql, *more):
+                last = tokens[-1] if tokens else None
+                is_more = last is not None and last.end + 1 == token.start and last.token_type is token.token_type
+                if (
+                    last is None
+                    or not is_more
+                    or token.token_type.name != "STRING"
+                    or sql[last.end] != sql[token.start]
+                ):
+                    tokens.append(token)
+                    continue
+                text = f"{last.text}{sql[token.start]}{token.text}"
+                tokens[-1] = Token(token.token_type, text, last.line, last.col, last.start, token.end, token.comments)
+            return tokens
 
 
 def parse_condition(text: str, schema: pa.Schema, zone: str, now: datetime) -> Predicate:
@@ -217,7 +240,7 @@ def _parsed(text: str, schema: pa.Schema, zone: str, now: datetime) -> Predicate
     if isinstance(root, Constant):
         return Predicate(root, text, spark_sql=node_to_spark(root))
     moments = () if is_column else tuple(_edits_of_moments(text, reader.values))
-    spark_sql = session_text(text, tree, SparkText, reader.values.column, moments)
+    spark_sql = session_text(text, tree, reader.values.column, moments)
     return Predicate(root, text, spark_sql=spark_sql, named=reader.names(tree))
 
 

@@ -9,18 +9,17 @@ import os
 import threading
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
-from sqlglot import TokenType
 
 from lakebed.config.arguments import whole_number
 from lakebed.errors import InvalidOption, LakebedError, UnsupportedFeature
 from lakebed.read.dataset import Columns, RowScanner, TableDataset
 from lakebed.read.scan import Results, Scan, require
+from lakebed.statements.arguments import Arguments, check_arguments, markers
 from lakebed.statements.sources import Source, Sources, alias_of
 from lakebed.statements.statement import Aggregates, Statement
 from lakebed.table_views import View, arrow_html
@@ -35,14 +34,12 @@ _databases: dict[int, Any] = {}
 _lock = threading.Lock()
 _PREFIX = "__lakebed_"
 _PREVIEWED = 20
-# What a slice begins with, `list[first:last]`.
-_VALUES = (TokenType.VAR, TokenType.IDENTIFIER, TokenType.NUMBER, TokenType.R_PAREN, TokenType.R_BRACKET)
-Arguments = Mapping[str, Any] | Sequence[Any] | None
 
 
 def run_query(statement: Statement, sources: Sources, args: Arguments) -> QueryResult:
     """The rows of a query. Raises `UnsupportedFeature` where DuckDB is not installed, `InvalidOption` for a text that
     DuckDB does not take."""
+    check_arguments(statement, args)
     connection = connect()
     errors: list[Exception] = []
     changes: dict[tuple[int, int], str] = {}
@@ -56,8 +53,8 @@ def run_query(statement: Statement, sources: Sources, args: Arguments) -> QueryR
             connection.register(names[key], _registered(source, errors, statement.aggregates))
         if not is_by_name:
             changes[(reference.start, reference.end)] = f'"{names[key]}"{alias_of(source)}'
-    if isinstance(args, Mapping):
-        changes |= _parameters(statement, args)
+    # Spark's markers `:name` as DuckDB's `$name`
+    changes |= {(marker.start, marker.start + 1): "$" for marker in markers(statement, args) if marker.name}
     with errors_of_duckdb(errors):
         relation = connection.sql(statement.replaced(changes), params=args or None)
     return QueryResult(relation, errors)
@@ -91,18 +88,6 @@ def _registered(source: Source, errors: list[Exception], aggregates: Aggregates 
             return rows.to_arrow()
         case rows:
             return pa.table(rows) if hasattr(rows, "__arrow_c_stream__") else rows
-
-
-def _parameters(statement: Statement, args: Mapping[str, Any]) -> dict[tuple[int, int], str]:
-    """Spark's markers `:name` as DuckDB's `$name`."""
-    tokens = statement.tokens
-    markers: dict[tuple[int, int], str] = {}
-    for at, (colon, name) in enumerate(pairwise(tokens)):
-        is_marker = colon.token_type is TokenType.COLON and name.start == colon.end + 1 and name.text in args
-        is_slice = at and tokens[at - 1].end + 1 == colon.start and tokens[at - 1].token_type in _VALUES
-        if is_marker and not is_slice:
-            markers[(colon.start, colon.end + 1)] = "$"
-    return markers
 
 
 class _ReportingDataset(TableDataset):

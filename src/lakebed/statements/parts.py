@@ -5,12 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from datetime import date
+from decimal import Decimal
 from typing import Any
 
 from sqlglot import TokenType
 
 from lakebed.errors import InvalidOption
-from lakebed.filters.sql import outside_parentheses
+from lakebed.filters.sql import has_odd_escapes, outside_parentheses
+from lakebed.statements.arguments import constant_text
 from lakebed.statements.statement import Reference, Statement
 
 # Words after a table's name that are no alias of it.
@@ -92,18 +95,29 @@ class Parts:
 
     def text(self, start: int, stop: int, label: str) -> str:
         """The text from a token up to another one."""
-        tokens = self.statement.tokens
         if start >= stop:
             raise self.wrong(start, f"{label} is missing")
+        for at in range(start, stop):
+            value = self.statement.value_at(at)
+            if value is not None and constant_text(value[0]) is None:  # only queries get values as they are
+                raise self.wrong(
+                    at, f"args gives a value of type {type(value[0]).__name__}, which has no constant here,"
+                )
+        return self._span(start, stop)
+
+    def _span(self, start: int, stop: int) -> str:
+        tokens = self.statement.tokens
         return self.statement.text[tokens[start].start : tokens[stop - 1].end + 1]
 
     def query(self, start: int, stop: int) -> QueryText:
         """The query from a token up to another one."""
-        text, first = self.text(start, stop, "the query"), self.statement.tokens[start].start
+        if start >= stop:
+            raise self.wrong(start, "the query is missing")
+        text, first = self._span(start, stop), self.statement.tokens[start].start
         inside = {span: value for span, value in self.statement.values.items() if first <= span[0] < first + len(text)}
         names = {span: f"value_{span[0]}" for span in inside}
         for begin, end in sorted(inside, reverse=True):
-            text = f"{text[: begin - first]}:{names[begin, end]}{text[end - first :]}"
+            text = f"{text[: begin - first]} :{names[begin, end]} {text[end - first :]}"
         return QueryText(text, {names[span]: value for span, value in inside.items()})
 
     def wrong(self, at: int, problem: str) -> InvalidOption:
@@ -198,18 +212,23 @@ class Cursor(Parts):
     def literal(self, label: str) -> Any:
         """The constant that comes next: a text, a number, TRUE, FALSE or NULL."""
         start = self.at
-        if self.takes("CAST", "(", "", "AS", "STRING", ")"):  # a text of args= with odd characters
-            token = self.statement.tokens[start + 2]
-            if token.token_type is TokenType.HEX_STRING:
-                return bytes.fromhex(token.text).decode()
-            raise self.wrong(start, f"{label} is no constant")
         sign = -1 if self.takes("-") else 1
-        if self.at < self.stop:
+        argument = self.statement.value_at(self.at)
+        if argument is not None:
+            value, self.at = argument
+            if isinstance(value, int | float | Decimal) and not isinstance(value, bool):
+                return sign * value
+            if sign == 1 and (value is None or isinstance(value, str | bool | date)):
+                return value
+        elif self.at < self.stop:
             token, word = self.statement.tokens[self.at], self.word
             self.at += 1
             if token.token_type is TokenType.NUMBER:
                 return sign * (int(token.text) if token.text.isdigit() else float(token.text))
             if token.token_type in (TokenType.STRING, TokenType.RAW_STRING) and sign == 1:
+                written = self.statement.text[token.start : token.end + 1]
+                if token.token_type is TokenType.STRING and has_odd_escapes(written):
+                    raise self.wrong(start, f"{label} has a backslash that is no plain escape: write two for one")
                 return token.text
             if word in _CONSTANTS and sign == 1:
                 return _CONSTANTS[word]

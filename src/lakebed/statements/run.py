@@ -7,14 +7,14 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from lakebed.errors import InvalidOption
+from lakebed.statements.arguments import Arguments, check_arguments, with_values
 from lakebed.statements.sources import Sources, TableCalls
-from lakebed.statements.statement import Statement, parse_statement, with_values
+from lakebed.statements.statement import Statement, parse_statement
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from lakebed.statements.commands import Command
-    from lakebed.statements.duckdb_query import Arguments
     from lakebed.statements.parts import QueryText
 
 CHANGES = ("MERGE", "UPDATE", "DELETE", "INSERT")
@@ -54,6 +54,7 @@ def run(
     if session is not None:
         from lakebed.statements.spark_query import run_query as run_on_spark
 
+        check_arguments(statement, args)
         return run_on_spark(statement, sources, args, session)
     if statement.kind != "QUERY":
         raise InvalidOption(

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _ZONE = "spark.sql.session.timeZone"
+_TOUCHING_TEXTS = "spark.sql.legacy.consecutiveStringLiterals.enabled"
 _QUOTED_NAMES = "spark.sql.ansi.doubleQuotedIdentifiers"
 
 
@@ -66,8 +67,10 @@ def _narrowed(listed: Sequence[Source], narrowing: Narrowing, spark: SparkSessio
         start: pa.schema([scan.available.field(name) for name in columns[start]]) for start, scan in scans.items()
     }
     zone = spark.conf.get(_ZONE) or "UTC"
-    # a session may take "x" for a name; lakebed's conditions do not
-    has_conditions = '"' not in narrowing.statement.text or spark.conf.get(_QUOTED_NAMES, "false") != "true"
+    # a session may take "x" for a name, and 'a''b' for two texts; lakebed's conditions do not
+    text = narrowing.statement.text
+    settings = [_QUOTED_NAMES] * ('"' in text) + [_TOUCHING_TEXTS] * ("''" in text or '""' in text)
+    has_conditions = all(spark.conf.get(name, "false") != "true" for name in settings)
     for source in listed:
         start = source.reference.start
         if start in scans:

@@ -6,21 +6,19 @@ Expressions are never written again from a tree: what is not a table's name reac
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, ClassVar
 
-import pyarrow as pa
 from sqlglot import TokenType
 from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.dialects.spark import Spark
 from sqlglot.errors import SqlglotError
 
 from lakebed.errors import InvalidOption
-from lakebed.filters.sql import plain_words
-from lakebed.filters.text import spark_literal
+from lakebed.filters.sql import SparkText, plain_words
 
 _NEAR = 30
 _QUERIES = frozenset(("SELECT", "FROM", "VALUES", "TABLE", "DESCRIBE", "DESC", "EXPLAIN", "SHOW", "SUMMARIZE", "PIVOT"))
@@ -94,7 +92,7 @@ def _single_words(keywords: dict[str, Any]) -> dict[str, Any]:
     return {word: kind for word, kind in keywords.items() if " " not in word and kind not in commands}
 
 
-class _SparkTokenizer(Spark.Tokenizer):
+class _SparkTokenizer(SparkText.Tokenizer):
     """Spark's words one by one: no keyword of several words, and no command that takes the rest of the text."""
 
     COMMANDS: ClassVar[set[TokenType]] = set()
@@ -139,8 +137,8 @@ class Aggregates:
 
 @dataclass(frozen=True)
 class Statement:
-    """One statement. `is_spark` is whether it is written for Spark, else for DuckDB. `values` are those of
-    `with_values` by where their constants begin and end in the text."""
+    """One statement. `is_spark` is whether it is written for Spark, else for DuckDB. `values` are those of `args=` by
+    where their constants begin and end in the text."""
 
     text: str
     tokens: tuple[Any, ...]
@@ -174,6 +172,16 @@ class Statement:
     def words(self) -> tuple[str, ...]:
         """The tokens as unquoted words in upper case; empty for what is quoted."""
         return plain_words(self.tokens)
+
+    def value_at(self, at: int) -> tuple[Any, int] | None:
+        """The value of `args=` whose place begins at a token, and the token after it; None where there is none."""
+        start = self.tokens[at].start if 0 <= at < len(self.tokens) else -1
+        for (begin, end), value in self.values.items():
+            if begin == start:
+                return value, next(
+                    (n for n in range(at, len(self.tokens)) if self.tokens[n].start >= end), len(self.tokens)
+                )
+        return None
 
     def is_name(self, at: int) -> bool:
         """Whether the token is a name, quoted or not, and no word of SQL."""
@@ -252,6 +260,10 @@ class Statement:
         at = last + 1 + (self.word(last + 1) == "FOR")
         if self.word(at) in _TIME_TRAVEL and (self.word(at + 1), self.word(at + 2)) == ("AS", "OF"):
             end = at + 3
+            value = self.value_at(end)
+            if value is not None:
+                alias = self.word(value[1]) == "AS" or self.is_name(value[1])
+                return Reference(start, self.tokens[value[1] - 1].end + 1, name, is_uri, str(value[0]), alias)
             while self.word(end) in ("TIMESTAMP", "DATE") and self._is(end + 1, TokenType.STRING):
                 end += 1
             if not (self._is(end, TokenType.STRING) or self._is(end, TokenType.NUMBER)):
@@ -374,36 +386,3 @@ def parse_statement(text: str, *, is_spark: bool) -> Statement:
                 hint="give each statement to a call of its own, and values as args=",
             )
     return statement
-
-
-def with_values(statement: Statement, args: Any) -> Statement:
-    """A statement for Spark with the values of `:name` and `?` in their places, as constants.
-
-    >>> statement = parse_statement("delete from trips where city = :city", is_spark=True)
-    >>> with_values(statement, {"city": "rome"}).text
-    "delete from trips where city = 'rome'"
-    """
-    values_by_span: dict[tuple[int, int], Any] = {}
-    positional = iter(args if isinstance(args, Sequence) else ())
-    for at, token in enumerate(statement.tokens):
-        if statement.text[token.start] == "?":
-            value = next(positional, _MISSING)
-            if value is _MISSING:
-                raise InvalidOption(f"args has too few values for ? in the SQL text near {statement.near(at)}")
-            values_by_span[token.start, token.end + 1] = value
-        elif statement.text[token.start] == ":" and isinstance(args, Mapping) and at + 1 < len(statement.tokens):
-            name = statement.tokens[at + 1]
-            if name.start == token.end + 1 and name.text in args:
-                values_by_span[token.start, name.end + 1] = args[name.text]
-    if not values_by_span:
-        return statement
-    constants = {span: spark_literal(value, pa.scalar(value).type) for span, value in values_by_span.items()}
-    values: dict[tuple[int, int], Any] = {}
-    moved = 0
-    for (start, end), constant in constants.items():  # in the order of the text
-        values[start + moved, start + moved + len(constant)] = values_by_span[start, end]
-        moved += len(constant) - (end - start)
-    return replace(parse_statement(statement.replaced(constants), is_spark=True), values=values)
-
-
-_MISSING = object()

@@ -175,7 +175,7 @@ def test_unreadable_conditions_are_refused(condition: str, message: str) -> None
         "amount / 3 = 1",
         "case when levenshtein(name, 'x') = 1 then 1 end = 1",
         "id in (1, 'x')",
-        "name = 'it''s'",
+        "name = 'it' 's'",
         "amount = '1.0'",
         "cast(name as date) = '2024-01-01'",
     ],
@@ -210,6 +210,20 @@ def test_arrow_membership_is_never_null() -> None:
     assert isinstance(root, And)
     assert root.parts[0] == Not(IsNull(Column(("id",), pa.int32())))
     assert isinstance(root.parts[1], In)
+
+
+def test_two_quotes_in_a_text_are_one_in_every_session() -> None:
+    text = "name = 'it''s' or name in (\"a\"\"b\", '', 'c\\\\d''') or name = 'x\\'''' or name = 'a''\\d'"
+    predicate = parse_filter(text.rpartition(" or ")[0], ROWS.schema)
+    rows = pa.table({"name": ["it's", 'a"b', "", "its", "c\\d'", "x''"]})
+    assert rows.filter(predicate.to_arrow())["name"].to_pylist() == ["it's", 'a"b', "", "c\\d'", "x''"]
+    sql = (
+        "name = CAST(X'69742773' AS STRING) or name in (CAST(X'612262' AS STRING), '', CAST(X'635c6427' AS STRING))"
+        " or name = CAST(X'782727' AS STRING)"
+    )
+    assert predicate.to_spark_sql() == sql
+    # an escape that the parser may read otherwise stays as it is written
+    assert parse_filter(text, ROWS.schema).to_spark_sql() == f"{sql} or name = 'a''\\d'"
 
 
 @pytest.mark.parametrize(

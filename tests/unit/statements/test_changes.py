@@ -101,6 +101,29 @@ def test_signs_in_texts_and_words_in_names_are_no_parts_of_a_statement(trips: la
     assert visible_rows(trips) == expected
 
 
+def test_two_quotes_in_a_text_are_one(trips: lakebed.Table) -> None:
+    tables = {"trips": trips}
+    lakebed.sql("UPDATE trips SET city = 'L''Aquila' WHERE city = 'it''s' OR city = ''''", tables)
+    lakebed.sql('UPDATE trips SET city = "a""b" WHERE city = \'rome\'', tables)
+    lakebed.sql(
+        "MERGE INTO trips USING (SELECT 3 AS id, 'x''y' AS c) s ON trips.id = s.id AND city = 'L''Aquila'"
+        " WHEN MATCHED AND s.c = 'x''y' THEN UPDATE SET city = concat(s.c, ''''''), fare = length('''')",
+        tables,
+    )
+    assert visible_rows(trips) == [(1, 'a"b', 1.0), (2, "oslo", 2.0), (3, "x'y''", 1.0)]
+    assert lakebed.sql("DELETE FROM trips WHERE city IN ('', 'x''y''''')", tables).deleted == 1  # type: ignore[union-attr]
+    parts = lakebed.create("memory://changes/quotes", TRIPS, key="id", index="simple", partition_by="city")
+    tables = {"parts": parts}
+    lakebed.sql("INSERT INTO parts PARTITION (city = 'a''b') VALUES (1, 2.5)", tables)
+    lakebed.sql("INSERT OVERWRITE parts PARTITION (city = 'a''b') VALUES (2, 3.5)", tables)
+    assert visible_rows(parts) == [(2, "a'b", 3.5)]
+    lakebed.sql("ALTER TABLE parts DROP PARTITION (city = 'a''b')", tables)
+    assert visible_rows(parts) == []
+    with pytest.raises(InvalidOption, match="has a backslash that is no plain escape"):
+        lakebed.sql(r"INSERT INTO parts PARTITION (city = 'a\d\b') VALUES (1, 2.5)", tables)
+    lakebed.drop(parts.uri)
+
+
 def test_common_table_expressions_come_before_merge_and_insert(trips: lakebed.Table) -> None:
     tables = {"trips": trips, "s": pa.table({"id": [1, 8], "fare": [5.0, 8.0]})}
     lakebed.sql(
