@@ -10,6 +10,8 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
+from lakebed.sharing import shared_lock
+
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
@@ -32,7 +34,7 @@ class _Display:
         self.lines: Progress = Progress(*columns, done, TimeElapsedColumn(), console=console, transient=True)
         # shown while no stage of the call has a line: while it waits for rows, or plans
         self._call = self.lines.add_task("working", total=None, done="")
-        self._lock = threading.Lock()
+        self._lock = shared_lock()
         self._is_over = self._is_visible = False
         self._timer = threading.Timer(DELAY_SECONDS, self._show)
         self._timer.daemon = True
@@ -66,7 +68,7 @@ class _Display:
 
 
 _display: _Display | None = None
-_lock = threading.Lock()
+_lock = shared_lock()
 _silent = threading.local()
 
 

@@ -30,6 +30,7 @@ from lakebed.concurrency.markers import list_marker_files, list_markers
 from lakebed.concurrency.running_call import RunningCall, surely
 from lakebed.errors import StorageError
 from lakebed.model import HOODIE
+from lakebed.sharing import shared_lock
 from lakebed.storage import Storage
 from lakebed.storage.base import from_os_error
 from lakebed.storage.clocks import monotonic_seconds, stamps_itself
@@ -201,7 +202,7 @@ class _Sight:
 _seen: OrderedDict[str, _Sight] = OrderedDict()
 # By storage: how far its clock was ahead of the monotonic clock at the last look.
 _ahead: dict[str, float] = {}
-_lock = threading.Lock()
+_lock = shared_lock()
 
 
 def unchanged_for(

@@ -17,7 +17,6 @@ import json
 import math
 import os
 import random
-import threading
 import time
 import uuid
 from abc import ABC, abstractmethod
@@ -40,6 +39,7 @@ from lakebed.concurrency.process_queue import Place
 from lakebed.concurrency.running_call import RunningCall, surely
 from lakebed.errors import LakebedError, LockTimeout, StorageError
 from lakebed.model import HOODIE
+from lakebed.sharing import shared_lock
 from lakebed.storage import Storage
 from lakebed.storage.base import Versioned
 from lakebed.storage.clocks import monotonic_seconds
@@ -255,7 +255,7 @@ class FileLock:
         self._valid_until = 0.0
         self._periodic: PeriodicTask | None = None
         self._early_read: Callable[[], tuple[Holder, str] | None] | None = None
-        self._changing = threading.Lock()
+        self._changing = shared_lock()
         self._read_beside: Callable[[], object] | None = None
         self._started_read: Callable[[], object] | None = None
 
@@ -497,7 +497,7 @@ class LeasedLock(ABC):
         self._has_lease = False
         self._valid_until = 0.0
         self._periodic: PeriodicTask | None = None
-        self._changing = threading.Lock()
+        self._changing = shared_lock()
 
     @property
     @abstractmethod

@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from itertools import count
 from typing import Any, Literal
 
@@ -37,6 +37,7 @@ from lakebed.inputs.base import BATCH_ROWS, TABLE_BYTES, RowSource, first_batche
 from lakebed.model import FILE_ID, INSTANT, PARTITION_PATH, POSITION, FileSlice
 from lakebed.progress import progress
 from lakebed.schema.arrow import normalise_batch
+from lakebed.sharing import once
 from lakebed.storage.parallel import parallel_map
 
 Positions = npt.NDArray[np.int64]
@@ -98,7 +99,7 @@ class StreamedRows:
             if part:
                 yield iter(pa.Table.from_batches(part).sort_by(by).to_batches(max_chunksize=BATCH_ROWS))
 
-    @cached_property
+    @once
     def table(self) -> pa.Table:
         with Spill(TABLE_BYTES) as spill:
             spill.extend(self.batches())

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -35,6 +34,7 @@ from lakebed.format.hashes import (
     plain_strings,
 )
 from lakebed.model import PARTITION_PATH, RECORD_KEY
+from lakebed.sharing import once
 
 _LOW_32_BITS = "4294967295L"
 _NO_SIGN = "2147483647L"
@@ -269,7 +269,7 @@ class Buckets:
     count: int
     depths: tuple[tuple[int, int], ...] = ()
 
-    @cached_property
+    @once
     def moduli(self) -> dict[int, int]:
         """What the hash of a key is taken modulo of, by the number of each bucket."""
         split = {number % self.count for number, _ in self.depths}

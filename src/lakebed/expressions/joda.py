@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from itertools import groupby
 
 import numpy as np
@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from lakebed.errors import UnsupportedFeature
 from lakebed.expressions.base import escape, sql_literal
 from lakebed.expressions.zones import DAY_MILLIS, Int64s, civil_of_days, day_of_week, days_of_civil, iso_week
+from lakebed.sharing import once
 
 LETTERS = frozenset("CyYxMdDweEaKhHkmsSZ")
 # What patterns of paths are made of; of texts of digits alone, so that SQL for it stays short.
@@ -144,11 +145,11 @@ class Fields:
         self.of_day = local - self.days * DAY_MILLIS
         self.hour = self.of_day // 3_600_000
 
-    @cached_property
+    @once
     def civil(self) -> tuple[Int64s, Int64s, Int64s]:
         return civil_of_days(self.days)
 
-    @cached_property
+    @once
     def week(self) -> tuple[Int64s, Int64s]:
         return iso_week(self.days)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +21,7 @@ from lakebed.format.read_tally import ReadTally, column_bytes
 from lakebed.format.text import parse_json_object
 from lakebed.model import BOOTSTRAP_INSTANT, META_COLUMNS
 from lakebed.schema.arrow import plain_type
+from lakebed.sharing import once
 from lakebed.storage.base import from_os_error
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class Footer:
     source: Footer | None = field(default=None, repr=False)
     source_file: SourceFile | None = field(default=None, repr=False)
 
-    @cached_property
+    @once
     def avro_schema(self) -> dict[str, Any] | None:
         """The writer's Avro schema, meta columns included; row writers leave it out."""
         text = self.key_values.get(AVRO_SCHEMA_KEY)

@@ -11,7 +11,7 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache
 from importlib.resources import files
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -28,6 +28,7 @@ from lakebed.format.hfile.writer import write_hfile
 from lakebed.format.sources import FileSource
 from lakebed.model import BOOTSTRAP_INSTANT, HOODIE
 from lakebed.schema.avro import avro_to_arrow
+from lakebed.sharing import once
 from lakebed.storage.base import parse_uri
 from lakebed.storage.opening import open_storage
 
@@ -195,7 +196,7 @@ class _BootstrapIndex:
         kinds = self._types if texts else {}
         return {name: _value(text, kinds.get(name, pa.string()), folder) for name, text in texts.items()}
 
-    @cached_property
+    @once
     def _types(self) -> Mapping[str, pa.DataType]:
         """The types of the table's columns when it was made, or at the oldest commit of its timeline."""
         text = self._properties.get("hoodie.table.create.schema") or oldest_schema(self._storage, self._properties)

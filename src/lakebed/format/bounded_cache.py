@@ -8,6 +8,8 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
+from lakebed.sharing import forget_in_forks
+
 
 class Sized(Protocol):
     @property
@@ -42,6 +44,11 @@ class BoundedCache(Generic[T]):
         self.hits = self.misses = 0
         if name:
             _named[name] = self
+        self.forget()
+        forget_in_forks(self)
+
+    def forget(self) -> None:
+        """Begin empty: what another thread changed when the process was forked may be half done."""
         self._bytes = 0
         self._entries: OrderedDict[Hashable, T] = OrderedDict()
         self._lock = threading.Lock()

@@ -23,8 +23,8 @@ from lakebed.format.log_file import BlockHead, BlockType, HeaderKey, LogBlock, s
 from lakebed.format.parquet_block import BLOCK_SETTINGS, ParquetBlock, write_parquet
 from lakebed.format.parquet_writer import ParquetSettings
 from lakebed.format.sources import FileSource
+from lakebed.sharing import once
 from lakebed.storage.base import Storage
-from lakebed.storage.parallel import once
 
 __all__ = ["DICTIONARY_COLUMNS", "DataBlock", "encode_data_block", "open_data_block", "read_log_rows"]
 

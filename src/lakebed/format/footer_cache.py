@@ -5,7 +5,6 @@ and the keys of row groups that were read before, in eight bytes a row.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from lakebed.format.hashes import java_hash
 from lakebed.format.row_addresses import RowAddresses
 from lakebed.format.row_groups.pages import PagedFile
 from lakebed.model import RECORD_KEY
+from lakebed.sharing import once
 
 if TYPE_CHECKING:
     from lakebed.format.bloom import BloomFilter
@@ -43,24 +43,24 @@ class KeyFooter:
         """Parquet's own view of it, to open the file with."""
         return self.footer.metadata
 
-    @cached_property
+    @once
     def ranges(self) -> list[tuple[str, str] | None]:
         """Smallest and largest record key of each row group; None if the file does not have them."""
         return key_ranges(self.footer.metadata)
 
-    @cached_property
+    @once
     def bloom(self) -> BloomFilter | None:
         """The file's bloom filter; None if it has none, or one that accepts every key."""
         bloom_filter = self.footer.bloom()
         return bloom_filter if bloom_filter is not None and not bloom_filter.holds_everything else None
 
-    @cached_property
+    @once
     def addresses(self) -> RowAddresses | None:
         """Where the rows of the file's keys are; None if it has no row addresses."""
         footer = self.footer
         return RowAddresses.of(footer.key_values, footer.path, footer.rows, self.size)
 
-    @cached_property
+    @once
     def pages(self) -> PagedFile | None:
         """Where the file's pages are; None if its rows cannot be read by pages. Raises `ValueError` for a footer that
         contradicts itself."""

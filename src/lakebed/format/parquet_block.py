@@ -22,7 +22,7 @@ from lakebed.format.parquet_writer import BaseFileWriter, ParquetSettings
 from lakebed.format.sources import ReadRange
 from lakebed.schema.avro import avro_to_arrow
 from lakebed.schema.conversion import cast_column
-from lakebed.storage.parallel import once
+from lakebed.sharing import once
 
 Int64s = npt.NDArray[np.int64]
 # As Hudi writes them.

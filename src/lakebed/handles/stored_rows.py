@@ -27,8 +27,8 @@ from lakebed.handles.file_writer import FileFormat, FileWriter
 from lakebed.merge.incoming import gather
 from lakebed.model import COMMIT_TIME, FILE_NAME, META_COLUMNS, PARTITION_PATH, RECORD_KEY, BaseFile, FileSlice
 from lakebed.schema.evolution import project
+from lakebed.sharing import once
 from lakebed.slices.reader import BATCH_ROWS, SliceReader
-from lakebed.storage.parallel import once
 
 # Meta columns with few different values: read and written as dictionaries, like the columns that the old file stores as
 # dictionaries.

@@ -26,7 +26,7 @@ from lakebed.merge.pairs import CHANGING_META, Flags, Side, empty_values, is_dat
 from lakebed.merge.rules import MergeRules, nulls_first
 from lakebed.model import COMBINED, DELETE, RECORD_KEY
 from lakebed.schema.conversion import one_array
-from lakebed.storage.parallel import once
+from lakebed.sharing import once
 
 
 def folded(rules: MergeRules, side: Side, starts: Positions) -> Side:

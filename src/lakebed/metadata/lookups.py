@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -53,6 +52,7 @@ from lakebed.metadata.store.slices import MetadataSlices, open_slices, shows_las
 from lakebed.model import RECORD_INDEX, Action, FileSlice
 from lakebed.properties.file import load_table_config
 from lakebed.properties.table_config import TableConfig
+from lakebed.sharing import once
 from lakebed.slices.snapshot import Snapshot, metadata_damage_named
 from lakebed.storage.base import Storage
 from lakebed.storage.parallel import at_once, is_remote, parallel_map
@@ -373,7 +373,7 @@ class MetadataTable:
             )
         return decode
 
-    @cached_property
+    @once
     def _all_files(self) -> pa.Table:
         tables = list(self.entries(FILES))
         return pa.concat_tables(tables).combine_chunks() if tables else files_module.SCHEMA.empty_table()

@@ -14,7 +14,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -60,6 +59,7 @@ from lakebed.metadata.store.store import MetadataSettings, MetadataStore, Stored
 from lakebed.model import CommitMetadata, FileSlice
 from lakebed.properties.file import update_table_config
 from lakebed.properties.table_config import INDEX_REPEATED, TableConfig
+from lakebed.sharing import once
 from lakebed.slices.reader import SliceReader
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
@@ -226,7 +226,7 @@ class MetadataUpkeep:
     lock_is_held: Callable[[], bool]
     stored: StoredState | None = None
 
-    @cached_property
+    @once
     def store(self) -> MetadataStore:
         """The metadata table, opened for writing."""
         return MetadataStore(

@@ -50,11 +50,11 @@ from lakebed.schema.column_names import did_you_mean, similar_columns
 from lakebed.schema.conversion import cast_column, may_lose
 from lakebed.schema.evolution import EVOLUTION_OPTION, is_promotion, reconcile
 from lakebed.schema.spark import spark_type
+from lakebed.sharing import once
 from lakebed.slices.operations import OPERATIONS_NOTE
 from lakebed.slices.schema_history import nested_problem
 from lakebed.slices.snapshot import Snapshot, table_features, table_keys
 from lakebed.storage.base import Storage
-from lakebed.storage.parallel import once
 from lakebed.timeline.schema_files import continued
 from lakebed.timeline.schema_versions import comments_of, document, next_version, unreadable_columns
 

@@ -17,7 +17,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -38,6 +38,7 @@ from lakebed.operations.upsert import admitted_rows, upsert
 from lakebed.operations.write import RowMatch, Write, prepare
 from lakebed.properties.table_config import TableConfig
 from lakebed.schema.conversion import one_array
+from lakebed.sharing import once, shared_lock
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
 from lakebed.timeline.timeline import load_timeline
@@ -66,7 +67,7 @@ class UpsertTarget:
     config: TableConfig
     options: Mapping[str, Any] | None
 
-    @cached_property
+    @once
     def key(self) -> tuple[Any, ...]:
         spec = self.storage.spec
         options = sorted((str(name), repr(value)) for name, value in (self.options or {}).items())
@@ -167,18 +168,10 @@ class _Queue:
     waiting: deque[_Member] = field(default_factory=deque[_Member])
 
 
-_lock = threading.Lock()
+_lock = shared_lock()
 _queues: dict[tuple[Any, ...], _Queue] = {}
-
-
-def _forget() -> None:
-    """A forked process has none of the threads that write and wait."""
-    global _lock
-    _lock = threading.Lock()
-    _queues.clear()
-
-
-os.register_at_fork(after_in_child=_forget)
+# a forked process has none of the threads that write and wait
+os.register_at_fork(after_in_child=_queues.clear)
 
 
 def _enter(target: UpsertTarget, member: _Member) -> bool:

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 from typing import Literal as OneOf
 
@@ -29,6 +28,7 @@ from lakebed.operations.write import Write, derive_keys
 from lakebed.read.lookup import KeyText, exists
 from lakebed.read.scan import Scan
 from lakebed.schema.conversion import cast_column, one_array
+from lakebed.sharing import once
 from lakebed.slices.snapshot import Snapshot
 
 Positions = npt.NDArray[np.int64]
@@ -48,14 +48,14 @@ class MergeJoin:
     counts: list[int] = field(default_factory=list[int])
     cached: list[Rows] = field(default_factory=list[Rows])
 
-    @cached_property
+    @once
     def is_complete(self) -> bool:
         """Whether rows are written with all their columns: new ones, and those that may move to another partition
         path."""
         keys = self.bound.context.keys
         return bool(self.bound.inserts) or bool(set(self.bound.set_columns) & set(keys.partition_fields))
 
-    @cached_property
+    @once
     def read_columns(self) -> tuple[str, ...]:
         """The stored columns that are read."""
         stored = self.bound.stored
@@ -68,7 +68,7 @@ class MergeJoin:
         needed = {name.partition(".")[0] for name in needed}
         return tuple(name for name in stored.names if name in needed)
 
-    @cached_property
+    @once
     def updated(self) -> tuple[str, ...]:
         """The columns that an updated row is written with."""
         names = self.bound.schema.names

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Protocol
 
 import pyarrow as pa
@@ -51,6 +50,7 @@ from lakebed.operations.plan import (
     with_splits,
 )
 from lakebed.operations.write import Write
+from lakebed.sharing import once
 from lakebed.slices.listing import groups_of_ids
 from lakebed.slices.row_size import SAMPLE_ROWS, from_commits, from_sample
 from lakebed.slices.snapshot import Snapshot
@@ -259,7 +259,7 @@ class HashedLayout(Layout):
             for file_slice in self._existing.existing.values()
         }
 
-    @cached_property
+    @once
     def _existing(self) -> Hashed:
         context = self.write.context
         answer = context.index.place(self.rows, self.write.snapshot, context.engine)
@@ -317,11 +317,11 @@ class TaggedRows:
     renewed: frozenset[FileGroupId] = frozenset()
     counted: pa.Table | None = None
 
-    @cached_property
+    @once
     def _names(self) -> Sequence[str]:
         return self.write.context.engine.schema(self.tagged).names
 
-    @cached_property
+    @once
     def _counted(self) -> pa.Table:
         """Counts of rows by location, with the sums of their `_SUMMED` columns."""
         if self.counted is not None:
@@ -329,7 +329,7 @@ class TaggedRows:
         sums = [name for name in _SUMMED if name in self._names]
         return self.write.context.engine.aggregate(self.tagged, [PARTITION_PATH, FILE_ID], sums)
 
-    @cached_property
+    @once
     def profile(self) -> pa.Table:
         """Counts of the written rows by location."""
         counted = self._counted

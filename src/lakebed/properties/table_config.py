@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Literal, cast
 
 import pyarrow as pa
@@ -14,6 +13,7 @@ from lakebed.expressions.key_generators import KeyGeneratorSpec, key_generator
 from lakebed.format.data_block import COLUMNS as CHANGE_LOG_COLUMNS
 from lakebed.format.data_block import LogMode
 from lakebed.model import HOODIE, RECORD_INDEX, SECONDARY_INDEX, has_completion_times
+from lakebed.sharing import once
 
 MergeMode = Literal["event_time", "commit_time", "custom"]
 
@@ -156,42 +156,42 @@ class TableConfig:
     def __repr__(self) -> str:
         return f"TableConfig(name={self.name!r}, version={self.version}, table_type={self.table_type!r})"
 
-    @cached_property
+    @once
     def name(self) -> str:
         return self.properties["hoodie.table.name"]
 
-    @cached_property
+    @once
     def database(self) -> str:
         return self._text("hoodie.database.name")
 
-    @cached_property
+    @once
     def version(self) -> int:
         return int(self._text("hoodie.table.version") or CURRENT_VERSION)
 
-    @cached_property
+    @once
     def table_type(self) -> Literal["cow", "mor"]:
         return "mor" if self._text("hoodie.table.type").upper() == "MERGE_ON_READ" else "cow"
 
-    @cached_property
+    @once
     def key_fields(self) -> tuple[str, ...]:
         """The columns the record key is made of; empty where keys are generated."""
         return self._list("hoodie.table.recordkey.fields")
 
-    @cached_property
+    @once
     def partition_fields(self) -> tuple[str, ...]:
         return tuple(name for name, _ in self._partitioning())
 
-    @cached_property
+    @once
     def partition_types(self) -> tuple[str, ...]:
         """For a CUSTOM key generator the type of each partition field (SIMPLE or TIMESTAMP), where stored."""
         types = tuple(kind for _, kind in self._partitioning())
         return types if any(types) else self._list(PARTITION_TYPES)
 
-    @cached_property
+    @once
     def ordering_fields(self) -> tuple[str, ...]:
         return self._list("hoodie.table.ordering.fields", "hoodie.table.precombine.field")
 
-    @cached_property
+    @once
     def key_generator(self) -> str:
         """SIMPLE, COMPLEX, NON_PARTITION, TIMESTAMP, CUSTOM, GLOBAL_DELETE or USER_PROVIDED; derived from the fields
         if the table does not name it."""
@@ -204,7 +204,7 @@ class TableConfig:
             return KEY_GENERATOR_CLASSES.get(plain, "USER_PROVIDED")
         return default_key_generator(self.key_fields, self.partition_fields)
 
-    @cached_property
+    @once
     def is_of_flink(self) -> bool:
         """Whether the properties are as Flink's writer makes them: Spark's names neither this kind of key generator nor
         this database."""
@@ -212,21 +212,21 @@ class TableConfig:
         by_avro = kind.upper().endswith("_AVRO") or java_class.endswith("AvroKeyGenerator")
         return by_avro or self.database == "default_database"
 
-    @cached_property
+    @once
     def merge_mode(self) -> MergeMode:
         return merge_mode_of(self.version, self.properties, has_ordering=bool(self.ordering_fields))
 
-    @cached_property
+    @once
     def partial_update_mode(self) -> str:
         """IGNORE_DEFAULTS, FILL_UNAVAILABLE, ... or empty."""
         return self._text("hoodie.table.partial.update.mode")
 
-    @cached_property
+    @once
     def payload(self) -> str:
         """The payload class the table names (also the one a version 9 table was created with), or empty."""
         return self._text("hoodie.compaction.payload.class", "hoodie.table.legacy.payload.class")
 
-    @cached_property
+    @once
     def payload_rule(self) -> PayloadRule | None:
         """What the payload class does that merges rows of the table, where lakebed knows it; None where the table's
         merge mode is enough, and for a merger or class of the user's own."""
@@ -234,56 +234,56 @@ class TableConfig:
             return None
         return PAYLOAD_RULES.get(self.payload)
 
-    @cached_property
+    @once
     def merge_strategy(self) -> str:
         """The id of the merge strategy, or empty."""
         return self._text("hoodie.record.merge.strategy.id", "hoodie.compaction.record.merger.strategy").lower()
 
-    @cached_property
+    @once
     def hive_style(self) -> bool:
         return self._flag("hoodie.datasource.write.hive_style_partitioning", default=False)
 
-    @cached_property
+    @once
     def url_encode(self) -> bool:
         return self._flag("hoodie.datasource.write.partitionpath.urlencode", default=False)
 
-    @cached_property
+    @once
     def slash_dates(self) -> bool:
         return self._flag("hoodie.datasource.write.slash.separated.date.partitioning", default=False)
 
-    @cached_property
+    @once
     def drop_partition_columns(self) -> bool:
         return self._flag("hoodie.datasource.write.drop.partition.columns", default=False)
 
-    @cached_property
+    @once
     def populate_meta_fields(self) -> bool:
         return self._flag("hoodie.populate.meta.fields", default=True)
 
-    @cached_property
+    @once
     def timezone(self) -> str:
         """The zone of instant times: `UTC`, or `LOCAL` for that of the writing process."""
         return self._text("hoodie.table.timeline.timezone").upper() or "LOCAL"
 
-    @cached_property
+    @once
     def log_block_format(self) -> Literal["avro", "parquet"]:
         """The format of the data blocks of log files."""
         return "parquet" if self._text("hoodie.logfile.data.block.format").lower() == "parquet" else "avro"
 
-    @cached_property
+    @once
     def has_record_positions(self) -> bool:
         """Whether log blocks may have the rows of the base file that their records are for."""
         return self.table_type == "mor" and has_completion_times(self.version)
 
-    @cached_property
+    @once
     def has_consumers(self) -> bool:
         """Whether the table has named consumers, or had some."""
         return self._flag("lakebed.consumers", default=False)
 
-    @cached_property
+    @once
     def cdc_enabled(self) -> bool:
         return self._flag("hoodie.table.cdc.enabled", default=False)
 
-    @cached_property
+    @once
     def change_log(self) -> LogMode | None:
         """What the table's change log holds; None where it keeps none."""
         if not self.cdc_enabled:
@@ -297,43 +297,43 @@ class TableConfig:
             )
         return cast(LogMode, mode)
 
-    @cached_property
+    @once
     def metadata_partitions(self) -> tuple[str, ...]:
         """The complete partitions of the metadata table; empty where the table has none."""
         return self._list("hoodie.table.metadata.partitions")
 
-    @cached_property
+    @once
     def metadata_partitions_inflight(self) -> tuple[str, ...]:
         return self._list("hoodie.table.metadata.partitions.inflight")
 
-    @cached_property
+    @once
     def key_indexes(self) -> tuple[str, ...]:
         """The partitions of the metadata table, complete or being built, that index the record keys of every write."""
         names = {*self.metadata_partitions, *self.metadata_partitions_inflight}
         return tuple(n for n in sorted(names) if n == RECORD_INDEX or n.startswith(SECONDARY_INDEX))
 
-    @cached_property
+    @once
     def base_format(self) -> str:
         return (self._text("hoodie.table.base.file.format", "hoodie.table.ro.file.format") or "PARQUET").upper()
 
-    @cached_property
+    @once
     def layout(self) -> int:
         """The timeline's layout: 1 (version 6) or 2."""
         return int(self.properties["hoodie.timeline.layout.version"])
 
-    @cached_property
+    @once
     def timeline_path(self) -> str:
         """The folder of the instant files, relative to the table."""
         return HOODIE if self.layout == 1 else f"{HOODIE}/{self._folder('hoodie.timeline.path', 'timeline')}"
 
-    @cached_property
+    @once
     def archive_folder(self) -> str:
         """The folder of archived instants, relative to the table."""
         if self.layout == 1:
             return f"{HOODIE}/{self._folder('hoodie.archivelog.folder', 'archived')}"
         return f"{self.timeline_path}/{self._folder('hoodie.timeline.history.path', 'history')}"
 
-    @cached_property
+    @once
     def create_schema(self) -> str:
         """The Avro schema given at creation as JSON, or empty."""
         return self._text("hoodie.table.create.schema")
@@ -345,33 +345,33 @@ class TableConfig:
         noted = {k: v for k, v in self.properties.items() if k.startswith(INDEX_PREFIX) and k not in reserved_keys}
         return {k.removeprefix(INDEX_PREFIX): v for k, v in noted.items()}
 
-    @cached_property
+    @once
     def has_index_changes(self) -> bool:
         """Whether changes of the index are noted."""
         return bool(self._text(INDEX_CHANGES))
 
-    @cached_property
+    @once
     def is_made_by_lakebed(self) -> bool:
         """Whether lakebed made the table or adopted its index: it has properties of its own then."""
         return any(key.startswith("lakebed.") for key in self.properties)
 
-    @cached_property
+    @once
     def index_reason(self) -> str:
         """Why "auto" took the table's index; empty where the index was named."""
         return self._text(INDEX_REASON)
 
-    @cached_property
+    @once
     def repeats_keys(self) -> bool:
         """Whether inserts are known to have stored keys several times, so that a record index, which holds one place of
         each, does not answer for all rows."""
         return self._text(INDEX_REPEATED) == "true"
 
-    @cached_property
+    @once
     def keys_checked_until(self) -> str:
         """The completion time of the last commit when keys were found to be unique; empty if it was never checked."""
         return self._text(INDEX_CHECKED)
 
-    @cached_property
+    @once
     def sorts_by_key(self) -> bool:
         """Whether lakebed keeps the rows of each base file in the order of their keys."""
         return self._text(SORT) == "key"
@@ -382,16 +382,16 @@ class TableConfig:
         start = MERGE_PROPERTY_PREFIX
         return {k.removeprefix(start): v for k, v in self.properties.items() if k.startswith(start)}
 
-    @cached_property
+    @once
     def delete_field(self) -> str:
         """The column whose value `delete_marker` marks a deleted record, or empty."""
         return self._merge_property("hoodie.payload.delete.field")
 
-    @cached_property
+    @once
     def delete_marker(self) -> str:
         return self._merge_property("hoodie.payload.delete.marker")
 
-    @cached_property
+    @once
     def unavailable_value(self) -> str:
         """The text that marks a value which the source did not send (FILL_UNAVAILABLE)."""
         return self._merge_property("hoodie.write.partial.update.unavailable.value") or UNAVAILABLE_VALUE

@@ -21,11 +21,12 @@ from lakebed.merge.rules import MergeRules
 from lakebed.model import RECORD_KEY, BaseFile, FileSlice
 from lakebed.read.filtered_rows import FilteredRows
 from lakebed.read.plan import ColumnSource, PathValues, ScanPlan, TableColumns, null_rows
+from lakebed.sharing import once
 from lakebed.slices.base_rows import ColumnNames
 from lakebed.slices.changed_rows import TouchedSlice, changed_rows, holds_older_rows, row_groups_since
 from lakebed.slices.key_rows import rows_of_keys
 from lakebed.slices.reader import BATCH_ROWS, SliceReader
-from lakebed.storage.parallel import is_remote, once
+from lakebed.storage.parallel import is_remote
 
 # Batches that one slice may have waiting for the reader of the results.
 _WAITING = 4

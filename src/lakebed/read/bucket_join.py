@@ -21,8 +21,8 @@ from lakebed.read.batches import RowReader, in_order, row_readers
 from lakebed.read.buckets import Buckets, buckets_of, common_count, equal_columns
 from lakebed.read.reopening import in_task, read_again
 from lakebed.read.scan import Results, Scan
+from lakebed.sharing import once
 from lakebed.slices.reader import SliceReader
-from lakebed.storage.parallel import once
 from lakebed.wording import Lines, count_text
 
 if TYPE_CHECKING:

@@ -44,9 +44,10 @@ from lakebed.read.reopening import MISSING, in_task, missing_path, read_again, r
 from lakebed.read.scan import Cells, Results, first_rows_html, refuse_cleaned
 from lakebed.schema.json_rows import json_texts
 from lakebed.schema.spark import arrow_to_spark_ddl, as_spark_reads, read_by_spark
+from lakebed.sharing import once
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
-from lakebed.storage.parallel import once, parallel_map
+from lakebed.storage.parallel import parallel_map
 from lakebed.timeline.bodies.plans import planned_clustering
 from lakebed.timeline.consumers import SERVICE_OPERATIONS
 from lakebed.timeline.file_slices import goes_by_slice

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cached_property
 
 import pyarrow as pa
 
@@ -28,8 +27,8 @@ from lakebed.read.incremental import (
 from lakebed.read.plan import ScanPlan, plan_scan
 from lakebed.read.reopening import read_again
 from lakebed.read.scan import refuse_cleaned
+from lakebed.sharing import once
 from lakebed.slices.snapshot import Snapshot
-from lakebed.storage.parallel import once
 from lakebed.timeline.consumers import SERVICE_OPERATIONS, is_service
 
 BEGINNING, LATEST = "earliest", "latest"
@@ -105,7 +104,7 @@ class CommitFeed:
         """The position that the commits come after; empty for the beginning."""
         return self.range.start
 
-    @cached_property
+    @once
     def commits(self) -> list[tuple[str, Instant]]:
         """The positions and commits, in the order of the positions."""
         snapshot = self._snapshot

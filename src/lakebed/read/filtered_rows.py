@@ -25,9 +25,10 @@ from lakebed.merge.log_entries import Flags
 from lakebed.model import BaseFile, FileSlice
 from lakebed.read.plan import TableColumns
 from lakebed.read.statistics import with_nan
+from lakebed.sharing import once
 from lakebed.slices.key_rows import parquet_file, rows_by_pages
 from lakebed.slices.reader import BATCH_ROWS, SliceReader
-from lakebed.storage.parallel import is_remote, once
+from lakebed.storage.parallel import is_remote
 
 Rows = npt.NDArray[np.int64]
 

@@ -24,9 +24,10 @@ from lakebed.properties.table_config import TableConfig
 from lakebed.read.plan import ScanPlan, plan_scan
 from lakebed.read.reopening import read_again
 from lakebed.read.scan import Scan
+from lakebed.sharing import once
 from lakebed.slices.reader import SliceReader
 from lakebed.slices.snapshot import Snapshot
-from lakebed.storage.parallel import once, parallel_map
+from lakebed.storage.parallel import parallel_map
 from lakebed.timeline.history import being_cleaned
 from lakebed.timeline.instants import completes_as, format_time, parse_time, time_zone, without_suffix
 from lakebed.timeline.timeline import COMMITS

@@ -29,10 +29,11 @@ from lakebed.model import RECORD_INDEX, RECORD_KEY, BaseFile, FileSlice, has_com
 from lakebed.properties.table_config import TableConfig, key_generator_spec
 from lakebed.read.prune import MAX_KEYS, Alternative, BucketLayout, PartitionLayout, equalities, has_one_text, key_rows
 from lakebed.schema.java_text import to_java_text
+from lakebed.sharing import once
 from lakebed.slices.listing import groups_of_ids
 from lakebed.slices.snapshot import Snapshot, metadata_damage_named
 from lakebed.storage.base import Storage
-from lakebed.storage.parallel import at_once, is_remote, once, parallel_map
+from lakebed.storage.parallel import at_once, is_remote, parallel_map
 from lakebed.timeline.index_changes import noted_changes
 from lakebed.timeline.plain_keys import CoveredSlices
 

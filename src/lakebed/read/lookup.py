@@ -8,7 +8,6 @@ import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, cast
 
 import numpy as np
@@ -36,8 +35,9 @@ from lakebed.read.keys import (
 from lakebed.read.plan import ScanPlan, plan_scan, table_columns
 from lakebed.read.prune import buckets_of_keys
 from lakebed.read.skip import skip_slices
+from lakebed.sharing import once
 from lakebed.slices.snapshot import Snapshot, table_keys
-from lakebed.storage.parallel import at_once, is_remote, once, parallel_map
+from lakebed.storage.parallel import at_once, is_remote, parallel_map
 
 __all__ = ["LOCATION_SCHEMA", "KeyText", "LookupKeys", "exists", "get", "locate", "parse_lookup_keys"]
 
@@ -318,7 +318,7 @@ class KeySearch:
         in_partition = pc.and_(pc.equal(self.lookup.partitions, file_slice.partition), pc.is_valid(self.lookup.texts))
         return _in_order(plain_texts(self.lookup.texts.filter(in_partition).unique()))
 
-    @cached_property
+    @once
     def _sorted_keys(self) -> pa.Array:
         return _in_order(self.keys)
 

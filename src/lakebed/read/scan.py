@@ -24,10 +24,10 @@ from lakebed.read.counts import RecordedRows, count_rows, summarized_rows
 from lakebed.read.origin import note_of
 from lakebed.read.plan import ScanPlan, plan_scan, table_columns
 from lakebed.read.reopening import read_again, reopened, stream_again
+from lakebed.sharing import once
 from lakebed.slices.reader import Query, SliceReader
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
-from lakebed.storage.parallel import once
 from lakebed.timeline.history import archived_cleans, cleans_after
 from lakebed.timeline.instants import following
 from lakebed.timeline.timeline import Timeline

@@ -50,8 +50,8 @@ from lakebed.read.statistics import (
     of_slices,
     written_by_lakebed,
 )
+from lakebed.sharing import once
 from lakebed.slices.snapshot import Snapshot, metadata_damage_named
-from lakebed.storage.parallel import once
 
 _TRIMS = ("trim", "ltrim", "rtrim")
 _CALENDAR = ("year", "month", "day", "hour")

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cache, cached_property, partial
+from functools import cache, partial
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -60,6 +60,7 @@ from lakebed.properties.table_config import INDEX_CHECKED, INDEX_REPEATED
 from lakebed.schema.evolution import project
 from lakebed.services.verify import repair as repair_metadata
 from lakebed.services.verify import verify
+from lakebed.sharing import once
 from lakebed.slices.key_rows import rows_of_keys
 from lakebed.slices.listing import PARTITION_METADATA, list_metadata
 from lakebed.slices.reader import SliceReader
@@ -260,20 +261,20 @@ class Orphans:
         undone = (start < h.instant < self._before and h.instant not in times for h in heads)
         return bool(heads) and all(h.type in _ROWS for h in heads) and all(undone)
 
-    @cached_property
+    @once
     def _begun(self) -> frozenset[tuple[str, str, str]]:
         """The slices that base files of the timeline's commits began."""
         parts = (path.rpartition("/") for path in self._named)
         bases = (parse_base_file(folder, name, 0) for folder, _, name in parts)
         return frozenset((base.partition, base.file_id, base.instant) for base in bases if base is not None)
 
-    @cached_property
+    @once
     def _before(self) -> str:
         """No living writer has written files of instants before this one."""
         pending = [i.time for i in self._timeline.pending]
         return min([*pending, self._timeline.greatest_time])
 
-    @cached_property
+    @once
     def _named(self) -> frozenset[str]:
         commits = self._timeline.commits_metadata(self._timeline.commits)
         stats = (stat for commit in commits for group in commit.stats.values() for stat in group)
@@ -287,11 +288,11 @@ class Orphans:
         archived = self._archived
         return bool(archived) and min(archived) < instant and instant not in archived
 
-    @cached_property
+    @once
     def _archived(self) -> frozenset[str]:
         return frozenset(i.time for i in self._timeline.archived().instants)
 
-    @cached_property
+    @once
     def _listed(self) -> frozenset[str]:
         """The files that the metadata table lists; an error in its list is another kind of damage."""
         if self._snapshot.metadata is None:

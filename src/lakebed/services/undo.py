@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cached_property
 from typing import Any
 
 from lakebed.errors import CommitConflict, CorruptFile, InvalidOption
@@ -20,6 +19,7 @@ from lakebed.metadata.store.store import MetadataStore
 from lakebed.model import FIRST_LAYOUT_2_VERSION, Action, BaseFile, FileGroupId, FileSlice, Instant, LogFile, path_in
 from lakebed.operations.context import WriteContext
 from lakebed.operations.transaction import Transaction
+from lakebed.sharing import once
 from lakebed.slices.listing import list_table
 from lakebed.slices.snapshot import Snapshot
 from lakebed.timeline.bodies.plans import clean_files
@@ -42,7 +42,7 @@ class StateWithout:
         self._deleted = {path: file for path, file in {**deleted, **self._going}.items() if path not in self._existing}
         self._unavailable = self._deleted.keys() | self._going.keys()
 
-    @cached_property
+    @once
     def file_slices(self) -> Sequence[FileSlice]:
         """The latest file slice of each file group, including files that are missing."""
         replaced = self._replaced()
@@ -77,7 +77,7 @@ class StateWithout:
             return False
         return self._timeline.is_completed(time) or time < self._first or time in self._archived
 
-    @cached_property
+    @once
     def _archived(self) -> frozenset[str]:
         return frozenset(i.time for i in self._timeline.archived().instants)
 

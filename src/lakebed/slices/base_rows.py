@@ -13,8 +13,8 @@ from lakebed.format.base_file import Footer, read_base_file, read_footer
 from lakebed.format.read_tally import ReadTally
 from lakebed.model import COMMIT_TIME, FILE_NAME, PARTITION_PATH, BaseFile
 from lakebed.schema.evolution import cast_column
+from lakebed.sharing import once
 from lakebed.storage.base import Storage
-from lakebed.storage.parallel import once
 
 # Meta columns with few different values: they go through a merge as dictionaries.
 DICTIONARY_META = (COMMIT_TIME, PARTITION_PATH, FILE_NAME)

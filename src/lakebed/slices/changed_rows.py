@@ -23,12 +23,12 @@ from lakebed.format.footer_cache import FOOTERS, column_ranges
 from lakebed.merge.log_entries import Flags, LogEntries
 from lakebed.merge.rules import MergeRules
 from lakebed.model import COMMIT_TIME, BaseFile, FileSlice
+from lakebed.sharing import once
 from lakebed.slices.base_rows import BaseFileRows, BaseRows, BufferedRows, ColumnNames, plain_rows
 from lakebed.slices.key_rows import rows_of_keys
 from lakebed.slices.log_rows import LOG_ROWS
 from lakebed.slices.merged import MergedSlice
 from lakebed.slices.reader import BATCH_ROWS, SliceReader
-from lakebed.storage.parallel import once
 
 # Rows are searched by key if there is at most one key for this many rows of the base file. For more keys, reading the
 # file costs less.

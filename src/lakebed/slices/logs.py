@@ -29,8 +29,9 @@ from lakebed.merge.log_entries import (
 )
 from lakebed.merge.rules import MergeRules
 from lakebed.model import LogFile
+from lakebed.sharing import once
 from lakebed.storage.base import Storage
-from lakebed.storage.parallel import is_remote, once, parallel_map
+from lakebed.storage.parallel import is_remote, parallel_map
 
 
 @dataclass(frozen=True, slots=True)

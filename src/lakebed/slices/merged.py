@@ -34,6 +34,7 @@ from lakebed.merge.log_entries import (
 from lakebed.merge.pairs import put
 from lakebed.merge.rules import MergeRules
 from lakebed.model import RECORD_KEY
+from lakebed.sharing import once
 from lakebed.slices.base_rows import BaseRows, ColumnNames, shaped, stored_name
 from lakebed.slices.log_rows import (
     NO_ROWS,
@@ -47,7 +48,6 @@ from lakebed.slices.log_rows import (
     replacements_key,
 )
 from lakebed.slices.logs import MergeCounts, SliceLogs
-from lakebed.storage.parallel import once
 
 # In place of the entry that replaces a base row: none does, or one that deletes it.
 STAYS, GOES = -1, -2

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -34,6 +33,7 @@ from lakebed.model import (
 from lakebed.properties.table_config import TableConfig, key_generator_spec
 from lakebed.schema.arrow import without_meta
 from lakebed.schema.avro import arrow_to_avro, avro_to_arrow, without_fields
+from lakebed.sharing import once
 from lakebed.slices.listing import FileGroups, Listing, NamedFiles, list_metadata, list_table
 from lakebed.slices.logs import BlockView
 from lakebed.slices.operations import has_operations
@@ -153,13 +153,13 @@ class Snapshot:
         """The same view without what only this process can use: the open metadata table."""
         return replace(self, _cache=_SnapshotCache(dict(self._cache.listings)))
 
-    @cached_property
+    @once
     def commits(self) -> tuple[Instant, ...]:
         """Completed commits, delta commits and replace commits of this view, in requested order."""
         commits = self.timeline.commits
         return commits if self.as_of is None else tuple(i for i in commits if i.time <= self.as_of)
 
-    @cached_property
+    @once
     def index_settings(self) -> dict[str, str]:
         """What the table remembers of its index as of this view, without the prefix `lakebed.index.`."""
         if not self.may_have_changed_index:
@@ -190,7 +190,7 @@ class Snapshot:
             if in_view and instant.is_completed and instant.action in COMMIT_ACTIONS and instant.time not in active:
                 yield archived.commit_metadata(instant.time)
 
-    @cached_property
+    @once
     def avro_schema(self) -> str:
         """The table's Avro schema without meta columns, as JSON; empty if no commit and no property has it."""
         for meta in self.commits_metadata():
@@ -203,13 +203,13 @@ class Snapshot:
                 return arrow_to_avro(self._stored(self._footer_schema(file_slice.base_file)), self.config.name)
         return ""
 
-    @cached_property
+    @once
     def schema(self) -> pa.Schema:
         """The table's columns without meta columns; empty on a table that has none yet."""
         where = f"{self.config.timeline_path}, the newest commit that names a schema"
         return _arrow_schema(self.avro_schema, where) if self.avro_schema else pa.schema([])
 
-    @cached_property
+    @once
     def has_operations(self) -> bool:
         """Whether the newest files have the column `_hoodie_operation`: readers take the table to have it then."""
         return has_operations(self.timeline, self.commits, self.reader)
@@ -273,7 +273,7 @@ class Snapshot:
         """Reads the rows of this table's file slices."""
         return SliceReader(self.storage, self.config, self.block_view, history=self.history)
 
-    @cached_property
+    @once
     def history(self) -> SchemaHistory | None:
         """The table's schema history as of this view; None for a table without one."""
         newest = next(self.commits_metadata(), None)
@@ -281,13 +281,13 @@ class Snapshot:
             return None
         return schema_history(self.storage, self.timeline, self.instant or self.as_of or "")
 
-    @cached_property
+    @once
     def block_view(self) -> BlockView:
         """Which blocks of log files this view shows."""
         timeline = self.timeline
         return BlockView(timeline.commit_times, timeline.pending_writes, timeline.start or "", self.as_of)
 
-    @cached_property
+    @once
     def is_latest(self) -> bool:
         """Whether this view shows every commit of the table, and the metadata table has no later ones.
 
@@ -298,7 +298,7 @@ class Snapshot:
             return False
         return self.metadata is None or not self.metadata.is_ahead_of(self.timeline)
 
-    @cached_property
+    @once
     def repeats_keys(self) -> bool:
         """Whether inserts have stored keys several times, or may have, since other writers do not check. A record index
         has one location of each key, so it does not answer for all rows then."""
@@ -325,7 +325,7 @@ class Snapshot:
         """
         return self._all_slices if partitions is None and groups is None else self._slices(partitions, groups)
 
-    @cached_property
+    @once
     def _all_slices(self) -> tuple[FileSlice, ...]:
         return self._slices(None, None)
 
@@ -406,7 +406,7 @@ class Snapshot:
                 return True
         return False
 
-    @cached_property
+    @once
     def _left_out(self) -> frozenset[str]:
         """Partition columns that the table leaves out of its files. Deletes of real Hudi name them in their schema all
         the same, and its clustering writes nulls for them: as in its readers, their values are those of the paths."""
@@ -436,7 +436,7 @@ class Snapshot:
         listings[partitions] = listing
         return listing if groups is None else listing.of_groups(groups)
 
-    @cached_property
+    @once
     def _replaced(self) -> set[tuple[str, str]]:
         return {
             (partition, file_id)
@@ -453,7 +453,7 @@ class Snapshot:
             return False
         return log.instant not in self._clusterings and (self.as_of is None or log.instant <= self.as_of)
 
-    @cached_property
+    @once
     def _clusterings(self) -> frozenset[str]:
         """The instants of pending clusterings."""
         timeline = self.timeline
@@ -462,7 +462,7 @@ class Snapshot:
     def _counts(self, base_file: BaseFile) -> bool:
         return self.is_visible(base_file.instant) and NamedFiles(self.timeline, self._named).has(base_file)
 
-    @cached_property
+    @once
     def _named(self) -> dict[str, dict[str, int]]:
         return {}
 

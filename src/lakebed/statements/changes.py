@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -22,6 +21,7 @@ from lakebed.operations.result import WriteResult
 from lakebed.schema.column_names import in_any_case
 from lakebed.schema.conversion import one_array
 from lakebed.schema.spark import spark_type
+from lakebed.sharing import once
 from lakebed.statements.commands import ForSpark, Query, not_of_lakebed
 from lakebed.statements.inserts import STATIC_PATHS, overwritten_paths, partition_values, replace_where
 from lakebed.statements.parts import Cursor, Parts, QueryText
@@ -54,7 +54,7 @@ class _Change(Parts):
         kinds = {"MERGE": self._merge, "UPDATE": self._update, "DELETE": self._delete, "INSERT": self._insert}
         return kinds[kind]()
 
-    @cached_property
+    @once
     def begin(self) -> int:
         """The place of the first word after the common table expressions."""
         has_with = self.statement.word(0) == "WITH"

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -19,6 +18,7 @@ from lakebed.config.arguments import whole_number
 from lakebed.errors import InvalidOption, LakebedError, UnsupportedFeature
 from lakebed.read.dataset import Columns, RowScanner, TableDataset
 from lakebed.read.scan import Results, Scan, require
+from lakebed.sharing import shared_lock
 from lakebed.statements.arguments import Arguments, check_arguments, markers
 from lakebed.statements.sources import Source, Sources, alias_of
 from lakebed.statements.statement import Aggregates, Statement
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 _databases: dict[int, Any] = {}
-_lock = threading.Lock()
+_lock = shared_lock()
 _PREFIX = "__lakebed_"
 _PREVIEWED = 20
 

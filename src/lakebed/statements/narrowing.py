@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -18,6 +17,7 @@ from sqlglot.errors import SqlglotError
 
 from lakebed.filters.predicates import Node
 from lakebed.filters.sql import SparkText, condition_of_tree
+from lakebed.sharing import once
 from lakebed.statements.statement import Reference, Statement
 
 # Parts of a table in FROM that leave its rows as they are.
@@ -104,7 +104,7 @@ class Narrowing:
             node = node.parent
         return node
 
-    @cached_property
+    @once
     def _words(self) -> frozenset[tuple[str, str]]:
         """Every word and text of the statement, what may name a column, with the table's name before it, if any."""
         texts = [token.text.lower() for token in self.statement.tokens]
@@ -133,7 +133,7 @@ class Narrowing:
         possible_names = {word for table, word in self._words if table in ("", node.alias_or_name.lower())}
         return [name for name in names if name.lower() in possible_names] or names[:1]
 
-    @cached_property
+    @once
     def key_names(self) -> frozenset[str]:
         """Names of columns by which rows of tables are joined, grouped or put into windows, in lower case."""
         if self.tree is None:

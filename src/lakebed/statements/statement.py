@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from itertools import pairwise
 from typing import Any, ClassVar
 
@@ -19,6 +18,7 @@ from sqlglot.errors import SqlglotError
 
 from lakebed.errors import InvalidOption
 from lakebed.filters.sql import SparkText, plain_words
+from lakebed.sharing import once
 
 _NEAR = 30
 _QUERIES = frozenset(("SELECT", "FROM", "VALUES", "TABLE", "DESCRIBE", "DESC", "EXPLAIN", "SHOW", "SUMMARIZE", "PIVOT"))
@@ -145,7 +145,7 @@ class Statement:
     is_spark: bool
     values: Mapping[tuple[int, int], Any] = field(default_factory=dict[tuple[int, int], Any])
 
-    @cached_property
+    @once
     def kind(self) -> str:
         """The first word after the common table expressions, in upper case; QUERY for a statement that only reads."""
         depth, first = 0, ""
@@ -168,7 +168,7 @@ class Statement:
         """The token as an unquoted word in upper case; empty for what is quoted, and after the end."""
         return self.words[at] if 0 <= at < len(self.tokens) else ""
 
-    @cached_property
+    @once
     def words(self) -> tuple[str, ...]:
         """The tokens as unquoted words in upper case; empty for what is quoted."""
         return plain_words(self.tokens)
@@ -199,7 +199,7 @@ class Statement:
         start = self.tokens[at].start
         return repr(self.text[start : start + _NEAR])
 
-    @cached_property
+    @once
     def references(self) -> tuple[Reference, ...]:
         """The tables that it names, in order: those after FROM and JOIN, table functions, and names of no table."""
         return tuple(self._references())
@@ -307,7 +307,7 @@ class Statement:
             arguments=tuple(arguments[1:]),
         )
 
-    @cached_property
+    @once
     def aggregates(self) -> Aggregates | None:
         """What it asks for, where it is `SELECT count(*), min(column), max(column) FROM table [WHERE ...]` or a part of
         it, and calls no other function; None for every other statement."""

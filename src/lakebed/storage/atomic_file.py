@@ -17,6 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from lakebed.model import path_in
+from lakebed.sharing import forget_in_forks
 from lakebed.storage.base import Durable, in_doubt
 from lakebed.storage.parallel import in_background, parallel_map
 
@@ -76,8 +77,10 @@ class UnsyncedFolders:
 
     def __init__(self) -> None:
         self.forget()
+        forget_in_forks(self)
 
     def forget(self) -> None:
+        """Begin anew: a forked process has changed nothing yet."""
         self._folders: dict[str, int] = {}  # by folder the number of its first name that is not durable
         self._names = 0
         self._lock = threading.Lock()

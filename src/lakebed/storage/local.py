@@ -12,7 +12,6 @@ import hashlib
 import os
 import random
 import stat
-import threading
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from operator import attrgetter
@@ -22,6 +21,7 @@ from weakref import WeakValueDictionary
 import pyarrow as pa
 
 from lakebed.model import path_in
+from lakebed.sharing import shared_lock
 from lakebed.storage.atomic_file import (
     AtomicFile,
     UnsyncedFolders,
@@ -76,18 +76,7 @@ _SECTOR_BYTES = 512
 _GUARD_SECONDS = 1.0
 # By the path of the table: all storages of one table in this process share them.
 _unsynced: WeakValueDictionary[str, UnsyncedFolders] = WeakValueDictionary()
-_unsynced_lock = threading.Lock()
-
-
-def _forget_unsynced() -> None:
-    """A child process has changed nothing yet, and lacks the threads that may hold these locks."""
-    global _unsynced_lock
-    _unsynced_lock = threading.Lock()
-    for folders in [*_unsynced.values()]:
-        folders.forget()
-
-
-os.register_at_fork(after_in_child=_forget_unsynced)
+_unsynced_lock = shared_lock()
 
 
 class LocalStorage:

@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from lakebed.model import path_in
+from lakebed.sharing import shared_lock, shared_rlock
 from lakebed.storage.base import (
     Durable,
     FileInfo,
@@ -37,11 +38,11 @@ class _Object:
 class _Bucket:
     objects: dict[str, _Object] = field(default_factory=dict)
     versions: int = 0
-    lock: threading.RLock = field(default_factory=threading.RLock)
+    lock: threading.RLock = field(default_factory=shared_rlock)
 
 
 _buckets: dict[str, _Bucket] = {}
-_buckets_lock = threading.Lock()
+_buckets_lock = shared_lock()
 
 
 class MemoryStorage:

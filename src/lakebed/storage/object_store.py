@@ -21,6 +21,7 @@ from obstore.exceptions import AlreadyExistsError, BaseError, NotModifiedError, 
 from obstore.store import AzureStore, GCSStore, S3Store
 
 from lakebed.errors import InvalidOption, StorageError
+from lakebed.sharing import forget_in_forks
 from lakebed.storage.base import (
     Durable,
     FileInfo,
@@ -115,10 +116,9 @@ class ObjectStorage:
         self._spec = StorageSpec(location.uri, dict(options or {}))
         self._settings = object_settings(location, self._spec.options)
         tuning = self._settings.tuning
-        retries = tuning.get("max_retries", 10)
-        self._pauses = _PAUSES[:retries]
-        self._store = self._connect(retries)
-        self._once = self._connect(0)
+        self._pauses = _PAUSES[: tuning.get("max_retries", 10)]
+        self.forget()
+        forget_in_forks(self)
         self._block = tuning.get("read_block", BLOCK_BYTES)
         self._blocks = max(1, tuning.get("read_cache", CACHE_BLOCKS * BLOCK_BYTES) // self._block)
         self._part = tuning.get("upload_part", _PART_BYTES)
@@ -130,6 +130,11 @@ class ObjectStorage:
         from lakebed.storage.opening import open_storage_spec  # which keeps the connections of a process
 
         return (open_storage_spec, (self._spec,))
+
+    def forget(self) -> None:
+        """Connect anew: a forked process cannot use its parent's connections."""
+        self._store = self._connect(self._settings.tuning.get("max_retries", 10))
+        self._once = self._connect(0)
 
     def _connect(self, retries: int) -> Any:
         settings = self._settings

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
-import threading
 from collections.abc import Callable, Generator, Mapping
 from typing import TYPE_CHECKING
 
+from lakebed.sharing import shared_lock
 from lakebed.storage.base import Location, Storage, StorageSpec, parse_uri
 from lakebed.storage.local import LocalStorage
 from lakebed.storage.memory import MemoryStorage
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _wrappers: list[Callable[[Storage], Storage]] = []
 _stores: dict[tuple[int, str, tuple[tuple[str, str], ...]], ObjectStorage] = {}
-_stores_lock = threading.Lock()
+_stores_lock = shared_lock()
 _MAX_STORES = 64
 
 

@@ -1,9 +1,4 @@
-"""Runs several calls at a time on threads that the process keeps, since the calls mostly wait for storage; and
-properties that are computed once, without a lock.
-
-`functools.cached_property` of Python 3.11 lets one object of a class compute at a time; `once` is for objects that
-threads share.
-"""
+"""Runs several calls at a time on threads that the process keeps, since the calls mostly wait for storage."""
 
 from __future__ import annotations
 
@@ -14,7 +9,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from threading import Thread
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from lakebed.model import path_in
 
@@ -199,23 +194,3 @@ def _forget() -> None:
 
 
 os.register_at_fork(after_in_child=_forget)
-
-
-class once(Generic[T]):  # noqa: N801 (reads like a property)
-    """A property whose value its object caches. There is no lock: threads that ask at the same time may each compute
-    it."""
-
-    def __init__(self, make: Callable[[Any], T]) -> None:
-        self._make = make
-        self._name = make.__name__
-        self.__doc__ = make.__doc__
-
-    @overload
-    def __get__(self, owner: None, kind: type) -> once[T]: ...
-    @overload
-    def __get__(self, owner: object, kind: type) -> T: ...
-    def __get__(self, owner: Any, kind: type) -> Any:
-        if owner is None:
-            return self
-        value = owner.__dict__[self._name] = self._make(owner)
-        return value

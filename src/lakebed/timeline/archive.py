@@ -6,7 +6,6 @@ import re
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -20,6 +19,7 @@ from lakebed.format.log_file import BlockType, LogBlock, avro_records, read_bloc
 from lakebed.format.text import parse_json_object
 from lakebed.model import COMMIT_ACTIONS, Action, CommitMetadata, Instant, State
 from lakebed.properties.table_config import TableConfig
+from lakebed.sharing import once
 from lakebed.storage.base import Storage
 from lakebed.timeline.bodies.commit import commit_from_record, decode_commit
 from lakebed.timeline.bodies.encoding import ARCHIVED, check_shape, schema_text
@@ -115,7 +115,7 @@ class LsmHistory:
         default_factory=dict[str, dict[tuple[str, str], "str | None"]]
     )
 
-    @cached_property
+    @once
     def files(self) -> tuple[LsmFile, ...]:
         """The files of the history, by the manifest of the current version; others are leftovers."""
         for attempt in range(_MANIFEST_ATTEMPTS):
@@ -131,7 +131,7 @@ class LsmHistory:
                     raise
         return ()
 
-    @cached_property
+    @once
     def instants(self) -> tuple[Instant, ...]:
         return self._instants_in(self.files)
 
@@ -194,7 +194,7 @@ class LsmHistory:
         rows, which are not sorted."""
         return [file for file in self.files if (file.first <= last and first <= file.last) or self._is_upgraded]
 
-    @cached_property
+    @once
     def _is_upgraded(self) -> bool:
         return self.config.properties.get(INITIAL_VERSION, "") in _BEFORE_HISTORY
 
@@ -256,7 +256,7 @@ class LogArchive:
     storage: Storage
     config: TableConfig
 
-    @cached_property
+    @once
     def instants(self) -> tuple[Instant, ...]:
         highest: dict[tuple[str, Action], Instant] = {}
         for entry in self.entries:
@@ -297,7 +297,7 @@ class LogArchive:
                     return body
         raise FileNotFoundError(f"instant {time} is not in the archived timeline of {self.storage.url()}")
 
-    @cached_property
+    @once
     def entries(self) -> list[dict[str, Any]]:
         """All entries, in the order in which they were archived."""
         files = [

@@ -5,7 +5,6 @@ gives instant times, each greater than every one before.
 from __future__ import annotations
 
 import re
-import threading
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, tzinfo
@@ -13,6 +12,7 @@ from functools import lru_cache
 
 from lakebed.errors import InvalidOption
 from lakebed.model import Action, Instant, State, has_completion_times
+from lakebed.sharing import shared_lock
 
 # yyyyMMddHHmmssSSS. On version 6 some instants of the metadata table's own timeline have three more digits: a suffix.
 INSTANT_DIGITS = 17
@@ -204,7 +204,7 @@ class InstantClock:
         self._zone = zone
         self._now = now
         self._last = ""
-        self._lock = threading.Lock()
+        self._lock = shared_lock()
 
     def next(self, after: str | None = None) -> str:
         """A time greater than all this clock gave and greater than `after`: now, or one millisecond past those."""

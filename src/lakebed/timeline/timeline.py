@@ -11,7 +11,6 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any
 
 from lakebed.errors import CorruptFile
@@ -19,6 +18,7 @@ from lakebed.format.bounded_cache import BoundedCache, CacheEntry
 from lakebed.model import Action, CommitMetadata, FileGroupId, Instant, State, has_completion_times
 from lakebed.properties.file import load_table_config
 from lakebed.properties.table_config import TableConfig
+from lakebed.sharing import once
 from lakebed.storage.base import FileInfo, Storage, refused
 from lakebed.storage.parallel import at_once, parallel_map
 from lakebed.timeline.archive import ArchivedTimeline
@@ -216,12 +216,12 @@ class Timeline:
         """The completed commit with the greatest requested time."""
         return self.commits[-1] if self.commits else None
 
-    @cached_property
+    @once
     def replacecommits(self) -> tuple[Instant, ...]:
         """The completed replace commits: clusterings, overwrites, changes of the index."""
         return tuple(i for i in self.commits if i.action is Action.REPLACECOMMIT)
 
-    @cached_property
+    @once
     def start(self) -> str | None:
         """The first completed commit. What is older, not listed and not pending is archived.
 
@@ -257,7 +257,7 @@ class Timeline:
         """The commits, delta commits and replace commits that completed later, in the order in which they did."""
         return self.commits_by_completion[bisect_right(self.commits_by_completion, time, key=completed_at) :]
 
-    @cached_property
+    @once
     def greatest_time(self) -> str:
         """`latest_time` for a writer, whose times go beyond it.
 
@@ -299,7 +299,7 @@ class Timeline:
         taken back."""
         return self.is_committed(time) or time in self._planned_slices
 
-    @cached_property
+    @once
     def _planned_slices(self) -> frozenset[str]:
         kinds = (Action.COMPACTION, Action.CLUSTERING, Action.REPLACECOMMIT)
         return frozenset(i.time for i in self.pending if i.action in kinds)
@@ -364,7 +364,7 @@ class Timeline:
             self._plans.setdefault(name, plan)
         return self._plans[name]
 
-    @cached_property
+    @once
     def _plans(self) -> dict[str, dict[str, Any]]:
         return {}
 
@@ -436,16 +436,16 @@ class Timeline:
         """The instants that are not on the active timeline any more; read only when they are used."""
         return self._archived
 
-    @cached_property
+    @once
     def _archived(self) -> ArchivedTimeline:
         return ArchivedTimeline(self.storage, self.config)
 
-    @cached_property
+    @once
     def pending_writes(self) -> frozenset[str]:
         """Requested times of the pending actions that complete as a commit."""
         return frozenset(i.time for i in self.pending if _writes(i))
 
-    @cached_property
+    @once
     def _replaced(self) -> dict[FileGroupId, Instant]:
         replaced: dict[FileGroupId, Instant] = {}
         for instant, meta in zip(self.replacecommits, self.commits_metadata(self.replacecommits), strict=True):
@@ -454,16 +454,16 @@ class Timeline:
                     replaced.setdefault((partition, file_id), instant)
         return replaced
 
-    @cached_property
+    @once
     def _pending_clustering(self) -> dict[FileGroupId, Instant]:
         kinds = (Action.CLUSTERING, Action.REPLACECOMMIT)
         return {group: i for i in self.pending if i.action in kinds for group in clustering_groups(self.plan(i))}
 
-    @cached_property
+    @once
     def _pending_compaction(self) -> dict[FileGroupId, Instant]:
         return self._groups_in(Action.COMPACTION)
 
-    @cached_property
+    @once
     def _pending_log_compaction(self) -> dict[FileGroupId, Instant]:
         return self._groups_in(Action.LOGCOMPACTION)
 

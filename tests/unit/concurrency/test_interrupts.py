@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 from types import CodeType, FrameType, FunctionType, ModuleType
@@ -51,7 +51,7 @@ def code_of(modules: tuple[ModuleType, ...]) -> set[CodeType]:
 
 
 @contextmanager
-def traced(codes: set[CodeType], met: Callable[[FrameType], None]) -> Iterator[None]:
+def traced(codes: set[CodeType], met: Callable[[FrameType], None]) -> Generator[None]:
     """Calls `met` before each line of these functions, in this thread."""
 
     def trace(frame: FrameType, event: str, _: Any) -> Any:
@@ -195,11 +195,13 @@ def test_an_interrupt_of_a_write_leaves_neither_lock_nor_heartbeat_nor_a_queue_o
 class CountingLease(LeasedLock):
     """A lock of a service that counts who holds it."""
 
-    validity = 60.0
-
     def __init__(self, held: set[object]) -> None:
         super().__init__("a test", 1.0)
         self._held = held
+
+    @property
+    def validity(self) -> float:
+        return 60.0
 
     def _try(self) -> bool:
         if self._held - {self}:

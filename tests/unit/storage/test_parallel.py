@@ -8,8 +8,9 @@ import time
 
 import pytest
 
+from lakebed.sharing import once
 from lakebed.storage import open_storage
-from lakebed.storage.parallel import in_background, once, parallel_map, threads_of_files
+from lakebed.storage.parallel import in_background, parallel_map, threads_of_files
 
 
 @pytest.mark.parametrize("threads", [1, 2, 8, 100])

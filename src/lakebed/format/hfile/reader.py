@@ -10,7 +10,6 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import islice, pairwise
 from operator import le
 from threading import BoundedSemaphore
@@ -26,6 +25,7 @@ from lakebed.format.hfile.blocks import BlockHandle, Buffer, Damaged
 from lakebed.format.hfile.entries import BLOCKS, Entries, EntryBlock, Int64s, joined, parse_entries
 from lakebed.format.hfile.search import Queries, as_binary, entries_of, exact, with_prefix
 from lakebed.format.sources import BytesSource, ReadRange
+from lakebed.sharing import once
 from lakebed.storage.parallel import parallel_map
 
 # UTF-8 and UTF-16 sort equally but for characters from U+E000 on, whose first byte is not below this one.
@@ -179,7 +179,7 @@ class HFileReader:
         """The Avro schema of the values as JSON text; empty where the file has none."""
         return self._text(b"schema")
 
-    @cached_property
+    @once
     def bloom(self) -> BloomFilter | None:
         """The filter over the keys, read at first use; None where the file has none."""
         handle = self._metas.get(b"bloomFilter")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -41,6 +40,7 @@ from lakebed.format.row_groups.offset_index import OffsetIndex, offset_index_ran
 from lakebed.format.row_groups.plain_pages import PLAIN_CODECS, PlainChunk, PlainColumn
 from lakebed.format.varints import read_varint, varint, zigzag
 from lakebed.schema.arrow import plain_type
+from lakebed.sharing import once
 from lakebed.storage.base import Storage
 
 Rows = npt.NDArray[np.int64]
@@ -84,7 +84,7 @@ class _ChunkEntry:
     meta: bytes
     index_range: tuple[int, int] | None
 
-    @cached_property
+    @once
     def kind(self) -> bytes:
         """The beginning of its metadata: type, encodings, path and codec. Raises `ValueError` for another one."""
         at = number = 0

@@ -21,7 +21,7 @@ from lakebed.format.row_addresses import Fingerprints, RowAddresses, fingerprint
 from lakebed.format.row_groups.chunks import CODECS, Chunk, ChunkGroup, Page, check_pages, chunk_groups
 from lakebed.format.row_groups.nan_chunks import leaves_out_bounds
 from lakebed.model import RECORD_KEY
-from lakebed.storage.parallel import once
+from lakebed.sharing import once
 
 if TYPE_CHECKING:
     from lakebed.storage.base import Storage

@@ -14,7 +14,7 @@ import struct
 import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
@@ -23,6 +23,7 @@ import pyarrow as pa
 
 from lakebed.errors import CorruptFile, IndexInconsistent
 from lakebed.format.hashes import Int32s, Int64s, UInt32s, joined_hash_values, plain_strings, value_buffer
+from lakebed.sharing import once
 from lakebed.timeline.bodies.encoding import pretty_json
 
 # The numbers of the XXH32 specification.
@@ -151,11 +152,11 @@ class Ring:
     sequence: int
     nodes: tuple[Node, ...]
 
-    @cached_property
+    @once
     def file_ids(self) -> pa.Array:
         return pa.array([node.file_id for node in self.nodes], pa.string())
 
-    @cached_property
+    @once
     def _values(self) -> Int32s:
         return np.array([node.value for node in self.nodes], np.int32)
 

@@ -33,6 +33,7 @@ from lakebed.errors import InvalidOption
 from lakebed.format.hashes import java_hash
 from lakebed.index.hbase.connection import joined
 from lakebed.model import DERIVED, FILE_ID, INSTANT, OLD_PARTITION, RECORD_KEY
+from lakebed.sharing import shared_lock
 from lakebed.storage.base import refused
 
 PREFIX = "hbase."
@@ -334,7 +335,7 @@ class Pace:
     rows_a_second: float | None = None
     pause: float = 0.0
     _next: dict[str, float] = field(default_factory=dict[str, float])
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _lock: threading.Lock = field(default_factory=shared_lock)
 
     def take(self, server: str, rows: int) -> None:
         """Wait until the server may be asked for so many rows more."""

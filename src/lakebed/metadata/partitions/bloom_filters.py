@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -39,6 +38,7 @@ from lakebed.metadata.partitions.stored import (
 from lakebed.metadata.records import RecordForm, Records, RecordType, SubRecord, enter, leave, value_head, value_tail
 from lakebed.metadata.routing import grouped
 from lakebed.model import path_in
+from lakebed.sharing import once
 from lakebed.slices.listing import list_table
 from lakebed.storage.base import Storage
 from lakebed.storage.parallel import parallel_map
@@ -134,7 +134,7 @@ class _StoredFilters:
     def __init__(self, table: StoredTable) -> None:
         self._storage, self._stored = table.snapshot.storage, table.shared(StoredFiles)
 
-    @cached_property
+    @once
     def files(self) -> Sequence[NewFile]:
         return parallel_map(lambda file: _with_filter(self._storage, file), self._stored.base_files)
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 import numpy as np
@@ -81,6 +80,7 @@ from lakebed.properties.table_config import TableConfig
 from lakebed.schema.arrow import leaf_paths, without_meta
 from lakebed.schema.avro import avro_to_arrow
 from lakebed.schema.java_text import to_java_text
+from lakebed.sharing import once
 from lakebed.slices.listing import list_table
 from lakebed.slices.schema_history import columns_since
 from lakebed.slices.snapshot import Snapshot
@@ -103,14 +103,14 @@ class ActionStatistics:
         self._action = action
         self.index_version = index_version_of(action.snapshot.config.version)
 
-    @cached_property
+    @once
     def kinds(self) -> Kinds:
         """The columns with statistics, with their types."""
         action = self._action
         schema = without_meta(avro_to_arrow(action.commit.schema))
         return columns_with_stats(action.snapshot, schema, action.settings)
 
-    @cached_property
+    @once
     def dropped(self) -> Sequence[str]:
         """The columns that this action removes from the table's schema. A change of columns also counts those that get
         another type: real Hudi's next write cannot unite ranges of the two types."""
@@ -122,7 +122,7 @@ class ActionStatistics:
         were = leaf_paths(without_meta(avro_to_arrow(before)))
         return [path for path, kind in were if path not in stay or (alters and stay[path] != kind)]
 
-    @cached_property
+    @once
     def stats(self) -> Stats:
         return stats_of(together(self._files()), self.kinds, self.index_version)
 
@@ -163,7 +163,7 @@ class FirstStatistics:
 
         self._ranges = _read_together(snapshot.storage, read, [*bases, *logs])
 
-    @cached_property
+    @once
     def stats(self) -> Stats:
         return stats_of(self._ranges, self.kinds, self.index_version)
 
@@ -186,7 +186,7 @@ class StoredStatistics:
         self._stored = table.shared(StoredFiles)
         self.index_version = index_version_of(table.snapshot.config.version)
 
-    @cached_property
+    @once
     def kinds(self) -> Kinds:
         """The columns with statistics; on version 6 without meta columns, which only some releases give statistics
         there."""
@@ -199,7 +199,7 @@ class StoredStatistics:
         )
         return {c: kind for c, kind in kinds.items() if config.version >= 8 or c not in META_COLUMNS}
 
-    @cached_property
+    @once
     def _ranges(self) -> list[FileRanges]:
         """The ranges of the base files."""
         storage = self._snapshot.storage
@@ -217,26 +217,26 @@ class StoredStatistics:
 
         return _read_together(storage, read, list(self.files.values()))
 
-    @cached_property
+    @once
     def files(self) -> dict[str, NewFile]:
         """The base files by their paths, without ranges."""
         return {path_in(file.partition, file.name): file for file in self._stored.base_files}
 
-    @cached_property
+    @once
     def paths(self) -> dict[str, str]:
         """The partition path of each base file, by its name."""
         return {file.name: file.partition for file in self.files.values()}
 
-    @cached_property
+    @once
     def _own_kinds(self) -> dict[str, Kinds]:
         """The column types of files that differ from the table's types, by path; filled as the files are read."""
         return {}
 
-    @cached_property
+    @once
     def stats(self) -> Stats:
         return stats_of(self._ranges, self.kinds, self.index_version)
 
-    @cached_property
+    @once
     def of_partitions(self) -> Stats:
         """Statistics of partition paths, of all live files of each."""
         return self.merged(self.stats)
@@ -250,7 +250,7 @@ class StoredStatistics:
         named = parse_base_file(file.partition, file.name, file.size)
         return dict(columns_since(self._snapshot.history, named.instant if named else "", self.kinds))
 
-    @cached_property
+    @once
     def as_written(self) -> Stats | None:
         """Statistics with ranges in the types of the files, whose order may differ from that of the current types; None
         if all files have the current types."""

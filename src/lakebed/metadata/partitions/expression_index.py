@@ -5,7 +5,7 @@ them.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from functools import cached_property, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -60,6 +60,7 @@ from lakebed.metadata.routing import grouped
 from lakebed.model import path_in
 from lakebed.schema.arrow import without_meta
 from lakebed.schema.avro import avro_to_arrow
+from lakebed.sharing import once
 from lakebed.slices.schema_history import columns_since
 from lakebed.slices.snapshot import Snapshot
 
@@ -175,7 +176,7 @@ class _ActionExpressions:
         ]
         self._results = dict(by_index(results_of_files(snapshot, files, list(self._indexes.values()), schema)))
 
-    @cached_property
+    @once
     def _live(self) -> dict[str, set[str]]:
         return live_after(self._action.snapshot, self._action.commit)
 
@@ -242,7 +243,7 @@ class _StoredExpressions:
         self._snapshot = table.snapshot
         self._stored = table.shared(StoredFiles)
 
-    @cached_property
+    @once
     def indexes(self) -> dict[str, ExpressionIndex]:
         """The indexes by their partitions."""
         config = self._snapshot.config
@@ -251,7 +252,7 @@ class _StoredExpressions:
         definitions = load_definitions(self._snapshot.storage, config)
         return {index.partition: index for index in maintained_indexes(definitions, definitions, self._snapshot.schema)}
 
-    @cached_property
+    @once
     def _results(self) -> dict[str, list[FileResults]]:
         bases = [(f.partition, f.name, f.size) for f in self._stored.base_files]
         return dict(by_index(results_of_files(self._snapshot, bases, list(self.indexes.values()))))

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -32,6 +31,7 @@ from lakebed.metadata.store.group_files import FileGroup
 from lakebed.model import PARTITION_PATH, RECORD_INDEX, RECORD_KEY, FileSlice
 from lakebed.properties.table_config import TableConfig
 from lakebed.schema.java_text import to_java_text
+from lakebed.sharing import once
 from lakebed.slices.listing import groups_of_ids
 from lakebed.slices.reader import SliceReader
 from lakebed.slices.snapshot import Snapshot
@@ -327,7 +327,7 @@ class ActionKeys:
         snapshot = action.snapshot
         self.indexes = KeyIndexes.of(snapshot.storage, snapshot.config).of_partitions(action.partitions)
 
-    @cached_property
+    @once
     def changes(self) -> list[GroupChanges]:
         """The key changes of all file groups: first those that are replaced, which are read."""
         reader, fields, replaced = self._action.snapshot.reader, self.indexes.fields, self.replaced
@@ -343,7 +343,7 @@ class ActionKeys:
             statuses, {s.file_id for s in logs if self.indexes.fields or not is_reported(s)}, self._action.snapshot
         )
 
-    @cached_property
+    @once
     def replaced(self) -> list[FileSlice]:
         """The slices of the replaced file groups whose keys may be deleted. A clustering has none: its keys move to
         other file groups."""

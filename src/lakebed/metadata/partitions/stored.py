@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import NamedTuple, TypeVar
 
 import pyarrow as pa
@@ -19,6 +18,7 @@ from lakebed.concurrency.markers import list_markers
 from lakebed.format.file_names import parse_base_file, parse_log_file
 from lakebed.metadata.partitions.base import Removal, StoredTable
 from lakebed.model import RECORD_KEY, Action, BaseFile, CommitMetadata, FileSlice, LogFile
+from lakebed.sharing import once
 from lakebed.slices.key_rows import rows_of_keys
 from lakebed.slices.listing import Listing, list_table
 from lakebed.slices.reader import SliceReader
@@ -53,7 +53,7 @@ class StoredFiles:
         self._snapshot = table.snapshot
         self._removal = table.shared(pending_removal)
 
-    @cached_property
+    @once
     def _listing(self) -> Listing:
         return list_table(self._snapshot.storage)
 
@@ -62,7 +62,7 @@ class StoredFiles:
         """The partition paths there are in storage."""
         return self._listing.partitions
 
-    @cached_property
+    @once
     def files(self) -> list[NewFile]:
         """Every base and log file of a completed action."""
         listing, snapshot = self._listing, self._snapshot
@@ -77,12 +77,12 @@ class StoredFiles:
         """The base files among them."""
         return [f for f in self.files if f.name.endswith(_BASE)]
 
-    @cached_property
+    @once
     def live(self) -> dict[str, set[str]]:
         """The names of the latest files by partition path."""
         return live_files(self._snapshot.file_slices())
 
-    @cached_property
+    @once
     def has_log_files(self) -> bool:
         """Whether a latest file slice has log files."""
         return any(file_slice.log_files for file_slice in self._snapshot.file_slices())

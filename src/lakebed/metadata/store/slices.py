@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
 from lakebed.errors import CorruptFile, LakebedError, TableNotFound
@@ -24,6 +24,7 @@ from lakebed.metadata.store.expected_files import ExpectedFiles, builds_partitio
 from lakebed.model import Action, BaseFile, FileSlice, LogFile
 from lakebed.properties.file import load_table_config
 from lakebed.properties.table_config import TableConfig
+from lakebed.sharing import once
 from lakebed.slices.snapshot import REPAIR_HINT
 from lakebed.storage.base import FileInfo, Storage
 from lakebed.storage.folder import FolderStorage
@@ -110,7 +111,7 @@ class MetadataSlices:
         """The partitions that are complete and kept up by every writer."""
         return self.data_config.metadata_partitions
 
-    @cached_property
+    @once
     def definitions(self) -> Mapping[str, IndexDefinition]:
         """The table's index definitions by partition name, read when first asked for."""
         return load_definitions(self.data_storage, self.data_config)
@@ -254,12 +255,12 @@ class MetadataSlices:
     def _load_expected(self) -> ExpectedFiles:
         return self._expected_files
 
-    @cached_property
+    @once
     def _expected_files(self) -> ExpectedFiles:
         check_delta_commits(self.data_timeline, self.timeline)
         return ExpectedFiles.of(self.timeline)
 
-    @cached_property
+    @once
     def rolled_back_in_data(self) -> frozenset[str]:
         """Completed delta commits of instants that were rolled back on the data table: their writers were taken for
         dead and went on writing. Rollbacks are read only if the data table does not have an instant."""
@@ -272,11 +273,11 @@ class MetadataSlices:
             return frozenset()
         return frozenset(unknown & {target for _, target in rolled_back(self.data_timeline, min(unknown))})
 
-    @cached_property
+    @once
     def _pending(self) -> frozenset[str]:
         return frozenset(instant.time for instant in self.timeline.pending)
 
-    @cached_property
+    @once
     def _pending_in_data(self) -> frozenset[str]:
         # a savepoint that is being made has the time of its commit
         return frozenset(i.time for i in self.data_timeline.pending if i.action is not Action.SAVEPOINT)

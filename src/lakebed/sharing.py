@@ -1,0 +1,81 @@
+"""What the threads of a process share: properties that are computed once, and locks that a forked process finds free.
+
+A fork copies the process with one thread only. A lock that another thread held then is never released in the copy.
+`functools.cached_property` of Python 3.11 has such a lock for each class, which `once` has not.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from typing import Any, Generic, Protocol, TypeVar, overload
+from weakref import WeakSet
+
+T = TypeVar("T")
+
+
+class once(Generic[T]):  # noqa: N801 (reads like a property)
+    """A property whose value its object caches. There is no lock: threads that ask at the same time may each compute
+    it."""
+
+    def __init__(self, make: Callable[[Any], T]) -> None:
+        self._make = make
+        self._name = make.__name__
+        self.__doc__ = make.__doc__
+
+    @overload
+    def __get__(self, owner: None, kind: type) -> once[T]: ...
+    @overload
+    def __get__(self, owner: object, kind: type) -> T: ...
+    def __get__(self, owner: Any, kind: type) -> Any:
+        if owner is None:
+            return self
+        value = owner.__dict__[self._name] = self._make(owner)
+        return value
+
+
+class Forgets(Protocol):
+    """An object that holds what a forked process cannot go on with."""
+
+    def forget(self) -> None:
+        """Begin anew, in a process that has none of its parent's other threads."""
+        ...
+
+
+_forgetting: WeakSet[Forgets] = WeakSet()
+_locks: WeakSet[Any] = WeakSet()
+
+
+def forget_in_forks(shared: Forgets) -> None:
+    """Call `shared.forget` in each forked process where the object exists."""
+    _forgetting.add(shared)
+
+
+def shared_lock() -> threading.Lock:
+    """A lock of threads that is free in a forked process.
+
+    >>> with shared_lock() as is_mine:
+    ...     is_mine
+    True
+    """
+    lock = threading.Lock()
+    _locks.add(lock)
+    return lock
+
+
+def shared_rlock() -> threading.RLock:
+    """As `shared_lock`, for a thread that may take it again."""
+    lock = threading.RLock()
+    _locks.add(lock)
+    return lock
+
+
+def _begin_anew() -> None:
+    for lock in list(_locks):
+        lock._at_fork_reinit()
+    for shared in list(_forgetting):
+        shared.forget()
+
+
+os.register_at_fork(after_in_child=_begin_anew)
