@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
@@ -118,3 +119,29 @@ class TestSparkAlone:
         with pytest.raises(InvalidOption, match="no column 'wrod'"):
             table.merge(source, "t.id = s.id").when_matched_update({"b": "soundex(wrod)"}).execute()
         assert content(table) == before
+
+
+def test_a_move_with_a_lower_ordering_value_changes_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    fields = [("id", pa.int64()), ("p", pa.string()), ("at", pa.struct([("n", pa.int64())])), ("ts", pa.int64())]
+    of_paths: dict[str, Any] = {"buckets": 3, "partition_buckets": "a,7;b,2"}
+    cases: list[tuple[str, dict[str, Any]]] = [
+        ("bucket", {"ordering": "at.n", **of_paths}),
+        ("simple", {"ordering": ["ts", "at.n"]}),
+        ("global_simple", {"ordering": "ts"}),
+    ]
+    for index, words in cases:
+        words |= {"key": "id", "partition_by": "p", "type": "mor", "spark": spark}
+        table = lakebed.create(str(tmp_path / index), pa.schema(fields), index=index, **words)
+        table.upsert([{"id": n, "p": "a", "at": {"n": 10}, "ts": 10} for n in range(6)])
+
+        def stored(table: Table = table) -> list[tuple[Any, ...]]:
+            rows = table.scan().to_arrow().to_pylist()
+            return sorted((row["id"], row["p"], row["at"]["n"], row["ts"]) for row in rows)
+
+        late = spark.sql("SELECT id, 'b' p, named_struct('n', 8 + id) at, 8 + id ts FROM range(4)")
+        table.merge(late, "id").when_matched_update().execute(options=ON_SPARK)
+        moved = [(2, "b", 10, 10), (3, "b", 11, 11), (4, "a", 10, 10), (5, "a", 10, 10)]
+        assert stored() == [(0, "a", 10, 10), (1, "a", 10, 10), *moved], index
+        table.update({"p": "'a'"}, where="id = 2", options=ON_SPARK)
+        assert stored() == [(0, "a", 10, 10), (1, "a", 10, 10), (2, "a", 10, 10), *moved[1:]], index
+        assert table.get(list(range(6))).num_rows == 6, index

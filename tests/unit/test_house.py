@@ -153,6 +153,7 @@ CONCEPTS = {
     "format/hfile/search.py": "binary search in blocks",
     "format/parquet_block.py": "one kind of log block, as avro/ is the other",
     "handles/bucket_groups.py": "file groups of one bucket",
+    "handles/reappearing.py": "rows that stored deletes would hide; group_writer.py writes those of one file group",
     "index/bloom/search.py": "files ruled out by ranges and filters",
     "index/bloom/slice_search.py": "log files of one file slice",
     "index/hbase/thrift.py": "one of two wire protocols",

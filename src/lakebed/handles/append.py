@@ -409,11 +409,15 @@ class AppendHandle:
     Rows that came `encoded` are not encoded again. Rows for an existing file group count as updates even if their keys
     are new: there is no lookup. Rows of a new file group, which non-blocking writers begin with a log file, count as
     inserts. A delete counts if it is written. A delete without an ordering value is written only if a row is stored for
-    it."""
+    it. Rows of `undeleted` keys count whatever deletes of their key the log files have: a delete without an ordering
+    value, which ends those, comes before them."""
 
-    def __init__(self, group: GroupWrite, encoded: EncodedRows | None = None) -> None:
+    def __init__(
+        self, group: GroupWrite, encoded: EncodedRows | None = None, undeleted: pa.Array | None = None
+    ) -> None:
         self._group = group
         self._encoded = encoded
+        self._undeleted = undeleted
         self._version = group.job.reader.config.version
         self._started_log: LogWriter | None = None
 
@@ -441,6 +445,10 @@ class AppendHandle:
             group.prepare_partition()
         log = self._started_log or self._log_writer(absent)
         try:
+            if self._undeleted is not None:
+                every = np.ones(len(self._undeleted), np.bool_)
+                content = encode_ordered_deletes(self._undeleted, group.partition, [], every)
+                log.append(delete_block(content, group.instant, group.job.format.avro_schema))
             self._append_rows(log, incoming, absent)
             if len(deletes):
                 self._append_deletes(log, incoming, deletes, stored)

@@ -162,7 +162,8 @@ class GroupJob:
     stored row. With `merge` the rows are a merge's source, and its clauses decide what is written. With `stored` the
     rows are stored rows, so that each delete counts. With `skip_unchanged` rows that would leave the stored row of
     their key unchanged are not written. `durable` is "later" where the process that writes the files also completes the
-    write.
+    write. With `reveals` rows of new keys are seen even if log files delete their key with a greater ordering value;
+    `may_rewrite`: a base file may be rewritten for that.
     """
 
     reader: SliceReader
@@ -178,6 +179,8 @@ class GroupJob:
     stored: bool = False
     durable: Durable = True
     skip_unchanged: bool = False
+    reveals: bool = False
+    may_rewrite: bool = True
 
     @property
     def storage(self) -> Storage:

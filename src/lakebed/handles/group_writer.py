@@ -25,6 +25,7 @@ from lakebed.handles.create import CreateHandle
 from lakebed.handles.file_writer import next_file_name
 from lakebed.handles.log_writer import mark_all
 from lakebed.handles.merge import MergeHandle
+from lakebed.handles.reappearing import revealing
 from lakebed.handles.rebucket import SplitHandle
 from lakebed.merge.incoming import Incoming
 from lakebed.merge.shares import COUNTS, Shares, without_counts
@@ -154,6 +155,8 @@ class GroupWriter:
             if merge is not None:
                 incoming, counts = merge.apply(to, incoming, appends=appends)
             check_stored_key_fields(to, incoming)
+            if appends and self.job.reveals:
+                handle = revealing(to, incoming, handle)
             if self.job.skip_unchanged:
                 return with_shares(self._write_changes(to, incoming, handle), incoming.shares)
             first, *other_statuses = with_shares(self._handed_over(incoming, handle), incoming.shares)
@@ -204,7 +207,12 @@ class GroupWriter:
             files = [(to.partition, next_file_name(to.target.file_id, to.task, to.instant)) for to in writes]
             write_markers(self.job.storage, self.job.instant, files, "CREATE")
             return replace(self, marked=True)
-        if self.job.merge is not None or handles != {AppendHandle} or not self._takes_in_together(rows):
+        if (
+            self.job.merge is not None
+            or self.job.reveals
+            or handles != {AppendHandle}
+            or not self._takes_in_together(rows)
+        ):
             return self
         try:
             return replace(self, started=self._begin(rows, groups, writes))

@@ -12,7 +12,7 @@ from lakebed.expressions.base import Column, Constant, RowExpression, columns_of
 from lakebed.expressions.bucket import java_hash_sql
 from lakebed.expressions.key_text import KeyText
 from lakebed.format.hashes import record_index_shard
-from lakebed.merge.rules import MergeRules, compare_ordering
+from lakebed.merge.rules import MergeRules
 from lakebed.model import DELETE, FILE_ID, FILE_NAME, INSTANT, IS_DELETED_COLUMN
 from lakebed.schema.evolution import cast_column, spark_projection
 
@@ -250,7 +250,7 @@ class Moves:
     """Whether a row leaves the partition path `old` that its key is stored in.
 
     It does if it names another one (a null names none), is no delete, and wins over the stored row by the ordering
-    values in the columns `stored` (none: the later row always wins).
+    values in the columns `stored`, one for each ordering field (none: the later row always wins).
     """
 
     partition: str
@@ -275,6 +275,8 @@ class Moves:
             pairs = [
                 (Column(n).sql(schema), Column(s).sql(schema)) for n, s in zip(self.ordering, self.stored, strict=True)
             ]
+            if self.rules.file_positions:
+                pairs = [(_part_sql(new, at), _part_sql(old, at)) for new, old in pairs for at in (1, -1)]
             terms.append(f"({_wins_sql(pairs)})")
         return " AND ".join(terms)
 
@@ -287,8 +289,8 @@ class Moves:
         if marked is not None:
             result = pc.and_not(result, marked)
         if self.stored:
-            pairs = [[batch.column(n) for n in names] for names in (self.ordering, self.stored)]
-            result = pc.and_(result, compare_ordering(*pairs))
+            stored, incoming = ([Column(n).arrow(batch) for n in names] for names in (self.stored, self.ordering))
+            result = pc.and_(result, self.rules.newer_wins(stored, incoming))
         return result
 
     def _delete_sql(self, schema: pa.Schema) -> list[str]:
@@ -313,6 +315,11 @@ def _wins_sql(pairs: Sequence[tuple[str, str]]) -> str:
     greater = f"coalesce({new} > {old}, {new} IS NOT NULL AND {old} IS NULL)"
     tail = f" AND ({_wins_sql(later_pairs)})" if later_pairs else ""
     return f"{greater} OR ({new} <=> {old}{tail})"
+
+
+def _part_sql(text: str, at: int) -> str:
+    """The file number (1) or the position (-1) of an ordering value `<file number>.<position>`."""
+    return f"CAST(substring_index({text}, '.', {at}) AS BIGINT)"
 
 
 def _by_value(names: pa.Array, fn: Callable[[pa.Array], pa.Array]) -> pa.Array:

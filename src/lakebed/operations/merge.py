@@ -365,7 +365,7 @@ class MergeByKey(_Merge):
             read=self.bound.read_columns,
             is_upsert=self.bound.is_upsert,
         )
-        with placed(replace(write, merge=merge), prepared) as rows:
+        with placed(replace(write, merge=merge, reveals=True), prepared) as rows:
             yield rows
 
     def noted(self, statuses: Sequence[WriteStatus]) -> None:
@@ -398,7 +398,7 @@ class MergeByJoin(_Merge):
     @contextmanager
     def place(self, write: Write, prepared: Rows) -> Generator[Placed]:
         try:
-            with placed(write, prepared) as rows:
+            with placed(replace(write, reveals=True), prepared) as rows:
                 yield rows
         finally:
             while self.join.cached:

@@ -21,10 +21,12 @@ from lakebed.filters.predicates import Column, Compare, In, Literal, Node
 from lakebed.handles.matched import check_new_rows, refuse_repeated_keys, refuse_stored_keys
 from lakebed.merge.clauses import check_unambiguous, evaluate
 from lakebed.merge.incoming import Intake
-from lakebed.model import DELETE, PARTITION_PATH, RECORD_KEY
+from lakebed.merge.locations import Moves, delete_columns
+from lakebed.merge.rules import MergeRules
+from lakebed.model import DELETE, DERIVED, PARTITION_PATH, RECORD_KEY
 from lakebed.operations.context import WriteContext
 from lakebed.operations.merge_statement import BoundMerge, arrow_of, is_same_key, key_equalities
-from lakebed.operations.write import Write, derive_keys
+from lakebed.operations.write import Write, derive_keys, renumbered
 from lakebed.read.lookup import KeyText, exists
 from lakebed.read.scan import Scan
 from lakebed.schema.conversion import cast_column, one_array
@@ -52,8 +54,13 @@ class MergeJoin:
     def is_complete(self) -> bool:
         """Whether rows are written with all their columns: new ones, and those that may move to another partition
         path."""
-        keys = self.bound.context.keys
-        return bool(self.bound.inserts) or bool(set(self.bound.set_columns) & set(keys.partition_fields))
+        return bool(self.bound.inserts) or self._sets_partition
+
+    @property
+    def _sets_partition(self) -> bool:
+        """Whether an update sets a column that partition paths are made of."""
+        columns = {name.partition(".")[0] for name in self.bound.context.keys.partition_fields}
+        return not columns.isdisjoint(self.bound.set_columns)
 
     @once
     def read_columns(self) -> tuple[str, ...]:
@@ -180,7 +187,7 @@ class MergeJoin:
         stored_in = None
         if not context.index.is_global:  # several stored rows may share a key, new rows may not
             stored_in = one_array(pc.if_else(pc.is_in(keys, value_set=keys.filter(is_new)), "", paths))
-        carried_out = pa.array(check_unambiguous(keys, actions, stored_in))
+        carried_out = check_unambiguous(keys, actions, stored_in)
         if not self.inserts_cannot_be_stored:
             new_keys = keys.filter(is_new).drop_null()
             if len(new_keys):
@@ -189,20 +196,40 @@ class MergeJoin:
         intake = Intake(write.schema.data, write.context.rules, False, False, 0, null_ordering=nulls)
         partial = actions == "update" if self.absent else np.zeros(len(actions), np.bool_)
         check_new_rows(acts.rows, keys, is_delete, partial, clauses, intake)
-        placed = _with(_with(keyed, RECORD_KEY, keys), PARTITION_PATH, paths).filter(carried_out)
+        stored_rows = pairs.take(pa.array(acts.at))
+        return self._placed(write, _with(keyed, RECORD_KEY, keys), paths, stored_rows, carried_out)
+
+    def _placed(
+        self, write: Write, named: pa.Table, paths: pa.Array, stored_rows: pa.Table, carried_out: npt.NDArray[np.bool_]
+    ) -> pa.Table:
+        """The rows at their places. `named` are all rows in the partition paths that their values name, `paths` those
+        where their keys are; a row that wins over its stored one moves."""
         how = self.moving(write)
+        placed = _with(named, PARTITION_PATH, paths)
         if how is None:
-            return placed
-        leaves = pc.and_(pc.not_equal(one_array(keyed.column(PARTITION_PATH)), paths), pa.array(actions == "update"))
-        leaves = pc.fill_null(leaves, False)
-        moved_rows = keyed.filter(leaves)
-        stays = placed.filter(pc.invert(leaves.filter(carried_out)))
+            return placed.filter(pa.array(carried_out))
+        rules = write.context.rules
+        ordering = {name: write.schema.data.field(name).type for name in rules.ordering_columns}
+        side = self.bound.reader.target
+        held = pa.table(
+            {name: cast_column(one_array(stored_rows.column(side.field(name))), to) for name, to in ordering.items()}
+        )
+        compared = named.append_column(HELD_PATH, paths)
+        for name, values in zip(held_ordering(rules), rules.ordering_of(held), strict=True):
+            compared = compared.append_column(name, values)
+        (batch,) = compared.combine_chunks().to_batches() or [pa.RecordBatch.from_pylist([], compared.schema)]
+        leaves = moves_of(rules, named.column_names).arrow(batch).to_numpy(zero_copy_only=False) & carried_out
+        engine = write.context.engine
+        placed = engine.collect(renumbered(write.context, engine.from_arrow(placed))).select(named.column_names)
+        moved_rows = named.filter(pa.array(leaves))
+        stays = placed.filter(pa.array(carried_out & ~leaves))
+        if how == "never":
+            refuse_moves(write, moved_rows.select([RECORD_KEY, PARTITION_PATH]))
         if how == "index":
             return pa.concat_tables([stays, moved_rows])
         refuse_repeated_keys(write.snapshot, moved_rows.select([RECORD_KEY, PARTITION_PATH]))
-        deletes = _with(
-            placed.filter(leaves.filter(carried_out)), DELETE, pa.repeat(pa.scalar(True), moved_rows.num_rows)
-        )
+        left = placed.filter(pa.array(leaves))
+        deletes = _with(left, DELETE, pa.repeat(pa.scalar(True), left.num_rows))
         return pa.concat_tables([stays, deletes, moved_rows])
 
     def _matched(self, target: pa.Table, source: pa.Table | None) -> tuple[Positions, Positions]:
@@ -267,23 +294,43 @@ class MergeJoin:
                         context={"column": name, "record_key": key},
                     )
 
-    def moving(self, write: Write) -> OneOf["index", "rows"] | None:
-        """How rows move to another partition path: the index moves them ("index"), or the old row is deleted and a new
-        one written ("rows"). None if no update sets a partition column. Raises `UnsupportedFeature` for an index that
-        never moves rows."""
-        index, fields = write.context.index, set(write.context.keys.partition_fields)
-        if not fields & set(self.bound.set_columns):
+    def moving(self, write: Write) -> OneOf["index", "rows", "never"] | None:
+        """How rows move to another partition path: the index moves them ("index"), the old row is deleted and a new
+        one written ("rows"), or not at all ("never"). None if no update sets a partition column."""
+        index = write.context.index
+        if not self._sets_partition:
             return None
         if not index.is_global:
             return "rows"
-        if index.for_existence_checks().settings() == index.settings():
-            raise UnsupportedFeature(
-                f"an update sets {', '.join(sorted(fields))}, by which rows are partitioned, and the index of table"
-                f" {write.context.config.name!r} leaves rows where they are",
-                hint="delete the rows and insert them, or take an index with update_partition_path=True",
-                context={"columns": sorted(fields)},
-            )
-        return "index"
+        return "never" if index.for_existence_checks().settings() == index.settings() else "index"
+
+
+HELD_PATH = f"{DERIVED}held_path"
+
+
+def held_ordering(rules: MergeRules) -> list[str]:
+    """The names of columns with the stored value of each ordering field."""
+    return [f"{DERIVED}held_ordering_{at}" for at in range(len(rules.ordering))]
+
+
+def moves_of(rules: MergeRules, columns: Sequence[str]) -> Moves:
+    """Which rows with these columns, `HELD_PATH` and `held_ordering` leave the partition path of their stored row."""
+    return Moves(PARTITION_PATH, HELD_PATH, rules, tuple(held_ordering(rules)), delete_columns(columns, rules))
+
+
+def refuse_moves(write: Write, moved: pa.Table) -> None:
+    """Raise `UnsupportedFeature` where there are rows that an update would move, under an index that never moves
+    rows. `moved` has the record keys, and the partition paths that they would move to."""
+    if not moved.num_rows:
+        return
+    fields, config = sorted(write.context.keys.partition_fields), write.context.config
+    key, path = (moved[name][0].as_py() for name in (RECORD_KEY, PARTITION_PATH))
+    raise UnsupportedFeature(
+        f"an update would move record key {key!r} to partition path {path!r} by setting {', '.join(fields)}, and the"
+        f" index of table {config.name!r} leaves rows where they are",
+        hint="delete the rows and insert them, or take an index with update_partition_path=True",
+        context={"columns": fields, "record_key": key, "partition": path},
+    )
 
 
 def _with(table: pa.Table, name: str, values: Any) -> pa.Table:

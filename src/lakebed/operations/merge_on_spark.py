@@ -12,12 +12,14 @@ import pyarrow as pa
 
 from lakebed.engine.base import Rows
 from lakebed.engine.spark import join_on
+from lakebed.expressions.base import Column
 from lakebed.filters.pairs import PairExpression
 from lakebed.filters.text import quote_name
 from lakebed.handles.matched import refuse_repeated_keys, refuse_stored_keys
 from lakebed.merge.clauses import check_assignable, check_unambiguous
 from lakebed.model import DELETE, DERIVED, PARTITION_PATH, RECORD_KEY
-from lakebed.operations.write import Write, derive_keys
+from lakebed.operations.merge_join import HELD_PATH, held_ordering, moves_of, refuse_moves
+from lakebed.operations.write import Write, derive_keys, renumbered
 from lakebed.read.lookup import KeyText, exists
 from lakebed.schema.spark import spark_type
 
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from lakebed.operations.merge_join import MergeJoin
 
 CLAUSE, IS_STORED, IS_GIVEN = (f"{DERIVED}{name}" for name in ("clause", "is_stored", "is_given"))
+HELD_KEY = f"{DERIVED}held_key"
 # At most this many keys on which several source rows act are examined.
 _EXAMPLES = 100
 
@@ -107,11 +110,24 @@ class SparkMerge:
         columns = [f"{self._column(name)} AS {quote_name(name)}" for name in self._join.updated]
         deletes = [str(n) for n, clause in enumerate(self._bound.clauses) if clause.text.action == "delete"]
         is_delete = f"{CLAUSE} IN ({', '.join(deletes)})" if deletes else "false"
+        columns += self._held_ordering()
         rows = pairs.selectExpr(RECORD_KEY, PARTITION_PATH, CLAUSE, f"{is_delete} AS {DELETE}", *columns)
         if not deletes:
             return rows
         deleted_rows = rows.filter(DELETE).dropDuplicates([RECORD_KEY, PARTITION_PATH])
         return rows.filter(f"NOT {DELETE}").unionByName(deleted_rows)
+
+    def _held_ordering(self) -> list[str]:
+        """The stored ordering values, if rows may move."""
+        if self._join.moving(self._write) is None:
+            return []
+        rules, schema, side = self._write.context.rules, self._write.schema.data, self._bound.reader.target
+        texts: list[str] = []
+        for path, name in zip(rules.ordering, held_ordering(rules), strict=True):
+            top, to = Column(path).top_level_in(schema), spark_type(Column(path).type_in(schema))
+            stored = pa.schema([schema.field(top).with_name(side.field(top))])
+            texts.append(f"CAST({Column(side.field(top) + path[len(top) :]).sql(stored)} AS {to}) AS {name}")
+        return texts
 
     def _column(self, name: str) -> str:
         """A column of the rows: what each clause sets, else the stored value."""
@@ -139,37 +155,41 @@ class SparkMerge:
     def _keyed(self, rows: DataFrame) -> Rows:
         """The rows with key and partition path: stored rows keep theirs, new rows get them by the table's rules."""
         context = self._write.context
-        names = list(self._join.updated)
-        stored_names = {name: f"{DERIVED}held_{at}" for at, name in enumerate((RECORD_KEY, PARTITION_PATH))}
-        for name, stored_name in stored_names.items():
-            rows = rows.withColumnRenamed(name, stored_name)
-        keyed = derive_keys(context, rows, self._engine.schema(rows), [*names, DELETE, CLAUSE, *stored_names.values()])
+        names, rules = list(self._join.updated), context.rules
         moved = self._join.moving(self._write)
+        held_keys = [HELD_KEY, HELD_PATH, *([] if moved is None else held_ordering(rules))]
+        rows = rows.withColumnRenamed(RECORD_KEY, HELD_KEY).withColumnRenamed(PARTITION_PATH, HELD_PATH)
+        keyed = derive_keys(context, rows, self._engine.schema(rows), [*names, DELETE, CLAUSE, *held_keys])
         inserts = ", ".join(str(n) for n, c in enumerate(self._bound.clauses) if c.text.action == "insert")
         if inserts:
             self._check_inserts(keyed.filter(f"{CLAUSE} IN ({inserts})"))
         is_new = f"{CLAUSE} IN ({inserts})" if inserts else "false"
-        leaves = f"(NOT ({is_new}) AND NOT {DELETE} AND {PARTITION_PATH} != {stored_names[PARTITION_PATH]})"
-        fixed = [
-            f"CASE WHEN {is_new} THEN {name} ELSE {stored_name} END AS {name}"
-            for name, stored_name in stored_names.items()
-        ]
-        other_columns = [
-            quote_name(n) for n in keyed.columns if n not in (*stored_names, *stored_names.values(), CLAUSE)
+        columns = [n for n in keyed.columns if n not in (*held_keys, CLAUSE)]
+        quoted = [quote_name(n) for n in columns]
+        held = {RECORD_KEY: HELD_KEY, PARTITION_PATH: HELD_PATH}
+        in_place = [
+            f"CASE WHEN {is_new} THEN {n} ELSE {held[n]} END AS {n}" if n in held else quote_name(n) for n in columns
         ]
         if moved is None:
-            return keyed.selectExpr(*fixed, *other_columns)
-        stays = keyed.filter(f"NOT {leaves}").selectExpr(*fixed, *other_columns)
+            return keyed.selectExpr(*in_place)
+        leaves = f"(NOT ({is_new}) AND ({moves_of(rules, columns).sql(self._engine.schema(keyed))}))"
+        stays = self._renumbered(keyed.filter(f"NOT {leaves}").selectExpr(*in_place))
         going = keyed.filter(leaves)
-        moved_rows = going.selectExpr(*stored_names, *other_columns)
+        moved_rows = going.selectExpr(*quoted)
+        if moved == "never":
+            refuse_moves(self._write, self._engine.collect(moved_rows.select(RECORD_KEY, PARTITION_PATH).limit(1)))
+            return stays
         if moved == "index":
             return stays.unionByName(moved_rows)
         moved_keys = self._engine.collect(moved_rows.select(RECORD_KEY, PARTITION_PATH))
         refuse_repeated_keys(self._write.snapshot, moved_keys)
-        deleted_rows = going.selectExpr(*fixed, *other_columns).selectExpr(
-            *[f"true AS {DELETE}" if name == DELETE else quote_name(name) for name in stays.columns]
+        deleted_rows = self._renumbered(going.selectExpr(*in_place)).selectExpr(
+            *[f"true AS {DELETE}" if name == DELETE else quote_name(name) for name in columns]
         )
         return stays.unionByName(deleted_rows).unionByName(moved_rows)
+
+    def _renumbered(self, rows: DataFrame) -> DataFrame:
+        return renumbered(self._write.context, rows)
 
     def _check_inserts(self, new: DataFrame) -> None:
         """Raise for keys of new rows that come twice, are null or are stored."""

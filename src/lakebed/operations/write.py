@@ -74,6 +74,16 @@ def derive_keys(context: WriteContext, rows: Rows, present: pa.Schema, keep: Seq
     return context.engine.derive(rows, {**columns, GROUP: group}, keep=keep)
 
 
+def renumbered(context: WriteContext, rows: Rows) -> Rows:
+    """Rows of `derive_keys` whose partition paths were changed after it: the number of a file group may depend on the
+    path."""
+    key_hash, present = key_hash_of(context.index), context.engine.schema(rows)
+    group = None if key_hash is None else key_hash.group_column(context.keys, present)
+    if group is None or PARTITION_PATH not in group.columns:
+        return rows
+    return context.engine.derive(rows, {GROUP: group}, keep=[name for name in present.names if name != GROUP])
+
+
 @dataclass(frozen=True, slots=True)
 class RowMatch:
     """What happens to an incoming row if a stored row, or another incoming row, has the same key.
@@ -97,7 +107,7 @@ class Write:
     """One write under way: what its steps share. `snapshot` is the table as it was when the write began. With
     `new_groups_only` its rows go to new file groups only. `absent` are columns that they lack, which known keys keep;
     `early` finds writers that are at a file group. With `merge` the rows are those of a merge's source, with `stored`
-    they are stored ones. With `growth` buckets split."""
+    they are stored ones. With `growth` buckets split. With `reveals` rows of new keys are seen whatever was deleted."""
 
     context: WriteContext
     snapshot: Snapshot
@@ -111,6 +121,7 @@ class Write:
     merge: KeyMerge | None = None
     stored: bool = False
     growth: Growth | None = None
+    reveals: bool = False
 
     def group_job(self) -> GroupJob:
         """What the file groups of this write have in common, ready to be sent to tasks."""
@@ -146,6 +157,8 @@ class Write:
             stored=self.stored,
             durable=context.engine.is_distributed or "later",
             skip_unchanged=settings.skip_unchanged and self._compares_rows,
+            reveals=self.reveals,
+            may_rewrite=not context.is_non_blocking,
         )
 
     def group_writer(self, targets: Targets, existing_partitions: frozenset[str] = frozenset()) -> GroupWriter:
