@@ -15,7 +15,9 @@ from lakebed.api import create, exists
 from lakebed.api import open as open_table
 from lakebed.errors import InvalidRecord, UnsupportedFeature
 from lakebed.ingestion.columns import typed_columns
-from lakebed.ingestion.debezium import decode_debezium_json, table_defaults
+from lakebed.ingestion.debezium import Envelopes, decode_debezium_json, table_defaults
+from lakebed.ingestion.json_messages import without_null_types
+from lakebed.ingestion.moving_rows import index_defaults, searched_partition
 from lakebed.properties.table_config import CURRENT_VERSION
 from lakebed.table import Table
 
@@ -97,7 +99,11 @@ class TableHandler(BasePythonChangeHandler):
 
     def _upsert(self, name: str, table: Table | None, values: pa.Array, key: str | None) -> None:
         types = {} if table is None else {column.name: column.type for column in table.schema}
-        decoded = decode_debezium_json(values, {**typed_columns(self.columns.get(name, {})), **types}, hudi=True)
+        types = {**typed_columns(self.columns.get(name, {})), **types}
+        fields: Any = {} if key is None else json.loads(key)
+        keys = list(fields.get("payload", fields) or ())
+        partition = searched_partition(table, {"key": keys, **self.create})
+        decoded = decode_debezium_json(values, Envelopes(types, partition=partition))
         if decoded.bad:
             bad = decoded.bad[0]
             raise InvalidRecord(
@@ -105,17 +111,19 @@ class TableHandler(BasePythonChangeHandler):
                 hint="name the types of its columns: columns={table: {column: type}}",
                 context={"table": name, "payload": values[bad.number].as_py()},
             )
+        rows = without_null_types(decoded.rows)
         if table is None:
-            fields: Any = {} if key is None else json.loads(key)
-            fields = list(fields.get("payload", fields) or ())
-            if not fields:
+            if not keys:
                 raise InvalidRecord(
                     f"the table {name} has no primary key, so that its changes name no rows",
                     hint="give it one, or set Debezium's message.key.columns",
                     context={"table": name},
                 )
-            defaults = table_defaults(decoded.rows, self.create.get("table_version", CURRENT_VERSION))
-            arguments: dict[str, Any] = {"key": fields, **defaults, **self.create}
+            defaults = table_defaults(rows, self.create.get("table_version", CURRENT_VERSION))
+            index = index_defaults({"key": keys, **self.create})
+            properties = {**defaults.get("properties", {}), **index.get("properties", {})}
+            properties |= self.create.get("properties", {})
+            arguments: dict[str, Any] = {"key": keys, **defaults, **index, **self.create, "properties": properties}
             uri = f"{self.uri}/{name}"
-            table = create(uri, decoded.rows.schema, storage_options=self.storage_options, **arguments)
-        table.upsert(decoded.rows, options={_NULLS: True, **self.options}, progress=False)
+            table = create(uri, rows.schema, storage_options=self.storage_options, **arguments)
+        table.upsert(rows, options={_NULLS: True, **self.options}, progress=False)

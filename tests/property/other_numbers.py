@@ -6,7 +6,8 @@ OTHERS: dict[str, dict[str, str]] = {
     "a number of a file format, or of a type": {
         "ingestion.avro_messages": "_LAST_BYTE",
         "wording": "_DATE_DIGITS _MILLIS_DIGITS",
-        "ingestion.debezium": "_ORDERING_BY_COLUMNS",
+        "ingestion.connect_types": "_MOST_DIGITS _NO_LETTER _MOST_LEVELS",
+        "ingestion.debezium": "_ORDERING_BY_COLUMNS _DIGITS",
         "ingestion.json_messages": "_EXACT",
         "ingestion.messages": "FRAME_BYTES",
         "dlt_destination.destination": "_COMPLETE _LONGEST_NAME",

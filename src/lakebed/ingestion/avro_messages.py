@@ -5,7 +5,7 @@ from __future__ import annotations
 import bz2
 import lzma
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import numpy as np
@@ -31,14 +31,29 @@ def decode_avro(messages: pa.Array, schema_of: SchemaOf) -> Decoded:
     A message without this frame, with an id that the registry does not have, or with other bytes than its schema says
     is bad."""
     groups = DecodedGroups(AVRO_FAILURE)
-    for identifier, numbers in by_schema(messages, groups.bad, AVRO_FAILURE):
+    for decoded, _ in decode_avro_groups(messages, schema_of):
+        groups.take(decoded)
+    return groups.decoded()
+
+
+def decode_avro_groups(messages: pa.Array, schema_of: SchemaOf) -> Iterator[tuple[Decoded, str]]:
+    """The same, the messages of each schema by themselves, with that schema's JSON; bad messages without one are
+    those of an empty schema."""
+    without = DecodedGroups(AVRO_FAILURE)
+    for identifier, numbers in by_schema(messages, without.bad, AVRO_FAILURE):
+        groups = DecodedGroups(AVRO_FAILURE)
         try:
-            schema = _schema(schema_of(identifier), identifier)
+            text = schema_of(identifier)
+            schema = _schema(text, identifier)
         except KeyError:
-            groups.refuse(numbers, f"the registry has no schema with the id {identifier}")
+            without.refuse(numbers, f"the registry has no schema with the id {identifier}")
+            continue
+        except CorruptFile as error:
+            without.refuse(numbers, error.message)
             continue
         groups.add(messages.take(pa.array(numbers)), numbers, partial(_records, schema=schema))
-    return groups.decoded()
+        yield groups.decoded(), text
+    yield without.decoded(), ""
 
 
 def _schema(text: str, identifier: int) -> RecordSchema:

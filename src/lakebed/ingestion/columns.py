@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakebed.errors import SchemaConflict
 from lakebed.schema.type_names import column_type
@@ -18,6 +20,17 @@ def typed_columns(names: Mapping[str, Any]) -> dict[str, pa.DataType]:
     {'id': DataType(int64), 'fare': Decimal128Type(decimal128(10, 2))}
     """
     return {name: column_type(kind, name) for name, kind in names.items()}
+
+
+def with_elements(values: pa.Array, elements: pa.Array) -> pa.Array:
+    """Lists of the same lengths with other elements, which are those of all lists one after the other.
+
+    >>> with_elements(pa.array([[1], None, [2, 3]]), pa.array(["a", "b", "c"])).to_pylist()
+    [['a'], None, ['b', 'c']]
+    """
+    counts = np.asarray(pc.fill_null(pc.list_value_length(values), 0), np.int64)
+    ends = pa.array(np.concatenate([[0], np.cumsum(counts)]).astype(np.int32))
+    return pa.ListArray.from_arrays(ends, elements, mask=values.is_null())
 
 
 def union_of(tables: Sequence[pa.Table]) -> pa.Table:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import base64
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,10 +13,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from lakebed.errors import InvalidOption
+from lakebed.ingestion.avro_messages import decode_avro_groups
+from lakebed.ingestion.columns import with_elements
+from lakebed.ingestion.connect_types import Meaning, by_connect_schema, meanings_of_avro, meanings_of_connect
 from lakebed.ingestion.json_messages import decode_json
-from lakebed.ingestion.messages import BadMessage, Decoded
+from lakebed.ingestion.messages import BadMessage, Decoded, DecodedGroups, decode_by_halving
 from lakebed.ingestion.source import RECORD_FAILURE
 from lakebed.model import IS_DELETED_COLUMN
+from lakebed.properties.table_config import UNAVAILABLE_VALUE
 
 Types = Mapping[str, pa.DataType]
 
@@ -30,94 +38,312 @@ _SOURCE = pa.struct(
         ("file", pa.string()),
         ("pos", pa.int64()),
         ("row", pa.int32()),
+        ("change_lsn", pa.string()),
+        ("commit_lsn", pa.string()),
+        ("event_serial_no", pa.int64()),
+        ("scn", pa.string()),
+        ("commit_scn", pa.string()),
     ]
 )
 # Hudi's columns, by the fields of the envelope's source.
 _COMMON = {"db_shard_source_partition": "name", "_event_origin_ts_ms": "ts_ms"}
-_POSTGRES = {
-    "db_schema_source_partition": "schema",
-    "_event_tx_id": "txId",
-    "_event_lsn": "lsn",
-    "_event_xmin": "xmin",
-}
-_MYSQL = {"_event_bin_file": "file", "_event_pos": "pos", "_event_row": "row"}
+_SCHEMA = {"db_schema_source_partition": "schema"}
+_LSN, _FILE = "_event_lsn", "_event_bin_file"
+_POSTGRES = {**_SCHEMA, "_event_tx_id": "txId", _LSN: "lsn", "_event_xmin": "xmin"}
+_MYSQL = {_FILE: "file", "_event_pos": "pos", "_event_row": "row"}
 _SEQUENCE = "_event_seq"
+_POSITION = "_event_position"
 _PROCESSED = "_upstream_event_processed_ts_ms"
-META_COLUMNS = frozenset([OPERATION, IS_DELETED_COLUMN, _PROCESSED, _SEQUENCE, *_COMMON, *_POSTGRES, *_MYSQL])
+META_COLUMNS = frozenset(
+    [OPERATION, IS_DELETED_COLUMN, _PROCESSED, _SEQUENCE, _POSITION, *_COMMON, *_POSTGRES, *_MYSQL]
+)
 _ORDERING_BY_COLUMNS = 9
 _CHANGES = pa.array(["c", "r", "u", "d"])
+# Digits of a number in a position that is compared as text; SQL Server's log positions before the first change.
+_DIGITS = 20
+_NO_CHANGE_LSN = "00000000:00000000:0000"
+# Debezium writes the marker of a value that it does not have as bytes, too.
+_UNAVAILABLE_BASE64 = base64.b64encode(UNAVAILABLE_VALUE.encode()).decode()
 
 
-def decode_debezium_json(messages: pa.Array, types: Types, *, hudi: bool) -> Decoded:
-    """The rows of JSON envelopes, with or without Kafka Connect's `schema` and `payload`; columns of `types` have these
-    types."""
-    row = pa.struct([pa.field(name, kind) for name, kind in types.items() if name not in META_COLUMNS])
-    fields = {"op": pa.string(), "ts_ms": pa.int64(), "source": _SOURCE}
+@dataclass(frozen=True)
+class Envelopes:
+    """How envelopes become rows. Columns of `types` have these types. With `hudi` rows have Hudi's columns of Debezium
+    sources, else `_hoodie_is_deleted` and the position in the database's log. `partition` are columns of a partition
+    path by which alone rows are is_digits: an update that changes them is a delete of the old row and a new row."""
+
+    types: Types = field(default_factory=dict[str, pa.DataType])
+    hudi: bool = True
+    partition: Sequence[str] = ()
+
+
+def decode_debezium_json(messages: pa.Array, how: Envelopes) -> Decoded:
+    """The rows of JSON envelopes, with or without Kafka Connect's `schema` and `payload`, each message by itself."""
+    groups = DecodedGroups(RECORD_FAILURE)
+    for bodies, numbers, schema in by_connect_schema(messages):
+        for decoded, meanings in _envelopes(bodies, how, meanings_of_connect(schema)):
+            groups.take(rows_of_envelopes(decoded.of(numbers), how, meanings))
+    return groups.decoded()
+
+
+def decode_debezium_avro(messages: pa.Array, schema_of: Callable[[int], str], how: Envelopes) -> Decoded:
+    """The rows of Avro envelopes with the frame of a schema registry."""
+    groups = DecodedGroups(RECORD_FAILURE)
+    for decoded, schema in decode_avro_groups(messages, schema_of):
+        groups.take(rows_of_envelopes(decoded, how, meanings_of_avro(schema)))
+    return groups.decoded()
+
+
+def _envelopes(
+    bodies: pa.Array, how: Envelopes, meanings: Mapping[str, Meaning]
+) -> list[tuple[Decoded, Mapping[str, Meaning]]]:
+    """The envelopes of messages of one schema, those in a `payload` and those without one apart."""
+    column_types = {name: kind for name, kind in how.types.items() if name not in META_COLUMNS}
+    meanings = {name: meaning for name, meaning in meanings.items() if name not in META_COLUMNS}
+    numeric = _written_as_numbers(bodies, meanings)
+    column_types |= {
+        name: kind for name in numeric if (kind := meanings[name].stored(column_types.get(name))) is not None
+    }
+    meanings = {name: meaning for name, meaning in meanings.items() if name not in numeric}
+    read = {
+        name: kind for name, meaning in meanings.items() if (kind := meaning.read(column_types.get(name))) is not None
+    }
+    row = pa.struct(list({**column_types, **read}.items()))
+    fields: dict[str, pa.DataType] = {"op": pa.string(), "ts_ms": pa.int64(), "source": _SOURCE}
     if row.num_fields:
         fields |= {"before": row, "after": row}
-    wrapped = _is_wrapped(messages)
-    envelope: Types = {"payload": pa.struct(list(fields.items()))} if wrapped else fields
-    decoded = decode_json(messages, envelope)
-    if wrapped and "payload" in decoded.rows.column_names:
-        payload = decoded.rows.column("payload").combine_chunks()
-        payload = pa.concat_arrays(payload.chunks) if isinstance(payload, pa.ChunkedArray) else payload
-        decoded.rows = pa.table({field.name: pc.struct_field(payload, field.name) for field in payload.type})
-    return rows_of_envelopes(decoded, hudi=hudi)
+    bodies, numbers, ambiguous = _without_ambiguous(
+        bodies, {name for name in column_types if name not in read}, column_types
+    )
+    decoded = decode_json(bodies, {**fields, "payload": pa.struct(list(fields.items()))}).of(numbers)
+    decoded.bad += ambiguous
+    if not decoded.rows.num_columns:
+        return [(decoded, meanings)]
+    payload = _column(decoded.rows, "payload", None)
+    is_wrapped = payload.is_valid()
+    flags = np.asarray(is_wrapped)
+    inner = pa.table({part.name: pc.struct_field(payload, part.name) for part in payload.type})
+    plain = decoded.rows.drop_columns(["payload"])
+    return [
+        (Decoded(plain.filter(pc.invert(is_wrapped)), decoded.numbers[~flags], decoded.bad), meanings),
+        (Decoded(inner.filter(is_wrapped), decoded.numbers[flags]), meanings),
+    ]
 
 
-def _is_wrapped(messages: pa.Array) -> bool:
-    """Whether the first message that is an object has its envelope in `payload`."""
-    texts = messages.drop_null()
-    if not len(texts):
-        return False
-    rows = decode_json(texts.slice(0, 1), {}).rows
-    return "payload" in rows.column_names and pt.is_struct(rows.schema.field("payload").type)
+def _written_as_numbers(bodies: pa.Array, meanings: Mapping[str, Meaning]) -> set[str]:
+    """Decimals that Kafka Connect writes as numbers of JSON (`decimal.format=NUMERIC`)."""
+    return {
+        name
+        for name, meaning in meanings.items()
+        if meaning.kind == "decimal"
+        and _any_has(bodies, _named(name, "-?[0-9]"))
+        and not _any_has(bodies, _named(name, '"'))
+    }
 
 
-def rows_of_envelopes(decoded: Decoded, *, hudi: bool) -> Decoded:
-    """The rows of decoded envelopes: the state after the change, of a delete the state before. With `hudi` they have
-    Hudi's columns of Debezium sources, else `_hoodie_is_deleted` alone.
+def _any_has(bodies: pa.Array, pattern: str) -> bool:
+    return bool(pc.any(pc.match_substring_regex(bodies, pattern)).as_py())
 
-    An envelope without an operation or without the state that it needs is bad, as are truncations of a table."""
-    table, numbers = decoded.rows, decoded.numbers
+
+def _without_ambiguous(
+    bodies: pa.Array, names: set[str], column_types: Types
+) -> tuple[pa.Array, np.ndarray, list[BadMessage]]:
+    """The messages and their numbers without those in which digits alone, in a decimal column with places, may be
+    base64 as well as the number itself, since no schema says which."""
+    names = {name for name in names if pt.is_decimal(column_types[name]) and column_types[name].scale > 0}
+    bad: list[BadMessage] = []
+    is_clear = np.ones(len(bodies), bool)
+    for name in sorted(names):
+        is_digits = np.asarray(pc.match_substring_regex(bodies, _named(name, '"(?:[0-9]{4})+"')))
+        text = (
+            f"column {name}: digits alone in a decimal may be the number or the base64 of another one: set"
+            " value.converter.schemas.enable=true, or let Debezium write its places"
+        )
+        bad += [BadMessage(number, RECORD_FAILURE, text) for number in np.flatnonzero(is_digits & is_clear).tolist()]
+        is_clear &= ~is_digits
+    numbers = np.flatnonzero(is_clear)
+    return (bodies.take(pa.array(numbers)) if bad else bodies), numbers, bad
+
+
+def _named(name: str, value: str) -> str:
+    quoted = "".join(letter if letter.isalnum() or letter == "_" else f"[{letter}]" for letter in name)
+    return f'"{quoted}"\\s*:\\s*{value}'
+
+
+def rows_of_envelopes(decoded: Decoded, how: Envelopes, meanings: Mapping[str, Meaning] | None = None) -> Decoded:
+    """The rows of decoded envelopes: the state after the change, of a delete the state before.
+
+    An envelope without an operation or without the state that it needs is bad, as are truncations of a table, and,
+    where rows are is_digits by their partition path, changes that do not say what that was."""
+    table, numbers, bad = decoded.rows, decoded.numbers, list(decoded.bad)
     if not table.num_rows:
-        return Decoded(pa.table({}), numbers, decoded.bad)
+        return Decoded(pa.table({}), numbers, bad)
     operation = _column(table, "op", pa.string())
-    before, after = _column(table, "before", None), _column(table, "after", None)
+    before, after = _state(table, "before"), _state(table, "after")
     is_delete = pc.fill_null(pc.equal(operation, "d"), False)
     state_is_there = pc.if_else(is_delete, pc.is_valid(before), pc.is_valid(after))
-    is_change = pc.and_(pc.is_in(operation, _CHANGES), state_is_there)
-    if not pc.all(is_change).as_py():
-        for at in pc.indices_nonzero(pc.invert(is_change)).to_pylist():
-            text = _why(operation[at].as_py())
-            decoded.bad.append(BadMessage(int(numbers[at]), RECORD_FAILURE, text))
-        decoded.bad.sort()
-        table, numbers = table.filter(is_change), numbers[np.asarray(is_change)]
-        if not table.num_rows:
-            return Decoded(pa.table({}), numbers, decoded.bad)
-        operation, is_delete = operation.filter(is_change), is_delete.filter(is_change)
-        before, after = before.filter(is_change), after.filter(is_change)
-    columns = _states(before, after, is_delete)
-    if not hudi:
-        return Decoded(pa.table({**columns, IS_DELETED_COLUMN: is_delete}), numbers, decoded.bad)
+    is_change = pc.and_(pc.fill_null(pc.is_in(operation, _CHANGES), False), state_is_there)
+    bad += [
+        BadMessage(int(numbers[at]), RECORD_FAILURE, _why(operation[at].as_py()))
+        for at in pc.indices_nonzero(pc.invert(is_change)).to_pylist()
+    ]
+    table, numbers = table.filter(is_change), numbers[np.asarray(is_change)]
+    if not table.num_rows:
+        return Decoded(pa.table({}), numbers, sorted(bad))
+    old, new = _state(table, "before"), _state(table, "after")
+    operation = _column(table, "op", pa.string())
+    if how.partition:
+        table, numbers, operation = _with_moves(table, numbers, operation, how.partition, bad)
+        old, new = _state(table, "before"), _state(table, "after")
+    is_delete = pc.equal(operation, "d")
+    meta = _meta(table, operation, hudi=how.hudi)
+    marked = {IS_DELETED_COLUMN: is_delete}
+    state = _states(old, new, is_delete)
+    rows = pa.table({**meta, **state} if how.hudi else {**state, **marked, **meta})
+    return _typed(Decoded(rows, numbers, sorted(bad)), meanings or {}, how.types)
+
+
+def _with_moves(
+    table: pa.Table, numbers: np.ndarray, operation: Any, partition: Sequence[str], bad: list[BadMessage]
+) -> tuple[pa.Table, np.ndarray, Any]:
+    """The envelopes with a delete in front of each update that changes the partition path, without those that do not
+    say what it was."""
+    old, new = _state(table, "before"), _state(table, "after")
+    is_update, is_delete = pc.equal(operation, "u"), pc.equal(operation, "d")
+    says_path, differs = pc.is_valid(old), pa.array(np.zeros(len(old), bool))
+    for name in partition:
+        kinds = [state.type.field(name).type for state in (old, new) if state.type.get_field_index(name) >= 0]
+        kind = next((kind for kind in kinds if not pt.is_null(kind)), pa.null())
+        was, becomes = _part(old, name, kind), _part(new, name, kind)
+        says_path = pc.and_(says_path, was.is_valid())
+        differs = pc.or_(differs, pc.fill_null(pc.not_equal(was, becomes), True))
+    is_unknown = pc.and_(pc.or_(is_update, is_delete), pc.invert(says_path))
+    names = ", ".join(partition)
+    for at in pc.indices_nonzero(is_unknown).to_pylist():
+        text = (
+            f"the change {operation[at].as_py()!r} does not say the partition path before it ({names}), by which the"
+            " table's index finds rows: take a global index, or let the database log whole rows (REPLICA IDENTITY FULL)"
+        )
+        bad.append(BadMessage(int(numbers[at]), RECORD_FAILURE, text))
+    is_move = np.asarray(pc.and_(pc.and_(is_update, differs), says_path))
+    counts = np.where(np.asarray(is_unknown), 0, np.where(is_move, 2, 1))
+    at = np.repeat(np.arange(len(counts)), counts)
+    is_first = np.concatenate([[True], at[1:] != at[:-1]])[: len(at)]
+    operations = pc.if_else(pa.array(is_first & is_move[at]), "d", operation.take(pa.array(at)))
+    return table.take(pa.array(at)), numbers[at], operations
+
+
+def _typed(rows: Decoded, meanings: Mapping[str, Meaning], types: Types) -> Decoded:
+    """The rows with columns in the types that they mean; those with a value that has no such meaning are bad."""
+    markers = [at for at, kind in enumerate(rows.rows.schema.types) if _has_texts(kind)]
+    table = rows.rows
+    for at in markers:
+        table = table.set_column(at, table.field(at).name, _with_text_markers(_array(table.column(at))))
+    of_columns = {name: meaning for name, meaning in meanings.items() if name in table.column_names}
+    if not of_columns:
+        return Decoded(table, rows.numbers, rows.bad)
+    bad: list[BadMessage] = []
+    change = partial(_in_meaning, meanings=of_columns, types=types)
+    parts = decode_by_halving(table, change, change, 0, bad, RECORD_FAILURE)
+    bad = [message._replace(number=int(rows.numbers[message.number])) for message in bad]
+    row_numbers = np.concatenate([np.arange(start, end) for _, start, end in parts] or [np.zeros(0, np.int64)])
+    order = np.argsort(row_numbers, kind="stable")
+    typed = pa.concat_tables([part for part, _, _ in parts]).take(pa.array(order)) if parts else pa.table({})
+    return Decoded(typed, rows.numbers[row_numbers[order]], sorted([*rows.bad, *bad]))
+
+
+def _in_meaning(rows: pa.Table, meanings: Mapping[str, Meaning], types: Types) -> pa.Table:
+    for name, meaning in meanings.items():
+        values = meaning.typed(_array(rows.column(name)), types.get(name))
+        rows = rows.set_column(rows.column_names.index(name), name, values)
+    return rows
+
+
+def _has_texts(kind: pa.DataType) -> bool:
+    if pt.is_struct(kind):
+        return any(_has_texts(part.type) for part in kind)
+    return _has_texts(kind.value_type) if pt.is_list(kind) else pt.is_string(kind)
+
+
+def _with_text_markers(values: pa.Array) -> pa.Array:
+    """The values with the marker of an unavailable value as text, where it is the base64 of that."""
+    if pt.is_string(values.type):
+        is_marker = pc.equal(values, _UNAVAILABLE_BASE64)
+        return pc.if_else(is_marker, UNAVAILABLE_VALUE, values) if pc.any(is_marker).as_py() else values
+    if pt.is_list(values.type) and _has_texts(values.type):
+        return with_elements(values, _with_text_markers(values.flatten()))
+    if pt.is_struct(values.type) and _has_texts(values.type):
+        children = [_with_text_markers(pc.struct_field(values, part.name)) for part in values.type]
+        return pa.StructArray.from_arrays(children, [part.name for part in values.type], mask=values.is_null())
+    return values
+
+
+def _meta(table: pa.Table, operation: Any, *, hudi: bool) -> dict[str, Any]:
+    """Where the changes are from: Hudi's columns, or the position in the database's log alone."""
     source = _column(table, "source", None)
+    parts = {name: _part(source, name, _SOURCE.field(name).type) for name in _SOURCE.names}
+    is_mysql = parts["file"].null_count < len(source)
+    position = _log_position(parts)
+    if not hudi:
+        if is_mysql:
+            position = _joined(_padded(_file_number(parts["file"])), _padded(parts["pos"].cast(pa.string())))
+        if position is not None:
+            return {_POSITION: position}
+        return {_LSN: parts["lsn"]} if parts["lsn"].null_count < len(source) else {}
+    names = {**_COMMON, **(_MYSQL if is_mysql else _SCHEMA if position is not None else _POSTGRES)}
     meta: dict[str, Any] = {OPERATION: operation, _PROCESSED: _column(table, "ts_ms", pa.int64())}
-    is_mysql = _part(source, "file", pa.string()).null_count < len(source)
-    for name, part in {**_COMMON, **(_MYSQL if is_mysql else _POSTGRES)}.items():
-        meta[name] = _part(source, part, _SOURCE.field(part).type)
+    meta |= {name: parts[part] for name, part in names.items()}
     if is_mysql:
-        file = pc.replace_substring_regex(meta["_event_bin_file"], r"^.*\.", "")
-        meta[_SEQUENCE] = pc.binary_join_element_wise(file, pc.cast(meta["_event_pos"], pa.string()), ".")
-    return Decoded(pa.table({**meta, **columns}), numbers, decoded.bad)
+        meta[_SEQUENCE] = _joined(_file_number(parts["file"]), parts["pos"].cast(pa.string()))
+    elif position is not None:
+        meta[_POSITION] = position
+    return meta
+
+
+def _log_position(parts: Mapping[str, Any]) -> Any:
+    """The position in the log of SQL Server, Db2 or Oracle, as a text that sorts; None for other databases."""
+    if parts["commit_lsn"].null_count < len(parts["commit_lsn"]):
+        change = pc.fill_null(parts["change_lsn"], _NO_CHANGE_LSN)
+        serial = pc.fill_null(parts["event_serial_no"], 0).cast(pa.string())
+        return _joined(_joined(pc.utf8_lower(parts["commit_lsn"]), pc.utf8_lower(change)), _padded(serial))
+    if parts["scn"].null_count < len(parts["scn"]):
+        commit = pc.coalesce(parts["commit_scn"], parts["scn"])
+        return _joined(_padded(commit), _padded(parts["scn"]))
+    return None
+
+
+def _joined(left: Any, right: Any) -> Any:
+    return pc.binary_join_element_wise(left, right, ".")
+
+
+def _padded(numbers: Any) -> Any:
+    """Whole numbers as texts of one length, which sort as the numbers do; null for another text."""
+    is_number = pc.match_substring_regex(numbers, "^[0-9]+$")
+    return pc.utf8_lpad(pc.if_else(is_number, numbers, None), _DIGITS, "0")
+
+
+def _file_number(files: Any) -> Any:
+    return pc.replace_substring_regex(files, r"^.*\.", "")
 
 
 def table_defaults(rows: pa.Table, version: int) -> dict[str, Any]:
-    """How a table of Hudi's columns orders the changes of a key."""
-    if "_event_lsn" in rows.column_names:
-        return {"ordering": "_event_lsn", "merge": "PostgresDebeziumAvroPayload"}
-    if _SEQUENCE in rows.column_names:
+    """How a table of changes orders those of a key. Raises `InvalidOption` where no change names a position in a log
+    that lakebed knows."""
+    names = rows.column_names
+    if _POSITION in names:
+        deletes = {"hoodie.payload.delete.field": OPERATION, "hoodie.payload.delete.marker": "d"}
+        return {"ordering": _POSITION, **({"properties": deletes} if OPERATION in names else {})}
+    if _LSN in names:
+        if rows.column(_LSN).null_count == rows.num_rows:
+            raise InvalidOption(
+                "the changes name no position in a log of PostgreSQL, MySQL, SQL Server, Db2 or Oracle, by which those"
+                " of one key are ordered",
+                hint='name a column that grows with each change: [target] create = { ordering = "..." }',
+            )
+        return {"ordering": _LSN, **({"merge": "PostgresDebeziumAvroPayload"} if OPERATION in names else {})}
+    if _SEQUENCE in names:
         # before version 9 the payload compares the two parts of the text as numbers
-        ordering = ["_event_bin_file", "_event_pos"] if version >= _ORDERING_BY_COLUMNS else _SEQUENCE
+        ordering = [_FILE, "_event_pos"] if version >= _ORDERING_BY_COLUMNS else _SEQUENCE
         return {"ordering": ordering, "merge": "MySqlDebeziumAvroPayload"}
     return {}
 
@@ -131,12 +357,22 @@ def _why(operation: str | None) -> str:
     return f"the operation {operation!r} is no change of a row"
 
 
+def _array(column: pa.ChunkedArray) -> Any:
+    array = column.combine_chunks()
+    return pa.concat_arrays(array.chunks) if isinstance(array, pa.ChunkedArray) else array
+
+
 def _column(table: pa.Table, name: str, kind: pa.DataType | None) -> Any:
     if name not in table.column_names:
         return pa.nulls(table.num_rows, kind or pa.struct([]))
-    column = table.column(name).combine_chunks()
-    array = pa.concat_arrays(column.chunks) if isinstance(column, pa.ChunkedArray) else column
+    array = _array(table.column(name))
     return array if kind is None or array.type.equals(kind) else array.cast(kind)
+
+
+def _state(table: pa.Table, name: str) -> Any:
+    """A state of the rows as structs, null where a message has none."""
+    states = _column(table, name, None)
+    return states if pt.is_struct(states.type) else pa.nulls(len(states), pa.struct([]))
 
 
 def _part(struct: Any, name: str, kind: pa.DataType) -> Any:
@@ -154,6 +390,7 @@ def _states(before: Any, after: Any, is_delete: Any) -> dict[str, Any]:
         parts = [pc.struct_field(s, name) for s in (before, after) if s.type.get_field_index(name) >= 0]
         kinds = [part.type for part in parts if not pt.is_null(part.type)]
         if not kinds:
+            columns[name] = pa.nulls(len(is_delete))
             continue
         fields = [pa.schema([(name, kind)]) for kind in kinds]
         kind = pa.unify_schemas(fields, promote_options="permissive").field(0).type

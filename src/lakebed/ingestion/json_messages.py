@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.json as pj
 import pyarrow.types as pt
 
+from lakebed.ingestion.columns import with_elements
 from lakebed.ingestion.messages import (
     FAILURES,
     PART_BYTES,
@@ -35,6 +36,7 @@ _MARK = f"lakebed_{uuid.uuid4().hex}"
 _PREFIX = f'{{"{_MARK}":true,'
 _EMPTY_OBJECT = f'{{"{_MARK}":true'
 _SEVERAL = "the message holds several JSON objects, or a part of one"
+_NO_VALUE = "the message has no field with a value"
 # Whole numbers up to this one are exact as floating numbers.
 _EXACT = 1 << 53
 Types = Mapping[str, pa.DataType]
@@ -42,18 +44,21 @@ Types = Mapping[str, pa.DataType]
 
 def decode_json(messages: pa.Array, types: Types) -> Decoded:
     """The rows of JSON objects, one a message; `messages` are binary values. Columns of `types` have these types,
-    others those that Arrow infers; columns without any value are left out.
+    others those that Arrow infers; a column without any value has Arrow's type of nulls (`without_null_types`).
 
     A message that is no UTF-8, no object, several objects, that names a field twice, or that has a value that is not
-    of its column's type is bad. Texts that hold numbers or dates, and numbers without a fraction such as `1.0`, are
-    values of such columns, as in JSON files."""
+    of its column's type is bad, and so are messages none of which has a field with a value. Texts that hold numbers or
+    dates, and numbers without a fraction such as `1.0`, are values of such columns, as in JSON files."""
     bad: list[BadMessage] = []
     parts: list[tuple[pa.Table, int, int]] = []
     for start, end in parts_of(messages, PART_BYTES):
         parts += _decoded(messages.slice(start, end - start), types, start, bad)
-    rows = _joined(messages, parts, types, bad)
+    decoded = _joined(messages, parts, types, bad)
+    if len(decoded.numbers) and not without_null_types(decoded.rows).num_columns:
+        bad += [BadMessage(number, JSON_FAILURE, _NO_VALUE) for number in decoded.numbers.tolist()]
+        decoded = Decoded(pa.table({}), np.zeros(0, np.int64), bad)
     bad.sort()
-    return rows
+    return decoded
 
 
 def _decoded(part: pa.Array, types: Types, first: int, bad: list[BadMessage]) -> list[tuple[pa.Table, int, int]]:
@@ -205,9 +210,13 @@ def _is_read_by_value(kind: pa.DataType) -> bool:
 def _joined(messages: pa.Array, parts: list[tuple[pa.Table, int, int]], types: Types, bad: list[BadMessage]) -> Decoded:
     """All parts as one table. A column that is a text in one part and something else in another is a text in all, where
     its values are."""
-    tables = [without_null_types(rows) for rows, _, _ in parts]
+    tables = [rows for rows, _, _ in parts]
     try:
-        rows = pa.concat_tables(tables, promote_options="permissive") if tables else pa.table({})
+        try:
+            rows = pa.concat_tables(tables, promote_options="permissive") if tables else pa.table({})
+        except pa.ArrowException:  # `{}` in one part and `[]` in another, neither of which has a value
+            tables = [without_null_types(part) for part in tables]
+            rows = pa.concat_tables(tables, promote_options="permissive")
     except pa.ArrowException:
         disputed = _disputed(tables, types)
         if not disputed:
@@ -269,7 +278,4 @@ def _cut_array(array: pa.Array, kind: pa.DataType) -> pa.Array:
     if pt.is_struct(kind):
         children = [_cut_array(pc.struct_field(array, field.name), field.type) for field in kind]
         return pa.StructArray.from_arrays(children, fields=list(kind), mask=pc.is_null(array))
-    values = _cut_array(array.flatten(), kind.value_type)
-    counts = pc.fill_null(pc.list_value_length(array), 0)
-    ends = np.concatenate([[0], np.cumsum(np.asarray(counts))]).astype(np.int32)
-    return pa.ListArray.from_arrays(pa.array(ends), values, type=kind, mask=pc.is_null(array))
+    return with_elements(array, _cut_array(array.flatten(), kind.value_type)).cast(kind)

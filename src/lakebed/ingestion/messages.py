@@ -143,8 +143,7 @@ class DecodedGroups:
     """Rows of groups of messages, each group with its own schema, and the messages that are none."""
 
     reason: str
-    tables: list[pa.Table] = field(default_factory=list[pa.Table])
-    numbers: list[np.ndarray] = field(default_factory=list[np.ndarray])
+    parts: list[tuple[pa.Table, np.ndarray]] = field(default_factory=list[tuple[pa.Table, np.ndarray]])
     bad: list[BadMessage] = field(default_factory=list[BadMessage])
 
     def add(self, messages: pa.Array, numbers: np.ndarray, decode: Decode) -> None:
@@ -152,19 +151,33 @@ class DecodedGroups:
         wrong: list[BadMessage] = []
         parts = decode_by_halving(messages, decode, decode, 0, wrong, self.reason)
         self.bad += [message._replace(number=int(numbers[message.number])) for message in wrong]
-        self.tables += [rows for rows, _, _ in parts]
-        self.numbers.append(numbers[numbers_of(parts)])
+        self.parts += [(rows, numbers[start:end]) for rows, start, end in parts]
+
+    def take(self, decoded: Decoded) -> None:
+        """Add what is decoded already."""
+        self.bad += decoded.bad
+        if decoded.rows.num_columns:
+            self.parts.append((decoded.rows, decoded.numbers))
 
     def refuse(self, numbers: np.ndarray, error: str) -> None:
         """Make bad messages of these numbers."""
         self.bad += [BadMessage(number, self.reason, error) for number in numbers.tolist()]
 
     def decoded(self) -> Decoded:
-        """All rows as one table, in the order of their messages."""
+        """All rows as one table, in the order of their messages. Messages of a group whose types do not go together
+        with those of the groups before are bad."""
+        schema, parts = pa.schema([]), list[tuple[pa.Table, np.ndarray]]()
+        for rows, numbers in self.parts:
+            try:
+                schema = pa.unify_schemas([schema, rows.schema], promote_options="permissive")
+            except pa.ArrowException as error:
+                self.refuse(numbers, f"its schema does not go together with that of the messages before: {error}")
+                continue
+            parts.append((rows, numbers))
         self.bad.sort()
-        if not self.tables:
+        if not parts:
             return Decoded(pa.table({}), _NO_NUMBERS, self.bad)
-        rows, numbers = union_of(self.tables), np.concatenate(self.numbers)
+        rows, numbers = union_of([rows for rows, _ in parts]), np.concatenate([numbers for _, numbers in parts])
         if (numbers[1:] < numbers[:-1]).any():
             order = np.argsort(numbers, kind="stable")
             rows, numbers = rows.take(order), numbers[order]

@@ -25,11 +25,15 @@ from lakebed.errors import (
 )
 from lakebed.ingestion.checkpoints import STREAM, StoredCheckpoint, read_checkpoint
 from lakebed.ingestion.error_table import write_bad_rows
+from lakebed.ingestion.field_names import possible_columns
 from lakebed.ingestion.job import IngestJob
+from lakebed.ingestion.json_messages import without_null_types
+from lakebed.ingestion.moving_rows import index_defaults, searched_partition
 from lakebed.ingestion.registry import source_of
 from lakebed.ingestion.result import IngestEvent
 from lakebed.ingestion.source import (
     RECORD_FAILURE,
+    SCHEMA_FAILURE,
     TRANSFORM_FAILURE,
     WRITE_FAILURE,
     BadRow,
@@ -39,6 +43,7 @@ from lakebed.ingestion.source import (
     poll_of,
 )
 from lakebed.ingestion.transform import failing_rows, transformed
+from lakebed.merge.rules import MergeRules
 from lakebed.model import IS_DELETED_COLUMN
 from lakebed.operations.once import BatchBeforeIsMissing, NextBatch
 from lakebed.operations.refused_rows import refused_rows
@@ -106,6 +111,9 @@ class JobRounds:
             if table is None and self._position is not None:
                 position = self._position
             self._source.types = self._types(table)
+            is_moved = self._source.moves_rows and self.job.transform is None
+            create_arguments = self.job.target.create or {}
+            self._source.partition_fields = searched_partition(table, create_arguments) if is_moved else ()
             poll = poll_of(self._source.poll(position, self.job.max_rows))
             if poll.checkpoint is None or poll.checkpoint == position:
                 seconds = time.monotonic() - started
@@ -202,23 +210,41 @@ class JobRounds:
         where no table of errors takes it."""
         bad = [] if poll.bad is None else [poll.bad]
         self._check(bad)
-        rows = poll.rows
+        rows, checkpoint = poll.rows, poll.checkpoint or ""
         if rows is not None and rows.num_rows and self.job.transform is not None:
             rows, failed = self._transform(rows, poll.origin)
             bad.append(failed)
             self._check(bad)
-        if table is None and rows is not None and rows.num_rows:
-            table = self._create(rows)
         intake = _Taken(rows, bad, table, None if self.job.transform is not None else poll.origin)
-        if table is not None and rows is not None and rows.num_rows:
-            lacks, text = _lack_keys(rows, table, self.job.target.options)
+        self._check_names(intake, checkpoint)
+        if table is None and intake.rows is not None and intake.rows.num_rows:
+            # deletes alone have nothing to delete: no table is made for them
+            is_delete = MergeRules().is_delete(intake.rows)
+            if is_delete is None or not pc.all(is_delete).as_py():
+                intake.table = table = self._create(intake.rows)
+        if table is not None and intake.rows is not None and intake.rows.num_rows:
+            lacks, text = _lack_keys(intake.rows, table, self.job.target.options)
             if lacks is not None:
                 numbers = pc.indices_nonzero(lacks).to_pylist()
                 texts = [text] * len(numbers)
-                self._check([intake.leave_out(numbers, RECORD_FAILURE, texts, poll.checkpoint or "")])
+                self._check([intake.leave_out(numbers, RECORD_FAILURE, texts, checkpoint)])
             if self._source.deletes_by_key:
-                self._check_deletes(intake, table, poll.checkpoint or "")
+                self._check_deletes(intake, table, checkpoint)
         return intake
+
+    def _check_names(self, intake: _Taken, checkpoint: str) -> None:
+        """Make bad rows of those with a value in a field whose name no table can have, and leave such fields out."""
+        if intake.rows is None or not intake.rows.num_rows:
+            return
+        intake.rows = rows = without_null_types(intake.rows)
+        refused = possible_columns(rows).refused
+        if self.job.transform is not None and len(refused) == rows.num_rows:
+            return  # the query names columns that no table can have: the write says so
+        numbers = sorted(refused)
+        if numbers:
+            texts = [refused[number] for number in numbers]
+            self._check([intake.leave_out(numbers, SCHEMA_FAILURE, texts, checkpoint)])
+        intake.rows = possible_columns(intake.rows).rows
 
     def _check_deletes(self, intake: _Taken, table: Table, checkpoint: str) -> None:
         """Make bad rows of deletes that no index finds, since their keys lack a partition column."""
@@ -273,7 +299,7 @@ class JobRounds:
     def _create(self, rows: pa.Table) -> Table:
         target = self.job.target
         named = target.create or {}
-        arguments = {**self._source.table_defaults(rows, named.get("table_version", CURRENT_VERSION)), **named}
+        arguments = self._arguments(rows, named)
         try:
             table = create(target.uri, rows.schema, storage_options=self._storage_options, **arguments)
         except TableExists:  # another job made it meanwhile
@@ -284,6 +310,19 @@ class JobRounds:
             ) from error
         self._was_there = True
         return table
+
+    def _arguments(self, rows: pa.Table, named: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments of a new table: the job's, else the source's, which need not know an order where the job names
+        one."""
+        try:
+            defaults = dict(self._source.table_defaults(rows, named.get("table_version", CURRENT_VERSION)))
+        except InvalidOption:
+            if "ordering" not in named and "merge" not in named:
+                raise
+            defaults = {}
+        index = index_defaults(named) if self._source.moves_rows else {}
+        properties = {**defaults.get("properties", {}), **index.get("properties", {}), **named.get("properties", {})}
+        return {**defaults, **index, **named, **({"properties": properties} if properties else {})}
 
     def _written(
         self, table: Table, intake: _Taken, batch: tuple[int, Mapping[str, str]], span: tuple[str | None, str]

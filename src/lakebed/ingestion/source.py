@@ -85,6 +85,10 @@ class IngestSource(ABC):
     """Whether rows of an earlier poll come again, so that they have to be upserted."""
     deletes_by_key = False
     """Whether rows marked as deletes have the columns of their key alone."""
+    moves_rows = False
+    """Whether a row may come again with another partition path than before, which it has to leave."""
+    partition_fields: Sequence[str] = ()
+    """Columns of the table's partition path where its index finds rows by that path alone; set before each poll."""
     is_bounded = False
     """Whether polls end at what the source had at the first of them."""
     types: Mapping[str, pa.DataType] = {}

@@ -30,6 +30,8 @@ def decode_tombstones(keys: pa.Array, types: Mapping[str, pa.DataType], field: s
         texts = pc.if_else(is_object, texts, pc.binary_join_element_wise(b'{"' + name + b'": ', value, b"}", b""))
     named = pc.and_(pc.not_equal(pc.fill_null(keys, b""), b""), True if field is not None else is_object)
     at = np.flatnonzero(np.asarray(named))
+    # a key has no flag of its own, also where the table has that column
+    types = {name: kind for name, kind in types.items() if name != IS_DELETED_COLUMN}
     decoded = decode_json(texts.filter(named), types)
     bad = [BadMessage(int(at[message.number]), RECORD_FAILURE, f"its key: {message.error}") for message in decoded.bad]
     text = "the message has no value, and no key that names a row"

@@ -71,9 +71,24 @@ def test_a_message_that_is_no_record_is_bad_and_its_neighbours_are_rows(bad: byt
     assert reason in decoded.bad[0].error
 
 
-def test_a_schema_that_is_no_record_is_an_error_and_no_bad_row() -> None:
-    with pytest.raises(CorruptFile, match="the id 7"):
-        decode_avro(pa.array([struct.pack(">bI", 0, 7) + b"\x02"], pa.binary()), lambda _: '"long"')
+def test_messages_of_a_schema_that_is_no_record_are_bad_and_the_others_are_rows() -> None:
+    record = json.dumps({"type": "record", "name": "r", "fields": [{"name": "id", "type": "long"}]})
+    messages = [struct.pack(">bI", 0, identifier) + b"\x02" for identifier in (7, 8, 7)]
+    found = decode_avro(pa.array(messages, pa.binary()), {7: '"long"', 8: record}.__getitem__)
+    assert (found.rows.to_pylist(), found.numbers.tolist()) == ([{"id": 1}], [1])
+    assert [(bad.number, "the id 7" in bad.error) for bad in found.bad] == [(0, True), (2, True)]
+
+
+def test_messages_whose_types_do_not_go_together_with_those_before_are_bad() -> None:
+    kinds = {7: "long", 8: {"type": "array", "items": "long"}, 9: "int"}
+    schemas = {
+        number: json.dumps({"type": "record", "name": "r", "fields": [{"name": "id", "type": kind}]})
+        for number, kind in kinds.items()
+    }
+    messages = [struct.pack(">bI", 0, 8) + b"\x00", *(struct.pack(">bI", 0, n) + b"\x02" for n in (7, 9))]
+    found = decode_avro(pa.array(messages, pa.binary()), schemas.__getitem__)
+    assert (found.rows.to_pylist(), found.numbers.tolist()) == ([{"id": 1}, {"id": 1}], [1, 2])
+    assert [(bad.number, "does not go together" in bad.error) for bad in found.bad] == [(0, True)]
 
 
 @pytest.mark.parametrize("codec", ["null", "deflate", "bzip2", "xz"])

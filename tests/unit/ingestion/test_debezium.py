@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 import lakebed
+from lakebed.ingestion.debezium import Envelopes as How
 from lakebed.ingestion.debezium import decode_debezium_json, table_defaults
 from lakebed.ingestion.source import IngestPoll, IngestSource
 
@@ -30,7 +31,7 @@ TYPES = {"id": pa.int64(), "city": pa.string()}
 
 
 def rows(*messages: bytes, types: dict[str, pa.DataType] | None = None, hudi: bool = True) -> list[dict[str, Any]]:
-    return decode_debezium_json(pa.array(list(messages), pa.binary()), types or {}, hudi=hudi).rows.to_pylist()
+    return decode_debezium_json(pa.array(list(messages), pa.binary()), How(types or {}, hudi)).rows.to_pylist()
 
 
 @pytest.mark.parametrize("types", [{}, TYPES])
@@ -67,10 +68,10 @@ def test_a_change_of_mysql_has_its_position_in_the_log() -> None:
     }
 
 
-def test_as_rows_alone_a_delete_is_marked() -> None:
+def test_as_rows_alone_a_delete_is_marked_and_the_position_in_the_log_is_kept() -> None:
     assert rows(*CHANGES[2:], hudi=False) == [
-        {"id": 1, "city": "Rome", "_hoodie_is_deleted": False},
-        {"id": 2, "city": "oslo", "_hoodie_is_deleted": True},
+        {"id": 1, "city": "Rome", "_hoodie_is_deleted": False, "_event_lsn": 12},
+        {"id": 2, "city": "oslo", "_hoodie_is_deleted": True, "_event_lsn": 13},
     ]
 
 
@@ -95,7 +96,7 @@ def test_an_envelope_with_its_schema_is_the_same_row() -> None:
 def test_messages_that_are_no_change_of_a_row_are_bad(
     message: bytes, reason: str, types: dict[str, pa.DataType]
 ) -> None:
-    decoded = decode_debezium_json(pa.array([CHANGES[0], message, CHANGES[2]], pa.binary()), types, hudi=True)
+    decoded = decode_debezium_json(pa.array([CHANGES[0], message, CHANGES[2]], pa.binary()), How(types))
     assert [row["city"] for row in decoded.rows.to_pylist()] == ["rome", "Rome"]
     assert decoded.numbers.tolist() == [0, 2]
     assert [bad.number for bad in decoded.bad] == [1]
@@ -110,7 +111,7 @@ class Envelopes(IngestSource):
         at = int(checkpoint or 0)
         if at == len(self._polls):
             return IngestPoll(None, None, checkpoint)
-        found = decode_debezium_json(pa.array(self._polls[at], pa.binary()), self.types, hudi=True)
+        found = decode_debezium_json(pa.array(self._polls[at], pa.binary()), How(self.types))
         return IngestPoll(found.rows, None, str(at + 1), more=at + 1 < len(self._polls))
 
     def table_defaults(self, rows: pa.Table, version: int) -> dict[str, Any]:

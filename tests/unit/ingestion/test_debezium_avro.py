@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 
 import lakebed
-from lakebed.ingestion.avro_messages import decode_avro
-from lakebed.ingestion.debezium import rows_of_envelopes, table_defaults
+from lakebed.ingestion.debezium import Envelopes as How
+from lakebed.ingestion.debezium import decode_debezium_avro, table_defaults
 from lakebed.ingestion.messages import Decoded
 from lakebed.ingestion.source import IngestPoll, IngestSource
 
@@ -85,7 +85,7 @@ CHANGES = [
 
 def decoded(*messages: bytes, hudi: bool = True) -> Decoded:
     schema = {number: json.dumps(schema) for number, schema in SCHEMAS.items()}
-    return rows_of_envelopes(decode_avro(pa.array(messages, pa.binary()), schema.__getitem__), hudi=hudi)
+    return decode_debezium_avro(pa.array(messages, pa.binary()), schema.__getitem__, How(hudi=hudi))
 
 
 def test_a_change_in_avro_is_a_row_with_the_columns_of_hudi_and_the_types_of_its_schema() -> None:
@@ -105,8 +105,8 @@ def test_a_change_in_avro_is_a_row_with_the_columns_of_hudi_and_the_types_of_its
 
 def test_as_rows_alone_a_delete_in_avro_has_the_state_before_it() -> None:
     assert decoded(*CHANGES[2:], hudi=False).rows.to_pylist() == [
-        row(1, "Rome", note="new") | {"_hoodie_is_deleted": False},
-        row(2, None, note=None) | {"_hoodie_is_deleted": True},
+        row(1, "Rome", note="new") | {"_hoodie_is_deleted": False, "_event_lsn": 12},
+        row(2, None, note=None) | {"_hoodie_is_deleted": True, "_event_lsn": 13},
     ]
 
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from lakebed.ingestion import messages as message_parts
-from lakebed.ingestion.json_messages import decode_json
+from lakebed.ingestion.json_messages import decode_json, without_null_types
 
 ID = {"id": pa.int64()}
 
@@ -97,10 +97,15 @@ def test_a_field_in_another_case_is_the_column() -> None:
     assert decoded(b'{"ID":"7"}', b'{"Id":8}') == ([{"id": 7}, {"id": 8}], [0, 1], [])
 
 
-def test_new_fields_are_columns_and_fields_without_any_value_are_none() -> None:
-    rows, _, _ = decoded(b'{"id":1,"a":null,"s":{"x":null},"l":[]}', b'{"id":2,"s":{"x":null,"y":1},"b":[{"z":null}]}')
-    assert rows == [{"id": 1, "s": {"y": None}}, {"id": 2, "s": {"y": 1}}] or rows[1]["s"] == {"y": 1}
-    assert set(rows[0]) == {"id", "s"}
+def test_new_fields_are_columns_and_those_without_any_value_have_no_type_and_can_be_left_out() -> None:
+    messages = [b'{"id":1,"a":null,"s":{"x":null},"l":[]}', b'{"id":2,"s":{"x":null,"y":1},"b":[{"z":null}]}']
+    found = decode_json(pa.array(messages, pa.binary()), ID).rows
+    assert (found.schema.field("a").type, set(found.column_names)) == (pa.null(), {"id", "a", "s", "l", "b"})
+    assert without_null_types(found).to_pylist() == [{"id": 1, "s": {"y": None}}, {"id": 2, "s": {"y": 1}}]
+
+
+def test_an_empty_object_and_an_empty_list_in_one_field_are_both_no_value() -> None:
+    assert decoded(b'{"id":1,"n":{}}', b'{"id":2,"n":[]}') == ([{"id": 1}, {"id": 2}], [0, 1], [])
 
 
 def test_a_new_field_with_texts_and_numbers_is_text_whatever_bad_messages_split_the_rest() -> None:

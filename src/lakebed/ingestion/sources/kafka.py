@@ -130,6 +130,7 @@ class KafkaSource(IngestSource):
             if value not in allowed:
                 raise InvalidOption(f"[source] {name} is {value!r}", hint=f"it is one of {', '.join(allowed)}")
         self.deletes_by_key = settings.tombstones == "delete"
+        self.moves_rows = settings.format.startswith("debezium")
         if self.deletes_by_key and settings.format.startswith("debezium"):
             raise InvalidOption(
                 f"[source] tombstones is 'delete', and format is {settings.format!r}",
@@ -177,8 +178,7 @@ class KafkaSource(IngestSource):
         return IngestPoll(rows, bad, text, more=more, lag=lag, origin=origin)
 
     def table_defaults(self, rows: pa.Table, version: int) -> Mapping[str, Any]:
-        is_debezium = self._settings.format.startswith("debezium")
-        return debezium.table_defaults(rows, version) if is_debezium and self._settings.envelope == "hudi" else {}
+        return debezium.table_defaults(rows, version) if self.moves_rows else {}
 
     def close(self) -> None:
         if self._consumer is not None:
@@ -352,7 +352,9 @@ class KafkaSource(IngestSource):
         if values.null_count and self.deletes_by_key:
             empty = np.flatnonzero(np.asarray(values.is_null()))
             keys = pa.array(messages.keys, pa.binary()).take(pa.array(empty))
-            types = {**self.types, **self._columns}
+            # where no table has types yet, a key has those of the rows beside it
+            of_rows = {column.name: column.type for column in decoded.rows.schema if not pa.types.is_null(column.type)}
+            types = {**of_rows, **self.types, **self._columns}
             decoded = in_order(decoded, decode_tombstones(keys, types, self._settings.key_field).of(empty))
         bad = [
             BadRow(messages.position(message.number), messages.values[message.number], message.reason, message.error)
@@ -366,7 +368,7 @@ class KafkaSource(IngestSource):
 
     def _decoder(self) -> Callable[[pa.Array], Decoded]:
         """How values are decoded."""
-        form, hudi = self._settings.format, self._settings.envelope == "hudi"
+        form = self._settings.format
         has_type = self._settings.descriptor is not None or self._settings.message is not None
         if has_type and form != "protobuf":
             raise InvalidOption(
@@ -375,7 +377,7 @@ class KafkaSource(IngestSource):
         if form == "json":
             return lambda values: decode_json(values, self._named_types(_META))
         if form == "debezium-json":
-            return lambda values: debezium.decode_debezium_json(values, self._named_types(), hudi=hudi)
+            return lambda values: debezium.decode_debezium_json(values, self._envelopes())
         if has_type:
             return self._plain_protobuf().decode
         if self._settings.registry is None:
@@ -386,7 +388,11 @@ class KafkaSource(IngestSource):
             return FramedProtobuf(registry.descriptors).decode
         if form == "avro":
             return lambda values: decode_avro(values, registry.schema)
-        return lambda values: debezium.rows_of_envelopes(decode_avro(values, registry.schema), hudi=hudi)
+        return lambda values: debezium.decode_debezium_avro(values, registry.schema, self._envelopes())
+
+    def _envelopes(self) -> debezium.Envelopes:
+        """How Debezium's envelopes become rows of the table that there is."""
+        return debezium.Envelopes(self._named_types(), self._settings.envelope == "hudi", self.partition_fields)
 
     def _plain_protobuf(self) -> PlainProtobuf:
         path, message = self._settings.descriptor, self._settings.message
