@@ -21,7 +21,7 @@ from lakebed.merge.rules import MergeRules
 from lakebed.metadata.partitions.stored import stored_rows
 from lakebed.model import PARTITION_PATH, RECORD_KEY
 from lakebed.read.lookup import KeyText, locate
-from lakebed.schema.conversion import project
+from lakebed.schema.conversion import cast_column, project
 from lakebed.slices.snapshot import Snapshot
 
 
@@ -109,7 +109,7 @@ class KeyMerge:
         is_update = pa.array(self.clauses.actions(acts.clause) == "update")
         rows = acts.rows
         for name in names:
-            stored_values = stored.values(name).cast(rows.schema.field(name).type)
+            stored_values = cast_column(stored.values(name), rows.schema.field(name).type)
             new_values = rows.column(name).combine_chunks()
             rows = rows.set_column(
                 rows.schema.get_field_index(name), name, pc.if_else(is_update, stored_values, new_values)

@@ -14,12 +14,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.types as pt
 from pyarrow import acero
 
-from lakebed.errors import AmbiguousMerge, InvalidRecord, SchemaConflict
-from lakebed.schema.conversion import can_cast, cast_column, one_array
-from lakebed.schema.spark import spark_type
+from lakebed.errors import AmbiguousMerge, InvalidRecord
+from lakebed.schema.assignment import SQL, in_column
+from lakebed.schema.conversion import cast_column, one_array
 
 Positions = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -106,8 +105,7 @@ class Clauses:
         names = [name for name in clause.values if name in self.schema.names]
         computed = evaluate(pairs, [clause.values[name] for name in names])
         values_by_name = {
-            name: assigned(values, self.schema.field(name).type, name)
-            for name, values in zip(names, computed, strict=True)
+            name: in_column(values, self.schema.field(name), SQL) for name, values in zip(names, computed, strict=True)
         }
         columns: list[pa.Array] = []
         for column in self.schema:
@@ -116,7 +114,7 @@ class Clauses:
             if name in values_by_name:
                 values = values_by_name[name]
             elif name in pairs.column_names:
-                values = assigned(one_array(pairs.column(name)), column.type, name)
+                values = in_column(one_array(pairs.column(name)), column, SQL)
             elif clause.action != "insert" and name in self.updated and stored in pairs.column_names:
                 values = cast_column(one_array(pairs.column(stored)), column.type)
             else:
@@ -149,48 +147,6 @@ def evaluate(rows: pa.Table, expressions: Sequence[pc.Expression]) -> list[pa.Ar
             hint="cast the values, or leave the rows out by a condition",
         ) from error
     return [one_array(column) for column in results.columns]
-
-
-def check_assignable(kind: pa.DataType, to: pa.DataType, column: str, text: str | None = None) -> None:
-    """Raise `SchemaConflict` where values of a type may not be assigned to a column of type `to`: numbers may go to
-    numbers, and what a write would take. `text` is the expression that gives the values, where it is known."""
-    if kind.equals(to) or pt.is_null(kind) or _are_numbers(kind, to) or can_cast(kind, to):
-        return
-    giver = "the expression for it" if text is None else repr(text)
-    raise SchemaConflict(
-        f"column {column!r} is {spark_type(to)}, and {giver} gives {spark_type(kind)}",
-        hint=f"cast it: CAST({'...' if text is None else text} AS {spark_type(to)})",
-        context={"column": column, "table": str(to), "data": str(kind)},
-    )
-
-
-def assigned(values: pa.Array, to: pa.DataType, column: str) -> pa.Array:
-    """Values in the type of the column that they are assigned to. A fraction that goes to a column of whole numbers is
-    cut, as in Spark. Raises `SchemaConflict` for types that do not fit, `InvalidRecord` for numbers that are too great.
-
-    >>> assigned(pa.array([1.7, None]), pa.int64(), "a").to_pylist()
-    [1, None]
-    """
-    kind = values.type
-    check_assignable(kind, to, column)
-    if kind.equals(to):
-        return values
-    if not _are_numbers(kind, to):
-        return cast_column(values, to)
-    try:
-        if pt.is_integer(to) and not pt.is_integer(kind):
-            values = pc.trunc(values)
-        return values.cast(to, safe=not pt.is_floating(to))
-    except pa.ArrowInvalid as error:
-        raise InvalidRecord(
-            f"a value for column {column!r} does not fit {spark_type(to)}: {error}",
-            hint="correct the expression, or widen the column",
-            context={"column": column, "table": str(to)},
-        ) from error
-
-
-def _are_numbers(*kinds: pa.DataType) -> bool:
-    return all(pt.is_integer(kind) or pt.is_floating(kind) or pt.is_decimal(kind) for kind in kinds)
 
 
 def check_unambiguous(keys: pa.Array, actions: npt.NDArray[np.str_], partitions: pa.Array | None = None) -> Flags:

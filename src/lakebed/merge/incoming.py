@@ -21,7 +21,8 @@ from lakebed.merge.pairs import Side
 from lakebed.merge.rules import MergeRules
 from lakebed.merge.shares import CountName, Shares
 from lakebed.model import COMBINED, DELETE, DERIVED, MEMBER, PARTITION_PATH, POSITION, RECORD_KEY
-from lakebed.schema.conversion import can_cast, cast_column, one_array, project_incoming
+from lakebed.schema.assignment import project_incoming
+from lakebed.schema.conversion import can_cast, cast_column, one_array
 
 Positions = npt.NDArray[np.int64]
 

@@ -42,7 +42,7 @@ from lakebed.operations.result import WriteResult
 from lakebed.operations.write import RowMatch, Write, derive_keys
 from lakebed.schema.arrow import normalise, normalise_batch
 from lakebed.schema.conversion import cast_column
-from lakebed.schema.evolution import reconcile
+from lakebed.schema.evolution import reconcile, with_new_fields
 from lakebed.schema.spark import spark_type
 from lakebed.slices.snapshot import Snapshot
 from lakebed.wording import Lines
@@ -188,13 +188,18 @@ class _Normal:
 
 
 def _schema_after(context: WriteContext, statement: MergeStatement, source: pa.Schema) -> TableSchema:
-    """The table's columns after the merge; with evolution those of the source that are new come in addition."""
+    """The table's columns after the merge; with evolution those of the source that are new come in addition, also
+    inside structs."""
     current = context.opened.schema
     if not statement.evolves:
         return table_schema(context, context.opened, current)
+    source_fields = {f.name.lower(): f for f in source}
+    current_fields = [f.with_type(with_new_fields(f.type, source_fields.get(f.name.lower(), f).type)) for f in current]
     names = {name.lower() for name in current.names}
     new = [f.with_nullable(True) for f in source if f.name.lower() not in names]
-    merged = reconcile(current, pa.schema([*current, *new]), missing="null", evolution="widen")
+    merged = reconcile(
+        current, pa.schema([*current_fields, *new]), missing="null", evolution=context.settings.evolution
+    )
     return table_schema(context, context.opened, merged)
 
 

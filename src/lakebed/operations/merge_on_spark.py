@@ -5,30 +5,34 @@ Texts of conditions and values reach Spark as they were written, with their colu
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
 
-from lakebed.engine.base import Rows
+from lakebed.engine.base import Rows, Task
 from lakebed.engine.spark import join_on
 from lakebed.expressions.base import Column
-from lakebed.filters.pairs import PairExpression
 from lakebed.filters.text import quote_name
 from lakebed.handles.matched import refuse_repeated_keys, refuse_stored_keys
-from lakebed.merge.clauses import check_assignable, check_unambiguous
+from lakebed.merge.clauses import check_unambiguous
 from lakebed.model import DELETE, DERIVED, PARTITION_PATH, RECORD_KEY
 from lakebed.operations.merge_join import HELD_PATH, held_ordering, moves_of, refuse_moves
 from lakebed.operations.write import Write, derive_keys, renumbered
 from lakebed.read.lookup import KeyText, exists
-from lakebed.schema.spark import spark_type
+from lakebed.schema.assignment import SQL, check_fits, in_column
+from lakebed.schema.spark import read_by_spark, spark_cast, spark_type
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from lakebed.operations.merge_join import MergeJoin
 
-CLAUSE, IS_STORED, IS_GIVEN = (f"{DERIVED}{name}" for name in ("clause", "is_stored", "is_given"))
+CLAUSE, IS_STORED, IS_GIVEN, VALUE = (f"{DERIVED}{name}" for name in ("clause", "is_stored", "is_given", "value_"))
 HELD_KEY = f"{DERIVED}held_key"
 # At most this many keys on which several source rows act are examined.
 _EXAMPLES = 100
@@ -46,9 +50,7 @@ class SparkMerge:
     def prepare(self) -> Rows:
         """The rows to be written, with record key and partition path. Runs the join once, and counts its rows."""
         pairs = self._acting()
-        for clause in self._bound.clauses:
-            for name, value in clause.values.items():
-                self._check_type(pairs, name, value)
+        kinds = self._types(pairs)
         pairs = self._engine.persist(pairs)
         self._join.cached.append(pairs)
         counts = [0] * len(self._bound.clauses)
@@ -56,7 +58,7 @@ class SparkMerge:
             counts[row[CLAUSE]] = row["rows"]
         self._join.counts[:] = counts
         self._check_unambiguous(pairs)
-        rows = self._rows(pairs)
+        rows = self._rows(pairs, kinds)
         return self._keyed(rows)
 
     def _pairs(self) -> DataFrame:
@@ -105,13 +107,44 @@ class SparkMerge:
             actions = self._bound.actions[numbers]
             check_unambiguous(rows.column(RECORD_KEY).combine_chunks(), actions)
 
-    def _rows(self, pairs: DataFrame) -> DataFrame:
+    def _types(self, pairs: DataFrame) -> dict[tuple[int, str], pa.DataType]:
+        """The type of each clause's value of each column. A value that only Spark evaluates has the type that Spark
+        gives it; raises `SchemaConflict` where its column does not take that."""
+        values = [(number, name) for number, clause in enumerate(self._bound.clauses) for name in clause.values]
+        if not values:
+            return {}
+        clauses, schema = self._bound.clauses, self._bound.schema
+        texts = [f"{clauses[number].values[name].spark_enclosed} AS `{at}`" for at, (number, name) in enumerate(values)]
+        typed = self._engine.schema(pairs.selectExpr(*texts))
+        kinds = {value: typed.field(at).type for at, value in enumerate(values)}
+        for (number, name), kind in kinds.items():
+            missing = self._write.context.settings.missing_columns
+            check_fits(kind, schema.field(name), missing=missing, text=clauses[number].values[name].text)
+        return kinds
+
+    def _rows(self, pairs: DataFrame, kinds: Mapping[tuple[int, str], pa.DataType]) -> DataFrame:
         """What the clauses make, in the table's columns and types, one row a key."""
-        columns = [f"{self._column(name)} AS {quote_name(name)}" for name in self._join.updated]
+        schema = pa.schema([self._bound.schema.field(name).with_nullable(True) for name in self._join.updated])
+        converted = {
+            (number, name): f"{VALUE}{number}_{name}"
+            for (number, name), kind in kinds.items()
+            if name in schema.names and not pt.is_null(kind) and not _is_same(kind, schema.field(name).type)
+        }
+        columns = [f"{self._column(name, converted)} AS {quote_name(name)}" for name in schema.names]
+        columns += [
+            f"CASE WHEN {CLAUSE} = {number} THEN {self._bound.clauses[number].values[name].spark_enclosed} END"
+            f" AS {quote_name(value)}"
+            for (number, name), value in converted.items()
+        ]
         deletes = [str(n) for n, clause in enumerate(self._bound.clauses) if clause.text.action == "delete"]
         is_delete = f"{CLAUSE} IN ({', '.join(deletes)})" if deletes else "false"
         columns += self._held_ordering()
         rows = pairs.selectExpr(RECORD_KEY, PARTITION_PATH, CLAUSE, f"{is_delete} AS {DELETE}", *columns)
+        if converted:
+            others = {*schema.names, *converted.values()}
+            front = [field.with_nullable(True) for field in self._engine.schema(rows) if field.name not in others]
+            to = pa.schema([*front, *schema])
+            rows = self._engine.map(rows, _Converted(to, {value: at for at, value in converted.items()}), to)
         if not deletes:
             return rows
         deleted_rows = rows.filter(DELETE).dropDuplicates([RECORD_KEY, PARTITION_PATH])
@@ -129,28 +162,22 @@ class SparkMerge:
             texts.append(f"CAST({Column(side.field(top) + path[len(top) :]).sql(stored)} AS {to}) AS {name}")
         return texts
 
-    def _column(self, name: str) -> str:
-        """A column of the rows: what each clause sets, else the stored value."""
+    def _column(self, name: str, converted: Mapping[tuple[int, str], str]) -> str:
+        """A column of the rows: what each clause sets, else the stored value; null where tasks convert what is set."""
         bound = self._bound
-        to = spark_type(bound.schema.field(name).type)
-        stored = "NULL"
+        to = bound.schema.field(name).type
+        null = f"CAST(NULL AS {spark_type(read_by_spark(pa.schema([(name, to)])).field(0).type)})"
+        stored = null
         if name in self._join.read_columns:
-            stored = quote_name(bound.reader.target.field(name))
+            stored = spark_cast(quote_name(bound.reader.target.field(name)), bound.stored.field(name).type, to)
         cases: list[str] = []
         for number, clause in enumerate(bound.clauses):
             value = clause.values.get(name)
             if value is None and clause.text.action != "insert":
                 continue
-            text = "NULL" if value is None else value.spark_enclosed
-            cases.append(f"WHEN {CLAUSE} = {number} THEN CAST({text} AS {to})")
-        return f"CASE {' '.join(cases)} ELSE CAST({stored} AS {to}) END" if cases else f"CAST({stored} AS {to})"
-
-    def _check_type(self, pairs: DataFrame, name: str, value: PairExpression) -> None:
-        """A value that only Spark evaluates has the type that Spark gives it."""
-        if value.type is not None:
-            return
-        kind = self._engine.schema(pairs.selectExpr(f"{value.spark_enclosed} AS value")).field("value").type
-        check_assignable(kind, self._bound.schema.field(name).type, name, value.text)
+            text = null if value is None or (number, name) in converted else value.spark_enclosed
+            cases.append(f"WHEN {CLAUSE} = {number} THEN {text}")
+        return f"CASE {' '.join(cases)} ELSE {stored} END" if cases else stored
 
     def _keyed(self, rows: DataFrame) -> Rows:
         """The rows with key and partition path: stored rows keep theirs, new rows get them by the table's rules."""
@@ -203,6 +230,29 @@ class SparkMerge:
             keys = self._engine.collect(new.select(RECORD_KEY)).column(RECORD_KEY).combine_chunks().drop_null()
             if len(keys):
                 refuse_stored_keys(keys.filter(exists(self._write.snapshot, KeyText(keys))))
+
+
+def _is_same(kind: pa.DataType, to: pa.DataType) -> bool:
+    """Whether Spark has one type for both, with the same fields of structs in their order."""
+    return read_by_spark(pa.schema([("value", kind)])).equals(read_by_spark(pa.schema([("value", to)])))
+
+
+@dataclass(frozen=True, slots=True)
+class _Converted:
+    """Sent to the tasks: puts the values that are of other types than their columns into these. `values` has the clause
+    and the column of each by its name."""
+
+    schema: pa.Schema
+    values: Mapping[str, tuple[int, str]]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch], task: Task) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            columns = {field.name: in_column(batch.column(field.name), field) for field in self.schema}
+            for value, (number, name) in self.values.items():
+                acts = pc.equal(batch.column(CLAUSE), number)
+                values = in_column(batch.column(value), self.schema.field(name), SQL)
+                columns[name] = pc.if_else(acts, values, columns[name])
+            yield pa.RecordBatch.from_arrays(list(columns.values()), schema=self.schema)
 
 
 def prepare_on_spark(join: MergeJoin, write: Write) -> Any:

@@ -16,8 +16,9 @@ import pyarrow.compute as pc
 from lakebed.errors import InvalidOption, UnsupportedFeature
 from lakebed.filters.pairs import Equality, OnCondition, PairExpression, PairReader, Side
 from lakebed.filters.text import quote_name, spark_literal
-from lakebed.merge.clauses import Action, Clause, Clauses, When, check_assignable
+from lakebed.merge.clauses import Action, Clause, Clauses, When
 from lakebed.operations.context import WriteContext
+from lakebed.schema.assignment import check_fits
 from lakebed.schema.column_names import did_you_mean, in_any_case, nearest_name
 
 All = Literal["all"]
@@ -266,12 +267,21 @@ class _Binder:
             if clause.action == "update":
                 assigned_keys = tuple(name for name in keys if name in values)
                 values = {name: value for name, value in values.items() if name not in keys}
+                self._check_types(values)
                 return values, tuple(name for name in assigned_keys if name not in self._equated)
         else:
             values = self._given(clause, clause.values, sides)
         if clause.action == "insert":
             self._check_insert(clause, values)
+        self._check_types(values)
         return values, ()
+
+    def _check_types(self, values: Mapping[str, PairExpression]) -> None:
+        """Raise `SchemaConflict` for values of a type that their column does not take."""
+        for name, value in values.items():
+            if value.type is not None:
+                missing = self._context.settings.missing_columns
+                check_fits(value.type, self._schema.field(name), missing=missing, text=value.text)
 
     def _all(self, clause: ClauseText) -> dict[str, PairExpression]:
         source = self._reader.source
@@ -307,7 +317,10 @@ class _Binder:
         values: dict[str, PairExpression] = {}
         for column, value in assignments.items():
             alias, _, path = str(column).partition(".")
-            name = in_any_case(path if alias.lower() == self._statement.target.lower() and path else str(column), names)
+            is_of_target = bool(path) and alias.lower() == self._statement.target.lower()
+            if is_of_target and in_any_case(alias, names) in names:
+                is_of_target = False  # a field of the struct of that name, or the column: it is refused as a field
+            name = in_any_case(path if is_of_target else str(column), names)
             if name not in names:
                 raise self._no_column(str(column), clause)
             if name in values:
@@ -319,8 +332,6 @@ class _Binder:
                     context={"column": name},
                 )
             values[name] = self._reader.value(_sql(value), sides, f"value of {name} in {clause.name}")
-            if (kind := values[name].type) is not None:
-                check_assignable(kind, self._schema.field(name).type, name, values[name].text)
         return values
 
     def _check_insert(self, clause: ClauseText, values: Mapping[str, PairExpression]) -> None:
@@ -336,6 +347,15 @@ class _Binder:
 
     def _no_column(self, name: str, clause: ClauseText) -> InvalidOption:
         names = self._schema.names
+        path = name.partition(".")[2] if name.lower().startswith(f"{self._statement.target.lower()}.") else name
+        for struct in (path.partition(".")[0], name.partition(".")[0]):
+            if struct != name and in_any_case(struct, names) in names:
+                return InvalidOption(
+                    f"{clause.name} would set {name!r}, a field of the column {in_any_case(struct, names)!r}, and it"
+                    " sets whole columns",
+                    hint=f"give {in_any_case(struct, names)!r} a struct with all fields, or upsert the rows",
+                    context={"column": name},
+                )
         return InvalidOption(
             f"the table has no column {name!r}, which {clause.name} sets",
             hint=did_you_mean(name, names)

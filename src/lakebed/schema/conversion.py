@@ -1,9 +1,10 @@
-"""Converts values to another type. Stored values become what Hudi reads from an older base file. Incoming values that
-would be rounded or cut are refused.
+"""Converts stored values to another type: they become what Hudi reads from an older base file. Incoming values have
+rules of their own, in `lakebed.schema.assignment`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Literal
 
 import numpy as np
@@ -11,11 +12,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from lakebed.errors import InvalidRecord, SchemaConflict
+from lakebed.errors import SchemaConflict
 from lakebed.schema.arrow import check_nulls, is_list, is_text
 from lakebed.schema.java_text import to_java_text
 from lakebed.schema.layouts import list_offsets
-from lakebed.schema.spark import spark_type
 
 _A_SECOND = {"ms": 10**3, "us": 10**6, "ns": 10**9}
 
@@ -43,14 +43,8 @@ def cast_column(array: Any, to_type: pa.DataType) -> Any:
         return uuid_texts(array) if as_text else cast_column(array.storage, to_type)
     if pt.is_null(kind):
         return pa.nulls(len(array), to_type)
-    if pt.is_struct(kind) and pt.is_struct(to_type):
-        return _cast_struct(array, to_type)
-    if pt.is_map(kind) and pt.is_map(to_type):
-        return _cast_map(array, to_type)
-    if is_list(kind) and is_list(to_type):
-        return _cast_list(array, to_type)
     if pt.is_nested(kind) or pt.is_nested(to_type):
-        raise _no_conversion(kind, to_type)
+        return converted_inside(array, to_type, lambda values, inner, _: cast_column(values, inner))
     return _cast_simple(array, to_type)
 
 
@@ -193,29 +187,29 @@ def _to_decimal(array: pa.Array, to_type: pa.DataType) -> pa.Array:
     return rounded.cast(pa.decimal256(76, to_type.scale)).cast(to_type)
 
 
-def _cast_struct(array: pa.Array, to_type: pa.DataType) -> pa.Array:
-    children = {field.name: array.field(i) for i, field in enumerate(array.type)}
-    inside = [
-        cast_column(children[f.name], f.type) if f.name in children else pa.nulls(len(array), f.type) for f in to_type
-    ]
+def converted_inside(array: Any, to_type: pa.DataType, convert: Callable[[Any, pa.DataType, str], Any]) -> Any:
+    """A struct, array or map of another type of its kind, with what is inside converted; `convert` gets the values,
+    their type and the step of their path. Fields are found by name, and missing ones are null."""
+    kind = array.type
     mask = array.is_null() if array.null_count else None
-    return pa.StructArray.from_arrays(inside, fields=list(to_type), mask=mask)
-
-
-def _cast_list(array: pa.Array, to_type: pa.DataType) -> pa.Array:
-    # flatten works the same for all list layouts and for slices; a null list has no elements there
-    values = cast_column(array.flatten(), to_type.value_type)
-    mask = array.is_null() if array.null_count else None
-    return pa.ListArray.from_arrays(list_offsets(array), values, type=to_type, mask=mask)
-
-
-def _cast_map(array: pa.Array, to_type: pa.DataType) -> pa.Array:
-    offsets = array.offsets
-    first, last = offsets[0].as_py(), offsets[-1].as_py()
-    keys = cast_column(array.keys.slice(first, last - first), to_type.key_type)
-    items = cast_column(array.items.slice(first, last - first), to_type.item_type)
-    mask = array.is_null() if array.null_count else None
-    return pa.MapArray.from_arrays(pc.subtract(offsets, first), keys, items, type=to_type, mask=mask)
+    if pt.is_struct(kind) and pt.is_struct(to_type):
+        children = {field.name: array.field(i) for i, field in enumerate(kind)}
+        inside = [
+            convert(children[f.name], f.type, f".{f.name}") if f.name in children else pa.nulls(len(array), f.type)
+            for f in to_type
+        ]
+        return pa.StructArray.from_arrays(inside, fields=list(to_type), mask=mask)
+    if pt.is_map(kind) and pt.is_map(to_type):
+        offsets = array.offsets
+        first, last = offsets[0].as_py(), offsets[-1].as_py()
+        keys = convert(array.keys.slice(first, last - first), to_type.key_type, ".key")
+        items = convert(array.items.slice(first, last - first), to_type.item_type, ".value")
+        return pa.MapArray.from_arrays(pc.subtract(offsets, first), keys, items, type=to_type, mask=mask)
+    if is_list(kind) and is_list(to_type):
+        # flatten works the same for all list layouts and for slices; a null list has no elements there
+        values = convert(array.flatten(), to_type.value_type, ".element")
+        return pa.ListArray.from_arrays(list_offsets(array), values, type=to_type, mask=mask)
+    raise _no_conversion(kind, to_type)
 
 
 def project(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
@@ -240,10 +234,6 @@ def one_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
-# The first number that is too great for a long, as a double.
-_BEYOND_LONG = float(1 << 63)
-
-
 def may_lose(kind: pa.DataType, to_type: pa.DataType) -> bool:
     """Whether a simple type has values that another one, which Hudi promotes it to, does not keep.
 
@@ -255,61 +245,3 @@ def may_lose(kind: pa.DataType, to_type: pa.DataType) -> bool:
     if pt.is_timestamp(kind):
         return pt.is_timestamp(to_type) and kind.unit in ("us", "ns") and to_type.unit == "ms"
     return (pt.is_binary(kind) or pt.is_fixed_size_binary(kind)) and pt.is_string(to_type)
-
-
-def project_incoming(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """`project` for incoming rows: raises `InvalidRecord` for a value that the column's type does not keep.
-
-    >>> project_incoming(pa.record_batch({"a": pa.array([7])}), pa.schema([("a", pa.float32())])).to_pylist()
-    [{'a': 7.0}]
-    """
-    try:
-        projected = project(batch, schema)
-    except pa.ArrowInvalid as error:
-        raise InvalidRecord(
-            f"a value does not fit the table's column: {error}", hint="Correct the value or cast the column."
-        ) from error
-    for field in projected.schema:
-        at = batch.schema.get_field_index(field.name)
-        if at >= 0 and not batch.schema.field(at).type.equals(field.type):
-            _check(batch.column(at), projected.column(field.name), field.name)
-    return projected
-
-
-def _check(source: Any, converted: Any, column: str) -> None:
-    kind, to_type = source.type, converted.type
-    if isinstance(source, pa.ExtensionArray):
-        return _check(source.storage, converted, column)
-    if pt.is_struct(kind):
-        children = dict(zip([f.name for f in kind], source.flatten(), strict=True))
-        for field, values in zip(to_type, converted.flatten(), strict=True):
-            if field.name in children:
-                _check(children[field.name], values, f"{column}.{field.name}")
-    elif pt.is_map(kind):
-        first, last = source.offsets[0].as_py(), source.offsets[-1].as_py()
-        _check(source.items.slice(first, last - first), converted.items, f"{column}.value")
-    elif is_list(kind):
-        _check(source.flatten(), converted.flatten(), f"{column}.element")
-    elif pt.is_dictionary(kind) and may_lose(kind.value_type, to_type):
-        _check(source.dictionary_decode(), converted, column)
-    elif may_lose(kind, to_type):
-        lost = source.filter(pc.fill_null(_is_lost(source, converted), False))
-        if len(lost):
-            raise InvalidRecord(
-                f"column {column} is {spark_type(to_type)} in the table, which does not keep {lost[0].as_py()!r}"
-                + (f" and {len(lost) - 1} more" if len(lost) > 1 else ""),
-                hint="Round or cut the values yourself before writing, or write them under another column name.",
-                context={"column": column, "table": str(to_type), "data": str(kind)},
-            )
-    return None
-
-
-def _is_lost(source: pa.Array, converted: pa.Array) -> pa.Array:
-    if pt.is_integer(source.type):
-        wide = converted.cast(pa.float64())
-        back = pc.if_else(pc.less(wide, _BEYOND_LONG), wide, 0.0).cast(pa.int64(), safe=False)
-        return pc.or_(pc.greater_equal(wide, _BEYOND_LONG), pc.not_equal(back, source.cast(pa.int64())))
-    if pt.is_timestamp(source.type):
-        micros = pa.timestamp("us", source.type.tz)
-        return pc.not_equal(source.cast(micros, safe=False), converted.cast(micros))
-    return pc.not_equal(source.cast(pa.binary()), converted.cast(pa.binary()))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -28,6 +28,9 @@ __all__ = [
 
 MissingColumns = Literal["error", "null", "drop"]
 Evolution = Literal["add", "widen", "strict"]
+Takes = Callable[[pa.DataType, pa.DataType], bool]
+"""Whether a column of the second type takes values of the first one, both simple types."""
+
 EVOLUTION_OPTION = "lakebed.write.evolution"
 _WIDER = {
     pa.int32(): (pa.int64(), pa.float32(), pa.float64(), pa.string()),
@@ -75,16 +78,23 @@ def _holds(narrow: pa.DataType, wide: pa.DataType) -> bool:
 class _Rules:
     missing: MissingColumns
     evolution: Evolution
+    takes: Takes | None
 
 
 def reconcile(
-    table: pa.Schema, incoming: pa.Schema, *, missing: MissingColumns = "error", evolution: Evolution = "widen"
+    table: pa.Schema,
+    incoming: pa.Schema,
+    *,
+    missing: MissingColumns = "error",
+    evolution: Evolution = "widen",
+    takes: Takes | None = None,
 ) -> pa.Schema:
     """The table's schema after a write of `incoming` (both in stored types, without meta columns).
 
     Table columns keep their order; new ones go to the end and are nullable, inside structs too. A wider
     incoming type widens the table's where it keeps every value that may be stored; what comes in a narrower one, or
-    as times of another unit, takes the table's type (`kept_values` checks the values). A column is nullable as soon as
+    as times of another unit, takes the table's type (`in_column` of `lakebed.schema.assignment` checks the values); so
+    does what `takes` allows in addition. A column is nullable as soon as
     one side's is. Under the `evolution` "add" no stored type changes, under "strict" no column comes in and none
     becomes nullable, either. Columns that the data lacks are an error, or filled with null (`missing="null"`), or leave
     the table (`"drop"`). Anything else raises `SchemaConflict` with the column, both types and what to do. A
@@ -94,7 +104,29 @@ def reconcile(
     id: int64
     x: string
     """
-    return pa.schema(_reconcile_fields(list(table), list(incoming), _Rules(missing, evolution), ""))
+    return pa.schema(_reconcile_fields(list(table), list(incoming), _Rules(missing, evolution, takes), ""))
+
+
+def with_new_fields(table: pa.DataType, incoming: pa.DataType) -> pa.DataType:
+    """The table's type with the fields that incoming structs have in addition, also in lists and maps; all else stays.
+
+    >>> with_new_fields(pa.struct([("x", pa.int32())]), pa.struct([("x", pa.string()), ("y", pa.string())]))
+    StructType(struct<x: int32, y: string>)
+    """
+    if pt.is_struct(table) and pt.is_struct(incoming):
+        incoming_fields = {field.name.lower(): field for field in incoming}
+        fields = [f.with_type(with_new_fields(f.type, incoming_fields.get(f.name.lower(), f).type)) for f in table]
+        names = {field.name.lower() for field in table}
+        return pa.struct(fields + [f.with_nullable(True) for name, f in incoming_fields.items() if name not in names])
+    if pt.is_map(table) and pt.is_map(incoming):
+        item = table.item_field
+        kind = with_new_fields(item.type, incoming.item_type)
+        return map_of(kind, nullable=item.nullable, metadata=item.metadata)
+    if is_list(table) and is_list(incoming):
+        item = table.value_field
+        kind = with_new_fields(item.type, incoming.value_type)
+        return list_of(kind, nullable=item.nullable, metadata=item.metadata)
+    return table
 
 
 def schema_changes(table: pa.Schema, after: pa.Schema) -> tuple[str, ...]:
@@ -128,10 +160,10 @@ def _reconcile_fields(
     _check_case(table_names, [f.name for f in incoming if f.name not in table_names], parent)
     absent = [f"{parent}{f.name}" for f in table if f.name not in incoming_by_name]
     if absent and rules.missing == "error":
-        raise _missing(absent, [f"{parent}{f.name}" for f in incoming if f.name not in table_names])
+        raise _missing(absent, [f"{parent}{f.name}" for f in incoming if f.name not in table_names], rules)
     new = [field for field in incoming if field.name not in table_names]
     if new and rules.evolution == "strict":
-        raise _not_taken_in([f"{parent}{f.name}" for f in new], absent)
+        raise _not_taken_in([f"{parent}{f.name}" for f in new], absent, rules)
     result: list[pa.Field] = []
     for field in table:
         if field.name in incoming_by_name:
@@ -159,10 +191,16 @@ def _typos(absent: Sequence[str], new: Sequence[str]) -> str:
     return f"Did you mean {' and '.join(pairs)}? Rename {'them' if len(pairs) > 1 else 'it'}. " if pairs else ""
 
 
-def _missing(absent: Sequence[str], new: Sequence[str]) -> SchemaConflict:
+def _missing(absent: Sequence[str], new: Sequence[str], rules: _Rules) -> SchemaConflict:
     plural, them = ("columns", "them") if len(absent) > 1 else ("column", "it")
     is_top_level = not any("." in name for name in absent)
     partly = f"; or call upsert(..., partial=True), which leaves {them} as stored in known keys" if is_top_level else ""
+    if rules.takes is not None:
+        return SchemaConflict(
+            f"the value lacks the table's {plural} {', '.join(absent)}",
+            hint=f"{_typos(absent, new)}Give {them} a value, or null: fields of structs are found by their names.",
+            context={"columns": list(absent)},
+        )
     return SchemaConflict(
         f"the data lacks the table's {plural} {', '.join(absent)}",
         hint=f"{_typos(absent, new)}Add {them}{partly}; or set"
@@ -172,11 +210,16 @@ def _missing(absent: Sequence[str], new: Sequence[str]) -> SchemaConflict:
     )
 
 
-def _not_taken_in(new: Sequence[str], absent: Sequence[str]) -> SchemaConflict:
+def _not_taken_in(new: Sequence[str], absent: Sequence[str], rules: _Rules) -> SchemaConflict:
     plural, them = ("columns", "them") if len(new) > 1 else ("column", "it")
     return SchemaConflict(
         f"the data has the {plural} {', '.join(new)}, which the table has not",
-        hint=f"{_typos(absent, new)}Leave {them} out, or set {EVOLUTION_OPTION}=add to take new columns in.",
+        hint=f"{_typos(absent, new)}Leave {them} out, or "
+        + (
+            f"set {EVOLUTION_OPTION}=add to take new columns in."
+            if rules.takes is None
+            else f"add {them} to the table first: t.columns.add, or with_schema_evolution() of a merge."
+        ),
         context={"columns": list(new)},
     )
 
@@ -197,6 +240,8 @@ def _reconcile_type(table: pa.DataType, incoming: pa.DataType, rules: _Rules, co
         item = _reconcile_field(table.value_field, incoming.value_field, rules, f"{column}.element")
         return list_of(item.type, nullable=item.nullable, metadata=item.metadata)
     if table.equals(incoming) or _is_taken(incoming, table):
+        return table
+    if rules.takes is not None and not pt.is_nested(table) and rules.takes(incoming, table):
         return table
     if is_promotion(table, incoming) and not _guesses_unit(table, incoming) and not may_lose(table, incoming):
         if rules.evolution != "widen":

@@ -16,14 +16,21 @@ from lakebed.errors import InvalidOption
 from lakebed.filters.pairs import PairReader, Side
 from lakebed.filters.sql import outside_parentheses
 from lakebed.filters.text import quote_name, spark_literal
-from lakebed.merge.clauses import assigned
 from lakebed.operations.result import WriteResult
+from lakebed.schema.assignment import check_fits, in_column
 from lakebed.schema.column_names import in_any_case
 from lakebed.schema.conversion import one_array
 from lakebed.schema.spark import spark_type
 from lakebed.sharing import once
 from lakebed.statements.commands import ForSpark, Query, not_of_lakebed
-from lakebed.statements.inserts import STATIC_PATHS, overwritten_paths, partition_values, replace_where
+from lakebed.statements.inserts import (
+    OF_DUCKDB,
+    STATIC_PATHS,
+    assigned_rows,
+    overwritten_paths,
+    partition_values,
+    replace_where,
+)
 from lakebed.statements.parts import Cursor, Parts, QueryText
 from lakebed.statements.sources import Sources
 from lakebed.statements.statement import Reference, Statement
@@ -122,7 +129,7 @@ class _Change(Parts):
             equal = self.find("=", first, last)
             if equal is None:
                 raise self.wrong(first, "column = value is missing")
-            yield self.path(first, equal)[-1], self.text(equal + 1, last, "the value")
+            yield ".".join(self.path(first, equal)), self.text(equal + 1, last, "the value")
 
     def _insert(self) -> WriteResult:
         statement = self.statement
@@ -203,21 +210,30 @@ class _Change(Parts):
         constant_name = next((name for name in column_names if name in constants), None)
         if constant_name is not None:
             raise self.wrong(at, f"the column {constant_name!r} has its value in PARTITION already")
+        fields = [f.with_nullable(True) for f in schema]
         if arrow is None:
             texts = {name: spark_literal(value.as_py(), value.type) for name, value in constants.items()}
             texts |= {name: quote_name(name) for name in column_names}
-            return rows.toDF(*column_names).selectExpr(
-                *[f"CAST({texts.get(f.name, 'NULL')} AS {spark_type(f.type)}) AS {quote_name(f.name)}" for f in schema]
+            named = rows.toDF(*column_names).selectExpr(
+                *[
+                    f"{texts[f.name]} AS {quote_name(f.name)}"
+                    if f.name in texts
+                    else f"CAST(NULL AS {spark_type(f.type)}) AS {quote_name(f.name)}"
+                    for f in schema
+                ]
             )
+            return assigned_rows(named, pa.schema(fields), column_names)
         columns = dict(zip(column_names, arrow.columns, strict=True))
+        for name in column_names:
+            check_fits(columns[name].type, schema.field(name), OF_DUCKDB)
         return pa.table(
             [
-                assigned(one_array(columns[f.name]), f.type, f.name)
+                in_column(one_array(columns[f.name]), f, OF_DUCKDB)
                 if f.name in columns
                 else pa.repeat(constants.get(f.name, pa.scalar(None, f.type)), arrow.num_rows)
-                for f in schema
+                for f in fields
             ],
-            schema=pa.schema([f.with_nullable(True) for f in schema]),
+            schema=pa.schema(fields),
         )
 
     # -- MERGE
@@ -305,7 +321,7 @@ class _Change(Parts):
             raise self.wrong(at, "INSERT takes (columns) VALUES (values), or *")
         if self.statement.word(values + 1) != "(" or self.closing(values + 1) + 1 != stop:
             raise self.wrong(values, "VALUES takes the values of one row in parentheses")
-        names = [self.path(first, last)[-1] for first, last in self.listed(at + 1, values - 1)]
+        names = [".".join(self.path(first, last)) for first, last in self.listed(at + 1, values - 1)]
         texts = [self.text(first, last, "a value") for first, last in self.listed(values + 2, stop - 1)]
         if len(texts) != len(names):
             raise self.wrong(at, f"{len(texts)} values for {len(names)} columns")
@@ -321,7 +337,8 @@ class _PlainNames:
         self._reader = PairReader(self._side, Side.source(pa.schema([]), f"{alias}_"))
 
     def column(self, name: str) -> str:
-        return in_any_case(name, self._schema.names)
+        alias, _, path = name.partition(".")
+        return in_any_case(path if path and alias.lower() == self._side.alias.lower() else name, self._schema.names)
 
     def condition(self, text: str) -> str:
         return self._reader.condition(text, (self._side,), "condition").spark

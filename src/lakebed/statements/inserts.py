@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakebed.engine.base import Task
+from lakebed.engine.spark import SparkEngine
 from lakebed.engine.spark_session import session_of
 from lakebed.errors import AmbiguousMerge, InvalidOption, InvalidRecord, UnsupportedFeature
 from lakebed.expressions.key_generators import key_generator
@@ -15,6 +18,7 @@ from lakebed.filters.sql import parse_filter
 from lakebed.filters.text import quote_name
 from lakebed.operations.result import WriteResult
 from lakebed.properties.table_config import TableConfig, key_generator_spec
+from lakebed.schema.assignment import SQL, Rule, check_fits, in_column
 from lakebed.schema.column_names import did_you_mean, in_any_case
 from lakebed.schema.spark import spark_type
 from lakebed.statements.commands import paths_with_values, text_of
@@ -22,6 +26,8 @@ from lakebed.statements.parts import Cursor
 from lakebed.table import Table
 
 STATIC_PATHS = "hoodie.static.overwrite.partition.paths"
+# In its queries a time without a zone is one in UTC.
+OF_DUCKDB = Rule(sql=True, zone="UTC")
 _STORED, _NEW = "stored_row__", "new_row__"
 
 
@@ -53,6 +59,37 @@ def partition_values(cursor: Cursor, table: Table) -> tuple[dict[str, pa.Scalar]
             raise cursor.wrong(cursor.at, f"something follows {name!r}")
     cursor.at = after
     return constants, unset_columns
+
+
+def assigned_rows(rows: Any, schema: pa.Schema, names: Sequence[str]) -> Any:
+    """A DataFrame with these columns in their types. A time whose zone the column's type does not have gets it from the
+    session, as in Spark; the tasks convert all else that is of another type."""
+    engine = SparkEngine(rows.sparkSession)
+    kinds = {f.name: f.type for f in engine.schema(rows)}
+    texts = {name: quote_name(name) for name in schema.names}
+    for field in schema:
+        kind, to = kinds[field.name], field.type
+        if pa.types.is_timestamp(kind) and pa.types.is_timestamp(to) and bool(kind.tz) != bool(to.tz):
+            texts[field.name] = f"CAST({texts[field.name]} AS {spark_type(to)})"
+        elif field.name in names:
+            check_fits(kind, field)
+    rows = rows.selectExpr(*[f"{text} AS {quote_name(name)}" for name, text in texts.items()])
+    kinds = {f.name: f.type for f in engine.schema(rows)}
+    if all(spark_type(kinds[f.name]) == spark_type(f.type) for f in schema):
+        return rows
+    return engine.map(rows, _Assigned(schema), schema)
+
+
+@dataclass(frozen=True, slots=True)
+class _Assigned:
+    """Sent to the tasks."""
+
+    schema: pa.Schema
+
+    def __call__(self, batches: Iterator[pa.RecordBatch], task: Task) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            columns = [in_column(batch.column(field.name), field, SQL) for field in self.schema]
+            yield pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
 
 def overwritten_paths(table: Table, constants: Mapping[str, pa.Scalar]) -> list[str]:

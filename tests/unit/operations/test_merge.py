@@ -311,7 +311,7 @@ class TestRefusals:
             table.merge(data([])).when_not_matched_insert({"id": "t.id"}).execute()
 
     def test_numbers_that_are_too_great_are_refused(self, table: Table) -> None:
-        with pytest.raises(InvalidRecord, match="'a' does not fit BIGINT"):
+        with pytest.raises(InvalidRecord, match="column a is BIGINT in the table, which does not keep"):
             table.update({"a": "(a + 4000000000000000000) * 4"})
         assert content(table) == [(1, "x", 1, "p")]
 

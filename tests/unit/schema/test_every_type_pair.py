@@ -15,7 +15,8 @@ import pytest
 import lakebed
 from lakebed.errors import InvalidRecord, SchemaConflict
 from lakebed.schema.arrow import list_of, map_of
-from lakebed.schema.conversion import cast_column, project_incoming
+from lakebed.schema.assignment import project_incoming
+from lakebed.schema.conversion import cast_column
 from lakebed.schema.evolution import reconcile
 
 EPOCH = datetime(1970, 1, 1)
