@@ -27,6 +27,7 @@ from lakebed.filters.sql import (
     outside_parentheses,
     parse_tree,
     plain_words,
+    too_deep,
 )
 from lakebed.filters.text import quote_name
 from lakebed.model import DERIVED
@@ -150,7 +151,11 @@ class PairReader:
         sides = (self.target, self.source)
         equalities: list[Equality] = []
         other_conditions: list[PairExpression] = []
-        for part in conjunct_texts(text):
+        try:
+            parts = conjunct_texts(text)
+        except RecursionError:
+            raise too_deep(text, "join condition") from None
+        for part in parts:
             condition = self.condition(part, sides, "join condition")
             equality = self._equality(part, condition)
             if equality is None:
@@ -183,8 +188,13 @@ class PairReader:
         return column if side is self.target and not field_steps else None
 
     def _read(self, text: str, sides: Sequence[Side], label: str, *, is_condition: bool) -> PairExpression:
-        form = "condition" if is_condition else "expression"
-        tree = parse_tree(text, label, form)
+        tree = parse_tree(text, label, "condition" if is_condition else "expression")
+        try:
+            return self._bound_expression(tree, text, sides, is_condition=is_condition)
+        except RecursionError:
+            raise too_deep(text, label) from None
+
+    def _bound_expression(self, tree: Any, text: str, sides: Sequence[Side], *, is_condition: bool) -> PairExpression:
         tree, edits, named = self._bind(tree, sides, text)
         edits += edits_of_constants(text)
         spark = text

@@ -179,17 +179,37 @@ def parse_condition(text: str, schema: pa.Schema, zone: str, now: datetime) -> P
     try:
         return _parsed(text, schema, zone, now)
     except RecursionError:
+        raise too_deep(text, "filter") from None
+
+
+def too_deep(text: str, label: str) -> InvalidOption:
+    """The error for a text that nests deeper than Python's stack."""
+    return InvalidOption(
+        f"the {label} of {len(text)} characters is nested too deeply",
+        hint="write lists of values as `column IN (...)`, or join with a table of the values",
+    )
+
+
+def check_characters(text: str, label: str) -> None:
+    """Raise `InvalidOption` for a text with half of a surrogate pair, which no file can hold."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
         raise InvalidOption(
-            f"the filter of {len(text)} characters is nested too deeply",
-            hint="write lists of values as `column IN (...)`, or join with a table of the values",
+            f"the {label} has half of a surrogate pair at character {error.start}: {ascii(text)[:80]}",
+            hint="it is no Unicode text: decode its bytes anew, for example with errors='surrogatepass'",
+            context={"position": error.start},
         ) from None
 
 
 def parse_tree(text: str, label: str = "filter", form: str = "condition") -> Any:
     """The parser's tree of an expression over the columns of a row. Raises `InvalidOption` that names it
     by its `label`."""
+    check_characters(text, label)
     try:
         tree: Any = sqlglot.parse_one(text, read=SparkText, into=exp.Condition)
+    except RecursionError:
+        raise too_deep(text, label) from None
     except SqlglotError as error:
         raise InvalidOption(
             f"the {label} {text!r} is no SQL {form}: {_why(error)}",

@@ -110,16 +110,14 @@ class SparkMerge:
     def _types(self, pairs: DataFrame) -> dict[tuple[int, str], pa.DataType]:
         """The type of each clause's value of each column. A value that only Spark evaluates has the type that Spark
         gives it; raises `SchemaConflict` where its column does not take that."""
-        values = [(number, name) for number, clause in enumerate(self._bound.clauses) for name in clause.values]
-        if not values:
-            return {}
-        clauses, schema = self._bound.clauses, self._bound.schema
-        texts = [f"{clauses[number].values[name].spark_enclosed} AS `{at}`" for at, (number, name) in enumerate(values)]
-        typed = self._engine.schema(pairs.selectExpr(*texts))
-        kinds = {value: typed.field(at).type for at, value in enumerate(values)}
-        for (number, name), kind in kinds.items():
-            missing = self._write.context.settings.missing_columns
-            check_fits(kind, schema.field(name), missing=missing, text=clauses[number].values[name].text)
+        kinds: dict[tuple[int, str], pa.DataType] = {}
+        missing = self._write.context.settings.missing_columns
+        for number, clause in enumerate(self._bound.clauses):
+            texts = [f"{value.spark_enclosed} AS {quote_name(name)}" for name, value in clause.values.items()]
+            for field in self._engine.schema(pairs.selectExpr(*texts)) if texts else ():
+                text = clause.values[field.name].text
+                check_fits(field.type, self._bound.schema.field(field.name), missing=missing, text=text)
+                kinds[number, field.name] = field.type
         return kinds
 
     def _rows(self, pairs: DataFrame, kinds: Mapping[tuple[int, str], pa.DataType]) -> DataFrame:

@@ -70,10 +70,10 @@ def check_fits(
     except SchemaConflict as error:
         if pt.is_nested(have) or pt.is_nested(to):
             raise
-        giver = "the data gives" if text is None else f"{text!r} gives"
+        giver = "the data gives" if text is None else f"{_cut(repr(text))} gives"
         raise SchemaConflict(
             f"column {column!r} is {spark_type(to)}, and {giver} {spark_type(have)}",
-            hint=f"cast it: CAST({'...' if text is None else text} AS {spark_type(to)})",
+            hint=f"cast it: CAST({'...' if text is None or _cut(text) != text else text} AS {spark_type(to)})",
             context={"column": column, "table": str(to), "data": str(kind)},
         ) from error
 
@@ -204,6 +204,10 @@ def _value_text(values: pa.Array) -> str:
         text = repr(values[0].as_py())
     except (ValueError, OverflowError):  # a time that Python does not have
         text = str(values[0])
+    return _cut(text)
+
+
+def _cut(text: str) -> str:
     return text if len(text) <= _LONGEST_VALUE else text[:_LONGEST_VALUE] + "..."
 
 

@@ -17,7 +17,7 @@ from sqlglot.dialects.spark import Spark
 from sqlglot.errors import SqlglotError
 
 from lakebed.errors import InvalidOption
-from lakebed.filters.sql import SparkText, plain_words
+from lakebed.filters.sql import SparkText, check_characters, plain_words
 from lakebed.sharing import once
 
 _NEAR = 30
@@ -365,6 +365,7 @@ def parse_statement(text: str, *, is_spark: bool) -> Statement:
     >>> statement.kind, [(one.name, one.as_of) for one in statement.references]
     ('QUERY', [('trips', '2026-11-21')])
     """
+    check_characters(text, "SQL text")
     dialect = Spark() if is_spark else DuckDB()
     kind = _SparkTokenizer if is_spark else _DuckDBTokenizer
     try:

@@ -250,3 +250,22 @@ def test_rows_that_no_source_row_matched_are_deleted_where_updated_columns_take_
         result = done.execute()
         assert (result.updated, result.deleted) == (1, 2)
         assert rows(table) == given.to_pylist()
+
+
+def test_texts_that_nest_too_deep_or_are_no_unicode_are_refused_as_sql() -> None:
+    table = lakebed.create("memory://assigned/texts", COLUMNS, key="id")
+    table.upsert([STORED])
+    deep = ["(" * 3000 + "1" + ")" * 3000, "not " * 3000 + "true", "1" + " + 1" * 3000, "1 = 1" + " and 1 = 1" * 3000]
+    for text in [*deep, "'\ud800'"]:
+        for write in (
+            lambda: table.update({"n": text}),  # noqa: B023
+            lambda: table.update({"n": 1}, where=text),  # noqa: B023
+            lambda: table.delete(where=text),  # noqa: B023
+            lambda: table.merge([{"id": 1}], text).when_matched_delete().execute(),  # noqa: B023
+            lambda: lakebed.sql(f"UPDATE t SET n = {text}", {"t": table}),  # noqa: B023
+        ):
+            with pytest.raises((InvalidOption, SchemaConflict)):
+                write()
+    with pytest.raises(InvalidOption, match="half of a surrogate pair"):
+        table.update({"txt": "\ud800"})
+    assert rows(table) == [STORED]
