@@ -255,7 +255,7 @@ def test_rows_that_no_source_row_matched_are_deleted_where_updated_columns_take_
 def test_texts_that_nest_too_deep_or_are_no_unicode_are_refused_as_sql() -> None:
     table = lakebed.create("memory://assigned/texts", COLUMNS, key="id")
     table.upsert([STORED])
-    deep = ["(" * 3000 + "1" + ")" * 3000, "not " * 3000 + "true", "1" + " + 1" * 3000, "1 = 1" + " and 1 = 1" * 3000]
+    deep = ["(" * 3000 + "1" + ")" * 3000, "not " * 3000 + "true", "1" + " + 1" * 3000]
     for text in [*deep, "'\ud800'"]:
         for write in (
             lambda: table.update({"n": text}),  # noqa: B023
