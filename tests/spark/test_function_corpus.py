@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from datetime import UTC
 from decimal import Decimal
 from typing import Any
 
@@ -12,9 +13,9 @@ import pytest
 
 from lakebed.expressions import letter_case
 from lakebed.filters.predicates import Compare, Literal, node_to_arrow
-from lakebed.filters.sql import parse_filter
+from lakebed.filters.sql import ConditionReader, parse_filter, parse_tree
 from lakebed.schema.spark import arrow_to_spark_ddl
-from support.function_corpus import CONSTANTS, CORPUS, FUNCTIONS
+from support.function_corpus import CONSTANTS, CORPUS, FUNCTIONS, TWO_COLUMNS, VALUES_OF_TWO
 
 
 @pytest.fixture(params=["UTC", "America/New_York", "Asia/Kolkata"])
@@ -51,6 +52,25 @@ def test_functions_of_constants_give_the_values_of_spark(spark: Any, zone: str) 
         if found != [True, True] or not isinstance(root, Compare) or not isinstance(root.right, Literal):
             wrong.append(f"{text}: {root}, Spark has {expected.column(str(n))[0].as_py()!r}")
     assert not wrong, "\n".join(wrong)
+
+
+def test_functions_of_two_columns_give_the_values_of_spark(spark: Any) -> None:
+    wrong: list[str] = []
+    for kind, (left, right) in VALUES_OF_TWO.items():
+        pairs = [(at, to) for at in range(len(left)) for to in range(len(right))]
+        table = pa.table(
+            {"a": left.take(pa.array([at for at, _ in pairs])), "b": right.take(pa.array([to for _, to in pairs]))}
+        )
+        frame = spark.createDataFrame(table, schema=arrow_to_spark_ddl(table.schema)).coalesce(1)
+        expected = pure(frame.selectExpr(*(f"{text} AS `{text}`" for text in TWO_COLUMNS[kind])).toArrow())
+        reader = ConditionReader(table.schema, UTC)
+        expressions = {text: reader.values.read(parse_tree(text)).to_arrow() for text in TWO_COLUMNS[kind]}
+        found = pure(ds.dataset(table).to_table(columns=expressions))
+        for text in TWO_COLUMNS[kind]:
+            for row, ours, theirs in zip(table.to_pylist(), found[text], expected[text], strict=True):
+                if repr(ours) != repr(theirs) and not (isinstance(ours, Decimal) and ours == theirs):
+                    wrong.append(f"{text} of {row}: {ours!r}, Spark has {theirs!r}")
+    assert not wrong, "\n".join(wrong[:40])
 
 
 def in_process(table: pa.Table, texts: Sequence[str], zone: str) -> dict[str, list[Any]]:

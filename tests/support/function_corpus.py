@@ -249,6 +249,8 @@ FUNCTIONS = {
         *(f"regexp_extract(s, '{pattern}', {group}) = ''" for pattern, group in EXTRACTED),
         *(f"split_part(s, '{by}', {n}) = ''" for by in ("Σ", "a", " ", "ΣΣ") for n in (1, 2, -1, -2, 9)),
         "concat_ws('-', s, null, 'x', s) = ''",
+        "concat_ws('-', s, s) = ''",
+        "concat_ws('', s) = ''",
         "reverse(s) = ''",
         *(f"repeat(s, {times}) = ''" for times in (-1, 0, 1, 3)),
         *(f"{side}(s, {count}) = ''" for side in ("left", "right") for count in (-1, 0, 1, 2, 99)),
@@ -324,3 +326,38 @@ CONSTANTS = (
     ),
     *("coalesce(null, 1)", "coalesce(null, 'x')", "cast('7' as int) + 1"),
 )
+
+# Functions of two columns of a type, `a` and `b`, and of numbers of two types.
+_OF_TWO = (
+    *(f"{name}(a, b)" for name in ("coalesce", "greatest", "least", "nvl", "nullif")),
+    *(
+        "nvl2(a, b, a)",
+        "if(a < b, a, b)",
+        "case when a = b then a when a > b then b end",
+        "case a when b then a else b end",
+    ),
+)
+_OF_NUMBERS = tuple(f"a {sign} b" for sign in "+-*")
+TWO_COLUMNS = {
+    "string": (*_OF_TWO, "concat(a, b)", "a || b", "concat_ws('-', a, b)", "concat_ws('', b, a, null)"),
+    "date": (*_OF_TWO, "datediff(a, b)", "months_between(a, b)"),
+    "bigint": (*_OF_TWO, "a + b", "a - b", "a & b", "a | b", "a ^ b"),
+    "double": (*_OF_TWO, *_OF_NUMBERS),
+    "decimal": (*_OF_TWO, *_OF_NUMBERS),
+    "mixed": (*_OF_NUMBERS, "greatest(a, b)", "least(a, b)", "coalesce(a, b)"),
+}
+_DOUBLES = pa.array(
+    [None, float("nan"), float("inf"), -float("inf"), 0.0, -0.0, 0.1, -2.5, 1e300, 2.0**53], pa.float64()
+)
+VALUES_OF_TWO: dict[str, tuple[pa.Array, pa.Array]] = {
+    "string": (texts := pa.array([None, "", " ", "a", "aß", "Σ", "\U00010400", "%_"]), texts),
+    "date": (days := pa.array([None, *DAYS, date(2024, 2, 28), date(2024, 2, 29)], pa.date32()), days),
+    # sums that fit: an overflow is an error there, and none here
+    "bigint": (numbers := pa.array([None, 0, 1, -1, 7, 2**31, -(2**31) - 1], pa.int64()), numbers),
+    "double": (_DOUBLES, _DOUBLES),
+    "decimal": (
+        exact := pa.array([None, *(Decimal(text) for text in DECIMALS)], pa.decimal128(12, 5)),
+        exact,
+    ),
+    "mixed": (numbers, exact),
+}

@@ -404,7 +404,7 @@ def _part(e: Expression, reader: Reader) -> Value:
 def _date_trunc(e: Expression, reader: Reader) -> Value:
     """`trunc` of dates, `date_trunc` of times."""
     only(e, "this", "unit")
-    name = str(e.args["unit"].name).upper()
+    name = reader.constant_text(e.args["unit"]).upper()
     if isinstance(e, exp.DateTrunc):
         unit, value = _UNITS.get(name), reader.time(reader.read(e.this), DATE)
         if unit is None or not pa.types.is_date32(value.type):

@@ -101,6 +101,15 @@ def _concat(args: Sequence[pc.Expression], _to: pa.DataType, _options: tuple[Any
     return pc.binary_join_element_wise(*args, pc.scalar(""), null_handling="emit_null")
 
 
+def _concat_ws(args: Sequence[pc.Expression], _to: pa.DataType, options: tuple[Any, ...]) -> pc.Expression:
+    """The texts that are not null. Arrow leaves out a row of nulls altogether, so that its first one is made empty."""
+    all_null = args[0].is_null()
+    for text in args[1:]:
+        all_null = all_null & text.is_null()
+    first = pc.if_else(all_null, pc.scalar(""), args[0])
+    return pc.binary_join_element_wise(first, *args[1:], options[0], null_handling="skip")
+
+
 def _modulo(args: Sequence[pc.Expression], to: pa.DataType, _options: tuple[Any, ...]) -> pc.Expression:
     """The remainder, with the sign of the dividend as in Java."""
     left, right = (a.cast(to) for a in args)
@@ -211,7 +220,7 @@ ARROW_FUNCTIONS: dict[str, Kernel] = {
     "replace": lambda args, _to, options: pc.replace_substring(args[0], options[0], options[1]),
     "regexp_replace": lambda args, _to, options: pc.replace_substring_regex(args[0], options[0], options[1]),
     "regexp_extract": _regexp_extract,
-    "concat_ws": lambda args, _to, options: pc.binary_join_element_wise(*args, options[0], null_handling="skip"),
+    "concat_ws": _concat_ws,
     "reverse": _kernel(pc.utf8_reverse),
     "repeat": lambda args, _to, options: pc.binary_repeat(args[0], options[0]),
     "add_months": lambda args, _to, options: sql_functions.add_months(args[0], *options),

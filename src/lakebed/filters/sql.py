@@ -149,10 +149,32 @@ _QUOTED = re.compile(r"STRING$|^IDENTIFIER$")
 _OPENING, _CLOSING = ("(", "[", "CASE"), (")", "]", "END")
 
 
+def _truncation(kind: type[Expression], value: int, unit: int) -> Callable[[list[Any]], Any]:
+    """Reads the arguments of `trunc` and `date_trunc` with the unit as it is written: the parser takes Q for QUARTER,
+    and a column for a unit."""
+
+    def built(arguments: list[Any]) -> Any:
+        if len(arguments) != 2:
+            return exp.Anonymous(this="trunc", expressions=arguments)  # for Spark to refuse
+        tree = kind(this=arguments[value], unit=exp.Literal.string(""))
+        tree.set("unit", arguments[unit])
+        return tree
+
+    return built
+
+
 class SparkText(Spark):
-    """Spark's SQL, with the patterns of dates and times as they are written, and two quotes in a text as one."""
+    """Spark's SQL, with the patterns of dates and times and the units as they are written, and two quotes in a text as
+    one."""
 
     TIME_MAPPING: ClassVar[dict[str, str]] = {}
+
+    class Parser(Spark.Parser):
+        FUNCTIONS: ClassVar[dict[str, Any]] = {
+            **Spark.Parser.FUNCTIONS,
+            "TRUNC": _truncation(exp.DateTrunc, 0, 1),
+            "DATE_TRUNC": _truncation(exp.TimestampTrunc, 1, 0),
+        }
 
     class Tokenizer(Spark.Tokenizer):
         def tokenize(self, sql: str, *more: Any) -> list[Any]:

@@ -59,10 +59,10 @@ class KeyMerge:
         acts = self.clauses.act(pairs, kinds)
         actions = self.clauses.actions(acts.clause)
         keys = incoming.keys.take(pa.array(acts.at))
-        counts = np.bincount(acts.clause, minlength=len(self.clauses.clauses)).tolist()
         inserts, updates = actions == "insert", actions == "update"
         refuse_stored_keys(keys.filter(pa.array(inserts & (stored.row_numbers[acts.at] >= 0))))
         carried_out = check_unambiguous(keys, actions)
+        counts = np.bincount(acts.clause[carried_out], minlength=len(self.clauses.clauses)).tolist()
         complete = appends and bool(inserts.any())
         rows = acts.rows
         if complete and updates.any():

@@ -175,7 +175,6 @@ class MergeJoin:
         kind = np.repeat([0, 1, 2], [len(of_target), len(new), len(unmatched)])
         acts = clauses.act(pairs, {"matched": kind == 0, "not_matched": kind == 1, "not_matched_by_source": kind == 2})
         actions = clauses.actions(acts.clause)
-        self.counts[:] = np.bincount(acts.clause, minlength=len(clauses.clauses)).tolist()
         self._check_keys(pairs, acts.at, acts.clause)
         stored_keys = pairs.select([RECORD_KEY, PARTITION_PATH]).take(pa.array(acts.at))
         rows = acts.rows.select([name for name in acts.rows.column_names if name in self.updated])
@@ -196,6 +195,8 @@ class MergeJoin:
             if len(new_keys):
                 refuse_stored_keys(new_keys.filter(exists(write.snapshot, KeyText(new_keys))))
         nulls = write.context.settings.null_ordering
+        counted = acts.clause[np.asarray(carried_out)]  # a row that several source rows delete is one
+        self.counts[:] = np.bincount(counted, minlength=len(clauses.clauses)).tolist()
         intake = Intake(write.schema.data, write.context.rules, False, False, 0, null_ordering=nulls)
         partial = actions == "update" if self.absent else np.zeros(len(actions), np.bool_)
         check_new_rows(acts.rows, keys, is_delete, partial, clauses, intake)

@@ -54,7 +54,7 @@ class SparkMerge:
         pairs = self._engine.persist(pairs)
         self._join.cached.append(pairs)
         counts = [0] * len(self._bound.clauses)
-        for row in self._engine.aggregate(pairs, [CLAUSE]).to_pylist():
+        for row in self._engine.aggregate(self._acts(pairs), [CLAUSE]).to_pylist():
             counts[row[CLAUSE]] = row["rows"]
         self._join.counts[:] = counts
         self._check_unambiguous(pairs)
@@ -95,6 +95,16 @@ class SparkMerge:
         ]
         number = f"CASE {' '.join(cases)} END AS {CLAUSE}"
         return self._pairs().selectExpr("*", number).filter(f"{CLAUSE} IS NOT NULL")
+
+    def _acts(self, pairs: DataFrame) -> DataFrame:
+        """The clause of each pair; of a row that several source rows delete, of one."""
+        deletes = [str(n) for n, clause in enumerate(self._bound.clauses) if clause.text.action == "delete"]
+        if not deletes:
+            return pairs
+        is_delete = f"{CLAUSE} IN ({', '.join(deletes)})"
+        keys = [RECORD_KEY, PARTITION_PATH]
+        deleted = pairs.filter(is_delete).select(CLAUSE, *keys).dropDuplicates(keys)
+        return pairs.filter(f"NOT {is_delete}").select(CLAUSE).unionByName(deleted.select(CLAUSE))
 
     def _check_unambiguous(self, pairs: DataFrame) -> None:
         """Raise `AmbiguousMerge` where several source rows act on one stored row, and not all of them delete it."""

@@ -119,7 +119,9 @@ class _Change(Parts):
         where = self.find("WHERE", at)
         stop = self.stop if where is None else where
         plain = _PlainNames(table.schema, alias)
-        values = {plain.column(name): plain.value(text) for name, text in self._assignments(at, stop)}
+        assignments = [(plain.column(name), text) for name, text in self._assignments(at, stop)]
+        self._check_once(at, [name for name, _ in assignments])
+        values = {name: plain.value(text) for name, text in assignments}
         condition = None if where is None else plain.condition(self._rest(where + 1, "condition"))
         return table.update(values, where=condition)
 
@@ -130,6 +132,11 @@ class _Change(Parts):
             if equal is None:
                 raise self.wrong(first, "column = value is missing")
             yield ".".join(self.path(first, equal)), self.text(equal + 1, last, "the value")
+
+    def _check_once(self, at: int, names: Sequence[str]) -> None:
+        repeated = next((name for number, name in enumerate(names) if name in names[:number]), None)
+        if repeated is not None:
+            raise self.wrong(at, f"the column {repeated!r} is given twice")
 
     def _insert(self) -> WriteResult:
         statement = self.statement
@@ -207,6 +214,7 @@ class _Change(Parts):
                 else f"{len(have)} values for {len(column_names)} columns"
             )
             raise self.wrong(at, problem)
+        self._check_once(at, column_names)
         constant_name = next((name for name in column_names if name in constants), None)
         if constant_name is not None:
             raise self.wrong(at, f"the column {constant_name!r} has its value in PARTITION already")
@@ -243,11 +251,14 @@ class _Change(Parts):
         target = self._target(reference)
         at = self.expect(at, "USING")
         source, at, source_alias = self._source(at)
+        if self.statement.word(at) == "(" and self.statement.word(at - 1) != ")":
+            source, at = self._renamed(source, at)
         on = self.expect(at, "ON")
         whens = self.all("WHEN", on, self.stop)
         if not whens:
             raise self.wrong(self.stop, "WHEN is missing")
-        condition = self.text(on, whens[0], "the join condition")
+        # enclosed, so that a word is not taken for the name of a column that both sides have
+        condition = f"(\n{self.text(on, whens[0], 'the join condition')}\n)"
         merge = target.merge(source, condition, target=alias, source_alias=source_alias)
         for start, stop in zip(whens, [*whens[1:], self.stop], strict=True):
             merge = self._clause(merge, start, stop)
@@ -280,6 +291,18 @@ class _Change(Parts):
             source = scan.to_spark() if source.session is not None else scan.to_arrow()
         return source, after, alias
 
+    def _renamed(self, rows: Any, at: int) -> tuple[Any, int]:
+        """The rows of a source under the names in parentheses after its alias, and the place after these."""
+        close = self.closing(at)
+        names = [".".join(self.path(first, last)) for first, last in self.listed(at + 1, close)]
+        self._check_once(at, [name.lower() for name in names])
+        is_frame = session_of(rows) is not None
+        table = rows if is_frame else rows.to_arrow() if hasattr(rows, "to_arrow") else pa.table(rows)
+        count = len(table.columns)
+        if count != len(names):
+            raise self.wrong(at, f"{len(names)} names for {count} columns")
+        return (rows.toDF(*names) if is_frame else table.rename_columns(names)), close + 1
+
     def _clause(self, merge: Merge, start: int, stop: int) -> Merge:
         """The merge with the clause from WHEN on."""
         statement = self.statement
@@ -305,7 +328,9 @@ class _Change(Parts):
             at = self.expect(at, "SET")
             if at + 1 == stop and statement.word(at) == "*" and kind == "matched":
                 return merge.when_matched_update(condition=condition)
-            values = dict(self._assignments(at, stop))
+            assignments = list(self._assignments(at, stop))
+            self._check_once(at, [name for name, _ in assignments])
+            values = dict(assignments)
             method = merge.when_matched_update if kind == "matched" else merge.when_not_matched_by_source_update
             return method(values, condition=condition)
         if action == "INSERT" and kind == "new":
@@ -325,6 +350,7 @@ class _Change(Parts):
         texts = [self.text(first, last, "a value") for first, last in self.listed(values + 2, stop - 1)]
         if len(texts) != len(names):
             raise self.wrong(at, f"{len(texts)} values for {len(names)} columns")
+        self._check_once(at, names)
         return dict(zip(names, texts, strict=True))
 
 

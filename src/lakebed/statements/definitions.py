@@ -246,9 +246,12 @@ class _Clauses:
     properties: dict[str, str | None] = field(default_factory=dict[str, "str | None"])
 
     def read(self) -> None:
-        cursor = self.cursor
+        cursor, clauses = self.cursor, set[str]()
         while True:
             start = cursor.at
+            if cursor.word in clauses:
+                raise cursor.wrong(start, f"{cursor.word} is given twice")
+            clauses |= {cursor.word} & {"USING", "PARTITIONED"}
             if cursor.takes("USING"):
                 cursor.at += 1
             elif cursor.takes("PARTITIONED", "BY"):
@@ -336,7 +339,7 @@ def _column(cursor: CommandCursor, first: int, last: int) -> tuple[ColumnText, C
             nullable = False
         elif cursor.takes("NULL"):
             nullable = True
-        elif cursor.takes("COMMENT"):
+        elif not comment and cursor.takes("COMMENT"):
             comment = str(cursor.literal("the comment"))
         elif not position.read(cursor):
             raise cursor.wrong(cursor.at, f"column {name!r} cannot have {cursor.word or 'this'}")
@@ -443,8 +446,13 @@ def _redefined(cursor: CommandCursor, name: str) -> Iterator[ColumnChange]:
 
 def _altered(cursor: CommandCursor, name: str) -> Iterator[ColumnChange]:
     """`ALTER COLUMN c TYPE type | COMMENT 'text' | FIRST | AFTER column`."""
+    clauses: set[str] = set()
     while cursor.at < cursor.stop:
         position = _Position()
+        clause = "FIRST or AFTER" if cursor.word in ("FIRST", "AFTER") else cursor.word
+        if clause in clauses:
+            raise cursor.wrong(cursor.at, f"{clause} is given twice")
+        clauses.add(clause)
         if cursor.takes("TYPE"):
             start = cursor.at
             while cursor.at < cursor.stop and cursor.word not in _AFTER_TYPE:

@@ -14,6 +14,7 @@ import lakebed
 from lakebed.errors import InvalidOption
 from lakebed.filters.predicates import Compare, Constant, Literal, Opaque
 from lakebed.filters.sql import parse_filter
+from lakebed.merge.clauses import evaluate
 
 ROWS = pa.table(
     {
@@ -175,3 +176,41 @@ def test_doubles_round_as_they_are_printed_up_to_fifteen_places(table: lakebed.T
         assert isinstance(predicate.root, Compare)
         found = dataset.dataset(values).to_table(columns={"d": predicate.root.left.to_arrow()})["d"].to_pylist()
         assert found == expected
+
+
+def test_concat_ws_over_nulls_alone_is_empty() -> None:
+    rows = pa.table(
+        {"a": [None, "x", None, ""], "b": [None, None, "y", None]}, pa.schema([("a", pa.string()), ("b", pa.string())])
+    )
+    for text, expected in (
+        ("concat_ws('-', a, b)", ["", "x", "y", ""]),
+        ("concat_ws('-', a)", ["", "x", "", ""]),
+        ("concat_ws('-', null, b, a, null)", ["", "x", "y", ""]),
+        ("concat_ws('', a, 'z', b)", ["z", "xz", "zy", "z"]),
+        ("concat_ws('-', a, b, a)", ["", "x-x", "y", "-"]),
+    ):
+        node = parse_filter(f"{text} = ''", rows.schema).root
+        assert isinstance(node, Compare)
+        (found,) = evaluate(rows, [node.left.to_arrow()])
+        assert found.to_pylist() == expected, text
+        (none,) = evaluate(rows.slice(0, 0), [node.left.to_arrow()])
+        assert len(none) == 0
+
+
+def test_a_unit_is_taken_as_it_is_written() -> None:
+    schema = pa.schema([("day", pa.date32()), ("at", pa.timestamp("us", "UTC")), ("month", pa.string())])
+    for text in (
+        "trunc(day, 'Q')",
+        "trunc(day, 'Y')",
+        "trunc(day, 'W')",
+        "trunc(day, 'day')",
+        "trunc(day, month)",
+        "trunc(day, 'QTR')",
+        "trunc(day)",
+    ):
+        assert not parse_filter(f"{text} = date'2024-01-01'", schema).runs_in_process, text
+    for unit in ("Q", "Y", "M", "H", "S", "MS"):
+        assert not parse_filter(f"date_trunc('{unit}', at) = timestamp'2024-01-01'", schema).runs_in_process, unit
+    assert not parse_filter("date_trunc(month, at) = timestamp'2024-01-01'", schema).runs_in_process
+    for unit in ("quarter", "YEAR", "yyyy", "Yy", "MON", "mm", "week"):
+        assert parse_filter(f"trunc(day, '{unit}') = date'2024-01-01'", schema).runs_in_process, unit

@@ -124,6 +124,95 @@ def test_two_quotes_in_a_text_are_one(trips: lakebed.Table) -> None:
     lakebed.drop(parts.uri)
 
 
+def test_a_column_that_is_given_twice_is_refused(unchanged: lakebed.Table) -> None:
+    tables, before = {"trips": unchanged, "s": pa.table({"id": [1], "fare": [1.0]})}, visible_rows(unchanged)
+    merge = "MERGE INTO trips USING s ON trips.id = s.id WHEN"
+    for text, column in (
+        ("UPDATE trips SET fare = 1, city = 'a', fare = 2", "fare"),
+        ("UPDATE trips SET fare = 1, FARE = 2", "fare"),
+        ("UPDATE trips x SET x.fare = 1, fare = 2", "fare"),
+        (f"{merge} MATCHED THEN UPDATE SET fare = 1, fare = 2", "fare"),
+        (f"{merge} MATCHED THEN UPDATE SET fare = 1, Fare = 2", "fare"),
+        (f"{merge} NOT MATCHED THEN INSERT (id, fare, id) VALUES (1, 2, 3)", "id"),
+        (f"{merge} NOT MATCHED BY SOURCE THEN UPDATE SET fare = 1, fare = 2", "fare"),
+        ("INSERT INTO trips (id, id) VALUES (7, 8)", "id"),
+        ("INSERT INTO trips (id, ID) VALUES (7, 8)", "id"),
+        ("INSERT INTO trips BY NAME SELECT 7 AS id, 8 AS `ID`", "id"),
+        ("INSERT OVERWRITE trips (id, city, city) VALUES (7, 'a', 'b')", "city"),
+        ("INSERT INTO trips (id, id) REPLACE WHERE id = 7 SELECT 7, 7", "id"),
+        ("MERGE INTO trips USING s AS x(id, ID) ON trips.id = x.id WHEN MATCHED THEN DELETE", "id"),
+    ):
+        with pytest.raises(InvalidOption, match=f"'{column}' (is given )?twice"):
+            lakebed.sql(text.replace("`", '"'), tables)
+    assert visible_rows(unchanged) == before
+
+
+def test_a_merge_counts_rows_not_pairs(trips: lakebed.Table) -> None:
+    source = pa.table({"id": [1, 1, 1, 2, 2, 9], "kind": ["a", "b", "c", "a", "b", "a"]})
+    tables = {"trips": trips, "s": source}
+    for on, path in (
+        ("t.id = s.id", "key"),
+        ("t.id = s.id AND t.fare >= 1.0 AND s.kind <> 'z'", "key"),
+        ("t.fare = s.id", "join"),
+    ):
+        done = lakebed.sql(
+            f"MERGE INTO trips t USING s ON {on} WHEN MATCHED AND s.kind = 'a' THEN DELETE WHEN MATCHED THEN DELETE"
+            " WHEN NOT MATCHED AND s.id = 9 THEN INSERT (id, city) VALUES (s.id, 'new')",
+            tables,
+        )
+        assert isinstance(done, lakebed.MergeResult)
+        assert (done.deleted, done.inserted, done.rows, sum(rows or 0 for _, rows in done.clauses)) == (2, 1, 3, 3), on
+        assert done.path == path
+        assert visible_rows(trips) == [(3, "it's", None), (9, "new", None)]
+        trips.delete([9])
+        trips.upsert({"id": [1, 2], "city": ["rome", "oslo"], "fare": [1.0, 2.0]})
+
+
+def test_a_condition_of_one_word_is_no_name_of_a_column(trips: lakebed.Table) -> None:
+    one = pa.table({"id": [9], "city": ["new"]})
+    insert = "WHEN NOT MATCHED THEN INSERT (id, city) VALUES (s.id, s.city)"
+    for condition in ("false", "FALSE -- never", "(null)", "NULL", "s.id < 0"):
+        done = lakebed.sql(
+            f"MERGE INTO trips USING s ON {condition}\nWHEN MATCHED THEN DELETE {insert}", {"trips": trips, "s": one}
+        )
+        assert (done.deleted, done.inserted) == (0, 1), condition  # type: ignore[union-attr]
+        assert trips.delete([9]).deleted == 1
+    done = lakebed.sql(
+        "MERGE INTO trips USING s ON true WHEN MATCHED AND trips.id < 3 THEN UPDATE SET city = s.city"
+        f" WHEN MATCHED THEN DELETE {insert}",
+        {"trips": trips, "s": one},
+    )
+    assert (done.updated, done.deleted, done.inserted) == (2, 1, 0)  # type: ignore[union-attr]
+    assert visible_rows(trips) == [(1, "new", 1.0), (2, "new", 2.0)]
+    flags = pa.schema([("id", pa.int64()), ("flag", pa.bool_())])
+    flagged = lakebed.create("memory://changes/flags", flags, key="id", index="simple")
+    flagged.upsert({"id": [1, 2], "flag": [True, False]})
+    lakebed.sql("MERGE INTO f USING s ON flag WHEN MATCHED THEN DELETE", {"f": flagged, "s": one})
+    assert flagged.to_arrow().to_pylist() == [{"id": 2, "flag": False}]
+    lakebed.drop(flagged.uri)
+
+
+def test_an_alias_of_a_source_gives_names_to_its_columns(trips: lakebed.Table) -> None:
+    tables = {"trips": trips, "src": pa.table({"a": [2, 3], "b": ["two", "three"]})}
+    lakebed.sql(
+        "MERGE INTO trips t USING (VALUES (1, 'x''y'), (8, ?)) AS s(id, c) ON t.id = s.id"
+        " WHEN MATCHED THEN UPDATE SET city = s.c WHEN NOT MATCHED THEN INSERT (id, city) VALUES (s.id, s.c)",
+        tables,
+        ["--"],
+    )
+    assert visible_rows(trips) == [(1, "x'y", 1.0), (2, "oslo", 2.0), (3, "it's", None), (8, "--", None)]
+    update = "WHEN MATCHED THEN UPDATE SET city = x.`the name`"
+    lakebed.sql(f"MERGE INTO trips USING src AS x(id, `the name`) ON trips.id = x.id {update}", tables)
+    lakebed.sql(
+        f"WITH w AS (SELECT 8, 'w') MERGE INTO trips USING w x (id, `the name`) ON trips.id = x.id {update}", tables
+    )
+    assert visible_rows(trips) == [(1, "x'y", 1.0), (2, "two", 2.0), (3, "three", None), (8, "w", None)]
+    with pytest.raises(InvalidOption, match="1 names for 2 columns in the MERGE near"):
+        lakebed.sql("MERGE INTO trips USING src AS x(id) ON trips.id = x.id WHEN MATCHED THEN DELETE", tables)
+    with pytest.raises(InvalidOption, match="the name of a column is missing in the MERGE"):
+        lakebed.sql("MERGE INTO trips USING src AS x(id, 5) ON trips.id = x.id WHEN MATCHED THEN DELETE", tables)
+
+
 def test_common_table_expressions_come_before_merge_and_insert(trips: lakebed.Table) -> None:
     tables = {"trips": trips, "s": pa.table({"id": [1, 8], "fare": [5.0, 8.0]})}
     lakebed.sql(

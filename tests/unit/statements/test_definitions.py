@@ -272,3 +272,29 @@ def test_a_wrong_definition_is_refused_with_its_place_and_nothing_is_written(uri
     assert (t.timeline.to_arrow(), dict(t.properties)) == before
     assert t.count() == 1
     assert not lakebed.exists("memory://definitions/no")
+
+
+@pytest.mark.parametrize(
+    ("text", "match"),
+    [
+        ("CREATE TABLE x (id BIGINT) USING lakebed USING hudi", "USING is given twice in the CREATE near 'USING hudi"),
+        (
+            "CREATE TABLE x (a INT, b INT) USING lakebed PARTITIONED BY (a) PARTITIONED BY (b)",
+            "PARTITIONED is given twice",
+        ),
+        ("CREATE TABLE x (a INT COMMENT 'a' COMMENT 'b') USING lakebed", "column 'a' cannot have COMMENT"),
+        ("CREATE TABLE x (a INT, A INT) USING lakebed", "the columns hold the names a and A"),
+        ("ALTER TABLE t ALTER COLUMN city COMMENT 'a' COMMENT 'b'", "COMMENT is given twice in the ALTER"),
+        ("ALTER TABLE t ALTER COLUMN city FIRST AFTER id", "FIRST or AFTER is given twice"),
+        ("ALTER TABLE t ADD COLUMNS (a INT, A INT)", "the table has a column 'a' already"),
+        ("ALTER TABLE t DROP COLUMNS (city, city)", "the table has no column 'city'"),
+    ],
+)
+def test_what_is_given_twice_is_refused(text: str, match: str) -> None:
+    schema = pa.schema([("id", pa.int64()), ("city", pa.string())])
+    table = lakebed.create("memory://definitions/repeated", schema, key="id", index="simple")
+    with pytest.raises(LakebedError, match=match):
+        lakebed.sql(text, {"t": table, "x": "memory://definitions/twice"})
+    assert lakebed.open(table.uri).schema.names == ["id", "city"]
+    assert not lakebed.exists("memory://definitions/twice")
+    lakebed.drop(table.uri)
