@@ -1114,9 +1114,9 @@ class Table:
     ) -> RepairResult:
         """Find and mend damage of the table: all parts, or the `parts` named.
 
-        The parts are "properties", "partition_metadata", "orphans" (files that no commit names), "metadata" and
-        "duplicates" (several rows of a key; they are deleted only where the part is named). With `dry_run` nothing is
-        mended.
+        The parts are "properties", "partition_metadata", "orphans" (files that no commit names), "metadata",
+        "keys" (a complex key of one field as `id:1` and as `1`) and "duplicates" (several rows of a key); rows change
+        only where one of the last two is named. With `dry_run` nothing is mended.
 
         >>> print(t.repair(["orphans"]))
         orphans: nothing found

@@ -94,7 +94,7 @@ OTHERS: dict[str, dict[str, str]] = {
         "policies.rollback": "_UNKNOWN_BYTES",
         "properties.file": "_ALWAYS_CHECKSUM",
         "properties.table_config": "CURRENT_VERSION",
-        "read.keys": "_PREFIX_VERSION",
+        "slices.newest_files": "NAMED_VERSION",
         "schema.arrow": "MAX_PRECISION",
         "schema.column_changes": "_INT_DIGITS _LONG_DIGITS",
         "schema.assignment": "_BEYOND_LONG _DOUBLE_DIGITS _WIDEST",
@@ -147,6 +147,7 @@ OTHERS: dict[str, dict[str, str]] = {
         "storage.streams": "BLOCK_BYTES CACHE_BLOCKS",
     },
     "seconds, attempts or threads": {
+        "slices.newest_files": "_READERS",
         "diagnosis.environment": "_JAVA_SECONDS",
         "diagnosis.storage": "LOCK_SECONDS",
         "operations.callbacks": "_KAFKA_SECONDS",
@@ -235,7 +236,7 @@ OTHERS: dict[str, dict[str, str]] = {
         "timeline.bodies.plans": "_NEW_BASE_MEGABYTES",
     },
     "the size of a sample by which the index, or a column, of another writer's table is inferred": {
-        "slices.operations": "MOST_FILES",
+        "slices.newest_files": "MOST_FILES",
         "index.bucket": "_SAMPLE_SLICES _SAMPLE_KEYS _COMBINED_FIELDS",
         "index.consistent.index": "_SAMPLE_SLICES",
         "index.hbase.index": "_SAMPLED_SLICES _SAMPLED_KEYS",
@@ -244,7 +245,7 @@ OTHERS: dict[str, dict[str, str]] = {
     "what is shown": {
         "diagnosis.environment": "_JAVA",
         "diagnosis.storage": "CLOCK_SECONDS",
-        "diagnosis.table": "_SMALL_FILES _LONG_TIMELINE _NAMED_FILES",
+        "diagnosis.table": "_SMALL_FILES _LONG_TIMELINE _NAMED_FILES _ASKED_FILES",
         "schema.assignment": "_LONGEST_VALUE",
         "schema.column_names": "_LISTED _MOST_NEW _SHORT",
         "cli.output": "_SCREENFUL",

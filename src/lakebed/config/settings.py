@@ -88,11 +88,12 @@ class WriteSettings:
     is at, with `early_commit_check` before it writes at all where others have committed to one. The columns that the
     rows of a `partial` upsert lack keep what is stored in them. With `skip_unchanged` rows of an upsert that change
     nothing are not written. With `operation_field` files get the column `_hoodie_operation`, which they get anyway
-    where the newest files have it. With `group_commit` small upserts that wait for one another in one process
-    become one commit. With `null_ordering` "lowest" a null in an ordering field is smaller than every value. With
-    `grow_buckets` a write splits buckets of more than `bucket_bytes`; with `small_files` "deferred" new rows of a
-    merge-on-read table fill no small file; with `count_duplicates` "auto" an insert counts rows of stored keys where
-    that costs little. The `metadata_` numbers are delta
+    where the newest files have it. `plain_key` is the form of a complex key of one field (`1`, not `id:1`) in a table
+    without rows; unless `check_key_form` is off, a table with such keys is not upgraded. With `group_commit` small
+    upserts that wait for one another in one process become one commit. With `null_ordering` "lowest" a null in an
+    ordering field is smaller than every value. With `grow_buckets` a write splits buckets of more than `bucket_bytes`;
+    with `small_files` "deferred" new rows of a merge-on-read table fill no small file; with `count_duplicates` "auto"
+    an insert counts rows of stored keys where that costs little. The `metadata_` numbers are delta
     commits and log blocks after which its own services run.
     """
 
@@ -136,6 +137,8 @@ class WriteSettings:
     early_conflicts: bool = False
     early_commit_check: bool = False
     operation_field: bool = False
+    plain_key: bool | None = None
+    check_key_form: bool = True
     memory: int = 512 * MIB
     bucket_bytes: int | None = None
     grow_buckets: bool = False

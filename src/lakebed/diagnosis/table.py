@@ -19,6 +19,7 @@ from lakebed.services.create_index import list_indexes
 from lakebed.services.driver import ServiceState, is_set
 from lakebed.services.due import SERVICES
 from lakebed.services.verify import verify
+from lakebed.slices.newest_files import NAMED_VERSION, PLAIN, has_two_key_forms, stored_key_forms
 from lakebed.slices.snapshot import Snapshot, table_features
 from lakebed.storage.base import Storage
 from lakebed.timeline.instants import format_time
@@ -31,6 +32,8 @@ _SMALL_FILES = 10
 _NAMED_FILES = 5
 # Every call lists the active timeline.
 _LONG_TIMELINE = 1_000
+# So many file slices are asked for their least and greatest key.
+_ASKED_FILES = 64
 # The first release of Hudi that reads each table version.
 _RELEASES = {"8": "1.0", "9": "1.1"}
 
@@ -139,6 +142,24 @@ def indexes(snapshot: Snapshot, uri: str, *, verified: bool) -> Iterator[Finding
         yield from _verified(snapshot.storage, uri)
     else:
         yield Finding(INDEX, Severity.FINE, f"records were not compared; {command('doctor', uri, '--verify')} does")
+
+
+def keys(snapshot: Snapshot, uri: str, *, verified: bool) -> Iterator[Finding]:
+    """Whether complex keys of one field are stored in two forms; with `verified` all keys are read, else the least and
+    greatest ones of some files."""
+    config = snapshot.config
+    if not has_two_key_forms(config):
+        return
+    slices = snapshot.file_slices()
+    forms = stored_key_forms(slices if verified else slices[:_ASKED_FILES], snapshot.reader, every_key=verified)
+    field = config.key_fields[0]
+    if len(forms) > 1:
+        text = f"some keys are stored as '{field}:1' and some as '1': a key may have a row of each"
+        yield Finding(INDEX, Severity.ERROR, text, command("repair", uri, "--part", "keys"))
+    elif PLAIN in forms and config.version >= NAMED_VERSION:
+        text = f"keys are stored as '1', not '{field}:1': a job of real Hudi would store a second row of each key"
+        mend = 't.repair(["keys"], options={"hoodie.write.complex.keygen.new.encoding": "false"})'
+        yield Finding(INDEX, Severity.WARNING, text, mend)
 
 
 def _verified(storage: Storage, uri: str) -> Iterator[Finding]:

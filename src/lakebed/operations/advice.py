@@ -14,12 +14,11 @@ from lakebed.engine.base import Engine
 from lakebed.errors import InvalidOption
 from lakebed.index.ranking import Candidate, Ranking, Workload, rank
 from lakebed.index.registry import built_in, index_of
-from lakebed.read.keys import key_generator_of
 from lakebed.read.lookup import KeyText, exists
 from lakebed.schema.arrow import check_names
 from lakebed.schema.column_names import did_you_mean
 from lakebed.slices.row_size import from_types, of_stored
-from lakebed.slices.snapshot import Snapshot
+from lakebed.slices.snapshot import Snapshot, table_keys
 from lakebed.wording import Printed
 
 # At most this many rows of a DataFrame on Spark are examined, and this many keys of a batch are looked up.
@@ -134,7 +133,7 @@ def advise_for_table(snapshot: Snapshot, engine: Engine, batch: Any, *, deletes:
     if past is not None:
         sources.append(f"the last {past.commits} commits: {past.existing_share:.0%} of their rows had known keys")
     coming, size = _batch(engine, batch, past.rows if past else 1000)
-    keys = key_generator_of(config)
+    keys = table_keys(snapshot)
     touched, stored_share, grows = set(sizes), past.existing_share if past else 1.0, False
     if coming is not None:
         texts = keys.key_text_of(coming)

@@ -51,7 +51,7 @@ from lakebed.schema.conversion import cast_column, may_lose
 from lakebed.schema.evolution import EVOLUTION_OPTION, is_promotion, reconcile
 from lakebed.schema.spark import spark_type
 from lakebed.sharing import once
-from lakebed.slices.operations import OPERATIONS_NOTE
+from lakebed.slices.newest_files import KEY_NOTE, NAMED, NAMED_VERSION, OPERATIONS_NOTE, PLAIN, has_two_key_forms
 from lakebed.slices.schema_history import nested_problem
 from lakebed.slices.snapshot import Snapshot, table_features, table_keys
 from lakebed.storage.base import Storage
@@ -61,6 +61,7 @@ from lakebed.timeline.schema_versions import comments_of, document, next_version
 _log = logging.getLogger("lakebed")
 _STATS_COLUMNS = "hoodie.metadata.index.column.stats.column.list"
 CONCURRENCY = "hoodie.write.concurrency.mode"
+_KEY_ENCODING = "hoodie.write.complex.keygen.new.encoding"
 
 
 @dataclass(frozen=True)
@@ -122,8 +123,26 @@ class WriteContext:
 
     @once
     def keys(self) -> KeyGenerator:
-        options = self.options.table
-        return table_keys(self.opened, options.timestamp, options.partition_types)
+        options, stored, requested = self.options.table, self.opened.key_form, self.requested_key_form
+        if stored and requested and stored != requested:
+            example = "1" if stored == PLAIN else f"{self.config.key_fields[0]}:1"
+            raise InvalidOption(
+                f"the keys of table {self.config.name!r} are stored as {example!r}, and {_KEY_ENCODING} asks for the"
+                " other form",
+                hint="leave the option out: lakebed goes on with the form that the table has; with the option"
+                ' t.repair(["keys"]) gives all stored keys the other form',
+                context={"option": _KEY_ENCODING},
+            )
+        return table_keys(self.opened, options.timestamp, options.partition_types, key_form=requested)
+
+    @property
+    def requested_key_form(self) -> str | None:
+        """The form of complex keys of one field that the job asks for. As real Hudi's, it has no other choice than the
+        field's name in front from version 9 on."""
+        plain = self.settings.plain_key
+        if plain is None or (plain and self.config.version >= NAMED_VERSION):
+            return None
+        return PLAIN if plain else NAMED
 
     @property
     def stores_keys(self) -> bool:
@@ -177,7 +196,12 @@ class WriteContext:
 
     def writer_notes(self, writer_id: str) -> dict[str, str]:
         """What every commit says of its writer and its files."""
-        return {WRITER_ID: writer_id, **({OPERATIONS_NOTE: "true"} if self.writes_operations else {})}
+        notes = {WRITER_ID: writer_id}
+        if self.writes_operations:
+            notes[OPERATIONS_NOTE] = "true"
+        if has_two_key_forms(self.config):
+            notes[KEY_NOTE] = self.opened.key_form or self.requested_key_form or NAMED
+        return notes
 
 
 @dataclass(frozen=True)

@@ -81,19 +81,15 @@ class PlainSlices:
         return has_plain_keys(footer.key_values, self.fields)
 
 
-# From this version on a complex key of one field always has the field's name in front.
-_PREFIX_VERSION = 9
-
-
 def key_generator_of(config: TableConfig, *, prefix_of_one: bool = True) -> KeyGenerator:
     """The table's key generator. `prefix_of_one`: a COMPLEX key of one field has the field's name in front."""
     return key_generator(key_generator_spec(config, single_field_prefix=prefix_of_one))
 
 
 def key_encodings(config: TableConfig) -> tuple[KeyGenerator, ...]:
-    """The ways in which the stored keys may be written: one, but for old complex keys of a single field."""
+    """The ways in which the stored keys may be written: one, but for complex keys of a single field."""
     generator = key_generator_of(config)
-    if generator.kind == "COMPLEX" and len(config.key_fields) == 1 and config.version < _PREFIX_VERSION:
+    if generator.kind == "COMPLEX" and len(config.key_fields) == 1:
         return generator, key_generator_of(config, prefix_of_one=False)
     return (generator,)
 

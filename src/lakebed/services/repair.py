@@ -1,5 +1,5 @@
 """`repair` of a table: one part after the other, each under the table lock: properties, partition folders, orphan
-files, repeated keys, the metadata table.
+files, keys in two forms, repeated keys, the metadata table.
 
 A file is an orphan only if the timeline reaches back to its time and does not have its instant. If a key is stored
 several times, the copy that was written last stays. The result lists the damage of each part, and whether it is
@@ -15,6 +15,7 @@ from functools import cache, partial
 from typing import Any, Literal, get_args
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -36,6 +37,7 @@ from lakebed.metadata.partitions.stored import DIFFERENCES
 from lakebed.model import (
     COMMIT_SEQNO,
     COMMIT_TIME,
+    DERIVED,
     FILE_ID,
     FILE_NAME,
     HOODIE,
@@ -54,15 +56,19 @@ from lakebed.operations.hudi_job import session_engine, write_context
 from lakebed.operations.pipeline import Verb, admit, run
 from lakebed.operations.placement import Placed, TaggedRows
 from lakebed.operations.result import WriteResult
+from lakebed.operations.upsert import upsert
 from lakebed.operations.write import RowMatch, Write
 from lakebed.properties.file import load_table_config, mend_properties, name_if_readable, update_table_config
 from lakebed.properties.table_config import INDEX_CHECKED, INDEX_REPEATED
+from lakebed.read.lookup import KeyText, get
+from lakebed.read.plan import data_columns
 from lakebed.schema.evolution import project
 from lakebed.services.verify import repair as repair_metadata
 from lakebed.services.verify import verify
 from lakebed.sharing import once
 from lakebed.slices.key_rows import rows_of_keys
 from lakebed.slices.listing import PARTITION_METADATA, list_metadata
+from lakebed.slices.newest_files import NAMED, PLAIN, has_two_key_forms, named_keys
 from lakebed.slices.reader import SliceReader
 from lakebed.slices.snapshot import Snapshot, metadata_damage_named, table_features
 from lakebed.storage.base import FileInfo, Storage
@@ -108,17 +114,23 @@ def _without_newest(rows: pa.Table, by: list[str]) -> Copies:
         return Copies(rows, rows.append_column("count", pa.array([], pa.int64())))
     newest: list[tuple[str, str]] = [(name, "descending") for name in _NEWEST]
     rows = rows.sort_by([*((name, "ascending") for name in by), *newest]).combine_chunks()
-    begins = np.zeros(len(rows), dtype=bool)
-    begins[0] = True
-    for name in by:
-        values = rows[name].combine_chunks()
-        begins[1:] |= pc.not_equal(values[1:], values[:-1]).to_numpy(zero_copy_only=False)
+    begins = _begins(rows, by)
     keeper = np.maximum.accumulate(np.where(begins, np.arange(len(rows)), 0))
     same = [pc.equal(rows[name], rows[name].take(pa.array(keeper))) for name in (PARTITION_PATH, FILE_ID)]
     in_same = pc.and_(*same).to_numpy()
     more = np.bincount(keeper[in_same], minlength=len(rows)) - begins
     nearby = rows.append_column("count", pa.array(more)).filter(pa.array(more > 0))
     return Copies(rows.filter(pa.array(~in_same)), nearby)
+
+
+def _begins(rows: pa.Table, by: Sequence[str]) -> npt.NDArray[np.bool_]:
+    """Which of these sorted rows are the first ones of their key."""
+    begins = np.zeros(len(rows), dtype=bool)
+    begins[0] = True
+    for name in by:
+        values = rows[name].combine_chunks()
+        begins[1:] |= pc.not_equal(values[1:], values[:-1]).to_numpy(zero_copy_only=False)
+    return begins
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -210,6 +222,75 @@ def delete_copies(context: WriteContext, copies: Copies) -> list[WriteResult]:
             context = replace(context, opened=open_snapshot(context.storage))
         done.append(run(context, KeepNewest()))
     return done
+
+
+_FIELD_VALUE, _OTHER_FORM, _WINS = f"{DERIVED}field_value", f"{DERIVED}other_form", f"{DERIVED}wins"
+_ROW = [RECORD_KEY, PARTITION_PATH, COMMIT_SEQNO]
+
+
+def keys_in_other_form(context: WriteContext, snapshot: Snapshot, form: str) -> pa.Table:
+    """The stored rows whose complex keys of one field are not in this form (`PLAIN`, `1`, or `NAMED`, `id:1`), with
+    their locations, and whether each is the row of its key that counts: by the ordering fields, then by commit."""
+    rules, engine = context.rules, context.engine
+    ordering = list(rules.ordering) if rules.picks_winners and rules.compares_columns else []
+    names = [RECORD_KEY, PARTITION_PATH, COMMIT_TIME, COMMIT_SEQNO, *ordering, *positions_of(snapshot)]
+    stored = engine.read_columns(snapshot, snapshot.file_slices(), [*names, FILE_NAME])
+    rows = engine.collect(engine.derive(stored, STORED_LOCATION, keep=names)).combine_chunks()
+    keys, prefix = rows[RECORD_KEY].combine_chunks().cast(pa.string()), f"{snapshot.config.key_fields[0]}:"
+    named = named_keys(keys, prefix)
+    is_other = pc.invert(named) if form == NAMED else named
+    if not is_other.true_count:
+        return rows.slice(0, 0).append_column(_WINS, pa.array([], pa.bool_()))
+    values = pc.if_else(named, pc.utf8_slice_codeunits(keys, len(prefix)), keys)
+    rows = rows.append_column(_FIELD_VALUE, values).append_column(_OTHER_FORM, is_other)
+    by = [_FIELD_VALUE] if context.index.is_global else [_FIELD_VALUE, PARTITION_PATH]
+    descending = [*ordering, COMMIT_TIME, COMMIT_SEQNO, FILE_ID]
+    rows = rows.sort_by([*((n, "ascending") for n in by), *((n, "descending") for n in descending)]).combine_chunks()
+    wins = pa.array(_begins(rows, by))
+    return rows.append_column(_WINS, wins).filter(rows[_OTHER_FORM]).drop_columns([_FIELD_VALUE, _OTHER_FORM])
+
+
+def _row_ids(rows: pa.Table) -> pa.Array:
+    """A text for each stored row, which no other row has."""
+    parts = [rows[name].cast(pa.string()).combine_chunks() for name in _ROW]
+    return pc.binary_join_element_wise(*parts, "\0")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeleteOtherForm(_CopiesVerb):
+    """Deletes rows with keys in the other form, where they are; rows that have changed since stay."""
+
+    form: str
+    rows: pa.Table
+    operation: str = "DELETE"
+    match: RowMatch = _DELETES
+
+    def prepare(self, write: Write) -> Rows:
+        now = keys_in_other_form(write.context, write.snapshot, self.form)
+        unchanged = now.filter(pc.is_in(_row_ids(now), value_set=_row_ids(self.rows)))
+        location = [RECORD_KEY, PARTITION_PATH, FILE_ID, INSTANT, *positions_of(write.snapshot)]
+        return write.context.engine.from_arrow(unchanged.select(location))
+
+    @contextmanager
+    def place(self, write: Write, prepared: Rows) -> Generator[Placed]:
+        with persisted(write.context.engine, prepared) as rows:
+            yield TaggedRows(write, rows)
+
+
+def give_one_form(context: WriteContext, rows: pa.Table, form: str) -> list[str]:
+    """Give keys in the other form this one; returns the instants of the commits. The rows are upserted, where
+    no other row of their key wins, and then deleted under their old key: if the second commit fails the keys are stored
+    twice, as before, and the repair can be run again."""
+    context = replace(context, opened=replace(context.opened, written_key_form=form))
+    winners = rows.filter(rows[_WINS])
+    instants: list[str] = []
+    if winners.num_rows:
+        columns = data_columns(context.opened).names
+        stored = get(context.opened, KeyText(pc.unique(winners[RECORD_KEY].combine_chunks())), [*_ROW, *columns])
+        whole_rows = stored.filter(pc.is_in(_row_ids(stored), value_set=_row_ids(winners))).select(columns)
+        instants.append(upsert(context, whole_rows).instant)
+    now = replace(open_snapshot(context.storage, context.opened.config), written_key_form=form)
+    return [*instants, run(replace(context, opened=now), DeleteOtherForm(rows=rows, form=form)).instant]
 
 
 _ROWS = (BlockType.AVRO_DATA, BlockType.PARQUET_DATA, BlockType.HFILE_DATA, BlockType.DELETE)
@@ -328,7 +409,7 @@ def folders_without_metadata(snapshot: Snapshot, files: Sequence[FileInfo], mark
     return dict(sorted(first.items()))
 
 
-Part = Literal["properties", "partition_metadata", "orphans", "metadata", "duplicates"]
+Part = Literal["properties", "partition_metadata", "orphans", "metadata", "keys", "duplicates"]
 _PREVIEWED = 5
 
 
@@ -390,7 +471,7 @@ class RepairResult(Printed):
 
 PARTS: tuple[Part, ...] = get_args(Part)
 # Rows are deleted only on request by name: a table of inserts may hold a key twice on purpose.
-_BY_NAME: tuple[Part, ...] = ("duplicates",)
+_BY_NAME: tuple[Part, ...] = ("keys", "duplicates")
 
 
 def repair_table(
@@ -401,8 +482,8 @@ def repair_table(
     options: Mapping[str, Any] | None = None,
     spark: Any | None = None,
 ) -> RepairResult:
-    """Find what is wrong with the table, and mend the `parts` named, without names all but "duplicates". With `dry_run`
-    nothing is mended."""
+    """Find what is wrong with the table, and mend the `parts` named, without names all but "keys" and "duplicates".
+    With `dry_run` nothing is mended."""
     unknown = [name for name in parts or () if name not in PARTS]
     if unknown:
         raise InvalidOption(f"there is no part {unknown[0]!r} of a repair", hint=f"There are {', '.join(PARTS)}.")
@@ -414,6 +495,7 @@ def repair_table(
         "partition_metadata": lambda mends: _partition_metadata(storage, lock, *listed(), mends=mends),
         "orphans": lambda mends: _orphans(storage, lock, listed()[0], mends=mends),
         "metadata": lambda mends: _metadata(storage, settings, mends=mends),
+        "keys": lambda mends: _keys(_context(storage, options, spark), mends=mends),
         "duplicates": lambda mends: _duplicates(_context(storage, options, spark), mends=mends),
     }
     names: Sequence[Part] = PARTS if parts is None else [name for name in PARTS if name in parts]
@@ -494,6 +576,24 @@ def _lock_lost(storage: Storage) -> CommitConflict:
         f"the table lock was lost while {storage.url()} was repaired",
         hint="What was mended stays so; run it again for the rest.",
     )
+
+
+def _keys(context: WriteContext, *, mends: bool) -> RepairPart:
+    if not has_two_key_forms(context.config):
+        return RepairPart("keys")
+    admit(context, "upsert")
+    files = snapshot_of(context.storage, context.config, context.opened.timeline, use_metadata=False)
+    target = context.requested_key_form or files.key_form or NAMED
+    rows = keys_in_other_form(context, files, target)
+    if not rows.num_rows:
+        return RepairPart("keys")
+    texts = tuple(rows[RECORD_KEY].cast(pa.string()).to_pylist())
+    field = context.config.key_fields[0]
+    form = f"keys of the table are to be stored as {'1' if target == PLAIN else f'{field}:1'!r}"
+    if not mends:
+        return RepairPart("keys", texts, note=f"{form}; name the part to store these so")
+    instants = give_one_form(context, rows, target)
+    return RepairPart("keys", texts, mended=True, note=f"{form}; mended by {', '.join(instants)}")
 
 
 def _duplicates(context: WriteContext, *, mends: bool) -> RepairPart:

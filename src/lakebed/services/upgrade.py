@@ -44,6 +44,7 @@ from lakebed.services.undo import UndoTransaction
 from lakebed.services.upgrade_properties import changed_properties, other_layout, with_changes
 from lakebed.services.upgrade_timeline import copy_timeline, remove_timeline
 from lakebed.slices.listing import list_table
+from lakebed.slices.newest_files import NAMED, NAMED_VERSION, PLAIN, has_two_key_forms, stored_key_forms
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
 from lakebed.storage.folder import FolderStorage
@@ -249,6 +250,25 @@ def _slices(snapshot: Snapshot) -> int:
     return sum(bool(file_slice.log_files) for file_slice in snapshot.file_slices())
 
 
+def _refuse_plain_keys(snapshot: Snapshot) -> None:
+    """Raise `UnsupportedFeature` where complex keys of one field are stored as `1`, not `id:1`: the next job of real
+    Hudi would store a second row of each key, so it refuses such an upgrade as well."""
+    config = snapshot.config
+    if not has_two_key_forms(config):
+        return
+    forms = stored_key_forms(snapshot.file_slices(), snapshot.reader)
+    if PLAIN not in forms:
+        return
+    field, mixed = config.key_fields[0], NAMED in forms
+    raise UnsupportedFeature(
+        f"the keys of table {config.name!r} are stored as '1', {'some as' if mixed else 'not as'} '{field}:1', which"
+        " real Hudi writes from version 9 on: it would store a second row of each key",
+        hint='t.repair(["keys"], options={"hoodie.write.complex.keygen.new.encoding": "false"}) stores all of them so'
+        " first. With hoodie.write.complex.keygen.validation.enable=false they stay, and lakebed alone may write.",
+        context={"feature": "complex key of one field", "table": config.name},
+    )
+
+
 # Writers may log between the compaction and the lock this many times.
 _ATTEMPTS = 3
 _EVERYTHING = {
@@ -303,6 +323,8 @@ def change_version(context: WriteContext, to: int, verb: str, *, dry_run: bool =
     """
     context.check_write(verb)
     plan = plan_version(context.opened, to)
+    if context.settings.check_key_form and plan.source < NAMED_VERSION <= to:
+        _refuse_plain_keys(context.opened)
     if dry_run:
         return VersionChange(plan, done=False)
     started = time.monotonic()

@@ -22,7 +22,6 @@ from lakebed.model import (
     COMMIT_ACTIONS,
     HOODIE,
     RECORD_INDEX,
-    RECORD_KEY,
     Action,
     BaseFile,
     CommitMetadata,
@@ -36,7 +35,14 @@ from lakebed.schema.avro import arrow_to_avro, avro_to_arrow, without_fields
 from lakebed.sharing import once
 from lakebed.slices.listing import FileGroups, Listing, NamedFiles, list_metadata, list_table
 from lakebed.slices.logs import BlockView
-from lakebed.slices.operations import has_operations
+from lakebed.slices.newest_files import (
+    PLAIN,
+    has_operations,
+    has_two_key_forms,
+    key_forms,
+    main_key_form,
+    newest_key_form,
+)
 from lakebed.slices.reader import SliceReader
 from lakebed.slices.repeated_keys import holds_one_row_a_key
 from lakebed.slices.schema_history import SchemaHistory, schema_history
@@ -147,6 +153,8 @@ class Snapshot:
     use_metadata: bool = True
     base_below_logs: bool = False
     """Show only the base files of file slices that have log files as well."""
+    written_key_form: str | None = None
+    """The form that complex keys of one field get from now on, whatever is stored."""
     _cache: _SnapshotCache = field(default_factory=_SnapshotCache, repr=False, compare=False)
 
     def for_another_process(self) -> Snapshot:
@@ -213,6 +221,20 @@ class Snapshot:
     def has_operations(self) -> bool:
         """Whether the newest files have the column `_hoodie_operation`: readers take the table to have it then."""
         return has_operations(self.timeline, self.commits, self.reader)
+
+    @once
+    def key_form(self) -> str | None:
+        """The form of the stored keys where they are complex keys of one field (`newest_files.NAMED` or `PLAIN`); None
+        for a table of other keys, and for one without rows."""
+        if not has_two_key_forms(self.config):
+            return None
+        if self.written_key_form is not None:
+            return self.written_key_form
+        form = newest_key_form(self.timeline, self.commits, self.reader)
+        if form is not None:
+            return form
+        all_forms = (key_forms(file_slice, self.reader) for file_slice in self.file_slices())
+        return next((main_key_form(self.config, forms) for forms in all_forms if forms), None)
 
     @property
     def hoodie_folders(self) -> frozenset[str]:
@@ -477,24 +499,19 @@ def _arrow_schema(avro: str, path: str) -> pa.Schema:
 
 
 def table_keys(
-    snapshot: Snapshot, timebased: Mapping[str, str] | None = None, partition_types: Sequence[str] | None = None
+    snapshot: Snapshot,
+    timebased: Mapping[str, str] | None = None,
+    partition_types: Sequence[str] | None = None,
+    *,
+    key_form: str | None = None,
 ) -> KeyGenerator:
-    """The table's key generator. Releases disagree on complex keys of one field: the stored keys decide."""
-    config = snapshot.config
-    prefix = True
-    if config.key_generator == "COMPLEX" and len(config.key_fields) == 1 and config.version < 9:
-        prefix = _stored_prefix(snapshot, config.key_fields[0])
-    spec = key_generator_spec(config, single_field_prefix=prefix, timebased=timebased, partition_types=partition_types)
+    """The table's key generator. Releases disagree on complex keys of one field: the stored keys decide, `key_form`
+    where there are none."""
+    prefix = (snapshot.key_form or key_form) != PLAIN
+    spec = key_generator_spec(
+        snapshot.config, single_field_prefix=prefix, timebased=timebased, partition_types=partition_types
+    )
     return key_generator(spec)
-
-
-def _stored_prefix(snapshot: Snapshot, field: str) -> bool:
-    for file_slice in snapshot.file_slices():
-        slim = file_slice.without_logs() if file_slice.base_file else file_slice
-        for batch in snapshot.reader.read(slim, [RECORD_KEY]):
-            if batch.num_rows and batch.column(0)[0].is_valid:
-                return str(batch.column(0)[0].as_py()).startswith(f"{field}:")
-    return True
 
 
 def table_features(snapshot: Snapshot) -> TableFacts:
