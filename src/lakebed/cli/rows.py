@@ -138,24 +138,23 @@ def get(
     uri: Uri,
     keys: Annotated[
         list[str],
-        typer.Argument(metavar="KEY", help="Record keys as stored, e.g. 42 or id:42,day:7.", show_default=False),
+        typer.Argument(metavar="KEY", help="Record keys, e.g. 42, 2024-01-31, or id:42,day:7.", show_default=False),
     ],
     columns: Columns = None,
     output: Output = Form.TABLE,
     storage_option: StorageOptions = None,
 ) -> None:
     """Look rows up by record key, through the table's index. The exit code is 20 if the table lacks one of the keys."""
-    table = open_table(uri, storage_option)
-    record_keys = lakebed.KeyText(keys)
+    table, record_keys = open_table(uri, storage_option), lakebed.KeyText(keys, typed=True)
     show_rows(table.get(record_keys, columns=names(columns)), output)
-    _print_missing(table, keys)
+    _require(_missing(table, keys))
 
 
 def locate(
     uri: Uri,
     keys: Annotated[
         list[str],
-        typer.Argument(metavar="KEY", help="Record keys as stored, e.g. 42 or id:42,day:7.", show_default=False),
+        typer.Argument(metavar="KEY", help="Record keys, e.g. 42, 2024-01-31, or id:42,day:7.", show_default=False),
     ],
     output: Output = Form.TABLE,
     storage_option: StorageOptions = None,
@@ -163,20 +162,18 @@ def locate(
     """Find where record keys are stored: partition path, file group, instant. The exit code is 20 if the table lacks
     one of the keys."""
     table = open_table(uri, storage_option)
-    show_rows(table.locate(lakebed.KeyText(keys)), output)
-    _print_missing(table, keys)
+    show_rows(table.locate(lakebed.KeyText(keys, typed=True)), output)
+    _require(_missing(table, keys))
 
 
-def _print_missing(table: lakebed.Table, keys: list[str]) -> None:
-    is_stored = table.exists(lakebed.KeyText(keys)).to_pylist()
-    missing = [key for key, exists in zip(keys, is_stored, strict=True) if not exists]
+def _missing(table: lakebed.Table, keys: list[str]) -> list[str]:
+    is_stored = table.exists(lakebed.KeyText(keys, typed=True)).to_pylist()
+    return [key for key, exists in zip(keys, is_stored, strict=True) if not exists]
+
+
+def _require(missing: list[str]) -> None:
     if missing:
-        text, fields = "", table.properties.get("hoodie.table.recordkey.fields", "").split(",")
-        if any(pa.types.is_temporal(field.type) for field in table.schema if field.name in fields):
-            # the text of such a key is not that of the value
-            stored = table.scan(columns=["_hoodie_record_key"]).head(1).column(0).to_pylist()
-            text = f"; its keys are stored as {stored[0]!r}, for example" if stored and stored[0] else ""
-        typer.echo(f"the table has no {', '.join(missing)}{text}", err=True)
+        typer.echo(f"the table has no {', '.join(missing)}", err=True)
         raise typer.Exit(NOT_THERE)
 
 
@@ -352,7 +349,8 @@ def delete_partitions(
 def delete(
     uri: Uri,
     keys: Annotated[
-        list[str] | None, typer.Argument(metavar="KEY", help="Record keys as stored.", show_default=False)
+        list[str] | None,
+        typer.Argument(metavar="KEY", help="Record keys, e.g. 42, or id:42,day:7.", show_default=False),
     ] = None,
     where: Annotated[str | None, typer.Option(help="A SQL condition: all rows that fulfil it.")] = None,
     dry_run: DryRun = False,
@@ -361,28 +359,31 @@ def delete(
     output: Output = Form.TABLE,
     storage_option: StorageOptions = None,
 ) -> None:
-    """Delete rows by record key or by condition."""
+    """Delete rows by record key or by condition. The exit code is 20 if the table lacks one of the keys."""
     if bool(keys) == bool(where):
         raise typer.BadParameter("give either record keys or --where", param_hint="--where")
     table = open_table(uri, storage_option)
     with working("deleting"):
-        record_keys = lakebed.KeyText(keys) if keys else None
+        record_keys = lakebed.KeyText(keys, typed=True) if keys else None
+        missing = _missing(table, keys) if keys else []
         options = pairs(option, "--option")
         result = table.delete(record_keys, where=where or None, dry_run=dry_run, retries=retries, options=options)
     show_result(result, output)
+    _require(missing)
 
 
 def erase(
     uri: Uri,
     key: Annotated[
-        list[str] | None, typer.Option("--key", metavar="KEY", help="A record key as stored; give it once for each.")
+        list[str] | None,
+        typer.Option("--key", metavar="KEY", help="A record key, e.g. 42, or id:42,day:7; give it once for each."),
     ] = None,
     keys_from: Annotated[
         Path | None,
         typer.Option(
             exists=True,
             dir_okay=False,
-            help="Keys in a file: .txt, a stored key a line; or Parquet, CSV, TSV or JSON with the key columns.",
+            help="Keys in a file: .txt, a key a line; or Parquet, CSV, TSV or JSON with the key columns.",
         ),
     ] = None,
     where: Annotated[str | None, typer.Option(help="A SQL condition: all rows that fulfil it.")] = None,
@@ -394,13 +395,14 @@ def erase(
     storage_option: StorageOptions = None,
 ) -> None:
     """Delete rows for good, with all their earlier versions, and check that no file still holds them. The exit code is
-    15 if one does."""
+    15 if one does, 20 if one of the keys was in no file."""
     if sum(map(bool, (key, keys_from, where))) != 1:
         raise typer.BadParameter("give one of --key, --keys-from and --where", param_hint="--key")
     table = open_table(uri, storage_option)
-    keys: Any = lakebed.KeyText(key) if key else None
+    keys: Any = lakebed.KeyText(key, typed=True) if key else None
     if keys_from is not None and keys_from.suffix.lower() == ".txt":
-        keys = lakebed.KeyText([line for line in keys_from.read_text(encoding="utf-8").splitlines() if line])
+        lines = keys_from.read_text(encoding="utf-8").splitlines()
+        keys = lakebed.KeyText([line for line in lines if line], typed=True)
     elif keys_from is not None:
         keys = data_files(str(keys_from), delimiter, Partitioning.HIVE)
     if not (yes or dry_run):
@@ -415,6 +417,8 @@ def erase(
             show_result(error.report, output)
             raise
     show_result(report, output)
+    if not where and any(done.missing for done in report.tables):
+        raise typer.Exit(NOT_THERE)
 
 
 def explain(

@@ -25,7 +25,7 @@ _MICROS_A_MILLI = 1000
 # What java.sql.Timestamp prints, but for its fraction's trailing zeros.
 _TIMESTAMP_TEXT = print_pattern("yyyy-MM-dd HH:mm:ss.SSS")
 _TRAILING_ZEROS = "0{1,2}$"
-_DIGITS = re.compile("-?[0-9]+")
+_DIGITS = re.compile("^-?[0-9]+$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +88,11 @@ class KeyText:
             return to_java_text(values)
         raise self._refuse(kind)
 
+    def values_of(self, texts: pa.Array, schema: pa.Schema) -> pa.Array:
+        """The values of the column whose texts these are. Raises `InvalidRecord` where there are none."""
+        kind = Column(self.column).type_in(schema)
+        return values_of_key_texts(texts, kind, self.zone if self.consistent_timestamp else UTC_ZONE)
+
     def _timestamp_sql(self, kind: pa.DataType, name: str) -> str:
         micros = f"unix_micros({name})" if kind.tz else ntz_micros_sql(name)
         if not self.consistent_timestamp or not kind.tz:
@@ -119,19 +124,48 @@ def value_of_key_text(text: str | None, type_: pa.DataType) -> Any:
     >>> value_of_key_text("1000000", pa.timestamp("us")), value_of_key_text("61ff", pa.binary())
     (datetime.datetime(1970, 1, 1, 0, 0, 1), b'a\\xff')
     """
-    texts = pa.array([text], pa.string())
+    return values_of_key_texts(pa.array([text], pa.string()), type_)[0].as_py()
+
+
+def values_of_key_texts(texts: pa.Array, type_: pa.DataType, zone: Zone = UTC_ZONE) -> pa.Array:
+    """The values of a column whose key texts these are; null stays null. A time may also be written as a date and a
+    time of day, of `zone` where it names none. Raises `InvalidRecord` for the first text that is no value of the type.
+
+    >>> values_of_key_texts(pa.array(["1.5", None]), pa.decimal128(10, 2)).to_pylist()
+    [Decimal('1.50'), None]
+    """
     try:
-        if text is not None and _is_binary(type_):
-            return bytes.fromhex(text)
-        if text is not None and pa.types.is_timestamp(type_) and _DIGITS.fullmatch(text):
-            return texts.cast(pa.int64()).cast(pa.timestamp("us", type_.tz)).cast(type_)[0].as_py()
-        return texts.cast(type_)[0].as_py()
+        if _is_binary(type_):
+            return pa.array([None if text is None else bytes.fromhex(text) for text in texts.to_pylist()], type_)
+        if pa.types.is_timestamp(type_):
+            return _times_of(texts, type_, zone)
+        return texts.cast(type_)
     except (pa.ArrowInvalid, ValueError):
+        if len(texts) > 1:
+            half = len(texts) // 2
+            for part in (texts[:half], texts[half:]):
+                values_of_key_texts(part, type_, zone)
         raise InvalidRecord(
-            f"the text {text!r} of a key or a partition path is no value of type {type_}",
+            f"the text {texts[0].as_py()!r} of a key or a partition path is no value of type {type_}",
             hint="a table that keeps its partition columns in its files reads them from there",
-            context={"text": text, "type": str(type_)},
+            context={"text": texts[0].as_py(), "type": str(type_)},
         ) from None
+
+
+def _times_of(texts: pa.Array, type_: pa.TimestampType, zone: Zone) -> pa.Array:
+    is_number, missing = pc.match_substring_regex(texts, _DIGITS.pattern), pa.scalar(None, pa.string())
+    numbers = pc.if_else(is_number, texts, missing).cast(pa.int64()).cast(pa.timestamp("us", type_.tz))
+    written = pc.if_else(is_number, missing, texts)
+    if type_.tz is None:
+        return pc.coalesce(numbers.cast(type_), written.cast(type_))
+    try:
+        times = written.cast(type_)
+    except pa.ArrowInvalid:  # they name no zone
+        local = written.cast(pa.timestamp("us")).cast(pa.int64())
+        millis = pc.divide(local, _MICROS_A_MILLI)
+        ahead = pc.multiply(pc.subtract(millis, zone.utc_millis(millis)), _MICROS_A_MILLI)
+        times = pc.subtract(local, ahead).cast(pa.timestamp("us", type_.tz)).cast(type_)
+    return pc.coalesce(numbers.cast(type_), times)
 
 
 def _is_binary(kind: pa.DataType) -> bool:
@@ -201,6 +235,10 @@ class SingleKey:
         text = self.text.sql(schema)
         return f"CASE WHEN {text} != '' THEN {text} END" if self.text.can_be_empty(schema) else text
 
+    def values_in(self, keys: pa.Array, schema: pa.Schema) -> pa.Table:
+        """The values of the field of which these are the keys. Raises `InvalidRecord` where there are none."""
+        return pa.table({self.text.column: self.text.values_of(keys, schema)})
+
     def arrow(self, batch: pa.RecordBatch) -> pa.Array:
         text = self.text.arrow(batch)
         if not self.text.can_be_empty(batch.schema):
@@ -236,6 +274,30 @@ class CompositeKey:
                 parts[-1] = f"CASE WHEN {value} = '' THEN '{EMPTY_VALUE}' ELSE {parts[-1]} END"
                 present[-1] = f"coalesce({value}, '') != ''"
         return f"CASE WHEN {' OR '.join(present)} THEN concat({', '.join(parts)}) END"
+
+    def values_in(self, keys: pa.Array, schema: pa.Schema) -> pa.Table:
+        """The values of the fields of which these are the keys. Raises `InvalidRecord` where there are none."""
+        if len(self.texts) == 1:  # releases store it with and without its name
+            name = f"^{re.escape(_prefix(0, self.texts[0]))}"
+            keys = pc.replace_substring_regex(keys, name, "", max_replacements=1)
+            return SingleKey(self.texts[0]).values_in(keys, schema)
+        groups = [
+            f"{re.escape(_prefix(n, text))}(?P<f{n}>.*{'?' * (n + 1 < len(self.texts))})"
+            for n, text in enumerate(self.texts)
+        ]
+        parts = pc.extract_regex(keys, f"(?s)^{''.join(groups)}$")
+        if parts.null_count:
+            raise InvalidRecord(
+                f"the text {keys.filter(parts.is_null())[0].as_py()!r} is no key of {', '.join(self.columns)}",
+                hint=f"write it as {''.join(f'{_prefix(n, text)}VALUE' for n, text in enumerate(self.texts))}",
+            )
+        columns: dict[str, pa.Array] = {}
+        for number, text in enumerate(self.texts):
+            values = parts.field(number)
+            values = pc.if_else(pc.equal(values, NULL_VALUE), pa.scalar(None, pa.string()), values)
+            values = pc.if_else(pc.equal(values, EMPTY_VALUE), "", values)
+            columns[text.column] = text.values_of(values, schema)
+        return pa.table(columns)
 
     def arrow(self, batch: pa.RecordBatch) -> pa.Array:
         parts: list[pa.Array | str] = []

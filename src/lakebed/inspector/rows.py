@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 import pyarrow.compute as pc
 from starlette.requests import Request
 from starlette.responses import Response
@@ -31,29 +30,17 @@ def record(pages: Pages, table: InspectedTable, request: Request) -> Response:
         names = opened.properties.get("hoodie.table.recordkey.fields") or ""
         values["fields"] = tuple(name.strip() for name in names.split(",") if name.strip())
         if text:
+            keys = lakebed.KeyText([text], typed=True)
             values["answer"] = section(
                 lambda: {
-                    "locations": [] if before else opened.locate(_keys(opened, text)).to_pylist(),
-                    "history": (history := opened.history(_keys(opened, text), before=before, lookups=_LOOKUPS)),
+                    "locations": [] if before else opened.locate(keys).to_pylist(),
+                    "history": (history := opened.history(keys, before=before, lookups=_LOOKUPS)),
                     "versions": [_version(version) for version in history],
                 }
             )
     if is_asked_by_page(request) and before:
         return pages.show(table, "part_versions.html", values, request)
     return pages.show(table, "record.html", values, request)
-
-
-def _keys(opened: lakebed.Table, text: str) -> Any:
-    """The one key that a text stands for: a value of a single key field in its type, else a stored key text."""
-    fields = (opened.properties.get("hoodie.table.recordkey.fields") or "").split(",")
-    schema = opened.schema
-    if len(fields) != 1 or fields[0] not in schema.names:
-        return lakebed.KeyText([text])
-    kind = schema.field(fields[0]).type
-    try:
-        return pa.array([text]).cast(kind)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        return lakebed.KeyText([text])
 
 
 def _version(version: RowVersion) -> Mapping[str, Any]:

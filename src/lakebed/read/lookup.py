@@ -15,8 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebed.engine.arrow_data import to_arrow_table
-from lakebed.errors import InvalidOption, LakebedError
+from lakebed.errors import InvalidOption, InvalidRecord, LakebedError
+from lakebed.expressions.base import Column as KeyColumn
 from lakebed.expressions.key_generators import exact_cast
+from lakebed.expressions.key_text import CompositeKey, SingleKey
 from lakebed.filters.predicates import Column, In, Literal, Predicate
 from lakebed.filters.text import resolve_columns
 from lakebed.format.footer_cache import FOOTERS
@@ -43,19 +45,47 @@ __all__ = ["LOCATION_SCHEMA", "KeyText", "LookupKeys", "exists", "get", "locate"
 
 
 class KeyText:
-    """Record keys as the table stores them (`_hoodie_record_key`), for `get`, `exists`, `locate` and `delete`.
+    """Record keys by their text, for all that takes keys: as the table stores them (`_hoodie_record_key`), or with
+    `typed` as people write them.
+
+    A typed text is read by the types of the key columns: `42`, `2024-01-31 10:00:00`, and of several columns
+    `id:42,day:7`. Where it cannot be a key of the table, what takes it raises `InvalidOption`.
 
     >>> import lakebed
     >>> len(lakebed.KeyText(["id:1,code:x"]))
     1
     """
 
-    def __init__(self, keys: Any) -> None:
+    def __init__(self, keys: Any, *, typed: bool = False) -> None:
+        self.typed = typed
         try:
             listed = keys if isinstance(keys, pa.Array | pa.ChunkedArray) else pa.array(list(keys), pa.string())
         except (pa.ArrowException, TypeError) as error:
             raise InvalidOption(f"KeyText takes a list of texts: {error}") from error
         self.keys: pa.Array = plain_texts(listed)
+
+    def stored_in(self, snapshot: Snapshot) -> pa.Array:
+        """The texts of these keys as the table stores them."""
+        config, schema = snapshot.config, snapshot.schema
+        if not self.typed or not config.key_fields or not len(self.keys):
+            return self.keys
+        generator = table_keys(snapshot)
+        record_key = generator.record_key
+        if not isinstance(record_key, SingleKey | CompositeKey):
+            return self.keys
+        kinds = ", ".join(f"{name} of type {KeyColumn(name).type_in(schema)}" for name in record_key.columns)
+        try:
+            stored = plain_texts(generator.key_text_of(record_key.values_in(self.keys, schema), schema))
+        except InvalidRecord as error:
+            text, why = error.context.get("text"), error.message
+            raise InvalidOption(
+                f"{text!r} cannot be a key of table {config.name!r}: its key is {kinds}" if text is not None else why,
+                hint=error.hint if text is None else "write a value of that type",
+                context={"key": text, "column": record_key.columns[0]},
+            ) from None
+        if stored.null_count:
+            raise InvalidOption(f"an empty text cannot be a key of table {config.name!r}: its key is {kinds}")
+        return stored
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -82,7 +112,7 @@ def parse_lookup_keys(snapshot: Snapshot, keys: Any) -> LookupKeys:
     they give where a row is."""
     config = snapshot.config
     if isinstance(keys, KeyText):
-        return LookupKeys(keys.keys)
+        return LookupKeys(keys.stored_in(snapshot))
     if not config.key_fields:
         raise InvalidOption(
             f"the keys of table {config.name!r} are made by the writer, not from columns",

@@ -266,11 +266,12 @@ class SearchTerms:
 @dataclass(frozen=True)
 class RowTraces:
     """The rows of these keys in the base and log files of a table: by path of the file how many records it has of them,
-    and all their values."""
+    and all their values; and how many of the keys any of them has."""
 
     records: Mapping[str, int]
     values: ValueSet
     unreadable: Mapping[str, str]
+    stored_keys: int = 0
 
 
 class TraceReader:
@@ -287,9 +288,10 @@ class TraceReader:
         of partition columns are left out: names of folders have them."""
         data = [file for file in files if file.data is not None]
         parts = parallel_map(lambda file: self._trace(keys, file), data, self._threads)
-        values, records, unreadable = ValueSet(), dict[str, int](), dict[str, str]()
-        for file, (count, file_values, damage) in zip(data, parts, strict=True):
+        values, records, unreadable, stored = ValueSet(), dict[str, int](), dict[str, str](), ValueSet()
+        for file, (count, file_values, file_keys, damage) in zip(data, parts, strict=True):
             values.add_all(file_values.columns)
+            stored.add_all(file_keys.columns)
             if count:
                 records[file.path] = count
             if damage:
@@ -298,10 +300,12 @@ class TraceReader:
             values.columns.pop(name, None)
         if len(keys):
             values.add(RECORD_KEY, keys.texts.cast(pa.string()))
-        return RowTraces(records, values, unreadable)
+        return RowTraces(records, values, unreadable, len(stored.columns.get(RECORD_KEY, ())))
 
-    def _trace(self, keys: RowKeys, file: TableFile, content: Buffer | None = None) -> tuple[int, ValueSet, str]:
-        values, count = ValueSet(), 0
+    def _trace(
+        self, keys: RowKeys, file: TableFile, content: Buffer | None = None
+    ) -> tuple[int, ValueSet, ValueSet, str]:
+        values, stored, count = ValueSet(), ValueSet(), 0
         try:
             data = self._storage.read(file.path) if content is None else content
             for texts, rows in self._keyed_rows(data, file):
@@ -309,14 +313,17 @@ class TraceReader:
                 met = int(pc.sum(matches).as_py() or 0)
                 if met:
                     count += met
+                    stored.add(RECORD_KEY, texts.cast(pa.string()).filter(matches))
                     _add_rows(values, rows.filter(matches))
             for deletes in deletes_in(data, file.path):
-                count += int(pc.sum(keys.among(deletes.keys, file.data.partition if file.data else "")).as_py() or 0)
+                matches = keys.among(deletes.keys, file.data.partition if file.data else "")
+                count += int(pc.sum(matches).as_py() or 0)
+                stored.add(RECORD_KEY, deletes.keys.cast(pa.string()).filter(matches))
         except FileNotFoundError:
-            return 0, ValueSet(), ""  # cleaned meanwhile
+            return 0, ValueSet(), ValueSet(), ""  # cleaned meanwhile
         except LakebedError as damage:
-            return count, values, damage.message
-        return count, values, ""
+            return count, values, stored, damage.message
+        return count, values, stored, ""
 
     def _keyed_rows(self, data: Buffer, file: TableFile) -> Iterator[tuple[pa.Array, pa.RecordBatch]]:
         """Batches of rows with their key texts; of a change log the images and their keys."""

@@ -88,6 +88,7 @@ class Erasure:
             terms.count,
             stores,
             checked_files=len(files),
+            missing=len(keys.texts.unique()) - traces.stored_keys,
             dry_run=dry_run,
         )
         saved = _savepoints_of(context.opened, traces.records)

@@ -45,7 +45,8 @@ class Remainder(Printed):
 class TableErasure(Printed):
     """The erasure of rows of one table.
 
-    `rows` were deleted by it (by a dry run: would be), `keys` were looked for, `values` are the keys and the other
+    `rows` were deleted by it (by a dry run: would be), `keys` were looked for, of which `missing` were in no file,
+    `values` are the keys and the other
     values that no other row has. `checked_files` were read to the last byte for them afterwards. `steps` are what was
     done, in order. `error` is why the erasure ended early, if it did.
     """
@@ -57,6 +58,7 @@ class TableErasure(Printed):
     stores: tuple[ErasedStore, ...] = ()
     remainders: tuple[Remainder, ...] = ()
     checked_files: int = 0
+    missing: int = 0
     steps: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     seconds: float = 0.0
@@ -75,6 +77,7 @@ class TableErasure(Printed):
             "clean": self.is_clean,
             "rows": self.rows,
             "keys": self.keys,
+            "missing": self.missing,
             "values": self.values,
             "checked_files": self.checked_files,
             "stores": [store.to_dict() for store in self.stores],
@@ -99,6 +102,9 @@ class TableErasure(Printed):
             yield (
                 f"{self.uri}: {count_text(self.rows, 'row')} erased, {state} (checked {checked}, {self.seconds:.2f} s)"
             )
+        if self.missing:
+            verb = "is" if self.missing == 1 else "are"
+            yield f"  {count_text(self.missing, 'key')} {verb} in no file: never stored, or erased before"
         for store in self.stores:
             count = count_text(len(store.files), "file")
             yield f"  {store.store}: {count} with them" if self.dry_run else f"  {store}"

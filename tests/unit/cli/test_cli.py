@@ -374,7 +374,8 @@ def test_advise_ranks_the_indexes_of_a_table_and_of_a_file(
 
 def test_a_dry_run_of_a_delete_counts_rows_and_deletes_none(capsys: pytest.CaptureFixture[str], uri: str) -> None:
     for arguments, deleted in ((["t1", "t9"], 1), (["--where", "city = 'rome'"], 2)):
-        assert json_output(capsys, "delete", uri, *arguments, "--dry-run")["deleted"] == deleted
+        assert invoke(["delete", uri, *arguments, "--dry-run", "-o", "json"]) == (20 if "t9" in arguments else 0)
+        assert json.loads(capsys.readouterr().out)["deleted"] == deleted
     assert json_output(capsys, "delete-partitions", uri, "ro*", "--dry-run")["replaced_rows"] == 2
     assert invoke(["delete", uri, "t1", "--dry-run"]) == 0
     assert capsys.readouterr().out == "delete, dry run: 1 row would be deleted\n"
@@ -382,16 +383,60 @@ def test_a_dry_run_of_a_delete_counts_rows_and_deletes_none(capsys: pytest.Captu
     assert len(json_output(capsys, "timeline", "show", uri)) == 1
 
 
-def test_a_key_of_times_that_is_not_there_is_answered_with_a_stored_one(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_keys_are_read_by_the_types_of_their_columns(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     row = pa.table({"at": pa.array([datetime(2026, 1, 1, 10, tzinfo=UTC)], pa.timestamp("us", "UTC")), "v": [1]})
     uri = str(tmp_path / "times")
     lakebed.create(uri, row, key="at", index="simple").upsert(row)
-    assert invoke(["get", uri, "2026-01-01 10:00:00"]) == 20
-    lines = capsys.readouterr().err
-    assert "has no 2026-01-01 10:00:00; its keys are stored as '1767261600000000', for example" in lines
-    assert invoke(["get", uri, "1767261600000000"]) == 0
+    for text in ("2026-01-01 10:00:00", "2026-01-01T11:00:00+01:00", "1767261600000000"):
+        assert [one["v"] for one in json_output(capsys, "get", uri, text)] == [1]
+        assert [one["key"] for one in json_output(capsys, "locate", uri, text)] == ["1767261600000000"]
+    assert invoke(["get", uri, "2026-01-01 10:00:01"]) == 20
+    assert capsys.readouterr().err == "the table has no 2026-01-01 10:00:01\n"
+    report = json_output(capsys, "erase", uri, "--key", "2026-01-01 10:00:00", "--yes")
+    assert (report["tables"][0]["rows"], report["clean"]) == (1, True)
+    assert lakebed.open(uri).count() == 0
+
+
+@pytest.mark.parametrize("command", ["get", "locate", "delete", "erase"])
+def test_a_text_that_cannot_be_a_key_is_refused(
+    command: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    rows = pa.table({"id": [7, 8], "day": pa.array([date(2024, 1, 31), None]), "v": [1, 2]})
+    for keys, right, wrong in (("id", "7", "seven"), (["id", "day"], "id:7,day:2024-01-31", "id:7,day:x")):
+        uri = str(tmp_path / "-".join(keys))
+        table = lakebed.create(uri, rows, key=keys, index="simple")
+        table.upsert(rows)
+
+        def run(key: str, uri: str = uri) -> int:
+            flags = ["--key", key, "--yes"] if command == "erase" else [key]
+            return invoke([command, uri, *flags])
+
+        files = sorted(path for path in (tmp_path / "-".join(keys)).rglob("*") if path.is_file())
+        assert run(wrong) == InvalidOption.exit_code
+        error = capsys.readouterr().err
+        assert f"'{wrong.rpartition(':')[2]}' cannot be a key of table" in error
+        assert "id of type int64" in error
+        assert sorted(path for path in (tmp_path / "-".join(keys)).rglob("*") if path.is_file()) == files
+        assert table.scan().to_arrow().num_rows == 2
+        assert run(right) == 0
+        assert lakebed.open(uri).count() == (2 if command in ("get", "locate") else 1)
+
+
+def test_an_erasure_of_a_key_that_was_never_stored_has_its_exit_code(
+    uri: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lakebed.open(uri).upsert(pa.table({"id": ["there"], "city": ["oslo"], "fare": [1.0], "ts": [20]}))
+    lakebed.open(uri).delete(["there"])
+    flags = ["--yes", "-o", "json"]
+    assert invoke(["erase", uri, "--key", "never", *flags]) == 20
+    report = json.loads(capsys.readouterr().out)["tables"][0]
+    assert (report["rows"], report["keys"], report["missing"]) == (0, 1, 1)
+    assert invoke(["erase", uri, "--key", "never"]) == 2
+    assert invoke(["erase", uri, "--key", "there", *flags]) == 0, "files had its deleted row"
+    assert invoke(["erase", uri, "--key", "there", *flags]) == 20, "it is gone by now"
+    capsys.readouterr()
+    assert invoke(["erase", uri, "--key", "never", "--dry-run"]) == 20
+    assert "1 key is in no file: never stored, or erased before" in capsys.readouterr().out
 
 
 @pytest.mark.rest
