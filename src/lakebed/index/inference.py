@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Sequence
 from functools import cache
 
@@ -21,7 +22,7 @@ from lakebed.index.bucket_groups import BucketGroupsIndex
 from lakebed.index.consistent.index import consistent_of_rings
 from lakebed.index.consistent.ring_files import has_rings
 from lakebed.index.record import RecordIndex
-from lakebed.index.simple import GlobalSimpleIndex, SimpleIndex
+from lakebed.index.simple import GlobalSimpleIndex, SimpleIndex, SimpleIndexForFlink
 from lakebed.slices.snapshot import Snapshot
 
 _log = logging.getLogger(__name__)
@@ -29,6 +30,8 @@ _log = logging.getLogger(__name__)
 # More buckets in a partition than anyone has: an id with a greater number starts with 8 digits by chance.
 _PLAUSIBLE = 1 << 16
 _PREVIEWED = 4
+# File ids of Spark's writers have a number behind, as in `...-0`.
+_FLINK_FILE_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 # An index that looks stored keys up finds them on any table.
 _RIGHT_FOR_ANY = {index.name: index for index in (SimpleIndex, BloomIndex)}
 _GLOBAL_AND_RIGHT = {index.name: index for index in (GlobalSimpleIndex, GlobalBloomIndex)}
@@ -63,9 +66,12 @@ def infer_index(snapshot: Snapshot, *, for_write: bool = True) -> Index:
     recorded = RecordIndex.of_metadata(snapshot)
     if recorded is not None:
         return recorded
+    ids = [file_slice.file_id for file_slice in snapshot.file_slices()]
+    has_ids_of_flink = any(_FLINK_FILE_ID.fullmatch(file_id) for file_id in ids)
+    is_of_flink = not nominated and (config.is_of_flink or has_ids_of_flink)
     if for_write:
-        _warn_of_simple(snapshot.storage.spec.uri, config.name, nominated)
-    return SimpleIndex()
+        _warn_of_simple(snapshot.storage.spec.uri, config.name, nominated, is_of_flink)
+    return SimpleIndexForFlink() if is_of_flink and config.partition_fields else SimpleIndex()
 
 
 def check_requested(snapshot: Snapshot, requested: Index) -> None:
@@ -254,8 +260,19 @@ def _ambiguous(name: str, fitting: Sequence[BucketIndex]) -> InvalidOption:
 
 
 @cache
-def _warn_of_simple(uri: str, name: str, nominated: bool) -> None:
+def _warn_of_simple(uri: str, name: str, nominated: bool, is_of_flink: bool) -> None:
     """Once a table in this process: the index leaves no trace in the files unless it is a bucket index."""
+    if is_of_flink:
+        _log.warning(
+            "table %r (%s) was made by Flink, and nothing in it shows its index. Flink's default, FLINK_STATE with"
+            " index.global.enabled=true, keeps a key once in the table; lakebed looks keys up within their partition"
+            " path, and refuses a row whose key is in another one. Adopt the right index:"
+            " t.indexes.adopt('global_simple') for that default, t.indexes.adopt('simple') for"
+            " index.global.enabled=false",
+            name,
+            uri,
+        )
+        return
     looks = (
         "its file ids look like bucket numbers but its keys do not hash to them"
         if nominated

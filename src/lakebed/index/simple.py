@@ -17,8 +17,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakebed.engine.base import Engine, Rows, Task
-from lakebed.errors import UnsupportedFeature
+from lakebed.engine.base import Engine, Rows, Task, count_rows
+from lakebed.errors import InvalidOption, UnsupportedFeature
 from lakebed.expressions.base import Column, RowExpression
 from lakebed.format.read_tally import ReadTally
 from lakebed.index.base import Index, IndexOptions, KeyLookup, Tagged
@@ -30,6 +30,7 @@ from lakebed.merge.locations import (
     Case,
     Coalesce,
     Differ,
+    IsNull,
     Moves,
     Promoted,
     Zero,
@@ -258,6 +259,44 @@ class SimpleIndex(Index):
         return "simple: reads the keys of the base files in the partitions that the rows touch, and joins on them"
 
 
+class SimpleIndexForFlink(SimpleIndex):
+    """The simple index of a table that Flink made and that records none. Flink's default keeps a key once in the table,
+    a job of it may keep one in every partition path: where that matters the write is refused.
+
+    Costs the keys of the table besides, where rows have new keys.
+    """
+
+    def place(self, rows: Rows, snapshot: Snapshot, engine: Engine) -> Tagged:
+        """By the keys of the stored rows. Raises `InvalidOption` where a key that is not in the partition path of its
+        row is in another one."""
+        placed = super().place(rows, snapshot, engine)
+        tagged = engine.persist(placed.rows)
+        new_keys = engine.distinct(
+            engine.derive(engine.filter(tagged, IsNull(FILE_ID)), {}, keep=[RECORD_KEY, PARTITION_PATH])
+        )
+        slices = snapshot.file_slices() if snapshot.commits and count_rows(engine, new_keys) else ()
+        if slices:
+            stored = engine.read_columns(snapshot, slices, [RECORD_KEY, PARTITION_PATH])
+            elsewhere = engine.derive(stored, {OLD_PARTITION: Column(PARTITION_PATH)}, keep=[RECORD_KEY])
+            joined = engine.join(new_keys, elsewhere, [RECORD_KEY], "inner")
+            pairs = engine.aggregate(engine.filter(joined, Differ(OLD_PARTITION, PARTITION_PATH)), LOCATION_PAIR)
+            if pairs.num_rows:
+                self._refuse(snapshot, pairs)
+        return replace(placed, rows=tagged)
+
+    def _refuse(self, snapshot: Snapshot, pairs: pa.Table) -> None:
+        old, new = (pairs.column(name)[0].as_py() for name in LOCATION_PAIR)
+        name = snapshot.config.name
+        raise InvalidOption(
+            f"rows for partition path {new!r} of table {name!r} have keys that are stored in {old!r}: they would be"
+            " second rows of these keys. Flink made the table, and by its default (index.global.enabled=true) a key is"
+            " there once, but the table does not record it",
+            hint="say which it is, once: t.indexes.adopt('global_simple') moves such rows, as Flink does by default;"
+            " t.indexes.adopt('simple') if the Flink job has index.global.enabled=false",
+            context={"table": name, "partition": new, "stored": old},
+        )
+
+
 class GlobalSimpleIndex(Index):
     """Looks a key up among the stored keys of the whole table, so that a key exists once.
 
@@ -478,6 +517,7 @@ def require_stored_keys(snapshot: Snapshot) -> None:
         )
 
 
+LOCATION_PAIR = [OLD_PARTITION, PARTITION_PATH]
 LOCATION = pa.schema([(name, pa.string()) for name in (OLD_PARTITION, FILE_ID, INSTANT)])
 """What an index that looks keys up adds to rows: partition path, file id and commit of keys, null for new ones."""
 
