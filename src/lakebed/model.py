@@ -41,6 +41,8 @@ TABLE_OF_ROWS = b"lakebed.table"
 HOODIE = ".hoodie"
 # In the metadata of every commit that lakebed wrote.
 WRITER_ID = "lakebed.writer"
+# In the metadata of a commit that deletes rows for good: how many. Its change logs and file slices may be gone.
+ERASED_ROWS = "lakebed.erased.rows"
 BOOTSTRAP_INSTANT = "00000000000001"
 """The instant of the commit that makes a table over files of another folder (`BOOTSTRAP_METADATA` of Hudi)."""
 

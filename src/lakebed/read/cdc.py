@@ -25,6 +25,7 @@ from lakebed.index.consistent.ring import Children
 from lakebed.model import (
     COMMIT_SEQNO,
     COMMIT_TIME,
+    ERASED_ROWS,
     RECORD_KEY,
     Action,
     BaseFile,
@@ -94,7 +95,11 @@ def plan_changes(snapshot: Snapshot, commits: CommitRange) -> tuple[ChangeSource
     instants = commits.commits
     sources: list[ChangeSource] = []
     for instant, meta in zip(instants, snapshot.timeline.commits_metadata(instants), strict=True):
-        if meta.operation not in SERVICE_OPERATIONS and instant.action is not Action.COMPACTION:
+        if meta.operation in SERVICE_OPERATIONS or instant.action is Action.COMPACTION:
+            continue
+        if ERASED_ROWS in meta.extra and not _is_readable(snapshot, instant, meta):
+            sources.append(ChangeSource("erased", instant.time, rows=int(meta.extra[ERASED_ROWS])))
+        else:
             sources += _Commit(snapshot, instant, meta).sources()
     return tuple(sources)
 
@@ -104,7 +109,7 @@ def first_readable(snapshot: Snapshot, commits: Sequence[Instant], earliest: str
     start = earliest
     instants = [i for i in commits if _position(i, snapshot.config.version) > earliest]
     for instant, meta in zip(instants, snapshot.timeline.commits_metadata(instants), strict=True):
-        if meta.operation in SERVICE_OPERATIONS or instant.action is Action.COMPACTION:
+        if meta.operation in SERVICE_OPERATIONS or instant.action is Action.COMPACTION or ERASED_ROWS in meta.extra:
             continue
         if not _is_readable(snapshot, instant, meta):
             start = max(start, _position(instant, snapshot.config.version))
@@ -532,8 +537,8 @@ class ChangeLog(Results):
         """What a person reads of some changes: the row, and where an update changed a value both of them."""
         names, rows = self.image_schema.names, list[list[object]]()
         for change in changes.to_pylist():
-            before, after = change[BEFORE] or change[AFTER], change[AFTER] or change[BEFORE]
-            pairs = ((before[name], after[name]) for name in names)
+            before, after = change[BEFORE] or change[AFTER] or {}, change[AFTER] or change[BEFORE] or {}
+            pairs = ((before.get(name), after.get(name)) for name in names)
             values = (new if old == new else " → ".join(map(str, (old, new))) for old, new in pairs)
             rows.append([change[OP], change[TIME], *values])
         return [OP, TIME, *names], rows
@@ -559,6 +564,7 @@ _KINDS: dict[str, Any] = {
     "inserted": "base files of new rows",
     "deleted": "file slices whose rows are all deleted",
     "appended": "file slices with new log files",
+    "erased": "commits whose rows were deleted for good",
 }
 
 

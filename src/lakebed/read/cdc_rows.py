@@ -67,6 +67,9 @@ class ChangeReader:
                 yield from self._all(source, source.after, after, INSERT)
             elif source.kind == "deleted" and source.before is not None and before is not None:
                 yield from self._all(source, source.before, before, DELETE)
+            elif source.kind == "erased":
+                none = pa.nulls(source.rows, self.image)
+                yield self._changes(pa.repeat(pa.scalar(DELETE), source.rows), source, none, none)
             elif source.kind == "logged":
                 for log in source.files:
                     yield from self._logged(source, log, before, after)
@@ -293,13 +296,15 @@ class ChangeSource:
     - `logged`: the change logs `files` have them; images that they lack are in the slices `before` and `after`.
     - `inserted`: every row of `after` is new. `deleted`: every row of `before` was deleted.
     - `appended`: `after` is `before` with the log files `files` on top.
+    - `erased`: `rows` rows were deleted for good, and no file has them any more.
     """
 
-    kind: Literal["logged", "inserted", "deleted", "appended"]
+    kind: Literal["logged", "inserted", "deleted", "appended", "erased"]
     instant: str
     before: FileSlice | None = None
     after: FileSlice | None = None
     files: tuple[LogFile, ...] = ()
+    rows: int = 0
 
     @property
     def paths(self) -> Iterator[str]:

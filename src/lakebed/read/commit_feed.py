@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from lakebed.errors import CheckpointBehind, InvalidOption
 from lakebed.filters.predicates import Column, In, Literal, Not, combine
-from lakebed.model import COMMIT_TIME, Action, CommitMetadata, FileSlice, Instant, has_completion_times
+from lakebed.model import COMMIT_TIME, ERASED_ROWS, Action, CommitMetadata, FileSlice, Instant, has_completion_times
 from lakebed.read.cdc import first_readable
 from lakebed.read.incremental import (
     Changes,
@@ -125,12 +125,32 @@ class CommitFeed:
         if limits.is_limited:
             parts = ([i for _, i in commits[at : at + _BODIES]] for at in range(0, len(commits), _BODIES))
             costs = (CommitCost.of(body) for part in parts for body in timeline.commits_metadata(part))
-            commits = commits[: max(together, limits.takes(costs))]
-        while len(commits) > together and commits:
-            if timeline.commit_metadata(commits[-1][1]).operation not in SERVICE_OPERATIONS:
-                break
+            count = max(together, limits.takes(costs))
+            while count < len(commits) and all(self._is_rewriting(instant) for _, instant in commits[:count]):
+                count += 1  # a batch of no change would be the next one for ever
+            commits = commits[:count]
+        while len(commits) > together and self._is_rewriting(commits[-1][1]):
             commits = commits[:-1]
-        return commits[-1][0] if commits else self.start
+        return self._beyond_erasures(commits[-1][0]) if commits else self.start
+
+    def _beyond_erasures(self, end: str) -> str:
+        """The end of a batch; where rows of its view were erased meanwhile, the first later position whose view is
+        there: an erasure deletes no row that the batch would have had at that position."""
+        timeline = self._snapshot.timeline
+        bodies = timeline.commits_metadata([instant for _, instant in self.commits])
+        if self._cdc or not self.start or not any(ERASED_ROWS in body.extra for body in bodies):
+            return end
+        by_completion = has_completion_times(self._snapshot.config.version)
+        positions = {instant: position_of(instant, by_completion) for instant in self.range.commits}
+        for position in sorted(p for p in positions.values() if p >= end and (not self._upto or p <= self._upto)):
+            part = tuple(instant for instant in self.range.commits if positions[instant] <= position)
+            if slices_of_range(self._snapshot, CommitRange(self.start, position, part, self.range.archived_to))[2]:
+                return position
+        return end
+
+    def _is_rewriting(self, commit: Instant) -> bool:
+        """Whether a commit changes no row, though its action may not show it (of an erasure, or on version 6)."""
+        return self._snapshot.timeline.commit_metadata(commit).operation in SERVICE_OPERATIONS
 
     def _together(self) -> int:
         """How many of the commits cannot be read one by one: those that are archived, and at the beginning of a table

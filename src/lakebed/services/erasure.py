@@ -22,7 +22,7 @@ from lakebed.format.bootstrap import BASE_PATH
 from lakebed.format.file_contents import row_batches
 from lakebed.handles.compact import SliceCompactor
 from lakebed.metadata.store.services import purge
-from lakebed.model import PARTITION_PATH, RECORD_KEY, Action, FileGroupId, has_completion_times
+from lakebed.model import ERASED_ROWS, PARTITION_PATH, RECORD_KEY, Action, FileGroupId, has_completion_times
 from lakebed.operations.context import WriteContext, file_format
 from lakebed.operations.delete import delete, selected_keys
 from lakebed.operations.transaction import WriteTransaction
@@ -103,7 +103,10 @@ class Erasure:
                 context={"savepoints": saved},
             )
         if rows:
-            done = delete(context, self.selector)
+            marked = {**context.settings.extra_metadata, ERASED_ROWS: str(rows)}
+            settings = replace(context.settings, extra_metadata=marked)
+            options = replace(context.options, write=settings)
+            done = delete(replace(context, options=options), self.selector)
             deleted = rows if done.deleted is None else done.deleted  # None: the rows were not looked up again
             self.steps.append(f"delete {done.instant}: {count_text(deleted, 'row')}")
             report = replace(report, rows=deleted)

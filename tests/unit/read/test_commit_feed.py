@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import uuid
 from collections.abc import Iterator
+from itertools import product
 
 import pytest
 
@@ -116,12 +117,15 @@ def test_rows_of_a_limit_are_those_that_commits_inserted_updated_and_deleted(uri
         assert CommitFeed(snapshot, "").end(BatchLimits(rows=most)) == expected.checkpoint, most
 
 
-def test_the_rewrite_of_an_erasure_is_no_batch(uri: str) -> None:
+def test_the_rewrite_of_an_erasure_is_no_batch_of_its_own(uri: str) -> None:
+    """A batch of rows ends after it, since the view before is gone; one of changes ends with the delete."""
     table = lakebed.create(uri, SCHEMA, key="id", index="simple")
     first = table.upsert(rows((1, "a", "1", 1), (2, "a", "2", 1)))
     table.erase([1])
     snapshot = open_snapshot(open_storage(uri))
     timeline = snapshot.timeline
-    end = CommitFeed(snapshot, first.checkpoint).end(BatchLimits())
-    last = next(i for i in timeline.commits if (i.completion_time or i.time) == end)
-    assert timeline.commit_metadata(last).operation == "DELETE"
+    for limits, cdc in product((BatchLimits(), BatchLimits(commits=1)), (False, True)):
+        end = CommitFeed(snapshot, first.checkpoint, cdc=cdc).end(limits)
+        last = next(i for i in timeline.commits if (i.completion_time or i.time) == end)
+        assert timeline.commit_metadata(last).operation == ("DELETE" if cdc else "COMPACT")
+        assert CommitFeed(snapshot, end, cdc=cdc).end(limits) == end, "there is nothing more to read"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import uuid
+from itertools import product
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,7 +14,7 @@ import pytest
 
 import lakebed
 from lakebed.concurrency.heartbeat import Heartbeat
-from lakebed.errors import CommitConflict, ErasureIncomplete, InvalidOption
+from lakebed.errors import CheckpointBehind, CommitConflict, ErasureIncomplete, InvalidOption
 from lakebed.model import Action
 from lakebed.operations.context import WriteContext
 from lakebed.operations.delete import delete
@@ -461,3 +463,38 @@ def test_the_rewrite_of_a_copy_on_write_table_is_no_compaction_plan() -> None:
     table = new_table("memory://erasure/rewrite")
     table.erase([KEY])
     assert [i.action for i in table.timeline] == [Action.COMMIT] * 5 + [Action.CLEAN]
+
+
+def test_a_reader_that_has_seen_everything_goes_on_after_an_erasure() -> None:
+    for cdc, kind, version, erased in product((False, True), ("cow", "mor"), (9, 8, 6), ([1], [1, 2, 3])):
+        table = lakebed.create(
+            f"memory://{uuid.uuid4().hex}/t", {"id": [1], "v": [1]}, key="id", index="simple", type=kind,
+            table_version=version, properties={"hoodie.table.cdc.enabled": str(cdc).lower()},
+        )  # fmt: skip
+        case = f"{cdc} {kind} {version} {erased}"
+
+        def read(name: str, table: Table = table, cdc: bool = cdc, **limits: int) -> list[Any]:
+            with table.consume(name, cdc=cdc, **limits) as batch:
+                return [
+                    (one["op"], one["before"], one["after"]) if cdc else one for one in batch.to_arrow().to_pylist()
+                ]
+
+        for name in ("all", "one", "late"):
+            table.consumers.start(name)
+        table.upsert({"id": [1, 2, 3], "v": [1, 2, 3]})
+        assert len(read("all")) == len(read("one", max_commits=1)) == 3, case
+        assert table.erase(erased).is_clean, case
+        gone = [("d", None, None)] * len(erased) if cdc else []
+        assert read("all") == gone, case
+        table.upsert({"id": [4], "v": [4]})
+        new = {"id": 4, "v": 4}
+        added = [("i", None, new)] if cdc else [new]
+        assert read("all") == added, case
+        batches = [read("one", max_commits=1) for _ in range(4)]
+        assert [one for batch in batches for one in batch] == [*gone, *added], case
+        assert read("all") == read("one") == [], case
+        if cdc:  # what it has not read yet is erased
+            with pytest.raises(CheckpointBehind):
+                read("late")
+        else:
+            assert sorted(one["id"] for one in read("late")) == [*({1, 2, 3} - set(erased)), 4], case

@@ -85,7 +85,8 @@ class TableSource(IngestSource):
 
 def _changed_rows(changes: pa.Table) -> pa.Table:
     """Each changed row in its state after the change, a deleted one in its state before with the mark of a delete; in
-    the order of the commits."""
+    the order of the commits. Of rows that were deleted for good nothing is left: they are passed over."""
+    changes = changes.filter(pc.or_(pc.is_valid(changes.column("before")), pc.is_valid(changes.column("after"))))
     changes = changes.take(pc.sort_indices(changes, sort_keys=[("ts_ms", "ascending")]))
     is_delete = pc.equal(changes.column("op"), "d")
     before, after = changes.column("before"), changes.column("after")
