@@ -223,8 +223,8 @@ class ErasureIncomplete(LakebedError):
 
 
 class SourceError(LakebedError):
-    """A source of an ingest job failed, refused, or lost data that the job has not read; nothing was committed.
-    `retryable` on the instance is whether trying again makes sense.
+    """A source of an ingest job failed, refused, or lost data that the job has not read; or the rows of a write changed
+    while they were written. Nothing was committed. `retryable` on the instance is whether trying again makes sense.
 
     Check that the broker, registry or database answers, and the credentials of the job. Where a topic's retention
     deleted messages that were not read, accept the gap with `on_data_loss = "earliest"`, or start elsewhere with

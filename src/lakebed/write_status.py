@@ -28,7 +28,8 @@ class WriteStatus:
     `changes_file` holds them. `changed_keys` counts them. `cdc_stats` are the change logs that were written with the
     file: paths and sizes. `plain_keys` is whether no key in the file can be misread, None if not requested.
     `lookup` has the `LOOKUP_COUNTS` of a task that looked keys up itself. Of the updates and deletes `num_blind_rows`
-    and `num_blind_deletes` were written without looking whether their keys are stored. `clauses` are the rows that each
+    and `num_blind_deletes` were written without looking whether their keys are stored. `received` is the number of rows
+    that came to the task, before any was combined, dropped or made by a clause. `clauses` are the rows that each
     clause of a merge acted on, `shares` the counts of each of several upserts that are one action, as
     `lakebed.merge.shares` encodes them.
     """
@@ -60,6 +61,7 @@ class WriteStatus:
     cdc_stats: Sequence[tuple[str, int]] | None = None
     plain_keys: bool | None = None
     lookup: Sequence[int] | None = None
+    received: int = 0
     clauses: Sequence[int] | None = None
     shares: Sequence[int] | None = None
     error: str | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import sys
 import time
@@ -224,6 +225,49 @@ def test_a_killed_executor_and_the_stage_it_held_the_input_of(
     result = with_a_second_attempt(spark, f"executor-{index}", table)
     assert struck() not in result.files
     check(table, s3, result, batch(0, 100, 10)[1] | batch(50, 200, 20)[1])
+
+
+DRAWN = [
+    pytest.param(index, verb, marks=() if (index, verb) == ("simple", "upsert") else pytest.mark.rest)
+    for index in ("simple", "bucket", "record", "bloom")
+    for verb in ("upsert", "insert")
+]
+
+
+@pytest.mark.parametrize(("index", "verb"), DRAWN)
+def test_a_killed_executor_and_rows_whose_partition_is_drawn(
+    spark: Any, s3: dict[str, Any], strike: Any, index: str, verb: str
+) -> None:
+    """The second attempt of a task draws other partitions: each row is written once nevertheless."""
+
+    def draw(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        time.sleep(0.5)  # long enough for both executors to get a task
+        for batch in batches:
+            cities = pa.array([f"c{random.randrange(6)}" for _ in range(batch.num_rows)])
+            values = pa.array([f"v{n}" for n in batch.column(0).to_pylist()])
+            times = pa.array([10] * batch.num_rows)
+            yield pa.RecordBatch.from_arrays([batch.column(0), cities, values, times], names=SCHEMA.names)
+
+    table = lakebed.create(
+        f"s3://lake/drawn-{index}-{verb}",
+        SCHEMA,
+        key="id",
+        partition_by="city",
+        ordering="ts",
+        index=index,
+        buckets=4 if index == "bucket" else None,
+        spark=spark,
+        storage_options=s3["options"],
+    )
+    struck = strike("kill executor")
+    rows = spark.range(0, 4000, 1, MAP_TASKS).mapInArrow(draw, "id long, city string, v string, ts long")
+    result = getattr(table, verb)(rows)
+    assert struck() not in result.files
+    assert (result.rows, result.inserted) == (4000, 4000)
+    stored = table.scan(columns=["id", "v"]).to_arrow().sort_by("id")
+    assert stored["id"].to_pylist() == list(range(4000))
+    assert stored["v"].to_pylist() == [f"v{n}" for n in range(4000)]
+    assert table.indexes.verify().ok
 
 
 @pytest.mark.rest

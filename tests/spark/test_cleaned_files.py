@@ -113,6 +113,21 @@ def test_a_file_that_the_table_names_is_damage(spark: SparkSession, tmp_path: Pa
     assert "StorageError" not in str(error.value)
 
 
+@pytest.mark.parametrize("index", ["bucket", "mor-bucket"])
+def test_rows_of_a_state_that_was_cleaned_are_not_written(spark: SparkSession, tmp_path: Path, index: str) -> None:
+    table, other = (new_table(str(tmp_path / name), index, spark) for name in ("t", "other"))
+    frame = table.scan(columns=["id", "city", "v", "ts"]).to_spark()
+    write_and_clean(table.uri)
+    for target in (table, other):
+        before = content(target)
+        for local_rows in (0, 20_000):  # by a job, or collected
+            with pytest.raises(lakebed.StorageError, match="was deleted since this read was planned") as error:
+                target.upsert(frame, options={"lakebed.local.rows": local_rows})
+            assert "Make the DataFrame again" in str(error.value), (target.uri, local_rows)
+            assert "repair" not in str(error.value), (target.uri, local_rows)
+        assert content(target) == before
+
+
 def test_the_data_source_says_to_read_again(spark: SparkSession, tmp_path: Path) -> None:
     """It plans as a query runs, so the file goes between its plan and its tasks only; those are run here."""
     from lakebed.spark_source.source import LakebedSource

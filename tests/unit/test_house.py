@@ -145,6 +145,7 @@ CONCEPTS = {
     "diagnosis/environment.py": "the installation; table.py and storage.py have the table and where it is",
     "diagnosis/table.py": "findings about a table; doctor.py runs the checks",
     "dlt_destination/chain.py": "how tables are written; destination.py speaks to dlt's loader",
+    "engine/spark_repeatable.py": "which plans give the same rows each time",
     "engine/shuffle.py": "rows brought together by group, partly in a file",
     "expressions/joda_read.py": "texts to times; joda.py, its counterpart, is times to texts",
     "filters/arrow.py": "conditions as Arrow expressions; sql.py parses them",

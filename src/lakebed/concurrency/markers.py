@@ -27,6 +27,8 @@ from lakebed.write_status import WriteStatus
 MarkerKind = Literal["CREATE", "MERGE", "APPEND"]
 TEMP_FOLDER = f"{HOODIE}/.temp"
 _MARKER = re.compile(r"^(?P<path>[^\0]+)\.marker\.(?P<kind>CREATE|MERGE|APPEND)$")
+# How the names of requested and inflight instants end.
+_PENDING = (".requested", ".inflight")
 _SERVER_FILE = re.compile(r"^MARKERS\d+$")
 # By the URL of the table and the instant.
 _writes: dict[tuple[str, str], LocalWrite] = {}
@@ -63,11 +65,21 @@ def marker_path(instant: str, partition: str, file_name: str, kind: MarkerKind) 
     return f"{folder}/{file_name}.marker.{kind}"
 
 
-def write_marker(storage: Storage, instant: str, partition: str, file_name: str, kind: MarkerKind) -> None:
+def write_marker(
+    storage: Storage, instant: str, partition: str, file_name: str, kind: MarkerKind, *, may_be_late: bool = False
+) -> None:
     """Write the marker of a data file. Do it before the file itself, in the same process: a rollback deletes only files
-    that markers name. The write's inflight instant is there when this returns, too."""
-    storage.write(marker_path(instant, partition, file_name, kind), b"", durable="later")
+    that markers name. The write's inflight instant is there when this returns, too.
+
+    A task that `may_be_late` may run when its write is over. Then no process would look for the marker any more: it is
+    removed, and this raises `CommitConflict`. The marker is written before the timeline is read, so that a write that
+    completes meanwhile finds it."""
+    path = marker_path(instant, partition, file_name, kind)
+    storage.write(path, b"", durable="later")
     _wait_for_inflight(storage, instant)
+    if may_be_late and _is_over(storage, instant):
+        storage.delete(path)
+        raise _over(storage, instant, f"{partition}/{file_name}" if partition else file_name, "begun")
 
 
 def write_markers(storage: Storage, instant: str, files: Sequence[tuple[str, str]], kind: MarkerKind) -> None:
@@ -96,17 +108,33 @@ def check_marker(
             storage.delete(path)
         else:
             give_up()
-        raise CommitConflict(
-            f"instant {instant} was over before {storage.url(path)} was written",
-            hint="it committed without this attempt, or was rolled back by a writer that took it for dead",
-            context={"instant": instant, "path": path},
-        )
+        raise _over(storage, instant, path, "written")
 
     write = _writes.get((storage.url(), instant))
     if write is None:
         check()
     else:
         write.begin(check)
+
+
+def _over(storage: Storage, instant: str, path: str, step: str) -> CommitConflict:
+    return CommitConflict(
+        f"instant {instant} was over before {storage.url(path)} was {step}",
+        hint="it committed without this attempt, or was rolled back by a writer that took it for dead",
+        context={"instant": instant, "path": path},
+    )
+
+
+def _is_over(storage: Storage, instant: str) -> bool:
+    """Whether the instant is completed, or is not on the timeline any more."""
+    for folder in (f"{HOODIE}/timeline", HOODIE):  # before table version 8 the instants are in the folder above
+        try:
+            names = [n for n in storage.list_names(folder) if n.startswith((f"{instant}.", f"{instant}_"))]
+        except FileNotFoundError:
+            continue
+        if names:
+            return not all(name.endswith(_PENDING) for name in names)
+    return True
 
 
 def list_markers(storage: Storage, instant: str) -> list[Marker]:

@@ -9,7 +9,7 @@ group by a share in [0, 1) made from its key, equal in both engines.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakebed.errors import LakebedError, from_json
+from lakebed.errors import LakebedError, SourceError, from_json
 from lakebed.expressions.base import RowExpression
 from lakebed.format.hashes import java_hash
 from lakebed.model import DERIVED, PARTITION_PATH, RECORD_KEY, FileSlice
@@ -27,12 +27,14 @@ from lakebed.storage.base import Storage
 
 @dataclass(slots=True)
 class Task:
-    """Where a function runs: the three numbers of a write token, and a counter for commit sequence numbers."""
+    """Where a function runs: the three numbers of a write token, and a counter for commit sequence numbers. A task
+    that `may_be_late` is one of several attempts, and may run when the write of another one is over."""
 
     partition: int = 0
     stage: int = 0
     attempt: int = 0
     rows: int = 0
+    may_be_late: bool = False
 
     def take(self, rows: int) -> int:
         """Reserve running numbers for this many rows; gives the first."""
@@ -165,6 +167,17 @@ class Engine(Protocol):
         """
         ...
 
+    def counted(self, rows: Rows, unsent: Collection[str] = ()) -> tuple[Rows, Callable[[], int | None]]:
+        """The rows, counted while they are evaluated, and a function that returns their number once results of them
+        were collected: the greatest, if tasks ran several times. None if it is unknown. `unsent` are columns that the
+        rows need not have, since `group_map` derives them."""
+        ...
+
+    def repeatable(self, data: Any, *, always: bool = False) -> Any:
+        """The caller's data in a form that gives the same rows each time it is evaluated. It is evaluated once for that
+        if it may give others, or with `always`."""
+        ...
+
     def read_columns(self, snapshot: SliceSource, slices: Sequence[FileSlice], columns: Sequence[str]) -> Rows:
         """Some columns of many file slices, as rows: for indexes that look at stored keys. No shuffle. `POSITION` among
         them gives each row's number in its base file."""
@@ -221,6 +234,16 @@ GROUP = f"{DERIVED}group"
 def count_rows(engine: Engine, rows: Rows) -> int:
     """How many rows there are."""
     return int(pc.sum(engine.aggregate(rows, []).column("rows")).as_py() or 0)
+
+
+def changed_input(problem: str) -> SourceError:
+    """The error of rows that were not the same each time they were evaluated."""
+    return SourceError(
+        f"the rows of this write changed while they were written: {problem}",
+        hint="Nothing of it is visible. Run it again with rows that are the same each time: those of"
+        " DataFrame.checkpoint(), or of files.",
+        context={"retryable": True, "input": "changed"},
+    )
 
 
 def distinct_values(profile: pa.Table, *columns: str) -> list[list[Any]]:

@@ -5,7 +5,7 @@ for a table are read batch by batch, as often as the pipeline asks for them.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
@@ -254,6 +254,21 @@ class LocalEngine:
             with progress("writing file groups", len(tasks)) as advance:
                 results = parallel_map(run, tasks, self._threads)
         return LocalRows(pa.Table.from_batches([b for batches in results for b in batches], schema))
+
+    def counted(self, rows: AnyRows, unsent: Collection[str] = ()) -> tuple[AnyRows, Callable[[], int | None]]:
+        if isinstance(rows, LocalRows):
+            return rows, lambda: rows.table.num_rows
+        counted = 0
+
+        def see(table: pa.Table) -> pa.Table:
+            nonlocal counted
+            counted += table.num_rows
+            return table
+
+        return rows.then(see), lambda: counted
+
+    def repeatable(self, data: Any, *, always: bool = False) -> Any:
+        return data
 
     def read_columns(self, snapshot: SliceSource, slices: Sequence[FileSlice], columns: Sequence[str]) -> LocalRows:
         def run(file_slice: FileSlice) -> list[pa.RecordBatch]:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import pickle
 import re
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
+from itertools import count as numbers_from
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
@@ -28,11 +29,24 @@ from lakebed.engine.base import (
     SliceReader,
     SliceSource,
     Task,
+    changed_input,
     map_groups,
 )
 from lakebed.engine.spark_columns import arrow_column, hash_column
 from lakebed.engine.spark_python import use_this_python
-from lakebed.engine.spark_session import estimated_bytes, gateway, has_exact_leaves, parallelism, require_spark
+from lakebed.engine.spark_repeatable import is_repeatable
+from lakebed.engine.spark_session import (
+    estimated_bytes,
+    gateway,
+    has_exact_leaves,
+    is_connect,
+    is_in_one_process,
+    parallelism,
+    require_spark,
+    session_of,
+    speculates,
+    stored_copies,
+)
 from lakebed.engine.spark_worker import carrying, for_workers, job_errors, tune_worker
 from lakebed.expressions.base import Column, RowExpression
 from lakebed.expressions.bucket import JavaHash, TextHash
@@ -45,6 +59,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import DataType
 
+_numbers = numbers_from()
 _KNOWN_GROUP, _SHARE, _BOUNDS, _GROUPS = (f"{DERIVED}{n}" for n in ("known_group", "share", "bounds", "groups"))
 # Rows in a batch that goes to Python. Spark's other bound, bytes, is switched off: Spark asks for the batch's size
 # after each row, a quarter of the JVM's CPU of a bulk insert. So rows alone keep a batch small, also one of wide rows.
@@ -60,9 +75,15 @@ _EXCLUDED_RULES = "spark.sql.optimizer.excludedRules"
 _FOLDING_RULE = "org.apache.spark.sql.catalyst.optimizer.ConvertToLocalRelation"
 _LARGE_TYPES = "spark.sql.execution.arrow.useLargeVarTypes"
 _SETTINGS = {"spark.sql.execution.arrow.maxBytesPerBatch": str((1 << 31) - 1), _LARGE_TYPES: "false"}
+# By these a task that runs again and gives other rows than before is noticed: what has read them runs again, or the job
+# fails. Without them some tasks would have read the first rows and others the second ones.
+_CHECKSUMS = {
+    "spark.sql.shuffle.orderIndependentChecksum.enabled": "true",
+    "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch": "true",
+}
 # The text of the plan is for Spark's own pages: a formatted one takes as long as the planning of a small query. Each
 # setting more is three calls to the JVM.
-_OF_COLLECTING = {_LARGE_TYPES: "false", "spark.sql.ui.explainMode": "simple"}
+_OF_COLLECTING = {**_CHECKSUMS, _LARGE_TYPES: "false", "spark.sql.ui.explainMode": "simple"}
 _OF_SPARK = {_LARGE_TYPES: "false"}
 
 
@@ -85,6 +106,8 @@ class SparkEngine:
         use_this_python(spark)
         self.spark = spark
         self._tuning = worker_tuning
+        # rows that were counted while results were collected, by the name of the count
+        self._observed: dict[str, int | None] = {}
 
     def rows(self, data: Any) -> DataFrame:
         if hasattr(data, "mapInArrow"):
@@ -180,6 +203,39 @@ class SparkEngine:
             for_workers(partial(_run_groups, self._tuning, fn, derived)), arrow_to_spark_ddl(schema)
         )
 
+    def counted(self, rows: DataFrame, unsent: Collection[str] = ()) -> tuple[DataFrame, Callable[[], int | None]]:
+        from pyspark.sql import Observation
+        from pyspark.sql import functions as F
+
+        sent, name, count = rows.drop(*unsent), f"{DERIVED}rows_{next(_numbers)}", F.count(F.lit(1)).alias("rows")
+        if not is_connect(self.spark):
+            self._observed[name] = None
+            return sent.observe(name, count), lambda: self._observed.pop(name, None)
+        observation = Observation(name)
+
+        def observed() -> int | None:
+            try:
+                return int(observation.get["rows"])
+            except Exception:  # the server left the rows out of its plan
+                return None
+
+        return sent.observe(observation, count), observed
+
+    def repeatable(self, data: Any, *, always: bool = False) -> Any:
+        if session_of(data) is None or not (always or not is_repeatable(data)):
+            return data
+        from pyspark import StorageLevel
+
+        # of two attempts that ran at the same time, each may have stored its rows: then a part has two locations
+        may_differ = not is_connect(self.spark) and speculates(self.spark)
+        copies = 1 if may_differ or is_in_one_process(self.spark) else 2
+        with self._settings(self._of_jobs()), job_errors(self.spark):
+            stored = data.localCheckpoint(True, StorageLevel(True, True, False, True, copies))
+        if may_differ and any(count != 1 for count in stored_copies(stored)):
+            self.release(stored)
+            raise changed_input("two attempts of a task have stored them")
+        return stored
+
     def read_columns(self, snapshot: SliceSource, slices: Sequence[FileSlice], columns: Sequence[str]) -> DataFrame:
         fields = _stored_fields(snapshot, slices, columns)
         ddl = arrow_to_spark_ddl(fields)
@@ -262,14 +318,27 @@ class SparkEngine:
         return pa.Table.from_batches([normalise_batch(batch, plain) for batch in table.to_batches()], plain)
 
     def _collected(self, rows: DataFrame) -> pa.Table:
+        loose = _loosely_typed(rows)
         with job_errors(self.spark):
-            return table_with_offsets(_loosely_typed(rows).toArrow())
+            table = table_with_offsets(loose.toArrow())
+        if self._observed:
+            frame: Any = loose
+            metrics = frame._jdf.queryExecution().observedMetrics()
+            for name in self._observed:
+                if metrics.contains(name):
+                    self._observed[name] = int(metrics.apply(name).getLong(0))
+        return table
 
     def persist(self, rows: DataFrame) -> DataFrame:
         return rows.persist()
 
     def release(self, rows: DataFrame) -> None:
-        rows.unpersist()
+        frame: Any = rows
+        plan = None if is_connect(self.spark) else frame._jdf.queryExecution().analyzed()
+        if plan is not None and plan.getClass().getSimpleName() == "LogicalRDD":
+            plan.rdd().unpersist(False)  # rows that `repeatable` has stored
+        else:
+            rows.unpersist()
 
     def _of_jobs(self) -> dict[str, str]:
         """The settings of a job that hands rows to Python. A session with smaller batches keeps them."""
@@ -277,7 +346,7 @@ class SparkEngine:
         smaller = rows if 0 < rows < ARROW_BATCH_ROWS else ARROW_BATCH_ROWS
         excluded = self.spark.conf.get(_EXCLUDED_RULES, None)
         rules = f"{excluded},{_FOLDING_RULE}" if excluded else _FOLDING_RULE
-        return {**_SETTINGS, _BATCH_ROWS: str(smaller), _EXCLUDED_RULES: rules}
+        return {**_SETTINGS, **_CHECKSUMS, _BATCH_ROWS: str(smaller), _EXCLUDED_RULES: rules}
 
     @contextmanager
     def _settings(self, settings: Mapping[str, str]) -> Generator[None]:
@@ -332,7 +401,7 @@ def _task() -> Task:
     context = TaskContext.get()
     if context is None:
         return Task()
-    return Task(context.partitionId(), context.stageId(), int(context.taskAttemptId()))
+    return Task(context.partitionId(), context.stageId(), int(context.taskAttemptId()), may_be_late=True)
 
 
 def _run_map(tuning: bool, fn: MapFunction, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -18,6 +18,8 @@ MINIMUM = (4, 1)
 _NO_IDEA_BYTES = 1 << 60
 # Plans of more nodes are not looked through: each is some calls to the JVM.
 _MOST_NODES = 64
+READ_MARK = "lakebed_read_"
+"""How the alias of each DataFrame begins that reads a table."""
 # Nodes whose statistics bound their rows, and leaves with how many times smaller than their rows they may be.
 _NODES = frozenset(
     ("Project", "Filter", "Sort", "GlobalLimit", "LocalLimit", "Aggregate", "Distinct", "Union", "Repartition")
@@ -69,6 +71,20 @@ def is_in_one_process(spark: SparkSession) -> bool:
     return not is_connect(spark) and str(spark.sparkContext.master).partition("[")[0] == "local"
 
 
+def speculates(spark: SparkSession) -> bool:
+    """Whether Spark runs a second attempt of a slow task beside the first."""
+    return str(spark.sparkContext.getConf().get("spark.speculation", "false")).lower() == "true"
+
+
+def stored_copies(rows: DataFrame) -> list[int]:
+    """How many executors have each part of the rows of a local checkpoint."""
+    frame: Any = rows
+    jvm: Any = gateway(rows.sparkSession)
+    rdd, storage = frame._jdf.queryExecution().analyzed().rdd(), jvm.org.apache.spark.storage
+    master = jvm.org.apache.spark.SparkEnv.get().blockManager().master()
+    return [master.getLocations(storage.RDDBlockId(rdd.id(), n)).size() for n in range(rdd.getNumPartitions())]
+
+
 def parallelism(spark: SparkSession) -> int:
     """How many tasks run at once, about."""
     if not is_connect(spark):
@@ -110,7 +126,7 @@ def optimizer_rows(data: DataFrame) -> int | None:
             return None
         leaves = plan.collectLeaves()
         if leaves.size() == 1 and leaves.apply(0).getClass().getSimpleName() == _CREATED_ROWS:
-            return _created_rows(leaves.apply(0))
+            return created_rows(leaves.apply(0))
         stats = plan.stats()
         if stats.rowCount().isDefined():
             return int(str(stats.rowCount().get()))
@@ -149,7 +165,7 @@ def _compression(plan: Any, node_count: list[int]) -> int | None:
     return max(estimated) if len(estimated) == len(factors) else None
 
 
-def _created_rows(leaf: Any) -> int | None:
+def created_rows(leaf: Any) -> int | None:
     """At most how many rows `createDataFrame` took from a list: the driver holds them in batches of one size. None
     where the rows of an RDD come from anywhere else."""
     rdd, functions = leaf.rdd(), list[Any]()
@@ -190,7 +206,7 @@ def _private(thing: Any, name: str) -> Any:
 
 def read_mark(uri: str) -> str:
     """The alias of DataFrames that read the table, by which their plan names it; no query needs to know it."""
-    return f"lakebed_read_{hashlib.sha256(uri.encode()).hexdigest()[:16]}"
+    return f"{READ_MARK}{hashlib.sha256(uri.encode()).hexdigest()[:16]}"
 
 
 def reads_table(data: DataFrame, uri: str) -> bool:

@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from lakebed.engine.base import changed_input
 from lakebed.engine.spark_python import HOW, LACKING, PYTHON
 from lakebed.engine.spark_session import is_connect
 from lakebed.errors import CorruptFile, LakebedError, UnsupportedFeature, from_json
@@ -145,6 +146,12 @@ _OTHER_PYTHON = "PYTHON_VERSION_MISMATCH"
 _UNREAD = re.compile(r"\[FAILED_READ_FILE\.(\w+)\] Encountered error while reading file (.+?\.parquet)")
 _NOT_FOUND = re.compile(r"\[PATH_NOT_FOUND\] Path does not exist: (.+?\.parquet)")
 _FILE_NOT_EXIST = "FILE_NOT_EXIST"
+# Spark's words for rows that were lost and came back as others, or cannot come back.
+_CHANGED = re.compile(
+    r"A shuffle map stage with indeterminate output was failed|rolling back due to indeterminate output"
+    r"|depending on the indeterminate stage|CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND|Checkpoint block rdd_\w+ not found"
+)
+_RAISED = re.compile(r"^lakebed\.errors\.(\w+): (.+)$", re.MULTILINE)
 _CARRIED = "lakebed error in a task: "
 
 T = TypeVar("T")
@@ -168,8 +175,10 @@ def carrying(rows: Iterator[T]) -> Iterator[T]:
 def _carried(message: str) -> Exception | None:
     """The error of the task whose text this is."""
     at = message.find(_CARRIED)
-    if at < 0:
-        return None
+    if at < 0:  # of a DataFrame that reads a table, whose tasks show users the error as it is
+        raised = _RAISED.search(message)
+        fields = None if raised is None else {"type": raised[1], "message": raised[2], "hint": "", "context": {}}
+        return None if fields is None else from_json(json.dumps(fields))
     text = message[at + len(_CARRIED) :].partition("\n")[0]
     try:
         fields, _ = json.JSONDecoder().raw_decode(text)
@@ -183,8 +192,8 @@ def _carried(message: str) -> Exception | None:
 @contextmanager
 def job_errors(spark: SparkSession) -> Generator[None]:
     """Turn errors of a job into lakebed's: workers that lack a package raise `UnsupportedFeature`, a missing or damaged
-    base file raises `CorruptFile` with its path, and an error that a task was `carrying` is raised as it was. Any other
-    error stays as it is."""
+    base file raises `CorruptFile` with its path, rows that were lost and cannot be made again raise `SourceError`, and
+    an error that a task was `carrying` is raised as it was. Any other error stays as it is."""
     try:
         yield
     except Exception as error:
@@ -206,6 +215,8 @@ def job_errors(spark: SparkSession) -> Generator[None]:
             ) from error
         if (met := _carried(message)) is not None:
             raise met from error
+        if _CHANGED.search(message):
+            raise changed_input("a part of them was lost with the machine or the files that held it") from error
         if match := _UNREAD.search(message):
             raise _corrupt(match[2], missing=match[1] == _FILE_NOT_EXIST) from error
         if match := _NOT_FOUND.search(message):
@@ -219,7 +230,7 @@ def _corrupt(path: str, *, missing: bool) -> CorruptFile:
             f"base file {path} is missing, and the table lists it",
             hint="open the table again: it may have been cleaned since. Otherwise restore the file, or roll back the"
             " commit that wrote it",
-            context={"path": path},
+            context={"path": path, "missing": True},
         )
     return CorruptFile(
         f"base file {path} cannot be read by Spark",

@@ -14,8 +14,9 @@ import pyarrow as pa
 class Spill:
     """Collects batches of one schema; `table()` gives them back as one table.
 
-    Batches beyond `limit` bytes are written to a file in `folder` (default: the system's temporary folder) and mapped
-    back, so that the operating system may drop their pages. Use as a context manager: leaving it removes the file.
+    `rows` is their number. Batches beyond `limit` bytes are written to a file in `folder` (default: the system's
+    temporary folder) and mapped back, so that the operating system may drop their pages. Use as a context manager:
+    leaving it removes the file.
 
     >>> batch = pa.record_batch({"a": [1, 2]})
     >>> with Spill(limit=8) as spill:
@@ -29,6 +30,7 @@ class Spill:
         self._folder = folder
         self._batches: list[pa.RecordBatch] = []
         self._bytes = 0
+        self.rows = 0
         self._path: Path | None = None
         self._writer: pa.RecordBatchFileWriter | None = None
         self._schema: pa.Schema | None = None
@@ -47,6 +49,7 @@ class Spill:
         self._schema = self._schema or batch.schema
         self._batches.append(batch)
         self._bytes += batch.nbytes
+        self.rows += batch.num_rows
         if self._bytes > self._limit:
             self._flush()
 
@@ -57,8 +60,11 @@ class Spill:
             assert self._writer is not None
             self._writer.close()
             self._writer = None
-            return pa.ipc.open_file(pa.memory_map(str(self._path))).read_all()
-        return pa.Table.from_batches(self._batches, self._schema or schema)
+            table = pa.ipc.open_file(pa.memory_map(str(self._path))).read_all()
+        else:
+            table = pa.Table.from_batches(self._batches, self._schema or schema)
+        assert table.num_rows == self.rows, f"{self.rows} rows were appended, and {table.num_rows} are there"
+        return table
 
     def _flush(self) -> None:
         if self._path is None:

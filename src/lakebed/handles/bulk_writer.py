@@ -13,6 +13,7 @@ from lakebed.errors import LakebedError
 from lakebed.format.file_names import new_file_id
 from lakebed.handles.base import GroupJob
 from lakebed.handles.file_writer import FileWriter, write_partition_metadata
+from lakebed.handles.group_writer import accounted
 from lakebed.model import PARTITION_PATH
 from lakebed.write_status import WriteStatus, to_batch
 
@@ -53,11 +54,13 @@ class _OpenFiles:
         self._numbers: dict[str, int] = {}
         self._done: list[WriteStatus] = []
         self._combined = 0
+        self._received = 0
 
     def write(self, partition: str, rows: pa.RecordBatch) -> None:
         if not self._keep_open:
             for open_partition in [p for p in self._open if p != partition]:
                 self._finish(open_partition)
+        self._received += rows.num_rows
         checked = self._job.intake.checked(iter([rows]), self._task)
         incoming = self._job.intake.split(pa.Table.from_batches(checked))
         self._combined += incoming.combined
@@ -105,7 +108,9 @@ class _OpenFiles:
             first = self._done[0] if self._done else WriteStatus("")
             more = self._combined
             self._done[:1] = [replace(first, rows_in=first.rows_in + more, num_combined=more)]
-        return self._done
+        if not self._received:
+            return self._done
+        return accounted(self._done or [WriteStatus("")], self._received)
 
     def abort(self) -> None:
         for writer in self._open.values():

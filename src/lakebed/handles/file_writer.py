@@ -183,7 +183,8 @@ class FileWriter:
         """Put the marker, then open the file: a file without marker would outlive a failed write."""
         self.name = next_file_name(self.file_id, self.task, self.instant)
         if self.marker is None:
-            write_marker(self.storage, self.instant, self.partition, self.name, self.kind)
+            late = self.task.may_be_late
+            write_marker(self.storage, self.instant, self.partition, self.name, self.kind, may_be_late=late)
         else:
             self.marker()
         format_ = self.format

@@ -35,6 +35,9 @@ from lakebed.model import OPERATION_COLUMN, POSITION, RECORD_KEY
 from lakebed.schema.conversion import project
 from lakebed.write_status import WriteStatus, to_batch
 
+# What becomes of a row that comes to a file group.
+_OUTCOMES = ("num_inserts", "num_updates", "num_deletes", "num_unchanged", "num_combined")
+
 
 def check_stored_key_fields(group: GroupWrite, incoming: Incoming) -> None:
     """Raise `InvalidRecord` where a stored row has the key text of an incoming one and other key fields. Rows are read
@@ -106,6 +109,23 @@ def with_shares(statuses: list[WriteStatus], shares: Shares | None) -> list[Writ
     ]
 
 
+def accounted(statuses: list[WriteStatus], received: int) -> list[WriteStatus]:
+    """The statuses of a file group to which so many rows came. Raises `LakebedError` unless each of them was inserted,
+    updated, deleted, combined into another one or left without effect. A row whose key is stored several times counts
+    for each stored row."""
+    rows = sum(status.rows_in for status in statuses)
+    outcomes = {name: sum(getattr(status, name) for status in statuses) for name in _OUTCOMES}
+    if rows > sum(outcomes.values()):
+        raise LakebedError(
+            f"{rows} rows came to file group {statuses[0].file_id} in partition {statuses[0].partition!r}, and"
+            f" {sum(outcomes.values())} are accounted for",
+            hint="Nothing of this write is visible. Please report it with the counts.",
+            context={"partition": statuses[0].partition, "rows": rows, **outcomes},
+        )
+    first, *other_statuses = statuses
+    return [replace(first, received=received), *other_statuses]
+
+
 @dataclass(frozen=True, slots=True)
 class GroupWriter:
     """Sent to the tasks. Called with a partition path, a group number and the group's batches.
@@ -120,7 +140,7 @@ class GroupWriter:
     existing_partitions: frozenset[str]
     insert_handle: HandleType = CreateHandle
     early: EarlyConflicts | None = None
-    started: Mapping[tuple[str, int], tuple[AppendHandle, Incoming]] | None = None
+    started: Mapping[tuple[str, int], tuple[AppendHandle, Incoming, int]] | None = None
     prepared: set[str] = field(default_factory=set[str], compare=False)
     marked: bool = False
 
@@ -136,8 +156,8 @@ class GroupWriter:
     def write(self, partition: str, group: int, batches: Iterator[pa.RecordBatch], task: Task) -> list[WriteStatus]:
         """Collect the group's rows and hand them to its handle."""
         if self.started is not None:
-            log_handle, incoming = self.started[partition, group]
-            return with_shares(log_handle.write(incoming), incoming.shares)
+            log_handle, incoming, received = self.started[partition, group]
+            return accounted(with_shares(log_handle.write(incoming), incoming.shares), received)
         to = self._group(partition, group, task)
         self._check_concurrent_writers(to)
         handle = self._handle_type(to.target)(to)
@@ -151,6 +171,7 @@ class GroupWriter:
             intake = merge.intake(intake)
         with Spill(intake.memory) as spill:
             incoming = intake.collect(batches, spill, task)
+            received = spill.rows
             counts: list[int] | None = None
             if merge is not None:
                 incoming, counts = merge.apply(to, incoming, appends=appends)
@@ -158,8 +179,10 @@ class GroupWriter:
             if appends and self.job.reveals:
                 handle = revealing(to, incoming, handle)
             if self.job.skip_unchanged:
-                return with_shares(self._write_changes(to, incoming, handle), incoming.shares)
-            first, *other_statuses = with_shares(self._handed_over(incoming, handle), incoming.shares)
+                statuses = with_shares(self._write_changes(to, incoming, handle), incoming.shares)
+            else:
+                statuses = with_shares(self._handed_over(incoming, handle), incoming.shares)
+        first, *other_statuses = accounted(statuses, received)
         return [replace(first, clauses=counts), *other_statuses]
 
     def _handed_over(self, incoming: Incoming, handle: Handle) -> list[WriteStatus]:
@@ -221,7 +244,7 @@ class GroupWriter:
 
     def _begin(
         self, rows: pa.Table, groups: Sequence[GroupOfRows], writes: Sequence[GroupWrite]
-    ) -> dict[tuple[str, int], tuple[AppendHandle, Incoming]]:
+    ) -> dict[tuple[str, int], tuple[AppendHandle, Incoming, int]]:
         ingested_groups = ingest_groups(
             rows, groups, [to.target.file_id for to in writes], self.job.intake, self.job.format, self.job.instant
         )
@@ -234,8 +257,8 @@ class GroupWriter:
         ]
         mark_all(logs)
         return {
-            (to.partition, to.number): (handle, ingested.incoming)
-            for to, handle, ingested in zip(writes, handles, ingested_groups, strict=True)
+            (to.partition, to.number): (handle, ingested.incoming, group.rows)
+            for to, handle, ingested, group in zip(writes, handles, ingested_groups, groups, strict=True)
         }
 
     def _check_concurrent_writers(self, to: GroupWrite) -> None:

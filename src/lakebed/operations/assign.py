@@ -44,6 +44,10 @@ class Assignment:
     inserts: pa.Table
 
     @property
+    def rows(self) -> int:
+        return sum(group.updates + group.inserts for group in self.groups)
+
+    @property
     def targets(self) -> PlannedTargets:
         return PlannedTargets(tuple(g.target for g in self.groups))
 

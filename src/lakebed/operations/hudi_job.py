@@ -7,7 +7,8 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -35,7 +36,15 @@ from lakebed.engine.spark_session import (
     optimizer_rows,
     session_of,
 )
-from lakebed.errors import CommitConflict, InvalidOption, TableExists, TableNotFound, UnsupportedFeature
+from lakebed.errors import (
+    CommitConflict,
+    CorruptFile,
+    InvalidOption,
+    SourceError,
+    TableExists,
+    TableNotFound,
+    UnsupportedFeature,
+)
 from lakebed.index.registry import job_index, recorded_index_properties
 from lakebed.metadata.lookups import open_again, open_snapshot
 from lakebed.model import HOODIE, RECORD_KEY
@@ -50,7 +59,16 @@ from lakebed.operations.result import WriteResult
 from lakebed.operations.upsert import bulk_insert, insert, upsert
 from lakebed.properties.table_config import TableConfig
 from lakebed.read.origin import is_noted, look_read, may_be_read
-from lakebed.read.reopening import MISSING, MOST_LOOKS, as_damage, is_of_table, path_of, reopened
+from lakebed.read.reopening import (
+    MISSING,
+    MOST_LOOKS,
+    as_damage,
+    deleted_file,
+    deleted_since_planned,
+    is_of_table,
+    path_of,
+    reopened,
+)
 from lakebed.read.scan import Scan
 from lakebed.schema.arrow import leaf_paths
 from lakebed.slices.snapshot import Snapshot
@@ -62,6 +80,8 @@ from lakebed.wording import count_text
 RETRIES = "hoodie.write.num.retries.on.conflict.failures"
 
 _log = logging.getLogger("lakebed")
+# How often rows that changed while they were written are evaluated again.
+_MOST_CHANGES = 3
 _FIRST_PAUSE_SECONDS = 0.1
 _LONGEST_PAUSE_SECONDS = 10.0
 
@@ -78,9 +98,11 @@ def run_again(
     batch that the table already has is not written: the result has the commit that wrote it, and the `name` of the
     operation.
 
-    Each run evaluates a DataFrame again. Data that can be read only once is cached.
+    Each run evaluates a DataFrame again, and that once if it may give other rows the next time. Rows that changed
+    nevertheless, since a machine that held some of them has ended, are evaluated again. Data that can be read only once
+    is cached.
     """
-    lost = 0
+    lost = changed = 0
     looks, last_missing = 0, ""
     context: WriteContext | None = None
     while True:
@@ -88,11 +110,11 @@ def run_again(
             context = make_context()
             if lost == 0 and is_read_once(data) and retries_of(context):
                 data = arrow_rows(data, {})
-            if once is None:
-                result = verb(context, data)
-            else:
+            if once is not None:
                 refuse_written(context.opened.timeline, once)
-                result = verb(replace(context, stream_batch=once), data)
+                context = replace(context, stream_batch=once)
+            with evaluated_once(context.engine, data, always=changed > 0) as rows:
+                result = verb(context, rows)
         except AlreadyWritten as written:
             assert context is not None
             return context, WriteResult.of_written(written.instant, name)
@@ -102,11 +124,17 @@ def run_again(
             if context is None or not is_of_table(error, context.storage):
                 raise
             if str(error) == last_missing or reopened(context.opened) is None:
-                raise as_damage(error, context.storage) from error
+                raise deleted_since_planned(error, context.storage) or as_damage(error, context.storage) from error
             if looks > MOST_LOOKS or is_read_once(data):
                 raise _overtaken(error) from error
             last_missing = str(error)  # the same file missing twice is damage
             _log.info("run again, since the table changed: %s", error)
+            continue
+        except SourceError as error:
+            changed += 1
+            if error.context.get("input") != "changed" or session_of(data) is None or changed > _MOST_CHANGES:
+                raise
+            _log.info("run again (%d of %d): %s", changed, _MOST_CHANGES, error.message)
             continue
         except CommitConflict as conflict:
             assert context is not None
@@ -122,6 +150,18 @@ def run_again(
             time.sleep(pause)
             continue
         return context, replace(result, retries=lost) if lost else result
+
+
+@contextmanager
+def evaluated_once(engine: Engine, data: Any, *, always: bool = False) -> Generator[Any]:
+    """The caller's data in a form that gives the same rows each time, until the end of the block."""
+    rows = engine.repeatable(data, always=always)
+    try:
+        yield rows
+    finally:
+        if rows is not data:
+            with suppress(Exception):  # a session that has ended
+                engine.release(rows)
 
 
 def retries_of(context: WriteContext) -> int:
@@ -243,7 +283,12 @@ def _collected(
     else:
         return None
     # Spark's statistics may leave out the bytes of a row beyond its columns: its estimate may be half of the rows
-    table = collect_within(data, 2 * rows if has_exact_leaves(data) else max(max_rows, 2 * rows), bound)
+    try:
+        table = collect_within(data, 2 * rows if has_exact_leaves(data) else max(max_rows, 2 * rows), bound)
+    except CorruptFile as error:
+        if not error.context.get("missing"):
+            raise
+        raise deleted_file(str(error.context["path"])) from error
     return (
         None
         if table is None
@@ -403,7 +448,8 @@ def _write_new(storage: Storage, engine: Engine, df: Any, job: Options, once: On
     df = _repeatable(engine, df)
     config = _create(storage, engine, df, job)
     context = replace(write_context(storage, config, engine, job), stream_batch=once)
-    return run(context, job.operation or _default_operation(config), df)
+    with evaluated_once(engine, df) as rows:
+        return run(context, job.operation or _default_operation(config), rows)
 
 
 def _default_operation(config: TableConfig) -> str:

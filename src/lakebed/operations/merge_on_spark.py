@@ -58,7 +58,9 @@ class SparkMerge:
             counts[row[CLAUSE]] = row["rows"]
         self._join.counts[:] = counts
         self._check_unambiguous(pairs)
-        rows = self._rows(pairs, kinds)
+        # a clause may set values that differ each time
+        rows = self._engine.repeatable(self._rows(pairs, kinds))
+        self._join.cached.append(rows)
         return self._keyed(rows)
 
     def _pairs(self) -> DataFrame:

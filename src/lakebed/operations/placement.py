@@ -55,7 +55,7 @@ from lakebed.slices.listing import groups_of_ids
 from lakebed.slices.row_size import SAMPLE_ROWS, from_commits, from_sample
 from lakebed.slices.snapshot import Snapshot
 from lakebed.timeline.bodies.commit import PartitionProfile, encode_inflight
-from lakebed.write_status import LOOKUP_COUNTS, STATUS_SCHEMA, WriteStatus, checked_statuses
+from lakebed.write_status import LOOKUP_COUNTS, STATUS_SCHEMA, WriteStatus
 
 # Whether a row is written, if an insert skips rows of existing keys. Skipped rows are counted as well.
 _RETAINED = f"{DERIVED}kept"
@@ -448,7 +448,7 @@ class AssignedRows:
         return self.reported
 
     def repetitions(self, count: KeyRepetitions) -> int | None:
-        return count.of_rows(self.tagged, sum(group.updates + group.inserts for group in self.assignment.groups))
+        return count.of_rows(self.tagged, self.assignment.rows)
 
     @property
     def sizes(self) -> Mapping[FileGroupId, int]:
@@ -469,7 +469,10 @@ class AssignedRows:
         routed = write.context.engine.route(self.tagged, self.assignment.updates, self.assignment.inserts)
         existing_paths = frozenset(g.partition for g in groups if g.target.slice is not None)
         return write.run_grouped(
-            routed, write.group_writer(self.assignment.targets, existing_paths), groups=len(groups)
+            routed,
+            write.group_writer(self.assignment.targets, existing_paths),
+            groups=len(groups),
+            expected=self.assignment.rows,
         )
 
 
@@ -500,7 +503,7 @@ class TaskLayout(Layout):
             rows = engine.sort(rows, [PARTITION_PATH, RECORD_KEY], "table" if mode == "GLOBAL_SORT" else "task")
         single = replace(write, match=replace(write.match, combine=False))
         writer = BulkWriter(single.group_job(), sorted=mode != "NONE")
-        return checked_statuses(engine.collect(engine.map(rows, writer, STATUS_SCHEMA)))
+        return write.run_counted(rows, lambda sent: engine.map(sent, writer, STATUS_SCHEMA))
 
 
 @dataclass(frozen=True)

@@ -4,13 +4,13 @@ tasks.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
 from lakebed.concurrency.conflicts import EarlyConflicts
-from lakebed.engine.base import GROUP, Rows
+from lakebed.engine.base import GROUP, Rows, changed_input, count_rows
 from lakebed.expressions.base import RowExpression
 from lakebed.expressions.key_text import SingleKey
 from lakebed.handles.append import AppendHandle
@@ -185,15 +185,39 @@ class Write:
         """What writes the rows of new file groups."""
         return AppendHandle if self.begins_with_logs else self.context.index.insert_handle or CreateHandle
 
-    def run_grouped(self, rows: Rows, writer: GroupWriter, *, groups: int | None) -> list[WriteStatus]:
-        """One shuffle by group, and the writer on each; a group is a task of its own where their number is known."""
+    def run_grouped(
+        self, rows: Rows, writer: GroupWriter, *, groups: int | None, expected: int | None = None
+    ) -> list[WriteStatus]:
+        """One shuffle by group, and the writer on each; a group is a task of its own where their number is known. The
+        number of rows is `expected` if they were counted before."""
         engine = self.context.engine
-        written = engine.group_map(
-            rows,
-            writer,
-            STATUS_SCHEMA,
-            groups=groups,
-            one_group_per_task=groups is not None,
-            derivable=derivable(self.context, engine.schema(rows)),
-        )
-        return checked_statuses(engine.collect(written))
+        derived = derivable(self.context, engine.schema(rows))
+
+        def run(sent: Rows) -> Rows:
+            return engine.group_map(
+                sent, writer, STATUS_SCHEMA, groups=groups, one_group_per_task=groups is not None, derivable=derived
+            )
+
+        return self.run_counted(rows, run, unsent=derived, expected=expected)
+
+    def run_counted(
+        self,
+        rows: Rows,
+        run: Callable[[Rows], Rows],
+        *,
+        unsent: Collection[str] = (),
+        expected: int | None = None,
+    ) -> list[WriteStatus]:
+        """The statuses of the tasks that `run` gives the rows to. Raises `SourceError` unless each row came to one
+        task: rows may differ where a lost part of them is made again."""
+        engine = self.context.engine
+        sent, count = (rows, lambda: expected) if expected is not None else engine.counted(rows, unsent)
+        statuses = checked_statuses(engine.collect(run(sent)))
+        received = sum(status.received for status in statuses)
+        if count() == received:
+            return statuses
+        # tasks that ran again counted their rows again
+        number = count_rows(engine, rows) if expected is None else expected
+        if number != received:
+            raise changed_input(f"the write has {number} rows, and {received} came to the tasks that wrote them")
+        return statuses

@@ -78,20 +78,33 @@ def in_task(storage: Storage, rows: Iterator[T]) -> Iterator[T]:
     try:
         yield from rows
     except MISSING as error:
-        path = missing_path(error, storage) if is_of_table(error, storage) else ""
-        if not path or _is_named(storage, path):
+        deleted = deleted_since_planned(error, storage)
+        if deleted is None:
             raise
-        raise StorageError(
-            f"{path} was deleted since this read was planned: the table does not name it any more",
-            hint="Make the DataFrame again: to_spark() of a new scan reads the table as it is now. A higher"
-            " hoodie.clean.commits.retained keeps files for slow readers.",
-            context={"path": path, "retryable": True},
-        ) from error
+        raise deleted from error
+
+
+def deleted_since_planned(error: Exception, storage: Storage) -> StorageError | None:
+    """The error of rows whose plan names a file that was cleaned since, where this is one: the table does not name the
+    file any more, or it is a file of another table."""
+    if is_in_table(error, storage):
+        path = missing_path(error, storage)
+        return None if not path or _is_named(storage, path) else deleted_file(path)
+    return deleted_file(path_of(error)) if isinstance(error, CorruptFile) and error.context.get("missing") else None
+
+
+def deleted_file(path: str) -> StorageError:
+    return StorageError(
+        f"{path} was deleted since this read was planned: the table does not name it any more",
+        hint="Make the DataFrame again: to_spark() of a new scan reads the table as it is now. A higher"
+        " hoodie.clean.commits.retained keeps files for slow readers.",
+        context={"path": path, "retryable": True},
+    )
 
 
 def _is_named(storage: Storage, path: str) -> bool:
     """Whether the table as it is now has the file; also where that cannot be found out."""
-    relative = path.removeprefix(storage.url().rstrip("/")).lstrip("/")
+    relative = _relative(path, storage)
     partition = relative.rpartition("/")[0]
     try:
         slices = open_snapshot(storage).file_slices([partition])
@@ -110,11 +123,20 @@ def as_damage(error: Exception, storage: Storage) -> Exception:
 
 def is_of_table(error: Exception, storage: Storage) -> bool:
     """Whether the error is about a file of this table: rows that are written may be read from files of their own."""
-    if isinstance(error, LakebedError):
-        return True
+    return isinstance(error, LakebedError) or is_in_table(error, storage)
+
+
+def is_in_table(error: Exception, storage: Storage) -> bool:
+    """Whether the file that the error is about is in the folder of this table; paths in it are relative."""
+    root, path = storage.url().rstrip("/"), path_of(error)
+    is_relative = isinstance(error, LakebedError) and "://" not in path and not path.startswith("/")
+    return is_relative or root in path or root.removeprefix("file://") in path
+
+
+def _relative(path: str, storage: Storage) -> str:
+    """The path of a file of the table inside it."""
     root = storage.url().rstrip("/")
-    path = path_of(error)
-    return root in path or root.removeprefix("file://") in path
+    return path.removeprefix(root).removeprefix(root.removeprefix("file://")).lstrip("/")
 
 
 def missing_path(error: Exception, storage: Storage) -> str:
@@ -123,7 +145,7 @@ def missing_path(error: Exception, storage: Storage) -> str:
     if not isinstance(error, LakebedError):
         return path
     try:
-        return path if path and storage.head(path) is None else ""
+        return path if path and storage.head(_relative(path, storage)) is None else ""
     except StorageError:  # no path inside the table
         return ""
 

@@ -317,11 +317,12 @@ class Orphans:
         if isinstance(file, LogFile) and self._goes_by_slice(file):
             return self._has_lost_blocks_alone(file)
         timeline, instant = self._timeline, file.instant
-        if instant >= self._before or file.path in self._named:
+        is_completed = timeline.is_completed(instant)
+        if file.path in self._named or (instant >= self._before and not is_completed):
             return False
         if timeline.start is not None and instant < timeline.start and not self._is_unknown_to_archive(instant):
             return False
-        if timeline.is_completed(instant) and not self._names_files(instant):
+        if is_completed and not self._names_files(instant):
             return False
         return file.path not in self._listed
 
