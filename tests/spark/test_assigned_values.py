@@ -104,7 +104,7 @@ WAYS = {
 }
 
 
-@pytest.fixture(params=["true", "false"])
+@pytest.fixture(params=["false", pytest.param("true", marks=pytest.mark.rest)])
 def ansi(request: pytest.FixtureRequest, spark: SparkSession) -> Iterator[None]:
     before = spark.conf.get("spark.sql.ansi.enabled")
     spark.conf.set("spark.sql.ansi.enabled", request.param)
@@ -113,23 +113,27 @@ def ansi(request: pytest.FixtureRequest, spark: SparkSession) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("ansi")
-def test_values_are_stored_as_in_process_whatever_the_mode_of_the_session(spark: SparkSession, tmp_path: Path) -> None:
-    for name, way in WAYS.items():
-        table = table_of(spark, str(tmp_path / name))
-        way(spark, table, {column: text for column, (text, _) in ASSIGNED.items()})
-        stored = table.scan().to_arrow()
-        expected = {"id": 1, "seen": None} | {column: value for column, (_, value) in ASSIGNED.items()}
-        assert stored.to_pylist() == [{column: expected[column] for column in COLUMNS.names}], name
-        kinds = [stored.schema.field(column).type for column in COLUMNS.names]
-        assert kinds == [COLUMNS.field(column).type for column in COLUMNS.names], name
+@pytest.mark.parametrize(
+    "name", ["by join", "insert", *(pytest.param(name, marks=pytest.mark.rest) for name in ("by key", "update"))]
+)
+def test_values_are_stored_as_in_process_whatever_the_mode_of_the_session(
+    spark: SparkSession, tmp_path: Path, name: str
+) -> None:
+    table = table_of(spark, str(tmp_path / "t"))
+    WAYS[name](spark, table, {column: text for column, (text, _) in ASSIGNED.items()})
+    stored = table.scan().to_arrow()
+    expected = {"id": 1, "seen": None} | {column: value for column, (_, value) in ASSIGNED.items()}
+    assert stored.to_pylist() == [{column: expected[column] for column in COLUMNS.names}]
+    kinds = [stored.schema.field(column).type for column in COLUMNS.names]
+    assert kinds == [COLUMNS.field(column).type for column in COLUMNS.names]
 
 
 def test_other_types_and_values_are_refused_and_nothing_is_changed(spark: SparkSession, tmp_path: Path) -> None:
     table = table_of(spark, str(tmp_path / "t"))
     before = table.scan().to_arrow().to_pylist()
     cases = [(SchemaConflict, way, value) for way, value in product(("by join", "insert"), BAD_TYPES)]
-    cases += [(InvalidRecord, "by join", value) for value in BAD_VALUES]
-    cases += [(InvalidRecord, "insert", value) for value in BAD_VALUES[:2]]
+    cases += [(InvalidRecord, "by join", value) for value in BAD_VALUES[:4]]
+    cases += [(InvalidRecord, "insert", value) for value in BAD_VALUES[4:]]
     cases += [(SchemaConflict, way, BAD_TYPES[1]) for way in ("by key", "update")]
     for error, name, (path, text) in cases:
         with pytest.raises(LakebedError) as raised:

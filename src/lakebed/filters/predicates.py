@@ -264,7 +264,13 @@ class Literal:
     type: pa.DataType
 
     def to_arrow(self) -> pc.Expression:
-        return pc.scalar(pa.scalar(self.value, self.type))
+        try:
+            return pc.scalar(pa.scalar(self.value, self.type))
+        except (pa.ArrowException, OverflowError, UnicodeError) as error:
+            raise InvalidOption(
+                f"the constant {ascii(self.value)[:60]} is no {spark_type(self.type)}: {error}",
+                hint="give a value that the type holds",
+            ) from error
 
     def to_spark_sql(self) -> str:
         return spark_literal(self.value, self.type)

@@ -232,9 +232,10 @@ def parse_tree(text: str, label: str = "filter", form: str = "condition") -> Any
         tree: Any = sqlglot.parse_one(text, read=SparkText, into=exp.Condition)
     except RecursionError:
         raise too_deep(text, label) from None
-    except SqlglotError as error:
+    except (SqlglotError, LookupError, TypeError, AttributeError, ValueError) as error:
+        why = _why(error) if isinstance(error, SqlglotError) else "a function has too few arguments"
         raise InvalidOption(
-            f"the {label} {text!r} is no SQL {form}: {_why(error)}",
+            f"the {label} {text!r} is no SQL {form}: {why}",
             hint="write it as you would after WHERE in Spark SQL",
             context={label: text},
         ) from None

@@ -27,6 +27,7 @@ from lakebed.filters.functions import (
 from lakebed.filters.predicates import UNKNOWN_FUNCTION, Call, Column, IsNull, Literal, Node, Not, Opaque, Value, walk
 from lakebed.filters.text import arrow_pattern
 from lakebed.merge.clauses import evaluate
+from lakebed.schema.arrow import MAX_PRECISION
 from lakebed.schema.column_names import did_you_mean
 
 if TYPE_CHECKING:
@@ -158,7 +159,14 @@ class ValueReader:
         name = str(to.this.value if hasattr(to.this, "value") else to.this)
         if name == "DECIMAL":
             sizes = [int(p.this.this) for p in to.expressions] or [10]
-            return pa.decimal128(sizes[0], sizes[1] if len(sizes) > 1 else 0)
+            scale = sizes[1] if len(sizes) > 1 else 0
+            if not max(1, scale) <= sizes[0] <= MAX_PRECISION:
+                raise InvalidOption(
+                    f"there is no type {to.sql()}: a decimal has at most {MAX_PRECISION} digits, and no more after the"
+                    " point",
+                    hint=f"for example DECIMAL({MAX_PRECISION}, 6)",
+                )
+            return pa.decimal128(sizes[0], scale)
         if name not in _TYPES or (name == "VARCHAR" and to.expressions):
             raise SparkOnly(f"CAST to {name}")
         return _TYPES[name]

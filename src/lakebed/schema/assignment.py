@@ -203,7 +203,7 @@ def _value_text(values: pa.Array) -> str:
     try:
         text = repr(values[0].as_py())
     except (ValueError, OverflowError):  # a time that Python does not have
-        text = str(values[0])
+        text = str(values.slice(0, 1).view(pa.int32() if pt.is_date32(values.type) else pa.int64())[0])
     return _cut(text)
 
 

@@ -62,7 +62,12 @@ def from_sample(rows: pa.Table, settings: WriteSettings) -> float:
         return 1024.0
     sample = rows.slice(0, SAMPLE_ROWS)
     buffer = io.BytesIO()
-    pq.write_table(sample, buffer, compression=settings.compression_codec, store_schema=False, write_statistics=False)
+    try:
+        pq.write_table(
+            sample, buffer, compression=settings.compression_codec, store_schema=False, write_statistics=False
+        )
+    except pa.ArrowInvalid:  # a time beyond what files hold: the write itself names its column
+        return from_types(sample.schema)
     footer = pq.read_metadata(pa.BufferReader(buffer.getvalue())).serialized_size
     return max(1.0, (buffer.tell() - footer) / sample.num_rows + _META_BYTES)
 

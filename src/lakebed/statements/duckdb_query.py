@@ -44,15 +44,16 @@ def run_query(statement: Statement, sources: Sources, args: Arguments) -> QueryR
     errors: list[Exception] = []
     changes: dict[tuple[int, int], str] = {}
     names: dict[tuple[int, str], str] = {}
-    for source in sources.of(statement):
-        reference = source.reference
-        is_by_name = not (reference.is_uri or reference.function or reference.as_of is not None)
-        key = (id(source.rows), reference.name.lower() if is_by_name else "")
-        if key not in names:
-            names[key] = reference.name.lower() if is_by_name else f"{_PREFIX}{len(names)}"
-            connection.register(names[key], _registered(source, errors, statement.aggregates))
-        if not is_by_name:
-            changes[(reference.start, reference.end)] = f'"{names[key]}"{alias_of(source)}'
+    with errors_of_duckdb(errors):
+        for source in sources.of(statement):
+            reference = source.reference
+            is_by_name = not (reference.is_uri or reference.function or reference.as_of is not None)
+            key = (id(source.rows), reference.name.lower() if is_by_name else "")
+            if key not in names:
+                names[key] = reference.name.lower() if is_by_name else f"{_PREFIX}{len(names)}"
+                connection.register(names[key], _registered(source, errors, statement.aggregates))
+            if not is_by_name:
+                changes[(reference.start, reference.end)] = f'"{names[key]}"{alias_of(source)}'
     # Spark's markers `:name` as DuckDB's `$name`
     changes |= {(marker.start, marker.start + 1): "$" for marker in markers(statement, args) if marker.name}
     with errors_of_duckdb(errors):

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import lakebed
-from lakebed.errors import InvalidOption, InvalidRecord, SchemaConflict
+from lakebed.errors import InvalidOption, InvalidRecord, LakebedError, SchemaConflict
 from lakebed.schema.arrow import list_of, map_of
 from lakebed.table import Table
 
@@ -268,4 +268,41 @@ def test_texts_that_nest_too_deep_or_are_no_unicode_are_refused_as_sql() -> None
                 write()
     with pytest.raises(InvalidOption, match="half of a surrogate pair"):
         table.update({"txt": "\ud800"})
+    assert rows(table) == [STORED]
+
+
+def test_constants_that_no_column_holds_are_refused_by_name() -> None:
+    table = lakebed.create("memory://assigned/constants", COLUMNS, key="id")
+    table.upsert([STORED])
+    great: list[Any] = [10**38, -(10**38), Decimal("1e400"), Decimal("1" * 39), Decimal("NaN"), Decimal("Infinity")]
+    for value in great:
+        with pytest.raises(InvalidOption, match="at most 38 digits"):
+            table.update({"price": value})
+    for value in (2**63, -(2**63) - 1, 10**38 - 1, Decimal("123456789")):
+        with pytest.raises(InvalidRecord, match="which does not keep"):
+            table.update({"price": value})
+    for text in ("CAST(1 AS DECIMAL(39, 2))", "map('a')", "abs(-9223372036854775808)", "- -9223372036854775808"):
+        with pytest.raises(InvalidOption, match=r"at most 38 digits|too few arguments|is no BIGINT"):
+            table.update({"price": text})
+    for value, name in ((2**63, "price"), (2**63, "n"), (-(2**63) - 1, "price")):
+        with pytest.raises(LakebedError):
+            lakebed.sql(f"UPDATE t SET {name} = :p", {"t": table}, {"p": value})
+        with pytest.raises(LakebedError):
+            lakebed.sql(f"INSERT INTO t (id, {name}) VALUES (2, ?)", {"t": table}, [value])
+    assert rows(table) == [STORED]
+
+
+def test_times_beyond_what_a_column_holds_are_refused_by_name(table: Table) -> None:
+    for kind in (pa.timestamp("s", "UTC"), pa.timestamp("ms", "UTC")):
+        given = pa.table({"id": pa.array([1], pa.int64()), "seen": pa.array([2**62], pa.int64()).cast(kind)})
+        writes = [
+            lambda: table.upsert(given, partial=True),  # noqa: B023
+            lambda: table.merge(given).when_matched_update().execute(),  # noqa: B023
+            lambda: lakebed.sql("INSERT OVERWRITE t BY NAME SELECT * FROM s", {"t": table, "s": given}),  # noqa: B023
+        ]
+        for write in writes:
+            with pytest.raises(LakebedError):
+                write()
+    with pytest.raises(InvalidRecord, match="column txt is STRING in the table, which does not keep"):
+        table.merge(source("txt", pa.binary(), b"\xff")).when_matched_update().execute()
     assert rows(table) == [STORED]
