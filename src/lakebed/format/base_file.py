@@ -14,8 +14,9 @@ import pyarrow.types as pt
 
 from lakebed.errors import CorruptFile, LakebedError
 from lakebed.format.bootstrap import SourceFile, source_file
+from lakebed.format.optional_map_keys import as_maps, is_about_map_keys, with_maps
 from lakebed.format.parquet_encodings import as_dictionaries, coded_texts
-from lakebed.format.parquet_footer import parse_footer, read_end, read_metadata
+from lakebed.format.parquet_footer import footer_in, parse_footer, read_end, read_metadata
 from lakebed.format.parquet_writer import SPARK_VERSION, SPARK_VERSION_KEY, BaseFileWriter, ParquetSettings
 from lakebed.format.read_tally import ReadTally, column_bytes
 from lakebed.format.text import parse_json_object
@@ -213,7 +214,7 @@ def _schema_of(file: pq.ParquetFile) -> pa.Schema:
     groups = [file.metadata.row_group(n).num_rows for n in range(file.metadata.num_row_groups)]
     if sum(groups) != file.metadata.num_rows or min(groups, default=0) < 0:
         raise ValueError(f"its row groups have {groups} rows, its footer has {file.metadata.num_rows}")
-    return _with_zones(file.schema_arrow.remove_metadata(), file.schema)
+    return with_maps(_with_zones(file.schema_arrow.remove_metadata(), file.schema))
 
 
 def _footer_of(file: pq.ParquetFile, path: str) -> Footer:
@@ -285,7 +286,14 @@ class _Reading:
                 "coerce_int96_timestamp_unit": "us",
                 "page_checksum_verification": self.page_checksums,
             }
-            file = pq.ParquetFile(pa.BufferReader(opened.read()), pre_buffer=False, **options)
+            data = opened.read()
+            try:
+                file = pq.ParquetFile(pa.BufferReader(data), pre_buffer=False, **options)
+            except pa.ArrowInvalid as error:
+                if not is_about_map_keys(error):
+                    raise
+                options["metadata"] = parse_footer(footer_in(data))
+                file = pq.ParquetFile(pa.BufferReader(data), pre_buffer=False, **options)
             stored, metadata = _schema_of(file), file.metadata
         else:
             metadata = read_metadata(opened) if footer is None else footer.metadata
@@ -415,7 +423,7 @@ def _batch_as(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     columns = [batch.column(name) for name in schema.names]
     if not columns:
         return batch.select([])
-    arrays = [c if c.type.equals(f.type) else c.cast(f.type) for c, f in zip(columns, schema, strict=True)]
+    arrays = [c if c.type.equals(f.type) else as_maps(c, f.type) for c, f in zip(columns, schema, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakebed.format.bounded_cache import BoundedCache, CacheEntry
+from lakebed.format.optional_map_keys import is_about_map_keys, with_pairs
 from lakebed.format.row_groups.chunks import (
     BINARY,
     I32,
@@ -83,7 +84,13 @@ def read_end(source: pa.NativeFile) -> tuple[bytes, bytes]:
 def parse_footer(footer: bytes, *, is_trusted: bool = False) -> Any:
     """Parquet's metadata by the bytes of a footer. Bytes that were checked before are not checked again.
     `is_trusted`: they were made here of checked parts."""
-    metadata = pq.read_metadata(pa.BufferReader(_MAGIC + framed(footer)))
+    try:
+        metadata = pq.read_metadata(pa.BufferReader(_MAGIC + framed(footer)))
+    except pa.ArrowInvalid as error:
+        if not is_about_map_keys(error):
+            raise
+        footer = with_pairs(footer)
+        metadata = pq.read_metadata(pa.BufferReader(_MAGIC + framed(footer)))
     digest = blake2b(footer, digest_size=16).digest()
     if _CHECKED.get(digest) is None:
         if not is_trusted:

@@ -19,6 +19,7 @@ from lakebed.format.base_file import check_rows, naming_damage
 from lakebed.format.footer_cache import FOOTERS, POSITIONS, KeyFooter, KeyPositions
 from lakebed.format.hashes import plain_strings
 from lakebed.format.key_order import KeyRanges
+from lakebed.format.optional_map_keys import batch_with_maps
 from lakebed.format.read_tally import ReadTally, column_bytes
 from lakebed.format.row_groups.pages import PageReader
 from lakebed.merge.log_entries import roots
@@ -301,13 +302,13 @@ def _take(
     if len(rows) * _TAKE_ROWS >= stored:
         table = parquet.read_row_group(row_group, columns=list(columns), use_threads=False)
         check_rows(base.path, table.num_rows, stored)
-        return table.take(pa.array(rows)).combine_chunks().to_batches()
+        return [batch_with_maps(b) for b in table.take(pa.array(rows)).combine_chunks().to_batches()]
     batches: list[pa.RecordBatch] = []
     start = end = 0
     for batch in parquet.iter_batches(_TAKE_ROWS, row_groups=[row_group], columns=list(columns), use_threads=False):
         first, end = np.searchsorted(rows, [start, start + batch.num_rows])
         if end > first:
-            batches.append(batch.take(pa.array(rows[first:end] - start)))
+            batches.append(batch_with_maps(batch.take(pa.array(rows[first:end] - start))))
         start += batch.num_rows
         if end == len(rows):
             break
