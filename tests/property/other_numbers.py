@@ -28,6 +28,8 @@ OTHERS: dict[str, dict[str, str]] = {
         "filters.functions": "_SECOND",
         "expressions.sql_functions": "_INTEGRAL_FROM _SECONDS_OF_31_DAYS",
         "format.avro.columns": "_LONGEST_VARINT _WORD",
+        "format.optional_map_keys": "_SCHEMA _REPETITION _CHILDREN _CONVERTED _LOGICAL _OPTIONAL _MAP _LIST"
+        " _LOGICAL_MAP",
         "format.avro.cursors": "PADDING _WORD",
         "format.avro.encoder": "_SYNC_BYTES",
         "format.avro.reader": "_DECIMAL_BYTES",

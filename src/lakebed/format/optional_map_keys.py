@@ -24,7 +24,7 @@ from lakebed.format.row_groups.chunks import (
 
 # Fields by their numbers in parquet.thrift.
 _SCHEMA: Final = 2
-_REPETITION, _NAME, _CHILDREN, _CONVERTED, _LOGICAL = 3, 4, 5, 6, 10
+_REPETITION, _CHILDREN, _CONVERTED, _LOGICAL = 3, 5, 6, 10
 _OPTIONAL: Final = 1
 _MAP, _LIST = 1, 3
 _LOGICAL_MAP: Final = 2
@@ -49,19 +49,15 @@ def _with_pairs(schema: Field) -> Field:
     elements = [{field.number: field for field in read_struct(entry)[0]} for entry in entries]
     for at in range(len(elements) - 2):
         group, pairs, key = elements[at : at + 3]
-        if not _is_map(group) or _number(pairs, _CHILDREN) != len(_PARTS) or _number(key, _REPETITION) != _OPTIONAL:
+        logical = read_struct(group[_LOGICAL].value)[0] if _LOGICAL in group else []
+        is_map = _number(group, _CONVERTED) == _MAP or any(field.number == _LOGICAL_MAP for field in logical)
+        if not is_map or _number(pairs, _CHILDREN) != len(_PARTS) or _number(key, _REPETITION) != _OPTIONAL:
             continue
         group[_CONVERTED] = integer(_CONVERTED, I32, _LIST)
         for element, number in ((group, _LOGICAL), (pairs, _CONVERTED), (pairs, _LOGICAL)):
             element.pop(number, None)
     written = [write_struct([element[number] for number in sorted(element)]) for element in elements]
     return Field(_SCHEMA, schema.kind, write_list(kind, written))
-
-
-def _is_map(element: dict[int, Field]) -> bool:
-    logical = element.get(_LOGICAL)
-    is_logical = logical is not None and any(f.number == _LOGICAL_MAP for f in read_struct(logical.value)[0])
-    return is_logical or _number(element, _CONVERTED) == _MAP
 
 
 def _number(element: dict[int, Field], number: int) -> int | None:
