@@ -20,6 +20,7 @@ from lakebed.properties.table_config import (
     MergeMode,
     PayloadRule,
     default_key_generator,
+    key_generator_class,
     mode_of_payload,
 )
 
@@ -96,6 +97,9 @@ def new_table_properties(
     optional = {
         "hoodie.table.recordkey.fields": ",".join(key_fields),
         "hoodie.table.ordering.fields": ",".join(ordering),
+        # the only names by which Hudi before 1.1, and readers made for its tables, know these
+        "hoodie.table.precombine.field": ",".join(ordering) if version < CURRENT_VERSION else "",
+        "hoodie.table.keygenerator.class": key_generator_class(generator) if version < 8 else "",
         "hoodie.table.cdc.supplemental.logging.mode": cdc_mode.upper(),
         "hoodie.database.name": database,
         "hoodie.table.create.schema": create_schema,

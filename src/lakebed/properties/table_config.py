@@ -146,6 +146,16 @@ KEY_GENERATOR_CLASSES = {
 }
 
 
+def key_generator_class(kind: str) -> str:
+    """The Java class of a kind of key generator; empty for one that Hudi has no class of.
+
+    >>> key_generator_class("NON_PARTITION")
+    'org.apache.hudi.keygen.NonpartitionedKeyGenerator'
+    """
+    name = next((name for name, named_kind in KEY_GENERATOR_CLASSES.items() if named_kind == kind), "")
+    return f"org.apache.hudi.keygen.{name}" if name else ""
+
+
 @dataclass(frozen=True)
 class TableConfig:
     """What a table says about itself; `properties` holds every key of the file, known or not. Each is parsed once, when

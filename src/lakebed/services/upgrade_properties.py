@@ -10,13 +10,13 @@ from lakebed.properties.file import SUPPORTED_VERSIONS
 from lakebed.properties.new_table import merge_properties, partition_text
 from lakebed.properties.table_config import (
     CURRENT_VERSION,
-    KEY_GENERATOR_CLASSES,
     MERGE_PROPERTY_PREFIX,
     MODE_STRATEGIES,
     PARTITION_TYPES,
     PAYLOAD_RULES,
     MergeMode,
     TableConfig,
+    key_generator_class,
     mode_of_payload,
 )
 
@@ -40,7 +40,6 @@ _MERGE_SETTINGS = (
     "hoodie.payload.delete.marker",
     "hoodie.write.partial.update.unavailable.value",
 )
-_GENERATOR_PACKAGE = "org.apache.hudi.keygen."
 
 Properties = Mapping[str, str]
 _Merge = tuple[MergeMode | None, str | None, str]
@@ -95,9 +94,9 @@ def _eight_to_six(config: TableConfig) -> Properties:
     if config.ordering_fields:
         new[_OLD_ORDERING] = ",".join(config.ordering_fields)
         new.pop(_ORDERING, None)
-    generator = next((c for c, kind in KEY_GENERATOR_CLASSES.items() if kind == config.key_generator), None)
+    generator = key_generator_class(config.key_generator)
     if generator and not new.get(_GENERATOR_CLASS):  # the only one that releases before 1.0 read
-        new[_GENERATOR_CLASS] = _GENERATOR_PACKAGE + generator
+        new[_GENERATOR_CLASS] = generator
     if config.partition_types:
         new[_PARTITION_FIELDS] = partition_text(config.partition_fields, (), 6)
         new[PARTITION_TYPES] = ",".join(config.partition_types)
