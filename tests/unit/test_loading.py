@@ -238,10 +238,10 @@ def test_a_delta_table_has_null_in_columns_that_came_later(tmp_path: Path) -> No
     assert stored(t) == [{"id": 1, "more": None}, {"id": 2, "more": "x"}]
 
 
-def test_columns_of_a_delta_table_have_their_names_of_today(tmp_path: Path) -> None:
-    """With column mapping files have other names than the table."""
+def mapped_delta(folder: Path, rows: pa.Table, mode: str) -> None:
+    """A table whose columns id and name have the physical names col-1 and col-2, over one file with these rows."""
     pytest.importorskip("deltalake")
-    pq.write_table(pa.table({"col-1": [1, 2], "col-2": ["a", "b"]}), tmp_path / "a.parquet")
+    pq.write_table(rows, folder / "a.parquet")
     fields = [
         {
             "name": name,
@@ -259,7 +259,7 @@ def test_columns_of_a_delta_table_have_their_names_of_today(tmp_path: Path) -> N
                 "format": {"provider": "parquet", "options": {}},
                 "schemaString": json.dumps({"type": "struct", "fields": fields}),
                 "partitionColumns": [],
-                "configuration": {"delta.columnMapping.mode": "name", "delta.columnMapping.maxColumnId": "2"},
+                "configuration": {"delta.columnMapping.mode": mode, "delta.columnMapping.maxColumnId": "2"},
                 "createdTime": 1,
             }
         },
@@ -267,17 +267,49 @@ def test_columns_of_a_delta_table_have_their_names_of_today(tmp_path: Path) -> N
             "add": {
                 "path": "a.parquet",
                 "partitionValues": {},
-                "size": (tmp_path / "a.parquet").stat().st_size,
+                "size": (folder / "a.parquet").stat().st_size,
                 "modificationTime": 1,
                 "dataChange": True,
                 "stats": '{"numRecords": 2}',
             }
         },
     ]
-    (tmp_path / "_delta_log").mkdir()
-    (tmp_path / "_delta_log" / f"{0:020}.json").write_text("\n".join(map(json.dumps, log)))
-    t = lakebed.convert(str(tmp_path), "memory://loading/delta-mapped", key="id")
+    (folder / "_delta_log").mkdir()
+    (folder / "_delta_log" / f"{0:020}.json").write_text("\n".join(map(json.dumps, log)))
+
+
+def with_ids(*names: str) -> pa.Table:
+    fields = [
+        pa.field(name, kind, metadata={"PARQUET:field_id": str(at)})
+        for at, (name, kind) in enumerate(zip(names, (pa.int64(), pa.string()), strict=False), 1)
+    ]
+    return pa.table([[1, 2], ["a", "b"]][: len(names)], pa.schema(fields))
+
+
+@pytest.mark.parametrize("mode", ["name", "id"])
+def test_columns_of_a_delta_table_have_their_names_of_today(tmp_path: Path, mode: str) -> None:
+    """With column mapping files have other names than the table."""
+    mapped_delta(tmp_path, with_ids("col-1", "col-2"), mode)
+    t = lakebed.convert(str(tmp_path), f"memory://loading/delta-mapped-{mode}", key="id")
     assert stored(t) == [{"id": 1, "name": "a"}, {"id": 2, "name": "b"}]
+
+
+def test_a_column_that_a_file_of_a_delta_table_lacks_is_null_by_id_as_by_name(tmp_path: Path) -> None:
+    mapped_delta(tmp_path, with_ids("col-1"), "id")
+    t = lakebed.convert(str(tmp_path), "memory://loading/delta-lacking", key="id")
+    assert stored(t) == [{"id": 1, "name": None}, {"id": 2, "name": None}]
+
+
+@pytest.mark.parametrize("names", [("id", "name"), ("col-1", "name")])
+def test_a_delta_table_whose_files_have_columns_by_their_ids_alone_is_refused(
+    tmp_path: Path, names: tuple[str, ...]
+) -> None:
+    mapped_delta(tmp_path, with_ids(*names), "id")
+    with pytest.raises(
+        UnsupportedFeature, match=r"finds columns by their ids, and its file a\.parquet has other names"
+    ):
+        lakebed.convert(str(tmp_path), "memory://loading/delta-by-id", key="id")
+    assert not lakebed.exists("memory://loading/delta-by-id")
 
 
 def test_a_delta_table_that_cannot_be_read_is_refused(tmp_path: Path) -> None:

@@ -223,6 +223,9 @@ def _plain(value: object) -> object:
 
 
 Delimiter = Annotated[str | None, typer.Option(help="The character between the fields of a CSV file.")]
+Encoding = Annotated[
+    str | None, typer.Option(help="The encoding of CSV and JSON files, such as latin-1 or utf-16 (default: UTF-8).")
+]
 PartitioningOption = Annotated[
     Partitioning,
     typer.Option(help="hive: folders named column=value give the rows in them that column; none: they do not."),
@@ -230,7 +233,10 @@ PartitioningOption = Annotated[
 
 
 def data_files(
-    path: str, delimiter: str | None = None, partitioning: Partitioning = Partitioning.HIVE
+    path: str,
+    delimiter: str | None = None,
+    encoding: str | None = None,
+    partitioning: Partitioning = Partitioning.HIVE,
 ) -> lakebed.DataFiles:
     """What the commands that take rows read."""
-    return lakebed.DataFiles(path, partitioning=partitioning.value, delimiter=delimiter)
+    return lakebed.DataFiles(path, partitioning=partitioning.value, delimiter=delimiter, encoding=encoding)

@@ -16,6 +16,7 @@ from lakebed.cli.consumers import Following
 from lakebed.cli.hints import as_commands
 from lakebed.cli.output import (
     Delimiter,
+    Encoding,
     Form,
     Output,
     Partitioning,
@@ -280,11 +281,12 @@ def upsert(
         bool, typer.Option("--partial", help="The data have only some of the columns; the others stay as stored.")
     ] = False,
     delimiter: Delimiter = None,
+    encoding: Encoding = None,
     partitioning: PartitioningOption = Partitioning.HIVE,
     retries: Retries = None,
 ) -> lakebed.WriteResult:
     """Update the rows whose keys are stored, insert the others."""
-    rows = data_files(file, delimiter, partitioning)
+    rows = data_files(file, delimiter, encoding, partitioning)
     return table.upsert(rows, partial=partial, retries=retries, options=options)
 
 
@@ -294,11 +296,12 @@ def insert(
     options: dict[str, str],
     file: DataFile,
     delimiter: Delimiter = None,
+    encoding: Encoding = None,
     partitioning: PartitioningOption = Partitioning.HIVE,
     retries: Retries = None,
 ) -> lakebed.WriteResult:
     """Insert rows without looking their keys up; a stored key is then stored twice."""
-    return table.insert(data_files(file, delimiter, partitioning), retries=retries, options=options)
+    return table.insert(data_files(file, delimiter, encoding, partitioning), retries=retries, options=options)
 
 
 @table_command("loading {file}")
@@ -307,11 +310,12 @@ def bulk_insert(
     options: dict[str, str],
     file: DataFile,
     delimiter: Delimiter = None,
+    encoding: Encoding = None,
     partitioning: PartitioningOption = Partitioning.HIVE,
     retries: Retries = None,
 ) -> lakebed.WriteResult:
     """Load many rows into new files, without looking their keys up."""
-    return table.bulk_insert(data_files(file, delimiter, partitioning), retries=retries, options=options)
+    return table.bulk_insert(data_files(file, delimiter, encoding, partitioning), retries=retries, options=options)
 
 
 @table_command("writing {file}")
@@ -323,12 +327,13 @@ def insert_overwrite(
         bool, typer.Option("--table", help="Replace all rows of the table, not only those of these partitions.")
     ] = False,
     delimiter: Delimiter = None,
+    encoding: Encoding = None,
     partitioning: PartitioningOption = Partitioning.HIVE,
     retries: Retries = None,
 ) -> lakebed.WriteResult:
     """Replace all rows of the partitions that the new rows belong to."""
     scope = "table" if full_table else "partitions"
-    rows = data_files(file, delimiter, partitioning)
+    rows = data_files(file, delimiter, encoding, partitioning)
     return table.insert_overwrite(rows, scope, retries=retries, options=options)
 
 
@@ -390,6 +395,7 @@ def erase(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     dry_run: DryRun = False,
     delimiter: Delimiter = None,
+    encoding: Encoding = None,
     option: WriteOptions = None,
     output: Output = Form.TABLE,
     storage_option: StorageOptions = None,
@@ -404,7 +410,7 @@ def erase(
         lines = keys_from.read_text(encoding="utf-8").splitlines()
         keys = lakebed.KeyText([line for line in lines if line], typed=True)
     elif keys_from is not None:
-        keys = data_files(str(keys_from), delimiter, Partitioning.HIVE)
+        keys = data_files(str(keys_from), delimiter, encoding, Partitioning.HIVE)
     if not (yes or dry_run):
         if not sys.stdin.isatty():
             raise typer.BadParameter("give --yes to erase the rows, or --dry-run", param_hint="--yes")
@@ -440,6 +446,7 @@ def explain(
         ),
     ] = 0,
     delimiter: Delimiter = None,
+    encoding: Encoding = None,
     option: WriteOptions = None,
     output: Output = Form.TABLE,
     storage_option: StorageOptions = None,
@@ -448,7 +455,7 @@ def explain(
     table = open_table(uri, storage_option)
     if file is not None:
         with working("planning"):
-            plan = table.explain(upsert=data_files(file, delimiter), options=pairs(option, "--option"))
+            plan = table.explain(upsert=data_files(file, delimiter, encoding), options=pairs(option, "--option"))
         show_result(plan, output)
         return
     plan = as_commands(table.scan(columns=names(columns), filter=filter_by, as_of=as_of).explain(files=files))

@@ -10,6 +10,7 @@ import lakebed
 from lakebed.cli.command import open_table, show_result, table_command
 from lakebed.cli.output import (
     Delimiter,
+    Encoding,
     Form,
     Output,
     Partitioning,
@@ -99,6 +100,7 @@ def merge(
         ),
     ] = None,
     delimiter: Delimiter = None,
+    encoding: Encoding = None,
     partitioning: PartitioningOption = Partitioning.HIVE,
     output: Output = Form.TABLE,
     storage_option: StorageOptions = None,
@@ -111,7 +113,7 @@ def merge(
     clauses = when or ["MATCHED THEN UPDATE SET *", "NOT MATCHED THEN INSERT *"]
     text = " ".join([f"MERGE INTO t USING s ON {condition}", *(f"WHEN {clause}" for clause in clauses)])
     with working(f"merging {file}"):
-        result = lakebed.sql(text, {"t": table, "s": data_files(file, delimiter, partitioning)})
+        result = lakebed.sql(text, {"t": table, "s": data_files(file, delimiter, encoding, partitioning)})
     assert isinstance(result, lakebed.WriteResult)
     show_result(result, output)
 

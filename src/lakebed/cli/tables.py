@@ -17,6 +17,7 @@ from lakebed.cli.command import DryRun, WriteOptions, open_table, show_result, t
 from lakebed.cli.hints import as_commands
 from lakebed.cli.output import (
     Delimiter,
+    Encoding,
     Form,
     Output,
     Partitioning,
@@ -116,6 +117,7 @@ def create(
         typer.Option(help="Data files that have the columns: a file, folder or glob of Parquet, CSV, JSON or Arrow."),
     ],
     delimiter: Delimiter = None,
+    encoding: Encoding = None,
     key: Key = None,
     partition_by: PartitionBy = None,
     ordering: Ordering = None,
@@ -138,7 +140,7 @@ def create(
     options = _create_options(
         locals(), key=key, partition_by=partition_by, ordering=ordering, hash_fields=hash_fields, prop=prop
     )
-    table = lakebed.create(uri, data_files(schema_from, delimiter), allow_existing=allow_existing, **options)
+    table = lakebed.create(uri, data_files(schema_from, delimiter, encoding), allow_existing=allow_existing, **options)
     _show_new(table, output)
 
 
@@ -152,6 +154,7 @@ def load(
         ),
     ],
     delimiter: Delimiter = None,
+    encoding: Encoding = None,
     partitioning: PartitioningOption = Partitioning.HIVE,
     key: Key = None,
     partition_by: PartitionBy = None,
@@ -172,7 +175,7 @@ def load(
     options = _create_options(
         locals(), key=key, partition_by=partition_by, ordering=ordering, hash_fields=hash_fields, prop=prop
     )
-    files = data_files(file, delimiter, partitioning)
+    files = data_files(file, delimiter, encoding, partitioning)
     with working(f"loading {file}"):
         table = lakebed.load(uri, files, options=pairs(option, "--option"), **options)
     _show_new(table, output)

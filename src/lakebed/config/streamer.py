@@ -51,6 +51,7 @@ PROPERTIES: dict[str, StreamerProperty] = {
     "source.kafka.enable.commit.offset": _ignored("the checkpoint is in the table, and in no consumer group"),
     "source.dfs.root": StreamerProperty("source.path"),
     "csv.sep": StreamerProperty("source.delimiter"),
+    "csv.encoding": StreamerProperty("source.encoding"),
     "csv.header": StreamerProperty(verdict="ignored", note="files have a header", values={"true": ""}),
     "source.input.selector": _refused("files are selected by time and name, or by a glob in [source] path"),
     "source.hoodieincr.path": StreamerProperty("source.uri"),

@@ -17,7 +17,7 @@ import pyarrow.dataset as ds
 
 from lakebed.api import create, exists
 from lakebed.api import open as open_table
-from lakebed.errors import InvalidOption, TableExists
+from lakebed.errors import InvalidOption, InvalidRecord, TableExists
 from lakebed.model import IS_DELETED_COLUMN
 from lakebed.operations.once import Once
 from lakebed.table import Table
@@ -110,6 +110,8 @@ class TableChain:
         """Write all tables, the nested ones first. Tables that have this load are left as they are."""
         root = self.tables[0]
         rows = root.read() if self.disposition == "merge" else None
+        if rows is not None and len(self.tables) > 1:
+            _check_keys(rows, root)
         if rows is not None and _ROW_ID in rows.column_names:
             self._root_ids = rows.column(_ROW_ID).combine_chunks()
             self._deleted_ids = self._root_ids.filter(_deletes(rows, root))
@@ -165,6 +167,21 @@ class TableChain:
         marks = pa.array(np.repeat([False, True], [rows.num_rows, old.num_rows]))
         together = pa.concat_tables([rows, old], promote_options="permissive")
         return together.append_column(IS_DELETED_COLUMN, marks)
+
+
+def _check_keys(rows: pa.Table, root: LoadedTable) -> None:
+    """Raise `InvalidRecord` for two rows of one key: nothing says which of them has which rows of nested tables."""
+    if not root.key or not rows.num_rows:
+        return
+    counts = rows.select(list(root.key)).group_by(list(root.key), use_threads=False).aggregate([([], "count_all")])
+    repeated = counts.filter(pc.greater(counts.column("count_all"), 1)).drop_columns(["count_all"])
+    if repeated.num_rows:
+        key = repeated.slice(0, 1).to_pylist()[0]
+        raise InvalidRecord(
+            f"a load package has several rows of the key {key} of the table {root.name}, which has nested tables",
+            hint="yield each key once in a run, with its newest row, or load the rows one after the other",
+            context={"table": root.name, "key": {name: str(value) for name, value in key.items()}},
+        )
 
 
 def _deletes(rows: pa.Table, loaded: LoadedTable) -> Any:

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebed.errors import SchemaConflict
+from lakebed.inputs.inference import unified
 from lakebed.schema.type_names import column_type
 
 
@@ -34,12 +35,24 @@ def with_elements(values: pa.Array, elements: pa.Array) -> pa.Array:
 
 
 def union_of(tables: Sequence[pa.Table]) -> pa.Table:
-    """The rows of all tables; columns that one lacks are null there, numbers of different widths are of the widest.
+    """The rows of all tables; columns that one lacks are null there, numbers of different widths are of the widest. A
+    name in another case than in a table before is the same column.
 
     Raises `SchemaConflict` where a column has types that do not go together."""
+    spelling: dict[str, str] = {}
+    for table in tables:
+        for name in table.column_names:
+            spelling.setdefault(name.lower(), name)
+    named = [
+        table.rename_columns([spelling[name.lower()] for name in table.column_names])
+        if len({name.lower() for name in table.column_names}) == table.num_columns
+        else table
+        for table in tables
+    ]
     try:
-        return pa.concat_tables(tables, promote_options="permissive")
-    except pa.ArrowException as error:
+        unified([table.schema for table in named])
+        return pa.concat_tables(named, promote_options="permissive")
+    except (pa.ArrowException, SchemaConflict) as error:
         raise SchemaConflict(
             f"the rows of one round do not go together: {error}",
             hint='name the type of the column: [source] columns = { name = "string" }',

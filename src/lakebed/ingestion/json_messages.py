@@ -17,7 +17,8 @@ import pyarrow.compute as pc
 import pyarrow.json as pj
 import pyarrow.types as pt
 
-from lakebed.ingestion.columns import with_elements
+from lakebed.errors import SchemaConflict
+from lakebed.ingestion.columns import union_of, with_elements
 from lakebed.ingestion.messages import (
     FAILURES,
     PART_BYTES,
@@ -26,10 +27,13 @@ from lakebed.ingestion.messages import (
     NoRow,
     decode_by_halving,
     numbers_of,
+    offsets_of,
     parts_of,
 )
 from lakebed.ingestion.source import JSON_FAILURE
+from lakebed.inputs.inference import EXACT
 from lakebed.inputs.json_rows import read_json_rows
+from lakebed.inputs.json_tables import check_depth, read_objects
 from lakebed.inputs.python_rows import of_python
 
 _MARK = f"lakebed_{uuid.uuid4().hex}"
@@ -37,8 +41,6 @@ _PREFIX = f'{{"{_MARK}":true,'
 _EMPTY_OBJECT = f'{{"{_MARK}":true'
 _SEVERAL = "the message holds several JSON objects, or a part of one"
 _NO_VALUE = "the message has no field with a value"
-# Whole numbers up to this one are exact as floating numbers.
-_EXACT = 1 << 53
 Types = Mapping[str, pa.DataType]
 
 
@@ -92,6 +94,10 @@ def _rows(messages: pa.Array, types: Types, *, as_float: bool = False) -> pa.Tab
 
 def _marked(messages: pa.Array) -> pa.Buffer:
     """The messages as lines, each with the mark as its first field. Raises where one is no UTF-8 or no object."""
+    data = messages.buffers()[2]
+    if data is not None:
+        ends = offsets_of(messages)
+        check_depth(data.slice(int(ends[0]), int(ends[-1] - ends[0])))
     texts = messages.cast(pa.string())
     if not pc.all(pc.starts_with(texts, pattern='{"')).as_py():
         texts = pc.ascii_ltrim_whitespace(pc.utf8_ltrim(texts, "\ufeff"))
@@ -132,11 +138,7 @@ def _read(data: pa.Buffer, count: int, schema: Types, types: Types) -> pa.Table:
 
 
 def _arrow_read(data: pa.Buffer, types: Types) -> pa.Table:
-    return pj.read_json(
-        pa.BufferReader(data),
-        read_options=pj.ReadOptions(block_size=data.size + 1, use_threads=False),
-        parse_options=pj.ParseOptions(explicit_schema=pa.schema(list(types.items()))),
-    )
+    return read_objects(data, types, pj.ReadOptions(block_size=data.size + 1, use_threads=False))
 
 
 def _typed(rows: pa.Table, types: Types) -> pa.Table:
@@ -147,7 +149,7 @@ def _typed(rows: pa.Table, types: Types) -> pa.Table:
             continue
         if pt.is_integer(kind) and pt.is_floating(column.type):
             largest = pc.max(pc.abs(column)).as_py()
-            if largest is not None and largest >= _EXACT:
+            if largest is not None and largest >= EXACT:
                 raise NoRow(f"column {name} has whole numbers that are written with a fraction and are not exact")
         rows = rows.set_column(at, name, column.cast(kind))
     return rows
@@ -213,11 +215,11 @@ def _joined(messages: pa.Array, parts: list[tuple[pa.Table, int, int]], types: T
     tables = [rows for rows, _, _ in parts]
     try:
         try:
-            rows = pa.concat_tables(tables, promote_options="permissive") if tables else pa.table({})
-        except pa.ArrowException:  # `{}` in one part and `[]` in another, neither of which has a value
+            rows = union_of(tables) if tables else pa.table({})
+        except SchemaConflict:  # `{}` in one part and `[]` in another, neither of which has a value
             tables = [without_null_types(part) for part in tables]
-            rows = pa.concat_tables(tables, promote_options="permissive")
-    except pa.ArrowException:
+            rows = union_of(tables)
+    except SchemaConflict:
         disputed = _disputed(tables, types)
         if not disputed:
             raise
@@ -233,20 +235,40 @@ def _joined(messages: pa.Array, parts: list[tuple[pa.Table, int, int]], types: T
 
 
 def _disputed(tables: list[pa.Table], types: Types) -> dict[str, pa.DataType]:
-    """Columns without a type of their own whose types in two parts do not go together, with the one that all get: text
-    where a part has text, else that of the first part."""
-    kinds_by_name: dict[str, list[pa.DataType]] = {}
+    """Columns without a type of their own whose types in two parts do not go together, with the one that all get."""
+    columns: dict[str, list[pa.ChunkedArray]] = {}
+    spelling: dict[str, str] = {}
     for table in tables:
-        for column in table.schema:
-            if column.name not in types:
-                kinds_by_name.setdefault(column.name, []).append(column.type)
+        for name in table.column_names:
+            if name not in types:
+                columns.setdefault(spelling.setdefault(name.lower(), name), []).append(table.column(name))
     disputed: dict[str, pa.DataType] = {}
-    for name, kinds in kinds_by_name.items():
+    for name, parts in columns.items():
         try:
-            pa.unify_schemas([pa.schema([(name, kind)]) for kind in kinds], promote_options="permissive")
-        except pa.ArrowException:
-            disputed[name] = pa.string() if any(map(pt.is_string, kinds)) else kinds[0]
+            union_of([pa.table({name: part}) for part in parts])
+        except SchemaConflict:
+            disputed[name] = _common_type([part.type for part in parts])
     return disputed
+
+
+def _common_type(kinds: list[pa.DataType]) -> pa.DataType:
+    """Text where one is text or times are of two sorts, whole numbers where one is beyond what floating ones keep; also
+    in lists and structs. Else the first."""
+    kinds = [kind for kind in kinds if not pt.is_null(kind)] or kinds
+    first = kinds[0]
+    if pt.is_list(first):
+        return pa.list_(first.value_field.with_type(_common_type([k.value_type for k in kinds if pt.is_list(k)])))
+    if pt.is_struct(first):
+        fields: dict[str, list[pa.DataType]] = {}
+        for field in (field for kind in kinds if pt.is_struct(kind) for field in kind):
+            fields.setdefault(field.name, []).append(field.type)
+        return pa.struct([(name, _common_type(parts)) for name, parts in fields.items()])
+    if len(set(kinds)) > 1 and any(pt.is_string(kind) or pt.is_timestamp(kind) for kind in kinds):
+        return pa.string()
+    for is_whole in (pt.is_decimal, pt.is_integer):
+        if wholes := [kind for kind in kinds if is_whole(kind)]:
+            return max(wholes, key=lambda kind: kind.precision if pt.is_decimal(kind) else 0)
+    return first
 
 
 def without_null_types(rows: pa.Table) -> pa.Table:

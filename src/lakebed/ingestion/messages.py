@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from lakebed.errors import InvalidRecord, SchemaConflict
 from lakebed.ingestion.columns import union_of
+from lakebed.inputs.inference import unified
 
 # Messages of so many bytes are decoded at a time.
 PART_BYTES = 64 << 20
@@ -58,7 +59,7 @@ def decode_by_halving(
     """Rows of the messages in order, as parts with the numbers of their first and last message, from number `first` on.
     A message that `decode` refuses by itself is decoded by `decode_one`, and is bad where that refuses it too."""
     parts: list[tuple[pa.Table, int, int]] = []
-    pending = [(0, len(messages))]
+    pending = [(0, len(messages))] if len(messages) else []
     while pending:
         start, end = pending.pop()
         part = messages.slice(start, end - start)
@@ -169,9 +170,10 @@ class DecodedGroups:
         schema, parts = pa.schema([]), list[tuple[pa.Table, np.ndarray]]()
         for rows, numbers in self.parts:
             try:
-                schema = pa.unify_schemas([schema, rows.schema], promote_options="permissive")
-            except pa.ArrowException as error:
-                self.refuse(numbers, f"its schema does not go together with that of the messages before: {error}")
+                schema = unified([schema, rows.schema])
+            except SchemaConflict as error:
+                why = f"its schema does not go together with that of the messages before: {error.message}"
+                self.refuse(numbers, why)
                 continue
             parts.append((rows, numbers))
         self.bad.sort()

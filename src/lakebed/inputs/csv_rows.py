@@ -1,23 +1,35 @@
-"""Rows of CSV texts: columns of known types, an empty field is null, errors with line and column."""
+"""Rows of CSV texts: columns of known types or of those that the values have, an empty field is null, errors with line
+and column.
+"""
 
 from __future__ import annotations
 
 import csv
 import io
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, suppress
+from enum import Enum
 from itertools import islice
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
+import pyarrow.types as pt
 
 from lakebed.errors import InvalidOption, InvalidRecord
+from lakebed.inputs.encodings import UTF8, check_stream, check_text
+from lakebed.inputs.inference import FloatingNumbers, NumberTexts, integers_of_texts
 from lakebed.inputs.python_rows import type_of
 from lakebed.wording import count_text
 
 Opened = Callable[[], AbstractContextManager[Any]]
+
+
+class _Refused(Exception):
+    """Arrow's error for a text that is open; what opens it takes errors of Arrow for those of the storage."""
+
 
 _NO_VALUE = re.compile(r"CSV column #(\d+): [^']*'(.*)'", re.DOTALL)
 _OTHER_LENGTH = re.compile(r"Expected \d+ columns, got \d+")
@@ -25,96 +37,262 @@ _DELIMITERS = (";", "\t", "|", ",")
 _BLOCK_BYTES = 8 << 20
 # The header ends within so many bytes.
 _HEADER_BYTES = 1 << 20
+_HEX = (b"0x", b"0X")
+# What a column is read as where it has a value that is not of the type of the values before.
+_WIDER = {pa.null(): pa.int64(), pa.int64(): pa.float64()}
 
 
 def read_csv_rows(data: bytes, name: str, types: Mapping[str, pa.DataType], delimiter: str | None) -> pa.Table:
-    """All rows of the text. Columns of `types` (in any case) have these types, others those that Arrow infers.
+    """All rows of the text, which is UTF-8. Columns of `types` (in any case) have these types, others those of their
+    values: whole numbers that no BIGINT holds are decimals, or texts.
 
     Raises `InvalidRecord` with the file (`name`), line and column of what does not fit.
     """
-    mark = _mark(name, delimiter)
-    plain = _types_by_header(data[:_HEADER_BYTES], types, mark)
-    _refuse_open_quote(data, name, mark)
-    try:
-        table = pyarrow.csv.read_csv(pa.BufferReader(data), **_options(plain, mark))
-        texts = _texts_with_nulls(table)
-        if texts:
-            full = pyarrow.csv.read_csv(pa.BufferReader(data), **_options(plain, mark, texts))
-            table = _with_texts(table, full)
-    except pa.ArrowInvalid as error:
-        _refuse_other_encodings(data, name)
-        raise _csv_error(_text(data), name, mark, plain, str(error)) from error
-    if delimiter is None:
-        _check_delimiter(name, table.column_names)
-    return table
+    check_text(data, name)
+    if not data.endswith((b"\n", b"\r")):
+        data += b"\n"  # Arrow takes a header without a line end for no header
+    _refuse_open_quote(data, name, mark_of(name, delimiter))
+    text = CsvText(lambda: pa.BufferReader(data), name, types, delimiter, len(data) + 1)
+    schema = text.schema()
+    return pa.Table.from_batches(text.batches(schema), schema)
 
 
-def csv_schema(opened: Opened, name: str, types: Mapping[str, pa.DataType], delimiter: str | None) -> pa.Schema:
-    """The columns of a text that is too long for memory; types that are not in `types` are those of its first 8 MiB."""
-    mark = _mark(name, delimiter)
-    with ExitStack() as files:
-        schema = _open_csv(files, opened, name, _options(_types_by_header(_head(opened), types, mark), mark)).schema
-    if delimiter is None:
-        _check_delimiter(name, schema.names)
-    return schema
-
-
-def csv_batches(
-    opened: Opened, name: str, types: Mapping[str, pa.DataType], delimiter: str | None
-) -> Iterator[pa.RecordBatch]:
-    """The rows of such a text, in batches; `opened` opens it."""
-    mark = _mark(name, delimiter)
-    plain = _types_by_header(_head(opened), types, mark)
-    with ExitStack() as files:
-        reader = _open_csv(files, opened, name, _options(plain, mark))
-        texts: Iterator[pa.RecordBatch] | None = None
-        try:
-            for number, batch in enumerate(reader):
-                if texts is None and _texts_with_nulls(batch):
-                    names = [field.name for field in batch.schema if pa.types.is_string(field.type)]
-                    texts = islice(_open_csv(files, opened, name, _options(plain, mark, names)), number, None)
-                yield batch if texts is None else _with_texts(batch, next(texts))
-        except pa.ArrowInvalid as error:
-            # Arrow inferred the type of a column from the rows before
-            more = "" if _NO_VALUE.search(str(error)) is None else ", or create the table with the column's type first"
-            raise _unreadable(name, str(error), more) from error
-
-
-def _mark(name: str, delimiter: str | None) -> str:
-    mark = delimiter or ("\t" if is_tab_separated(name) else ",")
+def mark_of(name: str, delimiter: str | None) -> str:
+    """The character between the fields of a file."""
+    mark = delimiter or ("\t" if ".tsv" in name.lower().rpartition("/")[2] else ",")
     if len(mark) != 1:
         raise InvalidOption(f"the delimiter {mark!r} is not one character")
     return mark
 
 
-def _head(opened: Opened) -> bytes:
-    with opened() as stream:
-        return stream.read(_HEADER_BYTES)
+class CsvText:
+    """A text of any length, which `opened` opens as UTF-8. `types` are columns of a table, by names in any case."""
+
+    def __init__(
+        self,
+        opened: Opened,
+        name: str,
+        types: Mapping[str, pa.DataType],
+        delimiter: str | None,
+        block_bytes: int | None = None,
+    ) -> None:
+        self._opened = opened
+        self._name = name
+        self._block_bytes = block_bytes or _BLOCK_BYTES
+        self._mark = mark_of(name, delimiter)
+        self._header = self._read_header()
+        # all columns would be read as one
+        symbol = next((mark for mark in _DELIMITERS if len(self._header) == 1 and mark in self._header[0]), None)
+        if delimiter is None and symbol is not None:
+            option = f"delimiter={symbol!r}, or --delimiter {symbol!r} on the command line"
+            hint = "name it .tsv" if symbol == "\t" else f"give the separator of its fields: {option}"
+            raise InvalidOption(f"{name} has one column, {self._header[0]!r}", hint=hint)
+        kinds = {column: type_of(column, types) for column in self._header}
+        self._first_types: dict[str, pa.DataType] = {}
+        self._types = {n: kind for n, kind in kinds.items() if kind is not None and not pt.is_nested(kind)}
+
+    # -- types
+
+    def schema(self) -> pa.Schema:
+        """The columns. Where one is in no table, all rows are read: its type follows from all its values."""
+        names = self._header
+        if len(set(names)) < len(names):
+            return pa.schema([(name, pa.null()) for name in names])  # such a file is refused
+        wider: dict[str, pa.DataType] = {}
+        kinds = dict(self._types)
+        while len(kinds) < len(names):
+            try:
+                kinds |= self._inferred(wider)
+            except _Refused as error:
+                column = self._column_of(str(error))
+                kind = None if column is None else wider.get(column) or self._first_types.get(column)
+                if column is None or kind is None or kind == pa.string():
+                    raise self._error(str(error)) from error
+                wider[column] = _WIDER.get(kind, pa.string())
+        return pa.schema([(name, kinds[name]) for name in names])
+
+    def _inferred(self, types: Mapping[str, pa.DataType]) -> dict[str, pa.DataType]:
+        """The types of the columns that are in no table, by Arrow and by the check of what it has inferred."""
+        floats: dict[str, FloatingNumbers] = {}
+        with ExitStack() as files:
+            names = [name for name in self._header if name not in self._types]
+            schema, batches = self._open(files, _options(self._mark, types, names))
+            self._first_types = kinds = {field.name: field.type for field in schema}
+            if any(map(pt.is_binary, kinds.values())):
+                self._check_encoding()
+            for batch in batches:
+                for name in names:
+                    if pt.is_floating(kinds[name]):
+                        floats.setdefault(name, FloatingNumbers()).add(batch.column(name))
+        hex_names = [name for name in names if kinds[name] == pa.int64()]
+        hex_names = hex_names if hex_names and self._has(_HEX) else []
+        doubtful = [name for name, numbers in floats.items() if numbers.may_be_integers] + hex_names
+        texts = {name: NumberTexts() for name in doubtful}
+        for batch in self._texts_of(doubtful, _Nulls.WORDS):
+            for name, numbers in texts.items():
+                numbers.add(batch.column(name))
+        kinds |= {name: numbers.type for name, numbers in texts.items()}
+        words = [name for name in names if pt.is_boolean(kinds[name]) or pt.is_null(kinds[name])]
+        return kinds | self._texts_among(words)
+
+    def _texts_among(self, names: Sequence[str]) -> dict[str, pa.DataType]:
+        """Those of the columns that are texts: truth values written as digits, and values that are all in quotes and
+        would be null."""
+        kinds: dict[str, pa.DataType] = {}
+        for batch in self._texts_of(names, _Nulls.PLAIN_WORDS):
+            for name in names:
+                column = batch.column(name)
+                if self._first_types[name] == pa.bool_():
+                    column = column.filter(pc.is_in(column, pa.array(["0", "1"])))
+                if column.null_count < len(column):
+                    kinds[name] = pa.string()
+        return kinds
+
+    # -- rows
+
+    def batches(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """The rows in these types."""
+        if len(set(schema.names)) < len(schema):
+            return
+        signed: dict[str, str] = {}
+        count = 0
+        while True:
+            try:
+                for batch in islice(self._rows(schema, signed), count, None):
+                    yield batch
+                    count += 1
+                return
+            except _Refused as error:
+                column = self._column_of(str(error))
+                if column is None or column in signed or not pt.is_integer(schema.field(column).type):
+                    raise self._error(str(error)) from error
+                signed[column] = str(error)  # Arrow reads no plus sign
+
+    def _rows(self, schema: pa.Schema, signed: Mapping[str, str]) -> Iterator[pa.RecordBatch]:
+        kinds = {field.name: pa.string() if field.name in signed else field.type for field in schema}
+        texts: Iterator[pa.RecordBatch] | None = None
+        names = [field.name for field in schema if pt.is_string(field.type)]
+        with ExitStack() as files:
+            _, batches = self._open(files, _options(self._mark, kinds))
+            for number, batch in enumerate(batches):
+                if texts is None and any(batch.column(name).null_count for name in names):
+                    texts = islice(self._texts_of(names, _Nulls.EMPTY), number, None)
+                if texts is not None:
+                    read = next(texts)
+                    for name in names:
+                        batch = batch.set_column(batch.schema.get_field_index(name), name, read.column(name))
+                for name, message in signed.items():
+                    at = batch.schema.get_field_index(name)
+                    try:
+                        batch = batch.set_column(
+                            at, name, integers_of_texts(batch.column(name), schema.field(name).type)
+                        )
+                    except pa.ArrowInvalid as error:
+                        raise _Refused(message) from error
+                yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
+
+    # -- the text
+
+    def _read_header(self) -> list[str]:
+        with self._opened() as stream:
+            head = stream.read(_HEADER_BYTES)
+        try:
+            names = next(filter(None, csv.reader(_text(io.BytesIO(head)), delimiter=self._mark)), None)
+        except csv.Error:
+            names = None
+        if names is None or not "".join(names).strip():
+            raise InvalidRecord(f"{self._name} has no header", hint="write the names of the columns in the first line")
+        if "\ufffd" in "".join(names):
+            self._check_encoding()
+        if "\0" in "".join(names):
+            raise InvalidRecord(
+                f"{self._name}, line 1: the header has zero bytes, as UTF-16 has, and no encoding= is given",
+                hint="name the file's encoding, for example encoding='utf-16-le', or save the file as UTF-8",
+                context={"line": 1},
+            )
+        return names
+
+    def _open(self, files: ExitStack, options: Mapping[str, Any]) -> tuple[pa.Schema, Generator[pa.RecordBatch]]:
+        read = pyarrow.csv.ReadOptions(block_size=self._block_bytes)
+        stream = files.enter_context(self._opened())
+        try:
+            reader = pyarrow.csv.open_csv(stream, **options, read_options=read)
+        except pa.ArrowInvalid as error:
+            raise _Refused(str(error)) from error
+
+        def batches() -> Generator[pa.RecordBatch]:
+            try:
+                yield from reader
+            except pa.ArrowInvalid as error:
+                raise _Refused(str(error)) from error
+
+        return reader.schema, batches()
+
+    def _texts_of(self, names: Sequence[str], nulls: _Nulls) -> Iterator[pa.RecordBatch]:
+        """These columns as texts."""
+        if names:
+            with ExitStack() as files:
+                options = _options(self._mark, dict.fromkeys(names, pa.string()), names, nulls)
+                yield from self._open(files, options)[1]
+
+    def _has(self, marks: Sequence[bytes]) -> bool:
+        """Whether one of these pairs of bytes is in the text."""
+        last = b""
+        with self._opened() as stream:
+            while data := stream.read(self._block_bytes):
+                data = last + data
+                if any(mark in data for mark in marks):
+                    return True
+                last = data[-1:]
+        return False
+
+    def _check_encoding(self) -> None:
+        with self._opened() as stream:
+            check_stream(stream, self._name, UTF8)
+
+    def _column_of(self, message: str) -> str | None:
+        """The column of which an error of Arrow names a value."""
+        match = _NO_VALUE.search(message)
+        return None if match is None else self._header[int(match[1])]
+
+    def _error(self, message: str) -> InvalidRecord:
+        """Arrow's error with the line and the column's name, where the line is found."""
+        if "UTF8" in message:
+            self._check_encoding()
+        value, length = _NO_VALUE.search(message), _OTHER_LENGTH.search(message)
+        line = 1
+        with self._opened() as stream, suppress(csv.Error):
+            reader = csv.reader(_text(stream), delimiter=self._mark)
+            header = next(filter(None, reader), [])
+            line = reader.line_num + 1
+            for row in reader:
+                if value and len(row) == len(header) and row[int(value[1])] == value[2]:
+                    column = header[int(value[1])]
+                    kind = str(self._types.get(column, "value of the column's type"))
+                    return InvalidRecord(
+                        f"{self._name}, line {line}, column {column}: {value[2]!r} is no {kind}",
+                        hint="correct the value, or leave the field empty for null",
+                        context={"line": line, "column": column, "type": kind},
+                    )
+                if length and row and len(row) != len(header):
+                    return InvalidRecord(
+                        f"{self._name}, line {line}: {count_text(len(row), 'field')}, the header has {len(header)}",
+                        hint='correct the line; a value that holds the delimiter is written in "quotes"',
+                        context={"line": line},
+                    )
+                line = reader.line_num + 1
+        return InvalidRecord(f"{self._name} cannot be read: {message}", hint="correct the file, or cast the column")
 
 
-def _open_csv(files: ExitStack, opened: Opened, name: str, options: Mapping[str, Any]) -> Any:
-    read = pyarrow.csv.ReadOptions(block_size=_BLOCK_BYTES)
-    try:
-        return pyarrow.csv.open_csv(files.enter_context(opened()), **options, read_options=read)
-    except pa.ArrowInvalid as error:
-        raise _unreadable(name, str(error)) from error
-
-
-def _types_by_header(head: bytes, types: Mapping[str, pa.DataType], mark: str) -> dict[str, pa.DataType]:
-    """The types of the columns as the header names them, which may be in another case than the table."""
-    kinds = {name: type_of(name, types) for name in next(csv.reader(_text(head), delimiter=mark), [])}
-    return {name: kind for name, kind in kinds.items() if kind is not None and not pa.types.is_nested(kind)}
-
-
-def _text(data: bytes) -> io.TextIOWrapper:
-    return io.TextIOWrapper(io.BytesIO(data), encoding="utf-8-sig", errors="replace", newline="")
+def _text(stream: Any) -> io.TextIOWrapper:
+    return io.TextIOWrapper(stream, encoding="utf-8-sig", errors="replace", newline="")
 
 
 def _refuse_open_quote(data: bytes, name: str, mark: str) -> None:
     """Raise `InvalidRecord` where a quote is opened and never closed: all lines after it would be one value."""
     if data.count(b'"') % 2 == 0:
         return
-    reader = csv.reader(_text(data), delimiter=mark, strict=True)
+    reader = csv.reader(_text(io.BytesIO(data)), delimiter=mark, strict=True)
     line = 1
     try:
         for _ in reader:
@@ -128,97 +306,25 @@ def _refuse_open_quote(data: bytes, name: str, mark: str) -> None:
             ) from None
 
 
-def _refuse_other_encodings(data: bytes, name: str) -> None:
-    """Raise `InvalidRecord` where the text is not UTF-8."""
-    try:
-        data.decode()
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise InvalidRecord(
-            f"{name}, line {line}: the byte 0x{data[error.start]:02x} is not UTF-8",
-            hint="save the file as UTF-8, for example with iconv -f latin1 -t utf-8",
-            context={"line": line},
-        ) from None
+class _Nulls(Enum):
+    """Which fields are null."""
+
+    WORDS = "empty ones, NA, null and the like, also in quotes"
+    PLAIN_WORDS = "these without quotes"
+    EMPTY = "empty ones without quotes"
 
 
-def _texts_with_nulls(rows: pa.Table | pa.RecordBatch) -> list[str]:
-    """The columns of text that have nulls: some of these may be NA, null or nan in the file."""
-    if len(set(rows.schema.names)) < len(rows.schema):
-        return []  # such a file is refused
-    return [
-        field.name
-        for at, field in enumerate(rows.schema)
-        if pa.types.is_string(field.type) and rows.column(at).null_count
-    ]
-
-
-def _with_texts(rows: Any, texts: Any) -> Any:
-    """The rows with columns of text in which an empty field alone is null."""
-    for field in texts.schema:
-        if pa.types.is_string(rows.schema.field(field.name).type):
-            rows = rows.set_column(rows.schema.get_field_index(field.name), field, texts.column(field.name))
-    return rows
-
-
-def is_tab_separated(name: str) -> bool:
-    """Whether the file's name says that tabs separate its fields."""
-    return ".tsv" in name.lower().rpartition("/")[2]
-
-
-def _options(types: Mapping[str, pa.DataType], mark: str, texts: Sequence[str] | None = None) -> dict[str, Any]:
-    """How Arrow reads the text: all columns, where NA, null and the like are null; or `texts` alone, where they are
-    texts."""
-    if texts is None:
-        column_options: dict[str, Any] = {"column_types": types}
-    else:
-        column_options = {
-            "column_types": dict.fromkeys(texts, pa.string()),
-            "include_columns": texts,
-            "null_values": [""],
-        }
-    return {
-        "convert_options": pyarrow.csv.ConvertOptions(
-            **column_options, strings_can_be_null=True, quoted_strings_can_be_null=False
-        ),
-        "parse_options": pyarrow.csv.ParseOptions(delimiter=mark, newlines_in_values=True),
-    }
-
-
-def _csv_error(
-    text: io.TextIOWrapper, path: str, delimiter: str, types: Mapping[str, pa.DataType], message: str
-) -> InvalidRecord:
-    """Arrow's error with the line and the column's name, where the line is found."""
-    value, length = _NO_VALUE.search(message), _OTHER_LENGTH.search(message)
-    reader = csv.reader(text, delimiter=delimiter)
-    header = next(reader, [])
-    line = reader.line_num + 1
-    for row in reader:
-        if value and len(row) == len(header) and row[int(value[1])] == value[2]:
-            column = header[int(value[1])]
-            kind = str(types.get(column, "value of the column's type"))
-            return InvalidRecord(
-                f"{path}, line {line}, column {column}: {value[2]!r} is no {kind}",
-                hint="correct the value, or leave the field empty for null",
-                context={"line": line, "column": column, "type": kind},
-            )
-        if length and row and len(row) != len(header):
-            return InvalidRecord(
-                f"{path}, line {line}: {count_text(len(row), 'field')}, the header has {len(header)}",
-                hint='correct the line; a value that holds the delimiter is written in "quotes"',
-                context={"line": line},
-            )
-        line = reader.line_num + 1
-    return _unreadable(path, message)
-
-
-def _unreadable(path: str, message: str, more: str = "") -> InvalidRecord:
-    return InvalidRecord(f"{path} cannot be read: {message}", hint=f"correct the file, or cast the column{more}")
-
-
-def _check_delimiter(path: str, names: Sequence[str]) -> None:
-    """Refuse a file that seems to have another delimiter: all its columns would be read as one."""
-    symbol = next((mark for mark in _DELIMITERS if len(names) == 1 and mark in names[0]), None)
-    if symbol is not None:
-        named = f"give the separator of its fields: delimiter={symbol!r}, or --delimiter {symbol!r} on the command line"
-        hint = "name it .tsv" if symbol == "\t" else named
-        raise InvalidOption(f"{path} has one column, {names[0]!r}", hint=hint)
+def _options(
+    mark: str, types: Mapping[str, pa.DataType], columns: Sequence[str] = (), nulls: _Nulls = _Nulls.WORDS
+) -> dict[str, Any]:
+    """How Arrow reads these columns of the text, or all."""
+    options: dict[str, Any] = {"null_values": [""]} if nulls is _Nulls.EMPTY else {}
+    convert = pyarrow.csv.ConvertOptions(
+        column_types=types,
+        include_columns=columns,
+        strings_can_be_null=True,
+        quoted_strings_can_be_null=nulls is _Nulls.WORDS,
+        **options,
+    )
+    parse = pyarrow.csv.ParseOptions(delimiter=mark, newlines_in_values=True)
+    return {"convert_options": convert, "parse_options": parse}

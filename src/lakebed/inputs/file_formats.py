@@ -10,10 +10,13 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pyarrow.types as pt
 
-from lakebed.errors import CorruptFile, InvalidRecord
+from lakebed.errors import CorruptFile, InvalidRecord, SchemaConflict
 from lakebed.inputs.base import BATCH_ROWS
-from lakebed.inputs.csv_rows import csv_batches, csv_schema, read_csv_rows
+from lakebed.inputs.csv_rows import CsvText, read_csv_rows
+from lakebed.inputs.encodings import UTF8, as_utf8, check_stream
+from lakebed.inputs.inference import has_large, unified
 from lakebed.inputs.json_rows import read_json_rows
 from lakebed.inputs.python_rows import of_python
 from lakebed.storage.base import Storage
@@ -31,6 +34,7 @@ _ENDINGS = {
     ".ipc": "arrow",
     **_TEXTS,
 }
+TEXT_FORMATS = frozenset(_TEXTS.values())
 ENDINGS_TEXT = ", ".join(_ENDINGS)
 
 
@@ -50,20 +54,27 @@ def format_of(name: str) -> str | None:
 
 @dataclass(frozen=True)
 class DataFile:
-    """A file in storage. `label` is what an error calls it."""
+    """A file in storage. `label` is what an error calls it; `encoding` is that of its text, where it is not UTF-8."""
 
     storage: Storage
     path: str
     size: int
     label: str
+    encoding: str | None = None
 
     @contextmanager
     def opened(self) -> Generator[Any]:
-        """The file's bytes, without their compression; errors of Arrow name the file."""
-        codec = next((codec for end, codec in _CODECS.items() if self.path.lower().endswith(end)), None)
+        """The file's bytes, without their compression, a text as UTF-8; errors of Arrow name the file."""
         try:
-            with self.storage.open_input(self.path, self.size) as file:
-                yield file if codec is None else pa.CompressedInputStream(file, codec)
+            with self._plain() as stream:
+                yield stream if self.encoding is None else as_utf8(stream, self.encoding)
+        except UnicodeDecodeError as error:
+            if self.encoding is not None:
+                with self._plain() as stream:
+                    check_stream(stream, self.label, self.encoding)
+            raise CorruptFile(
+                f"{self.label} cannot be read: {error}", hint="name its encoding: encoding=..."
+            ) from error
         except (pa.ArrowException, OSError) as error:
             if isinstance(error, FileNotFoundError):
                 raise
@@ -72,6 +83,12 @@ class DataFile:
                 hint="correct the file, or leave it out",
                 context={"path": self.label},
             ) from error
+
+    @contextmanager
+    def _plain(self) -> Generator[Any]:
+        codec = next((codec for end, codec in _CODECS.items() if self.path.lower().endswith(end)), None)
+        with self.storage.open_input(self.path, self.size) as file:
+            yield file if codec is None else pa.CompressedInputStream(file, codec)
 
 
 @dataclass(frozen=True)
@@ -160,19 +177,27 @@ class TextFormat(Format):
     types: Mapping[str, pa.DataType]
     infers = True
     _parsed: dict[str, pa.Table] = field(default_factory=dict[str, pa.Table], init=False)
+    _inferred: dict[str, pa.Schema] = field(default_factory=dict[str, pa.Schema], init=False)
 
     def shape(self, file: DataFile) -> FileShape:
         data = _all_bytes(file)
         if data is None:
-            return FileShape(self.long_schema(file))
+            self._inferred[file.path] = schema = self.long_schema(file)
+            return FileShape(schema)
         table = self.parse(data, file.label, self.types)
+        self._inferred[file.path] = table.schema
         self._parsed = {file.path: table}  # of one file, so that it is not parsed twice
         return FileShape(table.schema, table.num_rows, table.nbytes)
 
     def batches(self, file: DataFile, schema: pa.Schema, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         table = self._parsed.get(file.path)
         if table is None or not table.schema.equals(schema):
-            types = {f.name: f.type for f in schema if not pa.types.is_null(f.type)}
+            types = {f.name: f.type for f in schema if not pt.is_null(f.type)}
+            # whole numbers are read as such where another file has fractions: the cast that follows refuses those that
+            # a floating number does not keep
+            for column in self._inferred.get(file.path, ()):
+                if pt.is_integer(column.type) and pt.is_floating(types.get(column.name, pa.null())):
+                    types[column.name] = column.type
             data = _all_bytes(file)
             if data is None:
                 yield from self.long_batches(file, types)
@@ -205,10 +230,11 @@ class CsvFormat(TextFormat):
         return read_csv_rows(data, label, types, self.delimiter)
 
     def long_schema(self, file: DataFile) -> pa.Schema:
-        return csv_schema(file.opened, file.label, self.types, self.delimiter)
+        return CsvText(file.opened, file.label, self.types, self.delimiter).schema()
 
     def long_batches(self, file: DataFile, types: Mapping[str, pa.DataType]) -> Iterator[pa.RecordBatch]:
-        yield from csv_batches(file.opened, file.label, types, self.delimiter)
+        text = CsvText(file.opened, file.label, types, self.delimiter)
+        yield from text.batches(text.schema())
 
 
 class JsonFormat(TextFormat):
@@ -217,14 +243,39 @@ class JsonFormat(TextFormat):
         return rows if isinstance(rows, pa.Table) else of_python(rows, types)
 
     def long_schema(self, file: DataFile) -> pa.Schema:
+        parts: list[pa.Schema] = []
+        large: set[str] = set()
         with file.opened() as opened:
-            parts = [self.parse(text, file.label, self.types).schema for text in _parts_of_lines(opened, file)]
-        return pa.unify_schemas(parts, promote_options="permissive")
+            for text in _parts_of_lines(opened, file):
+                rows = self._part(text, file, self.types)
+                parts.append(rows.schema)
+                large |= {f.name for f in rows.schema if pt.is_int64(f.type) and has_large(rows.column(f.name))}
+        try:
+            schema = unified(parts)
+            inexact = sorted(name for name in large if pt.is_floating(schema.field(name).type))
+            if inexact:
+                raise SchemaConflict(f"column {inexact[0]} has fractions, and whole numbers that DOUBLE does not keep")
+            return schema
+        except SchemaConflict as error:
+            hint = "correct the file, or create the table with the column's type first"
+            raise SchemaConflict(f"{file.label}: {error.message}", hint=hint) from error
 
     def long_batches(self, file: DataFile, types: Mapping[str, pa.DataType]) -> Iterator[pa.RecordBatch]:
         with file.opened() as opened:
             for text in _parts_of_lines(opened, file):
-                yield from self.parse(text, file.label, types).to_batches(max_chunksize=BATCH_ROWS)
+                yield from self._part(text, file, types).to_batches(max_chunksize=BATCH_ROWS)
+
+    def _part(self, text: bytes, file: DataFile, types: Mapping[str, pa.DataType]) -> pa.Table:
+        try:
+            return self.parse(text, file.label, types)
+        except InvalidRecord:
+            _check_encoding(file)  # which names the line in the file
+            raise
+
+
+def _check_encoding(file: DataFile) -> None:
+    with file.opened() as opened:
+        check_stream(opened, file.label, UTF8)
 
 
 def _parts_of_lines(opened: Any, file: DataFile) -> Iterator[bytes]:
@@ -242,6 +293,7 @@ def _parts_of_lines(opened: Any, file: DataFile) -> Iterator[bytes]:
         if unfinished_line.strip():
             yield unfinished_line
         return
+    _check_encoding(file)
     raise InvalidRecord(
         f"{file.label} is longer than {TEXT_BYTES >> 20} MiB and has no object a line",
         hint="write an object a line (.jsonl), or split the file",

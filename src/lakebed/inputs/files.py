@@ -14,7 +14,8 @@ import pyarrow.types as pt
 
 from lakebed.errors import InvalidOption, InvalidRecord, SchemaConflict
 from lakebed.inputs.base import BATCH_ROWS, RowSource
-from lakebed.inputs.file_formats import ENDINGS_TEXT, DataFile, FileShape, Format, format_of, reader_of
+from lakebed.inputs.encodings import check_encoding
+from lakebed.inputs.file_formats import ENDINGS_TEXT, TEXT_FORMATS, DataFile, FileShape, Format, format_of, reader_of
 from lakebed.inputs.json_rows import Rows, read_json_rows
 from lakebed.inputs.partition_columns import Texts, check_same_names, inferred_type, texts_of, value_of
 from lakebed.schema.arrow import check_names
@@ -43,7 +44,8 @@ class DataFiles:
 
     `partitioning="hive"` adds the columns that folders name (`day=2024-01-31`), with the table's types or as int,
     bigint, double, date or string; `"none"` ignores the names of folders. `delimiter` separates the fields of CSV files
-    (default: a comma, in .tsv a tab). `storage_options` are those of the storage; without them the table's are taken
+    (default: a comma, in .tsv a tab). `encoding` is that of CSV and JSON files by Python's names (default: UTF-8).
+    `storage_options` are those of the storage; without them the table's are taken
     where its storage is of the same kind.
 
     >>> import lakebed, pyarrow as pa, pyarrow.csv, tempfile
@@ -58,6 +60,7 @@ class DataFiles:
     partitioning: Partitioning = "hive"
     delimiter: str | None = None
     storage_options: Mapping[str, str] | None = field(default=None, repr=False)
+    encoding: str | None = None
 
     def __post_init__(self) -> None:
         if self.partitioning not in ("hive", "none"):
@@ -66,6 +69,7 @@ class DataFiles:
                 hint="use 'hive' (folders name=value are columns) or 'none'",
                 context={"partitioning": str(self.partitioning)},
             )
+        check_encoding(self.encoding)
 
     def read(self, types: Mapping[str, pa.DataType], *, partial: bool = False) -> Rows | FilesSource:
         """The rows; columns of `types` (a table's) are read in its types where a format has none of its own. With
@@ -76,6 +80,8 @@ class DataFiles:
         check_same_names(texts)
         if self.delimiter is not None and name != "csv":
             raise InvalidOption(f"a delimiter does not go with {files[0].label}", hint="it is for .csv and .tsv files")
+        if self.encoding is not None and name not in TEXT_FORMATS:
+            raise InvalidOption(f"an encoding does not go with {files[0].label}", hint="it is for CSV and JSON files")
         if partial and name == "json" and len(files) == 1 and not texts[files[0].path]:
             with files[0].opened() as opened:
                 return read_json_rows(opened.read(), files[0].label, types, partial=True)
@@ -85,9 +91,9 @@ class DataFiles:
         path = os.fspath(self.path)
         storage, files, is_file = _find(path, dict(self.storage_options or {}))
         if is_file:
-            return [DataFile(storage, files[0].path, files[0].size, path)]
+            return [DataFile(storage, files[0].path, files[0].size, path, self.encoding)]
         root = storage.spec.uri.rstrip("/")
-        return [DataFile(storage, info.path, info.size, f"{root}/{info.path}") for info in files]
+        return [DataFile(storage, info.path, info.size, f"{root}/{info.path}", self.encoding) for info in files]
 
 
 def data_of(
@@ -376,7 +382,9 @@ def _wider(first: pa.DataType, other: pa.DataType, *, infers: bool) -> pa.DataTy
         return first
     if pt.is_null(first):
         return other
-    numbers = infers and all(pt.is_integer(kind) or pt.is_floating(kind) for kind in (first, other))
+    is_decimal = pt.is_decimal(first) or pt.is_decimal(other)
+    number = (pt.is_integer, pt.is_decimal if is_decimal else pt.is_floating)
+    numbers = infers and all(any(test(kind) for test in number) for kind in (first, other))
     plain = [kind.value_type if pt.is_dictionary(kind) else kind for kind in (first, other)]
     texts = all(pt.is_string(kind) or pt.is_large_string(kind) for kind in plain)
     same = any(kind(first) and kind(other) for kind in _KINDS) or pt.is_nested(first) or numbers or texts

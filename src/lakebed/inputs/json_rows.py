@@ -14,10 +14,11 @@ from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.json as pj
 import pyarrow.types as pt
 
 from lakebed.errors import InvalidRecord
+from lakebed.inputs.encodings import check_text
+from lakebed.inputs.json_tables import check_depth, read_objects
 
 Rows = pa.Table | list[dict[str, Any]]
 
@@ -35,16 +36,23 @@ def read_json_rows(data: bytes, name: str, types: Mapping[str, pa.DataType], *, 
     Raises `InvalidRecord` with the file (`name`) and line of what is no JSON, or with the row, column and value that do
     not fit.
     """
+    check_text(data, name)
     types = {**{name.lower(): kind for name, kind in types.items()}, **types}
     table = lines = None
-    if data.lstrip()[:1] == b"{":
-        table = _by_arrow(data, types)
-    if table is None:
-        lines = _lines(data, name)
-        table = _by_arrow("\n".join(lines).encode(), types)
-    if table is None or (partial and any(map(_has_nulls, table.columns))):
-        return _by_values([_object(line, at) for at, line in enumerate(lines or _lines(data, name))], types)
-    return table
+    try:
+        check_depth(data)
+        if data.lstrip()[:1] == b"{":
+            table = _by_arrow(data, types)
+        if table is None:
+            lines = _lines(data, name)
+            table = _by_arrow("\n".join(lines).encode(), types)
+        if table is None or (partial and any(map(_has_nulls, table.columns))):
+            return _by_values([_object(line, at) for at, line in enumerate(lines or _lines(data, name))], types)
+        return table
+    except InvalidRecord as error:
+        if error.message.startswith(name):
+            raise
+        raise InvalidRecord(f"{name}: {error.message}", hint=error.hint, context=error.context) from None
 
 
 def _type_of(name: str, types: Mapping[str, pa.DataType]) -> pa.DataType | None:
@@ -56,11 +64,11 @@ def _by_arrow(source: bytes, types: Mapping[str, pa.DataType]) -> pa.Table | Non
     """What Arrow reads of an object a line; None where it cannot, or reads something else than is meant."""
     readable = {name: kind for name, kind in types.items() if not _is_read_by_value(kind)}
     try:
-        table = _arrow_table(source, readable)
+        table = read_objects(pa.py_buffer(source), readable)
         cased = {name: kind for name in table.column_names if (kind := _type_of(name, types)) is not None}
         if not cased.keys() <= types.keys():  # a name in another case has the type of the table's column, too
             readable |= cased
-            table = _arrow_table(source, readable)
+            table = read_objects(pa.py_buffer(source), readable)
         filled = {
             name: kind
             for name, readable_type in readable.items()
@@ -68,7 +76,7 @@ def _by_arrow(source: bytes, types: Mapping[str, pa.DataType]) -> pa.Table | Non
         }
         if filled != readable:
             # of an explicit schema Arrow makes all columns and fields: those that the text names are there without, too
-            read_schema = _arrow_table(source, filled).schema
+            read_schema = read_objects(pa.py_buffer(source), filled).schema
             named = {
                 name: _named(readable[name], read_schema.field(name).type)
                 for name in readable
@@ -76,7 +84,7 @@ def _by_arrow(source: bytes, types: Mapping[str, pa.DataType]) -> pa.Table | Non
             }
             columns = [name for name in table.column_names if name in read_schema.names]
             if any(kind != readable[name] for name, kind in named.items()):
-                table = _arrow_table(source, named)
+                table = read_objects(pa.py_buffer(source), named)
             table = table.select(columns)
     except pa.ArrowException:
         return None
@@ -116,11 +124,6 @@ def _has_nulls(column: pa.ChunkedArray) -> bool:
     return _is_list(column.type) and _has_nulls(pc.list_flatten(column))
 
 
-def _arrow_table(source: bytes, types: Mapping[str, pa.DataType]) -> pa.Table:
-    options = pj.ParseOptions(explicit_schema=pa.schema(list(types.items())))
-    return pj.read_json(pa.BufferReader(source), parse_options=options)
-
-
 def _is_read_by_value(kind: pa.DataType | None) -> bool:
     """Whether Arrow reads the type in another form, or not at all: maps are objects here, binary values base64."""
     if kind is None:
@@ -144,10 +147,7 @@ def _is_text(kind: pa.DataType) -> bool:
 
 def _lines(data: bytes, path: str) -> list[str]:
     """The text of each object, in one line."""
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise InvalidRecord(f"{path} is no UTF-8 text: {error}", hint="save it as UTF-8") from error
+    text = data.decode("utf-8-sig")
     at, end = len(text) - len(text.lstrip()), len(text.rstrip())
     if text[at:end].startswith("[") and text[at:end].endswith("]"):
         at, end = at + 1, end - 1
@@ -159,6 +159,9 @@ def _lines(data: bytes, path: str) -> list[str]:
             value, stop = decoder.raw_decode(text, at)
         except json.JSONDecodeError as error:
             raise InvalidRecord(f"{path}, line {error.lineno}: {error.msg}", hint="correct the file") from error
+        except ValueError as error:  # a number of more digits than Python reads
+            line = text.count("\n", 0, at) + 1
+            raise InvalidRecord(f"{path}, line {line}: {error}", hint="correct the file") from error
         if not isinstance(value, dict):
             line = text.count("\n", 0, at) + 1
             raise InvalidRecord(
@@ -212,7 +215,7 @@ def _by_values(rows: Sequence[dict[str, Any]], types: Mapping[str, pa.DataType])
     if new:
         texts = "\n".join(json.dumps({name: value for name, value in row.items() if name in new}) for row in rows)
         try:
-            inferred = _arrow_table(texts.encode(), {}).to_pylist()
+            inferred = read_objects(pa.py_buffer(texts.encode()), {}).to_pylist()
         except pa.ArrowException as error:
             names = ", ".join(sorted(new))
             raise InvalidRecord(f"{names}: values of several types: {error}", hint="correct the file") from error

@@ -4,6 +4,7 @@ rows, under the names and types of its columns.
 
 from __future__ import annotations
 
+import json
 import re
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -13,14 +14,17 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from lakebed.errors import InvalidOption, LakebedError, UnsupportedFeature
 from lakebed.inputs.base import BATCH_ROWS, RowSource
 from lakebed.storage import Storage, open_storage
 from lakebed.storage.base import parse_uri
+from lakebed.storage.parallel import parallel_map
 
 _INSTALL = "pip install 'lakebed[convert]'"
 COPY_HINT = "make a full copy: lakebed.convert(source, new_uri, key=...), without in_place"
+_READERS = 16
 _VERSION = re.compile(r"v?(\d+)")
 
 
@@ -85,9 +89,40 @@ class DeltaTable(OtherTable):
         self._rows = None if counts is None or counts.null_count else int(pc.sum(counts).as_py() or 0)
         self._path = path
         self._options = dict(options)
+        if self._table.metadata().configuration.get("delta.columnMapping.mode") == "id":
+            self._check_names_of_files()
         if self._rows is not None and "deletionVectors" in (self._table.protocol().reader_features or ()):
             masks = pc.list_flatten(pa.table(self._table.deletion_vectors()).column("selection_vector"))
             self._rows -= len(masks) - int(pc.sum(masks).as_py() or 0)
+
+    def _check_names_of_files(self) -> None:
+        """Raise `UnsupportedFeature` where a file has a column by its id alone: `deltalake` looks for physical names,
+        and would read null in every row."""
+        fields = json.loads(self._table.schema().to_json())["fields"]
+        partitions = set(self.partition_columns)
+        root = self._path.rstrip("/")
+        names = _physical_names({"fields": [field for field in fields if field["name"] not in partitions]})
+        paths = pa.table(self._table.get_add_actions(flatten=True)).column("path").to_pylist()
+
+        def check(path: str) -> None:
+            folder, _, name = (path if "://" in path or path.startswith("/") else f"{root}/{path}").rpartition("/")
+            try:
+                storage = open_storage(folder, self._options)
+            except InvalidOption:  # options by the names of deltalake: the environment has to do
+                storage = open_storage(folder)
+            with storage.open_input(name) as file:
+                schema = pq.ParquetFile(file, pre_buffer=False).schema_arrow
+            by_id = _names_by_id(schema)
+            odd = {number: name for number, name in by_id.items() if names.get(number, name) != name}
+            if odd or not set(schema.names) & set(names.values()):
+                raise UnsupportedFeature(
+                    f"the Delta Lake table {self._path} finds columns by their ids, and its file {path} has other names"
+                    f" than the table records: {', '.join(sorted(odd.values()) or schema.names)}",
+                    hint="rewrite its files with an engine that can read it, such as Spark",
+                    context={"path": path, "feature": "columnMapping.id"},
+                )
+
+        parallel_map(check, [unquote(path) for path in paths], _READERS)
 
     def live_files(self) -> tuple[Storage, list[str]]:
         features = self._table.protocol().reader_features or ()
@@ -104,6 +139,30 @@ class DeltaTable(OtherTable):
 
     def reader(self, names: Sequence[str]) -> Iterable[pa.RecordBatch]:
         return pa.RecordBatchReader.from_stream(self._table.scan(columns=names))
+
+
+def _physical_names(kind: Any) -> dict[int, str]:
+    """Physical names of a type's fields, those inside them included, by their ids."""
+    names: dict[int, str] = {}
+    for field in kind.get("fields", ()):
+        ids = field["metadata"]
+        names[int(ids["delta.columnMapping.id"])] = ids["delta.columnMapping.physicalName"]
+        names |= _physical_names({"fields": ()} if isinstance(field["type"], str) else field["type"])
+    for part in ("elementType", "keyType", "valueType"):
+        if isinstance(inner := kind.get(part), dict):
+            names |= _physical_names(inner)
+    return names
+
+
+def _names_by_id(fields: Iterable[pa.Field]) -> dict[int, str]:
+    """Names of the columns of a Parquet file, those inside them included, by their ids."""
+    names: dict[int, str] = {}
+    for field in fields:
+        number = (field.metadata or {}).get(b"PARQUET:field_id")
+        if number is not None:
+            names[int(number)] = field.name
+        names |= _names_by_id([field.type.field(at) for at in range(field.type.num_fields)])
+    return names
 
 
 class IcebergTable(OtherTable):

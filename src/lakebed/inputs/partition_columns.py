@@ -11,6 +11,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from lakebed.errors import InvalidRecord, SchemaConflict
+from lakebed.inputs.inference import EXACT
 
 NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 _INTEGER = re.compile(r"[+-]?[0-9]+")
@@ -68,7 +69,8 @@ def inferred_type(texts: Sequence[str | None]) -> pa.DataType:
             return pa.int32() if largest.bit_length() <= _INT_BITS else pa.int64()
         return pa.string()
     if all(_DECIMAL.fullmatch(text) for text in values):
-        return pa.float64()
+        integers = (int(text) for text in values if _INTEGER.fullmatch(text))
+        return pa.float64() if all(abs(number) <= EXACT for number in integers) else pa.string()
     return pa.date32() if all(map(_is_date, values)) else pa.string()
 
 

@@ -218,3 +218,23 @@ def test_without_dlt_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setitem(sys.modules, "dlt", None)
     with pytest.raises(lakebed.UnsupportedFeature, match=r"lakebed\[dlt\]"):
         import_module("lakebed.dlt_destination")
+
+
+@pytest.mark.parametrize("nested", [True, False])
+def test_one_key_twice_in_a_package_is_refused_where_there_are_nested_tables(
+    uri: str, tmp_path: Path, nested: bool
+) -> None:
+    def trip(n: int, city: str, *tags: str) -> dict[str, Any]:
+        return {"id": n, "city": city} | ({"tags": [{"k": tag} for tag in tags]} if nested else {})
+
+    shop = pipeline(Lakebed(uri), tmp_path)
+    shop.run(trips([trip(1, "rome", "a", "b"), trip(2, "oslo", "c")]))
+    package = trips([trip(1, "bern", "d", "e", "f"), trip(1, "bern", "g")])
+    if nested:
+        with pytest.raises(PipelineStepFailed, match=r"several rows of the key \{'id': 1\} of the table trips"):
+            shop.run(package)
+        assert rows(uri, "trips", "id", "city") == [{"id": 1, "city": "rome"}, {"id": 2, "city": "oslo"}]
+        assert rows(uri, "trips__tags", "k") == [{"k": "a"}, {"k": "b"}, {"k": "c"}]
+    else:
+        shop.run(package)
+        assert rows(uri, "trips", "id", "city") == [{"id": 1, "city": "bern"}, {"id": 2, "city": "oslo"}]

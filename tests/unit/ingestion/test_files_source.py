@@ -192,3 +192,86 @@ def test_a_folder_that_is_a_table_is_refused(tmp_path: Path) -> None:
     lakebed.create(str(tmp_path / "t"), pa.schema([("id", pa.int64())]), key="id")
     with pytest.raises(InvalidOption, match="is a Hudi table"):
         polled(source(tmp_path / "t"), None)
+
+
+def test_headers_in_another_case_in_one_round_are_the_same_columns(tmp_path: Path) -> None:
+    put(tmp_path, "a.csv", "ID,A\n1,x\n", 100)
+    put(tmp_path, "b.csv", "id,a\n2,y\n", 101)
+    put(tmp_path, "c.jsonl", '{"Id":3,"a":"z"}\n{"iD":4,"B":1}\n', 102)
+    uri = "memory://files-source/cases"
+    job = {"source": {"kind": "files", "path": str(tmp_path)}, "target": {"uri": uri, "create": {"key": "ID"}}}
+    assert lakebed.ingest(job, once=True).rows == 4
+    rows = sorted(lakebed.open(uri).to_arrow().to_pylist(), key=lambda row: row["ID"])
+    assert [tuple(row.values()) for row in rows] == [(1, "x", None), (2, "y", None), (3, "z", None), (4, None, 1)]
+
+
+@pytest.mark.parametrize("types", [{}, {"id": pa.int64(), "v": pa.string()}])
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv"])
+def test_a_file_without_a_header_that_can_be_read_is_one_bad_row(
+    tmp_path: Path, name: str, types: dict[str, Any]
+) -> None:
+    encoded = {
+        text: "id,é\n1,2\n".replace(",", "\t" if name == "a.tsv" else ",").encode(text)
+        for text in ("latin-1", "utf-16")
+    }
+    texts: list[tuple[str | bytes, str]] = [
+        ("", "has no header"),
+        ("\n\n\n", "has no header"),
+        ("\r\n" * 9, "has no header"),
+        (encoded["latin-1"], "line 1: the byte 0xe9 is not UTF-8, and no encoding= is given"),
+        (encoded["utf-16"], "line 1: the byte 0xff is not UTF-8, and no encoding= is given"),
+        ("id,ID\n1,2\n".replace(",", "\t" if name == "a.tsv" else ","), "the columns hold the names id and ID"),
+    ]
+    for text, error in texts:
+        put(tmp_path, name, text, 100)
+        put(tmp_path, "b.csv", "id\n7\n", 100)
+        found = source(tmp_path)
+        found.types = types
+        poll = found.poll(None, 1000)
+        assert poll.rows is not None
+        assert poll.bad is not None
+        assert [row["id"] for row in poll.rows.to_pylist()] == [7]
+        (bad,) = poll.bad.to_pylist()
+        assert (bad["position"], bad["payload"], error in bad["error"]) == (name, None, True), bad["error"]
+
+
+@pytest.mark.parametrize("end", ["", "\n", "\r\n", "\r", "\n\n\n"])
+def test_a_header_alone_is_no_row_and_no_bad_row(tmp_path: Path, end: str) -> None:
+    put(tmp_path, "a.csv", f"id,v{end}", 100)
+    for types in ({}, {"id": pa.int64(), "v": pa.string()}):
+        found = source(tmp_path)
+        found.types = types
+        poll = found.poll(None, 1000)
+        assert poll.bad is not None
+        assert (poll.rows is None or poll.rows.num_rows == 0, poll.bad.num_rows) == (True, 0)
+        assert poll.checkpoint == '100000\n["a.csv"]'
+
+
+def test_the_encoding_of_texts_is_a_setting(tmp_path: Path) -> None:
+    put(tmp_path, "a.csv", "id,é\n1,café\nx,1,2\n".encode("latin-1"), 100)
+    put(tmp_path, "b.jsonl", '{"id":2,"é":"ü"}\n'.encode("latin-1"), 101)
+    put(tmp_path, "c.csv", "id,é\n3,ö\n".encode("utf-16"), 102)
+    found = source(tmp_path, encoding="latin-1")
+    found.types = {"id": pa.int64()}
+    poll = found.poll(None, 2)
+    assert poll.rows is not None
+    assert poll.bad is not None
+    assert poll.rows.to_pylist() == [{"id": 1, "é": "café"}, {"id": 2, "é": "ü"}]
+    assert [row["position"] for row in poll.bad.to_pylist()] == ["a.csv:3"]
+    rows, _, _ = polled(source(tmp_path, encoding="utf-16", start=102_000), None)
+    assert rows == [{"id": 3, "é": "ö"}]
+    with pytest.raises(InvalidOption, match="encoding='klingon' is unknown"):
+        source(tmp_path, encoding="klingon")
+
+
+def test_a_line_with_a_byte_that_is_no_text_is_bad_and_the_others_are_rows(tmp_path: Path) -> None:
+    put(tmp_path, "a.csv", b"id,v\n1,a\n2,caf\xe9\n3,b\n", 100)
+    put(tmp_path, "b.jsonl", b'{"id":4,"v":"a"}\n{"id":5,"v":"\xe9"}\n', 101)
+    poll = source(tmp_path).poll(None, 1000)
+    assert poll.rows is not None
+    assert poll.bad is not None
+    assert [row["id"] for row in poll.rows.to_pylist()] == [1, 3, 4]
+    assert [(row["position"], row["payload"]) for row in poll.bad.to_pylist()] == [
+        ("a.csv:3", b"2,caf\xe9"),
+        ("b.jsonl:2", b'{"id":5,"v":"\xe9"}'),
+    ]

@@ -133,3 +133,24 @@ def test_parts_end_at_messages_and_a_long_message_is_one() -> None:
         (3, 5),
     ]
     assert message_parts.parts_of(values.slice(1, 2), 10) == [(0, 1), (1, 2)]
+
+
+def test_types_of_new_fields_are_those_that_keep_the_values_whatever_parts_messages_are_decoded_in(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    large = 2**64 - 1
+    columns: list[tuple[list[str], list[Any], list[int]]] = [
+        (["1", str(large)], [1, large], []),
+        ([str(large), "0.5"], [large], [1]),
+        (["0.5", str(2**53 + 1)], [2**53 + 1], [0]),
+        (['"2024-01-01T00:00:00Z"', '"2024-01-01T00:00:00"'], ["2024-01-01T00:00:00Z", "2024-01-01T00:00:00"], []),
+        (["[null,0.5]", f"[{large}]"], [[large]], [0]),
+        (["[null,null,7]", "[null,8]"], [[None, None, 7], [None, 8]], []),
+    ]
+    for values, expected, bad in columns:
+        for part_bytes in (1, 64 << 20):
+            monkeypatch.setattr("lakebed.ingestion.json_messages.PART_BYTES", part_bytes)
+            rows, _, refused = decoded(*(f'{{"v":{value}}}'.encode() for value in values), types={})
+            assert refused == bad or (part_bytes > 1 and len(refused) == len(bad)), values
+            if refused == bad:
+                assert [row["v"] for row in rows] == expected, values

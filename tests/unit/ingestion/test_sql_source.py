@@ -5,13 +5,14 @@ from __future__ import annotations
 import sqlite3
 import uuid
 from collections.abc import Iterator
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import lakebed
-from lakebed.errors import InvalidOption, InvalidRecord, SourceError, UnsupportedFeature
+from lakebed.errors import InvalidOption, InvalidRecord, SchemaConflict, SourceError, UnsupportedFeature
 from lakebed.ingestion.sources.sql import SqlSource
 
 adbc = pytest.importorskip("adbc_driver_sqlite", reason="adbc-driver-sqlite is not installed")
@@ -166,3 +167,49 @@ def test_the_extra_of_the_driver_is_named(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setitem(__import__("sys").modules, "adbc_driver_postgresql.dbapi", None)
     with pytest.raises(UnsupportedFeature, match=r"lakebed\[sql\]"):
         SqlSource.of({"uri": "postgresql://x", "column": "a", "table": "t"})
+
+
+def test_columns_of_sqlite_have_their_declared_types(database: sqlite3.Connection, tmp_path: Path) -> None:
+    database.execute(
+        "CREATE TABLE declared(id INTEGER PRIMARY KEY, late TEXT, never TEXT, n NUMERIC, price DECIMAL(10, 2),"
+        " u NUMERIC(20), code VARCHAR(3), data BLOB, real DOUBLE)"
+    )
+    early = [(n, None, None, n, n, n, "a", None, n) for n in range(1100)]
+    database.executemany("INSERT INTO declared VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", early)
+    last = (2000, "late", None, 2.5, 9.99, 12, "b", b"x", 0.5)
+    database.execute("INSERT INTO declared VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", last)
+    expected = {
+        "id": "int64",
+        "late": "string",
+        "never": "string",
+        "n": "double",
+        "price": "decimal128(10, 2)",
+        "u": "decimal128(20, 0)",
+        "code": "string",
+        "data": "binary",
+        "real": "double",
+    }
+    queries: list[dict[str, Any]] = [{"table": "declared"}, {"query": "SELECT * FROM declared WHERE id >= 0"}]
+    for source in queries:
+        job = job_of(tmp_path, column="id", **source) | {"max_rows": 1000}
+        assert lakebed.ingest(job, once=True).commits == 2
+        table = lakebed.open(job["target"]["uri"])
+        assert {column.name: str(column.type) for column in table.schema} == expected
+        (row,) = table.scan(filter="id = 2000").to_arrow().to_pylist()
+        assert tuple(row.values()) == (2000, "late", None, 2.5, Decimal("9.99"), Decimal(12), "b", b"x", 0.5)
+        assert table.count() == 1101
+        assert table.scan(filter="late is null and n = id and price = id and u = id").count() == 1100
+
+
+def test_a_value_of_sqlite_that_is_not_of_the_declared_type_is_named(
+    database: sqlite3.Connection, tmp_path: Path
+) -> None:
+    put(database, *((n, "x", 1.0, n) for n in range(1100)))
+    database.execute("CREATE TABLE odd(id INTEGER PRIMARY KEY, n INTEGER)")
+    database.executemany("INSERT INTO odd VALUES (?, ?)", [*((n, n) for n in range(1100)), (2000, "many")])
+    with pytest.raises(InvalidRecord, match="column n of the source has a value that is no int64"):
+        lakebed.ingest(job_of(tmp_path, table="odd", column="id"), once=True)
+    job = job_of(tmp_path, table="odd", column="id")
+    job["source"] |= {"driver": "sqlite3", "uri": f"{tmp_path}/shop.db"}
+    with pytest.raises(SchemaConflict, match="column n has values of several types: int in row 0"):
+        lakebed.ingest(job, once=True)

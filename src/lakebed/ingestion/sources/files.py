@@ -29,10 +29,12 @@ from lakebed.ingestion.source import (
     bad_table,
 )
 from lakebed.ingestion.sources.lines import csv_lines, json_lines
-from lakebed.inputs.file_formats import DataFile, format_of, reader_of
+from lakebed.inputs.encodings import check_encoding
+from lakebed.inputs.file_formats import TEXT_FORMATS, DataFile, format_of, reader_of
 from lakebed.inputs.files import FilesSource as RowsOfFiles
 from lakebed.inputs.files import find_data_files
 from lakebed.inputs.partition_columns import texts_of
+from lakebed.schema.arrow import check_names
 from lakebed.storage.base import FileInfo, Storage
 
 FORMATS = ("csv", "json", "parquet", "arrow", "avro")
@@ -41,14 +43,15 @@ FORMATS = ("csv", "json", "parquet", "arrow", "avro")
 @dataclass(frozen=True)
 class FilesSettings:
     """Settings of `kind = "files"`. `path` is a folder, a file or a glob; `format` is needed for files whose names do
-    not end in it. `columns` are types by column, for columns that the table does not have. A round takes files of
-    `max_bytes`, or a single larger one, and none that changed in the last `min_age` seconds. `start` is the time in
-    milliseconds from which on files are read."""
+    not end in it. `encoding` is that of CSV and JSON files (default: UTF-8). `columns` are types by column, for columns
+    that the table does not have. A round takes files of `max_bytes`, or a single larger one, and none that changed in
+    the last `min_age` seconds. `start` is the time in milliseconds from which on files are read."""
 
     path: str
     format: str | None = None
     partitioning: str = "hive"
     delimiter: str | None = None
+    encoding: str | None = None
     columns: dict[str, Any] = field(default_factory=dict[str, Any])
     max_bytes: int = 256 << 20
     min_age: float = 0.0
@@ -101,6 +104,7 @@ class FilesSource(IngestSource):
     def __init__(self, settings: FilesSettings) -> None:
         if settings.format is not None and settings.format not in FORMATS:
             raise InvalidOption(f"[source] format is {settings.format!r}", hint=f"it is one of {', '.join(FORMATS)}")
+        check_encoding(settings.encoding)
         self._settings = settings
         self._columns = typed_columns(settings.columns)
 
@@ -148,7 +152,8 @@ class FilesSource(IngestSource):
         if kind is None:
             return None, [BadRow(label, None, SCHEMA_FAILURE, "the name of the file does not end in a known format")]
         types = {**self.types, **self._columns}
-        data = DataFile(storage, file.path, file.size, label)
+        encoding = self._settings.encoding if kind in TEXT_FORMATS else None
+        data = DataFile(storage, file.path, file.size, label, encoding)
         try:
             if kind == "avro":
                 with data.opened() as opened:
@@ -166,7 +171,10 @@ class FilesSource(IngestSource):
                     table, bad = json_lines(content, label, types)
                 else:
                     table, bad = csv_lines(content, label, types, self._settings.delimiter)
-                return without_null_types(table), bad or [BadRow(label, None, RECORD_FAILURE, error.message)]
+                    check_names(table.column_names)
+                is_read = kind == "json" and table.num_rows  # each line is a row by itself
+                bad = bad if bad or is_read else [BadRow(label, None, RECORD_FAILURE, error.message)]
+                return without_null_types(table), bad
             except (InvalidRecord, CorruptFile, SchemaConflict) as reason:
                 return None, [BadRow(label, None, RECORD_FAILURE, reason.message)]
 

@@ -12,7 +12,7 @@ from lakebed.errors import InvalidRecord
 from lakebed.ingestion.json_messages import decode_json
 from lakebed.ingestion.messages import BadMessage, NoRow, decode_by_halving
 from lakebed.ingestion.source import RECORD_FAILURE, BadRow
-from lakebed.inputs.csv_rows import is_tab_separated, read_csv_rows
+from lakebed.inputs.csv_rows import mark_of, read_csv_rows
 
 Types = Mapping[str, pa.DataType]
 
@@ -29,6 +29,7 @@ def json_lines(data: bytes, label: str, types: Types) -> tuple[pa.Table, list[Ba
 def csv_lines(data: bytes, label: str, types: Types, delimiter: str | None) -> tuple[pa.Table, list[BadRow]]:
     """Rows and bad lines of a CSV file. Raises `InvalidRecord` where the file has no header that can be read."""
     header, lines = _records(data, label, delimiter)
+    no_rows = read_csv_rows(header, label, types, delimiter)
 
     def rows_of(records: pa.Array) -> pa.Table:
         rows = read_csv_rows(b"".join([header, *records.to_pylist()]), label, types, delimiter)
@@ -50,15 +51,14 @@ def csv_lines(data: bytes, label: str, types: Types, delimiter: str | None) -> t
         return rows_of(
             pa.array([line for n, (_, line) in enumerate(lines) if n not in numbers], pa.binary())
         ), _bad_rows(bad, lines, label)
-    rows = parts[0][0] if parts else read_csv_rows(header, label, types, delimiter)
+    rows = parts[0][0] if parts else no_rows
     return rows, _bad_rows(bad, lines, label)
 
 
 def _records(data: bytes, label: str, delimiter: str | None) -> tuple[bytes, list[tuple[int, bytes]]]:
     """The header, and each record with the number of its first line; a record goes on where a quote is open."""
     lines = data.splitlines(keepends=True)
-    mark = delimiter or ("\t" if is_tab_separated(label) else ",")
-    reader = csv.reader((line.decode("utf-8", "replace") for line in lines), delimiter=mark)
+    reader = csv.reader((line.decode("utf-8", "replace") for line in lines), delimiter=mark_of(label, delimiter))
     records: list[tuple[int, bytes]] = []
     start = 0
     try:

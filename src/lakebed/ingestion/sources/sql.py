@@ -24,6 +24,8 @@ from lakebed.errors import InvalidOption, InvalidRecord, SourceError, Unsupporte
 from lakebed.ingestion.columns import typed_columns
 from lakebed.ingestion.description import build
 from lakebed.ingestion.source import IngestPoll, IngestSource
+from lakebed.inputs.inference import MOST_DIGITS
+from lakebed.inputs.python_rows import refuse_values
 from lakebed.wording import count_text
 
 _DRIVERS = {
@@ -32,6 +34,16 @@ _DRIVERS = {
     "sqlite": "adbc_driver_sqlite.dbapi",
 }
 _IS_LAST = "lakebed_is_last"
+_VIEW = "lakebed_columns"
+_ROWS_OF_A_BATCH = "adbc.sqlite.query.batch_rows"
+_ALL_ROWS = (1 << 31) - 100
+_DECIMAL = re.compile(r"(?:DEC|NUM)[A-Z]*\s*\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\)")
+_AFFINITIES: tuple[tuple[tuple[str, ...], pa.DataType], ...] = (
+    (("INT",), pa.int64()),
+    (("CHAR", "CLOB", "TEXT"), pa.string()),
+    (("BLOB",), pa.binary()),
+    (("REAL", "FLOA", "DOUB", "NUMERIC", "DECIMAL"), pa.float64()),
+)
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
 
 
@@ -138,12 +150,17 @@ class SqlSource(IngestSource):
         self._nulls_checked = True
 
     def _typed(self, rows: pa.Table) -> pa.Table:
+        kinds = self._types_of(rows)
         for at, name in enumerate(rows.column_names):
             column = rows.column(name)
             if isinstance(column.type, pa.BaseExtensionType):  # a type of the database that Arrow does not have
                 column = pa.chunked_array([chunk.storage for chunk in column.chunks], column.type.storage_type)
-            kind = self._columns.get(name)
+            kind = kinds.get(name)
             try:
+                if kind is not None and column.null_count == len(column):
+                    column = pa.chunked_array([pa.nulls(len(column))])
+                elif kind is not None and pt.is_decimal(kind):
+                    column = column.cast(pa.string())  # the digits that a number shows
                 rows = rows.set_column(at, name, column if kind is None else column.cast(kind))
             except pa.ArrowException as error:
                 raise InvalidRecord(
@@ -153,20 +170,55 @@ class SqlSource(IngestSource):
                 ) from error
         return rows
 
+    def _types_of(self, rows: pa.Table) -> dict[str, pa.DataType]:
+        """The types that columns get: those that the job names, and in SQLite, whose values have types of their own,
+        those of the table that is written, where numbers or nothing but nulls are read, and for new columns the
+        declared ones."""
+        kinds: dict[str, pa.DataType] = {}
+        for name, declared in self._declared_types().items() if self._is_sqlite else ():
+            stored, column = self.types.get(name), rows.column(name)
+            numbers = (pt.is_integer, pt.is_floating, pt.is_decimal)
+            if stored is None:
+                kinds[name] = declared
+            elif column.null_count == len(column) or all(any(t(k) for t in numbers) for k in (column.type, stored)):
+                kinds[name] = stored
+        return kinds | self._columns
+
     # -- the database
 
-    def _read(self, query: str) -> pa.Table:
+    def _declared_types(self) -> dict[str, pa.DataType]:
+        """The declared types of the columns in SQLite, which knows no others before it has read the rows."""
+        with suppress(SourceError):  # a query that no view is made of
+            columns = self._read(
+                f"SELECT name, type FROM pragma_table_info('{_VIEW}')",
+                f"CREATE TEMP VIEW {_VIEW} AS SELECT * FROM {self._rows}",
+            )
+            pairs = zip(columns.column("name").to_pylist(), columns.column("type").to_pylist(), strict=True)
+            kinds = {name: _declared_type(text or "") for name, text in pairs}
+            return {name: kind for name, kind in kinds.items() if kind is not None}
+        return {}
+
+    @property
+    def _is_sqlite(self) -> bool:
+        return self._driver.__name__ == _DRIVERS["sqlite"]
+
+    def _read(self, query: str, before: str | None = None) -> pa.Table:
+        """The rows of a query; the statement `before` it is rolled back."""
         with self._failures():
             if self._connection is None:
                 self._connection = self._connected()
             cursor = self._connection.cursor()
             try:
+                if before is not None:
+                    cursor.execute(before)
+                if self._is_sqlite:  # the types of columns follow from all rows
+                    cursor.adbc_statement.set_options(**{_ROWS_OF_A_BATCH: str(_ALL_ROWS)})
                 cursor.execute(query)
                 if hasattr(cursor, "fetch_arrow_table"):
                     return cursor.fetch_arrow_table()
                 names = [column[0] for column in cursor.description]
                 values = list(zip(*cursor.fetchall(), strict=True)) or [()] * len(names)
-                return pa.table({name: pa.array(list(part)) for name, part in zip(names, values, strict=True)})
+                return _table(dict(zip(names, map(list, values), strict=True)))
             finally:
                 cursor.close()
                 self._connection.rollback()  # the next query sees what was committed since
@@ -181,7 +233,7 @@ class SqlSource(IngestSource):
     def _failures(self) -> Generator[None]:
         try:
             yield
-        except self._driver.Error as error:
+        except (self._driver.Error, OSError, pa.ArrowException) as error:
             if self._connection is not None:
                 with suppress(self._driver.Error):  # it is broken
                     self._connection.close()
@@ -210,6 +262,31 @@ def _driver_of(settings: SqlSettings) -> Any:
     except ImportError as error:
         hint = "pip install 'lakebed[sql]'" if settings.driver is None else f"pip install what has the module {name}"
         raise UnsupportedFeature(f"the driver {name} is not installed", hint=hint) from error
+
+
+def _declared_type(text: str) -> pa.DataType | None:
+    """The type that a declaration of SQLite names, by its rules of affinity; None where values may be of several."""
+    upper = text.upper()
+    decimal = _DECIMAL.search(upper)
+    if decimal is not None:
+        precision, scale = int(decimal[1]), int(decimal[2] or 0)
+        return pa.decimal128(precision, scale) if scale <= precision <= MOST_DIGITS else pa.float64()
+    for words, kind in _AFFINITIES:
+        if any(word in upper for word in words):
+            return kind
+    return None
+
+
+def _table(columns: Mapping[str, list[Any]]) -> pa.Table:
+    """The values of a driver as a table. Raises `SchemaConflict` or `InvalidRecord` where a column has no type."""
+    arrays: dict[str, pa.Array] = {}
+    for name, values in columns.items():
+        try:
+            arrays[name] = pa.array(values)
+        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+            refuse_values(name, values)
+            raise InvalidRecord(f"column {name} of the source: {error}", hint="cast it in the query") from error
+    return pa.table(arrays)
 
 
 def _fingerprint(rows: pa.Table) -> str:
