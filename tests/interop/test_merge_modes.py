@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pytest
 
 import lakebed
@@ -117,8 +116,8 @@ def payload_job(table: Table) -> dict[str, str]:
 def test_rows_of_a_batch_become_one_as_in_real_hudi(
     version: int, kind: Any, tmp_path: Path, oracle: HudiOracle
 ) -> None:
-    """Values that Postgres left out, given by another row of the batch and by the stored one. Real Hudi makes the first
-    commit of one of the tables."""
+    """Values that Postgres left out, given by another row of the batch and by the stored one. Below version 9 real Hudi
+    takes them from the stored row alone: lakebed does not lose those of the batch."""
     same: dict[str, Any] = dict.fromkeys(SCHEMA.names) | {"_change_operation_type": "u", "_hoodie_is_deleted": False}
     batches = [
         [(2, 1, "old"), (3, 9, UNAVAILABLE)],
@@ -135,13 +134,13 @@ def test_rows_of_a_batch_become_one_as_in_real_hudi(
             else:
                 oracle.write(table.uri, data, options=hudi_job(table) | payload_job(table) | NEVER)
         found.append(lakebed.open(table.uri).scan().to_arrow())
-        expected = found[-1]
-        if writer == "lakebed" and kind == "mor" and version < 9:
-            # real Hudi 1.2.0 fills in nothing where it reads log files of these versions, its own neither
-            texts = pc.if_else(pc.equal(expected["id"], 2), UNAVAILABLE, expected["s"])
-            expected = expected.set_column(expected.column_names.index("s"), "s", texts)
-        assert_same_rows(oracle.read(table.uri), expected)
-    assert_same_rows(*(rows.select(SCHEMA.names) for rows in found))
+        assert_same_rows(oracle.read(table.uri), found[-1])
+    ours, theirs = (dict(zip(*(rows[name].to_pylist() for name in ("id", "s")), strict=True)) for rows in found)
+    assert (ours[1], ours[2]) == ("a", "b")
+    if version < 9:
+        assert (theirs[1], theirs[2]) == (UNAVAILABLE, "old" if kind == "cow" else theirs[2])
+    else:
+        assert_same_rows(*(rows.select(SCHEMA.names) for rows in found))
 
 
 SOME = (["id", "ts", "n"], ["id", "ts", "s", "Op"], ["s", "ts", "id"])

@@ -120,7 +120,6 @@ PAYLOADS: list[tuple[str, int, tuple[str, ...], Mode]] = [
                     "FILL_UNAVAILABLE",
                     _OLD_D,
                     late_fills=True,
-                    batch_ordering=("_event_lsn",),
                 ),
             ),
         ]

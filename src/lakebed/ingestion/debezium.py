@@ -63,7 +63,8 @@ _CHANGES = pa.array(["c", "r", "u", "d"])
 _DIGITS = 20
 _NO_CHANGE_LSN = "00000000:00000000:0000"
 # Debezium writes the marker of a value that it does not have as bytes, too.
-_UNAVAILABLE_BASE64 = base64.b64encode(UNAVAILABLE_VALUE.encode()).decode()
+_MARKER = UNAVAILABLE_VALUE.encode()
+_MARKERS = pa.array([base64.b64encode(_MARKER).decode(), _MARKER.hex()])
 
 
 @dataclass(frozen=True)
@@ -266,9 +267,9 @@ def _has_texts(kind: pa.DataType) -> bool:
 
 
 def _with_text_markers(values: pa.Array) -> pa.Array:
-    """The values with the marker of an unavailable value as text, where it is the base64 of that."""
+    """The values with the marker of an unavailable value as text, where it is the base64 or the digits of its bytes."""
     if pt.is_string(values.type):
-        is_marker = pc.equal(values, _UNAVAILABLE_BASE64)
+        is_marker = pc.is_in(values, _MARKERS)
         return pc.if_else(is_marker, UNAVAILABLE_VALUE, values) if pc.any(is_marker).as_py() else values
     if pt.is_list(values.type) and _has_texts(values.type):
         return with_elements(values, _with_text_markers(values.flatten()))
@@ -340,7 +341,7 @@ def table_defaults(rows: pa.Table, version: int) -> dict[str, Any]:
                 " of one key are ordered",
                 hint='name a column that grows with each change: [target] create = { ordering = "..." }',
             )
-        return {"ordering": _LSN, **({"merge": "PostgresDebeziumAvroPayload"} if OPERATION in names else {})}
+        return {"ordering": _LSN, "merge": "PostgresDebeziumAvroPayload"}
     if _SEQUENCE in names:
         # before version 9 the payload compares the two parts of the text as numbers
         ordering = [_FILE, "_event_pos"] if version >= _ORDERING_BY_COLUMNS else _SEQUENCE

@@ -24,6 +24,7 @@ import pyarrow.compute as pc
 from lakebed.engine.base import Engine, Rows, Task
 from lakebed.merge.pairs import CHANGING_META, Flags, Side, empty_values, is_data, merge_pairs, ordering_of
 from lakebed.merge.rules import MergeRules, nulls_first
+from lakebed.merge.unavailable import may_mark_inside
 from lakebed.model import COMBINED, DELETE, RECORD_KEY
 from lakebed.schema.conversion import one_array
 from lakebed.sharing import once
@@ -287,6 +288,8 @@ def in_rounds(rules: MergeRules, side: Side, starts: Positions, counts: Position
     """One record of each key. The records of a key are adjacent from `starts` on, in their order, and keys with more
     of them come first, so that those of a round are the first ones."""
     folds = rules.merger is None and not rules.late_fills
+    if rules.partial == "FILL_UNAVAILABLE":
+        folds = folds and not any(map(may_mark_inside, side.rows.schema.types))
     if folds and counts[0] > _FEW and (rules.partial or side.present is not None):
         return folded(rules, side, starts)
     merged = side.take(starts)

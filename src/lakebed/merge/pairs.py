@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from lakebed.format.hashes import value_buffer
 from lakebed.merge.mergers import Merger
 from lakebed.merge.rules import MergeRules
+from lakebed.merge.unavailable import filled_inside, may_mark_inside, unavailable_values
 from lakebed.model import ALL_META_COLUMNS, COMMIT_SEQNO, COMMIT_TIME, DERIVED, FILE_NAME
 
 Positions = npt.NDArray[np.int64]
@@ -244,6 +245,14 @@ def merge_into(rules: MergeRules, older: Side, newer: Side) -> tuple[Side, Flags
         if lacking.any():
             filled[name] = pairs.from_loser(name, lacking)
             changed = changed | (lacking & _has_values(rules, merged, newer, name, filled[name]))
+    if rules.partial == "FILL_UNAVAILABLE" and merged.present is None:
+        fills = pairs.alive & pairs.wins if rules.late_fills else pairs.alive
+        for field in merged.rows.schema:
+            if is_data(field.name) and may_mark_inside(field.type):
+                others = pairs.from_loser(field.name, np.ones(older.length, dtype=bool))
+                values, flags = filled_inside(merged.rows.column(field.name), others, rules.unavailable, fills)
+                filled |= {field.name: values} if flags.any() else {}
+                changed = changed | flags
     if rules.late_meta and merged.present is None:
         older_wins = pairs.alive & ~pairs.wins
         filled |= {
@@ -383,7 +392,4 @@ def empty_values(rules: MergeRules, values: pa.Array) -> Flags | None:
     """Which values count as absent under the rules' partial update mode; None: none of them."""
     if rules.partial == "IGNORE_DEFAULTS":
         return pc.is_null(values).to_numpy(zero_copy_only=False) if values.null_count else None
-    kind = values.type.value_type if pa.types.is_dictionary(values.type) else values.type
-    if not (pa.types.is_string(kind) or pa.types.is_binary(kind)):
-        return None
-    return pc.fill_null(pc.equal(values, pa.scalar(rules.unavailable, kind)), False).to_numpy(zero_copy_only=False)
+    return unavailable_values(values, rules.unavailable)

@@ -79,7 +79,22 @@ def file_and_position(values: pa.Array) -> list[pa.Array]:
     return [pc.struct_field(parts, name).cast(pa.int64()) for name in ("file", "position")]
 
 
+def file_by_number(files: pa.Array) -> list[pa.Array]:
+    """Names of MySQL's binary log files as columns that compare by their numbers, then as texts.
+
+    >>> [part.to_pylist() for part in file_by_number(pa.array(["binlog.999999", "binlog.1000000"]))]
+    [[999999, 1000000], ['binlog.999999', 'binlog.1000000']]
+    """
+    texts = files.dictionary_decode() if pa.types.is_dictionary(files.type) else files
+    if not pa.types.is_string(texts.type):
+        return [texts]
+    number = pc.struct_field(pc.extract_regex(texts, r"(?P<number>[0-9]{1,18})$"), "number")
+    return [number.cast(pa.int64()), texts]
+
+
 PartialMode = Literal["", "IGNORE_DEFAULTS", "FILL_UNAVAILABLE"]
+# Hudi's column of the binary log file of a change.
+BIN_FILE = "_event_bin_file"
 _DELETED = pa.array(DELETE_OPERATIONS)
 
 
@@ -95,7 +110,8 @@ class MergeRules:
     whichever wins.
 
     `partial` selects the fields of the winner that take the other row's value: IGNORE_DEFAULTS those that are null,
-    FILL_UNAVAILABLE texts that are `unavailable`; empty: none. With `late_fills` only a newer row that wins takes them.
+    FILL_UNAVAILABLE those that are `unavailable` (`merge.unavailable`); empty: none. With `late_fills` only a newer row
+    that wins takes them.
     `batch_ordering` are the fields by which one of several rows of a batch is picked unchanged, where the rules
     themselves do not decide that. With a `merger` a function of the user's merges two rows; it leaves the `fixed`
     fields, of key and partition path, as one of the rows has them. `key_fields` are those of a composite key: rows of
@@ -195,7 +211,7 @@ class MergeRules:
     @property
     def compares_columns(self) -> bool:
         """Whether ordering values compare as the columns that hold them."""
-        return not self.file_positions and not any("." in name for name in self.ordering)
+        return not self.file_positions and not any("." in name or name == BIN_FILE for name in self.ordering)
 
     def is_delete(self, rows: pa.Table | pa.RecordBatch) -> pa.Array | None:
         """Which rows are deletes (no nulls), or None when the rows have no column that marks deletes."""
@@ -252,15 +268,16 @@ class MergeRules:
         return [comparable(values) for values in self._parts(ordering)]
 
     def _parts(self, ordering: Sequence[pa.Array]) -> Sequence[pa.Array]:
-        if not self.file_positions:
+        if self.file_positions:
+            return [part for values in ordering for part in file_and_position(values)]
+        if BIN_FILE not in self.ordering:
             return ordering
-        return [part for values in ordering for part in file_and_position(values)]
+        named = zip(self.ordering, ordering, strict=True)
+        return [part for name, values in named for part in (file_by_number(values) if name == BIN_FILE else [values])]
 
 
 def _batch_ordering(payload: PayloadRule, config: TableConfig) -> tuple[str, ...] | None:
-    if payload.mode == "commit_time":
-        return config.ordering_fields
-    return _payload_ordering(payload, config) if payload.late_fills else None
+    return config.ordering_fields if payload.mode == "commit_time" else None
 
 
 def _payload_ordering(payload: PayloadRule, config: TableConfig) -> tuple[str, ...]:
