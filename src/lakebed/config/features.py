@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from lakebed.config.option_table import PAYLOAD_STRATEGY, PAYLOADS, STRATEGIES, key_generator, simple_name
+from lakebed.config.option_table import PAYLOAD_STRATEGY, STRATEGIES, key_generator, payload_class, simple_name
 from lakebed.config.options import stored_merge_mode
 from lakebed.errors import UnsupportedFeature
 
@@ -114,7 +114,7 @@ def _nested_ordering(p: Properties, _: TableFacts) -> bool:
 def _custom_payload(p: Properties, _: TableFacts) -> bool:
     """A Java class of the user's; a merger is named by its strategy id."""
     payload, strategy = p.get("hoodie.compaction.payload.class", ""), p.get("hoodie.record.merge.strategy.id", "")
-    recognized = simple_name(payload) in PAYLOADS or strategy not in ("", PAYLOAD_STRATEGY, *STRATEGIES)
+    recognized = payload_class(payload) is not None or strategy not in ("", PAYLOAD_STRATEGY, *STRATEGIES)
     return stored_merge_mode(p) == "custom" and bool(payload) and not recognized
 
 

@@ -136,6 +136,10 @@ PAYLOADS = {
     "MySqlDebeziumAvroPayload": "event_time",
     "PostgresDebeziumAvroPayload": "event_time",
 }
+HUDI_PACKAGE = "org.apache.hudi."
+_MODELS = "org.apache.hudi.common.model."
+# Bundles of Hudi before 1.1 have this class twice.
+_OTHER_NAMES = {"AWSDmsAvroPayload": "org.apache.hudi.payload.AWSDmsAvroPayload"}
 # Below version 9 all others mean a merge of their own.
 PLAIN_PAYLOADS = ("DefaultHoodieRecordPayload", "EventTimeAvroPayload", "OverwriteWithLatestAvroPayload")
 KEY_GENERATORS = {
@@ -214,20 +218,39 @@ def simple_name(text: str) -> str:
     return text.rpartition(".")[2] if text.startswith(("org.", "com.", "io.")) else text
 
 
+def payload_class(text: str) -> str | None:
+    """The full name of one of Hudi's payload classes, given short or with a package that Hudi has it in; None for
+    another class, of whatever short name.
+
+    >>> payload_class("AWSDmsAvroPayload"), payload_class("org.apache.hudi.payload.AWSDmsAvroPayload")
+    ('org.apache.hudi.common.model.AWSDmsAvroPayload', 'org.apache.hudi.common.model.AWSDmsAvroPayload')
+    >>> payload_class("com.example.AWSDmsAvroPayload")
+    """
+    requested = text.strip()
+    name = simple_name(requested)
+    if name not in PAYLOADS:
+        return None
+    full_name = f"{_MODELS}{'debezium.' if 'Debezium' in name else ''}{name}"
+    return full_name if requested in (name, full_name, _OTHER_NAMES.get(name)) else None
+
+
 def key_generator(text: str) -> str | None:
     """The enum text of a key generator given by type or by class; the Avro variants make the same keys.
 
     >>> key_generator("org.apache.hudi.keygen.ComplexAvroKeyGenerator"), key_generator("complex")
     ('COMPLEX', 'COMPLEX')
+    >>> key_generator("com.example.ComplexKeyGenerator")
     """
     name = simple_name(text)
+    if name != text and not text.startswith(HUDI_PACKAGE):
+        return None
     kind = KEY_GENERATORS.get(name.replace("AvroKeyGenerator", "KeyGenerator"))
     plain = name.upper().removesuffix("_AVRO")
     return kind or (plain if plain in KEY_GENERATORS.values() else None)
 
 
 def _payload(text: str) -> str | None:
-    return text if simple_name(text) in PAYLOADS else None
+    return payload_class(text)
 
 
 def _strategy(text: str) -> str | None:

@@ -30,6 +30,7 @@ from lakebed.config.option_table import (
     nearest,
     options,
     parse_value,
+    payload_class,
     redacted,
     refusal,
     simple_name,
@@ -174,7 +175,7 @@ def _merge_pairs(named: TableSettings, properties: Mapping[str, str]) -> Iterato
     if named.payload:
         payload = properties.get("hoodie.compaction.payload.class") or properties.get(LEGACY_PAYLOAD)
         if payload:
-            yield "hoodie.datasource.write.payload.class", simple_name(named.payload), simple_name(payload)
+            yield "hoodie.datasource.write.payload.class", named.payload, payload_class(payload) or payload
         else:
             mode = PAYLOADS[simple_name(named.payload)]
     yield "hoodie.record.merge.mode", mode, stored
@@ -196,8 +197,9 @@ def stored_merge_mode(properties: Mapping[str, str]) -> str | None:
     strategy = properties.get("hoodie.record.merge.strategy.id", properties.get(OLD_STRATEGY))
     if strategy not in (None, "", PAYLOAD_STRATEGY, *STRATEGIES):
         return "custom"
-    payload = simple_name(properties.get("hoodie.compaction.payload.class", ""))
-    return (PAYLOADS[payload] if payload in PLAIN_PAYLOADS else "custom") if payload else None
+    payload = properties.get("hoodie.compaction.payload.class", "")
+    name = simple_name(payload_class(payload) or "")
+    return (PAYLOADS[name] if name in PLAIN_PAYLOADS else "custom") if payload else None
 
 
 def _names(text: str | None) -> tuple[str, ...] | None:

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from lakebed.concurrency.conflicts import GIVES_WAY
-from lakebed.config.option_table import PAYLOADS, simple_name
+from lakebed.config.option_table import PAYLOADS, payload_class
 from lakebed.config.options import service_settings
 from lakebed.config.settings import HBaseSettings, IndexSettings, TableSettings
 from lakebed.engine.arrow_data import schema_of_stream
@@ -392,7 +392,7 @@ def merge_settings(merge: Any) -> dict[str, Any]:
         return _of_merger(register(merge))
     if isinstance(merge, str) and merge in ("event_time", "commit_time"):
         return {"merge_mode": merge}
-    if isinstance(merge, str) and simple_name(merge) in PAYLOADS:
+    if isinstance(merge, str) and payload_class(merge) is not None:
         return {"payload": merge}
     merger = merger_named(merge) if isinstance(merge, str) else None
     if merger is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
+from lakebed.config.option_table import payload_class
 from lakebed.errors import InvalidOption, UnsupportedFeature
 from lakebed.properties.file import SUPPORTED_VERSIONS, table_checksum
 from lakebed.properties.table_config import (
@@ -14,7 +15,6 @@ from lakebed.properties.table_config import (
     MODE_NAMES,
     OVERWRITE_PAYLOAD,
     PARTITION_TYPES,
-    PAYLOAD_PACKAGE,
     PAYLOAD_RULES,
     STRATEGY_OF_MODE,
     MergeMode,
@@ -73,7 +73,7 @@ def new_table_properties(
             f"tables of version {version} cannot be created", hint="Choose table_version 9, 8 or 6."
         )
     generator = key_generator or default_key_generator(tuple(key_fields), tuple(partition_fields))
-    payload = _full_class(payload)
+    payload = payload_class(payload) or payload if payload else None
     if partial_update_mode and version != CURRENT_VERSION:
         raise InvalidOption(
             f"tables of version {version} have no partial update mode",
@@ -211,14 +211,6 @@ def _extractor(partition_fields: Sequence[str], *, hive_style: bool) -> str:
     else:
         kind = "HiveStylePartitionValueExtractor" if hive_style else "SinglePartPartitionValueExtractor"
     return _EXTRACTOR_PACKAGE + kind
-
-
-def _full_class(payload: str | None) -> str | None:
-    """A payload's full class name; names of Hudi's own package may be given short."""
-    if not payload:
-        return None
-    full = (PAYLOAD_PACKAGE + payload, f"{PAYLOAD_PACKAGE}debezium.{payload}")
-    return next((name for name in full if name in PAYLOAD_RULES), payload)
 
 
 def _flag(value: bool) -> str:

@@ -8,6 +8,7 @@ from typing import Literal, cast
 
 import pyarrow as pa
 
+from lakebed.config.option_table import HUDI_PACKAGE, payload_class
 from lakebed.errors import CorruptFile, InvalidOption
 from lakebed.expressions.key_generators import KeyGeneratorSpec, key_generator
 from lakebed.format.data_block import COLUMNS as CHANGE_LOG_COLUMNS
@@ -120,6 +121,7 @@ def merge_mode_of(version: int, props: Mapping[str, str], *, has_ordering: bool)
 
 def mode_of_payload(payload: str) -> MergeMode:
     """The merge mode that a payload class means below version 9: custom for all but the plain ones."""
+    payload = payload_class(payload) or payload
     return PAYLOAD_RULES[payload].mode if payload in _PLAIN_PAYLOADS else "custom"
 
 
@@ -208,10 +210,11 @@ class TableConfig:
         kind = self._text("hoodie.table.keygenerator.type").upper().removesuffix("_AVRO")
         if kind:
             return kind
-        java_class = self._text("hoodie.table.keygenerator.class").rpartition(".")[2]
+        package, dot, java_class = self._text("hoodie.table.keygenerator.class").rpartition(".")
         if java_class:
             plain = java_class.replace("AvroKeyGenerator", "KeyGenerator")
-            return KEY_GENERATOR_CLASSES.get(plain, "USER_PROVIDED")
+            is_known = not dot or f"{package}.".startswith(HUDI_PACKAGE)
+            return KEY_GENERATOR_CLASSES.get(plain, "USER_PROVIDED") if is_known else "USER_PROVIDED"
         return default_key_generator(self.key_fields, self.partition_fields)
 
     @once
@@ -234,7 +237,8 @@ class TableConfig:
     @once
     def payload(self) -> str:
         """The payload class the table names (also the one a version 9 table was created with), or empty."""
-        return self._text("hoodie.compaction.payload.class", "hoodie.table.legacy.payload.class")
+        payload = self._text("hoodie.compaction.payload.class", "hoodie.table.legacy.payload.class")
+        return payload_class(payload) or payload
 
     @once
     def payload_rule(self) -> PayloadRule | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from lakebed.config.option_table import payload_class
 from lakebed.errors import UnsupportedFeature
 from lakebed.model import has_completion_times
 from lakebed.properties.file import SUPPORTED_VERSIONS
@@ -125,7 +126,7 @@ def _with_ordering(new: dict[str, str], config: TableConfig, key: str) -> dict[s
     """The ordering fields, under their property of the version. If the table has none, those that its payload class
     defines."""
     payload = new.get("hoodie.table.legacy.payload.class") or new.get("hoodie.compaction.payload.class", "")
-    rule = PAYLOAD_RULES.get(payload)
+    rule = PAYLOAD_RULES.get(payload_class(payload) or "")
     payload_fields = () if rule is None else rule.ordering_fields if key == _ORDERING else rule.lakebed_ordering
     fields = payload_fields or config.ordering_fields
     for name in (_ORDERING, _OLD_ORDERING):
