@@ -44,13 +44,7 @@ from lakebed.config.settings import (
     TableSettings,
     WriteSettings,
 )
-from lakebed.config.streamer import (
-    StreamerProperty,
-    is_streamer_job,
-    nearest_property,
-    property_of,
-    short_name,
-)
+from lakebed.config.streamer import StreamerProperty, is_streamer_job, nearest_property, property_of, short_name
 from lakebed.errors import InvalidOption, LakebedError, UnsupportedFeature
 
 __all__ = [
@@ -172,17 +166,16 @@ def _table_pairs(named: TableSettings, properties: Mapping[str, str]) -> Iterato
 
 def _merge_pairs(named: TableSettings, properties: Mapping[str, str]) -> Iterator[tuple[str, Any, Any]]:
     mode, stored = named.merge_mode, stored_merge_mode(properties)
-    if named.payload:
-        payload = properties.get("hoodie.compaction.payload.class") or properties.get(LEGACY_PAYLOAD)
-        if payload:
-            yield "hoodie.datasource.write.payload.class", named.payload, payload_class(payload) or payload
-        else:
-            mode = PAYLOADS[simple_name(named.payload)]
+    payload = properties.get("hoodie.compaction.payload.class") or properties.get(LEGACY_PAYLOAD)
+    if named.payload and payload:
+        yield "hoodie.datasource.write.payload.class", named.payload, payload_class(payload) or payload
+    elif named.payload:
+        mode = PAYLOADS[simple_name(named.payload)]
     yield "hoodie.record.merge.mode", mode, stored
     strategy = properties.get("hoodie.record.merge.strategy.id", properties.get(OLD_STRATEGY))
     yield "hoodie.record.merge.strategy.id", named.merge_strategy, strategy
-    partial = properties.get("hoodie.table.partial.update.mode", "")
-    yield "hoodie.table.partial.update.mode", named.partial_update_mode, partial
+    partial = "hoodie.table.partial.update.mode"
+    yield partial, named.partial_update_mode, properties.get(partial, "")
 
 
 def stored_merge_mode(properties: Mapping[str, str]) -> str | None:

@@ -31,7 +31,14 @@ def unavailable_values(values: pa.Array, marker: str) -> Flags | None:
             parents = np.asarray(pc.list_parent_indices(values), np.int64)
             flags[parents[_is_marker(values.flatten(), kind.value_type, marker)]] = True
             return flags & (lengths == 1)
-        return _are_bytes(values, lengths, marker.encode()) if pt.is_integer(kind.value_type) else None
+        if not pt.is_integer(kind.value_type):
+            return None
+        letters, flags = np.frombuffer(marker.encode(), np.uint8), lengths == len(marker.encode())
+        at = np.flatnonzero(flags)
+        if len(at):  # the marker's bytes as numbers
+            numbers = pc.fill_null(values.take(pa.array(at)).flatten(), -1).to_numpy(zero_copy_only=False)
+            flags[at] = (numbers.reshape(-1, len(letters)) == letters).all(axis=1)
+        return flags
     if pt.is_map(kind) and pt.is_string(kind.key_type) and pt.is_string(kind.item_type):
         return _is_marker(pc.map_lookup(values, marker, "first"), kind.item_type, marker)
     return None
@@ -73,13 +80,3 @@ def _is_text(kind: pa.DataType) -> bool:
 def _is_marker(values: pa.Array, kind: pa.DataType, marker: str) -> Flags:
     is_marker = pc.equal(values, pa.scalar(marker if pt.is_string(kind) else marker.encode(), kind))
     return pc.fill_null(is_marker, False).to_numpy(zero_copy_only=False)
-
-
-def _are_bytes(values: pa.Array, lengths: npt.NDArray[np.int64], marker: bytes) -> Flags:
-    """Which lists are the bytes of the marker as numbers."""
-    flags = lengths == len(marker)
-    at = np.flatnonzero(flags)
-    if len(at):
-        numbers = pc.fill_null(values.take(pa.array(at)).flatten(), -1).to_numpy(zero_copy_only=False)
-        flags[at] = (numbers.reshape(-1, len(marker)) == np.frombuffer(marker, np.uint8)).all(axis=1)
-    return flags
