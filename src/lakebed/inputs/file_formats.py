@@ -68,16 +68,12 @@ class DataFile:
         try:
             with self._plain() as stream:
                 yield stream if self.encoding is None else as_utf8(stream, self.encoding)
-        except UnicodeDecodeError as error:
-            if self.encoding is not None:
-                with self._plain() as stream:
-                    check_stream(stream, self.label, self.encoding)
-            raise CorruptFile(
-                f"{self.label} cannot be read: {error}", hint="name its encoding: encoding=..."
-            ) from error
-        except (pa.ArrowException, OSError) as error:
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             if isinstance(error, FileNotFoundError):
                 raise
+            if isinstance(error, UnicodeDecodeError) and self.encoding is not None:
+                with self._plain() as stream:
+                    check_stream(stream, self.label, self.encoding)
             raise CorruptFile(
                 f"{self.label} cannot be read: {error}",
                 hint="correct the file, or leave it out",
@@ -121,7 +117,9 @@ class ParquetFormat(Format):
             parquet = _parquet(opened)
             footer = parquet.metadata
             size = sum(footer.row_group(at).total_byte_size for at in range(footer.num_row_groups))
-            return FileShape(_with_zones(parquet), footer.num_rows, size)
+            schema = _with_zones(parquet)
+            assert len(schema.names) == len(schema)  # a name that is no text raises here
+            return FileShape(schema, footer.num_rows, size)
 
     def batches(self, file: DataFile, schema: pa.Schema, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         with file.opened() as opened:
@@ -148,7 +146,9 @@ class ArrowFormat(Format):
 
     def shape(self, file: DataFile) -> FileShape:
         with file.opened() as opened:
-            return FileShape(_ipc(opened).schema, None, file.size)
+            schema = _ipc(opened).schema
+            assert len(schema.names) == len(schema)  # a name that is no text raises here
+            return FileShape(schema, None, file.size)
 
     def batches(self, file: DataFile, schema: pa.Schema, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         with file.opened() as opened:
@@ -158,6 +158,7 @@ class ArrowFormat(Format):
             else:
                 parts = iter(reader)
             for part in parts:
+                part.validate(full=True)  # Arrow reads lengths and positions as they are written
                 for start in range(0, part.num_rows, BATCH_ROWS):
                     yield part.select(list(columns)).slice(start, BATCH_ROWS)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import random
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -323,3 +324,25 @@ def test_a_long_array_of_json_is_refused(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr("lakebed.inputs.file_formats.TEXT_BYTES", 8)
     with pytest.raises(InvalidRecord, match="has no object a line"):
         table().upsert(write(tmp_path / "rows.json"))
+
+
+def test_a_damaged_arrow_file_is_rows_or_named_whatever_byte_is_wrong(tmp_path: Path) -> None:
+    rows = pa.table({"id": [1, 2, 3], "s": ["a", None, "c"], "l": [[1], [], None]})
+    dice = random.Random(5)
+    refused: list[str] = []
+    for writer, name in ((pa.ipc.new_file, "a.arrow"), (pa.ipc.new_stream, "a.arrows")):
+        sink = pa.BufferOutputStream()
+        with writer(sink, rows.schema) as file:
+            file.write_table(rows)
+        for _ in range(300):
+            data = bytearray(sink.getvalue().to_pybytes())
+            data[dice.randrange(len(data))] = dice.randrange(256)
+            (tmp_path / name).write_bytes(data)
+            try:
+                list(lakebed.DataFiles(tmp_path / name).read({}).batches())  # pyright: ignore
+            except CorruptFile as error:
+                refused.append(error.message)
+            except (SchemaConflict, InvalidRecord):
+                pass
+    assert len(refused) > 50
+    assert [message for message in refused if "a.arrow" not in message] == []
