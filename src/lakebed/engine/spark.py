@@ -222,8 +222,8 @@ class SparkEngine:
         return sent.observe(observation, count), observed
 
     def repeatable(self, data: Any, *, always: bool = False) -> Any:
-        if session_of(data) is None or not (always or not is_repeatable(data)):
-            return data
+        if session_of(data) is None or (is_repeatable(data) and not always) or data.isStreaming:
+            return data  # Spark says how a stream is written
         from pyspark import StorageLevel
 
         # of two attempts that ran at the same time, each may have stored its rows: then a part has two locations
