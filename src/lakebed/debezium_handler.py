@@ -19,6 +19,7 @@ from lakebed.ingestion.debezium import Envelopes, decode_debezium_json, table_de
 from lakebed.ingestion.json_messages import without_null_types
 from lakebed.ingestion.moving_rows import index_defaults, searched_partition
 from lakebed.properties.table_config import CURRENT_VERSION
+from lakebed.secrets import masked_repr
 from lakebed.table import Table
 
 try:
@@ -38,7 +39,7 @@ def _nothing() -> dict[str, Any]:
     return {}
 
 
-@dataclass
+@dataclass(repr=False)
 class TableHandler(BasePythonChangeHandler):
     """Writes the changes of each table of a database into a table of its own, below the folder `uri`: that of
     `public.rides` is `uri/public.rides`.
@@ -61,6 +62,8 @@ class TableHandler(BasePythonChangeHandler):
     options: Mapping[str, Any] = field(default_factory=_nothing)
     columns: Mapping[str, Mapping[str, str]] = field(default_factory=_nothing)
     storage_options: Mapping[str, str] = field(default_factory=_nothing, repr=False)
+
+    __repr__ = masked_repr
 
     def handleJsonBatch(self, records: Iterable[Any]) -> None:  # noqa: N802 (Debezium's name)
         """Write a batch of the engine: one commit a table, and one for each truncation."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any, ClassVar
 
+from lakebed.secrets import masked_text
+
 # First words of a sentence that are not capitalised: commands and names.
 _NAMES = frozenset({"pip", "lakebed", "lakebed's"})
 
@@ -30,10 +32,10 @@ class LakebedError(Exception):
     exit_code: ClassVar[int] = 1
 
     def __init__(self, message: str, hint: str = "", context: dict[str, Any] | None = None) -> None:
-        super().__init__(message)
-        self.message = message
-        self.hint = _sentence(hint)
-        self.context = context or {}
+        self.message = masked_text(message)  # it may quote what a service or a driver said
+        super().__init__(self.message)
+        self.hint = _sentence(masked_text(hint))
+        self.context = {key: masked_text(v) if isinstance(v, str) else v for key, v in (context or {}).items()}
         # stored in the context, so that it crosses process borders with the error
         self.retryable = bool(self.context.get("retryable", type(self).retryable))
 

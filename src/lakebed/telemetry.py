@@ -11,12 +11,13 @@ from __future__ import annotations
 import logging
 import sys
 import time
-from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import Any, Literal, NamedTuple, Protocol
 
 from lakebed.errors import StorageError, UnsupportedFeature
+from lakebed.hosts import REFUSED, is_own_host
 
 _log = logging.getLogger("lakebed")
 Kind = Literal["counter", "histogram", "gauge"]
@@ -392,7 +393,7 @@ class _Prometheus:
 @contextmanager
 def serve_prometheus(port: int, address: str = "127.0.0.1") -> Generator[int]:
     """Around a program whose metrics Prometheus gets at `http://address:port/metrics`. Gives the port, which is a free
-    one for 0.
+    one for 0. A request that names another host than this machine is refused.
 
     Raises `UnsupportedFeature` without the package prometheus-client, `StorageError` where the port is taken.
 
@@ -412,8 +413,17 @@ def serve_prometheus(port: int, address: str = "127.0.0.1") -> Generator[int]:
             context={"feature": "metrics"},
         ) from error
     sink = _Prometheus(prometheus_client)
+    answer = prometheus_client.make_wsgi_app(sink.registry)
+
+    def answer_own(request: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
+        if is_own_host(request.get("HTTP_HOST", ""), address):
+            return answer(request, start)
+        start("400 Bad Request", [("Content-Type", "text/plain")])
+        return [REFUSED.encode()]
+
     try:
         server, thread = prometheus_client.start_http_server(port, address, sink.registry)
+        server.set_app(answer_own)
     except OSError as error:
         raise StorageError(
             f"metrics cannot be served at {address}:{port}: {error.strerror or error}", hint="choose another port"

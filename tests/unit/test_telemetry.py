@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
-from urllib.error import URLError
-from urllib.request import urlopen
+from urllib.error import HTTPError, URLError
+from urllib.request import Request, urlopen
 
 import pyarrow as pa
 import pytest
@@ -25,6 +26,7 @@ import lakebed
 from lakebed import telemetry
 from lakebed.cli.main import invoke
 from lakebed.errors import CommitConflict, StorageError
+from lakebed.hosts import is_own_host
 from lakebed.table import Table
 
 ROWS = pa.table({"id": [1, 2, 3], "city": ["a", "b", "a"], "ts": [1, 1, 1]})
@@ -216,6 +218,28 @@ def test_prometheus_gets_the_same_counts(uri: str) -> None:
     assert f'lakebed_commit_rows_total{{kind="inserted",operation="upsert",table="{uri}"}} 3.0' in rows
     assert f'lakebed_commit_step_seconds_count{{step="commit",table="{uri}"}} 1.0' in text
     assert f'lakebed_commit_last{{table="{uri}"}} 1.' in text
+
+
+def test_the_endpoint_answers_requests_that_name_this_machine_only() -> None:
+    with telemetry.serve_prometheus(0) as port:
+        for host, status in ((f"127.0.0.1:{port}", 200), ("localhost", 200), (f"[::1]:{port}", 200),
+                             (f"rebound.example:{port}", 400), ("127.0.0.1.rebound.example", 400), ("", 400),
+                             ("10.0.0.7", 400)):  # fmt: skip
+            asked = Request(f"http://127.0.0.1:{port}/metrics", headers={"Host": host})
+            try:
+                code, text = urlopen(asked, timeout=10).status, b""
+            except HTTPError as refused:
+                code, text = refused.code, refused.read()
+            assert code == status, host
+            assert b"lakebed" not in text
+
+
+def test_a_server_for_other_machines_is_named_by_addresses_and_by_its_machine() -> None:
+    for host in ("10.0.0.7:9464", "[fd00::7]:9464", "localhost", "0.0.0.0:1", socket.gethostname()):
+        assert is_own_host(host, "0.0.0.0"), host
+    for host in ("rebound.example:9464", "10.0.0.7.rebound.example", ""):
+        assert not is_own_host(host, "0.0.0.0"), host
+    assert is_own_host("lake.example:9464", "lake.example")
 
 
 def test_the_endpoint_of_the_services_command_ends_with_it(uri: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,6 +15,7 @@ from importlib.resources import files
 from typing import Any, Literal, cast
 
 from lakebed.errors import InvalidOption, UnsupportedFeature
+from lakebed.secrets import masked
 
 # Read with the module: later the process may have no descriptor left for it.
 _TABLE = files("lakebed.config").joinpath("options.tsv").read_text(encoding="utf-8")
@@ -102,13 +103,12 @@ def nearest(name: str) -> str | None:
 EVENT_TIME_STRATEGY = "eeb8d96f-b1e4-49fd-bbf8-28ac514178e5"
 COMMIT_TIME_STRATEGY = "ce9acb64-bde0-424c-9b91-f6ebba25356d"
 
-# How keys of the caller's own making end whose values are secrets, and those of options.
+# How keys of the caller's own making end whose values are secrets.
 _CREDENTIAL = re.compile(
     r"(password|passwd|secret|(secret|access|account|private|api)[._-]?key|(session|sas|access)[._-]?token|credentials?"
     r"|custom[._-]?headers)$",
     re.IGNORECASE,
 )
-_SECRETS = ("access.key", "secret.key", "session.token", ".token", ".password")
 # Values that name a way to delete, for which there is another one.
 _INSTEAD = {
     "EmptyHoodieRecordPayload": "It deletes the rows of the job: give hoodie.datasource.write.operation=delete.",
@@ -342,12 +342,30 @@ def is_credential(key: str) -> bool:
 
 
 def redacted(key: str, text: str) -> str:
-    """An option's value as messages show it: a secret is hidden.
+    """An option's value as messages show it: a secret is hidden, also in a URL.
 
     >>> redacted("hoodie.aws.secret.key", "abc"), redacted("hoodie.index.type", "BLOOM")
     ('***', 'BLOOM')
     """
-    return "***" if text and (key.endswith(_SECRETS) or is_credential(key)) else text
+    return str(masked(text, key))
+
+
+def exposed(name: str) -> InvalidOption:
+    """The error for a credential that would go into commit metadata."""
+    return InvalidOption(
+        f"{name} is a credential, and every reader of the table can read commit metadata",
+        hint="credentials of storage belong into storage_options or the environment; keep others out of options",
+        context={"option": name},
+    )
+
+
+def recorded_credential(key: str, text: str) -> InvalidOption:
+    """The error for a credential that would go into the table's properties."""
+    return InvalidOption(
+        f"{key}={redacted(key, text)} would record a credential, and every reader of the table can read its properties",
+        hint="Take it out. The credentials of catalogs and of storage come from the environment.",
+        context={"option": key},
+    )
 
 
 def refusal(option: Option, text: str) -> UnsupportedFeature:

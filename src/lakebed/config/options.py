@@ -25,12 +25,14 @@ from lakebed.config.option_table import (
     Option,
     asks_for_nothing,
     canonical,
+    exposed,
     is_credential,
     key_generator,
     nearest,
     options,
     parse_value,
     payload_class,
+    recorded_credential,
     redacted,
     refusal,
     simple_name,
@@ -46,6 +48,7 @@ from lakebed.config.settings import (
 )
 from lakebed.config.streamer import StreamerProperty, is_streamer_job, nearest_property, property_of, short_name
 from lakebed.errors import InvalidOption, LakebedError, UnsupportedFeature
+from lakebed.secrets import masked_text
 
 __all__ = [
     "ClusteringSettings",
@@ -425,10 +428,15 @@ def service_properties(explicit: Mapping[str, str]) -> dict[str, str]:
     table records them: under names of lakebed's, since real Hudi refuses a job whose option differs from a property of
     its own.
 
+    Raises `InvalidOption` for a value with a credential.
+
     >>> service_properties({"hoodie.compact.inline": "true", "hoodie.table.name": "trips"})
     {'lakebed.compact.inline': 'true'}
     """
     keys = _service_keys()
+    for key, text in explicit.items():
+        if key in keys and masked_text(text) != text:
+            raise recorded_credential(key, text)
     asks = {key for key, text in explicit.items() if key == _COLUMN_STATS and text.lower() == "true"}
     return {keys[key]: text for key, text in explicit.items() if key in keys and key not in asks}
 
@@ -540,7 +548,7 @@ def _canonical_keys(texts: Mapping[str, str], problems: list[LakebedError]) -> t
     for name, text in texts.items():
         key = canonical(name)
         if key is None and ((prefix and name.startswith(prefix)) or name in CHECKPOINT_KEYS):
-            if is_credential(name):
+            if is_credential(name) or masked_text(text) != text:
                 problems.append(exposed(name))
             extra[name] = text
             continue
@@ -557,15 +565,6 @@ def _canonical_keys(texts: Mapping[str, str], problems: list[LakebedError]) -> t
             option_texts[key] = text
             _log_proposed(name, key, text)
     return option_texts, extra
-
-
-def exposed(name: str) -> InvalidOption:
-    """The error for a credential that would go into commit metadata."""
-    return InvalidOption(
-        f"{name} is a credential, and every reader of the table can read commit metadata",
-        hint="credentials of storage belong into storage_options or the environment; keep others out of options",
-        context={"option": name},
-    )
 
 
 def unknown_option(name: str) -> InvalidOption:
@@ -644,7 +643,7 @@ def _verdict(name: str, value: str, job: Mapping[str, str]) -> OptionVerdict:
         return OptionVerdict(name, text, "unknown", f"did you mean {near}?")
     prefix = job.get(_COMMIT_METADATA, "_")
     if key is None and ((prefix and name.startswith(prefix)) or name in CHECKPOINT_KEYS):
-        if is_credential(name):
+        if is_credential(name) or masked_text(value) != value:
             return OptionVerdict(name, text, "wrong", exposed(name).message)
         return OptionVerdict(name, text, "implemented", "goes into the commit's metadata")
     if key is None:

@@ -54,7 +54,7 @@ class CallbackSettings:
 
     on: bool = False
     kind: str = "HoodieWriteCommitHttpCallback"
-    http_url: str = ""
+    http_url: str = field(default="", repr=False)
     http_seconds: float = 30.0
     http_api_key: str = field(default="hudi_write_commit_http_callback", repr=False)
     http_headers: str = field(default="", repr=False)

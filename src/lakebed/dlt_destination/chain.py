@@ -20,13 +20,14 @@ from lakebed.api import open as open_table
 from lakebed.errors import InvalidOption, InvalidRecord, TableExists
 from lakebed.model import IS_DELETED_COLUMN
 from lakebed.operations.once import Once
+from lakebed.secrets import masked_repr
 from lakebed.table import Table
 
 _ROW_ID = "_dlt_id"
 _NULLS = "hoodie.write.set.null.for.missing.columns"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Dataset:
     """Where the tables of a dataset are, and how they are created and written."""
 
@@ -34,6 +35,8 @@ class Dataset:
     storage_options: Mapping[str, Any]
     create: Mapping[str, Any]
     options: Mapping[str, Any]
+
+    __repr__ = masked_repr
 
     def uri(self, name: str) -> str:
         """The place of one table."""

@@ -14,6 +14,7 @@ from lakebed.errors import InvalidOption
 from lakebed.ingestion.description import build, check_keys, with_variables
 from lakebed.ingestion.source import IngestSource
 from lakebed.ingestion.streamer import with_properties
+from lakebed.secrets import masked_repr
 
 Operation = Literal["upsert", "insert", "bulk_insert"]
 OnFailure = Literal["fail", "table"]
@@ -23,7 +24,7 @@ def _nothing() -> dict[str, Any]:
     return {}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Target:
     """The table that rows go into. `create` are arguments of `lakebed.create` for a table that is not there yet;
     without it the table has to exist. `options` are those of each write."""
@@ -34,11 +35,13 @@ class Target:
     options: dict[str, Any] = field(default_factory=_nothing)
     storage_options: dict[str, Any] = field(default_factory=_nothing, repr=False)
 
+    __repr__ = masked_repr
+
     def __post_init__(self) -> None:
         _one_of("[target] operation", self.operation, get_args(Operation))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Errors:
     """What happens to messages that are no rows: the job fails and names the first one, or they go to `table`, by
     their position in the source. A table that is not there is created."""
@@ -47,6 +50,8 @@ class Errors:
     on_failure: str | None = None
     options: dict[str, Any] = field(default_factory=_nothing)
     storage_options: dict[str, Any] = field(default_factory=_nothing, repr=False)
+
+    __repr__ = masked_repr
 
     def __post_init__(self) -> None:
         if self.on_failure is not None:
@@ -60,7 +65,7 @@ class Errors:
         return self.table is None or self.on_failure == "fail"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class IngestJob:
     """One ingest job.
 
@@ -83,6 +88,8 @@ class IngestJob:
     interval: float = 10.0
     max_rows: int = 500_000
     services: bool = True
+
+    __repr__ = masked_repr
 
     def __post_init__(self) -> None:
         if not isinstance(self.target, Target):  # pyright: ignore[reportUnnecessaryIsInstance]

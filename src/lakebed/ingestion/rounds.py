@@ -50,6 +50,7 @@ from lakebed.operations.refused_rows import refused_rows
 from lakebed.operations.result import WriteResult
 from lakebed.progress import progress
 from lakebed.properties.table_config import CURRENT_VERSION, TableConfig
+from lakebed.secrets import masked_text
 from lakebed.services.daemon import run_services
 from lakebed.storage import open_storage
 from lakebed.table import Table
@@ -442,5 +443,5 @@ def _origins(
 
 def failure(job: IngestJob, error: Exception, seconds: float | None) -> IngestEvent:
     """The event of a round that failed, which is tried again after `seconds`; None ends the job."""
-    text = error.message if isinstance(error, LakebedError) else f"{type(error).__name__}: {error}"
+    text = error.message if isinstance(error, LakebedError) else masked_text(f"{type(error).__name__}: {error}")
     return IngestEvent("failed", job.label, job.target.uri, text=text, seconds=seconds, error=error)

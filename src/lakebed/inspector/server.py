@@ -11,20 +11,19 @@ from pathlib import Path
 
 import uvicorn
 from starlette.applications import Starlette
+from starlette.datastructures import Headers
 from starlette.middleware import Middleware
-from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from lakebed.hosts import LOOPBACK, REFUSED, is_own_host
 from lakebed.inspector import files, indexes, rows, timeline
 from lakebed.inspector.rendering import Pages, echo
 from lakebed.inspector.tables import InspectedTable, UnknownPage
 
-LOOPBACK = "127.0.0.1"
-_HOSTS = ["localhost", "127.0.0.1"]
 _HEADERS = (
     (
         b"content-security-policy",
@@ -52,6 +51,17 @@ PAGES: Mapping[str, Page] = {
     "record": rows.record,
     "query": rows.query,
 }
+
+
+class _OwnHostsOnly:
+    """Refuses requests that name another host than this machine."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        is_own = scope["type"] != "http" or is_own_host(Headers(scope=scope).get("host", ""))
+        await (self._app if is_own else PlainTextResponse(REFUSED, status_code=400))(scope, receive, send)
 
 
 class _WithHeaders:
@@ -110,7 +120,7 @@ def application(uris: Sequence[str], storage_options: Mapping[str, str] | None =
             *(route(name, page) for name, page in PAGES.items()),
             Mount("/static", static),
         ],
-        middleware=[Middleware(_WithHeaders), Middleware(TrustedHostMiddleware, allowed_hosts=_HOSTS)],
+        middleware=[Middleware(_WithHeaders), Middleware(_OwnHostsOnly)],
         exception_handlers={404: unknown, UnknownPage: unknown, 405: not_allowed, 500: _failed},
     )
 

@@ -14,11 +14,10 @@ from urllib.parse import quote, quote_plus
 
 import lakebed
 from lakebed.errors import CorruptFile, LakebedError
+from lakebed.secrets import is_secret_of_storage, without_users
 from lakebed.services.verify import RECORD_KEYS
 
 T = TypeVar("T")
-_SECRET = re.compile(r"secret|token|password|credential|signature|sas|key", re.IGNORECASE)
-_USER_INFO = re.compile(r"(?<=://)[^/@\s]+@")
 # Shorter values of storage options are no secrets, and would be found in every page.
 _LEAST_SECRET = 4
 # A page lists so many differences of indexes.
@@ -72,7 +71,7 @@ class InspectedTable:
     @property
     def title(self) -> str:
         """The URI without user names and passwords."""
-        return _USER_INFO.sub("", self.uri)
+        return without_users(self.uri)
 
     @property
     def label(self) -> str:
@@ -105,14 +104,14 @@ class InspectedTable:
         """A page without the values of storage options that are secrets, and without user names in URIs."""
         for text in self._secrets:
             page = page.replace(text, "•••")
-        return _USER_INFO.sub("", page)
+        return without_users(page)
 
 
 def _secrets_of(storage_options: Mapping[str, str]) -> list[str]:
     """The values that no page may show, in each form that a page could have: in an address, in JSON, as text."""
     texts: list[str] = []
     for name, value in storage_options.items():
-        if not _SECRET.search(name) or len(value) < _LEAST_SECRET:
+        if not is_secret_of_storage(name) or len(value) < _LEAST_SECRET:
             continue
         for form in (quote_plus(value), quote(value), json.dumps(value, ensure_ascii=False)[1:-1], value):
             escaped = escape(form)

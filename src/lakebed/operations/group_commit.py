@@ -65,7 +65,7 @@ class UpsertTarget:
 
     storage: Storage
     config: TableConfig
-    options: Mapping[str, Any] | None
+    options: Mapping[str, Any] | None = field(repr=False)
 
     @once
     def key(self) -> tuple[Any, ...]:

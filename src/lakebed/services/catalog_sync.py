@@ -20,6 +20,7 @@ from lakebed.metadata.lookups import open_snapshot
 from lakebed.model import META_COLUMNS, has_completion_times
 from lakebed.properties.file import load_table_config
 from lakebed.read.plan import data_columns
+from lakebed.secrets import masked_text
 from lakebed.services.driver import Service, ServiceState
 from lakebed.services.publishing import published_columns
 from lakebed.slices.snapshot import Snapshot
@@ -117,7 +118,7 @@ def sync_all(storage: Storage, settings: CatalogSettings) -> Synced:
             command = f"lakebed catalog sync {key[0]} --catalog {entry}"
             again = f"The next commit registers it again, and so does `{command}`."
             reason = str(error) if isinstance(error, LakebedError) else f"{type(error).__name__}: {error}."
-            failures.append(f"{entry}: {reason} {again}")
+            failures.append(masked_text(f"{entry}: {reason} {again}"))
             level = logging.INFO if key in _failed else logging.WARNING
             _log.log(level, "the commit is valid; its registration in a catalog failed: %s", failures[-1])
             _failed.add(key)

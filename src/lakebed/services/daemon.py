@@ -23,6 +23,7 @@ from lakebed.operations.context import WriteContext
 from lakebed.operations.hudi_job import session_engine, write_context
 from lakebed.properties.file import load_table_config
 from lakebed.read.reopening import read_again
+from lakebed.secrets import masked_repr
 from lakebed.services.driver import Service, ServiceState, fitting_context
 from lakebed.services.due import SERVICES
 from lakebed.slices.snapshot import Snapshot
@@ -109,7 +110,7 @@ class _Failure:
     until: float = 0.0
 
 
-@dataclass
+@dataclass(repr=False)
 class ServedTable:
     """See the module. `options` are those of every service that runs; with `stopping` no other is to begin.
     A failure is reported with the seconds after which it is tried again, if this `goes_on`."""
@@ -125,6 +126,8 @@ class ServedTable:
     # by service: the view and the reason of a run that found nothing to do
     _in_vain: dict[str, tuple[Snapshot, str]] = field(default_factory=dict[str, tuple[Snapshot, str]])
     _failures: dict[str, _Failure] = field(default_factory=dict[str, _Failure])
+
+    __repr__ = masked_repr
 
     def due(self) -> Iterator[ServiceEvent]:
         """What is due now; nothing is done."""

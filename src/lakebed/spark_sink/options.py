@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from lakebed.config.options import resolve_options
 from lakebed.errors import InvalidOption, UnsupportedFeature
 from lakebed.operations.once import DEFAULT_IDENTIFIER
+from lakebed.secrets import masked_repr
 from lakebed.spark_sink.stream import OPERATIONS, refuse_repeated_rows
 from lakebed.storage import open_storage
 from lakebed.storage.base import Storage
@@ -26,7 +27,7 @@ _PREFIXES = ("hoodie.", "lakebed.")
 _STREAM_RETRIES = 3
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class WriteOptions:
     """What a write asks for: the table, the operation, how often it is tried, and options of the write itself."""
 
@@ -38,6 +39,8 @@ class WriteOptions:
     worker_tuning: bool = True
     options: Mapping[str, str] = field(default_factory=dict)
     storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    __repr__ = masked_repr
 
     def storage(self) -> Storage:
         """The table's storage."""

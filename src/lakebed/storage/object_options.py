@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import difflib
 import os
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from lakebed.errors import InvalidOption
+from lakebed.secrets import is_secret_of_storage
 from lakebed.storage.base import Location
 
 
@@ -73,7 +73,6 @@ _NAMES: dict[str, dict[str, str]] = {
 }
 _PREFIXES = {"s3": ("aws_",), "gs": ("google_", "gcs_"), "az": ("azure_storage_", "azure_")}
 _HADOOP = {"s3": ("fs.s3a.", "fs.s3."), "gs": ("fs.gs.", "google.cloud."), "az": ("fs.azure.", "fs.abfs.", "fs.abfss.")}
-_SECRET = re.compile(r"key|secret|token|password|credential|sas|connection_string", re.IGNORECASE)
 _TRUE = frozenset({"true", "1", "yes", "on"})
 
 
@@ -125,7 +124,7 @@ def object_settings(location: Location, options: Mapping[str, str]) -> ObjectSet
     _fit_endpoint(kind, store, client, https)
     if store.get("skip_signature") is False:
         del store["skip_signature"]
-    secrets = tuple(v for k, v in (*options.items(), *_environment(kind)) if _SECRET.search(k) and len(v) >= 4)
+    secrets = tuple(v for k, v in (*options.items(), *_environment(kind)) if is_secret_of_storage(k) and len(v) >= 4)
     account = str(store.get("account_name", "")) or os.environ.get("AZURE_STORAGE_ACCOUNT_NAME", "")
     return ObjectSettings(kind, bucket, location.path, store, client, secrets, tuning, account if kind == "az" else "")
 

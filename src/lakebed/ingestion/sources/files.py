@@ -35,12 +35,13 @@ from lakebed.inputs.files import FilesSource as RowsOfFiles
 from lakebed.inputs.files import find_data_files
 from lakebed.inputs.partition_columns import texts_of
 from lakebed.schema.arrow import check_names
+from lakebed.secrets import masked_repr
 from lakebed.storage.base import FileInfo, Storage
 
 FORMATS = ("csv", "json", "parquet", "arrow", "avro")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class FilesSettings:
     """Settings of `kind = "files"`. `path` is a folder, a file or a glob; `format` is needed for files whose names do
     not end in it. `encoding` is that of CSV and JSON files (default: UTF-8). `columns` are types by column, for columns
@@ -57,6 +58,8 @@ class FilesSettings:
     min_age: float = 0.0
     start: int = 0
     storage_options: dict[str, Any] = field(default_factory=dict[str, Any], repr=False)
+
+    __repr__ = masked_repr
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ from lakebed.ingestion.protobuf_messages import FramedProtobuf, PlainProtobuf
 from lakebed.ingestion.schema_registry import SchemaRegistry
 from lakebed.ingestion.source import BadRow, IngestPoll, IngestSource, bad_table
 from lakebed.ingestion.tombstones import decode_tombstones, in_order
+from lakebed.secrets import masked_repr
 
 FORMATS = ("json", "avro", "protobuf", "debezium-json", "debezium-avro")
 _META = "_hoodie_kafka_source_"
@@ -34,7 +35,7 @@ _ANSWER_SECONDS = 30.0
 _WAIT_SECONDS = 0.5
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class KafkaSettings:
     """Settings of `kind = "kafka"`. `format` is "json", "avro", "protobuf", "debezium-json" or "debezium-avro"; Avro
     needs the URL of a schema registry, Protobuf needs one too, or `descriptor`, the path of a descriptor set, with the
@@ -60,6 +61,8 @@ class KafkaSettings:
     tombstones: str = "ignore"
     key_field: str | None = None
     options: dict[str, Any] = field(default_factory=dict[str, Any], repr=False)
+
+    __repr__ = masked_repr
 
 
 @dataclass

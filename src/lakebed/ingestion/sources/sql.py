@@ -26,6 +26,7 @@ from lakebed.ingestion.description import build
 from lakebed.ingestion.source import IngestPoll, IngestSource
 from lakebed.inputs.inference import MOST_DIGITS
 from lakebed.inputs.python_rows import refuse_values
+from lakebed.secrets import masked_repr
 from lakebed.wording import count_text
 
 _DRIVERS = {
@@ -47,7 +48,7 @@ _AFFINITIES: tuple[tuple[tuple[str, ...], pa.DataType], ...] = (
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class SqlSettings:
     """Settings of `kind = "sql"`. `uri` is `postgresql://...` or `sqlite:///path`. Rows are those of `table` or
     `query`, read by `column`, whose value grows with each insert and update. `on_null` "skip" leaves out rows
@@ -62,6 +63,8 @@ class SqlSettings:
     columns: dict[str, Any] = field(default_factory=dict[str, Any])
     driver: str | None = None
     driver_options: dict[str, Any] = field(default_factory=dict[str, Any], repr=False)
+
+    __repr__ = masked_repr
 
 
 class SqlSource(IngestSource):

@@ -14,6 +14,7 @@ from lakebed.errors import InvalidOption
 from lakebed.ingestion.description import build
 from lakebed.ingestion.source import IngestPoll, IngestSource
 from lakebed.model import IS_DELETED_COLUMN
+from lakebed.secrets import masked_repr
 
 QUERIES = ("incremental", "cdc")
 _START = "000"
@@ -21,7 +22,7 @@ _START = "000"
 _REQUESTED, _COMPLETED = "resumeFromInstantRequestTime:", "resumeFromInstantCompletionTime:"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class TableSettings:
     """Settings of `kind = "table"`. `query` is "incremental" (rows in their latest state, without deletes) or "cdc"
     (inserts, updates and deletes of a table with a change log). `columns` and `filter` select of its rows. `start` is
@@ -34,6 +35,8 @@ class TableSettings:
     start: str = "earliest"
     max_commits: int = 100
     storage_options: dict[str, Any] = field(default_factory=dict[str, Any], repr=False)
+
+    __repr__ = masked_repr
 
 
 class TableSource(IngestSource):

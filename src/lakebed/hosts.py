@@ -1,0 +1,32 @@
+"""Which requests an HTTP server of this machine answers: those that name it. A page of another site in a browser here
+can send requests under a name of its own that leads to this machine, and read the answers.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+
+LOOPBACK = "127.0.0.1"
+_LOOPBACK_NAMES = frozenset({"localhost", LOOPBACK, "::1"})
+REFUSED = "Invalid host header"
+
+
+def is_own_host(header: str, address: str = LOOPBACK) -> bool:
+    """Whether the Host header of a request names the server that listens on this address. One that other machines reach
+    is also named by any IP address, which no other site has for a name, and by the name of the machine.
+
+    >>> is_own_host("localhost:9464"), is_own_host("rebound.example:9464"), is_own_host("10.0.0.7:9464", "0.0.0.0")
+    (True, False, True)
+    """
+    host = header.strip().lower()
+    host = host[1 : host.find("]")] if host.startswith("[") else host.rpartition(":")[0] or host
+    if host in _LOOPBACK_NAMES or host == address.lower():
+        return True
+    if address in _LOOPBACK_NAMES:
+        return False
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return host in (socket.gethostname().lower(), socket.getfqdn().lower())
+    return True
