@@ -16,6 +16,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import pyarrow as pa
 
+from lakebed.errors import InvalidOption
 from lakebed.expressions.zones import SHORT_IDS
 from lakebed.filters.predicates import (
     FLIPPED,
@@ -132,6 +133,25 @@ def decimal_literal(value: Decimal) -> Literal:
     if precision > 38:
         raise SparkOnly(f"{value} has more than 38 digits")
     return Literal(value, pa.decimal128(precision, scale))
+
+
+def constant_text(value: Any) -> str | None:
+    """A value as a constant of Spark SQL; None for a value that has none, as lists, structs and times of a day.
+
+    >>> constant_text(-5), constant_text("a"), constant_text([1])
+    ('-5', "'a'", None)
+    """
+    try:
+        if isinstance(value, int) and not isinstance(value, bool):
+            return number_literal(str(value)).to_spark_sql()
+        scalar = pa.scalar(value)
+        if pa.types.is_integer(scalar.type):
+            return number_literal(str(scalar)).to_spark_sql()
+        if pa.types.is_decimal(scalar.type):
+            return decimal_literal(scalar.as_py()).to_spark_sql()
+        return Literal(scalar.as_py(), scalar.type).to_spark_sql()
+    except (pa.ArrowException, InvalidOption, OverflowError, SparkOnly, TypeError, UnicodeError, ValueError):
+        return None
 
 
 _BOUNDS = {pa.int32(): 2**31, pa.int64(): 2**63}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import date, datetime
 from decimal import Decimal
 from typing import Any, Literal
 
@@ -14,8 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebed.errors import InvalidOption, UnsupportedFeature
+from lakebed.filters.coercion import constant_text
 from lakebed.filters.pairs import Equality, OnCondition, PairExpression, PairReader, Side
-from lakebed.filters.text import quote_name, spark_literal
+from lakebed.filters.text import quote_name
 from lakebed.merge.clauses import Action, Clause, Clauses, When
 from lakebed.operations.context import WriteContext
 from lakebed.schema.arrow import MAX_PRECISION
@@ -373,25 +373,17 @@ def _sql(value: Any) -> str:
     """A value as SQL: text as it is, a constant as a literal."""
     if isinstance(value, str):
         return value
-    if isinstance(value, int) and not -(2**63) <= value < 2**63:
-        value = Decimal(value)
-    if isinstance(value, Decimal) and not (value.is_finite() and _digits(value) <= MAX_PRECISION):
+    text = constant_text(value)
+    if text is None and isinstance(value, int | Decimal):
         raise InvalidOption(
             f"the number {str(value)[:60]} has no column: a decimal has at most {MAX_PRECISION} digits",
             hint="round it, or give it as a float",
         )
-    if value is None or isinstance(value, bool | int | float | Decimal | bytes | datetime | date):
-        kind = pa.scalar(value).type
-        return spark_literal(value, kind)
-    raise InvalidOption(
-        f"a value is SQL text or a constant, not {type(value).__name__}", hint='for example {"fare": "s.fare * 2"}'
-    )
-
-
-def _digits(value: Decimal) -> int:
-    """The digits of a decimal, before and after the point."""
-    _, digits, exponent = value.as_tuple()
-    return max(len(digits) + max(0, int(exponent)), -int(exponent))
+    if text is None:
+        raise InvalidOption(
+            f"a value is SQL text or a constant, not {type(value).__name__}", hint='for example {"fare": "s.fare * 2"}'
+        )
+    return text
 
 
 def key_equalities(on: OnCondition | None, fields: Sequence[str], stored: pa.Schema) -> dict[str, Equality] | None:

@@ -8,12 +8,10 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
-import pyarrow as pa
 from sqlglot import TokenType
 
 from lakebed.errors import InvalidOption
-from lakebed.filters.coercion import SparkOnly, number_literal
-from lakebed.filters.predicates import Literal
+from lakebed.filters.coercion import constant_text
 from lakebed.schema.column_names import did_you_mean
 from lakebed.statements.statement import Statement, parse_statement
 
@@ -130,20 +128,3 @@ def with_values(statement: Statement, args: Arguments) -> Statement:
     if not constants:
         return statement
     return replace(parse_statement(statement.replaced(constants), is_spark=True), values=values)
-
-
-def constant_text(value: Any) -> str | None:
-    """A value as a constant of Spark SQL; None for a value that has none, as lists, structs and times of a day.
-
-    >>> constant_text(-5), constant_text("a"), constant_text([1])
-    ('-5', "'a'", None)
-    """
-    try:
-        if isinstance(value, int) and not isinstance(value, bool):
-            return number_literal(str(value)).to_spark_sql()
-        scalar = pa.scalar(value)
-        if pa.types.is_integer(scalar.type) or pa.types.is_decimal(scalar.type):
-            return number_literal(f"{scalar.as_py():f}").to_spark_sql()
-        return Literal(scalar.as_py(), scalar.type).to_spark_sql()
-    except (pa.ArrowException, InvalidOption, OverflowError, SparkOnly, TypeError, UnicodeError, ValueError):
-        return None

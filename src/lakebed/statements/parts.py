@@ -12,8 +12,8 @@ from typing import Any
 from sqlglot import TokenType
 
 from lakebed.errors import InvalidOption
+from lakebed.filters.coercion import constant_text
 from lakebed.filters.sql import has_odd_escapes, outside_parentheses
-from lakebed.statements.arguments import constant_text
 from lakebed.statements.statement import Reference, Statement
 
 # Words after a table's name that are no alias of it.

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebed.errors import InvalidOption, UnsupportedFeature
+from lakebed.expressions.base import sql_literal
 from lakebed.filters.sql import parse_filter
 from lakebed.model import Action
 from lakebed.schema.column_names import did_you_mean
@@ -333,8 +334,9 @@ def _show_properties(table: Table, arguments: _Arguments) -> pa.Table:
 def _limited(rows: pa.Table, arguments: _Arguments, time: str) -> pa.Table:
     """The rows that `startTime`, `endTime` and `filter` select, at most `limit`."""
     arguments.without("showArchived")
-    texts = [f"{time} >= '{arguments.text('startTime')}'"] if arguments.text("startTime") else []
-    texts += [f"{time} <= '{arguments.text('endTime')}'"] if arguments.text("endTime") else []
+    start, end = arguments.text("startTime"), arguments.text("endTime")
+    texts = [f"{time} >= {sql_literal(start)}"] if start else []
+    texts += [f"{time} <= {sql_literal(end)}"] if end else []
     texts += [arguments.text("filter")] if arguments.text("filter") else []
     for text in texts:
         rows = rows.filter(parse_filter(text, rows.schema).to_arrow())

@@ -16,11 +16,13 @@ from lakebed.engine.spark_layout import BUCKET, can_lay_out
 from lakebed.engine.spark_rewrite import by_buckets
 from lakebed.engine.spark_session import session_of
 from lakebed.errors import UnsupportedFeature
+from lakebed.filters.coercion import constant_text
 from lakebed.filters.predicates import has_spark_text
 from lakebed.read.buckets import Buckets, buckets_of
 from lakebed.read.cdc import ChangeLog
 from lakebed.read.incremental import Changes
 from lakebed.read.scan import Results, Scan
+from lakebed.statements.arguments import with_values
 from lakebed.statements.narrowing import Narrowing
 from lakebed.statements.sources import Source, Sources, alias_of
 from lakebed.statements.statement import Statement
@@ -31,11 +33,17 @@ if TYPE_CHECKING:
 
 _ZONE = "spark.sql.session.timeZone"
 _TOUCHING_TEXTS = "spark.sql.legacy.consecutiveStringLiterals.enabled"
+_RAW_TEXTS = "spark.sql.parser.escapedStringLiterals"
 _QUOTED_NAMES = "spark.sql.ansi.doubleQuotedIdentifiers"
 
 
 def run_query(statement: Statement, sources: Sources, args: Any, spark: SparkSession) -> DataFrame:
     """The DataFrame of a statement. Raises what Spark raises for a text that it does not take."""
+    arguments: list[Any] = list(args.values() if isinstance(args, Mapping) else args or ())
+    is_raw = spark.conf.get(_RAW_TEXTS, "false") == "true"
+    if is_raw and any(isinstance(value, str) for value in arguments) and None not in map(constant_text, arguments):
+        # Spark itself writes a text with escapes, which such a session does not read
+        statement, args = with_values(statement, args), None
     narrowing = Narrowing.of(statement, args)
     listed = [source for source in sources.of(statement) if not narrowing.is_shadowed(source.reference)]
     values = dict(args) if isinstance(args, Mapping) else list(args) if args else None

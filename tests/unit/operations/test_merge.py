@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from decimal import Decimal
 from itertools import product
 from typing import Any
 
@@ -10,7 +11,14 @@ import pyarrow as pa
 import pytest
 
 import lakebed
-from lakebed.errors import AmbiguousMerge, InvalidOption, InvalidRecord, SchemaConflict, UnsupportedFeature
+from lakebed.errors import (
+    AmbiguousMerge,
+    InvalidOption,
+    InvalidRecord,
+    LakebedError,
+    SchemaConflict,
+    UnsupportedFeature,
+)
 from lakebed.model import COMMIT_ACTIONS
 from lakebed.operations import merge_join
 from lakebed.table import Table
@@ -450,3 +458,20 @@ def test_a_partition_column_that_on_equates_may_be_set(make: Make, kind: str, in
     assert visible_rows(table) == expected
     assert [row["id"] for row in table.scan(filter="city = 'kyiv'").to_arrow().to_pylist()] == [1]
     assert table.locate([1])["partition_path"].to_pylist() == ["kyiv"]
+
+
+def test_a_constant_that_no_column_can_hold_is_refused_by_name() -> None:
+    table = lakebed.create("memory://merge/constants", {"id": [1], "n": [1]}, key="id", index="simple")
+    table.upsert({"id": [1], "n": [1]})
+    for value, match in (
+        (10**38, "the number 1000.* has no column: a decimal has at most 38 digits"),
+        (Decimal("1e40"), "has no column: a decimal has at most 38 digits"),
+        ([1], "not list"),
+    ):
+        with pytest.raises(InvalidOption, match=match):
+            table.update({"n": value})
+    with pytest.raises(LakebedError, match="n"):
+        table.update({"n": 2**63})
+    assert table.update({"n": -(2**63)}).updated == 1
+    assert table.to_arrow().to_pylist() == [{"id": 1, "n": -(2**63)}]
+    lakebed.drop(table.uri)

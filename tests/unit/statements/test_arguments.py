@@ -12,10 +12,10 @@ import pytest
 
 import lakebed
 from lakebed.errors import InvalidOption
-from lakebed.filters.coercion import parse_zone
+from lakebed.filters.coercion import constant_text, parse_zone
 from lakebed.filters.predicates import Literal
 from lakebed.filters.sql import ConditionReader, parse_tree
-from lakebed.statements.arguments import constant_text, with_values
+from lakebed.statements.arguments import with_values
 from lakebed.statements.statement import Statement, parse_statement
 
 WEST = timezone(-timedelta(hours=7, minutes=30))

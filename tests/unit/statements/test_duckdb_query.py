@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+from datetime import date
 
+import duckdb
 import pyarrow as pa
 import pytest
 
@@ -178,3 +180,73 @@ def test_without_duckdb_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatc
 def test_wrong_arguments_are_refused(argument: str, value: object) -> None:
     with pytest.raises(InvalidOption, match=argument):
         lakebed.sql(**{"text": "select 1", argument: value})  # pyright: ignore
+
+
+def test_conditions_with_any_function_are_those_of_duckdb() -> None:
+    rows = pa.table(
+        {
+            "id": pa.array(range(12), pa.int64()),
+            "s": ["a-1", "Ünï", "", None, "RoM", "rom ", "%_", "x", "y", "z", "1", "L'Aquila"],
+            "d": [float("nan"), -0.0, 1.5, None, *([2.5] * 8)],
+            "day": pa.array([date(2024, 2, 29), None, *([date(2023, 12, 31)] * 10)], pa.date32()),
+        }
+    )
+    table = lakebed.create("memory://duckdb_query/functions", rows, key="id", index="bucket", buckets=2)
+    table.upsert(rows)
+    conditions = (
+        *(
+            "lower(s) = 'rom'",
+            "trim(s) = 'rom'",
+            "length(s) > 2",
+            "coalesce(s, 'x') = 'x'",
+            "year(day) = 2024",
+            "abs(d) = 1.5",
+        ),
+        *(
+            "id % 3 = 1",
+            "id + 1 = 2",
+            "CASE WHEN id > 5 THEN s END = 'z'",
+            "CAST(id AS VARCHAR) = '10'",
+            "s ILIKE 'r%'",
+        ),
+        *(
+            "regexp_matches(s, '^[a-z]')",
+            "levenshtein(s, 'Rom') < 2",
+            "list_contains([1, 7], id)",
+            "isnan(d)",
+            "s IN (lower(s), 'RoM')",
+        ),
+        *(
+            "concat_ws('-', s, s) = ''",
+            "id = (SELECT max(id) FROM t)",
+            "s = 'L''Aquila'",
+            "s = chr(120) AND id > 2",
+            "hash(s) % 2 = 0",
+        ),
+        *(
+            "strftime(day, '%Y') = '2023' AND id BETWEEN 3 AND 6",
+            "len(string_split(s, '-')) = 2",
+            "{'a': id}.a = 4",
+            "id IN (id, 5)",
+        ),
+    )
+    plain = duckdb.connect()
+    plain.register("t", rows)
+    for condition in conditions:
+        for text in (
+            f"SELECT id FROM t WHERE {condition} ORDER BY id",
+            f"WITH c AS (SELECT * FROM t) SELECT id FROM c WHERE NOT ({condition}) OR id = 3 ORDER BY id",
+            f"SELECT t.id FROM t JOIN (SELECT id AS k FROM t) u ON t.id = u.k AND {condition} ORDER BY id",
+            f"SELECT count(*) AS id FROM t WHERE {condition}",
+        ):
+            found = lakebed.sql(text, {"t": table}).to_arrow()["id"].to_pylist()
+            assert found == [row[0] for row in plain.sql(text).fetchall()], text
+    target = lakebed.create("memory://duckdb_query/target", {"id": [0]}, key="id", index="simple")
+    condition = " OR ".join(f"({one})" for one in conditions[::3])
+    lakebed.sql(f"INSERT INTO target SELECT id FROM t WHERE {condition}", {"t": table, "target": target})
+    lakebed.sql(f"MERGE INTO target USING (SELECT id FROM t WHERE {condition} OR id = 11) s ON target.id = s.id"
+                " WHEN NOT MATCHED THEN INSERT *", {"t": table, "target": target})  # fmt: skip
+    expected = plain.sql(f"SELECT id FROM t WHERE {condition} OR id = 11 ORDER BY id").fetchall()
+    assert sorted(target.to_arrow()["id"].to_pylist()) == [row[0] for row in expected]
+    lakebed.drop(table.uri)
+    lakebed.drop(target.uri)

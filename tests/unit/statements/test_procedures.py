@@ -165,3 +165,14 @@ def test_a_wrong_call_is_refused(unchanged: lakebed.Table, text: str, error: typ
         call(text, unchanged)
     assert unchanged.timeline.to_arrow() == before
     assert unchanged.count() == 2
+
+
+def test_a_time_of_a_call_is_a_text_whatever_it_holds(t: lakebed.Table) -> None:
+    tables = {"t": t}
+    count = lakebed.sql("CALL show_commits(table => 't')", tables).count()
+    assert count > 0
+    for time in ("x' OR '1'='1", "x\\", "9999'; --"):
+        shown = lakebed.sql("CALL show_commits(table => 't', startTime => :time)", tables, {"time": time})
+        assert shown.count() == 0, time
+    shown = lakebed.sql("CALL show_commits(table => 't', endTime => '''')", tables)
+    assert shown.count() == 0
