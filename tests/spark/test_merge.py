@@ -145,3 +145,38 @@ def test_a_move_with_a_lower_ordering_value_changes_nothing(spark: SparkSession,
         table.update({"p": "'a'"}, where="id = 2", options=ON_SPARK)
         assert stored() == [(0, "a", 10, 10), (1, "a", 10, 10), (2, "a", 10, 10), *moved[1:]], index
         assert table.get(list(range(6))).num_rows == 6, index
+
+
+def test_a_row_is_deleted_and_inserted_again_by_one_merge(spark: SparkSession, tmp_path: Path) -> None:
+    schema = pa.schema([("id", pa.int64()), ("p", pa.string()), ("ts", pa.int64())])
+    for index, path in (("bucket", "a"), ("global_simple", "b")):
+        table = lakebed.create(
+            str(tmp_path / index), schema, key="id", partition_by="p", ordering="ts", index=index, spark=spark
+        )
+        table.upsert([{"id": n, "p": "a", "ts": 10} for n in range(3)])
+
+        def replace(ts: int, table: Table = table, path: str = path) -> Any:
+            source = spark.sql(f"SELECT 1L id, '{path}' p, {ts}L ts UNION ALL SELECT 7L, 'c', 1L")
+            merge = table.merge(source, "t.id = s.id AND t.ts > 50").when_matched_update({"ts": "s.ts"})
+            merge = merge.when_not_matched_insert().when_not_matched_by_source_delete(condition="t.id < 2")
+            return merge.execute(options=ON_SPARK)
+
+        with pytest.raises(lakebed.InvalidRecord, match="delete record key '1' and insert it again with a lower"):
+            replace(9)
+        assert replace(10).clauses[1:] == (("when_not_matched_insert", 2), ("when_not_matched_by_source_delete", 2))
+        rows = sorted(tuple(row.values()) for row in table.scan().to_arrow().to_pylist())
+        assert rows == [(1, path, 10), (2, "a", 10), (7, "c", 1)], index
+
+
+def test_null_keys_match_nothing_and_are_not_inserted(spark: SparkSession, tmp_path: Path) -> None:
+    table = lakebed.create(str(tmp_path / "t"), SCHEMA, key="id", partition_by="grp", index="simple", spark=spark)
+    table.upsert(data([(1, "x", 10, "p"), (2, None, 20, "q")]))
+    source = spark.createDataFrame([(None, "x", 1, "n"), (None, "x", 2, "n"), (2, None, 3, "n")], COLUMNS)
+    for on in ("id", "t.id = s.id AND t.grp = s.grp"):
+        with pytest.raises(lakebed.InvalidRecord):
+            table.merge(source, on).when_matched_update({"a": "s.a"}).when_not_matched_insert().execute(
+                options=ON_SPARK
+            )
+    done = table.merge(source, "t.id = s.id AND t.grp = s.grp").when_matched_update({"a": "s.a"})
+    assert done.execute(options=ON_SPARK).updated == 0
+    assert content(table) == in_order([(1, "x", 10, "p"), (2, None, 20, "q")])

@@ -61,6 +61,12 @@ class KeyText:
         """Whether a value's text can hold any character (a string column)."""
         return is_text(Column(self.column).type_in(schema))
 
+    def tells_values(self, schema: pa.Schema) -> bool:
+        """Whether values with equal texts are equal; of timestamps, floating numbers and bytes that is not said."""
+        kind = Column(self.column).type_in(schema)
+        integers = pa.types.is_integer(kind) or pa.types.is_boolean(kind)
+        return is_text(kind) or integers or pa.types.is_date(kind) or pa.types.is_decimal(kind)
+
     def sql(self, schema: pa.Schema) -> str:
         column = Column(self.column)
         kind, name = column.type_in(schema), column.sql(schema)

@@ -141,6 +141,15 @@ class PartitionPath:
             return repeat_text("", batch.num_rows)
         return parts[0] if len(parts) == 1 else pc.binary_join_element_wise(*parts, "/")
 
+    def tells_values(self, schema: pa.Schema) -> bool:
+        """Whether rows of this schema with equal paths have equal partition fields, but for values that share the
+        default partition path."""
+        parts = [part for part in self.parts if isinstance(part, ValuePart) and part.text.tells_values(schema)]
+        texts = [part for part in parts if part.text.is_free_text(schema)]
+        dates = any(part.slash_dates for part in parts)
+        apart = len(self.parts) == 1 or all(part.url_encode for part in texts)
+        return len(parts) == len(self.parts) and apart and not (dates and texts)
+
     def values(self, path: str) -> dict[str, str | None]:
         """The fields' texts in a path, decoded; empty if the path does not show where one field ends and the next
         begins.

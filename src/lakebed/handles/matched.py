@@ -6,7 +6,8 @@ clauses make become the incoming rows of an upsert: updated rows without the col
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -14,24 +15,31 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebed.errors import InvalidRecord, SchemaConflict
+from lakebed.expressions.partition_paths import DEFAULT_PARTITION
 from lakebed.handles.base import GroupWrite
-from lakebed.merge.clauses import Acts, Clauses, When, check_unambiguous, evaluate
+from lakebed.merge.clauses import Acts, Clauses, When, check_unambiguous, evaluate, replaced_rows
 from lakebed.merge.incoming import Incoming, Intake
 from lakebed.merge.rules import MergeRules
 from lakebed.metadata.partitions.stored import stored_rows
 from lakebed.model import PARTITION_PATH, RECORD_KEY
 from lakebed.read.lookup import KeyText, locate
-from lakebed.schema.conversion import cast_column, project
+from lakebed.schema.conversion import cast_column, one_array, project
 from lakebed.slices.snapshot import Snapshot
+
+# Texts of partition columns whose path is that of a null.
+_OF_DEFAULT_PATH = pa.array(["", DEFAULT_PARTITION])
 
 
 @dataclass(frozen=True, slots=True)
 class KeyMerge:
     """A merge whose source rows come to the file groups of their keys.
 
-    `source` has the columns of the source rows as they are sent to tasks, among them the table's `key_fields` by their
-    own names. `on` are the conditions in addition to equal keys, `read` the stored columns that conditions and values
-    need. With `is_upsert` a row becomes the same whether its key is stored or not, and nothing is read.
+    `source` has the columns of the source rows as they are sent to tasks, among them the `key_fields` by their own
+    names: those of the key, and of the partition path where it is equated. `on` are the conditions in addition to equal
+    keys, `read` the stored columns that conditions and values need. `equal` has the equality of each stored column that
+    the join condition equates: it is evaluated where equal texts of keys and paths do not say that the values are equal
+    (never with `tells_values`, but for a few values). With `is_upsert` a row becomes the same whether its key is stored
+    or not, and nothing is read.
     """
 
     clauses: Clauses
@@ -39,6 +47,8 @@ class KeyMerge:
     key_fields: tuple[str, ...]
     on: pc.Expression | None
     read: tuple[str, ...]
+    equal: Mapping[str, pc.Expression] = field(default_factory=dict[str, pc.Expression])
+    tells_values: bool = True
     is_upsert: bool = False
 
     def intake(self, intake: Intake) -> Intake:
@@ -48,21 +58,32 @@ class KeyMerge:
     def apply(self, group: GroupWrite, incoming: Incoming, *, appends: bool) -> tuple[Incoming, list[int] | None]:
         """The rows to be written, and how many each clause made. With `appends` they go to a log file, where the rows
         of a block have the same columns. The counts are None where no key was looked up."""
-        if self.is_upsert:
+        compares = not self.tells_values or self._is_doubtful(group, incoming)
+        if self.is_upsert and not compares:
             return self._upserted(group, incoming), None
-        stored = _stored(group, incoming, self.read, group.job.format.schema, self.clauses.prefix)
+        read = tuple(dict.fromkeys([*self.read, *(self.equal if compares else ())]))
+        stored = _stored(group, incoming, read, group.job.format.schema, self.clauses.prefix)
         pairs = pa.Table.from_batches([incoming.take(np.arange(incoming.rows))])
         for name in stored.rows.schema.names[1:]:
             pairs = pairs.append_column(name, stored.values(name))
-        matched = self._matched(pairs, stored.row_numbers)
+        conditions = [*([self.on] if self.on is not None else []), *(self.equal.values() if compares else ())]
+        matched = self._matched(pairs, stored.row_numbers, conditions)
         kinds: dict[When, npt.NDArray[np.bool_]] = {"matched": matched, "not_matched": ~matched}
         acts = self.clauses.act(pairs, kinds)
         actions = self.clauses.actions(acts.clause)
         keys = incoming.keys.take(pa.array(acts.at))
         inserts, updates = actions == "insert", actions == "update"
-        refuse_stored_keys(keys.filter(pa.array(inserts & (stored.row_numbers[acts.at] >= 0))))
+        refuse_stored_keys(
+            keys.filter(pa.array(inserts & (stored.row_numbers[acts.at] >= 0))),
+            keys.filter(pa.array(actions == "delete")),
+        )
         carried_out = check_unambiguous(keys, actions)
-        counts = np.bincount(acts.clause[carried_out], minlength=len(self.clauses.clauses)).tolist()
+        new, gone = replaced_rows(keys, actions)
+        if len(new):
+            deleted, at = pairs.take(pa.array(acts.at[gone])), pa.array(new)
+            refuse_older_rows(group.job.rules, keys.take(at), acts.rows.take(at), deleted, self.clauses.prefix)
+        counted = acts.clause[np.union1d(np.flatnonzero(carried_out), gone)]
+        counts = np.bincount(counted, minlength=len(self.clauses.clauses)).tolist()
         complete = appends and bool(inserts.any())
         rows = acts.rows
         if complete and updates.any():
@@ -80,6 +101,20 @@ class KeyMerge:
         written = written.where(carried_out)
         return replace(written, received=written.rows), counts
 
+    def _is_doubtful(self, group: GroupWrite, incoming: Incoming) -> bool:
+        """Whether the text of a key or of a partition path may be that of other values, too: of nulls and of those that
+        share the default partition path, and of fields with the signs that join them."""
+        fields = group.job.rules.key_fields
+        if fields is not None and len(fields.may_share(incoming.keys)):
+            return True
+        rows = incoming.take(np.arange(incoming.rows), self.key_fields)
+        for values in rows.columns:
+            if values.null_count:
+                return True
+            if pa.types.is_string(values.type) and pc.any(pc.is_in(values, value_set=_OF_DEFAULT_PATH)).as_py():
+                return True
+        return False
+
     def _upserted(self, group: GroupWrite, incoming: Incoming) -> Incoming:
         """The rows of a merge that is an upsert."""
         source = pa.Table.from_batches([incoming.take(np.arange(incoming.rows))])
@@ -91,13 +126,15 @@ class KeyMerge:
         check_new_rows(acts.rows, incoming.keys, deletes, nothing, self.clauses, group.job.intake)
         return incoming.with_rows(acts.rows, deletes)
 
-    def _matched(self, pairs: pa.Table, row_numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    def _matched(
+        self, pairs: pa.Table, row_numbers: npt.NDArray[np.int64], conditions: Sequence[pc.Expression]
+    ) -> npt.NDArray[np.bool_]:
         matched = row_numbers >= 0
         for name in self.key_fields:  # a null equals nothing
             matched &= pairs.column(name).is_valid().to_numpy()
-        if self.on is not None and matched.any():
+        for condition in conditions if matched.any() else ():
             at = np.flatnonzero(matched)
-            (holds,) = evaluate(pairs.take(pa.array(at)), [self.on])
+            (holds,) = evaluate(pairs.take(pa.array(at)), [condition])
             matched[at] = pc.fill_null(holds, False).to_numpy(zero_copy_only=False)
         return matched
 
@@ -138,8 +175,11 @@ def refuse_repeated_keys(snapshot: Snapshot, moved: pa.Table) -> None:
         )
 
 
-def refuse_stored_keys(keys: pa.Array) -> None:
-    """Raise `InvalidRecord` where there are keys: the merge would insert them, and they are stored."""
+def refuse_stored_keys(keys: pa.Array, deleted: pa.Array | None = None) -> None:
+    """Raise `InvalidRecord` where there are keys: the merge would insert them, and they are stored. It may insert
+    those that it has `deleted`."""
+    if deleted is not None:
+        keys = keys.filter(pc.invert(pc.is_in(keys, value_set=deleted)))
     if not len(keys):
         return
     key = keys[0].as_py()
@@ -148,6 +188,29 @@ def refuse_stored_keys(keys: pa.Array) -> None:
         hint="give the insert clause a condition that leaves such source rows out, or move the condition from ON to the"
         " clause of matched rows",
         context={"record_key": key, "keys": len(keys)},
+    )
+
+
+def refuse_older_rows(rules: MergeRules, keys: pa.Array, rows: pa.Table, deleted: pa.Table, prefix: str) -> None:
+    """Raise `InvalidRecord` where a row that a merge inserts in the place of one that it deletes has a lower ordering
+    value. The `deleted` rows have their columns under `prefix` and their names."""
+    names = rules.ordering_columns
+    if not names or not rows.num_rows:
+        return
+    held = {name: cast_column(one_array(deleted.column(prefix + name)), rows.schema.field(name).type) for name in names}
+    wins = rules.newer_wins(rules.ordering_of(pa.table(held)), rules.ordering_of(rows))
+    older = pc.indices_nonzero(pc.invert(wins))
+    if len(older):
+        raise older_row(rules, keys[older[0].as_py()].as_py())
+
+
+def older_row(rules: MergeRules, key: str) -> InvalidRecord:
+    """The error of a row that would take the place of a deleted one with a greater ordering value."""
+    return InvalidRecord(
+        f"the merge would delete record key {key!r} and insert it again with a lower ordering value"
+        f" ({', '.join(rules.ordering)})",
+        hint="give the new row an ordering value that is not lower, or delete the row first",
+        context={"record_key": key},
     )
 
 
@@ -162,17 +225,17 @@ def check_new_rows(
     """Raise `SchemaConflict` for a null in a column that takes none, `InvalidRecord` for a null ordering value. Of the
     rows that are `partial` the columns that they keep are not looked at."""
     alive = ~deletes
-    for field in clauses.schema:
-        if field.nullable or not rows.column(field.name).null_count:
+    for column in clauses.schema:
+        if column.nullable or not rows.column(column.name).null_count:
             continue
-        required = alive & ~partial if field.name in clauses.untouched else alive
-        nulls = rows.column(field.name).is_null().to_numpy() & required
+        required = alive & ~partial if column.name in clauses.untouched else alive
+        nulls = rows.column(column.name).is_null().to_numpy() & required
         if nulls.any():
             key = keys[int(np.argmax(nulls))].as_py()
             raise SchemaConflict(
-                f"record key {key!r} would have a null in column {field.name!r}, which may not be null",
-                hint=f"give {field.name!r} a value in the clause",
-                context={"record_key": key, "column": field.name},
+                f"record key {key!r} would have a null in column {column.name!r}, which may not be null",
+                hint=f"give {column.name!r} a value in the clause",
+                context={"record_key": key, "column": column.name},
             )
     if intake.null_ordering == "refuse" and intake.rules.ordering and alive.any():
         mask = pa.array(alive)

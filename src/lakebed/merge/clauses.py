@@ -150,19 +150,17 @@ def evaluate(rows: pa.Table, expressions: Sequence[pc.Expression]) -> list[pa.Ar
 
 
 def check_unambiguous(keys: pa.Array, actions: npt.NDArray[np.str_], partitions: pa.Array | None = None) -> Flags:
-    """Which acts to carry out; of several deletes of a key only one. Raises `AmbiguousMerge` where several source rows
-    would change one stored row, or insert one key. With `partitions` a key is another one in each partition path."""
+    """Which acts to carry out; of several deletes of a key only one, and none where its row is replaced by a new one.
+    Raises `AmbiguousMerge` where several source rows would change one stored row, or insert one key. With `partitions`
+    a key is another one in each partition path."""
     every = np.ones(len(keys), np.bool_)
     if len(keys) == pc.count_distinct(keys, mode="all").as_py():
         return every
-    codes = keys.dictionary_encode().indices.to_numpy(zero_copy_only=False)
-    if partitions is not None:
-        coded = partitions.dictionary_encode()
-        pair_codes = codes.astype(np.int64) * len(coded.dictionary) + coded.indices.to_numpy()
-        codes = np.unique(pair_codes, return_inverse=True)[1]
+    codes = _codes(keys, partitions)
     counts = np.bincount(codes)
     inserts, deletes = (np.bincount(codes[actions == name], minlength=len(counts)) for name in ("insert", "delete"))
-    twice = np.flatnonzero((counts > 1) & (deletes < counts))
+    replaces = (inserts == 1) & (inserts + deletes == counts)
+    twice = np.flatnonzero((counts > 1) & (deletes < counts) & ~replaces)
     if len(twice):
         key = keys[int(np.flatnonzero(codes == twice[0])[0])].as_py()
         is_new = inserts[twice[0]] == counts[twice[0]]
@@ -174,7 +172,31 @@ def check_unambiguous(keys: pa.Array, actions: npt.NDArray[np.str_], partitions:
             " one source row at most fulfils one",
             context={"record_key": key, "keys": len(twice)},
         )
-    _, first = np.unique(codes, return_index=True)
+    order = np.argsort(actions != "insert", kind="stable")
+    _, first = np.unique(codes[order], return_index=True)
     every[:] = False
-    every[first] = True
+    every[order[first]] = True
     return every
+
+
+def replaced_rows(
+    keys: pa.Array, actions: npt.NDArray[np.str_], partitions: pa.Array | None = None
+) -> tuple[Positions, Positions]:
+    """The acts that insert a row in the place of one that another act deletes, and these others."""
+    new, gone = np.flatnonzero(actions == "insert"), np.flatnonzero(actions == "delete")
+    if not len(new) or not len(gone):
+        return new[:0], gone[:0]
+    codes = _codes(keys, partitions)
+    deleted, first = np.unique(codes[gone], return_index=True)
+    at = np.minimum(np.searchsorted(deleted, codes[new]), len(deleted) - 1)
+    is_replacing = deleted[at] == codes[new]
+    return new[is_replacing], gone[first[at[is_replacing]]]
+
+
+def _codes(keys: pa.Array, partitions: pa.Array | None) -> Positions:
+    """Each key as a number from 0; with partition paths a key is another one in each of them."""
+    codes = keys.dictionary_encode().indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    if partitions is None:
+        return codes
+    coded = partitions.dictionary_encode()
+    return np.unique(codes * len(coded.dictionary) + coded.indices.to_numpy(), return_inverse=True)[1]

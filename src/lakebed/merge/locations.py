@@ -272,13 +272,17 @@ class Moves:
         terms = [f"coalesce({old} != {new}, false)"]
         terms += [f"NOT coalesce({text}, false)" for text in self._delete_sql(schema)]
         if self.stored:
-            pairs = [
-                (Column(n).sql(schema), Column(s).sql(schema)) for n, s in zip(self.ordering, self.stored, strict=True)
-            ]
-            if self.rules.file_positions:
-                pairs = [(_part_sql(new, at), _part_sql(old, at)) for new, old in pairs for at in (1, -1)]
-            terms.append(f"({_wins_sql(pairs)})")
+            terms.append(self.wins_sql(schema))
         return " AND ".join(terms)
+
+    def wins_sql(self, schema: pa.Schema) -> str:
+        """Whether the row's ordering values are not lower than the stored ones."""
+        pairs = [
+            (Column(n).sql(schema), Column(s).sql(schema)) for n, s in zip(self.ordering, self.stored, strict=True)
+        ]
+        if self.rules.file_positions:
+            pairs = [(_part_sql(new, at), _part_sql(old, at)) for new, old in pairs for at in (1, -1)]
+        return f"({_wins_sql(pairs)})" if pairs else "true"
 
     def arrow(self, batch: pa.RecordBatch) -> pa.Array:
         old, new = batch.column(self.old), batch.column(self.partition)

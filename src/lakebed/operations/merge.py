@@ -8,25 +8,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from functools import reduce
 from operator import and_
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebed.engine.arrow_data import arrow_rows
-from lakebed.engine.base import Rows
+from lakebed.engine.base import Rows, Task
 from lakebed.errors import InvalidOption, UnsupportedFeature
 from lakebed.expressions.base import Column, RowExpression, quote_name
 from lakebed.filters.pairs import Equality, PairExpression, Side
 from lakebed.handles.matched import KeyMerge
 from lakebed.inputs.base import RowSource
-from lakebed.merge.clauses import evaluate
-from lakebed.model import ALL_META_COLUMNS
+from lakebed.merge.clauses import check_unambiguous, evaluate
+from lakebed.merge.locations import IsNull
+from lakebed.model import ALL_META_COLUMNS, FILE_ID, RECORD_KEY
 from lakebed.operations.context import TableSchema, WriteContext, keyed_by_meta, table_schema
 from lakebed.operations.merge_join import MergeJoin
 from lakebed.operations.merge_statement import (
@@ -37,11 +39,11 @@ from lakebed.operations.merge_statement import (
     key_equalities,
 )
 from lakebed.operations.pipeline import Verb, admit, explain, run
-from lakebed.operations.placement import Placed, placed
+from lakebed.operations.placement import Placed, TaggedRows, placed
 from lakebed.operations.result import WriteResult
 from lakebed.operations.write import RowMatch, Write, derive_keys
 from lakebed.schema.arrow import normalise, normalise_batch
-from lakebed.schema.conversion import cast_column
+from lakebed.schema.conversion import cast_column, one_array
 from lakebed.schema.evolution import reconcile, with_new_fields
 from lakebed.schema.spark import spark_type
 from lakebed.slices.snapshot import Snapshot
@@ -214,16 +216,19 @@ def _by_key(context: WriteContext, bound: BoundMerge) -> tuple[dict[str, Equalit
         return None, "a key field is inside a struct"
     if (only := bound.spark_only) is not None:
         return None, f"{only.text!r} runs on Spark only ({only.reason})"
-    fields_ = list(keys.key_fields)
-    if not context.index.is_global:
-        fields_ += [name for name in keys.partition_fields if name not in fields_]
+    fields_ = [*keys.key_fields, *(name for name in keys.partition_fields if name not in keys.key_fields)]
     equal = key_equalities(bound.on, fields_, stored)
+    if equal is None and context.index.is_global:
+        fields_ = list(keys.key_fields)
+        equal = key_equalities(bound.on, fields_, stored)
     if equal is None:
         field_kind = "key field" if fields_ == list(keys.key_fields) else "key and partition field"
         return (
             None,
             f"the join condition does not equate each {field_kind} ({', '.join(fields_)}) with a value of the source",
         )
+    if (odd := next((e.condition for e in equal.values() if e.condition.arrow is None), None)) is not None:
+        return None, f"{odd.text!r} runs on Spark only ({odd.reason})"
     for clause in bound.inserts:
         for name in fields_:
             if clause.values[name].spark != equal[name].value.spark:
@@ -260,25 +265,28 @@ class _SourceValue:
 
 @dataclass(frozen=True, slots=True)
 class _MayMatter:
-    """Whether a source row has all key fields, or would be inserted without them; the write then refuses such a row."""
+    """Whether a source row has all key fields (None: that does not count), or would be inserted without them; the write
+    then refuses such a row."""
 
-    fields: tuple[str, ...]
+    fields: tuple[str, ...] | None
     inserts: tuple[PairExpression | None, ...]
 
     @property
     def columns(self) -> tuple[str, ...]:
         side = Side.source(pa.schema([]))
         named = [side.field(name) for e in self.inserts if e is not None for name in e.source]
-        return (*self.fields, *named)
+        return (*(self.fields or ()), *named)
 
     def sql(self, schema: pa.Schema) -> str:
-        has_key = " AND ".join(f"{quote_name(name)} IS NOT NULL" for name in self.fields)
+        has_key = "false"
+        if self.fields is not None:
+            has_key = " AND ".join(f"{quote_name(name)} IS NOT NULL" for name in self.fields)
         inserts = [f"coalesce({e.spark_enclosed}, false)" if e is not None else "true" for e in self.inserts]
         return " OR ".join([f"({has_key})", *inserts])
 
     def arrow(self, batch: pa.RecordBatch) -> pa.Array:
-        matters = pa.repeat(pa.scalar(True), batch.num_rows)
-        for name in self.fields:
+        matters = pa.repeat(pa.scalar(self.fields is not None), batch.num_rows)
+        for name in self.fields or ():
             matters = pc.and_(matters, pc.is_valid(batch.column(name)))
         for condition in self.inserts:
             if condition is None:
@@ -365,13 +373,38 @@ class MergeByKey(_Merge):
         merge = KeyMerge(
             clauses=self.bound.compiled([name for name in write.schema.data.names if name in stays]),
             source=pa.schema([present.field(name).with_nullable(True) for name in names]),
-            key_fields=tuple(write.context.keys.key_fields),
+            key_fields=tuple(self.equal),
             on=reduce(and_, map(arrow_of, on.others)) if on and on.others else None,
             read=self.bound.read_columns,
+            equal={name: arrow_of(equality.condition) for name, equality in self.equal.items()},
+            tells_values=self._tells_values,
             is_upsert=self.bound.is_upsert,
         )
         with placed(replace(write, merge=merge, reveals=True), prepared) as rows:
+            if write.context.index.is_global and isinstance(rows, TaggedRows):
+                self._refuse_repeated_inserts(write, rows)
             yield rows
+
+    @property
+    def _tells_values(self) -> bool:
+        """Whether texts of keys and partition paths are equal only where the equated values are, but for a few."""
+        context, stored = self.bound.context, self.bound.stored
+        keys = context.keys
+        by_path = context.keys.partition_path.tells_values(stored) and not context.index.is_global
+        return keys.tells_keys(stored) and (by_path or not set(self.equal) - set(keys.key_fields))
+
+    def _refuse_repeated_inserts(self, write: Write, rows: TaggedRows) -> None:
+        """Raise `AmbiguousMerge` where source rows of a new key, which go to several partition paths, would insert it
+        more than once."""
+        inserts = tuple(clause.condition for clause in self.bound.inserts)
+        if not inserts or not write.context.keys.partition_fields:
+            return
+        engine = write.context.engine
+        new = engine.filter(engine.filter(rows.tagged, IsNull(FILE_ID)), _MayMatter(None, inserts))
+        named = engine.derive(new, {}, keep=[RECORD_KEY])
+        twice = engine.collect(engine.head(engine.map_by_key(named, RECORD_KEY, _repeated), _EXAMPLES))
+        keys = one_array(twice.column(RECORD_KEY)).drop_null()
+        check_unambiguous(keys, np.full(len(keys), "insert"))
 
     def noted(self, statuses: Sequence[WriteStatus]) -> None:
         """Record the counts that the tasks returned."""
@@ -380,10 +413,25 @@ class MergeByKey(_Merge):
                 self.counts[number] += rows
 
     def result(self, result: WriteResult) -> MergeResult:
-        if not self.bound.is_upsert:
+        if not self.bound.is_upsert or not self._tells_values:
             return self.counted(result, self.counts)
         by_action = {"update": result.updated, "insert": result.inserted}
         return self.named(result, [by_action[clause.action] for clause in self.bound.statement.clauses])
+
+
+# At most this many keys that would be inserted several times are named.
+_EXAMPLES = 100
+
+
+def _repeated(batches: Iterator[pa.RecordBatch], task: Task) -> Iterator[pa.RecordBatch]:
+    """The rows of keys that come several times."""
+    parts = list(batches)
+    if not parts:
+        return
+    rows = pa.Table.from_batches(parts)
+    counts = rows.group_by(RECORD_KEY).aggregate([([], "count_all")])
+    several = counts.filter(pc.greater(counts["count_all"], 1))
+    yield from rows.filter(pc.is_in(rows[RECORD_KEY], value_set=one_array(several[RECORD_KEY]))).to_batches()
 
 
 @dataclass(frozen=True, kw_only=True)

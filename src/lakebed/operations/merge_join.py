@@ -18,16 +18,16 @@ from lakebed.engine.base import Rows
 from lakebed.errors import UnsupportedFeature
 from lakebed.filters.pairs import Equality, PairReader, Side
 from lakebed.filters.predicates import Column, Compare, In, Literal, Node
-from lakebed.handles.matched import check_new_rows, refuse_repeated_keys, refuse_stored_keys
-from lakebed.merge.clauses import check_unambiguous, evaluate
-from lakebed.merge.incoming import Intake
+from lakebed.handles.matched import check_new_rows, refuse_older_rows, refuse_repeated_keys, refuse_stored_keys
+from lakebed.merge.clauses import check_unambiguous, evaluate, replaced_rows
+from lakebed.merge.incoming import Intake, null_key
 from lakebed.merge.locations import Moves, delete_columns
 from lakebed.merge.rules import MergeRules
 from lakebed.model import DELETE, DERIVED, PARTITION_PATH, RECORD_KEY
 from lakebed.operations.context import WriteContext
 from lakebed.operations.merge_statement import BoundMerge, arrow_of, is_same_key, key_equalities
 from lakebed.operations.write import Write, derive_keys, renumbered
-from lakebed.read.lookup import KeyText, exists
+from lakebed.read.lookup import KeyText, exists, locate
 from lakebed.read.scan import Scan
 from lakebed.schema.conversion import cast_column, one_array
 from lakebed.sharing import once
@@ -186,21 +186,30 @@ class MergeJoin:
         is_new = pa.array(actions == "insert")
         keys = one_array(pc.if_else(is_new, keyed.column(RECORD_KEY), stored_keys.column(RECORD_KEY)))
         paths = one_array(pc.if_else(is_new, keyed.column(PARTITION_PATH), stored_keys.column(PARTITION_PATH)))
-        stored_in = None
-        if not context.index.is_global:  # several stored rows may share a key, new rows may not
-            stored_in = one_array(pc.if_else(pc.is_in(keys, value_set=keys.filter(is_new)), "", paths))
+        if (is_null := pc.and_(is_new, pc.is_null(keys))).true_count:
+            raise null_key(_batch(_with(keyed, RECORD_KEY, keys).filter(is_null)))
+        stored_in = None if context.index.is_global else paths
         carried_out = check_unambiguous(keys, actions, stored_in)
+        stored_rows = pairs.take(pa.array(acts.at))
+        new, gone = replaced_rows(keys, actions, stored_in)
+        if len(new):
+            older = stored_rows.take(pa.array(gone))
+            prefix = bound.reader.target.prefix
+            refuse_older_rows(context.rules, keys.take(pa.array(new)), rows.take(pa.array(new)), older, prefix)
+            held = paths.take(pa.array(gone))
+            paths = pc.replace_with_mask(paths, pa.array(np.isin(np.arange(len(paths)), new)), held)
         if not self.inserts_cannot_be_stored:
-            new_keys = keys.filter(is_new).drop_null()
-            if len(new_keys):
-                refuse_stored_keys(new_keys.filter(exists(write.snapshot, KeyText(new_keys))))
+            left = actions == "insert"
+            left[new] = False
+            inserted = _with(keyed, RECORD_KEY, keys).select([RECORD_KEY, PARTITION_PATH]).filter(pa.array(left))
+            refuse_stored_keys(stored_among(write, inserted))
         nulls = write.context.settings.null_ordering
-        counted = acts.clause[np.asarray(carried_out)]  # a row that several source rows delete is one
+        # a row that several source rows delete is one; one that is replaced is deleted, too
+        counted = acts.clause[np.union1d(np.flatnonzero(carried_out), gone)]
         self.counts[:] = np.bincount(counted, minlength=len(clauses.clauses)).tolist()
         intake = Intake(write.schema.data, write.context.rules, False, False, 0, null_ordering=nulls)
         partial = actions == "update" if self.absent else np.zeros(len(actions), np.bool_)
         check_new_rows(acts.rows, keys, is_delete, partial, clauses, intake)
-        stored_rows = pairs.take(pa.array(acts.at))
         return self._placed(write, _with(keyed, RECORD_KEY, keys), paths, stored_rows, carried_out)
 
     def _placed(
@@ -221,8 +230,9 @@ class MergeJoin:
         compared = named.append_column(HELD_PATH, paths)
         for name, values in zip(held_ordering(rules), rules.ordering_of(held), strict=True):
             compared = compared.append_column(name, values)
-        (batch,) = compared.combine_chunks().to_batches() or [pa.RecordBatch.from_pylist([], compared.schema)]
-        leaves = moves_of(rules, named.column_names).arrow(batch).to_numpy(zero_copy_only=False) & carried_out
+        leaves = (
+            moves_of(rules, named.column_names).arrow(_batch(compared)).to_numpy(zero_copy_only=False) & carried_out
+        )
         engine = write.context.engine
         placed = engine.collect(renumbered(write.context, engine.from_arrow(placed))).select(named.column_names)
         moved_rows = named.filter(pa.array(leaves))
@@ -288,21 +298,18 @@ class MergeJoin:
                 column = reader.source.column(name)
                 assert column is not None
                 incoming = one_array(rows.column(reader.source.field(column)))
-                same = pc.fill_null(pc.equal(cast_column(incoming, stored.type), stored), False)
+                incoming = cast_column(incoming, stored.type)
+                same = pc.fill_null(pc.equal(incoming, stored), pc.and_(pc.is_null(incoming), pc.is_null(stored)))
                 if not pc.all(same, min_count=0).as_py():
                     key = rows.column(RECORD_KEY).filter(pc.invert(same))[0].as_py()
-                    raise UnsupportedFeature(
-                        f"{clause.text.name} would change the key field {name!r} of record key {key!r},"
-                        " and a row keeps its key",
-                        hint=f"leave it out: except_columns=[{name!r}]",
-                        context={"column": name, "record_key": key},
-                    )
+                    raise changed_key(clause.text.name, name, key)
 
     def moving(self, write: Write) -> OneOf["index", "rows", "never"] | None:
         """How rows move to another partition path: the index moves them ("index"), the old row is deleted and a new
         one written ("rows"), or not at all ("never"). None if no update sets a partition column."""
         index = write.context.index
-        if not self._sets_partition:
+        may_replace = self.bound.may_replace and index.is_global and bool(write.context.keys.partition_fields)
+        if not self._sets_partition and not may_replace:
             return None
         if not index.is_global:
             return "rows"
@@ -310,6 +317,15 @@ class MergeJoin:
 
 
 HELD_PATH = f"{DERIVED}held_path"
+
+
+def changed_key(clause: str, name: str, key: str) -> UnsupportedFeature:
+    """The error of an update of all columns that would change a key field."""
+    return UnsupportedFeature(
+        f"{clause} would change the key field {name!r} of record key {key!r}, and a row keeps its key",
+        hint=f"leave it out: except_columns=[{name!r}]",
+        context={"column": name, "record_key": key},
+    )
 
 
 def held_ordering(rules: MergeRules) -> list[str]:
@@ -332,9 +348,25 @@ def refuse_moves(write: Write, moved: pa.Table) -> None:
     raise UnsupportedFeature(
         f"an update would move record key {key!r} to partition path {path!r} by setting {', '.join(fields)}, and the"
         f" index of table {config.name!r} leaves rows where they are",
-        hint="delete the rows and insert them, or take an index with update_partition_path=True",
+        hint="delete the rows, and insert them by another commit, or take an index with update_partition_path=True",
         context={"columns": fields, "record_key": key, "partition": path},
     )
+
+
+def stored_among(write: Write, new: pa.Table) -> pa.Array:
+    """Those of the keys of new rows, which have record keys and partition paths, that the table holds: under an index
+    of partition paths in the same one."""
+    keys = one_array(new.column(RECORD_KEY)).drop_null()
+    if not len(keys):
+        return keys
+    if write.context.index.is_global:
+        return keys.filter(exists(write.snapshot, KeyText(keys)))
+    stored = locate(write.snapshot, KeyText(pc.unique(keys))).select(["key", "partition_path"])
+    return one_array(new.join(stored, [RECORD_KEY, PARTITION_PATH], ["key", "partition_path"], "left semi")[RECORD_KEY])
+
+
+def _batch(rows: pa.Table) -> pa.RecordBatch:
+    return next(iter(rows.combine_chunks().to_batches()), None) or pa.RecordBatch.from_pylist([], rows.schema)
 
 
 def _with(table: pa.Table, name: str, values: Any) -> pa.Table:

@@ -18,12 +18,18 @@ from lakebed.engine.base import Rows, Task
 from lakebed.engine.spark import join_on
 from lakebed.expressions.base import Column
 from lakebed.filters.text import quote_name
-from lakebed.handles.matched import refuse_repeated_keys, refuse_stored_keys
+from lakebed.handles.matched import older_row, refuse_repeated_keys, refuse_stored_keys
 from lakebed.merge.clauses import check_unambiguous
 from lakebed.model import DELETE, DERIVED, PARTITION_PATH, RECORD_KEY
-from lakebed.operations.merge_join import HELD_PATH, held_ordering, moves_of, refuse_moves
+from lakebed.operations.merge_join import (
+    HELD_PATH,
+    changed_key,
+    held_ordering,
+    moves_of,
+    refuse_moves,
+    stored_among,
+)
 from lakebed.operations.write import Write, derive_keys, renumbered
-from lakebed.read.lookup import KeyText, exists
 from lakebed.schema.assignment import SQL, check_fits, in_column
 from lakebed.schema.spark import read_by_spark, spark_cast, spark_type
 
@@ -58,6 +64,7 @@ class SparkMerge:
             counts[row[CLAUSE]] = row["rows"]
         self._join.counts[:] = counts
         self._check_unambiguous(pairs)
+        self._check_keys(pairs)
         # a clause may set values that differ each time
         rows = self._engine.repeatable(self._rows(pairs, kinds))
         self._join.cached.append(rows)
@@ -161,8 +168,8 @@ class SparkMerge:
         return rows.filter(f"NOT {DELETE}").unionByName(deleted_rows)
 
     def _held_ordering(self) -> list[str]:
-        """The stored ordering values, if rows may move."""
-        if self._join.moving(self._write) is None:
+        """The stored ordering values, if rows may move, or be replaced."""
+        if self._join.moving(self._write) is None and not self._bound.may_replace:
             return []
         rules, schema, side = self._write.context.rules, self._write.schema.data, self._bound.reader.target
         texts: list[str] = []
@@ -194,22 +201,24 @@ class SparkMerge:
         context = self._write.context
         names, rules = list(self._join.updated), context.rules
         moved = self._join.moving(self._write)
-        held_keys = [HELD_KEY, HELD_PATH, *([] if moved is None else held_ordering(rules))]
+        compares = moved is not None or self._bound.may_replace
+        held_keys = [HELD_KEY, HELD_PATH, *(held_ordering(rules) if compares else [])]
         rows = rows.withColumnRenamed(RECORD_KEY, HELD_KEY).withColumnRenamed(PARTITION_PATH, HELD_PATH)
         keyed = derive_keys(context, rows, self._engine.schema(rows), [*names, DELETE, CLAUSE, *held_keys])
         inserts = ", ".join(str(n) for n, c in enumerate(self._bound.clauses) if c.text.action == "insert")
-        if inserts:
-            self._check_inserts(keyed.filter(f"{CLAUSE} IN ({inserts})"))
         is_new = f"{CLAUSE} IN ({inserts})" if inserts else "false"
+        if self._bound.may_replace:
+            keyed = self._engine.persist(self._replacing(keyed, is_new))
+            self._join.cached.append(keyed)
+        if inserts:
+            self._check_inserts(keyed.filter(is_new))
         columns = [n for n in keyed.columns if n not in (*held_keys, CLAUSE)]
         quoted = [quote_name(n) for n in columns]
         held = {RECORD_KEY: HELD_KEY, PARTITION_PATH: HELD_PATH}
-        in_place = [
-            f"CASE WHEN {is_new} THEN {n} ELSE {held[n]} END AS {n}" if n in held else quote_name(n) for n in columns
-        ]
+        in_place = [f"coalesce({held[n]}, {n}) AS {n}" if n in held else quote_name(n) for n in columns]
         if moved is None:
             return keyed.selectExpr(*in_place)
-        leaves = f"(NOT ({is_new}) AND ({moves_of(rules, columns).sql(self._engine.schema(keyed))}))"
+        leaves = f"({moves_of(rules, columns).sql(self._engine.schema(keyed))})"
         stays = self._renumbered(keyed.filter(f"NOT {leaves}").selectExpr(*in_place))
         going = keyed.filter(leaves)
         moved_rows = going.selectExpr(*quoted)
@@ -228,18 +237,51 @@ class SparkMerge:
     def _renumbered(self, rows: DataFrame) -> DataFrame:
         return renumbered(self._write.context, rows)
 
+    def _replacing(self, keyed: DataFrame, is_new: str) -> DataFrame:
+        """The rows without deletes of keys that a new row takes, which gets the place of the deleted one. Raises
+        `InvalidRecord` where it has a lower ordering value."""
+        rules, is_global = self._write.context.rules, self._write.context.index.is_global
+        gone = {HELD_KEY: f"{DERIVED}gone_key", HELD_PATH: f"{DERIVED}gone_path"}
+        gone |= {name: f"{DERIVED}gone_{name}" for name in held_ordering(rules)}
+        deleted = keyed.filter(DELETE).selectExpr(*[f"{name} AS {other}" for name, other in gone.items()])
+        deleted = deleted.dropDuplicates([gone[HELD_KEY], gone[HELD_PATH]])
+        on = f"{RECORD_KEY} = {gone[HELD_KEY]}" + ("" if is_global else f" AND {PARTITION_PATH} = {gone[HELD_PATH]}")
+        names = [name for name in keyed.columns if name not in gone]
+        new = join_on(keyed.filter(is_new).selectExpr(*map(quote_name, names)), deleted, on, "left_outer")
+        new = new.selectExpr(*map(quote_name, names), *[f"{other} AS {name}" for name, other in gone.items()])
+        wins = moves_of(rules, names).wins_sql(self._engine.schema(new))
+        older = self._engine.collect(new.filter(f"{HELD_KEY} IS NOT NULL AND NOT {wins}").select(RECORD_KEY).limit(1))
+        if older.num_rows:
+            raise older_row(rules, older.column(RECORD_KEY)[0].as_py())
+        taken = new.filter(f"{HELD_KEY} IS NOT NULL").select(HELD_KEY, HELD_PATH)
+        others = keyed.filter(f"NOT ({is_new})")
+        left = others.filter(DELETE).join(taken, [HELD_KEY, HELD_PATH], "left_anti")
+        return others.filter(f"NOT {DELETE}").unionByName(left).unionByName(new)
+
     def _check_inserts(self, new: DataFrame) -> None:
-        """Raise for keys of new rows that come twice, are null or are stored."""
-        twice = new.groupBy(RECORD_KEY).count().filter("count > 1").limit(_EXAMPLES)
-        rows = self._engine.collect(twice.select(RECORD_KEY))
-        keys = rows.column(RECORD_KEY).combine_chunks()
-        if len(keys) and keys.null_count < len(keys):
-            keys = pa.concat_arrays([keys.drop_null()] * 2)
+        """Raise for keys of new rows that come twice, or are stored."""
+        names = [RECORD_KEY] if self._write.context.index.is_global else [RECORD_KEY, PARTITION_PATH]
+        twice = new.groupBy(*names).count().filter(f"count > 1 AND {RECORD_KEY} IS NOT NULL").limit(_EXAMPLES)
+        keys = self._engine.collect(twice.select(RECORD_KEY)).column(RECORD_KEY).combine_chunks()
+        if len(keys):
+            keys = pa.concat_arrays([keys] * 2)
             check_unambiguous(keys, np.array(["insert"] * len(keys)))
         if self._bound.on is not None and not self._join.inserts_cannot_be_stored:
-            keys = self._engine.collect(new.select(RECORD_KEY)).column(RECORD_KEY).combine_chunks().drop_null()
-            if len(keys):
-                refuse_stored_keys(keys.filter(exists(self._write.snapshot, KeyText(keys))))
+            left = new.filter(f"{HELD_KEY} IS NULL").select(RECORD_KEY, PARTITION_PATH)
+            refuse_stored_keys(stored_among(self._write, self._engine.collect(left)))
+
+    def _check_keys(self, pairs: DataFrame) -> None:
+        """Raise `UnsupportedFeature` where "all" would change a key."""
+        reader = self._bound.reader
+        for number, clause in enumerate(self._bound.clauses):
+            for name in clause.keys_of_all:
+                column = reader.source.column(name)
+                assert column is not None
+                given, stored = quote_name(reader.source.field(column)), quote_name(reader.target.field(name))
+                changes = f"{CLAUSE} = {number} AND NOT ({given} <=> {stored})"
+                rows = self._engine.collect(pairs.filter(changes).select(RECORD_KEY).limit(1))
+                if rows.num_rows:
+                    raise changed_key(clause.text.name, name, rows.column(RECORD_KEY)[0].as_py())
 
 
 def _is_same(kind: pa.DataType, to: pa.DataType) -> bool:

@@ -122,6 +122,11 @@ class BoundMerge:
         return tuple(clause for clause in self.clauses if clause.text.action == "insert")
 
     @property
+    def may_replace(self) -> bool:
+        """Whether a stored row may be deleted, and a new one of its key be inserted."""
+        return bool(self.inserts) and any(clause.text.action == "delete" for clause in self.clauses)
+
+    @property
     def set_columns(self) -> tuple[str, ...]:
         """The columns that any update sets, in the table's order."""
         names = {name for clause in self.updates for name in clause.values}
@@ -148,6 +153,7 @@ class BoundMerge:
         needed |= {name for e in (self.on.others if self.on else ()) for name in e.target}
         stays = [*self.set_columns, *self.context.rules.ordering_columns] if self.updates else []
         needed |= {name for name in stays if any(name not in clause.values for clause in self.updates)}
+        needed |= set(self.context.rules.ordering_columns) if self.may_replace else set()
         return tuple(name for name in self.stored.names if name in needed)
 
     @property
