@@ -210,7 +210,7 @@ def older_row(rules: MergeRules, key: str) -> InvalidRecord:
         f"the merge would delete record key {key!r} and insert it again with a lower ordering value"
         f" ({', '.join(rules.ordering)})",
         hint="give the new row an ordering value that is not lower, or delete the row first",
-        context={"record_key": key},
+        context={"record_key": key, "replaced": True},
     )
 
 

@@ -106,6 +106,14 @@ class MergeJoin:
         )
 
     @property
+    def tells_paths(self) -> bool:
+        """Whether a key is another one in each partition path: the index looks no further, and the condition equates
+        key and partition columns."""
+        context = self.bound.context
+        fields = [*context.keys.key_fields, *context.keys.partition_fields]
+        return not context.index.is_global and key_equalities(self.bound.on, fields, self.bound.stored) is not None
+
+    @property
     def _equalities(self) -> tuple[Equality, ...]:
         return self.bound.on.equalities if self.bound.on else ()
 
@@ -189,6 +197,10 @@ class MergeJoin:
         if (is_null := pc.and_(is_new, pc.is_null(keys))).true_count:
             raise null_key(_batch(_with(keyed, RECORD_KEY, keys).filter(is_null)))
         stored_in = None if context.index.is_global else paths
+        if not self.tells_paths:  # several stored rows may share a key, new rows may not
+            check_unambiguous(
+                keys, actions, one_array(pc.if_else(pc.is_in(keys, value_set=keys.filter(is_new)), "", paths))
+            )
         carried_out = check_unambiguous(keys, actions, stored_in)
         stored_rows = pairs.take(pa.array(acts.at))
         new, gone = replaced_rows(keys, actions, stored_in)
@@ -199,10 +211,9 @@ class MergeJoin:
             held = paths.take(pa.array(gone))
             paths = pc.replace_with_mask(paths, pa.array(np.isin(np.arange(len(paths)), new)), held)
         if not self.inserts_cannot_be_stored:
-            left = actions == "insert"
-            left[new] = False
-            inserted = _with(keyed, RECORD_KEY, keys).select([RECORD_KEY, PARTITION_PATH]).filter(pa.array(left))
-            refuse_stored_keys(stored_among(write, inserted))
+            placed = _with(keyed, RECORD_KEY, keys).select([RECORD_KEY, PARTITION_PATH])
+            deleted = stored_keys.filter(pa.array(is_delete))
+            refuse_stored_keys(stored_among(write, placed.filter(is_new), deleted, by_path=self.tells_paths))
         nulls = write.context.settings.null_ordering
         # a row that several source rows delete is one; one that is replaced is deleted, too
         counted = acts.clause[np.union1d(np.flatnonzero(carried_out), gone)]
@@ -353,16 +364,17 @@ def refuse_moves(write: Write, moved: pa.Table) -> None:
     )
 
 
-def stored_among(write: Write, new: pa.Table) -> pa.Array:
-    """Those of the keys of new rows, which have record keys and partition paths, that the table holds: under an index
-    of partition paths in the same one."""
+def stored_among(write: Write, new: pa.Table, deleted: pa.Table, *, by_path: bool) -> pa.Array:
+    """Those of the keys of new rows, which have record keys and partition paths, that the table holds in rows that are
+    not `deleted`; with `by_path` in the same partition path."""
+    names = [RECORD_KEY, PARTITION_PATH]
     keys = one_array(new.column(RECORD_KEY)).drop_null()
-    if not len(keys):
-        return keys
-    if write.context.index.is_global:
-        return keys.filter(exists(write.snapshot, KeyText(keys)))
-    stored = locate(write.snapshot, KeyText(pc.unique(keys))).select(["key", "partition_path"])
-    return one_array(new.join(stored, [RECORD_KEY, PARTITION_PATH], ["key", "partition_path"], "left semi")[RECORD_KEY])
+    if not len(keys) or not (by_path or deleted.num_rows):
+        return keys.filter(exists(write.snapshot, KeyText(keys))) if len(keys) else keys
+    stored = locate(write.snapshot, KeyText(pc.unique(keys))).select(["key", "partition_path"]).rename_columns(names)
+    stored = stored.join(deleted.select(names), names, join_type="left anti")
+    on = names if by_path else [RECORD_KEY]
+    return one_array(new.join(stored, on, join_type="left semi").column(RECORD_KEY))
 
 
 def _batch(rows: pa.Table) -> pa.RecordBatch:

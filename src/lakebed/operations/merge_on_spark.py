@@ -207,11 +207,10 @@ class SparkMerge:
         keyed = derive_keys(context, rows, self._engine.schema(rows), [*names, DELETE, CLAUSE, *held_keys])
         inserts = ", ".join(str(n) for n, c in enumerate(self._bound.clauses) if c.text.action == "insert")
         is_new = f"{CLAUSE} IN ({inserts})" if inserts else "false"
-        if self._bound.may_replace:
-            keyed = self._engine.persist(self._replacing(keyed, is_new))
-            self._join.cached.append(keyed)
         if inserts:
-            self._check_inserts(keyed.filter(is_new))
+            self._check_inserts(keyed.filter(is_new), keyed.filter(DELETE))
+        if self._bound.may_replace:
+            keyed = self._replacing(keyed, is_new)
         columns = [n for n in keyed.columns if n not in (*held_keys, CLAUSE)]
         quoted = [quote_name(n) for n in columns]
         held = {RECORD_KEY: HELD_KEY, PARTITION_PATH: HELD_PATH}
@@ -258,17 +257,21 @@ class SparkMerge:
         left = others.filter(DELETE).join(taken, [HELD_KEY, HELD_PATH], "left_anti")
         return others.filter(f"NOT {DELETE}").unionByName(left).unionByName(new)
 
-    def _check_inserts(self, new: DataFrame) -> None:
-        """Raise for keys of new rows that come twice, or are stored."""
-        names = [RECORD_KEY] if self._write.context.index.is_global else [RECORD_KEY, PARTITION_PATH]
+    def _check_inserts(self, new: DataFrame, deleted: DataFrame) -> None:
+        """Raise for keys of new rows that come twice, or are stored in rows that are not deleted."""
+        by_path = self._join.tells_paths
+        names = [RECORD_KEY, PARTITION_PATH] if by_path else [RECORD_KEY]
         twice = new.groupBy(*names).count().filter(f"count > 1 AND {RECORD_KEY} IS NOT NULL").limit(_EXAMPLES)
         keys = self._engine.collect(twice.select(RECORD_KEY)).column(RECORD_KEY).combine_chunks()
         if len(keys):
             keys = pa.concat_arrays([keys] * 2)
             check_unambiguous(keys, np.array(["insert"] * len(keys)))
         if self._bound.on is not None and not self._join.inserts_cannot_be_stored:
-            left = new.filter(f"{HELD_KEY} IS NULL").select(RECORD_KEY, PARTITION_PATH)
-            refuse_stored_keys(stored_among(self._write, self._engine.collect(left)))
+            places = new.select(RECORD_KEY, PARTITION_PATH)
+            held = deleted.selectExpr(f"{HELD_KEY} AS {RECORD_KEY}", f"{HELD_PATH} AS {PARTITION_PATH}").distinct()
+            gone = self._engine.collect(held.join(places.select(RECORD_KEY).distinct(), [RECORD_KEY], "left_semi"))
+            new_keys = self._engine.collect(places)
+            refuse_stored_keys(stored_among(self._write, new_keys, gone, by_path=by_path))
 
     def _check_keys(self, pairs: DataFrame) -> None:
         """Raise `UnsupportedFeature` where "all" would change a key."""

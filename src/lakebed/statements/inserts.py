@@ -178,7 +178,7 @@ def _replaced(table: Table, config: TableConfig, rows: Any, condition: str) -> W
         return merge.execute()
     except InvalidRecord as error:
         key = error.context.get("record_key")
-        if isinstance(error, AmbiguousMerge):
+        if isinstance(error, AmbiguousMerge) or error.context.get("replaced"):
             raise AmbiguousMerge(
                 f"record key {key!r} cannot be replaced: several rows of the query or several stored rows have it, or"
                 " the ordering value of the stored row is greater",
