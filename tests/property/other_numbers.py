@@ -263,6 +263,7 @@ OTHERS: dict[str, dict[str, str]] = {
         "read.origin": "_SAMPLE_ROWS _CHANGED_COLUMNS",
         "operations.hudi_job": "_COMPARED_ROWS",
         "operations.foreign_files": "_DISPLAYED _DEEPEST",
+        "operations.merge": "_EXAMPLES",
         "operations.merge_on_spark": "_EXAMPLES",
         "operations.recreate": "_DISPLAYED",
         "read.scan": "_PREVIEWED",
