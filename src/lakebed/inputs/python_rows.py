@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
 
-from lakebed.errors import InvalidOption, SchemaConflict
-from lakebed.schema.arrow import is_list
+from lakebed.errors import InvalidOption, InvalidRecord, SchemaConflict
+from lakebed.schema.arrow import is_list, too_deep
 
 
 def typed_values(values: Sequence[Any], kind: pa.DataType) -> tuple[Sequence[Any], pa.DataType]:
@@ -163,6 +163,8 @@ def _table(label: str, columns: Mapping[Any, Any], types: Mapping[str, pa.DataTy
                 _check_entries(name, values)
             arrays[name] = _column(values, kind)
         return pa.table(arrays)
+    except RecursionError:
+        raise too_deep(str(list(columns)[min(len(arrays), len(columns) - 1)])) from None
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         if len(arrays) < len(columns):
             refuse_values(*list(columns.items())[len(arrays)])
@@ -186,6 +188,12 @@ def refuse_values(name: Any, values: Any) -> None:
             zoned = value.tzinfo is not None if isinstance(value, datetime) else None
             zone = {None: "", True: " with a zone", False: " without a zone"}[zoned]
             examples.setdefault(type(value).__name__ + zone, (at, value))
+            if isinstance(value, str) and any("\ud800" <= character <= "\udfff" for character in value):
+                raise InvalidRecord(
+                    f"column {name} has a text with half of a surrogate pair in row {at}: {ascii(value)[:60]}",
+                    hint="it is no Unicode text: decode its bytes anew, for example with errors='replace'",
+                    context={"column": str(name), "row": at, "value": ascii(value)},
+                )
             if isinstance(value, int) and not -(2**63) <= value < 2**63:
                 raise SchemaConflict(
                     f"column {name} has a whole number that BIGINT does not hold: {value} in row {at}",

@@ -85,19 +85,33 @@ def normalise(schema: pa.Schema) -> pa.Schema:
     """
     check_names([field.name for field in schema], "")
     for field in schema:
-        levels = _levels(field.type) if pt.is_nested(field.type) else 0
-        if levels > _MOST_LEVELS:
-            raise SchemaConflict(
-                f"column {field.name!r} nests {levels} levels deep, and readers of Parquet files go about 100 deep",
-                hint=f"At most {_MOST_LEVELS} levels are stored: a struct is one, a list or a map two. Store what is"
-                " inside as JSON text.",
-                context={"column": field.name, "levels": levels},
-            )
+        check_levels(field)
     return pa.schema([_normal_field(field, field.name) for field in schema])
 
 
 # Arrow opens Parquet files whose schema has up to 100 levels, the file's own among them.
 _MOST_LEVELS = 90
+
+
+def check_levels(field: pa.Field) -> None:
+    """Raise `SchemaConflict` for a column that nests deeper than files are read."""
+    try:
+        levels = _levels(field.type) if pt.is_nested(field.type) else 0
+    except RecursionError:
+        raise too_deep(field.name) from None
+    if levels > _MOST_LEVELS:
+        raise too_deep(field.name, levels)
+
+
+def too_deep(column: str, levels: int | None = None) -> SchemaConflict:
+    """The error for a column that nests too deep; None where nobody can count how deep."""
+    return SchemaConflict(
+        f"column {column!r} nests {'too many' if levels is None else levels} levels deep, and readers of Parquet files"
+        " go about 100 deep",
+        hint=f"At most {_MOST_LEVELS} levels are stored: a struct is one, a list or a map two. Store what is inside as"
+        " JSON text.",
+        context={"column": column, "levels": levels},
+    )
 
 
 def _levels(kind: pa.DataType) -> int:

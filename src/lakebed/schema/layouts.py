@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from lakebed.errors import InvalidRecord
-from lakebed.schema.arrow import is_list
+from lakebed.schema.arrow import check_levels, is_list
 
 _PLAIN_FORM: dict[pa.DataType, pa.DataType] = {
     pa.string_view(): pa.string(),
@@ -33,6 +33,7 @@ def plain_table(table: pa.Table) -> pa.Table:
     DataType(string)
     """
     for at, field in enumerate(table.schema):
+        check_levels(field)
         if not _is_plain(field.type):
             column = plain_column(table.column(at))
             table = table.set_column(at, pa.field(field.name, column.type, field.nullable, field.metadata), column)
