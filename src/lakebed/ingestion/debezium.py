@@ -20,6 +20,7 @@ from lakebed.ingestion.connect_types import Meaning, by_connect_schema, meanings
 from lakebed.ingestion.json_messages import decode_json
 from lakebed.ingestion.messages import BadMessage, Decoded, DecodedGroups, decode_by_halving
 from lakebed.ingestion.source import RECORD_FAILURE
+from lakebed.merge.unavailable import filled_inside, may_mark_inside, unavailable_values
 from lakebed.model import IS_DELETED_COLUMN
 from lakebed.properties.table_config import UNAVAILABLE_VALUE
 
@@ -191,10 +192,14 @@ def rows_of_envelopes(decoded: Decoded, how: Envelopes, meanings: Mapping[str, M
     table, numbers = table.filter(is_change), numbers[np.asarray(is_change)]
     if not table.num_rows:
         return Decoded(pa.table({}), numbers, sorted(bad))
-    old, new = _state(table, "before"), _state(table, "after")
+    old, (new, lacks) = _state(table, "before"), _with_values_before(table)
     operation = _column(table, "op", pa.string())
+    if new.type.num_fields:
+        table = table.set_column(table.column_names.index("after"), "after", new)
     if how.partition:
-        table, numbers, operation = _with_moves(table, numbers, operation, how.partition, bad)
+        table, numbers, operation = _with_moves(
+            table.append_column("", pa.array(lacks)), numbers, operation, how.partition, bad
+        )
         old, new = _state(table, "before"), _state(table, "after")
     is_delete = pc.equal(operation, "d")
     meta = _meta(table, operation, hudi=how.hudi)
@@ -202,6 +207,29 @@ def rows_of_envelopes(decoded: Decoded, how: Envelopes, meanings: Mapping[str, M
     state = _states(old, new, is_delete)
     rows = pa.table({**meta, **state} if how.hudi else {**state, **marked, **meta})
     return _typed(Decoded(rows, numbers, sorted(bad)), meanings or {}, how.types)
+
+
+def _with_values_before(table: pa.Table) -> tuple[Any, Any]:
+    """The states after the changes, in which a value that the database left out is that of the state before, where that
+    has it; and the changes that still lack one."""
+    old, new = _state(table, "before"), _state(table, "after")
+    lacks, columns = np.zeros(len(new), bool), dict[str, Any]()
+    for part in new.type:
+        values = _with_text_markers(pc.struct_field(new, part.name))
+        at = old.type.get_field_index(part.name)
+        is_same = at >= 0 and old.type.field(at).type.equals(values.type)
+        other = pc.struct_field(old, part.name) if is_same else pa.nulls(len(new), values.type)
+        is_known = np.asarray(other.is_valid())
+        flags = unavailable_values(values, UNAVAILABLE_VALUE)
+        if flags is not None and flags.any():
+            values = pc.if_else(pa.array(flags & is_known), other, values)
+            lacks |= flags & ~is_known
+        if may_mark_inside(values.type):
+            values, _ = filled_inside(values, other, UNAVAILABLE_VALUE, is_known)
+        columns[part.name] = values
+    if not columns:
+        return new, lacks
+    return pa.StructArray.from_arrays(list(columns.values()), list(columns), mask=new.is_null()), lacks
 
 
 def _with_moves(
@@ -218,15 +246,18 @@ def _with_moves(
         was, becomes = _part(old, name, kind), _part(new, name, kind)
         says_path = pc.and_(says_path, was.is_valid())
         differs = pc.or_(differs, pc.fill_null(pc.not_equal(was, becomes), True))
+    is_move = np.asarray(pc.and_(pc.and_(is_update, differs), says_path))
+    # a row that moves takes no value from the stored one: it lies in another partition path
+    says_path = pc.and_(says_path, pa.array(~(is_move & np.asarray(table.column("")))))
     is_unknown = pc.and_(pc.or_(is_update, is_delete), pc.invert(says_path))
     names = ", ".join(partition)
     for at in pc.indices_nonzero(is_unknown).to_pylist():
         text = (
-            f"the change {operation[at].as_py()!r} does not say the partition path before it ({names}), by which the"
-            " table's index finds rows: take a global index, or let the database log whole rows (REPLICA IDENTITY FULL)"
+            f"the change {operation[at].as_py()!r} does not say the row before it with its partition path ({names}), by"
+            " which the table's index finds rows: take a global index, or let the database log whole rows"
+            " (REPLICA IDENTITY FULL)"
         )
         bad.append(BadMessage(int(numbers[at]), RECORD_FAILURE, text))
-    is_move = np.asarray(pc.and_(pc.and_(is_update, differs), says_path))
     counts = np.where(np.asarray(is_unknown), 0, np.where(is_move, 2, 1))
     at = np.repeat(np.arange(len(counts)), counts)
     is_first = np.concatenate([[True], at[1:] != at[:-1]])[: len(at)]
@@ -236,10 +267,7 @@ def _with_moves(
 
 def _typed(rows: Decoded, meanings: Mapping[str, Meaning], types: Types) -> Decoded:
     """The rows with columns in the types that they mean; those with a value that has no such meaning are bad."""
-    markers = [at for at, kind in enumerate(rows.rows.schema.types) if _has_texts(kind)]
     table = rows.rows
-    for at in markers:
-        table = table.set_column(at, table.field(at).name, _with_text_markers(_array(table.column(at))))
     of_columns = {name: meaning for name, meaning in meanings.items() if name in table.column_names}
     if not of_columns:
         return Decoded(table, rows.numbers, rows.bad)

@@ -145,6 +145,7 @@ STREAMS = [
     for connector, envelope, partition in (
         ("postgresql", "hudi", "none"),
         ("postgresql", "row", "default"),
+        ("postgresql", "row" if version == 8 else "hudi", "by path"),
         ("mysql", "hudi", "by path"),
         ("mysql", "row", "none"),
         ("sqlserver", "hudi", "default"),
