@@ -253,3 +253,20 @@ def test_under_an_index_by_path_a_change_says_the_path_before_it_or_is_bad() -> 
             (True, False, True),
             (False, True, True),
         ]
+
+
+def test_a_row_that_moves_by_path_has_the_values_before_it_or_is_bad() -> None:
+    left_out = "__debezium_unavailable_value"
+    for before, expected, count in ((7, [(1, "oslo", "7")], 0), (None, [(1, "rome", "0")], 1)):
+        old = {"id": 1, "city": "rome", "v": None if before is None else str(before)}
+        first = moved(None, {"id": 1, "city": "rome", "v": "0"}, "c", 1)
+        update = moved(old, {"id": 1, "city": "oslo", "v": left_out}, "u", 9)
+        uri = "memory://debezium/moved"
+        source = Topic(values(first), values(update), format="debezium-json")
+        create = {"key": "id", "partition_by": "city", "index": "simple"}
+        job = {"source": source, "target": {"uri": uri, "create": create}, "errors": {"table": f"{uri}-errors"}}
+        assert lakebed.ingest(job, once=True).bad_rows == count
+        found = lakebed.open(uri).scan(["id", "city", "v"]).to_arrow().to_pylist()
+        assert [tuple(one.values()) for one in found] == expected, before
+        for name in (uri, f"{uri}-errors"):
+            lakebed.drop(name, missing_ok=True)
