@@ -16,6 +16,7 @@ from lakebed.ingestion.job import jobs_of
 from lakebed.ingestion.rounds import failure
 from lakebed.ingestion.sources.kafka import KafkaSettings
 from lakebed.ingestion.sources.sql import SqlSettings
+from lakebed.properties.file import update_table_config
 from lakebed.secrets import masked, masked_text
 
 SECRET = "Pa55-w0rd"
@@ -51,6 +52,14 @@ def test_a_setting_with_a_credential_is_not_recorded(
     assert SECRET.encode() not in stored(tmp_path)
     table.configure({"lakebed.catalogs": "hive://host:9083/db/t"})
     assert lakebed.open(table.uri).properties["lakebed.catalogs"] == "hive://host:9083/db/t"
+
+
+def test_a_credential_that_a_table_has_recorded_is_removed_without_being_shown(table: lakebed.Table) -> None:
+    update_table_config(table._storage, {"lakebed.catalogs": HIVE}, lambda: True)
+    done = lakebed.open(table.uri).configure({"lakebed.catalogs": None})
+    assert str(done) == "lakebed.catalogs: hive://***@host:9083/db/t -> (none)"
+    assert SECRET not in f"{done!r} {done.to_dict()}"
+    assert "lakebed.catalogs" not in lakebed.open(table.uri).properties
 
 
 def test_a_credential_does_not_go_into_a_commit(table: lakebed.Table, tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from lakebed.metadata.maintain import METADATA_OPTION
 from lakebed.properties.file import load_table_config, update_table_config
 from lakebed.properties.table_config import TableConfig
 from lakebed.read.cdc import CDC_ENABLED
+from lakebed.secrets import masked
 from lakebed.services.cleaning import check_filters
 from lakebed.storage.base import Storage
 from lakebed.wording import Printed
@@ -45,11 +46,15 @@ class Configured(Printed):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
-        changes = [{"key": key, "before": old, "after": new} for key, (old, new) in self.changes.items()]
+        changes = [
+            {"key": key, "before": masked(old, key), "after": masked(new, key)}
+            for key, (old, new) in self.changes.items()
+        ]
         return {"changes": changes, "done": self.done}
 
     def __str__(self) -> str:
-        lines = [f"{key}: {_text(old)} -> {_text(new)}" for key, (old, new) in self.changes.items()]
+        shown = {key: (masked(old, key), masked(new, key)) for key, (old, new) in self.changes.items()}
+        lines = [f"{key}: {_text(old)} -> {_text(new)}" for key, (old, new) in shown.items()]
         return "\n".join([*lines, *([] if self.done or not lines else ["(nothing was done)"])]) or "nothing to change"
 
 
