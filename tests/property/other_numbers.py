@@ -341,7 +341,6 @@ INLINE: dict[str, tuple[str, ...]] = {
     ),
     "inputs.json_rows": ("len(text) <= 60",),
     "inputs.python_rows": ("-2 ** 63 <= value < 2 ** 63",),
-    "operations.merge_statement": ("-2 ** 63 <= value < 2 ** 63",),
     "merge.incoming": ("table.nbytes <= self.memory // 4",),
     "metadata.partitions.stats_codec": ("kind.bit_width < 32",),
     "metadata.store.resharding": ("number > 9999",),
