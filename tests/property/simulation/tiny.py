@@ -186,6 +186,7 @@ class TinyTable:
             config=self.config,
             settings=SETTINGS,
             engine=SimpleNamespace(is_distributed=True),
+            writer_notes=lambda writer_id: {WRITER_ID: writer_id},
             index=self.index,
             watched_keys=lambda _schema: (),
             stream_batch=None,
