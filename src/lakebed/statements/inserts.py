@@ -51,7 +51,7 @@ def partition_values(cursor: Cursor, table: Table) -> tuple[dict[str, pa.Scalar]
             value, kind = cursor.literal(f"the value of {name!r}"), schema.field(name).type
             try:
                 constants[name] = pc.cast(pa.array([value]), kind)[0]
-            except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OverflowError):
                 raise cursor.wrong(first, f"{value!r} is no {spark_type(kind)}") from None
         else:
             unset_columns.append(name)

@@ -331,3 +331,13 @@ def test_values_that_nest_too_deep_and_halves_of_surrogate_pairs_are_refused_by_
     with pytest.raises(InvalidRecord, match="column txt has a text with half of a surrogate pair in row 1"):
         table.upsert([{"id": 1, "txt": "a"}, {"id": 2, "txt": "\ud800"}], partial=True)
     assert rows(table) == [STORED]
+
+
+def test_a_partition_value_that_is_too_great_is_refused_by_name() -> None:
+    columns = pa.schema([("id", pa.int64()), ("n", pa.int32())])
+    table = lakebed.create("memory://assigned/partition", columns, key="id", partition_by="n")
+    table.upsert({"id": [1], "n": [1]})
+    for value in (2**31, 2**63, 2**70):
+        with pytest.raises(InvalidOption, match=f"{value} is no INT"):
+            lakebed.sql("INSERT OVERWRITE t PARTITION (n = :p) SELECT 2", {"t": table}, {"p": value})
+    assert rows(table) == [{"id": 1, "n": 1}]
