@@ -242,7 +242,7 @@ def test_a_new_file_group_begins_with_inserts_and_forgets_nothing(storage: Memor
 
 
 def test_an_attempt_that_outlives_its_write_takes_its_file_back(storage: MemoryStorage, monkeypatch: Any) -> None:
-    monkeypatch.setattr("lakebed.handles.log_writer.write_marker", lambda *_: None)
+    monkeypatch.setattr("lakebed.handles.log_writer.write_marker", lambda *_, **words: None)
     to = writer(storage, Target("f-0", SLICE, False))
     (status,) = list(from_table(pa.Table.from_batches(to("p", 0, iter([rows(("a", 7, None))]), Task()))))
     assert "CommitConflict" in (status.error or "")
