@@ -29,7 +29,7 @@ INDEXES = {
     "global_bloom": (True, True),
     "record": (True, False),
 }
-COUNT = so_many(400, small=20)
+COUNT = so_many(400, small=12)
 Row = tuple[int, int]  # ts, v
 
 
