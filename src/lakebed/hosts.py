@@ -12,12 +12,14 @@ _LOOPBACK_NAMES = frozenset({"localhost", LOOPBACK, "::1"})
 REFUSED = "Invalid host header"
 
 
-def is_own_host(header: str, address: str = LOOPBACK) -> bool:
+def names_this_machine(header: str, address: str = LOOPBACK) -> bool:
     """Whether the Host header of a request names the server that listens on this address. One that other machines reach
     is also named by any IP address, which no other site has for a name, and by the name of the machine.
 
-    >>> is_own_host("localhost:9464"), is_own_host("rebound.example:9464"), is_own_host("10.0.0.7:9464", "0.0.0.0")
-    (True, False, True)
+    >>> [names_this_machine(host) for host in ("localhost:9464", "rebound.example:9464")]
+    [True, False]
+    >>> names_this_machine("10.0.0.7:9464", "0.0.0.0")
+    True
     """
     host = header.strip().lower()
     host = host[1 : host.find("]")] if host.startswith("[") else host.rpartition(":")[0] or host

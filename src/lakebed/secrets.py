@@ -72,5 +72,5 @@ def masked(value: Any, name: str = "") -> Any:
 
 def masked_repr(self: Any) -> str:
     """The `repr` of a dataclass with settings."""
-    shown = (f"{one.name}={masked(getattr(self, one.name), one.name)!r}" for one in fields(self) if one.repr)
-    return f"{type(self).__name__}({', '.join(shown)})"
+    texts = (f"{f.name}={masked(getattr(self, f.name), f.name)!r}" for f in fields(self) if f.repr)
+    return f"{type(self).__name__}({', '.join(texts)})"

@@ -71,11 +71,11 @@ def shared_rlock() -> threading.RLock:
     return lock
 
 
-def _begin_anew() -> None:
+def _reset_in_child() -> None:
     for lock in list(_locks):
         lock._at_fork_reinit()
     for shared in list(_forgetting):
         shared.forget()
 
 
-os.register_at_fork(after_in_child=_begin_anew)
+os.register_at_fork(after_in_child=_reset_in_child)

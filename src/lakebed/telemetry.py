@@ -17,7 +17,7 @@ from functools import cache
 from typing import Any, Literal, NamedTuple, Protocol
 
 from lakebed.errors import StorageError, UnsupportedFeature
-from lakebed.hosts import REFUSED, is_own_host
+from lakebed.hosts import REFUSED, names_this_machine
 
 _log = logging.getLogger("lakebed")
 Kind = Literal["counter", "histogram", "gauge"]
@@ -416,7 +416,7 @@ def serve_prometheus(port: int, address: str = "127.0.0.1") -> Generator[int]:
     answer = prometheus_client.make_wsgi_app(sink.registry)
 
     def answer_own(request: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
-        if is_own_host(request.get("HTTP_HOST", ""), address):
+        if names_this_machine(request.get("HTTP_HOST", ""), address):
             return answer(request, start)
         start("400 Bad Request", [("Content-Type", "text/plain")])
         return [REFUSED.encode()]

@@ -58,7 +58,7 @@ def as_trino_shows(found: pa.Table) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda line: line["id"])
 
 
-def shown(url: str, name: str, where: str = "") -> list[dict[str, Any]]:
+def answer_rows(url: str, name: str, where: str = "") -> list[dict[str, Any]]:
     rows = trino_rows(url, f"SELECT {', '.join(SCHEMA.names)} FROM {name} {where}")
     for line in rows:  # Trino 476 casts to milliseconds for clients that ask for no more
         line["at"] = line["at"].replace(" UTC", "")[:23] + " UTC"
@@ -77,13 +77,13 @@ def test_trino_reads_the_base_files_of_tables_and_lists(
     table.register(catalog, f"default.{name}")
     expected = as_trino_shows(table.scan(query="read_optimized").to_arrow())
     assert len(expected) >= 30
-    assert shown(url, f"hudi.default.{name}") == expected
+    assert answer_rows(url, f"hudi.default.{name}") == expected
     some = [line for line in expected if line["city"] == "oslo" and line["id"] > 3]
-    assert shown(url, f"hudi.default.{name}", "WHERE city = 'oslo' AND id > 3") == some
+    assert answer_rows(url, f"hudi.default.{name}", "WHERE city = 'oslo' AND id > 3") == some
     for form in LISTS:
         connector = "delta_lake" if form == "delta" else form
         listed = f"{name}_{form}"
         place = f"file://{table.uri}" if form == "delta" else table.uri  # as the list itself has it
         trino_rows(url, f"CALL {connector}.system.register_table('default', '{listed}', '{place}')")
-        assert shown(url, f"{connector}.default.{listed}") == expected, form
-        assert shown(url, f"{connector}.default.{listed}", "WHERE city = 'oslo' AND id > 3") == some, form
+        assert answer_rows(url, f"{connector}.default.{listed}") == expected, form
+        assert answer_rows(url, f"{connector}.default.{listed}", "WHERE city = 'oslo' AND id > 3") == some, form

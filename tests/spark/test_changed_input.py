@@ -202,7 +202,7 @@ def frames(spark: SparkSession, folder: Path) -> tuple[dict[str, DataFrame], dic
     return same, other
 
 
-def test_a_plan_that_may_give_other_rows_is_told_from_one_that_does_not(spark: SparkSession, tmp_path: Path) -> None:
+def test_only_plans_that_surely_give_the_same_rows_are_repeatable(spark: SparkSession, tmp_path: Path) -> None:
     same, other = frames(spark, tmp_path)
     assert [name for name, frame in same.items() if not is_repeatable(frame)] == []
     assert [name for name, frame in other.items() if is_repeatable(frame)] == []

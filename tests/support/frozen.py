@@ -38,7 +38,7 @@ class FrozenWriter:
         self.mutation: Mutation | None = None
         self._at = at
         self._count = 0
-        self._queues = dict[str, list[process_queue.Place]]()
+        self._queues = dict[str, list[process_queue.QueueEntry]]()
         self._stopped = threading.Event()
         self._thaw = threading.Event()
         with crash_at(self._stands) as self.crash:

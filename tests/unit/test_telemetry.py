@@ -26,7 +26,7 @@ import lakebed
 from lakebed import telemetry
 from lakebed.cli.main import invoke
 from lakebed.errors import CommitConflict, StorageError
-from lakebed.hosts import is_own_host
+from lakebed.hosts import names_this_machine
 from lakebed.table import Table
 
 ROWS = pa.table({"id": [1, 2, 3], "city": ["a", "b", "a"], "ts": [1, 1, 1]})
@@ -236,10 +236,10 @@ def test_the_endpoint_answers_requests_that_name_this_machine_only() -> None:
 
 def test_a_server_for_other_machines_is_named_by_addresses_and_by_its_machine() -> None:
     for host in ("10.0.0.7:9464", "[fd00::7]:9464", "localhost", "0.0.0.0:1", socket.gethostname()):
-        assert is_own_host(host, "0.0.0.0"), host
+        assert names_this_machine(host, "0.0.0.0"), host
     for host in ("rebound.example:9464", "10.0.0.7.rebound.example", ""):
-        assert not is_own_host(host, "0.0.0.0"), host
-    assert is_own_host("lake.example:9464", "lake.example")
+        assert not names_this_machine(host, "0.0.0.0"), host
+    assert names_this_machine("lake.example:9464", "lake.example")
 
 
 def test_the_endpoint_of_the_services_command_ends_with_it(uri: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -35,7 +35,7 @@ from lakebed.concurrency.heartbeat import (
     this_process,
     unchanged_for,
 )
-from lakebed.concurrency.process_queue import Place
+from lakebed.concurrency.process_queue import QueueEntry
 from lakebed.concurrency.running_call import RunningCall, surely
 from lakebed.errors import LakebedError, LockTimeout, StorageError
 from lakebed.model import HOODIE
@@ -54,7 +54,7 @@ _ASK_AFTER = 1.0
 
 # Owners that hold a lock in this process, with their places in its queue. A lock file that names this process and an
 # owner that is not listed here, or whose call does not run any more, was abandoned.
-holding: dict[str, Place] = {}
+holding: dict[str, QueueEntry] = {}
 os.register_at_fork(after_in_child=holding.clear)
 
 
@@ -88,8 +88,8 @@ class Holder:
         if self.process is None:
             return False
         if is_this_process(self.process):
-            place = holding.get(self.owner)
-            return place is None or not place.is_valid()
+            entry = holding.get(self.owner)
+            return entry is None or not entry.is_valid()
         return has_ended(self.process)
 
     def __str__(self) -> str:
@@ -251,7 +251,7 @@ class FileLock:
         self._renew_every = renew_every
         self._release_deletes = release_deletes
         self._owner, self._process = "", os.getpid()
-        self._place: Place | None = None
+        self._entry: QueueEntry | None = None
         self._valid_until = 0.0
         self._periodic: PeriodicTask | None = None
         self._early_read: Callable[[], tuple[Holder, str] | None] | None = None
@@ -280,12 +280,12 @@ class FileLock:
         deadline = time.monotonic() + timeout
         try:
             call = None if self.outlives_calls else RunningCall()
-            self._place = place = Place(self._storage.url(self._path), call)
-            longest = max(timeout, _RELEASE_SECONDS if place.first_is_returning() else 0.0)
-            if not place.take(longest):
+            self._entry = entry = QueueEntry(self._storage.url(self._path), call)
+            longest = max(timeout, _RELEASE_SECONDS if entry.first_is_returning() else 0.0)
+            if not entry.take(longest):
                 raise self._timeout(timeout)
             self._owner, self._process = str(uuid.uuid4()), os.getpid()
-            holding[self._owner] = place
+            holding[self._owner] = entry
             self._wait(deadline, timeout)
             # `lock_is_held` becomes false if no renewal succeeds in time
             self._periodic = PeriodicTask(self._renew_every, self.renew, "table-lock", call=call, abandoned=self._end)
@@ -393,7 +393,7 @@ class FileLock:
 
     def _end(self, *, looks: bool = False) -> None:
         """Give back what there is. Called again, it does what an interrupt cut off."""
-        if self._place is None:
+        if self._entry is None:
             return
         if self._periodic is not None:
             self._periodic.stop()
@@ -429,9 +429,9 @@ class FileLock:
         self._owner = ""
         self._valid_until = 0.0
         self._periodic = None
-        if self._place is not None:
-            self._place.leave()
-            self._place = None
+        if self._entry is not None:
+            self._entry.leave()
+            self._entry = None
 
     def _timeout(self, timeout: float) -> LockTimeout:
         url = self._storage.url(self._path)
@@ -456,15 +456,15 @@ class FileLock:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        place = self._place
-        if place is not None:
+        entry = self._entry
+        if entry is not None:
             # the next caller in this process waits until the lock is given back and its file was read ahead
-            place.is_returning = True
-            aside(self._storage, partial(self._give_back, place))
+            entry.is_returning = True
+            aside(self._storage, partial(self._give_back, entry))
 
-    def _give_back(self, place: Place) -> None:
-        if place.call is not None:
-            place.call = RunningCall()  # a thread of its own gives it back, also after the call that held it
+    def _give_back(self, entry: QueueEntry) -> None:
+        if entry.call is not None:
+            entry.call = RunningCall()  # a thread of its own gives it back, also after the call that held it
         self.release(looks=True)
 
 

@@ -1,6 +1,6 @@
 """The queue of the threads of one process for a lock: who waits for whom before they go to storage.
 
-No lock of the interpreter is held meanwhile. A thread whose call was interrupted leaves a place that the next one
+No lock of the interpreter is held meanwhile. A thread whose call was interrupted leaves an entry that the next one
 removes, and a forked process begins with empty queues.
 """
 
@@ -15,12 +15,12 @@ from lakebed.concurrency.running_call import RunningCall
 
 # How long a thread waits before it looks again whether those before it still run.
 _LOOK_SECONDS = 0.1
-_queues: dict[str, list[Place]] = {}
+_queues: dict[str, list[QueueEntry]] = {}
 os.register_at_fork(after_in_child=_queues.clear)
 
 
-class Place:
-    """A thread's place in the queue for the lock at a URL. The first one has the lock of the process. `call` is the
+class QueueEntry:
+    """A thread's entry in the queue for the lock at a URL. The first one has the lock of the process. `call` is the
     call that wants it; None for one that keeps it from call to call.
 
     `is_returning`: the lock is being given back, which does not take long.
@@ -50,21 +50,21 @@ class Place:
 
     def first_is_returning(self) -> bool:
         """Whether the lock is being given back by another thread."""
-        return any(place.is_returning for place in self._queue[:1])
+        return any(entry.is_returning for entry in self._queue[:1])
 
     def _is_first(self) -> bool:
-        for place in list(self._queue):
-            if place is self:
+        for entry in list(self._queue):
+            if entry is self:
                 return True
-            if place.is_valid():
+            if entry.is_valid():
                 return False
-            place.leave()
+            entry.leave()
         return False
 
     def leave(self) -> None:
-        """Give the place up, and wake the next one. It may be called again."""
+        """Give the entry up, and wake the next one. It may be called again."""
         with suppress(ValueError):
             self._queue.remove(self)
-        for place in self._queue[:1]:
+        for entry in self._queue[:1]:
             with suppress(RuntimeError):  # it was woken before
-                place._turn.release()
+                entry._turn.release()

@@ -58,10 +58,10 @@ def surely(end: Callable[[], object]) -> None:
 
 
 def _outermost(frame: FrameType | None) -> FrameType | None:
-    found = None
+    outermost = None
     while frame is not None:
         name = str(frame.f_globals.get("__name__", ""))
         if name.partition(".")[0] in _OWN and not name.startswith(_BELOW):
-            found = frame
+            outermost = frame
         frame = frame.f_back
-    return found
+    return outermost

@@ -129,8 +129,8 @@ class ChangeLogWriter:
         version = len(self.done) + 1
         token = exact_token(self.task.write_token)  # that of the base file written with it
         self._name = log_file_name(self.file_id, self.instant, version, token, cdc=True)
-        late = self.task.may_be_late
-        write_marker(self.storage, self.instant, self.partition, self._name, "CREATE", may_be_late=late)
+        may_be_late = self.task.may_be_late
+        write_marker(self.storage, self.instant, self.partition, self._name, "CREATE", may_be_late=may_be_late)
         self._upload = self.storage.create(path_in(self.partition, self._name))
         self._size = 0
 

@@ -46,9 +46,9 @@ class BaseFiles:
         group = self._group
         if is_remote(group.job.storage):
             name = next_file_name(file_id, group.task, group.instant)
-            late = group.task.may_be_late
+            may_be_late = group.task.may_be_late
             location = group.job.storage, group.instant, group.partition
-            self._marker = in_background(partial(write_marker, *location, name, "MERGE", may_be_late=late))
+            self._marker = in_background(partial(write_marker, *location, name, "MERGE", may_be_late=may_be_late))
         try:
             yield
         finally:

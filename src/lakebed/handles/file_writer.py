@@ -183,8 +183,8 @@ class FileWriter:
         """Put the marker, then open the file: a file without marker would outlive a failed write."""
         self.name = next_file_name(self.file_id, self.task, self.instant)
         if self.marker is None:
-            late = self.task.may_be_late
-            write_marker(self.storage, self.instant, self.partition, self.name, self.kind, may_be_late=late)
+            may_be_late = self.task.may_be_late
+            write_marker(self.storage, self.instant, self.partition, self.name, self.kind, may_be_late=may_be_late)
         else:
             self.marker()
         format_ = self.format

@@ -181,8 +181,10 @@ class LogWriter:
 
     def _mark(self) -> None:
         assert self._file is not None
-        late = self.task.may_be_late
-        write_marker(self.storage, self.instant, self.partition, self._file.name, self.marker_kind, may_be_late=late)
+        may_be_late = self.task.may_be_late
+        write_marker(
+            self.storage, self.instant, self.partition, self._file.name, self.marker_kind, may_be_late=may_be_late
+        )
 
     def _take_next_version(self) -> None:
         assert self._file is not None

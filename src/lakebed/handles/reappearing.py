@@ -104,10 +104,10 @@ def _loses(
     if stored is None or not stored.num_rows:
         return loses
     at = pc.index_in(keys, value_set=one_array(stored.column(RECORD_KEY)).cast(pa.string()))
-    held = pc.is_valid(at).to_numpy(zero_copy_only=False)
+    has_base_row = pc.is_valid(at).to_numpy(zero_copy_only=False)
     base = [cast_column(values.take(at), kind) for values, kind in zip(rules.ordering_of(stored), kinds, strict=True)]
-    is_seen = held & ~deletes.forced & ~_flags(rules.newer_wins(base, deleted))
-    return (loses | (held & ~_flags(rules.newer_wins(base, new)))) & ~is_seen
+    is_seen = has_base_row & ~deletes.forced & ~_flags(rules.newer_wins(base, deleted))
+    return (loses | (has_base_row & ~_flags(rules.newer_wins(base, new)))) & ~is_seen
 
 
 def _flags(values: pa.Array) -> np.ndarray:

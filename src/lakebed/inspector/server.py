@@ -19,7 +19,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from lakebed.hosts import LOOPBACK, REFUSED, is_own_host
+from lakebed.hosts import LOOPBACK, REFUSED, names_this_machine
 from lakebed.inspector import files, indexes, rows, timeline
 from lakebed.inspector.rendering import Pages, echo
 from lakebed.inspector.tables import InspectedTable, UnknownPage
@@ -53,14 +53,14 @@ PAGES: Mapping[str, Page] = {
 }
 
 
-class _OwnHostsOnly:
+class _LocalHostsOnly:
     """Refuses requests that name another host than this machine."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        is_own = scope["type"] != "http" or is_own_host(Headers(scope=scope).get("host", ""))
+        is_own = scope["type"] != "http" or names_this_machine(Headers(scope=scope).get("host", ""))
         await (self._app if is_own else PlainTextResponse(REFUSED, status_code=400))(scope, receive, send)
 
 
@@ -120,7 +120,7 @@ def application(uris: Sequence[str], storage_options: Mapping[str, str] | None =
             *(route(name, page) for name, page in PAGES.items()),
             Mount("/static", static),
         ],
-        middleware=[Middleware(_WithHeaders), Middleware(_OwnHostsOnly)],
+        middleware=[Middleware(_WithHeaders), Middleware(_LocalHostsOnly)],
         exception_handlers={404: unknown, UnknownPage: unknown, 405: not_allowed, 500: _failed},
     )
 

@@ -24,7 +24,7 @@ from greenlet import getcurrent, greenlet
 
 from lakebed.concurrency import heartbeat, lock
 from lakebed.concurrency.heartbeat import ProcessIdentity
-from lakebed.concurrency.process_queue import Place
+from lakebed.concurrency.process_queue import QueueEntry
 from lakebed.operations import rollback
 from lakebed.properties import file
 from lakebed.storage import clocks, memory, parallel
@@ -379,7 +379,7 @@ class Installed:
             patch.setattr(module, "has_ended", lambda other: self.world.has_ended(other))
         for module in (heartbeat, lock):
             patch.setattr(module, "PeriodicTask", lambda seconds, action, *_, **__: Timer(self.world, seconds, action))
-        patch.setattr(Place, "take", lambda *_: True)  # by the one thread that a process has
+        patch.setattr(QueueEntry, "take", lambda *_: True)  # by the one thread that a process has
         patch.setattr(parallel, "_threads", lambda: _NO_THREADS)
         # who waits for a dead one's lock polls seldom after a while: that changes nothing but what a schedule takes
         patch.setattr(lock, "_pause", lambda waited, _: self.world.random.uniform(0.5, 1.5) * max(0.01, waited))

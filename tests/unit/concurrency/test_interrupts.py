@@ -151,7 +151,7 @@ def test_an_interrupt_at_any_line_of_a_call_that_takes_the_lock_leaves_nothing_h
 
     work()
     lines = lines_of(codes, work, times=2)
-    assert {"FileLock.acquire", "FileLock.release", "Place.take", "Place.leave"} <= {
+    assert {"FileLock.acquire", "FileLock.release", "QueueEntry.take", "QueueEntry.leave"} <= {
         one.co_qualname for one, *_ in lines
     }
     for line in lines:
