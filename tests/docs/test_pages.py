@@ -63,6 +63,7 @@ def test_options_that_the_page_for_hudi_jobs_calls_refused_are_refused(option: s
 
 # A condition for each word of the table in docs/sql.md; each holds for the one row.
 CONDITIONS = {
+    "'L''Aquila'": "concat(s, 'x') != 'L''Aquila'",
     "AND": "b AND n = 3",
     "OR": "NULL OR b",
     "NOT": "NOT n = 4",

@@ -93,11 +93,11 @@ class KeyGenerator:
         texts = [self.record_key.arrow(batch) for batch in table.to_batches()]
         return pa.concat_arrays(texts) if texts else pa.array([], pa.string())
 
-    def tells_keys(self, schema: pa.Schema) -> bool:
+    def determines_keys(self, schema: pa.Schema) -> bool:
         """Whether rows of this schema with equal record keys have equal key fields, but for what `KeyFields` knows of
         keys of several fields."""
         texts = [KeyText(name) for name in self.key_fields]
-        return bool(texts) and all(text.tells_values(schema) for text in texts)
+        return bool(texts) and all(text.determines_values(schema) for text in texts)
 
     def partition_values(self, path: str) -> dict[str, str | None]:
         """Texts of the partition fields in a path, decoded; null for the default partition.

@@ -61,7 +61,7 @@ class KeyText:
         """Whether a value's text can hold any character (a string column)."""
         return is_text(Column(self.column).type_in(schema))
 
-    def tells_values(self, schema: pa.Schema) -> bool:
+    def determines_values(self, schema: pa.Schema) -> bool:
         """Whether values with equal texts are equal; of timestamps, floating numbers and bytes that is not said."""
         kind = Column(self.column).type_in(schema)
         integers = pa.types.is_integer(kind) or pa.types.is_boolean(kind)

@@ -141,10 +141,10 @@ class PartitionPath:
             return repeat_text("", batch.num_rows)
         return parts[0] if len(parts) == 1 else pc.binary_join_element_wise(*parts, "/")
 
-    def tells_values(self, schema: pa.Schema) -> bool:
+    def determines_values(self, schema: pa.Schema) -> bool:
         """Whether rows of this schema with equal paths have equal partition fields, but for values that share the
         default partition path."""
-        parts = [part for part in self.parts if isinstance(part, ValuePart) and part.text.tells_values(schema)]
+        parts = [part for part in self.parts if isinstance(part, ValuePart) and part.text.determines_values(schema)]
         texts = [part for part in parts if part.text.is_free_text(schema)]
         dates = any(part.slash_dates for part in parts)
         apart = len(self.parts) == 1 or all(part.url_encode for part in texts)

@@ -38,8 +38,8 @@ class KeyMerge:
     names: those of the key, and of the partition path where it is equated. `on` are the conditions in addition to equal
     keys, `read` the stored columns that conditions and values need. `equal` has the equality of each stored column that
     the join condition equates: it is evaluated where equal texts of keys and paths do not say that the values are equal
-    (never with `tells_values`, but for a few values). With `is_upsert` a row becomes the same whether its key is stored
-    or not, and nothing is read.
+    (never with `determines_values`, but for a few values). With `is_upsert` a row becomes the same whether its key is
+    stored or not, and nothing is read.
     """
 
     clauses: Clauses
@@ -48,7 +48,7 @@ class KeyMerge:
     on: pc.Expression | None
     read: tuple[str, ...]
     equal: Mapping[str, pc.Expression] = field(default_factory=dict[str, pc.Expression])
-    tells_values: bool = True
+    determines_values: bool = True
     is_upsert: bool = False
 
     def intake(self, intake: Intake) -> Intake:
@@ -58,7 +58,7 @@ class KeyMerge:
     def apply(self, group: GroupWrite, incoming: Incoming, *, appends: bool) -> tuple[Incoming, list[int] | None]:
         """The rows to be written, and how many each clause made. With `appends` they go to a log file, where the rows
         of a block have the same columns. The counts are None where no key was looked up."""
-        compares = not self.tells_values or self._is_doubtful(group, incoming)
+        compares = not self.determines_values or self._is_doubtful(group, incoming)
         if self.is_upsert and not compares:
             return self._upserted(group, incoming), None
         read = tuple(dict.fromkeys([*self.read, *(self.equal if compares else ())]))
@@ -78,11 +78,11 @@ class KeyMerge:
             keys.filter(pa.array(actions == "delete")),
         )
         carried_out = check_unambiguous(keys, actions)
-        new, gone = replaced_rows(keys, actions)
+        new, deleted_at = replaced_rows(keys, actions)
         if len(new):
-            deleted, at = pairs.take(pa.array(acts.at[gone])), pa.array(new)
+            deleted, at = pairs.take(pa.array(acts.at[deleted_at])), pa.array(new)
             refuse_older_rows(group.job.rules, keys.take(at), acts.rows.take(at), deleted, self.clauses.prefix)
-        counted = acts.clause[np.union1d(np.flatnonzero(carried_out), gone)]
+        counted = acts.clause[np.union1d(np.flatnonzero(carried_out), deleted_at)]
         counts = np.bincount(counted, minlength=len(self.clauses.clauses)).tolist()
         complete = appends and bool(inserts.any())
         rows = acts.rows
@@ -197,8 +197,10 @@ def refuse_older_rows(rules: MergeRules, keys: pa.Array, rows: pa.Table, deleted
     names = rules.ordering_columns
     if not names or not rows.num_rows:
         return
-    held = {name: cast_column(one_array(deleted.column(prefix + name)), rows.schema.field(name).type) for name in names}
-    wins = rules.newer_wins(rules.ordering_of(pa.table(held)), rules.ordering_of(rows))
+    stored = {
+        name: cast_column(one_array(deleted.column(prefix + name)), rows.schema.field(name).type) for name in names
+    }
+    wins = rules.newer_wins(rules.ordering_of(pa.table(stored)), rules.ordering_of(rows))
     older = pc.indices_nonzero(pc.invert(wins))
     if len(older):
         raise older_row(rules, keys[older[0].as_py()].as_py())

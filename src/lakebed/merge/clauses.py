@@ -183,14 +183,14 @@ def replaced_rows(
     keys: pa.Array, actions: npt.NDArray[np.str_], partitions: pa.Array | None = None
 ) -> tuple[Positions, Positions]:
     """The acts that insert a row in the place of one that another act deletes, and these others."""
-    new, gone = np.flatnonzero(actions == "insert"), np.flatnonzero(actions == "delete")
-    if not len(new) or not len(gone):
-        return new[:0], gone[:0]
+    new, deleted_at = np.flatnonzero(actions == "insert"), np.flatnonzero(actions == "delete")
+    if not len(new) or not len(deleted_at):
+        return new[:0], deleted_at[:0]
     codes = _codes(keys, partitions)
-    deleted, first = np.unique(codes[gone], return_index=True)
+    deleted, first = np.unique(codes[deleted_at], return_index=True)
     at = np.minimum(np.searchsorted(deleted, codes[new]), len(deleted) - 1)
     is_replacing = deleted[at] == codes[new]
-    return new[is_replacing], gone[first[at[is_replacing]]]
+    return new[is_replacing], deleted_at[first[at[is_replacing]]]
 
 
 def _codes(keys: pa.Array, partitions: pa.Array | None) -> Positions:

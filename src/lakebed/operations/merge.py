@@ -377,7 +377,7 @@ class MergeByKey(_Merge):
             on=reduce(and_, map(arrow_of, on.others)) if on and on.others else None,
             read=self.bound.read_columns,
             equal={name: arrow_of(equality.condition) for name, equality in self.equal.items()},
-            tells_values=self._tells_values,
+            determines_values=self._tells_values,
             is_upsert=self.bound.is_upsert,
         )
         with placed(replace(write, merge=merge, reveals=True), prepared) as rows:
@@ -390,8 +390,8 @@ class MergeByKey(_Merge):
         """Whether texts of keys and partition paths are equal only where the equated values are, but for a few."""
         context, stored = self.bound.context, self.bound.stored
         keys = context.keys
-        by_path = context.keys.partition_path.tells_values(stored) and not context.index.is_global
-        return keys.tells_keys(stored) and (by_path or not set(self.equal) - set(keys.key_fields))
+        by_path = context.keys.partition_path.determines_values(stored) and not context.index.is_global
+        return keys.determines_keys(stored) and (by_path or not set(self.equal) - set(keys.key_fields))
 
     def _refuse_repeated_inserts(self, write: Write, rows: TaggedRows) -> None:
         """Raise `AmbiguousMerge` where source rows of a new key, which go to several partition paths, would insert it

@@ -106,7 +106,7 @@ class MergeJoin:
         )
 
     @property
-    def tells_paths(self) -> bool:
+    def determines_paths(self) -> bool:
         """Whether a key is another one in each partition path: the index looks no further, and the condition equates
         key and partition columns."""
         context = self.bound.context
@@ -197,26 +197,26 @@ class MergeJoin:
         if (is_null := pc.and_(is_new, pc.is_null(keys))).true_count:
             raise null_key(_batch(_with(keyed, RECORD_KEY, keys).filter(is_null)))
         stored_in = None if context.index.is_global else paths
-        if not self.tells_paths:  # several stored rows may share a key, new rows may not
+        if not self.determines_paths:  # several stored rows may share a key, new rows may not
             check_unambiguous(
                 keys, actions, one_array(pc.if_else(pc.is_in(keys, value_set=keys.filter(is_new)), "", paths))
             )
         carried_out = check_unambiguous(keys, actions, stored_in)
         stored_rows = pairs.take(pa.array(acts.at))
-        new, gone = replaced_rows(keys, actions, stored_in)
+        new, deleted_at = replaced_rows(keys, actions, stored_in)
         if len(new):
-            older = stored_rows.take(pa.array(gone))
+            older = stored_rows.take(pa.array(deleted_at))
             prefix = bound.reader.target.prefix
             refuse_older_rows(context.rules, keys.take(pa.array(new)), rows.take(pa.array(new)), older, prefix)
-            held = paths.take(pa.array(gone))
-            paths = pc.replace_with_mask(paths, pa.array(np.isin(np.arange(len(paths)), new)), held)
+            deleted_paths = paths.take(pa.array(deleted_at))
+            paths = pc.replace_with_mask(paths, pa.array(np.isin(np.arange(len(paths)), new)), deleted_paths)
         if not self.inserts_cannot_be_stored:
             placed = _with(keyed, RECORD_KEY, keys).select([RECORD_KEY, PARTITION_PATH])
             deleted = stored_keys.filter(pa.array(is_delete))
-            refuse_stored_keys(stored_among(write, placed.filter(is_new), deleted, by_path=self.tells_paths))
+            refuse_stored_keys(stored_among(write, placed.filter(is_new), deleted, by_path=self.determines_paths))
         nulls = write.context.settings.null_ordering
         # a row that several source rows delete is one; one that is replaced is deleted, too
-        counted = acts.clause[np.union1d(np.flatnonzero(carried_out), gone)]
+        counted = acts.clause[np.union1d(np.flatnonzero(carried_out), deleted_at)]
         self.counts[:] = np.bincount(counted, minlength=len(clauses.clauses)).tolist()
         intake = Intake(write.schema.data, write.context.rules, False, False, 0, null_ordering=nulls)
         partial = actions == "update" if self.absent else np.zeros(len(actions), np.bool_)
@@ -235,11 +235,11 @@ class MergeJoin:
         rules = write.context.rules
         ordering = {name: write.schema.data.field(name).type for name in rules.ordering_columns}
         side = self.bound.reader.target
-        held = pa.table(
+        stored = pa.table(
             {name: cast_column(one_array(stored_rows.column(side.field(name))), to) for name, to in ordering.items()}
         )
-        compared = named.append_column(HELD_PATH, paths)
-        for name, values in zip(held_ordering(rules), rules.ordering_of(held), strict=True):
+        compared = named.append_column(STORED_PATH, paths)
+        for name, values in zip(stored_ordering(rules), rules.ordering_of(stored), strict=True):
             compared = compared.append_column(name, values)
         leaves = (
             moves_of(rules, named.column_names).arrow(_batch(compared)).to_numpy(zero_copy_only=False) & carried_out
@@ -327,7 +327,7 @@ class MergeJoin:
         return "never" if index.for_existence_checks().settings() == index.settings() else "index"
 
 
-HELD_PATH = f"{DERIVED}held_path"
+STORED_PATH = f"{DERIVED}held_path"
 
 
 def changed_key(clause: str, name: str, key: str) -> UnsupportedFeature:
@@ -339,14 +339,15 @@ def changed_key(clause: str, name: str, key: str) -> UnsupportedFeature:
     )
 
 
-def held_ordering(rules: MergeRules) -> list[str]:
+def stored_ordering(rules: MergeRules) -> list[str]:
     """The names of columns with the stored value of each ordering field."""
-    return [f"{DERIVED}held_ordering_{at}" for at in range(len(rules.ordering))]
+    return [f"{DERIVED}target_ordering_{at}" for at in range(len(rules.ordering))]
 
 
 def moves_of(rules: MergeRules, columns: Sequence[str]) -> Moves:
-    """Which rows with these columns, `HELD_PATH` and `held_ordering` leave the partition path of their stored row."""
-    return Moves(PARTITION_PATH, HELD_PATH, rules, tuple(held_ordering(rules)), delete_columns(columns, rules))
+    """Which rows leave the partition path of their stored row: rows with these columns, `STORED_PATH` and
+    `stored_ordering`."""
+    return Moves(PARTITION_PATH, STORED_PATH, rules, tuple(stored_ordering(rules)), delete_columns(columns, rules))
 
 
 def refuse_moves(write: Write, moved: pa.Table) -> None:

@@ -22,12 +22,12 @@ from lakebed.handles.matched import older_row, refuse_repeated_keys, refuse_stor
 from lakebed.merge.clauses import check_unambiguous
 from lakebed.model import DELETE, DERIVED, PARTITION_PATH, RECORD_KEY
 from lakebed.operations.merge_join import (
-    HELD_PATH,
+    STORED_PATH,
     changed_key,
-    held_ordering,
     moves_of,
     refuse_moves,
     stored_among,
+    stored_ordering,
 )
 from lakebed.operations.write import Write, derive_keys, renumbered
 from lakebed.schema.assignment import SQL, check_fits, in_column
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from lakebed.operations.merge_join import MergeJoin
 
 CLAUSE, IS_STORED, IS_GIVEN, VALUE = (f"{DERIVED}{name}" for name in ("clause", "is_stored", "is_given", "value_"))
-HELD_KEY = f"{DERIVED}held_key"
+STORED_KEY = f"{DERIVED}held_key"
 # At most this many keys on which several source rows act are examined.
 _EXAMPLES = 100
 
@@ -155,7 +155,7 @@ class SparkMerge:
         ]
         deletes = [str(n) for n, clause in enumerate(self._bound.clauses) if clause.text.action == "delete"]
         is_delete = f"{CLAUSE} IN ({', '.join(deletes)})" if deletes else "false"
-        columns += self._held_ordering()
+        columns += self._stored_ordering()
         rows = pairs.selectExpr(RECORD_KEY, PARTITION_PATH, CLAUSE, f"{is_delete} AS {DELETE}", *columns)
         if converted:
             others = {*schema.names, *converted.values()}
@@ -167,13 +167,13 @@ class SparkMerge:
         deleted_rows = rows.filter(DELETE).dropDuplicates([RECORD_KEY, PARTITION_PATH])
         return rows.filter(f"NOT {DELETE}").unionByName(deleted_rows)
 
-    def _held_ordering(self) -> list[str]:
+    def _stored_ordering(self) -> list[str]:
         """The stored ordering values, if rows may move, or be replaced."""
         if self._join.moving(self._write) is None and not self._bound.may_replace:
             return []
         rules, schema, side = self._write.context.rules, self._write.schema.data, self._bound.reader.target
         texts: list[str] = []
-        for path, name in zip(rules.ordering, held_ordering(rules), strict=True):
+        for path, name in zip(rules.ordering, stored_ordering(rules), strict=True):
             top, to = Column(path).top_level_in(schema), spark_type(Column(path).type_in(schema))
             stored = pa.schema([schema.field(top).with_name(side.field(top))])
             texts.append(f"CAST({Column(side.field(top) + path[len(top) :]).sql(stored)} AS {to}) AS {name}")
@@ -202,8 +202,8 @@ class SparkMerge:
         names, rules = list(self._join.updated), context.rules
         moved = self._join.moving(self._write)
         compares = moved is not None or self._bound.may_replace
-        held_keys = [HELD_KEY, HELD_PATH, *(held_ordering(rules) if compares else [])]
-        rows = rows.withColumnRenamed(RECORD_KEY, HELD_KEY).withColumnRenamed(PARTITION_PATH, HELD_PATH)
+        held_keys = [STORED_KEY, STORED_PATH, *(stored_ordering(rules) if compares else [])]
+        rows = rows.withColumnRenamed(RECORD_KEY, STORED_KEY).withColumnRenamed(PARTITION_PATH, STORED_PATH)
         keyed = derive_keys(context, rows, self._engine.schema(rows), [*names, DELETE, CLAUSE, *held_keys])
         inserts = ", ".join(str(n) for n, c in enumerate(self._bound.clauses) if c.text.action == "insert")
         is_new = f"{CLAUSE} IN ({inserts})" if inserts else "false"
@@ -213,8 +213,8 @@ class SparkMerge:
             keyed = self._replacing(keyed, is_new)
         columns = [n for n in keyed.columns if n not in (*held_keys, CLAUSE)]
         quoted = [quote_name(n) for n in columns]
-        held = {RECORD_KEY: HELD_KEY, PARTITION_PATH: HELD_PATH}
-        in_place = [f"coalesce({held[n]}, {n}) AS {n}" if n in held else quote_name(n) for n in columns]
+        stored = {RECORD_KEY: STORED_KEY, PARTITION_PATH: STORED_PATH}
+        in_place = [f"coalesce({stored[n]}, {n}) AS {n}" if n in stored else quote_name(n) for n in columns]
         if moved is None:
             return keyed.selectExpr(*in_place)
         leaves = f"({moves_of(rules, columns).sql(self._engine.schema(keyed))})"
@@ -240,26 +240,28 @@ class SparkMerge:
         """The rows without deletes of keys that a new row takes, which gets the place of the deleted one. Raises
         `InvalidRecord` where it has a lower ordering value."""
         rules, is_global = self._write.context.rules, self._write.context.index.is_global
-        gone = {HELD_KEY: f"{DERIVED}gone_key", HELD_PATH: f"{DERIVED}gone_path"}
-        gone |= {name: f"{DERIVED}gone_{name}" for name in held_ordering(rules)}
-        deleted = keyed.filter(DELETE).selectExpr(*[f"{name} AS {other}" for name, other in gone.items()])
-        deleted = deleted.dropDuplicates([gone[HELD_KEY], gone[HELD_PATH]])
-        on = f"{RECORD_KEY} = {gone[HELD_KEY]}" + ("" if is_global else f" AND {PARTITION_PATH} = {gone[HELD_PATH]}")
-        names = [name for name in keyed.columns if name not in gone]
+        aliases = {STORED_KEY: f"{DERIVED}gone_key", STORED_PATH: f"{DERIVED}gone_path"}
+        aliases |= {name: f"{DERIVED}gone_{name}" for name in stored_ordering(rules)}
+        deleted = keyed.filter(DELETE).selectExpr(*[f"{name} AS {other}" for name, other in aliases.items()])
+        deleted = deleted.dropDuplicates([aliases[STORED_KEY], aliases[STORED_PATH]])
+        on = f"{RECORD_KEY} = {aliases[STORED_KEY]}" + (
+            "" if is_global else f" AND {PARTITION_PATH} = {aliases[STORED_PATH]}"
+        )
+        names = [name for name in keyed.columns if name not in aliases]
         new = join_on(keyed.filter(is_new).selectExpr(*map(quote_name, names)), deleted, on, "left_outer")
-        new = new.selectExpr(*map(quote_name, names), *[f"{other} AS {name}" for name, other in gone.items()])
+        new = new.selectExpr(*map(quote_name, names), *[f"{other} AS {name}" for name, other in aliases.items()])
         wins = moves_of(rules, names).wins_sql(self._engine.schema(new))
-        older = self._engine.collect(new.filter(f"{HELD_KEY} IS NOT NULL AND NOT {wins}").select(RECORD_KEY).limit(1))
+        older = self._engine.collect(new.filter(f"{STORED_KEY} IS NOT NULL AND NOT {wins}").select(RECORD_KEY).limit(1))
         if older.num_rows:
             raise older_row(rules, older.column(RECORD_KEY)[0].as_py())
-        taken = new.filter(f"{HELD_KEY} IS NOT NULL").select(HELD_KEY, HELD_PATH)
+        replacing = new.filter(f"{STORED_KEY} IS NOT NULL").select(STORED_KEY, STORED_PATH)
         others = keyed.filter(f"NOT ({is_new})")
-        left = others.filter(DELETE).join(taken, [HELD_KEY, HELD_PATH], "left_anti")
+        left = others.filter(DELETE).join(replacing, [STORED_KEY, STORED_PATH], "left_anti")
         return others.filter(f"NOT {DELETE}").unionByName(left).unionByName(new)
 
     def _check_inserts(self, new: DataFrame, deleted: DataFrame) -> None:
         """Raise for keys of new rows that come twice, or are stored in rows that are not deleted."""
-        by_path = self._join.tells_paths
+        by_path = self._join.determines_paths
         names = [RECORD_KEY, PARTITION_PATH] if by_path else [RECORD_KEY]
         twice = new.groupBy(*names).count().filter(f"count > 1 AND {RECORD_KEY} IS NOT NULL").limit(_EXAMPLES)
         keys = self._engine.collect(twice.select(RECORD_KEY)).column(RECORD_KEY).combine_chunks()
@@ -267,11 +269,15 @@ class SparkMerge:
             keys = pa.concat_arrays([keys] * 2)
             check_unambiguous(keys, np.array(["insert"] * len(keys)))
         if self._bound.on is not None and not self._join.inserts_cannot_be_stored:
-            places = new.select(RECORD_KEY, PARTITION_PATH)
-            held = deleted.selectExpr(f"{HELD_KEY} AS {RECORD_KEY}", f"{HELD_PATH} AS {PARTITION_PATH}").distinct()
-            gone = self._engine.collect(held.join(places.select(RECORD_KEY).distinct(), [RECORD_KEY], "left_semi"))
-            new_keys = self._engine.collect(places)
-            refuse_stored_keys(stored_among(self._write, new_keys, gone, by_path=by_path))
+            new_rows = new.select(RECORD_KEY, PARTITION_PATH)
+            deleted_rows = deleted.selectExpr(
+                f"{STORED_KEY} AS {RECORD_KEY}", f"{STORED_PATH} AS {PARTITION_PATH}"
+            ).distinct()
+            deleted_keys = self._engine.collect(
+                deleted_rows.join(new_rows.select(RECORD_KEY).distinct(), [RECORD_KEY], "left_semi")
+            )
+            new_keys = self._engine.collect(new_rows)
+            refuse_stored_keys(stored_among(self._write, new_keys, deleted_keys, by_path=by_path))
 
     def _check_keys(self, pairs: DataFrame) -> None:
         """Raise `UnsupportedFeature` where "all" would change a key."""
@@ -280,8 +286,8 @@ class SparkMerge:
             for name in clause.keys_of_all:
                 column = reader.source.column(name)
                 assert column is not None
-                given, stored = quote_name(reader.source.field(column)), quote_name(reader.target.field(name))
-                changes = f"{CLAUSE} = {number} AND NOT ({given} <=> {stored})"
+                incoming, stored = quote_name(reader.source.field(column)), quote_name(reader.target.field(name))
+                changes = f"{CLAUSE} = {number} AND NOT ({incoming} <=> {stored})"
                 rows = self._engine.collect(pairs.filter(changes).select(RECORD_KEY).limit(1))
                 if rows.num_rows:
                     raise changed_key(clause.text.name, name, rows.column(RECORD_KEY)[0].as_py())

@@ -53,8 +53,8 @@ class Configured(Printed):
         return {"changes": changes, "done": self.done}
 
     def __str__(self) -> str:
-        shown = {key: (masked(old, key), masked(new, key)) for key, (old, new) in self.changes.items()}
-        lines = [f"{key}: {_text(old)} -> {_text(new)}" for key, (old, new) in shown.items()]
+        masked_changes = {key: (masked(old, key), masked(new, key)) for key, (old, new) in self.changes.items()}
+        lines = [f"{key}: {_text(old)} -> {_text(new)}" for key, (old, new) in masked_changes.items()]
         return "\n".join([*lines, *([] if self.done or not lines else ["(nothing was done)"])]) or "nothing to change"
 
 
