@@ -73,8 +73,9 @@ class MergeJoin:
         needed |= {*context.rules.ordering_columns, *(equality.column for equality in self._equalities)}
         needed |= {name for clause in self.bound.clauses for name in clause.keys_of_all}
         if any(clause.text.action == "delete" for clause in self.bound.clauses):
-            # a deleted row is written with what updates set, and has no null where the column takes none
-            needed |= {name for name in self.bound.set_columns if not self.bound.schema.field(name).nullable}
+            # a deleted row is written beside the others, and has no null where the column takes none
+            written = self.bound.schema.names if self.is_complete else self.bound.set_columns
+            needed |= {name for name in written if not self.bound.schema.field(name).nullable}
         needed = {name.partition(".")[0] for name in needed}
         return tuple(name for name in stored.names if name in needed)
 

@@ -252,6 +252,28 @@ def test_rows_that_no_source_row_matched_are_deleted_where_updated_columns_take_
         assert rows(table) == given.to_pylist()
 
 
+@pytest.mark.parametrize(("kind", "index"), KINDS)
+def test_rows_are_deleted_beside_inserted_ones_where_columns_take_no_null(kind: Any, index: str) -> None:
+    fields = [pa.field("id", pa.int64(), False), pa.field("a", pa.int64(), False), pa.field("b", PART, False)]
+    stored = [{"id": n, "a": n, "b": WHOLE} for n in (1, 2, 3)]
+    given = [{"id": n, "a": n * 10, "b": {"x": n, "y": "b"}} for n in (1, 4)]
+    cases = [
+        ("t.id = s.id", "when_not_matched_by_source_delete", [stored[0], given[1]], 2),
+        ("t.id = s.id + 0", "when_not_matched_by_source_delete", [stored[0], given[1]], 2),
+        ("t.id = s.id", "when_matched_delete", [*stored[1:], given[1]], 1),
+        ("t.id <= s.id AND t.id >= s.id", "when_matched_delete", [*stored[1:], given[1]], 1),
+    ]
+    for at, (on, delete, expected, deleted) in enumerate(cases):
+        table = lakebed.create(
+            f"memory://assigned/inserted/{kind}{at}", pa.schema(fields), key="id", type=kind, index=index
+        )
+        table.upsert(pa.Table.from_pylist(stored, pa.schema(fields)))
+        merge = table.merge(pa.Table.from_pylist(given, pa.schema(fields)), on).when_not_matched_insert()
+        result = getattr(merge, delete)().execute()
+        assert (result.inserted, result.deleted) == (1, deleted), (on, delete)
+        assert rows(table) == expected, (on, delete)
+
+
 def test_texts_that_nest_too_deep_or_are_no_unicode_are_refused_as_sql() -> None:
     table = lakebed.create("memory://assigned/texts", COLUMNS, key="id")
     table.upsert([STORED])
