@@ -24,16 +24,16 @@ from lakebed.table import Table
 SOURCE = Path(lakebed.__file__).parent
 # What decides nothing: byte formats, storages, settings, names.
 GROUND = ("format/", "schema/", "storage/", "expressions/", "config/", "engine/", "inputs/", "properties/")
-# What only watches: a reader need not follow it.
-WATCHES = ("telemetry.py",)
+# What only watches, or is in place of a function of the standard library: a reader need not follow it.
+WATCHES = ("telemetry.py", "sharing.py")
 GROUND_MODULES = ("model.py", "errors.py", "progress.py", "wording.py")
 # A read or write: files in all, and of them those of the other rooms.
 BUDGETS = {
-    ("mor", "upsert"): (119, 67),
+    ("mor", "upsert"): (122, 69),
     ("mor", "get"): (88, 39),
     ("mor", "scan"): (71, 33),
-    ("mor", "compact"): (124, 66),
-    ("cow", "upsert"): (131, 72),
+    ("mor", "compact"): (125, 68),
+    ("cow", "upsert"): (134, 74),
     ("cow", "get"): (73, 32),
     ("cow", "scan"): (54, 26),
 }

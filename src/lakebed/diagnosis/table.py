@@ -19,7 +19,7 @@ from lakebed.services.create_index import list_indexes
 from lakebed.services.driver import ServiceState, is_set
 from lakebed.services.due import SERVICES
 from lakebed.services.verify import verify
-from lakebed.slices.newest_files import NAMED_VERSION, PLAIN, has_two_key_forms, stored_key_forms
+from lakebed.slices.newest_files import NAMED_VERSION, PLAIN, stored_key_forms
 from lakebed.slices.snapshot import Snapshot, table_features
 from lakebed.storage.base import Storage
 from lakebed.timeline.instants import format_time
@@ -148,7 +148,7 @@ def keys(snapshot: Snapshot, uri: str, *, verified: bool) -> Iterator[Finding]:
     """Whether complex keys of one field are stored in two forms; with `verified` all keys are read, else the least and
     greatest ones of some files."""
     config = snapshot.config
-    if not has_two_key_forms(config):
+    if not config.has_two_key_forms:
         return
     slices = snapshot.file_slices()
     forms = stored_key_forms(slices if verified else slices[:_ASKED_FILES], snapshot.reader, every_key=verified)

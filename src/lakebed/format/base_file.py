@@ -214,7 +214,8 @@ def _schema_of(file: pq.ParquetFile) -> pa.Schema:
     groups = [file.metadata.row_group(n).num_rows for n in range(file.metadata.num_row_groups)]
     if sum(groups) != file.metadata.num_rows or min(groups, default=0) < 0:
         raise ValueError(f"its row groups have {groups} rows, its footer has {file.metadata.num_rows}")
-    return with_maps(_with_zones(file.schema_arrow.remove_metadata(), file.schema))
+    schema = _with_zones(file.schema_arrow.remove_metadata(), file.schema)
+    return with_maps(schema) if any(map(pt.is_nested, schema.types)) else schema
 
 
 def _footer_of(file: pq.ParquetFile, path: str) -> Footer:

@@ -66,15 +66,13 @@ def _number(element: dict[int, Field], number: int) -> int | None:
 
 def with_maps(schema: pa.Schema) -> pa.Schema:
     """The columns of a file with lists of pairs as maps."""
-    if not any(pt.is_nested(kind) for kind in schema.types):
-        return schema
     return pa.schema([field.with_type(_map_type(field.type)) for field in schema])
 
 
 def batch_with_maps(rows: pa.RecordBatch) -> pa.RecordBatch:
     """Rows with lists of pairs as maps."""
     schema = with_maps(rows.schema)
-    if schema is rows.schema or schema.equals(rows.schema):
+    if schema.equals(rows.schema):
         return rows
     arrays = [as_maps(column, field.type) for column, field in zip(rows.columns, schema, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)

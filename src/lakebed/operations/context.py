@@ -51,7 +51,7 @@ from lakebed.schema.conversion import cast_column, may_lose
 from lakebed.schema.evolution import EVOLUTION_OPTION, is_promotion, reconcile
 from lakebed.schema.spark import spark_type
 from lakebed.sharing import once
-from lakebed.slices.newest_files import KEY_NOTE, NAMED, NAMED_VERSION, OPERATIONS_NOTE, PLAIN, has_two_key_forms
+from lakebed.slices.newest_files import KEY_NOTE, NAMED, NAMED_VERSION, OPERATIONS_NOTE, PLAIN
 from lakebed.slices.schema_history import nested_problem
 from lakebed.slices.snapshot import Snapshot, table_features, table_keys
 from lakebed.storage.base import Storage
@@ -199,7 +199,7 @@ class WriteContext:
         notes = {WRITER_ID: writer_id}
         if self.writes_operations:
             notes[OPERATIONS_NOTE] = "true"
-        if has_two_key_forms(self.config):
+        if self.config.has_two_key_forms:
             notes[KEY_NOTE] = self.opened.key_form or self.requested_key_form or NAMED
         return notes
 

@@ -226,6 +226,12 @@ class TableConfig:
         return by_avro or self.database == "default_database"
 
     @once
+    def has_two_key_forms(self) -> bool:
+        """Whether stored keys may be `id:1` or `1`: complex keys of one field, which releases of Hudi write in either
+        form (`slices/newest_files.py`)."""
+        return self.key_generator == "COMPLEX" and len(self.key_fields) == 1 and self.populate_meta_fields
+
+    @once
     def merge_mode(self) -> MergeMode:
         return merge_mode_of(self.version, self.properties, has_ordering=bool(self.ordering_fields))
 

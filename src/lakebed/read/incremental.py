@@ -373,7 +373,7 @@ class Changes(Scan):
 
     @property
     def available(self) -> pa.Schema:
-        return read_again(self._storage(), lambda: self.columns_of(self._newest), self._renew)
+        return read_again(self._storage(), lambda: self._columns_of(self._newest), self._renew)
 
     def explain(self, files: int = 0) -> Lines:
         commits = self.range

@@ -311,9 +311,9 @@ class Scan(Results):
     @property
     def available(self) -> pa.Schema:
         """All columns that can be asked for, meta columns included."""
-        return read_again(self._storage(), lambda: self.columns_of(self._snapshot), self._renew)
+        return read_again(self._storage(), lambda: self._columns_of(self._snapshot), self._renew)
 
-    def columns_of(self, snapshot: Snapshot) -> pa.Schema:
+    def _columns_of(self, snapshot: Snapshot) -> pa.Schema:
         """All columns of a view that can be asked for; `_hoodie_operation` only where it is asked for."""
         named = OPERATION_COLUMN in (self._columns or ()) or OPERATION_COLUMN in str(self._filter)
         return table_columns(snapshot, operations=self._meta or named)

@@ -68,7 +68,7 @@ from lakebed.services.verify import verify
 from lakebed.sharing import once
 from lakebed.slices.key_rows import rows_of_keys
 from lakebed.slices.listing import PARTITION_METADATA, list_metadata
-from lakebed.slices.newest_files import NAMED, PLAIN, has_two_key_forms, named_keys
+from lakebed.slices.newest_files import NAMED, PLAIN, named_keys
 from lakebed.slices.reader import SliceReader
 from lakebed.slices.snapshot import Snapshot, metadata_damage_named, table_features
 from lakebed.storage.base import FileInfo, Storage
@@ -580,7 +580,7 @@ def _lock_lost(storage: Storage) -> CommitConflict:
 
 
 def _keys(context: WriteContext, *, mends: bool) -> RepairPart:
-    if not has_two_key_forms(context.config):
+    if not context.config.has_two_key_forms:
         return RepairPart("keys")
     admit(context, "upsert")
     files = snapshot_of(context.storage, context.config, context.opened.timeline, use_metadata=False)

@@ -44,7 +44,7 @@ from lakebed.services.undo import UndoTransaction
 from lakebed.services.upgrade_properties import changed_properties, other_layout, with_changes
 from lakebed.services.upgrade_timeline import copy_timeline, remove_timeline
 from lakebed.slices.listing import list_table
-from lakebed.slices.newest_files import NAMED, NAMED_VERSION, PLAIN, has_two_key_forms, stored_key_forms
+from lakebed.slices.newest_files import NAMED, NAMED_VERSION, PLAIN, stored_key_forms
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
 from lakebed.storage.folder import FolderStorage
@@ -254,7 +254,7 @@ def _refuse_plain_keys(snapshot: Snapshot) -> None:
     """Raise `UnsupportedFeature` where complex keys of one field are stored as `1`, not `id:1`: the next job of real
     Hudi would store a second row of each key, so it refuses such an upgrade as well."""
     config = snapshot.config
-    if not has_two_key_forms(config):
+    if not config.has_two_key_forms:
         return
     forms = stored_key_forms(snapshot.file_slices(), snapshot.reader)
     if PLAIN not in forms:

@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+import pyarrow.types as pt
 
 from lakebed.format.base_file import check_rows, naming_damage
 from lakebed.format.footer_cache import FOOTERS, POSITIONS, KeyFooter, KeyPositions
@@ -289,6 +290,10 @@ def parquet_file(source: Any, metadata: Any) -> Any:
     )
 
 
+def _with_maps(rows: pa.RecordBatch) -> pa.RecordBatch:
+    return batch_with_maps(rows) if any(map(pt.is_nested, rows.schema.types)) else rows
+
+
 def _take(
     parquet: Any,
     base: BaseFile,
@@ -302,13 +307,13 @@ def _take(
     if len(rows) * _TAKE_ROWS >= stored:
         table = parquet.read_row_group(row_group, columns=list(columns), use_threads=False)
         check_rows(base.path, table.num_rows, stored)
-        return [batch_with_maps(b) for b in table.take(pa.array(rows)).combine_chunks().to_batches()]
+        return [_with_maps(b) for b in table.take(pa.array(rows)).combine_chunks().to_batches()]
     batches: list[pa.RecordBatch] = []
     start = end = 0
     for batch in parquet.iter_batches(_TAKE_ROWS, row_groups=[row_group], columns=list(columns), use_threads=False):
         first, end = np.searchsorted(rows, [start, start + batch.num_rows])
         if end > first:
-            batches.append(batch_with_maps(batch.take(pa.array(rows[first:end] - start))))
+            batches.append(_with_maps(batch.take(pa.array(rows[first:end] - start))))
         start += batch.num_rows
         if end == len(rows):
             break

@@ -85,11 +85,6 @@ def _columns(file: FileSlice, reader: SliceReader) -> Sequence[str]:
     return ()
 
 
-def has_two_key_forms(config: TableConfig) -> bool:
-    """Whether the stored keys of a table may be in either form."""
-    return config.key_generator == "COMPLEX" and len(config.key_fields) == 1 and config.populate_meta_fields
-
-
 def newest_key_form(timeline: Timeline, commits: Sequence[Instant], reader: SliceReader) -> str | None:
     """The form of the keys in the newest files of these commits; None if none of them shows it. Of files with both the
     form counts in which real Hudi would write the next row: that of the release for the table's version."""

@@ -38,7 +38,6 @@ from lakebed.slices.logs import BlockView
 from lakebed.slices.newest_files import (
     PLAIN,
     has_operations,
-    has_two_key_forms,
     key_forms,
     main_key_form,
     newest_key_form,
@@ -226,7 +225,7 @@ class Snapshot:
     def key_form(self) -> str | None:
         """The form of the stored keys where they are complex keys of one field (`newest_files.NAMED` or `PLAIN`); None
         for a table of other keys, and for one without rows."""
-        if not has_two_key_forms(self.config):
+        if not self.config.has_two_key_forms:
             return None
         if self.written_key_form is not None:
             return self.written_key_form
