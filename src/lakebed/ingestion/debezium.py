@@ -17,9 +17,10 @@ from lakebed.errors import InvalidOption
 from lakebed.ingestion.avro_messages import decode_avro_groups
 from lakebed.ingestion.columns import with_elements
 from lakebed.ingestion.connect_types import Meaning, by_connect_schema, meanings_of_avro, meanings_of_connect
-from lakebed.ingestion.json_messages import decode_json
+from lakebed.ingestion.json_messages import decode_json, disputed_types
 from lakebed.ingestion.messages import BadMessage, Decoded, DecodedGroups, decode_by_halving
 from lakebed.ingestion.source import RECORD_FAILURE
+from lakebed.inputs.inference import unified
 from lakebed.merge.unavailable import filled_inside, may_mark_inside, unavailable_values
 from lakebed.model import IS_DELETED_COLUMN
 from lakebed.properties.table_config import UNAVAILABLE_VALUE
@@ -27,13 +28,15 @@ from lakebed.properties.table_config import UNAVAILABLE_VALUE
 Types = Mapping[str, pa.DataType]
 
 OPERATION = "_change_operation_type"
+_STATES = ("before", "after")
+_TRANSACTION = "txId"
 _SOURCE = pa.struct(
     [
         ("connector", pa.string()),
         ("name", pa.string()),
         ("schema", pa.string()),
         ("ts_ms", pa.int64()),
-        ("txId", pa.int64()),
+        (_TRANSACTION, pa.int64()),
         ("lsn", pa.int64()),
         ("xmin", pa.int64()),
         ("file", pa.string()),
@@ -46,11 +49,13 @@ _SOURCE = pa.struct(
         ("commit_scn", pa.string()),
     ]
 )
+# PostgreSQL's transactions are numbers, those of other databases texts.
+_READ_SOURCE = pa.struct([part for part in _SOURCE if part.name != _TRANSACTION])
 # Hudi's columns, by the fields of the envelope's source.
 _COMMON = {"db_shard_source_partition": "name", "_event_origin_ts_ms": "ts_ms"}
 _SCHEMA = {"db_schema_source_partition": "schema"}
 _LSN, _FILE = "_event_lsn", "_event_bin_file"
-_POSTGRES = {**_SCHEMA, "_event_tx_id": "txId", _LSN: "lsn", "_event_xmin": "xmin"}
+_POSTGRES = {**_SCHEMA, "_event_tx_id": _TRANSACTION, _LSN: "lsn", "_event_xmin": "xmin"}
 _MYSQL = {_FILE: "file", "_event_pos": "pos", "_event_row": "row"}
 _SEQUENCE = "_event_seq"
 _POSITION = "_event_position"
@@ -110,14 +115,14 @@ def _envelopes(
     read = {
         name: kind for name, meaning in meanings.items() if (kind := meaning.read(column_types.get(name))) is not None
     }
-    row = pa.struct(list({**column_types, **read}.items()))
-    fields: dict[str, pa.DataType] = {"op": pa.string(), "ts_ms": pa.int64(), "source": _SOURCE}
-    if row.num_fields:
-        fields |= {"before": row, "after": row}
     bodies, numbers, ambiguous = _without_ambiguous(
         bodies, {name for name in column_types if name not in read}, column_types
     )
-    decoded = decode_json(bodies, {**fields, "payload": pa.struct(list(fields.items()))}).of(numbers)
+    row_types = {**column_types, **read}
+    decoded = _decoded(bodies, row_types)
+    if disputed := disputed_types(_state_tables(decoded.rows), row_types):
+        decoded = _decoded(bodies, {**row_types, **disputed})
+    decoded = decoded.of(numbers)
     decoded.bad += ambiguous
     if not decoded.rows.num_columns:
         return [(decoded, meanings)]
@@ -129,6 +134,42 @@ def _envelopes(
     return [
         (Decoded(plain.filter(pc.invert(is_wrapped)), decoded.numbers[~flags], decoded.bad), meanings),
         (Decoded(inner.filter(is_wrapped), decoded.numbers[flags]), meanings),
+    ]
+
+
+def _decoded(bodies: pa.Array, row_types: Types) -> Decoded:
+    row = pa.struct(list(row_types.items()))
+    fields = {"op": pa.string(), "ts_ms": pa.int64(), "source": _READ_SOURCE, "before": row, "after": row}
+    return decode_json(bodies, {**fields, "payload": pa.struct(list(fields.items()))}, _needed)
+
+
+def _needed(envelopes: pa.Table) -> pa.Table:
+    """The fields of envelopes that make rows, those in a `payload` too."""
+    payload = _column(envelopes, "payload", None)
+    plain, inner = _needed_fields(partial(_column, envelopes)), _needed_fields(partial(_part, payload))
+    return pa.table(
+        {**plain, "payload": pa.StructArray.from_arrays(list(inner.values()), list(inner), mask=payload.is_null())}
+    )
+
+
+def _needed_fields(field_of: Callable[[str, pa.DataType | None], Any]) -> dict[str, Any]:
+    source = field_of("source", None)
+    parts = _source_parts(source)
+    known = pa.StructArray.from_arrays(list(parts.values()), list(parts), mask=source.is_null())
+    fields = {"op": field_of("op", pa.string()), "ts_ms": field_of("ts_ms", pa.int64()), "source": known}
+    return {**fields, **{name: field_of(name, None) for name in _STATES}}
+
+
+def _state_tables(envelopes: pa.Table) -> list[pa.Table]:
+    """The columns of the states before and after the changes, whose types have to go together."""
+    if not envelopes.num_columns:
+        return []
+    payload = _column(envelopes, "payload", None)
+    states = [_state(envelopes, name) for name in _STATES] + [_part(payload, name, None) for name in _STATES]
+    return [
+        pa.table({part.name: pc.struct_field(state, part.name) for part in state.type})
+        for state in states
+        if pt.is_struct(state.type)
     ]
 
 
@@ -241,8 +282,7 @@ def _with_moves(
     is_update, is_delete = pc.equal(operation, "u"), pc.equal(operation, "d")
     says_path, differs = pc.is_valid(old), pa.array(np.zeros(len(old), bool))
     for name in partition:
-        kinds = [state.type.field(name).type for state in (old, new) if state.type.get_field_index(name) >= 0]
-        kind = next((kind for kind in kinds if not pt.is_null(kind)), pa.null())
+        kind = _type_in([old, new], name)
         was, becomes = _part(old, name, kind), _part(new, name, kind)
         says_path = pc.and_(says_path, was.is_valid())
         differs = pc.or_(differs, pc.fill_null(pc.not_equal(was, becomes), True))
@@ -310,7 +350,7 @@ def _with_text_markers(values: pa.Array) -> pa.Array:
 def _meta(table: pa.Table, operation: Any, *, hudi: bool) -> dict[str, Any]:
     """Where the changes are from: Hudi's columns, or the position in the database's log alone."""
     source = _column(table, "source", None)
-    parts = {name: _part(source, name, _SOURCE.field(name).type) for name in _SOURCE.names}
+    parts = _source_parts(source)
     is_mysql = parts["file"].null_count < len(source)
     position = _log_position(parts)
     if not hudi:
@@ -327,6 +367,17 @@ def _meta(table: pa.Table, operation: Any, *, hudi: bool) -> dict[str, Any]:
     elif position is not None:
         meta[_POSITION] = position
     return meta
+
+
+def _source_parts(source: Any) -> dict[str, Any]:
+    """The fields of an envelope's source. A transaction that is no number is null."""
+    parts = {part.name: _part(source, part.name, part.type) for part in _READ_SOURCE}
+    transaction = _part(source, _TRANSACTION, None)
+    if pt.is_string(transaction.type):
+        transaction = pc.if_else(pc.match_substring_regex(transaction, "^[0-9]{1,18}$"), transaction, None)
+    elif not pt.is_integer(transaction.type):
+        transaction = pa.nulls(len(source))
+    return {**parts, _TRANSACTION: transaction.cast(pa.int64())}
 
 
 def _log_position(parts: Mapping[str, Any]) -> Any:
@@ -404,11 +455,18 @@ def _state(table: pa.Table, name: str) -> Any:
     return states if pt.is_struct(states.type) else pa.nulls(len(states), pa.struct([]))
 
 
-def _part(struct: Any, name: str, kind: pa.DataType) -> Any:
-    """A field of a struct, null where there is none."""
+def _part(struct: Any, name: str, kind: pa.DataType | None) -> Any:
+    """A field of a struct, null where there is none; in its own type for None."""
     if not pt.is_struct(struct.type) or struct.type.get_field_index(name) < 0:
-        return pa.nulls(len(struct), kind)
-    return pc.struct_field(struct, name).cast(kind)
+        return pa.nulls(len(struct), kind or pa.null())
+    part = pc.struct_field(struct, name)
+    return part if kind is None else part.cast(kind)
+
+
+def _type_in(states: Sequence[Any], name: str) -> pa.DataType:
+    """The type that keeps the values of a field in all states."""
+    fields = [state.type.field(name) for state in states if state.type.get_field_index(name) >= 0]
+    return unified([pa.schema([field]) for field in fields]).field(0).type if fields else pa.null()
 
 
 def _states(before: Any, after: Any, is_delete: Any) -> dict[str, Any]:
@@ -416,12 +474,6 @@ def _states(before: Any, after: Any, is_delete: Any) -> dict[str, Any]:
     names = list(dict.fromkeys(field.name for state in (after, before) for field in state.type))
     columns: dict[str, Any] = {}
     for name in names:
-        parts = [pc.struct_field(s, name) for s in (before, after) if s.type.get_field_index(name) >= 0]
-        kinds = [part.type for part in parts if not pt.is_null(part.type)]
-        if not kinds:
-            columns[name] = pa.nulls(len(is_delete))
-            continue
-        fields = [pa.schema([(name, kind)]) for kind in kinds]
-        kind = pa.unify_schemas(fields, promote_options="permissive").field(0).type
+        kind = _type_in([before, after], name)
         columns[name] = pc.if_else(is_delete, _part(before, name, kind), _part(after, name, kind))
     return columns

@@ -7,8 +7,7 @@ two objects, or an object that goes on in the next message, is seen.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
-from functools import partial
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -44,31 +43,41 @@ _NO_VALUE = "the message has no field with a value"
 Types = Mapping[str, pa.DataType]
 
 
-def decode_json(messages: pa.Array, types: Types) -> Decoded:
+Needed = Callable[[pa.Table], pa.Table]
+
+
+def decode_json(messages: pa.Array, types: Types, needed: Needed | None = None) -> Decoded:
     """The rows of JSON objects, one a message; `messages` are binary values. Columns of `types` have these types,
     others those that Arrow infers; a column without any value has Arrow's type of nulls (`without_null_types`).
 
     A message that is no UTF-8, no object, several objects, that names a field twice, or that has a value that is not
     of its column's type is bad, and so are messages none of which has a field with a value. Texts that hold numbers or
-    dates, and numbers without a fraction such as `1.0`, are values of such columns, as in JSON files."""
+    dates, and numbers without a fraction such as `1.0`, are values of such columns, as in JSON files. `needed` makes
+    the columns that are needed of those of some messages: what it leaves out may have any type."""
     bad: list[BadMessage] = []
     parts: list[tuple[pa.Table, int, int]] = []
     for start, end in parts_of(messages, PART_BYTES):
-        parts += _decoded(messages.slice(start, end - start), types, start, bad)
-    decoded = _joined(messages, parts, types, bad)
-    if len(decoded.numbers) and not without_null_types(decoded.rows).num_columns:
+        parts += _decoded(messages.slice(start, end - start), types, needed, start, bad)
+    decoded = _joined(messages, parts, types, needed, bad)
+    if needed is None and len(decoded.numbers) and not without_null_types(decoded.rows).num_columns:
         bad += [BadMessage(number, JSON_FAILURE, _NO_VALUE) for number in decoded.numbers.tolist()]
         decoded = Decoded(pa.table({}), np.zeros(0, np.int64), bad)
     bad.sort()
     return decoded
 
 
-def _decoded(part: pa.Array, types: Types, first: int, bad: list[BadMessage]) -> list[tuple[pa.Table, int, int]]:
+def _decoded(
+    part: pa.Array, types: Types, needed: Needed | None, first: int, bad: list[BadMessage]
+) -> list[tuple[pa.Table, int, int]]:
+    def cut(rows: pa.Table) -> pa.Table:
+        return rows if needed is None else needed(rows)
+
     try:
-        return [(_rows(part, types, as_float=True), first, first + len(part))]
+        return [(cut(_rows(part, types, as_float=True)), first, first + len(part))]
     except FAILURES:
-        decode_row, decode_rows = partial(_one_row, types=types), partial(_rows, types=types)
-        return decode_by_halving(part, decode_rows, decode_row, first, bad, JSON_FAILURE)
+        return decode_by_halving(
+            part, lambda m: cut(_rows(m, types)), lambda m: cut(_one_row(m, types)), first, bad, JSON_FAILURE
+        )
 
 
 def _rows(messages: pa.Array, types: Types, *, as_float: bool = False) -> pa.Table:
@@ -209,7 +218,13 @@ def _is_read_by_value(kind: pa.DataType) -> bool:
     return pt.is_map(kind) or pt.is_binary(kind) or pt.is_large_binary(kind) or pt.is_fixed_size_binary(kind)
 
 
-def _joined(messages: pa.Array, parts: list[tuple[pa.Table, int, int]], types: Types, bad: list[BadMessage]) -> Decoded:
+def _joined(
+    messages: pa.Array,
+    parts: list[tuple[pa.Table, int, int]],
+    types: Types,
+    needed: Needed | None,
+    bad: list[BadMessage],
+) -> Decoded:
     """All parts as one table. A column that is a text in one part and something else in another is a text in all, where
     its values are."""
     tables = [rows for rows, _, _ in parts]
@@ -220,13 +235,13 @@ def _joined(messages: pa.Array, parts: list[tuple[pa.Table, int, int]], types: T
             tables = [without_null_types(part) for part in tables]
             rows = union_of(tables)
     except SchemaConflict:
-        disputed = _disputed(tables, types)
+        disputed = disputed_types(tables, types)
         if not disputed:
             raise
         again: list[tuple[pa.Table, int, int]] = []
         for _, start, end in parts:
-            again += _decoded(messages.slice(start, end - start), {**types, **disputed}, start, bad)
-        return _joined(messages, again, {**types, **disputed}, bad)
+            again += _decoded(messages.slice(start, end - start), {**types, **disputed}, needed, start, bad)
+        return _joined(messages, again, {**types, **disputed}, needed, bad)
     numbers = numbers_of(parts)
     order = np.argsort(numbers, kind="stable")
     if len(numbers) and (order[1:] < order[:-1]).any():
@@ -234,20 +249,22 @@ def _joined(messages: pa.Array, parts: list[tuple[pa.Table, int, int]], types: T
     return Decoded(rows, numbers, bad)
 
 
-def _disputed(tables: list[pa.Table], types: Types) -> dict[str, pa.DataType]:
-    """Columns without a type of their own whose types in two parts do not go together, with the one that all get."""
+def disputed_types(tables: list[pa.Table], types: Types) -> dict[str, pa.DataType]:
+    """Columns whose types in two of the tables do not go together, with the one that all get: those without a type of
+    their own, and those of `types` that have new fields inside."""
     columns: dict[str, list[pa.ChunkedArray]] = {}
-    spelling: dict[str, str] = {}
+    spelling = {name.lower(): name for name in types}
     for table in tables:
         for name in table.column_names:
-            if name not in types:
-                columns.setdefault(spelling.setdefault(name.lower(), name), []).append(table.column(name))
+            columns.setdefault(spelling.setdefault(name.lower(), name), []).append(table.column(name))
     disputed: dict[str, pa.DataType] = {}
     for name, parts in columns.items():
         try:
             union_of([pa.table({name: part}) for part in parts])
         except SchemaConflict:
-            disputed[name] = _common_type([part.type for part in parts])
+            kind = _common_type([part.type for part in parts])
+            if name not in types or not kind.equals(types[name]):
+                disputed[name] = kind
     return disputed
 
 

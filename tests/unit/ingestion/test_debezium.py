@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -101,6 +102,56 @@ def test_messages_that_are_no_change_of_a_row_are_bad(
     assert decoded.numbers.tolist() == [0, 2]
     assert [bad.number for bad in decoded.bad] == [1]
     assert reason in decoded.bad[0].error
+
+
+BOTH_STATES: list[tuple[Any, Any, Any, Any]] = [
+    (5, "x", "5", "x"),
+    ("2024-01-01T00:00:00", "x", "2024-01-01T00:00:00", "x"),
+    ("x", "2024-01-01T00:00:00Z", "x", "2024-01-01T00:00:00Z"),
+    ("2024-01-01T00:00:00Z", "2024-01-01T00:00:00", "2024-01-01T00:00:00Z", "2024-01-01T00:00:00"),
+    (True, "x", "true", "x"),
+    (2**53, 0.5, float(2**53), 0.5),
+    (1, 2**64, Decimal(1), Decimal(2**64)),
+    # no type keeps both: the row of whole numbers stays
+    (2**53 + 1, 0.5, 2**53 + 1, None),
+    (0.5, 2**64 - 1, None, Decimal(2**64 - 1)),
+]
+
+
+@pytest.mark.parametrize("is_wrapped", [False, True])
+def test_the_states_before_and_after_have_a_type_that_keeps_the_values_of_both(is_wrapped: bool) -> None:
+    for before, after, expected, expected_after in BOTH_STATES:
+        for types in ({}, {"id": pa.int64()}):
+            messages = [
+                change("d", {"id": 1, "v": before}, None, POSTGRES | {"lsn": 1}),
+                change("c", None, {"id": 2, "v": after}, POSTGRES | {"lsn": 2}),
+            ]
+            if is_wrapped:
+                messages = [b'{"schema": null, "payload": %s}' % one for one in messages]
+            decoded = decode_debezium_json(pa.array(messages, pa.binary()), How(types))
+            found = [(row["id"], row["v"]) for row in decoded.rows.to_pylist()]
+            wanted = [(1, expected), (2, expected_after)]
+            assert found == [pair for pair in wanted if pair[1] is not None], (before, after)
+            assert len(found) + len(decoded.bad) == 2, (before, after)
+
+
+def test_a_partition_value_of_another_type_than_before_is_a_move() -> None:
+    update = change("u", {"id": 1, "p": 1}, {"id": 1, "p": "x"}, POSTGRES | {"lsn": 1})
+    found = decode_debezium_json(pa.array([update], pa.binary()), How(partition=("p",))).rows
+    assert found.select(["_change_operation_type", "p"]).to_pylist() == [
+        {"_change_operation_type": "d", "p": "1"},
+        {"_change_operation_type": "u", "p": "x"},
+    ]
+
+
+def test_fields_of_a_source_that_no_row_needs_have_any_type_in_any_message() -> None:
+    snapshots = [True, "last", False, None, {"a": 1}, [1]]
+    for types in ({}, TYPES):
+        messages = [change("c", None, {"id": 1}, POSTGRES | {"lsn": 1, "snapshot": one}) for one in snapshots]
+        assert [row["id"] for row in rows(*messages, types=types)] == [1] * len(snapshots)
+        transactions = [7, "8", None, "6.28.807", "0a001b0063010000"]
+        messages = [change("c", None, {"id": 1}, POSTGRES | {"lsn": 1, "txId": one}) for one in transactions]
+        assert [row["_event_tx_id"] for row in rows(*messages, types=types)] == [7, 8, None, None, None]
 
 
 class Envelopes(IngestSource):

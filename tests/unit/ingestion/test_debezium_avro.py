@@ -128,6 +128,28 @@ def test_avro_messages_that_are_no_change_are_bad_and_the_others_are_rows(messag
     assert any(part in found.bad[0].error for part in reason.split("|")), found.bad[0].error
 
 
+def test_a_transaction_of_oracle_in_avro_is_a_text_and_the_change_a_row() -> None:
+    names = {"connector": "string", "txId": ["null", "string"], "scn": ["null", "string"]}
+    source = {"type": "record", "name": "S", "fields": [{"name": name, "type": kind} for name, kind in names.items()]}
+    schema: Any = envelope(STATE)
+    schema["fields"][2] = {"name": "source", "type": source}
+    value = {
+        "before": None,
+        "after": row(1, "rome"),
+        "source": {"connector": "oracle", "txId": "6.28.807", "scn": "7"},
+        "op": "c",
+        "ts_ms": 2,
+    }
+    out = io.BytesIO(struct.pack(">bI", 0, 9))
+    out.seek(0, io.SEEK_END)
+    fastavro.schemaless_writer(out, fastavro.parse_schema(schema), value)
+    found = decode_debezium_avro(pa.array([out.getvalue()]), {9: json.dumps(schema)}.__getitem__, How())
+    assert found.bad == []
+    assert found.rows.select(["id", "_event_position"]).to_pylist() == [
+        {"id": 1, "_event_position": "00000000000000000007.00000000000000000007"}
+    ]
+
+
 class Envelopes(IngestSource):
     def __init__(self, *polls: list[bytes]) -> None:
         self._polls = polls

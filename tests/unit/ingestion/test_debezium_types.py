@@ -179,6 +179,10 @@ POSITIONS: list[tuple[dict[str, Any], dict[str, Any]]] = [
         {"scn": "1513734", "commit_scn": "1513740"},
         {"_event_position": "00000000000001513740.00000000000001513734"},
     ),
+    (
+        {"scn": "8", "commit_scn": "9", "txId": "6.28.807"},
+        {"_event_position": "00000000000000000009.00000000000000000008"},
+    ),
     ({"scn": "7", "commit_scn": None}, {"_event_position": "00000000000000000007.00000000000000000007"}),
 ]
 

@@ -113,6 +113,17 @@ def test_a_new_field_with_texts_and_numbers_is_text_whatever_bad_messages_split_
     assert (rows, numbers, bad) == ([{"n": "1"}, {"n": "a"}, {"n": "2.5"}], [0, 2, 3], [1])
 
 
+def test_new_fields_inside_a_column_of_the_table_have_a_type_for_the_values_of_all_messages() -> None:
+    types = {"id": pa.int64(), "s": pa.struct([("a", pa.int64())])}
+    messages = [b'{"id":1,"s":{"a":1,"new":5}}', b'{"id":2,"s":{"a":2,"new":"x"}}', b'{"id":3,"s":{"a":"?"}}']
+    expected = [{"id": 1, "s": {"a": 1, "new": "5"}}, {"id": 2, "s": {"a": 2, "new": "x"}}]
+    assert decoded(*messages, types=types) == (expected, [0, 1], [2])
+    inside = {"l": pa.list_(pa.struct([("a", pa.int64())]))}
+    messages = [b'{"l":[{"a":1,"new":true}]}', b'{"l":[{"a":2,"new":"x"}]}']
+    expected = [{"l": [{"a": 1, "new": "true"}]}, {"l": [{"a": 2, "new": "x"}]}]
+    assert decoded(*messages, types=inside) == (expected, [0, 1], [])
+
+
 def test_no_messages_are_no_rows() -> None:
     assert decoded() == ([], [], [])
 
