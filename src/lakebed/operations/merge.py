@@ -234,6 +234,9 @@ def _by_key(context: WriteContext, bound: BoundMerge) -> tuple[dict[str, Equalit
             if clause.values[name].spark != equal[name].value.spark:
                 return None, f"{clause.text.name} gives {name} another value than the join condition compares"
     for clause in bound.updates:
+        if clause.keys_of_all:
+            name = clause.keys_of_all[0]
+            return None, f"{clause.text.name} sets {name} to another value than the join condition compares"
         for name in keys.partition_fields:
             stays = name in equal and clause.values.get(name, equal[name].value).spark == equal[name].value.spark
             if name in clause.values and not stays:

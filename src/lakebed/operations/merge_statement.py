@@ -217,10 +217,17 @@ def bind(context: WriteContext, statement: MergeStatement, source: pa.Schema, sc
     zone = "UTC" if spark is None else spark.conf.get("spark.sql.session.timeZone") or "UTC"
     reader = PairReader(Side.target(stored, statement.target), Side.source(source, statement.source), zone)
     on = None if not len(source) else reader.on(_on_text(context, statement))
-    equated = {equality.column for equality in on.equalities} if on else set[str]()
+    equalities = on.equalities if on else ()
+    equated = {equality.column for equality in equalities if _is_of_same_name(equality, reader.source)}
     binder = _Binder(context, statement, reader, schema, equated)
     clauses = tuple(binder.clause(clause) for clause in statement.clauses)
     return BoundMerge(context, statement, reader, on, clauses, schema, stored)
+
+
+def _is_of_same_name(equality: Equality, source: Side) -> bool:
+    """Whether a column is equated with the source's column of its name, which "all" sets it to."""
+    column, value = source.column(equality.column), equality.value.arrow
+    return column is not None and value is not None and value.equals(pc.field(source.field(column)))
 
 
 def _on_text(context: WriteContext, statement: MergeStatement) -> str:

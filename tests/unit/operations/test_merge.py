@@ -232,6 +232,28 @@ def test_a_condition_that_on_has_twice_is_one(make: Make) -> None:
         assert [row[2] for row in visible_rows(table)] == [10.0 + number, 2.0, 3.0, 4.0]
 
 
+@pytest.mark.parametrize("kind", ["cow", "mor"])
+def test_all_columns_set_no_other_key_however_on_finds_the_row(make: Make, kind: str) -> None:
+    stored = [(1, "x", 2, "p"), (2, "y", 1, "q")]
+    for on in ("t.id = s.a", "t.id = s.id + 1", "t.a = s.id", "t.id < s.id", "t.id = s.a AND t.a = s.id"):
+        table = make(key="id", type=kind, index="simple")
+        table.upsert(data(stored))
+        other = table.merge(data([(1, "n", 2, "m")] if "<" not in on else [(2, "n", 2, "m")]), on)
+        with pytest.raises(UnsupportedFeature, match="would change the key field 'id' of record key"):
+            other.when_matched_update().execute()
+        assert content(table) == stored, on
+        other.when_matched_update(except_columns=["id", "a"]).execute()
+        found = 1 if on == "t.id < s.id" else 2
+        assert content(table) == [(row[0], "n", row[2], "m") if row[0] == found else row for row in stored], on
+    table = make(key="id", type=kind, index="simple")
+    table.upsert(data(stored))
+    for number, on in enumerate(("t.id = s.a", "t.id = s.id", "(t.id) = (s.id)", "t.a = s.a")):
+        same = data([(1, "n", 1 if on == "t.id = s.a" else 2, f"{number}")])
+        done = table.merge(same, on).when_matched_update().execute()
+        assert (done.updated, done.path) == (1, "key" if number in (1, 2) else "join"), on
+        assert content(table)[0] == (1, "n", 1 if number == 0 else 2, f"{number}"), on
+
+
 def test_only_needed_columns_are_read(make: Make) -> None:
     for kind in ("cow", "mor"):
         table = rides(make, type=kind, index="bucket")
