@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from lakebed.engine.arrow_data import arrow_rows
 from lakebed.engine.base import Rows, Task
-from lakebed.errors import InvalidOption, UnsupportedFeature
+from lakebed.errors import CommitConflict, InvalidOption, UnsupportedFeature
 from lakebed.expressions.base import Column, RowExpression, quote_name
 from lakebed.filters.pairs import Equality, PairExpression, Side
 from lakebed.handles.matched import KeyMerge
@@ -311,6 +311,12 @@ class _Merge(Verb):
     path = ""
 
     def schema(self, context: WriteContext, snapshot: Snapshot) -> TableSchema:
+        if not snapshot.schema.equals(self.bound.stored):
+            raise CommitConflict(
+                f"another writer has changed the columns of table {context.config.name!r} since this merge was planned",
+                hint="Nothing of this merge is visible. Run it again: it will start from the new columns.",
+                context={"table": context.config.name},
+            )
         return self.after
 
     @property

@@ -13,6 +13,7 @@ import pytest
 import lakebed
 from lakebed.errors import (
     AmbiguousMerge,
+    CommitConflict,
     InvalidOption,
     InvalidRecord,
     LakebedError,
@@ -20,7 +21,9 @@ from lakebed.errors import (
     UnsupportedFeature,
 )
 from lakebed.model import COMMIT_ACTIONS
-from lakebed.operations import merge_join
+from lakebed.operations import merge_join, pipeline
+from lakebed.operations.context import WriteContext
+from lakebed.operations.pipeline import Verb
 from lakebed.table import Table
 from support.merges import CASES, SCHEMA, Case, by_duckdb, content, data, in_order, run
 
@@ -497,3 +500,30 @@ def test_a_constant_that_no_column_can_hold_is_refused_by_name() -> None:
     assert table.update({"n": -(2**63)}).updated == 1
     assert table.to_arrow().to_pylist() == [{"id": 1, "n": -(2**63)}]
     lakebed.drop(table.uri)
+
+
+@pytest.mark.parametrize("on", ["id", "t.id = s.id OR t.id = s.n"])
+@pytest.mark.parametrize("change", ["add", "drop"])
+def test_columns_that_change_after_a_merge_is_planned_make_it_run_again(
+    make: Make, monkeypatch: pytest.MonkeyPatch, on: str, change: str
+) -> None:
+    table = make({"id": [1], "n": [10], "extra": [7]}, key="id", index="bucket", buckets=1)
+    table.upsert({"id": [1, 2], "n": [10, 20], "extra": [7, 8]})
+    merge = table.merge({"id": [2], "n": [5]}, on).when_matched_update({"n": "s.n"})
+    changes = [change] * 2
+    begin = pipeline.refuse_clustered_groups
+
+    def begin_after_another_writer(context: WriteContext, verb: Verb) -> None:
+        if changes and verb.operation != "ALTER_SCHEMA":
+            other, columns = changes.pop(), lakebed.open(table.uri).columns
+            columns.add(f"new{len(changes)}", "int") if other == "add" else columns.drop("extra")
+            changes[:] = changes if other == "add" else []
+        begin(context, verb)
+
+    monkeypatch.setattr(pipeline, "refuse_clustered_groups", begin_after_another_writer)
+    with pytest.raises(CommitConflict, match="changed the columns"):
+        merge.execute()
+    assert merge.execute(retries=2).updated == 1
+    left = {"add": ["id", "n", "extra", "new1", "new0"], "drop": ["id", "n"]}[change]
+    assert lakebed.open(table.uri).schema.names == left
+    assert table.to_arrow(columns=["id", "n"]).sort_by("id").to_pydict() == {"id": [1, 2], "n": [10, 5]}
