@@ -60,12 +60,13 @@ _UNEXPLAINED = "it was written meanwhile, or no step writes it again", "Erase ag
 @dataclass
 class Erasure:
     """The erasure of some rows of one table. `renew` gives the table as it is now, `selector` selects the rows as for a
-    delete. `goes_on` says that an earlier run has deleted some of the rows: a savepoint is then named as what is left.
-    """
+    delete. A run that is cut off by another writer goes on: `deleted` counts the rows that were deleted so far,
+    `missing` the keys that no file had at first, and a savepoint that holds rows is then named as what is left."""
 
     renew: Callable[[], WriteContext]
     selector: Any
-    goes_on: bool = False
+    deleted: int = 0
+    missing: int | None = None
     steps: list[str] = field(default_factory=list[str])
     notes: list[str] = field(default_factory=list[str])
 
@@ -81,21 +82,23 @@ class Erasure:
         terms = reader.search_terms(keys, traces, _staying(context.opened, files, traces.records))
         traced_paths, unreadable = reader.traces_in(terms, files)
         stores = _stores(files, traced_paths, ())
+        if self.missing is None:
+            self.missing = len(keys.texts.unique()) - traces.stored_keys
         report = TableErasure(
             context.storage.spec.uri,
-            rows,
+            rows + self.deleted,
             len(keys),
             terms.count,
             stores,
             checked_files=len(files),
-            missing=len(keys.texts.unique()) - traces.stored_keys,
+            missing=self.missing,
             dry_run=dry_run,
         )
         saved = _savepoints_of(context.opened, traces.records)
         if dry_run:
             damage = tuple(_damage(path, why) for path, why in unreadable.items())
             return replace(report, notes=tuple(map(_savepoint_note, saved)), remainders=damage, **_took(started))
-        if saved and not self.goes_on:
+        if saved and not self.deleted:
             raise InvalidOption(
                 f"savepoint {', '.join(saved)} of table {context.config.name!r} holds rows that are to be erased, and"
                 " the files of a savepoint are not deleted",
@@ -109,11 +112,9 @@ class Erasure:
             done = delete(replace(context, options=options), self.selector)
             deleted = rows if done.deleted is None else done.deleted  # None: the rows were not looked up again
             self.steps.append(f"delete {done.instant}: {count_text(deleted, 'row')}")
-            report = replace(report, rows=deleted)
+            self.deleted += deleted
             if deleted != rows:  # another writer has changed rows in the meantime: they are looked for again
-                again = Erasure(self.renew, self.selector, goes_on=True).run()
-                steps = (*self.steps, *again.steps)
-                return replace(again, rows=again.rows + deleted, steps=steps, **_took(started))
+                return replace(self.run(), **_took(started))
         if context.index.stores_locations:
             self.notes.append("the index has deleted the keys; HBase drops deleted cells at its next major compaction")
         holding = frozenset(traced_paths)
@@ -125,6 +126,7 @@ class Erasure:
             checked_files=checked,
             steps=tuple(self.steps),
             notes=tuple(self.notes),
+            rows=self.deleted,
             **_took(started),
         )
 

@@ -20,6 +20,7 @@ from lakebed.operations.context import WriteContext
 from lakebed.operations.delete import delete
 from lakebed.operations.result import WriteResult
 from lakebed.properties.file import load_table_config
+from lakebed.services.erasure import Erasure
 from lakebed.services.erasure_report import ErasureReport
 from lakebed.storage import open_storage
 from lakebed.table import Table
@@ -282,22 +283,33 @@ def test_a_savepoint_that_holds_the_rows_is_named_before_anything_is_done() -> N
     assert files_with_value(table) == {}
 
 
+@pytest.mark.every_case
+@pytest.mark.parametrize("failing", ["the count of the delete", "a read after the delete"])
 def test_a_savepoint_that_is_made_while_rows_are_erased_is_named_after_the_delete(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, failing: str
 ) -> None:
     table = new_table("memory://erasure/late-savepoint", "cow", "bucket")
-    other, saved = f"key-{2:08d}", list[str]()
+    other, saved, cleaned, remove = f"key-{2:08d}", list[str](), list[str](), Erasure._remove  # pyright: ignore
 
     def delete_after_another_writer(context: WriteContext, selector: Any) -> WriteResult:
         if not saved:
             saved.append(lakebed.open(table.uri).savepoint().instant)
-            lakebed.open(table.uri).delete([other])
+            if failing == "the count of the delete":
+                lakebed.open(table.uri).delete([other])
         return delete(context, selector)
+
+    def remove_after_a_clean(erasure: Erasure, *given: Any) -> Any:
+        if failing == "a read after the delete" and not cleaned:
+            cleaned.append(lakebed.open(table.uri).upsert(rows([7], 1, "other")).instant)
+            raise FileNotFoundError("a file that another process has cleaned")
+        return remove(erasure, *given)
 
     with monkeypatch.context() as patched:
         patched.setattr("lakebed.services.erasure.delete", delete_after_another_writer)
+        patched.setattr(Erasure, "_remove", remove_after_a_clean)
         with pytest.raises(ErasureIncomplete, match=r"savepoint .* holds it") as raised:
             table.erase([other, KEY], options=OPTIONS)
+    assert raised.value.report.rows == (2 if cleaned else 1)
     assert f"t.delete_savepoint('{saved[0]}')" in str(raised.value)
     assert table.get([other, KEY]).num_rows == 0
     table.delete_savepoint(saved[0])
