@@ -181,6 +181,9 @@ class CsvText:
                     read = next(texts)
                     for name in names:
                         batch = batch.set_column(batch.schema.get_field_index(name), name, read.column(name))
+                for column in schema:
+                    if pt.is_decimal(column.type):
+                        self._check_digits(batch.column(column.name), column.name, number)
                 for name, message in signed.items():
                     at = batch.schema.get_field_index(name)
                     try:
@@ -190,6 +193,19 @@ class CsvText:
                     except pa.ArrowInvalid as error:
                         raise _Refused(message) from error
                 yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
+
+    def _check_digits(self, values: pa.Array, name: str, batch: int) -> None:
+        """Refuse the first decimal of a batch with more digits than its type has, which Arrow's reader takes."""
+        try:
+            values.validate(full=True)
+        except pa.ArrowInvalid as error:
+            texts = next(islice(self._texts_of([name], _Nulls.WORDS), batch, None)).column(name)
+            for text, value in zip(texts, values, strict=True):
+                try:
+                    pa.array([value]).validate(full=True)
+                except pa.ArrowInvalid:
+                    message = f"CSV column #{self._header.index(name)}: {error}: '{text}'"
+                    raise _Refused(message) from error
 
     # -- the text
 

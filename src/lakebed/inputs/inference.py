@@ -25,6 +25,17 @@ LOCAL_TIME = pa.timestamp("us")
 MOMENT = pa.timestamp("us", "UTC")
 
 
+def has_decimals(kind: pa.DataType) -> bool:
+    """Whether there are decimals in values of the type.
+
+    >>> has_decimals(pa.list_(pa.decimal128(5, 2))), has_decimals(pa.list_(pa.int64()))
+    (True, False)
+    """
+    if pt.is_nested(kind):
+        return any(has_decimals(kind.field(at).type) for at in range(kind.num_fields))
+    return pt.is_decimal(kind)
+
+
 def has_large(column: pa.Array | pa.ChunkedArray) -> bool:
     """Whether a finite number is so large that as a floating number it may stand for a neighbouring whole number."""
     finite = column.filter(pc.is_finite(column))

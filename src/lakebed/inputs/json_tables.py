@@ -18,7 +18,7 @@ import pyarrow.json as pj
 import pyarrow.types as pt
 
 from lakebed.errors import InvalidRecord
-from lakebed.inputs.inference import MOST_DIGITS, has_large, integer_type, time_type
+from lakebed.inputs.inference import MOST_DIGITS, has_decimals, has_large, integer_type, time_type
 
 Types = Mapping[str, pa.DataType]
 # Values within values: readers, and Arrow's own functions, call themselves for each level.
@@ -80,6 +80,9 @@ def _read(data: pa.Buffer, types: Types, options: pj.ReadOptions | None) -> pa.T
     short = {f.name: f.type for f, c in zip(rows.schema, rows.columns, strict=True) if any(map(_is_short, c.chunks))}
     if short:
         rows = _read_as(data, {**types, **short}, options).select(rows.column_names)
+    for column in rows.columns:
+        if has_decimals(column.type):
+            column.validate(full=True)  # Arrow's readers take more digits than the type has
     for at, field in enumerate(rows.schema):
         if any(map(_is_short, rows.column(at).chunks)):
             chunks = [_with_all_nulls(chunk) for chunk in rows.column(at).chunks]

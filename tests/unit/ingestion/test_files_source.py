@@ -121,6 +121,43 @@ def test_columns_of_folders_and_types_of_columns_are_those_that_the_job_names(tm
     assert row == {"id": 1, "zip": 123}
 
 
+def test_a_file_with_bad_lines_keeps_the_columns_of_its_folders(tmp_path: Path) -> None:
+    put(tmp_path, "day=1/a.csv", "id,v\n1,2\n2\n3,4\n", 100)
+    put(tmp_path, "day=2/b.jsonl", '{"id":4,"v":5}\nno\n', 101)
+    put(tmp_path, "day=x/c.csv", "id,v,day\n5,6,7\n", 102)
+    (tmp_path / "day=3").mkdir()
+    with (tmp_path / "day=3" / "d.avro").open("wb") as file:
+        schema = {"type": "record", "name": "r", "fields": [{"name": "id", "type": "long"}]}
+        fastavro.writer(file, schema, [{"id": 6}])
+    found = source(tmp_path)
+    found.types = {"id": pa.int64(), "v": pa.int64(), "day": pa.int64()}
+    poll = found.poll(None, 1000)
+    assert poll.rows is not None
+    assert poll.bad is not None
+    days = {row["id"]: row["day"] for row in poll.rows.to_pylist()}
+    assert days == {1: 1, 3: 1, 4: 2, 5: 7, 6: 3}
+    assert poll.bad["position"].to_pylist() == ["day=1/a.csv:3", "day=2/b.jsonl:2"]
+
+
+@pytest.mark.parametrize(("name", "text"), [("a.csv", "id\n2\n"), ("a.csv", "id\n2\n3,4\n"), ("a.jsonl", '{"id":2}\n')])
+def test_a_file_whose_folder_names_no_value_of_the_column_is_one_bad_row(tmp_path: Path, name: str, text: str) -> None:
+    put(tmp_path, f"day=x/{name}", text, 100)
+    put(tmp_path, "day=1/b.csv", "id\n1\n", 101)
+    found = source(tmp_path)
+    found.types = {"id": pa.int64(), "day": pa.int64()}
+    poll = found.poll(None, 1000)
+    assert poll.rows is not None
+    assert poll.bad is not None
+    assert poll.rows.to_pylist() == [{"id": 1, "day": 1}]
+    assert poll.bad.select(["position", "payload"]).to_pylist() == [{"position": f"day=x/{name}", "payload": None}]
+
+
+def test_a_new_column_of_folders_has_the_type_of_all_folders_of_a_round(tmp_path: Path) -> None:
+    for at, day in enumerate(["1", "x"]):
+        put(tmp_path, f"day={day}/a.csv", f"id\n{at}\n", 100 + at)
+    assert polled(source(tmp_path), None)[0] == [{"id": 0, "day": "1"}, {"id": 1, "day": "x"}]
+
+
 @pytest.mark.parametrize(
     ("name", "text", "bad"),
     [

@@ -9,8 +9,11 @@ import pyarrow as pa
 import pytest
 
 import lakebed
+from lakebed.errors import InvalidRecord
 from lakebed.ingestion.json_messages import decode_json
 from lakebed.ingestion.sources.files import FilesSource
+from lakebed.inputs.csv_rows import read_csv_rows
+from lakebed.inputs.json_rows import read_json_rows
 from support.odd_texts import OddText, csv_differences, is_empty, json_differences, odd_csv, odd_json
 
 SEEDS = range(120)
@@ -84,3 +87,28 @@ def test_messages_have_the_values_that_plain_python_reads_and_none_is_lost(monke
             assert len(decoded.numbers) + len(decoded.bad) == len(messages) or not decoded.rows.num_columns, seed
             rows = [text.rows[number] for number in decoded.numbers]
             assert differences(text, rows, decoded.rows) == [], f"seed {seed}"
+
+
+# digits beyond a decimal's type: Arrow's readers take those that come from the places after the point
+TOO_WIDE = ["1234.5", "-1000", "99999", "1e3", "12345678", "9" * 38]
+DECIMALS = {"d": pa.decimal128(5, 2), "e": pa.decimal128(38, 2)}
+
+
+def test_a_decimal_with_more_digits_than_its_column_is_refused_in_every_text() -> None:
+    for text in TOO_WIDE:
+        with pytest.raises(InvalidRecord, match=r"f, line 3, column d: '.*' is no decimal128"):
+            read_csv_rows(f"d,v\n999.99,1\n{text},2\n".encode(), "f", DECIMALS, None)
+        for value in (text, f'"{text}"'):
+            line = f'{{"d":{value}}}'.encode()
+            with pytest.raises(InvalidRecord, match=r"column d: .* is no decimal128"):
+                read_json_rows(b'{"d":1}\n' + line, "f", DECIMALS)
+            found = decode_json(pa.array([b'{"d":1}', line, b'{"d":-999.99}'], pa.binary()), DECIMALS)
+            assert [str(row["d"]) for row in found.rows.to_pylist()] == ["1.00", "-999.99"], value
+            assert [bad.number for bad in found.bad] == [1], value
+            inside = {"l": pa.list_(pa.struct(list(DECIMALS.items())))}
+            nested = [b'{"l":[%s,{"d":2}]}' % one for one in (line, b'{"d":1}')]
+            assert decode_json(pa.array(nested, pa.binary()), inside).numbers.tolist() == [1], value
+    with pytest.raises(InvalidRecord, match="column e"):
+        read_csv_rows(b"e\n" + b"9" * 38 + b"\n", "f", DECIMALS, None)
+    rows = read_csv_rows(b"d\n-999.99\n999.99\n", "f", DECIMALS, None)
+    assert [str(value) for value in rows["d"].to_pylist()] == ["-999.99", "999.99"]

@@ -33,7 +33,8 @@ from lakebed.inputs.encodings import check_encoding
 from lakebed.inputs.file_formats import TEXT_FORMATS, DataFile, format_of, reader_of
 from lakebed.inputs.files import FilesSource as RowsOfFiles
 from lakebed.inputs.files import find_data_files
-from lakebed.inputs.partition_columns import texts_of
+from lakebed.inputs.partition_columns import inferred_type, texts_of, value_of
+from lakebed.inputs.python_rows import type_of
 from lakebed.schema.arrow import check_names
 from lakebed.secrets import masked_repr
 from lakebed.storage.base import FileInfo, Storage
@@ -128,10 +129,11 @@ class FilesSource(IngestSource):
         tables: list[tuple[FileInfo, pa.Table]] = []
         bad: list[BadRow] = []
         file_count, size, rows = 0, 0, 0
+        folder_types = self._folder_types(new)
         for file in new:
             if file_count and (size + file.size > settings.max_bytes or rows >= limit):
                 break
-            table, bad_rows = self._read(storage, file)
+            table, bad_rows = self._read(storage, file, folder_types)
             bad += bad_rows
             if table is not None and table.num_columns:
                 tables.append((file, table))
@@ -148,38 +150,60 @@ class FilesSource(IngestSource):
         origin.rows = joined
         return IngestPoll(joined, bad_table(bad), str(after), more=bool(left), lag=lag, origin=origin)
 
-    def _read(self, storage: Storage, file: FileInfo) -> tuple[pa.Table | None, list[BadRow]]:
+    def _folder_types(self, files: Sequence[FileInfo]) -> dict[str, pa.DataType]:
+        """The types of columns that folders name and the table does not have, by what all these files' folders say."""
+        texts: dict[str, list[str | None]] = {}
+        if self._settings.partitioning == "hive":
+            for file in files:
+                for name, text in texts_of(file.path).items():
+                    texts.setdefault(name, []).append(text)
+        return {name: inferred_type(values) for name, values in texts.items()}
+
+    def _read(
+        self, storage: Storage, file: FileInfo, folder_types: Mapping[str, pa.DataType]
+    ) -> tuple[pa.Table | None, list[BadRow]]:
         """The rows of one file, and its bad rows. A file that cannot be read at all is a bad row without payload."""
         label = file.path
         kind = self._settings.format or ("avro" if label.lower().endswith(".avro") else format_of(label))
         if kind is None:
             return None, [BadRow(label, None, SCHEMA_FAILURE, "the name of the file does not end in a known format")]
-        types = {**self.types, **self._columns}
         encoding = self._settings.encoding if kind in TEXT_FORMATS else None
         data = DataFile(storage, file.path, file.size, label, encoding)
+        types = {**self.types, **self._columns}
+        texts = {name: text for name, text in texts_of(label).items() if name in folder_types}
         try:
-            if kind == "avro":
-                with data.opened() as opened:
-                    return avro_file_rows(opened.read(), label), []
-            texts = texts_of(file.path) if self._settings.partitioning == "hive" else {}
-            rows = RowsOfFiles([data], {file.path: texts}, reader_of(kind, types, self._settings.delimiter), types)
+            table, bad = self._rows(data, kind, types)
+            in_file = {name.lower() for name in table.column_names}
+            for name in [name for name in texts if name.lower() not in in_file]:
+                value = value_of(texts[name], type_of(name, types) or folder_types[name], name)
+                table = table.append_column(name, pa.repeat(value, table.num_rows))
+        except (InvalidRecord, CorruptFile, SchemaConflict) as error:
+            return None, [BadRow(label, None, AVRO_FAILURE if kind == "avro" else RECORD_FAILURE, error.message)]
+        return table, bad
+
+    def _rows(self, data: DataFile, kind: str, types: Mapping[str, pa.DataType]) -> tuple[pa.Table, list[BadRow]]:
+        """The rows and the bad rows of a file, without the columns that folders name."""
+        if kind == "avro":
+            with data.opened() as opened:
+                return avro_file_rows(opened.read(), data.label), []
+        try:
+            rows = RowsOfFiles([data], {data.path: {}}, reader_of(kind, types, self._settings.delimiter), types)
             return without_null_types(rows.table()), []
         except (InvalidRecord, CorruptFile, SchemaConflict) as error:
             if kind not in ("csv", "json"):
-                return None, [BadRow(label, None, AVRO_FAILURE if kind == "avro" else RECORD_FAILURE, error.message)]
-            try:
-                with data.opened() as opened:
-                    content = opened.read()
-                if kind == "json":
-                    table, bad = json_lines(content, label, types)
-                else:
-                    table, bad = csv_lines(content, label, types, self._settings.delimiter)
-                    check_names(table.column_names)
-                is_read = kind == "json" and table.num_rows  # each line is a row by itself
-                bad = bad if bad or is_read else [BadRow(label, None, RECORD_FAILURE, error.message)]
-                return without_null_types(table), bad
-            except (InvalidRecord, CorruptFile, SchemaConflict) as reason:
-                return None, [BadRow(label, None, RECORD_FAILURE, reason.message)]
+                raise
+            with data.opened() as opened:
+                content = opened.read()
+            if kind == "json":
+                table, bad = json_lines(content, data.label, types)
+                # the columns of `types` are there, also those that no line names
+                table = table.select([n for n in table.column_names if table[n].null_count < table.num_rows])
+            else:
+                table, bad = csv_lines(content, data.label, types, self._settings.delimiter)
+                check_names(table.column_names)
+            if not bad and not (kind == "json" and table.num_rows):  # each line of JSON is a row by itself
+                raise InvalidRecord(error.message, hint=error.hint) from error
+            return without_null_types(table), bad
 
 
 @dataclass
