@@ -245,7 +245,9 @@ def rows_of_envelopes(decoded: Decoded, how: Envelopes, meanings: Mapping[str, M
     is_delete = pc.equal(operation, "d")
     meta = _meta(table, operation, hudi=how.hudi)
     marked = {IS_DELETED_COLUMN: is_delete}
-    state = _states(old, new, is_delete)
+    # the columns of `after`, of deletes those of `before`
+    kinds = {part.name: _type_in([old, new], part.name) for state in (new, old) for part in state.type}
+    state = {n: pc.if_else(is_delete, _part(old, n, kind), _part(new, n, kind)) for n, kind in kinds.items()}
     rows = pa.table({**meta, **state} if how.hudi else {**state, **marked, **meta})
     return _typed(Decoded(rows, numbers, sorted(bad)), meanings or {}, how.types)
 
@@ -467,13 +469,3 @@ def _type_in(states: Sequence[Any], name: str) -> pa.DataType:
     """The type that keeps the values of a field in all states."""
     fields = [state.type.field(name) for state in states if state.type.get_field_index(name) >= 0]
     return unified([pa.schema([field]) for field in fields]).field(0).type if fields else pa.null()
-
-
-def _states(before: Any, after: Any, is_delete: Any) -> dict[str, Any]:
-    """The columns of the rows: of `after`, of deletes those of `before`."""
-    names = list(dict.fromkeys(field.name for state in (after, before) for field in state.type))
-    columns: dict[str, Any] = {}
-    for name in names:
-        kind = _type_in([before, after], name)
-        columns[name] = pc.if_else(is_delete, _part(before, name, kind), _part(after, name, kind))
-    return columns
