@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 
 import lakebed
 from oracle.client import HudiOracle
@@ -17,6 +18,7 @@ def rows(ids: list[int], v: str) -> pa.Table:
     return pa.table({"id": ids, "a": ["x"] * len(ids), "b": ["y"] * len(ids), "v": [f"{v}{i}" for i in ids]})
 
 
+@pytest.mark.rest
 def test_keys_that_a_repair_stores_with_the_field_are_those_of_real_hudi(tmp_path: Path, oracle: HudiOracle) -> None:
     t = lakebed.create(
         str(tmp_path / "t"), rows([1], "").schema, key="id", partition_by=["a", "b"], table_version=8, index="simple"

@@ -128,6 +128,7 @@ def test_values_are_stored_as_in_process_whatever_the_mode_of_the_session(
     assert kinds == [COLUMNS.field(column).type for column in COLUMNS.names]
 
 
+@pytest.mark.rest
 def test_other_types_and_values_are_refused_and_nothing_is_changed(spark: SparkSession, tmp_path: Path) -> None:
     table = table_of(spark, str(tmp_path / "t"))
     before = table.scan().to_arrow().to_pylist()

@@ -202,6 +202,7 @@ def frames(spark: SparkSession, folder: Path) -> tuple[dict[str, DataFrame], dic
     return same, other
 
 
+@pytest.mark.rest
 def test_only_plans_that_surely_give_the_same_rows_are_repeatable(spark: SparkSession, tmp_path: Path) -> None:
     same, other = frames(spark, tmp_path)
     assert [name for name, frame in same.items() if not is_repeatable(frame)] == []

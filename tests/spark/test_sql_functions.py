@@ -116,12 +116,14 @@ def test_a_condition_with_any_function_selects_the_rows_that_spark_selects(spark
     assert {n for n, _ in found} == set(range(-(-len(DISTINCT) // AT_ONCE)))
 
 
+@pytest.mark.rest
 def test_a_value_by_any_function_is_that_of_spark(spark: Any, tables: dict[str, Any]) -> None:
     values = ", ".join(f"{text} AS v{n}" for n, text in enumerate(CONDITIONS))
     text = f"SELECT id, {values} FROM t WHERE id % 7 > 0 ORDER BY id"
     assert lakebed.sql(text, tables).toArrow().equals(spark.sql(text).toArrow())
 
 
+@pytest.mark.rest
 def test_an_insert_and_a_merge_take_rows_of_conditions_with_functions(
     spark: Any, tables: dict[str, Any], tmp_path: Path
 ) -> None:

@@ -105,7 +105,7 @@ def test_a_row_that_an_update_marks_as_deleted_does_not_move(make: Make) -> None
         assert stored(table) == [(1, "c", 10, 2, False)]
 
 
-@pytest.mark.every_case
+@pytest.mark.one_case
 @pytest.mark.parametrize("version", [9, 8, 6])
 def test_a_row_that_comes_back_to_where_its_key_was_deleted_is_seen(make: Make, version: int) -> None:
     def moves(table: Table) -> None:
