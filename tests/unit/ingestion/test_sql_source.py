@@ -213,3 +213,27 @@ def test_a_value_of_sqlite_that_is_not_of_the_declared_type_is_named(
     job["source"] |= {"driver": "sqlite3", "uri": f"{tmp_path}/shop.db"}
     with pytest.raises(SchemaConflict, match="column n has values of several types: int in row 0"):
         lakebed.ingest(job, once=True)
+
+
+def test_a_large_whole_number_beside_fractions_in_sqlite_is_exact_or_named(
+    database: sqlite3.Connection, tmp_path: Path
+) -> None:
+    for number, is_exact in {
+        2**53: True,
+        2**53 + 1: False,
+        -(2**53) - 1: False,
+        -(2**63): True,
+        2**63 - 1: False,
+    }.items():
+        database.execute("DROP TABLE IF EXISTS mixed")
+        database.execute('CREATE TABLE mixed(id INTEGER PRIMARY KEY, "a n" NUMERIC)')
+        database.executemany("INSERT INTO mixed VALUES (?, ?)", [(1, number), (2, 0.5), (3, None)])
+        source = SqlSource.of({"uri": f"sqlite:///{tmp_path}/shop.db", "table": "mixed", "column": "id"})
+        if is_exact:
+            rows = source.poll(None, 10).rows
+            assert rows is not None
+            assert rows["a n"].to_pylist() == [float(number), 0.5, None]
+        else:
+            with pytest.raises(InvalidRecord, match=f"column a n of the source has fractions and {number}, which no"):
+                source.poll(None, 10)
+        source.close()

@@ -24,7 +24,7 @@ from lakebed.errors import InvalidOption, InvalidRecord, SourceError, Unsupporte
 from lakebed.ingestion.columns import typed_columns
 from lakebed.ingestion.description import build
 from lakebed.ingestion.source import IngestPoll, IngestSource
-from lakebed.inputs.inference import MOST_DIGITS
+from lakebed.inputs.inference import MOST_DIGITS, has_large
 from lakebed.inputs.python_rows import refuse_values
 from lakebed.secrets import masked_repr
 from lakebed.wording import count_text
@@ -159,6 +159,8 @@ class SqlSource(IngestSource):
             if isinstance(column.type, pa.BaseExtensionType):  # a type of the database that Arrow does not have
                 column = pa.chunked_array([chunk.storage for chunk in column.chunks], column.type.storage_type)
             kind = kinds.get(name)
+            if self._is_sqlite and pt.is_floating(column.type) and has_large(column):
+                self._check_exact(name)
             try:
                 if kind is not None and column.null_count == len(column):
                     column = pa.chunked_array([pa.nulls(len(column))])
@@ -172,6 +174,21 @@ class SqlSource(IngestSource):
                     context={"column": name},
                 ) from error
         return rows
+
+    def _check_exact(self, name: str) -> None:
+        """Raise `InvalidRecord` for whole numbers beside fractions that are not exact as floating ones, as which the
+        driver reads all of such a column."""
+        quoted = '"' + name.replace('"', '""') + '"'
+        changes = f"typeof({quoted}) = 'integer' AND (CAST(CAST({quoted} AS REAL) AS INTEGER) <> {quoted}"
+        # SQLite makes the greatest number again of the double that is greater by one
+        changes += f" OR {quoted} = 9223372036854775807) LIMIT 1"
+        found = self._read(f"SELECT {quoted} AS c FROM {self._rows} AS source WHERE {changes}")
+        if found.num_rows:
+            raise InvalidRecord(
+                f"column {name} of the source has fractions and {found.column(0)[0]}, which no DOUBLE is",
+                hint=f"read it as text: query = 'SELECT ..., CAST({name} AS TEXT) AS {name} FROM ...'",
+                context={"column": name},
+            )
 
     def _types_of(self, rows: pa.Table) -> dict[str, pa.DataType]:
         """The types that columns get: those that the job names, and in SQLite, whose values have types of their own,
