@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -33,7 +34,8 @@ _STORED, _NEW = "stored_row__", "new_row__"
 
 def partition_values(cursor: Cursor, table: Table) -> tuple[dict[str, pa.Scalar], list[str]]:
     """The columns of `PARTITION (column = value, other)`, which comes next, in their types: those with a value, and
-    those whose values the rows have. Raises `InvalidOption` for other columns and for values of another type."""
+    those whose values the rows have. Raises `InvalidOption` for other columns and for values that are none of their
+    types, `SchemaConflict` for types that a column does not take."""
     schema, fields = table.schema, TableConfig(dict(table.properties)).partition_fields
     start, stop = cursor.enclosed("the columns of a partition")
     after = cursor.at
@@ -48,17 +50,32 @@ def partition_values(cursor: Cursor, table: Table) -> tuple[dict[str, pa.Scalar]
         if name in constants or name in unset_columns:
             raise cursor.wrong(first, f"{name!r} is given twice")
         if cursor.takes("="):
-            value, kind = cursor.literal(f"the value of {name!r}"), schema.field(name).type
-            try:
-                constants[name] = pc.cast(pa.array([value]), kind)[0]
-            except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OverflowError):
-                raise cursor.wrong(first, f"{value!r} is no {spark_type(kind)}") from None
+            value, field = cursor.literal(f"the value of {name!r}"), schema.field(name)
+            constant = _constant(value, field)
+            if constant is None:
+                raise cursor.wrong(first, f"{value!r} is no {spark_type(field.type)}")
+            constants[name] = constant
         else:
             unset_columns.append(name)
         if cursor.at != last:
             raise cursor.wrong(cursor.at, f"something follows {name!r}")
     cursor.at = after
     return constants, unset_columns
+
+
+def _constant(value: Any, field: pa.Field) -> pa.Scalar | None:
+    """The value of a partition column as the column stores it, None for one that it would round or cut. A text is read
+    as the value that it is, all else is assigned as the values of rows are."""
+    try:
+        given = pa.array([value])
+        if isinstance(value, str):
+            return pc.cast(given, field.type)[0]
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OverflowError):
+        return None
+    check_fits(given.type, field, OF_DUCKDB)
+    (stored,) = in_column(given, field, OF_DUCKDB)
+    is_exact = pa.types.is_integer(field.type) or pa.types.is_decimal(field.type)
+    return None if is_exact and value is not None and stored.as_py() != Decimal(str(value)) else stored
 
 
 def assigned_rows(rows: Any, schema: pa.Schema, names: Sequence[str]) -> Any:

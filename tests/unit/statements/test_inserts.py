@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import date, datetime
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 import lakebed
-from lakebed.errors import AmbiguousMerge, InvalidOption, InvalidRecord, UnsupportedFeature
+from lakebed.errors import AmbiguousMerge, InvalidOption, InvalidRecord, SchemaConflict, UnsupportedFeature
 from support.merges import in_order
 
 TRIPS = pa.schema([("id", pa.int64()), ("city", pa.string()), ("fare", pa.float64())])
@@ -117,6 +119,46 @@ def test_rows_are_not_replaced_in_a_table_that_generates_its_keys() -> None:
     assert "INSERT OVERWRITE t PARTITION" in (error.value.hint or "")
     assert visible_rows(table) == [(1, "rome", 1.0)]
     lakebed.drop(table.uri)
+
+
+def test_values_of_partition_are_those_that_their_columns_take() -> None:
+    cases: list[tuple[pa.DataType, Any, Any]] = [
+        (pa.decimal128(8, 2), "1.5", Decimal("1.50")),
+        (pa.decimal128(8, 2), "-1", Decimal("-1.00")),
+        (pa.decimal128(8, 2), "'1.5'", Decimal("1.50")),
+        (pa.decimal128(8, 2), [Decimal("1.1")], Decimal("1.10")),
+        (pa.decimal128(8, 2), [1.1], Decimal("1.10")),
+        (pa.decimal128(8, 2), "1.555", InvalidOption),
+        (pa.decimal128(8, 2), "'1.555'", InvalidOption),
+        (pa.decimal128(8, 2), "1000000", InvalidRecord),
+        (pa.int32(), "2147483647", 2**31 - 1),
+        (pa.int32(), "2147483648", InvalidRecord),
+        (pa.int32(), "3.0", 3),
+        (pa.int32(), "3.7", InvalidOption),
+        (pa.int32(), "true", SchemaConflict),
+        (pa.bool_(), "true", True),
+        (pa.bool_(), "1", SchemaConflict),
+        (pa.string(), "true", "true"),
+        (pa.string(), [date(2024, 1, 2)], "2024-01-02"),
+        (pa.string(), [datetime(2024, 1, 2)], SchemaConflict),
+        (pa.date32(), "'2024-01-02'", date(2024, 1, 2)),
+        (pa.date32(), "20240102", SchemaConflict),
+    ]
+    for at, (kind, value, stored) in enumerate(cases):
+        columns = pa.schema([("id", pa.int64()), ("c", kind)])
+        table = lakebed.create(f"memory://changes/constants/{at}", columns, key="id", partition_by="c")
+        text, args = (value, None) if isinstance(value, str) else ("?", value)
+
+        def insert(text: str = text, args: Any = args, table: lakebed.Table = table) -> None:
+            lakebed.sql(f"INSERT INTO t PARTITION (c = {text}) VALUES (1)", {"t": table}, args)
+
+        if isinstance(stored, type):
+            with pytest.raises(stored, match=r"\bc\b|'c'"):
+                insert()
+            assert table.count() == 0, (kind, value)
+        else:
+            insert()
+            assert table.scan(["id", "c"]).to_arrow().to_pylist() == [{"id": 1, "c": stored}], (kind, value)
 
 
 @pytest.mark.parametrize(
