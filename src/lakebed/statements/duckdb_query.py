@@ -10,6 +10,7 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
@@ -56,9 +57,16 @@ def run_query(statement: Statement, sources: Sources, args: Arguments) -> QueryR
                 changes[(reference.start, reference.end)] = f'"{names[key]}"{alias_of(source)}'
     # Spark's markers `:name` as DuckDB's `$name`
     changes |= {(marker.start, marker.start + 1): "$" for marker in markers(statement, args) if marker.name}
+    is_named = isinstance(args, Mapping)
+    values = {name: _plain(value) for name, value in args.items()} if is_named else [_plain(v) for v in args or ()]
     with errors_of_duckdb(errors):
-        relation = connection.sql(statement.replaced(changes), params=args or None)
+        relation = connection.sql(statement.replaced(changes), params=values or None)
     return QueryResult(relation, errors)
+
+
+def _plain(value: Any) -> Any:
+    """A value as DuckDB takes it: a number of numpy as one of Python."""
+    return value.item() if isinstance(value, np.number | np.bool_) else value
 
 
 def result_of(rows: pa.Table) -> QueryResult:

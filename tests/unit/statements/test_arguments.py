@@ -7,6 +7,7 @@ from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -338,3 +339,15 @@ def test_a_colon_that_is_no_marker_stays_as_it_is(t: lakebed.Table) -> None:
     assert lakebed.sql("SELECT $1 + $2 AS n", args=[1, 2]).to_pylist() == [{"n": 3}]
     found = lakebed.sql("SELECT [id, 5][1:n] AS a FROM t WHERE id =:n", {"t": t}, {"n": 2})
     assert found.to_pylist() == [{"a": [2, 5]}]
+
+
+def test_numbers_of_numpy_are_values_of_every_statement() -> None:
+    columns = pa.schema([("id", pa.int64()), ("n", pa.float64()), ("ok", pa.bool_())])
+    table = lakebed.create("memory://arguments/numpy", columns, key="id")
+    values = {"id": np.int64(-7), "n": np.float32(2.5), "ok": np.bool_(True)}
+    lakebed.sql("INSERT INTO t VALUES (:id, :n, :ok)", {"t": table}, values)
+    lakebed.sql("INSERT INTO t SELECT ?, ?, ?", {"t": table}, [np.int32(8), np.float64(1.5), np.bool_(False)])
+    lakebed.sql("UPDATE t SET n = n + :by WHERE id = :id", {"t": table}, {"by": np.int64(1), "id": np.int64(-7)})
+    (row,) = lakebed.sql("SELECT * FROM t WHERE id = ?", {"t": table}, [np.int64(-7)]).to_pylist()  # pyright: ignore
+    assert row == {"id": -7, "n": 3.5, "ok": True}
+    assert sorted(table.scan(["id"]).to_arrow().column("id").to_pylist()) == [-7, 8]
