@@ -12,16 +12,20 @@ from typing import Any, cast
 
 HIDDEN = "***"
 _WORDS = (
-    r"passw|passphrase|secret|token|credential|signature|jaas|sas(?!l)|user\.info|connection[._-]?string|authorization"
-    r"|custom[._-]?headers|(access|account|private|api|encryption|shared)[._-]?key|key[._-]?pem"
+    r"passw|passphrase|secret|token|credential|signature|jaas|(?<![a-z])sas(?!l)|user\.info|connection[._-]?string"
+    r"|authorization|custom[._-]?headers|(access|account|private|api|encryption|shared)[._-]?key|key[._-]?pem"
 )
 _NAME = re.compile(_WORDS, re.IGNORECASE)
 _STORAGE_NAME = re.compile(f"{_WORDS}|key", re.IGNORECASE)
-# A container before the @ of an abfss:// URI is no user.
-_USER = re.compile(r"(?<![\w+.-])(?!abfss?:|wasbs?:)([A-Za-z][\w+.-]*(?::[A-Za-z][\w+.-]*)*://)[^/@\s'\",]+@")
+# A container before the @ of an abfss:// URI is no user. A password may hold an @, and also a slash where no port is.
+_USER = re.compile(
+    r"(?<![\w+.-])(?!abfss?:|wasbs?:)([A-Za-z][\w+.-]*(?::[A-Za-z][\w+.-]*)*://)"
+    r"(?:[^/\s'\",:@\[]*:(?!\d+/)[^\s'\",]+|[^/\s'\",]+)@"
+)
+# `name=value` of URLs and connection texts, and `"name": value` of mappings that are shown.
 _PARAMETER = re.compile(
-    r"((?:password|passwd|pwd|secret|token|sig|signature|api[_-]?key|access[_-]?key)\s*=\s*)"
-    r"(\"[^\"]*\"|'[^']*'|[^&;,\s\"']+)",
+    rf"((?:{_WORDS}|pwd|sig)(?:ord|d)?s?(?:\s*=|[\"']\s*[=:])\s*|\bauthorization\s*:\s*(?:basic\s+|bearer\s+)?)"
+    r"(\"(?:[^\"\\]|\\.|\"\")*\"|'(?:[^'\\]|\\.|'')*'|\{[^}]*\}|[^&;,\s\"']+)",
     re.IGNORECASE,
 )
 

@@ -139,9 +139,26 @@ def test_an_error_does_not_quote_a_secret() -> None:
     assert error.context == {"url": "http://***@h", "n": 1}
 
 
+def test_a_secret_is_hidden_however_it_is_written() -> None:
+    for text in (
+        "hive://user:p@SECRET@host:9083/db", "hive://user:SE/CRET@host:9083", "thrift://h1:1,thrift://u:SECRET@h2",
+        "jdbc:sqlserver://h;user=a;password={SE;CRET}", "PASSWORD='SEC''RET'", 'password="SEC RET"',
+        "passphrase=SECRET", "https://h/x?X-Amz-Signature=SECRET&X-Amz-Credential=SECRET",
+        "AccountKey=SECRET==;EndpointSuffix=x",
+        "Authorization: Bearer SECRET", "authorization: SECRET", "{'password': 'SECRET'}",
+        '{"sasl.password": "SEC RET"}', '{"client_secret":"SECRET"}', "pwd = SECRET", "https://h/c?sv=1&sig=SECRET",
+        "password=SEC{RET}",
+    ):  # fmt: skip
+        shown = masked_text(text)
+        assert "***" in shown, text
+        assert not any(part in shown for part in ("SEC", "RET", "SE;")), f"{text} -> {shown}"
+
+
 def test_what_is_no_secret_stays_as_it_is() -> None:
     for text in (
-        "abfss://container@account.dfs.core.windows.net/t", "s3://bucket/a@b", "hive://host:9083/db/t", "a@example.com",
+        "hdfs://nn:8020/a@b/c", "http://[::1]:80/a@b", "unexpected token: foo", "kansas=5", "'kansas': 1",
+        "secret_id = 4", "abfss://container@account.dfs.core.windows.net/t", "s3://bucket/a@b", "hive://host:9083/db/t",
+        "a@example.com",
         "jdbc:hive2://host:10000/db;ssl=true", "id:1,code:x", "the token is long", "/folder/user:name@host",
     ):  # fmt: skip
         assert masked_text(text) == text

@@ -72,6 +72,7 @@ class PeriodicTask:
         self._stopped.set()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join()
+        self._call = None  # it holds the frame of the call, and so the rows that the call was given
 
     def _run(self) -> None:
         left = self._seconds

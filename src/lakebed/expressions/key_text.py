@@ -145,7 +145,14 @@ def values_of_key_texts(texts: pa.Array, type_: pa.DataType, zone: Zone = UTC_ZO
             return pa.array([None if text is None else bytes.fromhex(text) for text in texts.to_pylist()], type_)
         if pa.types.is_timestamp(type_):
             return _times_of(texts, type_, zone)
-        return texts.cast(type_)
+        values = texts.cast(type_)
+        if pa.types.is_integer(type_) or pa.types.is_floating(type_):
+            # Arrow also reads hexadecimal digits, and a number beyond a floating type as infinity
+            is_whole = pa.types.is_integer(type_)
+            read = texts if is_whole else texts.filter(pc.is_inf(values))
+            if pc.any(pc.match_substring_regex(read, "[xX]" if is_whole else "[0-9]")).as_py():
+                raise ValueError
+        return values
     except (pa.ArrowInvalid, ValueError):
         if len(texts) > 1:
             half = len(texts) // 2

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import threading
 import time
+import weakref
+from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
+import lakebed
 from lakebed.concurrency.heartbeat import PeriodicTask
 
 
@@ -135,3 +140,25 @@ def test_an_interval_longer_than_any_that_the_system_waits_for_keeps_the_thread(
     assert "p" in {thread.name for thread in threading.enumerate()}
     task.stop()
     assert "p" not in {thread.name for thread in threading.enumerate()}
+
+
+def test_rows_are_freed_with_the_call_that_wrote_them(tmp_path: Path) -> None:
+    table = lakebed.create(str(tmp_path / "t"), {"id": [1], "v": [1]}, key="id", type="mor", index="simple")
+    calls = {
+        "upsert": table.upsert,
+        "insert": table.insert,
+        "bulk_insert": table.bulk_insert,
+        "delete": table.delete,
+        "insert_overwrite": lambda rows: table.insert_overwrite(rows, scope="table"),
+    }
+    gc.collect()
+    gc.disable()
+    try:
+        for name, call in calls.items():
+            rows = pa.table({"id": [1, 2], "v": [3, 4]})
+            held = weakref.ref(rows)
+            call(rows)
+            del rows
+            assert held() is None, name
+    finally:
+        gc.enable()

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from decimal import Decimal
 
 import pyarrow as pa
@@ -7,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lakebed.expressions.key_text import KeyText, timestamp_micros
+from lakebed.errors import InvalidRecord
+from lakebed.expressions.key_text import KeyText, timestamp_micros, values_of_key_texts
 from lakebed.expressions.zones import java_zone
 
 
@@ -53,3 +55,13 @@ def test_decimals_print_as_big_decimal_does(unscaled: int, scale: int) -> None:
 
 def test_nanoseconds_before_1970_round_down() -> None:
     assert timestamp_micros(pa.array([-1, 999, 1000, None]).cast(pa.timestamp("ns"))).to_pylist() == [-1, 0, 1, None]
+
+
+def test_a_number_is_written_in_decimal_digits_and_within_its_type() -> None:
+    wrong = {pa.int64(): ["0x10", "0X1", "-0x1"], pa.float32(): ["1e39", "-1e39"], pa.float64(): ["1e309"]}
+    for kind, texts in wrong.items():
+        for text in texts:
+            with pytest.raises(InvalidRecord, match=f"the text '{text}' "):
+                values_of_key_texts(pa.array(["1", None, text]), kind)
+    right = pa.array(["1e38", None, "inf", "-Infinity"])
+    assert values_of_key_texts(right, pa.float64()).to_pylist() == [1e38, None, math.inf, -math.inf]
