@@ -21,7 +21,7 @@ from lakebed.metadata.lookups import MetadataTable, full_slice, snapshot_of
 from lakebed.metadata.maintain import MetadataUpkeep
 from lakebed.metadata.partitions.base import PartitionKind, StoredTable
 from lakebed.metadata.partitions.registry import find_kind, kind_of
-from lakebed.metadata.partitions.stats_values import stats_columns
+from lakebed.metadata.partitions.stats_values import has_meta_stats, stats_columns
 from lakebed.metadata.partitions.stored import COMPARED, DIFFERENCES, joined, pending_removal
 from lakebed.metadata.records import Records
 from lakebed.metadata.store.commit import apply_delta
@@ -288,7 +288,7 @@ def _stats_columns(
         snapshot.schema,
         definition,
         version=config.version,
-        populate_meta=config.populate_meta_fields,
+        with_meta=has_meta_stats(config),
         limit=settings.stats_most_columns,
     )
     return tuple(column for column in kinds if column not in META_COLUMNS)

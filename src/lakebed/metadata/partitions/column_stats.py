@@ -49,6 +49,7 @@ from lakebed.metadata.partitions.stats_values import (
     Kinds,
     StatsUnion,
     column_stats_records,
+    has_meta_stats,
     index_version_of,
     merged_partition_stats,
     partition_stats_records,
@@ -188,16 +189,14 @@ class StoredStatistics:
 
     @once
     def kinds(self) -> Kinds:
-        """The columns with statistics; on version 6 without meta columns, which only some releases give statistics
-        there."""
+        """The columns with statistics."""
         config = self._snapshot.config
         definition = load_definitions(self._snapshot.storage, config).get(COLUMN_STATS)
         if COLUMN_STATS not in config.metadata_partitions:
             return {}
-        kinds = stats_columns(
-            self._snapshot.schema, definition, version=config.version, populate_meta=config.populate_meta_fields
+        return stats_columns(
+            self._snapshot.schema, definition, version=config.version, with_meta=has_meta_stats(config)
         )
-        return {c: kind for c, kind in kinds.items() if config.version >= 8 or c not in META_COLUMNS}
 
     @once
     def _ranges(self) -> list[FileRanges]:
@@ -294,7 +293,7 @@ def _stats_columns(
         schema,
         definition,
         version=config.version,
-        populate_meta=config.populate_meta_fields,
+        with_meta=has_meta_stats(config),
         named=settings.stats_columns,
         limit=settings.stats_most_columns,
     )

@@ -27,6 +27,7 @@ from lakebed.metadata.definitions import IndexDefinition
 from lakebed.metadata.layout import (
     COLUMN_STATS,
     FILE_KEY_LENGTH,
+    PARTITION_STATS,
     column_stats_keys,
     file_keys,
     h64,
@@ -48,6 +49,7 @@ from lakebed.metadata.partitions.stats_codec import (
 from lakebed.metadata.partitions.stored import NewFile
 from lakebed.metadata.records import RecordForm, Records, RecordType, record_type_of
 from lakebed.model import COMMIT_TIME, META_COLUMNS, PARTITION_PATH, RECORD_KEY
+from lakebed.properties.table_config import TableConfig
 from lakebed.schema.arrow import leaf_paths
 from lakebed.schema.conversion import cast_column
 from lakebed.storage.base import Storage
@@ -525,7 +527,7 @@ def _unknown(stats: pa.Table, side: str) -> Bools:
 
 # Hudi's own limit to the columns that get stats when no option names them.
 MOST_COLUMNS = 32
-# Indexed ahead of the table's own columns from version 8 on.
+# Indexed ahead of the table's own columns, where `has_meta_stats`.
 META_WITH_STATS = (COMMIT_TIME, PARTITION_PATH, RECORD_KEY)
 
 # In the definition of stats that lakebed built: ranges of floating columns count NaN, which Hudi's do not.
@@ -539,18 +541,19 @@ def stats_columns(
     definition: IndexDefinition | None,
     *,
     version: int,
-    populate_meta: bool,
+    with_meta: bool,
     named: Sequence[str] = (),
     limit: int = MOST_COLUMNS,
 ) -> Kinds:
     """The columns (Parquet paths) that a file of this schema (without meta columns) gets stats for, with their types.
 
-    `definition` is the table's for `column_stats`, where it has one; `named` is what its user asked for. Columns that
-    came to the table after the definition was made join it, up to `limit`, unless the definition left some out.
+    `definition` is the table's for `column_stats`, where it has one; if not, `with_meta` (`has_meta_stats`) adds meta
+    columns. `named` is what the user asked for. Columns that came to the table after the definition was made join
+    it, up to `limit`, unless the definition left some out.
     """
     kinds = dict(leaf_paths(schema))
     plain = [f.name for f in schema if f.name in kinds and has_range(f.type)]
-    meta = list(META_WITH_STATS) if version >= 8 and populate_meta else []
+    meta = list(META_WITH_STATS) if with_meta else []
     columns = list(named) or plain[:limit]
     if definition is not None and definition.source_fields:
         definition_columns = [c for c in definition.source_fields if c not in META_COLUMNS]
@@ -561,6 +564,13 @@ def stats_columns(
     return meta_kinds | {
         c: kinds[c] for c in columns if c in kinds and has_range(kinds[c]) and has_room_for_all(kinds[c], index_version)
     }
+
+
+def has_meta_stats(config: TableConfig) -> bool:
+    """Whether files get statistics of meta columns where no definition names the columns. On version 6 only where there
+    are partition statistics: those are by release 1.2.0, which gives them meta columns in every version."""
+    by_newer_release = config.version >= 8 or PARTITION_STATS in config.metadata_partitions
+    return config.populate_meta_fields and by_newer_release
 
 
 def _joining(plain: Sequence[str], recorded: Sequence[str], limit: int) -> list[str]:

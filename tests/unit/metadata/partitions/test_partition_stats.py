@@ -13,16 +13,23 @@ import lakebed
 from lakebed.config.settings import WriteSettings
 from lakebed.errors import InvalidOption
 from lakebed.metadata.definitions import IndexName
+from lakebed.metadata.layout import column_stats_keys, file_keys
 from lakebed.metadata.lookups import open_snapshot
 from lakebed.metadata.maintain import MetadataUpkeep
 from lakebed.metadata.partitions.stats_codec import Stats
-from lakebed.metadata.partitions.stats_values import merged_partition_stats
+from lakebed.metadata.partitions.stats_values import META_WITH_STATS, merged_partition_stats
 from lakebed.metadata.partitions.stored import live_files
+from lakebed.metadata.records import Records
+from lakebed.metadata.store.commit import apply_delta
+from lakebed.metadata.store.store import MetadataStore
 from lakebed.operations.placement import EmptyLayout
+from lakebed.properties.file import load_table_config
 from lakebed.services import build_index
 from lakebed.storage import open_storage
 from lakebed.table import Table
+from lakebed.timeline.timeline import load_timeline
 from lakebed.write_status import WriteStatus
+from support.golden_tables import golden
 from support.locks import held
 from support.write_tables import content, rows
 
@@ -209,3 +216,57 @@ def test_a_file_written_before_its_column_was_widened_leaves_the_table_well(kind
     assert verified.ok, str(verified)
     assert table.scan(filter="v IS NULL").count() == 4
     assert sorted(table.scan(filter="v > 5").to_arrow()["v"].to_pylist()) == [6, 7, 50]
+
+
+def changelog_rows(ids: list[int], ts: int) -> pa.Table:
+    return pa.table(
+        {
+            "id": pa.array(ids, pa.int32()),
+            "city": ["abc"[i % 3] for i in ids],
+            "name": [f"x{i}" for i in ids],
+            "n": pa.array(ids, pa.int64()),
+            "ts": pa.array([ts] * len(ids), pa.int64()),
+        }
+    )
+
+
+def test_a_write_widens_the_meta_columns_of_a_version_6_table_whose_file_groups_begin_as_logs(tmp_path: Path) -> None:
+    table = lakebed.open(str(golden("flinklike_v6_mor_changelog").unpack(tmp_path)))
+    table.upsert(changelog_rows([1, 20], 9))
+    written = open_snapshot(open_storage(table.uri)).timeline.latest_time
+    found = assert_ranges_are_those_of_the_live_files(table)
+    ranges = {
+        column: {row["file_name"]: (row["min"], row["max"]) for row in stats}
+        for column, stats in stats_by_column(found).items()
+        if column.startswith("_hoodie_")
+    }
+    first, last = "20261128183826394", "20261128183853592"
+    assert ranges == {
+        "_hoodie_commit_time": {"a": (first, last), "b": (first, written), "c": (first, written)},
+        "_hoodie_partition_path": {"a": ("a", "a"), "b": ("b", "b"), "c": ("c", "c")},
+        "_hoodie_record_key": {"a": ("3", "6"), "b": ("1", "7"), "c": ("2", "5")},
+    }
+    assert table.indexes.verify().ok
+
+
+def test_files_without_statistics_of_meta_columns_are_named_and_mended(tmp_path: Path) -> None:
+    table = lakebed.open(str(golden("flinklike_v6_mor_changelog").unpack(tmp_path)))
+    table.upsert(changelog_rows([1, 20], 9))
+    storage = open_storage(table.uri)
+    config = load_table_config(storage)
+    timeline = load_timeline(storage, config)
+    new = [file for file in open_snapshot(storage).base_files() if file.instant == timeline.latest_time]
+    keys = file_keys([file.partition for file in new], [file.name for file in new])
+    gone = Records.deletes(pa.concat_arrays([column_stats_keys(column, keys) for column in META_WITH_STATS]))
+    store = MetadataStore(storage, config, timeline, lock_is_held=held)
+    apply_delta(store, f"{timeline.latest_time}000", {"column_stats": gone})
+    differences = table.indexes.verify().differences.to_pylist()
+    assert {(row["problem"], row["what"]) for row in differences} == {
+        ("missing", f"{column} of c/{new[0].name}") for column in META_WITH_STATS
+    }
+    table.indexes.repair()
+    assert table.indexes.verify().ok
+    table.compact()
+    verified = table.indexes.verify()
+    assert verified.ok
+    assert "partition_stats" in verified.checked
