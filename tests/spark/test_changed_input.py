@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -134,6 +134,58 @@ def test_the_session_keeps_its_settings_and_stored_rows_are_released(spark: Spar
     assert table.count() == 50
 
 
+def test_rows_that_the_caller_stored_stay_stored_and_those_of_a_delete_are_released(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    table = new_table(tmp_path / "t", "simple", spark)
+    table.upsert(pa.table({"id": range(60), "city": ["c0"] * 60, "v": ["a"] * 60}, schema=SCHEMA))
+    context: Any = spark.sparkContext
+    in_spark = {"lakebed.local.rows": 0}
+
+    def keys(begin: int) -> DataFrame:
+        return spark.range(begin, begin + 10, 1, 2).selectExpr("id", "'c0' AS city")
+
+    checkpoint = keys(0).mapInArrow(lambda batches: batches, "id long, city string").localCheckpoint()
+    cached = keys(10).cache()
+    assert cached.count() == 10
+    frames = {
+        "checkpoint": checkpoint,
+        "cached": cached,
+        "list": spark.createDataFrame([(n, "c0") for n in range(20, 30)], "id long, city string"),
+        "function": keys(30).mapInArrow(lambda batches: batches, "id long, city string"),
+    }
+    for name, frame in frames.items():
+        stored, level = set(context._jsc.getPersistentRDDs()), frame.storageLevel
+        assert table.delete(frame, options=in_spark).deleted == 10, name
+        assert set(context._jsc.getPersistentRDDs()) == stored, name
+        assert frame.storageLevel == level, name
+        assert sorted(row.id for row in frame.collect())[:1] == [list(frames).index(name) * 10], name
+    assert sorted(table.scan().to_arrow()["id"].to_pylist()) == list(range(40, 60))
+    cached.unpersist()
+
+
+def test_a_merge_that_is_refused_keeps_no_rows_in_the_cache(spark: SparkSession, tmp_path: Path) -> None:
+    table = new_table(tmp_path / "t", "simple", spark)
+    table.upsert(pa.table({"id": range(5), "city": ["c0"] * 5, "v": ["a"] * 5}, schema=SCHEMA))
+    context: Any = spark.sparkContext
+    stored = set(context._jsc.getPersistentRDDs())
+    source = spark.range(0, 4).selectExpr("id div 2 AS n")
+    with pytest.raises(lakebed.AmbiguousMerge):
+        table.merge(source, "t.id = s.n AND t.v = 'a'").when_matched_update({"v": "uuid()"}).execute()
+    assert set(context._jsc.getPersistentRDDs()) == stored
+    assert set(table.scan().to_arrow()["v"].to_pylist()) == {"a"}
+
+
+def test_two_writes_at_a_time_restore_the_settings_of_their_session(spark: SparkSession) -> None:
+    before: dict[str, str | None] = dict(spark.conf.getAll)
+    first, second = SparkEngine(spark), SparkEngine(spark)
+    with ExitStack() as earlier, ExitStack() as later:
+        earlier.enter_context(first._settings(first._of_jobs()))
+        later.enter_context(second._settings(second._of_jobs()))
+        earlier.close()
+    assert dict(spark.conf.getAll) == before
+
+
 def test_a_value_that_a_merge_draws_is_drawn_once(spark: SparkSession, tmp_path: Path) -> None:
     table = new_table(tmp_path / "t", "simple", spark)
     table.upsert(pa.table({"id": range(50), "city": ["c0"] * 50, "v": ["a"] * 50}, schema=SCHEMA))
@@ -191,6 +243,8 @@ def frames(spark: SparkSession, folder: Path) -> tuple[dict[str, DataFrame], dic
         "view": spark.table("other_rows"),
         "subquery": spark.sql("SELECT * FROM same_rows WHERE id IN (SELECT x FROM other_rows)"),
         "cache": rows.withColumn("x", F.rand()).cache(),
+        "checkpoint to come": rows.withColumn("x", F.rand()).localCheckpoint(eager=False),
+        "function over the rows of a group": rows.groupBy("g").agg(F.pandas_udf(lambda ids: ids.sum(), "long")("id")),
         "limit": rows.limit(3),
         "sample": rows.sample(0.5),
         "one row of each group": rows.dropDuplicates(["g"]),

@@ -108,6 +108,9 @@ class SparkEngine:
         self._tuning = worker_tuning
         # rows that were counted while results were collected, by the name of the count
         self._observed: dict[str, int | None] = {}
+        # rows that this engine has cached, and those that it has stored: not those of its caller
+        self._cached: dict[int, DataFrame] = {}
+        self._stored: dict[int, DataFrame] = {}
 
     def rows(self, data: Any) -> DataFrame:
         if hasattr(data, "mapInArrow"):
@@ -231,6 +234,7 @@ class SparkEngine:
         copies = 1 if may_differ or is_in_one_process(self.spark) else 2
         with self._settings(self._of_jobs()), job_errors(self.spark):
             stored = data.localCheckpoint(True, StorageLevel(True, True, False, True, copies))
+        self._stored[id(stored)] = stored
         if may_differ and any(count != 1 for count in stored_copies(stored)):
             self.release(stored)
             raise changed_input("two attempts of a task have stored them")
@@ -330,22 +334,28 @@ class SparkEngine:
         return table
 
     def persist(self, rows: DataFrame) -> DataFrame:
+        if id(rows) in self._cached:
+            return rows
+        level, rdd = rows.storageLevel, _rdd(rows)
+        is_stored = rdd is not None and rdd.getStorageLevel().isValid()
+        if is_stored or level.useMemory or level.useDisk:
+            return rows.select("*")  # held by the caller, or by `repeatable`: releasing these lets nothing go
+        self._cached[id(rows)] = rows
         return rows.persist()
 
     def release(self, rows: DataFrame) -> None:
-        frame: Any = rows
-        plan = None if is_connect(self.spark) else frame._jdf.queryExecution().analyzed()
-        if plan is not None and plan.getClass().getSimpleName() == "LogicalRDD":
-            plan.rdd().unpersist(False)  # rows that `repeatable` has stored
-        else:
-            rows.unpersist()
+        if (cached := self._cached.pop(id(rows), None)) is not None:
+            cached.unpersist()
+        elif (stored := self._stored.pop(id(rows), None)) is not None and (rdd := _rdd(stored)) is not None:
+            rdd.unpersist(False)
 
     def _of_jobs(self) -> dict[str, str]:
         """The settings of a job that hands rows to Python. A session with smaller batches keeps them."""
         rows = int(self.spark.conf.get(_BATCH_ROWS, None) or 0)
         smaller = rows if 0 < rows < ARROW_BATCH_ROWS else ARROW_BATCH_ROWS
-        excluded = self.spark.conf.get(_EXCLUDED_RULES, None)
-        rules = f"{excluded},{_FOLDING_RULE}" if excluded else _FOLDING_RULE
+        excluded = self.spark.conf.get(_EXCLUDED_RULES, None) or ""
+        # another thread's write may have put it there, which also restores the session's own
+        rules = excluded if _FOLDING_RULE in excluded else ",".join(filter(None, (excluded, _FOLDING_RULE)))
         return {**_SETTINGS, **_CHECKSUMS, _BATCH_ROWS: str(smaller), _EXCLUDED_RULES: rules}
 
     @contextmanager
@@ -366,6 +376,15 @@ class SparkEngine:
                     self.spark.conf.unset(key)
                 else:
                     self.spark.conf.set(key, old)
+
+
+def _rdd(rows: DataFrame) -> Any | None:
+    """The RDD whose rows the DataFrame has as they are: those of a checkpoint, or of the driver. None on Connect."""
+    if is_connect(rows.sparkSession):
+        return None
+    frame: Any = rows
+    plan = frame._jdf.queryExecution().analyzed()
+    return plan.rdd() if plan.getClass().getSimpleName() == "LogicalRDD" else None
 
 
 def _loosely_typed(rows: DataFrame) -> DataFrame:

@@ -75,6 +75,8 @@ class _Plan:
             return True  # rows of a table, read by its files
         if name == "LogicalRDD":
             rdd = plan.rdd()  # fixed rows are held by the driver or in a checkpoint
+            if rdd.checkpointData().isDefined() and not rdd.isCheckpointed():
+                return False  # a checkpoint that is yet to be made
             while not rdd.isCheckpointed() and rdd.getClass().getSimpleName() == "MapPartitionsRDD":
                 rdd = rdd.dependencies().apply(0).rdd()
             is_held = rdd.isCheckpointed() or rdd.getClass().getSimpleName() == "ParallelCollectionRDD"

@@ -455,7 +455,11 @@ class MergeByJoin(_Merge):
         return self.join.absent
 
     def prepare(self, write: Write) -> Rows:
-        return self.join.prepare(write)
+        try:
+            return self.join.prepare(write)
+        except BaseException:
+            self._release(write)
+            raise
 
     @contextmanager
     def place(self, write: Write, prepared: Rows) -> Generator[Placed]:
@@ -463,8 +467,11 @@ class MergeByJoin(_Merge):
             with placed(replace(write, reveals=True), prepared) as rows:
                 yield rows
         finally:
-            while self.join.cached:
-                write.context.engine.release(self.join.cached.pop())
+            self._release(write)
+
+    def _release(self, write: Write) -> None:
+        while self.join.cached:
+            write.context.engine.release(self.join.cached.pop())
 
     def result(self, result: WriteResult) -> MergeResult:
         return self.counted(result, self.join.counts)
