@@ -17,6 +17,7 @@ from lakebed.diagnosis.doctor import examine
 from lakebed.diagnosis.findings import Diagnosis
 from lakebed.engine.arrow_data import is_read_once, to_arrow_table
 from lakebed.engine.base import Engine
+from lakebed.engine.spark_session import session_of
 from lakebed.errors import InvalidOption
 from lakebed.index.base import Resizing
 from lakebed.inputs.files import Partitioning, data_of, is_path_of_files
@@ -405,9 +406,12 @@ class Table:
         """
         selector = rows_to_delete(keys, where, "erase")
         selector = to_arrow_table(selector) if is_read_once(selector) else selector
-        renew = partial(self._context, selector, options, "delete")
-        erasure = partial(Erasure(renew, selector).run, dry_run=dry_run)
-        return ErasureReport((self._committed(erasure, options, preview=dry_run, progress=progress),)).checked()
+        engine = hudi_job.session_engine(session_of(selector), worker_tuning=self._worker_tuning)
+        with hudi_job.evaluated_once(engine, selector) as same:  # what is deleted is what is looked for afterwards
+            renew = partial(self._context, same, options, "delete")
+            erasure = partial(Erasure(renew, same).run, dry_run=dry_run)
+            report = self._committed(erasure, options, preview=dry_run, progress=progress)
+        return ErasureReport((report,)).checked()
 
     def insert_overwrite(
         self,

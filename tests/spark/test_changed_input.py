@@ -176,6 +176,21 @@ def test_a_merge_that_is_refused_keeps_no_rows_in_the_cache(spark: SparkSession,
     assert set(table.scan().to_arrow()["v"].to_pylist()) == {"a"}
 
 
+def test_the_keys_that_are_erased_are_those_that_were_looked_for(spark: SparkSession, tmp_path: Path) -> None:
+    table = new_table(tmp_path / "t", "simple", spark)
+    table.upsert(pa.table({"id": range(60), "city": ["c0"] * 60, "v": [f"value {n}" for n in range(60)]}))
+    context: Any = spark.sparkContext
+    stored = set(context._jsc.getPersistentRDDs())
+
+    def drawn(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        ids = np.random.default_rng().permutation(60)[:5]
+        yield from (pa.RecordBatch.from_arrays([pa.array(ids), pa.array(["c0"] * 5)], ["id", "city"]) for _ in batches)
+
+    report = table.erase(spark.range(0, 1, 1, 1).mapInArrow(drawn, "id long, city string"))
+    assert (report.rows, table.count()) == (5, 55)
+    assert set(context._jsc.getPersistentRDDs()) == stored
+
+
 def test_two_writes_at_a_time_restore_the_settings_of_their_session(spark: SparkSession) -> None:
     before: dict[str, str | None] = dict(spark.conf.getAll)
     first, second = SparkEngine(spark), SparkEngine(spark)
@@ -195,6 +210,10 @@ def test_a_value_that_a_merge_draws_is_drawn_once(spark: SparkSession, tmp_path:
     stored = table.scan().to_arrow().sort_by("id")
     assert stored["id"].to_pylist() == list(range(50))
     assert len(set(stored["v"].to_pylist())) == 50
+
+
+def total(ids: pd.Series) -> int:
+    return int(ids.sum())
 
 
 def frames(spark: SparkSession, folder: Path) -> tuple[dict[str, DataFrame], dict[str, DataFrame]]:
@@ -244,7 +263,7 @@ def frames(spark: SparkSession, folder: Path) -> tuple[dict[str, DataFrame], dic
         "subquery": spark.sql("SELECT * FROM same_rows WHERE id IN (SELECT x FROM other_rows)"),
         "cache": rows.withColumn("x", F.rand()).cache(),
         "checkpoint to come": rows.withColumn("x", F.rand()).localCheckpoint(eager=False),
-        "function over the rows of a group": rows.groupBy("g").agg(F.pandas_udf(lambda ids: ids.sum(), "long")("id")),
+        "function over the rows of a group": rows.groupBy("g").agg(F.pandas_udf(total, "long")("id")),
         "limit": rows.limit(3),
         "sample": rows.sample(0.5),
         "one row of each group": rows.dropDuplicates(["g"]),
