@@ -155,8 +155,8 @@ def _needed(envelopes: pa.Table) -> pa.Table:
 def _needed_fields(field_of: Callable[[str, pa.DataType | None], Any]) -> dict[str, Any]:
     source = field_of("source", None)
     parts = _source_parts(source)
-    known = pa.StructArray.from_arrays(list(parts.values()), list(parts), mask=source.is_null())
-    fields = {"op": field_of("op", pa.string()), "ts_ms": field_of("ts_ms", pa.int64()), "source": known}
+    source_fields = pa.StructArray.from_arrays(list(parts.values()), list(parts), mask=source.is_null())
+    fields = {"op": field_of("op", pa.string()), "ts_ms": field_of("ts_ms", pa.int64()), "source": source_fields}
     return {**fields, **{name: field_of(name, None) for name in _STATES}}
 
 
