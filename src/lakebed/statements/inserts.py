@@ -67,13 +67,13 @@ def _constant(value: Any, field: pa.Field) -> pa.Scalar | None:
     """The value of a partition column as the column stores it, None for one that it would round or cut. A text is read
     as the value that it is, all else is assigned as the values of rows are."""
     try:
-        given = pa.array([value])
+        values = pa.array([value])
         if isinstance(value, str):
-            return pc.cast(given, field.type)[0]
+            return pc.cast(values, field.type)[0]
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OverflowError):
         return None
-    check_fits(given.type, field, OF_DUCKDB)
-    (stored,) = in_column(given, field, OF_DUCKDB)
+    check_fits(values.type, field, OF_DUCKDB)
+    (stored,) = in_column(values, field, OF_DUCKDB)
     is_exact = pa.types.is_integer(field.type) or pa.types.is_decimal(field.type)
     return None if is_exact and value is not None and stored.as_py() != Decimal(str(value)) else stored
 

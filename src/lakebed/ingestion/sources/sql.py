@@ -182,10 +182,10 @@ class SqlSource(IngestSource):
         changes = f"typeof({quoted}) = 'integer' AND (CAST(CAST({quoted} AS REAL) AS INTEGER) <> {quoted}"
         # SQLite makes the greatest number again of the double that is greater by one
         changes += f" OR {quoted} = 9223372036854775807) LIMIT 1"
-        found = self._read(f"SELECT {quoted} AS c FROM {self._rows} AS source WHERE {changes}")
-        if found.num_rows:
+        rows = self._read(f"SELECT {quoted} AS c FROM {self._rows} AS source WHERE {changes}")
+        if rows.num_rows:
             raise InvalidRecord(
-                f"column {name} of the source has fractions and {found.column(0)[0]}, which no DOUBLE is",
+                f"column {name} of the source has fractions and {rows.column(0)[0]}, which no DOUBLE is",
                 hint=f"read it as text: query = 'SELECT ..., CAST({name} AS TEXT) AS {name} FROM ...'",
                 context={"column": name},
             )

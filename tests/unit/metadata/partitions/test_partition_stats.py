@@ -249,7 +249,7 @@ def test_a_write_widens_the_meta_columns_of_a_version_6_table_whose_file_groups_
     assert table.indexes.verify().ok
 
 
-def test_files_without_statistics_of_meta_columns_are_named_and_mended(tmp_path: Path) -> None:
+def test_verify_names_files_without_statistics_of_meta_columns_and_repair_adds_them(tmp_path: Path) -> None:
     table = lakebed.open(str(golden("flinklike_v6_mor_changelog").unpack(tmp_path)))
     table.upsert(changelog_rows([1, 20], 9))
     storage = open_storage(table.uri)
