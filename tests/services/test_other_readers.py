@@ -117,6 +117,12 @@ def test_python_engines_read_tables_and_published_lists(tmp_path: Path):
     assert_reads(reads, tmp_path / "rows")
 
 
+def test_daft_reads_a_copy_on_write_table_of_version_6(tmp_path: Path):
+    table = written(str(tmp_path / "table"), 6, "cow")
+    (tmp_path / "rows").mkdir()
+    assert_reads([("daft hudi", table, "snapshot")], tmp_path / "rows")
+
+
 @pytest.fixture(scope="module")
 def s3() -> Any:
     try:
