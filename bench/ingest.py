@@ -27,7 +27,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 import lakebed
 from lakebed.ingestion.avro_messages import decode_avro
-from lakebed.ingestion.debezium import decode_debezium_json
+from lakebed.ingestion.debezium import Envelopes, decode_debezium_json
 from lakebed.ingestion.json_messages import decode_json
 from lakebed.ingestion.messages import Decoded
 from lakebed.ingestion.protobuf_messages import FramedProtobuf
@@ -108,7 +108,7 @@ class Messages(IngestSource):
         if self._form == "protobuf":
             return self._protobuf.decode(values)
         if self._form == "debezium-json":
-            return decode_debezium_json(values, self.types, hudi=True)
+            return decode_debezium_json(values, Envelopes(self.types))
         return decode_json(values, self.types)
 
 

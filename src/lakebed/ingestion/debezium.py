@@ -77,7 +77,7 @@ _MARKERS = pa.array([base64.b64encode(_MARKER).decode(), _MARKER.hex()])
 class Envelopes:
     """How envelopes become rows. Columns of `types` have these types. With `hudi` rows have Hudi's columns of Debezium
     sources, else `_hoodie_is_deleted` and the position in the database's log. `partition` are columns of a partition
-    path by which alone rows are is_digits: an update that changes them is a delete of the old row and a new row."""
+    path by which alone rows are found: an update that changes them is a delete of the old row and a new row."""
 
     types: Types = field(default_factory=dict[str, pa.DataType])
     hudi: bool = True
@@ -217,7 +217,7 @@ def rows_of_envelopes(decoded: Decoded, how: Envelopes, meanings: Mapping[str, M
     """The rows of decoded envelopes: the state after the change, of a delete the state before.
 
     An envelope without an operation or without the state that it needs is bad, as are truncations of a table, and,
-    where rows are is_digits by their partition path, changes that do not say what that was."""
+    where rows are found by their partition path, changes that do not say what that was."""
     table, numbers, bad = decoded.rows, decoded.numbers, list(decoded.bad)
     if not table.num_rows:
         return Decoded(pa.table({}), numbers, bad)
