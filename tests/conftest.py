@@ -19,6 +19,7 @@ import pytest
 
 from support.golden_tables import beyond_subset
 from support.sampling import is_small, run, today
+from support.small_spark import small_session
 
 # the same examples in each run but a day's
 hypothesis.settings.register_profile("fixed", derandomize=True, database=None)
@@ -175,28 +176,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
         unavailable("no Java on this machine")
     pyspark = pytest.importorskip("pyspark")
     assert pyspark
-    from pyspark.sql import SparkSession
-
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    folder = tmp_path_factory.mktemp("spark")
-    session = (
-        SparkSession.builder.master("local[2]")
-        .appName("lakebed-tests")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.driver.memory", "1g")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.sql.shuffle.partitions", "4")
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
-        .config("spark.local.dir", str(folder / "local"))
-        .config(
-            "spark.driver.extraJavaOptions", f"-Dderby.system.home={folder} -XX:+UseSerialGC -XX:TieredStopAtLevel=1"
-        )
-        .getOrCreate()
-    )
-    session.sparkContext.setLogLevel("ERROR")
+    session = small_session(tmp_path_factory.mktemp("spark"))
     yield session
     session.stop()
 

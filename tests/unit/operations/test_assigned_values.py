@@ -360,6 +360,6 @@ def test_a_partition_value_that_is_too_great_is_refused_by_name() -> None:
     table = lakebed.create("memory://assigned/partition", columns, key="id", partition_by="n")
     table.upsert({"id": [1], "n": [1]})
     for value in (2**31, 2**63, 2**70):
-        with pytest.raises(InvalidOption, match=f"{value} is no INT"):
+        with pytest.raises((InvalidOption, InvalidRecord), match=rf"\bn\b.*{value}|{value} is no INT"):
             lakebed.sql("INSERT OVERWRITE t PARTITION (n = :p) SELECT 2", {"t": table}, {"p": value})
     assert rows(table) == [{"id": 1, "n": 1}]
