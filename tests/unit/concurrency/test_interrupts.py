@@ -22,6 +22,7 @@ from lakebed.concurrency import heartbeat, lock, process_queue, providers
 from lakebed.concurrency.lock import LOCK_FILE, LeasedLock, default_lock
 from lakebed.concurrency.providers import NestedLock
 from lakebed.errors import LockTimeout
+from lakebed.model import Action
 from lakebed.operations import group_commit, transaction
 from lakebed.storage import Storage, open_storage
 from support.processes import another_process
@@ -302,5 +303,5 @@ def test_signals_leave_a_table_that_others_write_while_the_interrupted_process_l
         assert soon(lambda: is_free_for_others(storage))
         table.upsert([{"id": 2, "v": 7}])
         assert table.get([2]).column("v").to_pylist() == [7]
-        table.clean()  # the interrupt may have come while the write cleaned: that plan waits for the next clean
-        assert not table.timeline.pending
+        # the plan of a clean that the signal cut off is taken up when its heartbeat is old
+        assert {instant.action for instant in table.timeline.pending} <= {Action.CLEAN}
