@@ -193,6 +193,7 @@ def test_every_way_stores_the_values_of_the_rule() -> None:
         check_stored(rule, ways)
 
 
+@pytest.mark.rest
 def test_every_way_refuses_what_the_rule_refuses() -> None:
     for rule, ways in GROUPS:
         check_refused(rule, ways, every_way=False)

@@ -234,6 +234,7 @@ DRAWN = [
 ]
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(("index", "verb"), DRAWN)
 def test_a_killed_executor_and_rows_whose_partition_is_drawn(
     spark: Any, s3: dict[str, Any], strike: Any, index: str, verb: str

@@ -133,6 +133,7 @@ def s3() -> Any:
     server.stop()
 
 
+@pytest.mark.rest
 def test_clickhouse_reads_tables_and_published_lists_on_s3(s3: dict[str, Any], tmp_path: Path):
     reads: list[tuple[str, Table, str]] = []
     for version in (9, 6):

@@ -121,6 +121,7 @@ class TestSparkAlone:
         assert content(table) == before
 
 
+@pytest.mark.rest
 def test_a_move_with_a_lower_ordering_value_changes_nothing(spark: SparkSession, tmp_path: Path) -> None:
     fields = [("id", pa.int64()), ("p", pa.string()), ("at", pa.struct([("n", pa.int64())])), ("ts", pa.int64())]
     of_paths: dict[str, Any] = {"buckets": 3, "partition_buckets": "a,7;b,2"}
@@ -147,6 +148,7 @@ def test_a_move_with_a_lower_ordering_value_changes_nothing(spark: SparkSession,
         assert table.get(list(range(6))).num_rows == 6, index
 
 
+@pytest.mark.rest
 def test_a_row_is_deleted_and_inserted_again_by_one_merge(spark: SparkSession, tmp_path: Path) -> None:
     schema = pa.schema([("id", pa.int64()), ("p", pa.string()), ("ts", pa.int64())])
     for index, path in (("bucket", "a"), ("global_simple", "b")):
