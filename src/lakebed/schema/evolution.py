@@ -218,7 +218,7 @@ def _not_taken_in(new: Sequence[str], absent: Sequence[str], rules: _Rules) -> S
         + (
             f"set {EVOLUTION_OPTION}=add to take new columns in."
             if rules.takes is None
-            else f"add {them} to the table first: t.columns.add, or with_schema_evolution() of a merge."
+            else f"add {them} to the table first: t.columns.add, or run a merge with schema evolution."
         ),
         context={"columns": list(new)},
     )
