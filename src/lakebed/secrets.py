@@ -40,7 +40,7 @@ def is_secret_name(name: str) -> bool:
 
 
 def is_secret_of_storage(name: str) -> bool:
-    """The same of an option of storage, where every key is one."""
+    """Whether an option of storage holds a secret: every key does there."""
     return _STORAGE_NAME.search(name) is not None
 
 

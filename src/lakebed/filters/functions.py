@@ -20,6 +20,7 @@ from lakebed.expressions.sql_functions import days_later
 from lakebed.filters.coercion import INSTANT, SparkOnly, cast_literal
 from lakebed.filters.predicates import Call, Literal, Value
 from lakebed.filters.text import arrow_pattern
+from lakebed.schema.arrow import MAX_PRECISION
 
 if TYPE_CHECKING:
     from sqlglot.expressions.core import Expression
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 INT, BIGINT, DOUBLE, TEXT, DATE = pa.int32(), pa.int64(), pa.float64(), pa.string(), pa.date32()
 DIGITS = {INT: 10, BIGINT: 19}
 # Of a decimal.
-MOST_DIGITS = 38
 # A double is printed with 17 digits at most, and rounded to no more places than it surely has.
 _MOST_DECIMALS = 15
 _SECOND = 1_000_000
@@ -153,8 +153,8 @@ def _round(e: Expression, reader: Reader, mode: str) -> Value:
             return value
         precision = DIGITS[value.type]
     room = max(precision - scale + 1, 1 - places)
-    to = pa.decimal128(room + max(0, min(scale, places)), max(0, min(scale, places))) if room <= MOST_DIGITS else None
-    if to is None or precision >= MOST_DIGITS or to.precision > MOST_DIGITS or places < -precision:
+    to = pa.decimal128(room + max(0, min(scale, places)), max(0, min(scale, places))) if room <= MAX_PRECISION else None
+    if to is None or precision >= MAX_PRECISION or to.precision > MAX_PRECISION or places < -precision:
         raise SparkOnly(f"{e.sql('spark')} of {value.type}")
     wide = pa.decimal128(max(precision + 1, to.precision - to.scale + scale), scale)
     if not pa.types.is_decimal(value.type):

@@ -17,7 +17,6 @@ from lakebed.filters.functions import (
     DIGITS,
     FUNCTIONS,
     INT,
-    MOST_DIGITS,
     OTHER_FUNCTIONS,
     Reader,
     digits_of,
@@ -421,7 +420,7 @@ class ValueReader:
         sizes = [digits_of(v) for v in values if not pa.types.is_null(v.type)]
         max_scale = max(scale for _, scale in sizes)
         digits = max(precision - scale for precision, scale in sizes) + max_scale
-        if digits > MOST_DIGITS:
+        if digits > MAX_PRECISION:
             raise SparkOnly(f"values with up to {digits} digits in one")
         return pa.decimal128(digits, max_scale)
 
@@ -506,7 +505,7 @@ def _integer_arithmetic(name: str, left: Value, right: Value) -> Value:
         for side in (left, right)
     ]
     room = sum(digits) + 1 if name == "multiply" else max(digits) + 1
-    if room > MOST_DIGITS:
+    if room > MAX_PRECISION:
         raise SparkOnly(f"arithmetic on {left.type} and {right.type} whose results have up to {room} digits")
     types = [pa.decimal128(n, 0) for n in digits]
     sides = tuple(
@@ -524,7 +523,7 @@ def _decimal_arithmetic(name: str, left: Value, right: Value) -> Value:
     else:
         scale = max(left_scale, right_scale)
         precision = max(left_digits - left_scale, right_digits - right_scale) + scale + 1
-    if precision > MOST_DIGITS:
+    if precision > MAX_PRECISION:
         raise SparkOnly(f"arithmetic on {left.type} and {right.type} whose results have up to {precision} digits")
     sides: list[Value] = []
     for side, (size, point) in ((left, (left_digits, left_scale)), (right, (right_digits, right_scale))):

@@ -20,6 +20,7 @@ from lakebed.errors import CorruptFile
 from lakebed.format.avro.wrappers import decimals
 from lakebed.ingestion.columns import with_elements
 from lakebed.ingestion.messages import NoRow, slices, spans
+from lakebed.schema.arrow import MAX_PRECISION
 from lakebed.schema.conversion import floored_times
 
 Kind = Literal["date", "timestamp", "time", "zoned", "decimal", "list", "struct"]
@@ -38,7 +39,6 @@ _UNITS: dict[str, tuple[Kind, str]] = {
     f"{_DEBEZIUM}ZonedTimestamp": ("zoned", ""),
     f"{_CONNECT}Decimal": ("decimal", ""),
 }
-_MOST_DIGITS = 38
 _WITH_SCHEMA = r'^\s*\{\s*"schema"\s*:\s*\{'
 _BEFORE_PAYLOAD = re.compile(r'\s*,\s*"payload"\s*:')
 _WITHOUT_SCHEMA = b'{"schema":null'
@@ -56,7 +56,7 @@ class Meaning:
     kind: Kind
     unit: str = ""
     scale: int = 0
-    digits: int = _MOST_DIGITS
+    digits: int = MAX_PRECISION
     fields: Mapping[str, Meaning] = field(default_factory=dict[str, "Meaning"])
 
     def stored(self, column_type: pa.DataType | None) -> pa.DataType | None:
@@ -72,7 +72,7 @@ class Meaning:
             case "zoned":
                 return _if(column_type, pt.is_timestamp, pa.timestamp("us", "UTC"))
             case "decimal":
-                digits = min(max(self.digits, self.scale, 1), _MOST_DIGITS)
+                digits = min(max(self.digits, self.scale, 1), MAX_PRECISION)
                 return _if(column_type, pt.is_decimal, pa.decimal128(digits, min(self.scale, digits)))
             case _:
                 return column_type
@@ -131,11 +131,11 @@ class Meaning:
 
     def _decimals(self, texts: pa.Array) -> pa.Array:
         """Decimals from base64 of their digits as a whole number, its first byte first."""
-        if self.scale > _MOST_DIGITS or self.scale < 0:
-            raise NoRow(f"a decimal has {self.scale} places, and columns have at most {_MOST_DIGITS}")
+        if self.scale > MAX_PRECISION or self.scale < 0:
+            raise NoRow(f"a decimal has {self.scale} places, and columns have at most {MAX_PRECISION}")
         raw = from_base64(texts)
         try:
-            return decimals(raw, pa.decimal128(_MOST_DIGITS, self.scale))
+            return decimals(raw, pa.decimal128(MAX_PRECISION, self.scale))
         except CorruptFile as error:
             raise NoRow(error.message) from error
 
@@ -170,7 +170,7 @@ def _of_connect(schema: Any) -> Meaning | None:
     if isinstance(name, str) and name in _UNITS:
         parameters = _get(schema, "parameters")
         scale, digits = _get(parameters, "scale"), _get(parameters, "connect.decimal.precision")
-        return Meaning(*_UNITS[name], _number(scale, 0), _number(digits, _MOST_DIGITS))
+        return Meaning(*_UNITS[name], _number(scale, 0), _number(digits, MAX_PRECISION))
     if kind == "array":
         inner = _of_connect(_get(schema, "items"))
         return None if inner is None else Meaning("list", fields={"element": inner})

@@ -12,13 +12,13 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from lakebed.errors import SchemaConflict
+from lakebed.schema.arrow import MAX_PRECISION
 
 # Whole numbers up to this one are exact as floating numbers.
 EXACT = 1 << 53
-MOST_DIGITS = 38
 # Those of an unsigned number of 64 bits, for which Hudi has a decimal of this width, too.
 _LONG_DIGITS = 20
-WIDEST = pa.decimal128(MOST_DIGITS, 0)
+WIDEST = pa.decimal128(MAX_PRECISION, 0)
 _INTEGER = r"^[+-]?[0-9]+$"
 _HEX = r"^[+-]?0[xX]"
 LOCAL_TIME = pa.timestamp("us")
@@ -46,9 +46,9 @@ def has_large(column: pa.Array | pa.ChunkedArray) -> bool:
 
 def integer_type(digits: int) -> pa.DataType:
     """The decimal type of whole numbers of so many digits; text where there is none."""
-    if digits > MOST_DIGITS:
+    if digits > MAX_PRECISION:
         return pa.string()
-    return pa.decimal128(_LONG_DIGITS if digits <= _LONG_DIGITS else MOST_DIGITS, 0)
+    return pa.decimal128(_LONG_DIGITS if digits <= _LONG_DIGITS else MAX_PRECISION, 0)
 
 
 @dataclass
@@ -91,7 +91,7 @@ class NumberTexts:
             return
         digits = pc.max(pc.utf8_length(pc.utf8_ltrim(digits_only, "-"))).as_py()
         self.digits = max(self.digits, digits)
-        if digits > MOST_DIGITS:
+        if digits > MAX_PRECISION:
             self.inexact, self.is_long = True, False
             return
         numbers = digits_only.cast(WIDEST)

@@ -18,7 +18,8 @@ import pyarrow.json as pj
 import pyarrow.types as pt
 
 from lakebed.errors import InvalidRecord
-from lakebed.inputs.inference import MOST_DIGITS, has_decimals, has_large, integer_type, time_type
+from lakebed.inputs.inference import has_decimals, has_large, integer_type, time_type
+from lakebed.schema.arrow import MAX_PRECISION
 
 Types = Mapping[str, pa.DataType]
 # Values within values: readers, and Arrow's own functions, call themselves for each level.
@@ -210,12 +211,12 @@ def _number_type(values: Iterable[Any], name: str) -> pa.DataType | None:
     for value in values:
         if isinstance(value, str):
             digits = max(digits, len(value.lstrip("-")))
-            is_inexact = is_inexact or digits > MOST_DIGITS or int(float(value)) != int(value)
+            is_inexact = is_inexact or digits > MAX_PRECISION or int(float(value)) != int(value)
         else:
             has_fractions = has_fractions or isinstance(value, _Fraction)
     if has_fractions and not is_inexact:
         return None
-    if has_fractions or digits > MOST_DIGITS:
+    if has_fractions or digits > MAX_PRECISION:
         problem = (
             "fractions and whole numbers that DOUBLE does not keep" if has_fractions else f"numbers of {digits} digits"
         )

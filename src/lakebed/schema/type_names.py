@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from lakebed.errors import SchemaConflict
-from lakebed.schema.arrow import list_of, map_of, normalise
+from lakebed.schema.arrow import MAX_PRECISION, list_of, map_of, normalise
 
 _NAMES = {
     "boolean": pa.bool_(),
@@ -29,7 +29,6 @@ _NAMES = {
     "timestamp_ntz": pa.timestamp("us"),
 }
 _DECIMAL = re.compile(r"(?:decimal|numeric)(?:\((\d+)(?:,\s*(\d+))?\))?")
-_MOST_DIGITS = 38
 
 
 def column_type(declared: Any, column: str) -> pa.DataType:
@@ -58,7 +57,7 @@ def _parsed(text: str, declared: str, column: str) -> pa.DataType:
     if match is None:
         raise _refused(declared, column)
     precision, scale = int(match[1] or 10), int(match[2] or 0)
-    if not 0 < precision <= _MOST_DIGITS or scale > precision:
+    if not 0 < precision <= MAX_PRECISION or scale > precision:
         raise _refused(declared, column)
     return pa.decimal128(precision, scale)
 

@@ -24,8 +24,9 @@ from lakebed.errors import InvalidOption, InvalidRecord, SourceError, Unsupporte
 from lakebed.ingestion.columns import typed_columns
 from lakebed.ingestion.description import build
 from lakebed.ingestion.source import IngestPoll, IngestSource
-from lakebed.inputs.inference import MOST_DIGITS, has_large
+from lakebed.inputs.inference import has_large
 from lakebed.inputs.python_rows import refuse_values
+from lakebed.schema.arrow import MAX_PRECISION
 from lakebed.secrets import masked_repr
 from lakebed.wording import count_text
 
@@ -290,7 +291,7 @@ def _declared_type(text: str) -> pa.DataType | None:
     decimal = _DECIMAL.search(upper)
     if decimal is not None:
         precision, scale = int(decimal[1]), int(decimal[2] or 0)
-        return pa.decimal128(precision, scale) if scale <= precision <= MOST_DIGITS else pa.float64()
+        return pa.decimal128(precision, scale) if scale <= precision <= MAX_PRECISION else pa.float64()
     for words, kind in _AFFINITIES:
         if any(word in upper for word in words):
             return kind
