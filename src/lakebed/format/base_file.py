@@ -377,7 +377,7 @@ def _source_rows(
 
 
 def _side_by_side(batches: Iterator[pa.RecordBatch], other: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The columns of both, row by row; they have as many rows."""
+    """The columns of two streams of batches side by side; both streams have the same number of rows."""
     left = right = None
     while True:
         left = left if left is not None and left.num_rows else next(batches, None)
@@ -420,7 +420,8 @@ def _read_as(field: pa.Field, dictionary: Sequence[str]) -> pa.Field:
 
 
 def _batch_as(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The columns asked for, in that order: the reader gives file order, and `a.b` too where `a` was asked for."""
+    """The batch with the columns of `schema`, in its order. Arrow's reader returns file order, and `a.b` for `a`,
+    too."""
     columns = [batch.column(name) for name in schema.names]
     if not columns:
         return batch.select([])
@@ -476,7 +477,7 @@ def naming_parquet(path: str, hint: str = _HINT, label: str = "base file") -> Ge
 
 @contextmanager
 def naming_damage(path: str) -> Generator[None]:
-    """As `naming_parquet`, for a base file: a missing file that the table lists is damage, too."""
+    """Like `naming_parquet`, for a base file: a file that the table lists and that is missing is `CorruptFile`, too."""
     try:
         with naming_parquet(path):
             yield
@@ -491,7 +492,7 @@ def naming_damage(path: str) -> Generator[None]:
 
 @contextmanager
 def naming_source(source: SourceFile) -> Generator[None]:
-    """As `naming_damage`, for a source file: a size other than the recorded one is damage, too."""
+    """Like `naming_damage`, for a source file: a size other than the recorded one is `CorruptFile`, too."""
     try:
         with naming_parquet(source.url, _SOURCE_HINT, "source file"):
             info = source.storage.head(source.path)

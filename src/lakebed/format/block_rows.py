@@ -22,7 +22,7 @@ _HINT = "Restore the file from a copy, or roll back the commit that wrote it."
 
 @contextmanager
 def naming_block(head: BlockHead, path: str) -> Generator[None]:
-    """Turn any error about broken bytes into `CorruptFile` with path and offset."""
+    """Turn any error about broken bytes into `CorruptFile` that names the path and the block's offset."""
     try:
         yield
     except (CorruptFile, UnsupportedFeature) as error:

@@ -256,7 +256,7 @@ class BloomFilter:
             self._add_in_turn(strings.slice(at))
 
     def _add_in_turn(self, strings: pa.Array) -> None:
-        """A full filter takes keys row by row in turn."""
+        """Add keys to a dynamic filter that has its greatest size: they go to its rows of bits in turn."""
         rows = len(self._rows)
         order = np.arange(len(strings))
         for row in range(rows):
@@ -293,7 +293,7 @@ class BloomFilter:
         return self._found(hashes, rows, left)
 
     def _left(self, bits: Bits, levels: Sequence[UInt32s], rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """The positions among `rows` whose first hashes all meet a bit."""
+        """Of the positions `rows`, the ones whose first hashes all hit a set bit."""
         positions = np.flatnonzero(self._set(bits, levels[0][rows]))
         for level in levels[1:]:
             positions = positions[self._set(bits, level[rows[positions]])]
@@ -302,7 +302,7 @@ class BloomFilter:
     def _found(
         self, hashes: ChainedHashes, rows: npt.NDArray[np.int64], left: Sequence[npt.NDArray[np.int64]]
     ) -> Flags:
-        """Which keys pass, by the other hashes of the keys that are left over."""
+        """Flags of the keys that pass all hashes; `left` are the positions of the keys that passed the first ones."""
         matches = np.zeros(len(rows), np.bool_)
         positions = left[0] if len(left) == 1 else np.unique(np.concatenate(left))
         if not len(positions):
@@ -318,7 +318,8 @@ class BloomFilter:
         return matches
 
     def _ask(self, block: KeyBlock, seed: UInt32s, flags: list[Flags]) -> Iterator[tuple[Flags, npt.NDArray[np.int64]]]:
-        """For each row of bits which keys of a block it may hold, with their places."""
+        """For each row of bits: flags of the keys in `block` that it may hold, and the bits that their hashes
+        select."""
         for number in range(ChainedHashes.BUFFERED, self.hashes):
             seed = block.murmur2(seed)
             for flag, bits in zip(flags, self._rows, strict=True):
@@ -337,12 +338,12 @@ class BloomFilter:
             yield flag, block.rows
 
     def _set(self, bits: Bits, hashes: UInt32s) -> Flags:
-        """Whether the bit of each hash is there."""
+        """Whether the bit of each hash is set."""
         at = self._bit_of(hashes)
         return (bits[at >> np.uint32(3)] >> (at & np.uint32(7)).astype(np.uint8) & np.uint8(1)).view(np.bool_)
 
     def _bit_of(self, hashes: UInt32s) -> UInt32s:
-        """The hash counts as a signed int."""
+        """The bit number of each hash, which Hudi takes as a signed int."""
         positive = np.abs(hashes.view(np.int32)).view(np.uint32)
         return positive - positive // self._size * self._size
 
@@ -353,7 +354,7 @@ class BloomFilter:
 
     @property
     def rate(self) -> float:
-        """The share of keys that it accepts though it does not hold them, by the bits that are set."""
+        """The expected share of false positives (0 to 1), by the number of bits that are set."""
         shares = (int(_ONES[row].sum()) / self.bits for row in self._rows)
         return 1.0 - math.prod(1.0 - min(1.0, share) ** self.hashes for share in shares)
 

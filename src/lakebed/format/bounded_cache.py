@@ -39,7 +39,7 @@ class BoundedCache(Generic[T]):
     """
 
     def __init__(self, max_bytes: int, name: str = "") -> None:
-        """One with a name is in `requests_of_caches`."""
+        """A cache of up to `max_bytes`; `requests_of_caches` lists it if it has a name."""
         self._max_bytes = max_bytes
         self.hits = self.misses = 0
         if name:
@@ -48,7 +48,7 @@ class BoundedCache(Generic[T]):
         forget_in_forks(self)
 
     def forget(self) -> None:
-        """Begin empty: what another thread changed when the process was forked may be half done."""
+        """Empty the cache of a forked process: another thread may have been changing it at the fork."""
         self._bytes = 0
         self._entries: OrderedDict[Hashable, T] = OrderedDict()
         self._lock = threading.Lock()
@@ -83,14 +83,14 @@ class BoundedCache(Generic[T]):
                 self._bytes -= dropped.nbytes
 
     def drop(self, key: Hashable) -> None:
-        """Forget one thing, if it is there."""
+        """Remove the value of a key, if there is one."""
         with self._lock:
             dropped = self._entries.pop(key, None)
             if dropped is not None:
                 self._bytes -= dropped.nbytes
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Remove all values."""
         with self._lock:
             self._entries.clear()
             self._bytes = 0

@@ -71,7 +71,8 @@ class ColumnRanges:
         return statistics is None or not (statistics.has_min_max or _is_all_null(statistics))
 
     def see(self, group: pa.Table) -> None:
-        """Note what the statistics of this row group, or of some columns of it, will not have."""
+        """Record the ranges of a row group (or of some of its columns) for which Parquet's statistics will be
+        incomplete."""
         for top in self._tops:
             if top not in group.column_names:
                 continue
@@ -84,7 +85,8 @@ class ColumnRanges:
                 self._note(path, chunks)
 
     def _note(self, path: str, chunks: Sequence[pa.Array]) -> None:
-        """One long value or NaN in any chunk is enough for Parquet to have no range of the row group."""
+        """Record the range of a column if Parquet will have none: one long value or NaN in a chunk is enough for
+        that."""
         if pt.is_floating(self._types[path]):
             if any(map(holds_nan, chunks)):
                 self._nan.add(path)
@@ -120,7 +122,7 @@ class ColumnRanges:
         )
 
     def _bounds(self, name: str, stats: Sequence[Any]) -> tuple[pa.Array, pa.Array]:
-        """Least and greatest value, each as an array of one."""
+        """The least and the greatest value of a column, each as an array with one element."""
         kind, observed = self._types[name], self._observed.get(name, [])
         with_ranges = [s for s in stats if s is not None and s.has_min_max]
         if len(with_ranges) < len(stats):
@@ -195,7 +197,7 @@ def _is_bytes(kind: pa.DataType) -> bool:
 
 
 def _least_and_greatest(values: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """Each as an array of one, null where there are no values."""
+    """The least and the greatest value, each as an array with one element; null if there are no values."""
     extremes = pc.min_max(values)
     return pa.repeat(extremes["min"], 1), pa.repeat(extremes["max"], 1)
 
@@ -205,7 +207,7 @@ _NULLS = pc.CountOptions(mode="only_null")
 
 @dataclass(slots=True)
 class _Column:
-    """What was seen of one column."""
+    """The values of one column that `ColumnRanges.see` looked at: least, greatest, NaN and null counts."""
 
     kind: pa.DataType
     bounds: list[pa.Array]
@@ -247,7 +249,7 @@ class RowRanges:
         self._tops = sorted({path if path in known_names else path.split(".")[0] for path in self._columns})
 
     def see(self, rows: pa.RecordBatch) -> None:
-        """Take rows in."""
+        """Widen the ranges by the values of these rows."""
         for top in self._tops:
             for path, values in leaves(top, rows.column(top)):
                 column = self._columns.get(path)
@@ -306,7 +308,7 @@ def ranges_by_group(
 def _ranges_one_by_one(
     rows: pa.RecordBatch, codes: npt.NDArray[np.int32], schema: pa.Schema, columns: Sequence[str]
 ) -> dict[int, pa.RecordBatch]:
-    """Values inside lists and structs are in arrays of their own."""
+    """Like `ranges_by_group`, group by group, for columns inside lists and structs."""
     row_by_group: dict[int, pa.RecordBatch] = {}
     groups, starts = np.unique(codes, return_index=True)
     for group, (start, stop) in zip(groups.tolist(), pairwise([*starts.tolist(), len(codes)]), strict=True):
@@ -323,6 +325,6 @@ def _plain(values: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _nan_greatest(low: pa.Array, high: pa.Array, has_nan: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """As `_Column.range` has it, for each group."""
+    """The bounds of each group with NaN as the greatest value where the group has one."""
     has_nan, nan = pc.fill_null(has_nan, False), pa.scalar(float("nan"), low.type)
     return pc.if_else(pc.and_(has_nan, low.is_null()), nan, low), pc.if_else(has_nan, nan, high)

@@ -57,7 +57,7 @@ class AvroBlock:
         return content, count
 
     def records(self) -> Records:
-        """The content, and where each record starts and ends in it."""
+        """The block's content, and the start and end of each record in it."""
         content, count = self.content()
         with naming_block(self._head, self._path):
             starts, ends = record_bounds(content, count, _HEAD.size)
@@ -75,7 +75,7 @@ class AvroBlock:
         return self.rows_of(self._records, columns, rows)
 
     def rows_of(self, records: Records, columns: Sequence[str], rows: Int64s | None) -> pa.RecordBatch:
-        """Columns of such records."""
+        """These columns of the records at the positions `rows` (None: of all)."""
         data, starts, ends = records
         if rows is not None:
             starts, ends = starts[rows], ends[rows]
@@ -119,7 +119,7 @@ class JointBlock:
         return (data, starts, ends), counts
 
     def read(self, columns: Sequence[str], rows: Int64s | None = None) -> pa.RecordBatch:
-        """As `DataBlock.read`: the rows of the blocks are numbered one after the other."""
+        """Like `DataBlock.read`; the rows of all blocks are numbered consecutively."""
         try:
             return self._blocks[0].rows_of(self._records[0], columns, rows)
         except CorruptFile:

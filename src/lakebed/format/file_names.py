@@ -100,7 +100,7 @@ def parse_log_file(partition: str, name: str, size: int) -> LogFile | None:
 
 
 def new_file_id(instant: str, partition: str, group: int, *, bucket: int | None = None, n: int = 0) -> str:
-    """Id of a new file group: the same for every attempt of a task, different for every (instant, partition,
+    """Id of a new file group: equal for every attempt of a task, different for every (instant, partition,
     group).
 
     A bucket number replaces the first 8 characters, as Hudi's bucket index wants it. Without one the id

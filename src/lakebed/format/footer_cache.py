@@ -40,7 +40,7 @@ class KeyFooter:
 
     @property
     def metadata(self) -> Any:
-        """Parquet's own view of it, to open the file with."""
+        """The footer as pyarrow's `FileMetaData`, to open the file with."""
         return self.footer.metadata
 
     @once
@@ -68,7 +68,7 @@ class KeyFooter:
 
     @property
     def nbytes(self) -> int:
-        """What it takes in memory, about."""
+        """About how many bytes the footer takes in memory."""
         return _IN_MEMORY * self.footer.metadata.serialized_size + len(self.footer.before)
 
 
@@ -78,7 +78,7 @@ def key_ranges(metadata: Any) -> list[tuple[str, str] | None]:
 
 
 def column_ranges(metadata: Any, name: str) -> list[tuple[str, str] | None]:
-    """The same of any column of texts."""
+    """Smallest and largest value of a text column in each row group; None if the file does not have them."""
     chunks = column_chunks(metadata, name)
     return [_range(chunk.statistics) for chunk in chunks] if chunks else [None] * metadata.num_row_groups
 

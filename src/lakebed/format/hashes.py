@@ -90,7 +90,8 @@ def _rows_beyond_ascii(data: npt.NDArray[np.uint8], offsets: Int64s) -> npt.NDAr
 
 
 def _utf16(data: npt.NDArray[np.uint8], offsets: Int64s) -> tuple[npt.NDArray[np.uint16], Int64s]:
-    """The same rows in UTF-16 code units: one conversion of the whole buffer, offsets counted from the lead bytes."""
+    """UTF-8 rows as UTF-16 code units and offsets into them: the buffer is converted at once, lead bytes are
+    counted."""
     first, last = int(offsets[0]), int(offsets[-1])
     used = data[first:last]
     text = used.tobytes().decode("utf-8", "surrogatepass").encode("utf-16-le", "surrogatepass")

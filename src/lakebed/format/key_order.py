@@ -72,7 +72,7 @@ class KeyRange:
 
 
 def _extremes(keys: pa.Array) -> list[str]:
-    """Some of the keys, the smallest and the greatest among them."""
+    """A few of the keys; the smallest and the greatest one (in UTF-16 order) are among them."""
     if len(keys) == 0:
         return []
     data, offsets = value_buffer(keys)
@@ -149,7 +149,7 @@ class KeyRanges:
         return Spans(sorted_[is_key] - ranges, starts, ends)
 
     def _of_one(self, texts: pa.Array) -> Spans:
-        """Two comparisons of each key cost less than a sort."""
+        """The spans of a single range: two comparisons of each key take less time than a sort."""
         inside = np.ones(len(texts), np.bool_)
         if self._has_range[0]:
             low, high = pc.greater_equal(texts, self._low[0]), pc.less_equal(texts, self._high[0])
@@ -158,7 +158,7 @@ class KeyRanges:
         return Spans(order, np.zeros(1, np.int64), np.array([np.count_nonzero(inside)]))
 
     def _ordered(self, texts: pa.Array) -> pa.Array:
-        """The texts as bytes that are in the wanted order."""
+        """The texts as bytes whose order is the order of these ranges (UTF-16 code units or UTF-8 bytes)."""
         data, offsets = value_buffer(texts)
         used = data[offsets[0] : offsets[-1]]
         if not self._java_order or not used.size or used.max() < _PRIVATE_USE:
@@ -219,7 +219,7 @@ class Ascending:
             self.add_range(texts[0].as_py(), texts[-1].as_py())
 
     def add_range(self, low: str | None, high: str | None) -> None:
-        """Keys in order, of which the first and last are known (None: nothing is)."""
+        """Add keys that are in ascending order, by the first and the last of them (None: not known)."""
         if low is None or high is None or (self._last is not None and low < self._last):
             self.holds = False
         self._last = high
@@ -327,5 +327,5 @@ def _changes(words: Words) -> npt.NDArray[np.bool_]:
 
 
 def _tied(starts: npt.NDArray[np.bool_]) -> Positions:
-    """Places in runs of more than one."""
+    """The positions that are in a run of more than one equal word."""
     return np.flatnonzero(~(starts & np.append(starts[1:], True)))

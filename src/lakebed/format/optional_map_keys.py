@@ -118,7 +118,7 @@ def as_maps(values: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _offsets(values: pa.Array) -> pa.Array:
-    """Where each list begins among the entries of all."""
+    """The offsets of each list into the entries of all lists."""
     lengths = pc.fill_null(pc.list_value_length(values), 0)
     ends = pc.cumulative_sum(lengths.cast(pa.int32()))
     return pa.concat_arrays([pa.array([0], pa.int32()), ends.cast(pa.int32())])

@@ -119,7 +119,7 @@ class ParquetBlock:
 
 
 class _Room:
-    """What rows may take in memory together."""
+    """The bytes of memory that the rows of a block may still take."""
 
     def __init__(self, size: int) -> None:
         self._left = size
@@ -172,14 +172,14 @@ def _column(batches: Sequence[pa.RecordBatch], field: pa.Field, count: int) -> p
 
 
 def _between(rows: Int64s, start: int, end: int) -> Int64s:
-    """Those of the positions that are between these, counted from the first."""
+    """The positions from `start` up to `end`, minus `start`."""
     first, last = np.searchsorted(rows, [start, end]).tolist()
     return rows[first:last] - start
 
 
 @contextmanager
 def _naming_parquet(head: BlockHead, path: str) -> Generator[None]:
-    """As `naming_block`, of Arrow's errors about broken pages too, which are `OSError`s without a number."""
+    """Like `naming_block`; also for Arrow's errors about broken pages, which are `OSError`s without a number."""
     with naming_block(head, path):
         try:
             yield

@@ -111,7 +111,7 @@ def check_footer(footer: bytes, metadata: Any) -> None:
 
 
 def footer_in(end: bytes) -> bytes:
-    """The footer of a Parquet file, by the file or its end."""
+    """The bytes of the footer of a Parquet file; `end` is the file's content or its last bytes."""
     length = int.from_bytes(end[-TAIL : -len(_MAGIC)], "little")
     return end[-TAIL - length : -TAIL]
 
@@ -122,7 +122,7 @@ def framed(footer: bytes) -> bytes:
 
 
 class PageSizes(NamedTuple):
-    """Sums over the headers of pages."""
+    """The sums of uncompressed bytes and of values over the page headers of a column chunk."""
 
     inflated: int
     values: int

@@ -158,7 +158,7 @@ class BaseFileWriter:
 
     @property
     def most_bytes(self) -> int:
-        """What the file has by now at most, without footer: rows take no more bytes in it than in memory."""
+        """An upper bound of the file's size so far in bytes, without footer; buffered rows count as in memory."""
         return self._put_out + int(self._measured) + self._unmeasured_bytes
 
     @property
@@ -172,7 +172,7 @@ class BaseFileWriter:
 
     @property
     def _put_out(self) -> int:
-        """Bytes of the file that are encoded."""
+        """The number of bytes of the file that are encoded so far."""
         return self._buffered.tell()
 
     def close(self, footer: Mapping[str, str]) -> int:
@@ -201,11 +201,11 @@ class BaseFileWriter:
         return start
 
     def range_row(self) -> pa.RecordBatch | None:
-        """What `ranges` gives for the closed file; None if it was not given."""
+        """The row of column ranges of the closed file; None if the writer has no `ranges`."""
         return None if self._ranges is None else self._ranges.row(self._metadata[-1])
 
     def abort(self) -> None:
-        """Leave no file."""
+        """Stop writing and remove the file."""
         self._sink.is_dead = True
         self._pending, self._pending_rows, self._writer = [], 0, None
         self._sink.upload.abort()
@@ -276,7 +276,7 @@ class BaseFileWriter:
         return options | _time_options(self._schema)
 
     def _encoded_size(self, rows: pa.Table) -> float:
-        """Bytes that rows take in the file, by runs of them where they are many."""
+        """An estimate of the bytes that rows take in the file; of many rows only some runs are encoded."""
         sample = rows
         if rows.num_rows > _SAMPLE_ROWS:
             sample = pa.concat_tables([rows.slice(at, _RUN) for at in range(0, rows.num_rows, _RUN * _RUNS_APART)])
@@ -324,7 +324,7 @@ class _Sink:
         self._buffered: list[bytes] | None = None
 
     def hold(self) -> None:
-        """From now on keep what is written, until it is taken."""
+        """Buffer what is written from now on, until it is taken."""
         self._buffered = []
 
     def taken(self) -> bytes:
@@ -346,10 +346,10 @@ class _Sink:
         return self.position
 
     def flush(self) -> None:
-        """Nothing is buffered here."""
+        """Do nothing: this object buffers nothing."""
 
     def close(self) -> None:
-        """The upload is closed by its owner."""
+        """Do nothing: the owner of the upload closes it."""
 
     def writable(self) -> bool:
         return True

@@ -11,21 +11,21 @@ Counted = Literal["opened", "bytes", "out_of_range", "filtered", "searched"]
 
 @dataclass
 class ReadTally:
-    """Added to by several threads; a copy that a task gets counts for itself."""
+    """Thread-safe counters of files and bytes that were read. A copy sent to a task counts separately."""
 
     _added: list[tuple[Counted, int]] = field(default_factory=list[tuple[Counted, int]])
 
     def add(self, counter: Counted, number: int = 1) -> None:
-        """Count so many more."""
+        """Add `number` to a counter."""
         self._added.append((counter, number))
 
     def add_reads(self, other: ReadTally) -> None:
-        """Count the files and bytes that another one has."""
+        """Add the file and byte counters of another tally."""
         for kind in ("opened", "bytes"):
             self.add(kind, other.total(kind))
 
     def total(self, counter: Counted) -> int:
-        """The sum of what was added."""
+        """The current value of a counter."""
         return sum(number for name, number in self._added if name == counter)
 
 

@@ -117,7 +117,7 @@ class AddressWriter:
 
     @property
     def rows(self) -> int:
-        """Rows so far."""
+        """The number of rows added so far."""
         return sum(map(len, self._parts))
 
     def encoded(self, name: str) -> memoryview:
@@ -229,6 +229,6 @@ class RowAddresses:
 
 
 def _spans(entries: Entries, searched: Entries) -> tuple[Rows, Rows]:
-    """Where the entries of fingerprints start and end."""
+    """For each searched fingerprint: the start and end of its entries."""
     low = searched << _HALF
     return np.searchsorted(entries, low, "left"), np.searchsorted(entries, low | _ROW_MASK, "right")

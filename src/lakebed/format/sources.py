@@ -24,7 +24,7 @@ class ReadRange(Protocol):
 
     @property
     def name(self) -> str:
-        """What an error calls the file."""
+        """The name of the file in errors."""
         ...
 
     def read(self, offset: int, length: int) -> bytes | memoryview: ...
@@ -146,7 +146,8 @@ class CachedRanges:
         return parts if len(parts) == len(ranges) else self._source.read_many(ranges)
 
     def ahead(self, offset: int, length: int) -> bytes | memoryview:
-        """These bytes (fewer at the end of the file); those after them are read along."""
+        """The bytes at `offset` (fewer at the end of the file). Bytes after them are read in the same request and
+        cached."""
         length = min(length, self.size - offset)
         cached = self._held(offset, length)
         if cached is not None:

@@ -95,7 +95,7 @@ def _escape(text: str, *, is_key: bool) -> str:
 
 
 def _java_date(when: datetime) -> str:
-    """`Sat Nov 21 01:39:16 UTC 2026`, whatever the process's locale and zone."""
+    """A time as Java prints it, e.g. `Sat Nov 21 01:39:16 UTC 2026`, in every locale and zone."""
     at = when.astimezone(UTC)
     clock = at.strftime("%H:%M:%S")
     return f"{_DAYS[at.weekday()]} {_MONTHS[at.month - 1]} {at.day:02d} {clock} UTC {at.year:04d}"
@@ -118,7 +118,7 @@ def parse_json(data: bytes | str, path: str = "", *, label: str = "this text", h
 
 
 def parse_json_object(data: bytes | str, path: str = "", *, label: str = "this text", hint: str = "") -> dict[str, Any]:
-    """The same where an object is expected; `CorruptFile` for anything else."""
+    """Like `parse_json`, for a JSON object. Any other value raises `CorruptFile`."""
     parsed = parse_json(data, path, label=label, hint=hint)
     if not isinstance(parsed, dict):
         raise CorruptFile(f"{path or label} is no JSON object", hint=hint, context={"path": path})

@@ -63,11 +63,11 @@ class AvroCursors:
         self.at[rows] = part.at
 
     def rest(self, row: int) -> bytes:
-        """The bytes of one record from its position on."""
+        """The bytes of record number `row`, from its current position to its end."""
         return self._data[int(self.at[row]) : int(self.ends[row])].tobytes()
 
     def longs(self) -> Int64s:
-        """Values of an int or long."""
+        """Read an int or long of each record, as int64."""
         first = self._next_bytes()
         value = first.astype(np.uint64)
         rows = np.flatnonzero(first & 0x80)
@@ -82,14 +82,14 @@ class AvroCursors:
         return values.view(np.bool_)
 
     def branches(self, count: int) -> Int64s:
-        """The branch of a union of `count` types."""
+        """Read the branch number of a union of `count` types, one for each record."""
         branch = self.longs()
         if ((branch < 0) | (branch >= count)).any():
             self._fail(f"a union of {count} has no such branch")
         return branch
 
     def present(self) -> Bools:
-        """Whether a union of null and one type has a value."""
+        """Read the branch of a union of null and one type: True for each record that has a value."""
         return self.branches(2).astype(np.bool_)
 
     def fixed(self, kind: str) -> npt.NDArray[Any]:
@@ -167,7 +167,7 @@ class AvroCursors:
         return not any(self._data[self.at + i].any() for i in range(count))
 
     def finish(self) -> None:
-        """Every record must have been read to its end."""
+        """Raise `CorruptFile` unless every record was read to its end."""
         if (self.at != self.ends).any():
             self._fail("bytes are left over after the last field")
 

@@ -42,7 +42,7 @@ _EVEN: Final = pa.array(np.arange(0, 1 << 16, 2, dtype=np.int32))
 
 
 class Damage(Exception):
-    """Bytes that are no such record."""
+    """Raised for bytes that are no Avro record of the expected schema."""
 
 
 class Cursors:
@@ -78,7 +78,7 @@ class Cursors:
         self._at, self._moved = positions, 0
 
     def part(self, rows: Int64s) -> Cursors:
-        """Positions of some records; `rejoin` takes them back."""
+        """Cursors over the records at `rows`; `rejoin` writes their positions back into this object."""
         return Cursors(self.data, self.at[rows], self.ends[rows], self.room)
 
     def rejoin(self, rows: Int64s, part: Cursors) -> None:
@@ -91,7 +91,7 @@ class Cursors:
             self._at = self._at + by
 
     def check(self, *, at_end: bool) -> None:
-        """No position may have left its record; `at_end`: each must be at its end."""
+        """Raise `Damage` if a position is outside its record, or, with `at_end`, not at the end of its record."""
         if (self.at != self.ends).any() if at_end else (self.at > self.ends).any():
             raise Damage("a record has another length than its fields")
 
@@ -242,7 +242,7 @@ _FEW: Final = 20
 
 
 def fixed_width(kind: AvroType) -> int | None:
-    """Bytes of every value of this type, None where they differ."""
+    """The number of bytes of a value of this type, None if values differ in size."""
     if kind.kind == "fixed":
         return kind.size
     if kind.kind == "record":
@@ -358,7 +358,7 @@ class _ItemFinder:
         return counts
 
     def _walk(self, rows: Int64s, left: Int64s) -> None:
-        """Past the items of one block of each of these records."""
+        """Move past the items of one block in each of these records."""
         if self._width is not None:
             total = np.cumsum(left)
             firsts = np.repeat(self._cursors.at[rows], left)

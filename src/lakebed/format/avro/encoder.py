@@ -44,7 +44,7 @@ def encode_long(value: int) -> bytes:
 
 
 def decode_long(data: bytes, at: int) -> tuple[int, int]:
-    """An Avro long of `data` at a place, and where it ends; without a call for the short ones, which most are."""
+    """The Avro long at position `at` of `data`, and the position after it. Short numbers take no further call."""
     byte = data[at]
     if byte < 0x80:
         return byte >> 1 ^ -(byte & 1), at + 1
@@ -143,7 +143,7 @@ _INFLATED_AT_LEAST: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class AvroHeader:
-    """What a container file begins with."""
+    """The header of an Avro container file."""
 
     schema: str
     codec: str
@@ -267,7 +267,7 @@ def _inflated(body: bytes) -> bytes:
 
 
 def _sized(data: bytes, at: int) -> tuple[bytes, int]:
-    """Bytes with their length in front, and where they end."""
+    """The length-prefixed bytes at position `at`, and the position after them."""
     length, at = decode_long(data, at)
     if not 0 <= length <= len(data) - at:
         raise ValueError(f"{length} bytes at {at} reach beyond its end")

@@ -69,7 +69,7 @@ def _as_texts(raw: pa.BinaryArray, kind: pa.DataType, present: Bools | None) -> 
 
 
 def _is_ascii(data: pa.Buffer | None) -> bool:
-    """Whether all bytes of the values are: much faster seen than that they are UTF-8."""
+    """Whether all bytes of the values are ASCII, which takes much less time than a check of UTF-8."""
     return data is None or not data.size or int(np.frombuffer(data, np.uint8).max()) < 0x80
 
 
@@ -134,7 +134,7 @@ def _ints(cursors: Cursors, kind: AvroType, present: Bools | None) -> pa.Array:
 
 
 def _in_day(values: Int64s, kind: AvroType) -> Int64s:
-    """The same: times are from midnight on and before the next one."""
+    """The values of a time column, unchanged. Raises `Damage` for one outside of 0:00 to 24:00."""
     day_length = _DAY.get(kind.arrow)
     if day_length and len(values) and not (int(values.min()) >= 0 and int(values.max()) < day_length):
         raise Damage("a time is not within a day")
@@ -473,7 +473,7 @@ def _lanes(data: bytes | memoryview, stretch: Stretch, number: int) -> list[int]
 
 
 def _ends(data: bytes | memoryview, positions: Int64s) -> Int64s:
-    """Where the records end whose lengths are at these positions."""
+    """The end of each record whose length is at one of these positions."""
     cells = np.frombuffer(data, np.uint8)
     if int(positions[-1]) + _LENGTH.size > len(cells):
         return positions
@@ -483,7 +483,7 @@ def _ends(data: bytes | memoryview, positions: Int64s) -> Int64s:
 
 
 def _mark(data: bytes | memoryview, start: int, end: int) -> bytes | None:
-    """What the first two records begin with."""
+    """The bytes with which both of the first two records begin; None if they are too few to search for."""
     (length,) = _LENGTH.unpack_from(data, start)
     second = start + _LENGTH.size + length
     if not 0 <= length <= end - second - _LENGTH.size:

@@ -245,7 +245,7 @@ class _Builder:
         return self.of(definition[0], arrow, definition[1])
 
     def _remember(self, avro: Mapping[str, Any], namespace: str) -> str:
-        """The namespace that its fields are looked up in."""
+        """Record a named type, and return the namespace in which its fields are resolved."""
         name, outer = avro["name"], namespace
         if "." not in name:
             namespace = avro.get("namespace", namespace)

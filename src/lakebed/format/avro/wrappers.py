@@ -209,7 +209,7 @@ def _form(kind: pa.DataType) -> tuple[int, Callable[[pa.Array], pa.BinaryArray]]
 
 
 def _numbers(column: pa.Array, kind: pa.DataType) -> npt.NDArray[Any]:
-    """As numbers of this type, zero where null."""
+    """The values of a column as numbers of the numpy type `kind`, zero for a null."""
     return pc.fill_null(column.cast(kind), pa.scalar(0, pa.int64()).cast(kind)).to_numpy(zero_copy_only=False)
 
 

@@ -73,12 +73,12 @@ def _of_field(batch: pa.RecordBatch, name: str, kind: AvroType) -> Pieces:
 
 
 def _of_nulls(kind: AvroType) -> Pieces:
-    """A field that Arrow has no column for: all its values are null."""
+    """The encoded pieces of a field that is null in every record and has no Arrow column."""
     return [] if kind.kind == "null" else [encode_long(max(kind.null, 0))]
 
 
 def _laid_out(pieces: Pieces, rows: int) -> pa.BinaryArray:
-    """The records, each with its length in front."""
+    """The records as one binary array, each with its length (4 bytes) in front."""
     merged = _merged(pieces)
     length = np.full(rows, sum(len(piece) for piece in merged if isinstance(piece, bytes)), np.int64)
     for piece in merged:
@@ -90,7 +90,7 @@ def _laid_out(pieces: Pieces, rows: int) -> pa.BinaryArray:
 
 
 def _merged(pieces: Pieces) -> Pieces:
-    """Constants that follow one another as one."""
+    """The pieces with neighbouring constants joined into one."""
     merged: Pieces = []
     for piece in pieces:
         if isinstance(piece, bytes) and merged and isinstance(merged[-1], bytes):
@@ -101,7 +101,7 @@ def _merged(pieces: Pieces) -> Pieces:
 
 
 def _joined(pieces: Pieces, rows: int) -> pa.BinaryArray:
-    """One value a record."""
+    """The pieces of each record joined, as one binary value a record."""
     merged = _merged(pieces)
     if len(merged) == 1 and not isinstance(merged[0], bytes):
         return merged[0]

@@ -42,7 +42,7 @@ InfoMap = Mapping[bytes, bytes]
 
 
 class Damaged(Exception):
-    """Bytes that are not what they should be; the reader turns it into `CorruptFile` with the file's name."""
+    """Raised for broken bytes of an HFile; the reader turns it into `CorruptFile` with the file's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,7 +257,7 @@ def row_of(cell_key: bytes) -> bytes:
 
 
 def check_handles(handles: Sequence[BlockHandle], limit: int) -> None:
-    """Blocks follow each other without overlap and end before `limit`; so there are no more of them than fit."""
+    """Raise `Damaged` unless the blocks are in order, do not overlap and end before `limit`."""
     at = 0
     for handle in handles:
         if handle.offset < at or handle.size < HEADER.size or handle.offset + handle.size > limit:

@@ -48,7 +48,7 @@ def find_spans(data: Bytes, mvcc: bool) -> Int32s:
 
 
 def _even(data: Bytes, mvcc: bool) -> Int32s | None:
-    """Where all entries have the same lengths."""
+    """The spans of all entries if every row and every value has one length; None otherwise."""
     key_size, value_size, row_size = _LENGTHS.unpack_from(data.data)
     size = 8 + key_size + value_size + mvcc
     if key_size != row_size + _KEY_BEYOND_ROW or value_size < 0 or len(data) % size:
@@ -106,7 +106,7 @@ def _tails(data: Bytes) -> Int64s:
 
 
 def _by_heads(data: Bytes, mvcc: bool) -> Int32s | None:
-    """By anything that looks like the head of an entry."""
+    """The spans of all entries, found by bytes that look like an entry's head; None if these do not form a chain."""
     starts = _heads(data)
     spans = _chained(data, starts, mvcc)
     if spans is None and len(starts):
@@ -158,7 +158,7 @@ def _chained(data: Bytes, starts: Int64s, mvcc: bool) -> Int32s | None:
 
 
 def _walked(data: Bytes, mvcc: bool) -> Int32s:
-    """Entry by entry: any cell key, any version number."""
+    """The spans of all entries, read one after the other: for any cell keys and version numbers."""
     view, at, end = data.data, 0, len(data)
     spans = array("i")
     while at < end:
@@ -231,7 +231,7 @@ class EntryBlock:
 
     @property
     def nbytes(self) -> int:
-        """What it holds in memory, with what a lookup will add."""
+        """The bytes of memory that the block takes, including what a lookup adds."""
         return self.data.nbytes + self.spans.nbytes + 12 * self.count
 
     def entries(self, positions: Int64s | None = None) -> Entries:

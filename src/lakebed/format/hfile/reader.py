@@ -63,11 +63,11 @@ class Route:
         return {number: np.arange(start, end) for number, (start, end) in runs if start < end}
 
     def few(self, keys: Sequence[bytes]) -> Mapping[int, Int64s]:
-        """The same for a few keys in any order."""
+        """Like `keys`, for a few keys in any order: the positions of the queries for each block number."""
         return self._one_by_one(keys, self._blocks_of_key) if self._orders else self._everywhere(len(keys))
 
     def prefixes(self, queries: Queries) -> Mapping[int, Int64s]:
-        """The same for prefixes."""
+        """Like `keys`, for prefixes: the positions of the prefixes for each block number."""
         if not self._orders:
             return self._everywhere(len(queries))
         return self._one_by_one(queries, self._blocks_of_prefix)
@@ -171,7 +171,7 @@ class HFileReader:
 
     @property
     def blocks(self) -> tuple[tuple[Any, ...], int]:
-        """What its blocks are kept under, and how many there are."""
+        """The cache key of this file's blocks, and the number of its blocks."""
         return self._source.key, len(self._handles)
 
     @property
@@ -225,7 +225,7 @@ class HFileReader:
         return LookupMatches(pa.array(queries.positions).take(matches.query), matches.entries)
 
     def _lookup_few(self, keys: Sequence[bytes | None]) -> LookupMatches:
-        """The same key by key: for a few that is less work than the first step of looking for many."""
+        """Like `lookup`, key by key: for a few keys that takes less time than the set-up for many."""
         positions = [at for at, key in enumerate(keys) if key is not None]
         requested = [key for key in keys if key is not None]
         route = self._route.few(requested)
@@ -261,8 +261,8 @@ class HFileReader:
     def _each_block(
         self, numbers: Sequence[int], work: Callable[[int, EntryBlock], Any], *, keep: bool
     ) -> Iterator[tuple[int, Any]]:
-        """The work's result for each of these blocks, in order. Blocks that are not cached are fetched in waves and
-        made by several threads; `keep`: they go to the cache."""
+        """Call `work` for each of these blocks and return its results in order. Uncached blocks are fetched in waves
+        and parsed by several threads; with `keep` they go to the cache."""
         for wave in self._waves(numbers):
             cached = {number: BLOCKS.get(self._cache_key(number)) if self._source.key else None for number in wave}
             missing = [number for number, block in cached.items() if block is None]
@@ -336,7 +336,7 @@ class HFileReader:
 
 
 class _Opening:
-    """What opening reads: the trailer and all between the last block and it."""
+    """Opens an HFile: reads its trailer and all that is between the last data block and the trailer."""
 
     def __init__(self, source: ReadRange) -> None:
         self._source = source

@@ -95,7 +95,7 @@ class _SortedKeys:
     order: Int64s | None
 
     def is_tied(self, query: Words) -> bool:
-        """Whether several keys have one of these words."""
+        """For each query word: whether several keys of the block have it."""
         if not len(self.ties):
             return False
         at = np.searchsorted(self.ties, query)
@@ -103,7 +103,7 @@ class _SortedKeys:
         return bool((self.ties[at] == query).any())
 
     def position(self, number: int) -> int:
-        """Where the block has the key that is this one by order."""
+        """The position in the block of the key that is number `number` in sorted order."""
         return number if self.order is None else int(self.order[number])
 
 
@@ -166,7 +166,7 @@ def _spread(keys: _SortedKeys, which: Int64s, low: Int64s, high: Int64s) -> tupl
 
 
 def _sorted_keys(block: EntryBlock) -> _SortedKeys:
-    """Worked out at the first lookup and kept with the block."""
+    """The block's keys prepared for lookups; computed at the first lookup and cached with the block."""
     if block.search is None:
         block.search = _sort_keys(block)
     return block.search
@@ -196,12 +196,12 @@ def _sort_keys(block: EntryBlock) -> _SortedKeys:
 
 
 def _in_order(block: EntryBlock, which: Int64s) -> bool:
-    """Whether these keys are none of them greater than the ones that follow them."""
+    """Whether each entry at `which` has a key that is no greater than the key of the next entry."""
     return bool(pc.all(pc.less_equal(block.entries(which).keys, block.entries(which + 1).keys)).as_py())
 
 
 def _common(key: bytes, other: bytes) -> int:
-    """How many first bytes are the same."""
+    """The number of leading bytes that two keys share."""
     return next((i for i, (a, b) in enumerate(zip(key, other, strict=False)) if a != b), min(len(key), len(other)))
 
 
@@ -241,7 +241,7 @@ def _narrow(keys: Rows, queries: Rows, which: Int64s, ranges: Ranges, at: int, *
 
 
 def _bisect(read: Any, query: Any, low: Int64s, high: Int64s) -> Ranges:
-    """First position in each range that is not below, and first that is above, what is asked."""
+    """For each query: the first position in its range that is not less, and the first that is greater."""
     return _first(lambda stored, open_ranges: stored >= query[open_ranges], read, low, high), _first(
         lambda stored, open_ranges: stored > query[open_ranges], read, low, high
     )

@@ -71,7 +71,7 @@ class AssembledFile(BaseFileWriter):
 
     @property
     def position(self) -> int:
-        """Bytes that are put out."""
+        """The number of bytes written to the file so far."""
         return self._sink.position
 
     def copy(self, source: StoredGroups, number: int, fresh: pa.RecordBatch | None = None) -> None:
@@ -115,7 +115,7 @@ class AssembledFile(BaseFileWriter):
         self._nan.add(*parts, *([] if fresh is None else [pa.Table.from_batches([fresh])]))
 
     def moved(self, data: memoryview) -> int:
-        """Put bytes of other files; gives their place."""
+        """Write bytes of other files, and return their position in this file."""
         self.traffic.copied_bytes += len(data)
         start = self._sink.position
         self._sink.write(data)
@@ -139,7 +139,7 @@ class AssembledFile(BaseFileWriter):
             )
 
     def _encoded(self, table: pa.Table) -> _Encoded:
-        """A row group of some columns, encoded."""
+        """Encode a row group of some columns."""
         if self._ranges is not None and table.num_columns < len(self._leaves):
             self._ranges.see(table)
         names = tuple(table.column_names)
@@ -149,7 +149,7 @@ class AssembledFile(BaseFileWriter):
         return encoder.encode(table, self._writer_options)
 
     def _repeated(self, name: str, rows: int) -> _Encoded:
-        """A column of one value, encoded once for each number of rows."""
+        """A column that has one value in every row; encoded once for each number of rows and cached."""
         encoded = self._constant_columns.get((name, rows))
         if encoded is None:
             value = self._constants[name]
@@ -160,7 +160,7 @@ class AssembledFile(BaseFileWriter):
         return encoded
 
     def _place(self, encoded: _Encoded, name: str) -> list[_ChunkPlacement]:
-        """Where the leaves of an encoded column are. Its row group is written if it was not yet."""
+        """The places of an encoded column's leaves in the file. Its row group is written first if it was not yet."""
         if encoded.put_at is None or encoded.is_repeated:
             encoded.put_at = self._sink.position
             for part in encoded.parts:
@@ -190,7 +190,7 @@ class AssembledFile(BaseFileWriter):
         return PlacedChunk(chunk, start, (at, len(index)))
 
     def abort(self) -> None:
-        """Leave no file."""
+        """Stop writing and remove the file."""
         for encoder in self._encoders.values():
             encoder.drop()
         super().abort()
@@ -235,7 +235,7 @@ class _ChunkPlacement(NamedTuple):
 
 
 class _Run:
-    """Chunks of a row group that follow one another in their file are put in one go."""
+    """Consecutive column chunks of a stored row group, copied by one write."""
 
     def __init__(self, to: AssembledFile, source: StoredGroups, number: int) -> None:
         self._to, self._source, self._number = to, source, number
@@ -321,19 +321,19 @@ class _Encoder:
         return read_offset_index(data, chunk.start, chunk.start + chunk.length, group.rows).pages()
 
     def drop(self) -> None:
-        """Release memory outside of Python's."""
+        """Release the encoder's memory in Arrow."""
         self._writer = None
         self._stream.close()
 
     def _taken(self) -> list[bytes]:
-        """What was put out since the last time."""
+        """The bytes that the encoder wrote since the last call."""
         self._stream.flush()
         parts, self._sink.parts = self._sink.parts, []
         return parts
 
 
 class _Parts:
-    """Keeps what is written to it."""
+    """A file object that keeps what is written to it in memory."""
 
     closed = False
 
@@ -350,10 +350,10 @@ class _Parts:
         return self._position
 
     def flush(self) -> None:
-        """Nothing is buffered here."""
+        """Do nothing: this object buffers nothing."""
 
     def close(self) -> None:
-        """There is nothing to be closed."""
+        """Do nothing: there is no resource to close."""
 
     def writable(self) -> bool:
         return True

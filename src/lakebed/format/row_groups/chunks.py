@@ -120,7 +120,7 @@ def structs(data: bytes, at: int) -> tuple[int, int]:
 
 
 def skip(data: bytes, at: int, kind: int, depth: int) -> int:
-    """Where a value ends."""
+    """The position after the value of type `kind` that starts at `at`."""
     if I16 <= kind <= I64:
         while data[at] > 0x7F:
             at += 1
@@ -164,7 +164,7 @@ def _skip_nested(data: bytes, at: int, kind: int, depth: int) -> int:
 
 
 def _skip_fields(data: bytes, at: int, depth: int) -> int:
-    """Where a struct ends; the usual fields without a call, since each page of each copied chunk has some ten."""
+    """The position after the struct at `at`. Usual fields take no further call: each page header has about ten."""
     while first := data[at]:
         inner = first & 15
         if first > 15:
@@ -214,7 +214,7 @@ class _Meta(NamedTuple):
     has_bloom: bool
 
     def moved(self, by: int) -> bytes:
-        """The same of a chunk that is so many bytes further on."""
+        """This metadata for the chunk moved by `by` bytes: all places in it are shifted."""
         if self.has_bloom:
             fields = [field for field in read_struct(self.data)[0] if field.number not in _BLOOM]
             return _meta(write_struct(fields), 0)[0].moved(by)
@@ -239,7 +239,8 @@ class Chunk(NamedTuple):
     meta: _Meta
 
     def moved(self, start: int, index: tuple[int, int] | None = None) -> bytes:
-        """The entry of the same chunk at another place, whose offset index is at `index` (None: it has none)."""
+        """The footer entry of this chunk when it starts at `start` and its offset index is at `index` (None: no
+        index)."""
         by = start - self.start
         entry: list[Field] = []
         for field in self.entry:
@@ -272,7 +273,7 @@ class ChunkGroup:
 
     @property
     def inflated(self) -> int:
-        """Bytes of its pages without compression."""
+        """The uncompressed bytes of the row group's pages."""
         return sum(chunk.inflated for chunk in self.chunks)
 
 

@@ -86,7 +86,7 @@ class NanChunks:
 
     @property
     def found(self) -> bool:
-        """Whether there are such chunks."""
+        """Whether any chunk that `add` or `doubtful` saw holds NaN under a min and max."""
         return bool(self._chunks)
 
 

@@ -54,11 +54,11 @@ class OffsetIndex(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        """What it takes in memory, about."""
+        """About how many bytes the index takes in memory."""
         return _FIXED_BYTES + _BYTES_A_PAGE * len(self.sizes)
 
     def pages(self) -> list[Page]:
-        """The pages one by one."""
+        """The pages of the chunk, one `Page` each, in order."""
         return [Page(*page) for page in zip(self.starts, self.sizes, self.first_rows.tolist(), strict=True)]
 
 
@@ -93,7 +93,7 @@ def read_offset_index(data: bytes, start: int, end: int, rows: int) -> OffsetInd
 
 
 def _pages(data: bytes) -> Numbers:
-    """Place, bytes and first row of each page, a line each."""
+    """An array with a row for each page: its place in the file, its bytes, and its first row."""
     pages: Numbers = np.empty((0, 3), np.int64)
     at = field = 0
     while data[at]:

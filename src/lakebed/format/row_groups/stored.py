@@ -86,7 +86,7 @@ class StoredGroups:
         return next((n for n in range(number + 1, len(self.groups)) if self.groups[n].end > end), len(self.groups))
 
     def fingerprints(self, number: int) -> Fingerprints:
-        """Those of the record keys of a row group, from the file's row addresses where it has some."""
+        """The fingerprints of the record keys of a row group; read from the file's row addresses if it has them."""
         file_fingerprints = self._fingerprints
         if file_fingerprints is None:
             with naming_damage(self.path):
@@ -189,7 +189,7 @@ def _too_large(group: ChunkGroup) -> bool:
 
 
 def _coded(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Texts as a dictionary, also where Arrow cannot read them as such."""
+    """A text column as a dictionary array, also if Arrow's reader cannot return it as one."""
     return column if pa.types.is_dictionary(column.type) else column.cast(pa.dictionary(pa.int32(), column.type))
 
 
@@ -202,7 +202,7 @@ def _one_chunk(column: pa.ChunkedArray) -> pa.Array:
 
 
 class _View(io.RawIOBase):
-    """The file for Arrow's reader, from the buffered bytes."""
+    """A file object for Arrow's reader that serves the buffered bytes."""
 
     def __init__(self, groups: StoredGroups) -> None:
         super().__init__()
