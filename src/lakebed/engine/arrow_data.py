@@ -234,7 +234,8 @@ def _refuse_opaque(data: Any, module: str) -> None:
 
 
 def _opaque_in(kind: Any) -> str:
-    """The type of DuckDB, or one inside it, whose values lose their meaning in Arrow; empty where there is none."""
+    """The name of a DuckDB type (or of one inside it) whose values lose their meaning in Arrow; empty if there is
+    none."""
     if kind.id in ("bit", "bignum", "varint", "time with time zone"):
         return str(kind)
     if kind.id not in ("list", "array", "struct", "map", "union"):

@@ -95,12 +95,12 @@ class ManyGroupsFunction(Protocol):
     """A `GroupFunction` that gains by seeing the rows of all groups before it is called with each."""
 
     def with_all(self, rows: pa.Table, groups: Sequence[GroupOfRows]) -> GroupFunction:
-        """What is called with each of the groups, whose rows are those in `rows`, one group after the other."""
+        """A function to call with each group; `rows` has the rows of all groups, one group after the other."""
         ...
 
 
 class Engine(Protocol):
-    """See the module. `rows` handles of one engine are never given to another."""
+    """What a pipeline asks of an engine. A handle of rows of one engine is never given to another."""
 
     name: Literal["local", "spark"]
     """For people: plans and results show it."""
@@ -134,7 +134,7 @@ class Engine(Protocol):
     def map(self, rows: Rows, fn: MapFunction, schema: pa.Schema) -> Rows: ...
 
     def spread(self, count: int, fn: ItemFunction, schema: pa.Schema) -> Rows:
-        """What `fn` gives for each number below `count`, in a task for each; nothing is shuffled."""
+        """The rows that `fn` returns for each number below `count`, one task for each number. No shuffle."""
         ...
 
     def map_by_key(self, rows: Rows, key: str, fn: MapFunction) -> Rows:
@@ -142,7 +142,7 @@ class Engine(Protocol):
         ...
 
     def head(self, rows: Rows, count: int) -> Rows:
-        """Some rows, for a sample."""
+        """At most `count` rows, as a sample."""
         ...
 
     def sort(self, rows: Rows, by: Sequence[str], scope: Literal["task", "table"]) -> Rows:
@@ -199,7 +199,7 @@ class Engine(Protocol):
         ...
 
     def distinct(self, rows: Rows) -> Rows:
-        """Each row once."""
+        """The rows without repeated ones."""
         ...
 
     def union(self, parts: Sequence[Rows]) -> Rows: ...
@@ -332,7 +332,7 @@ def each(engine: Engine, work: Callable[[T], R], items: Sequence[T]) -> list[R]:
 
 @dataclass(frozen=True, slots=True)
 class _Each:
-    """Sent to the tasks."""
+    """The function that tasks run for `each`."""
 
     work: Callable[[Any], Any]
 

@@ -53,7 +53,7 @@ _TOGETHER = 256
 
 @dataclass(frozen=True, slots=True)
 class LocalRows:
-    """Rows in this process."""
+    """A handle of rows in this process."""
 
     table: pa.Table
 
@@ -336,7 +336,7 @@ class LocalEngine:
         return counted
 
     def _aggregate_streamed(self, rows: StreamedRows, by: Sequence[str], sums: Sequence[str]) -> pa.Table:
-        """Counts of each batch, added up."""
+        """Like `aggregate`, batch by batch: the counts of all batches are added up."""
         names = [*by, *sums]
         batches = rows.batches() if rows.steps or not names else rows.source.batches(names)
         total = self.aggregate(LocalRows(rows.schema.empty_table()), by, sums)

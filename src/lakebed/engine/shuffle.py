@@ -45,7 +45,7 @@ class Shuffle:
         self._lock = threading.Lock()
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Take rows, which have the columns `PARTITION_PATH` and `GROUP`."""
+        """Add rows, which have the columns `PARTITION_PATH` and `GROUP`."""
         if batch.num_rows:
             self._buffered.append(batch)
             self._bytes += batch.nbytes

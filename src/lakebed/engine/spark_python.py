@@ -47,7 +47,7 @@ def use_this_python_later() -> None:
 
 
 def use_this_python_now() -> None:
-    """The same for the session that this process has, if it has one."""
+    """Call `use_this_python` for the session of this process, if it has one."""
     sessions: Any = sys.modules.get("pyspark.sql.session")
     spark = getattr(getattr(sessions, "SparkSession", None), "_instantiatedSession", None)
     if spark is None:

@@ -57,7 +57,7 @@ class _BucketColumn:
 
     @property
     def made(self) -> str:
-        """How it follows, whatever the number of buckets."""
+        """The name of the rule by which the bucket follows from the keys, without the number of buckets."""
         return self.family.rpartition(" / ")[0]
 
     @property
@@ -67,7 +67,7 @@ class _BucketColumn:
 
 
 def by_buckets(frame: DataFrame) -> DataFrame:
-    """The same rows, by a plan of Spark that uses the buckets of tables.
+    """A DataFrame of equal rows whose Spark plan uses the buckets of tables.
 
     Where a query over `t.scan().to_spark(bucketed=True)` joins on the key, groups by it or has windows over it, Spark
     then needs no exchange. That holds for subqueries in conditions (IN, EXISTS, one value) and over unions, too. On

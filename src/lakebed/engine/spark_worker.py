@@ -92,7 +92,7 @@ def _rebuilt(kind: type[Any], state: dict[str, Any]) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class _Tuning:
-    """A function of a task that tunes its worker before."""
+    """A task function that tunes its worker before it calls the function of the task."""
 
     fn: Callable[[Iterator[Any]], Iterator[Any]]
 

@@ -31,6 +31,6 @@ def register(
 
 
 def call(name: str, *arguments: pc.Expression) -> pc.Expression:
-    """The call of a registered function."""
+    """An expression that calls a registered function."""
     expression: Any = pc.Expression
     return expression._call(f"lakebed_{name}", list(arguments))

@@ -35,7 +35,7 @@ class RowExpression(Protocol):
         ...
 
     def arrow(self, batch: pa.RecordBatch) -> pa.Array:
-        """The same values for a batch, one for each row."""
+        """The expression's values for a batch, one for each row; equal to those of `sql`."""
         ...
 
 
@@ -82,7 +82,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """The same text (or null) for every row."""
+    """An expression with one text (or null) for every row."""
 
     value: str | None
 
@@ -145,7 +145,7 @@ def columns_of(expressions: Sequence[RowExpression]) -> tuple[str, ...]:
 
 
 def _walk(schema: pa.Schema, path: str) -> tuple[tuple[str, ...], pa.DataType]:
-    """The names to follow from the top of the schema, and the type found there."""
+    """The field names from the top of the schema to the column at `path`, and the column's type."""
     if schema.get_field_index(path) >= 0:
         return (path,), schema.field(path).type
     top, _, remaining_path = path.partition(".")

@@ -53,7 +53,7 @@ class TextHash(RowExpression, Protocol):
 
     @property
     def hashed(self) -> RowExpression:
-        """The text."""
+        """The expression of the text that is hashed."""
         ...
 
     def of_texts(self, texts: pa.Array) -> pa.Array:
@@ -271,7 +271,8 @@ class Buckets:
 
     @once
     def moduli(self) -> dict[int, int]:
-        """What the hash of a key is taken modulo of, by the number of each bucket."""
+        """A dict from the number of each bucket to its modulus: a key is in the bucket if its hash modulo that is the
+        number."""
         split = {number % self.count for number, _ in self.depths}
         unsplit = {number: self.count for number in range(self.count) if number not in split}
         return {**unsplit, **{number: self.count << depth for number, depth in self.depths}}
@@ -295,7 +296,7 @@ class Buckets:
         return numbers
 
     def by_modulus(self) -> list[tuple[int, list[int]]]:
-        """The numbers of the buckets that came of splits, by what the hash is taken modulo of."""
+        """The moduli of split buckets, each with the numbers of the buckets that have it."""
         leaves: dict[int, list[int]] = {}
         for number, depth in sorted(self.depths):
             leaves.setdefault(self.count << depth, []).append(number)
@@ -310,7 +311,7 @@ class Buckets:
         return tuple(n for n, m in sorted(other.moduli.items()) if (n - number) % int(np.gcd(modulus, m)) == 0)
 
     def split(self, number: int, times: int = 1) -> Buckets:
-        """With a bucket that is split so many times, into twice as many each time."""
+        """These buckets with bucket `number` split `times` times: each split doubles its parts."""
         depth = dict(self.depths).get(number, 0)
         if (self.count << (depth + times)) >> _HASH_BITS:
             raise ValueError(f"bucket {number} cannot be split {times} times")
@@ -342,7 +343,7 @@ class BucketsByPath(Protocol):
 
     @property
     def count(self) -> int:
-        """That of all others."""
+        """The number of buckets of every other partition path."""
         ...
 
     def buckets_in(self, path: str) -> Buckets: ...
@@ -402,7 +403,7 @@ class StoredBucket:
 
 @dataclass(frozen=True, slots=True)
 class _BothTexts:
-    """Path and key as one text that no other pair gives."""
+    """Partition path and record key as one text, which differs for any other pair."""
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -428,7 +429,7 @@ def _number_sql(buckets: Buckets, hashed: str) -> str:
 
 
 def _by_value(values: pa.Array, texts: pa.Array, part: Callable[[int, pa.Array], pa.Array]) -> pa.Array:
-    """A part of each text by a number that goes with it; few numbers occur."""
+    """For each text the part of it that its number in `values` selects. Takes a pass for each distinct number."""
     codes = values.to_numpy(zero_copy_only=False)
     order = np.argsort(codes, kind="stable")
     starts = np.flatnonzero(np.append(True, np.diff(codes[order]) != 0)) if len(order) else []

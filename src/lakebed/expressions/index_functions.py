@@ -49,7 +49,7 @@ class IndexFunction:
     is_certain: Callable[[pa.Array], bool]
 
     def apply(self, values: pa.Array) -> pa.Array | None:
-        """The results, one a value; None where Spark's may differ from Arrow's."""
+        """The function's result for each value. None if Spark's result may differ from Arrow's for any of them."""
         return self.compute(values) if self.is_certain(values) else None
 
 

@@ -359,7 +359,7 @@ class SharedText:
         return self.of_texts(batch.column(self.column))
 
     def of_texts(self, keys: pa.Array) -> pa.Array:
-        """The same of an array of key texts."""
+        """For each key text of an array: whether other field values may give it."""
         shared = pc.match_substring(keys, NULL_VALUE)
         shared = pc.or_(shared, pc.match_substring(keys, EMPTY_VALUE))
         for mark in self._marks:

@@ -197,7 +197,8 @@ _SUSPECT = r"[\x00-\x1f\x7f\\]|(^|[/=])/|/$|(^|/)\.|^__all_partitions__$"
 
 @dataclass(frozen=True, slots=True)
 class PathCheck:
-    """Sent to the tasks too. With `dropped` files lack the partition columns, so that paths must give them."""
+    """Checks partition paths, in tasks, too. With `dropped` the files lack the partition columns: paths must give
+    them."""
 
     path: PartitionPath
     dropped: bool = False

@@ -34,12 +34,12 @@ class PlainKeys:
         self.hold = True
 
     def add(self, rows: pa.RecordBatch) -> None:
-        """Rows to look at; ones that lack a column count as misread."""
+        """Look at more rows. Rows that lack one of the columns count as texts that can be misread."""
         if self.hold:
             self.hold = all(name in rows.schema.names and _is_plain(rows.column(name)) for name in self.fields)
 
     def add_file(self, footer: Mapping[str, str]) -> None:
-        """The rows of a base file with these footer texts."""
+        """Add the rows of a base file, by the mark in its footer."""
         self.hold = self.hold and has_plain_keys(footer, self.fields)
 
     def footer(self) -> dict[str, str]:

@@ -152,7 +152,7 @@ def months_between(value: pc.Expression, other: pc.Expression) -> pc.Expression:
 
 
 def _months_between(values: pa.Array) -> pa.Array:
-    """`values` are the days of both, one in the upper half, one in the lower."""
+    """Months between two dates; each int64 of `values` holds both days, one in the upper half and one in the lower."""
     packed_days: Int64s = pc.fill_null(values, 0).to_numpy()
     day = ((packed_days + 2**31) & (2**32 - 1)) - 2**31
     first, second = (packed_days - day) >> 32, day

@@ -59,7 +59,7 @@ def avro_to_arrow(avro: str | Mapping[str, Any]) -> pa.Schema:
 
 @lru_cache(maxsize=64)
 def _of_text(text: str) -> pa.Schema:
-    """Kept, since each commit repeats the schema of the one before."""
+    """The Arrow schema of an Avro schema text. Cached, since each commit repeats the schema of the one before."""
     try:
         return _of_record(json.loads(text))
     except (ValueError, RecursionError) as cause:

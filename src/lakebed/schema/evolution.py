@@ -70,7 +70,7 @@ def is_promotion(file_type: pa.DataType, table_type: pa.DataType) -> bool:
 
 
 def _holds(narrow: pa.DataType, wide: pa.DataType) -> bool:
-    """A decimal with no fewer digits before and after the point."""
+    """Whether the decimal type `wide` has no fewer digits than `narrow` before and after the point."""
     return wide.scale >= narrow.scale and wide.precision - wide.scale >= narrow.precision - narrow.scale
 
 
@@ -261,7 +261,7 @@ def _would_widen(table: pa.DataType, incoming: pa.DataType, column: str) -> Sche
 
 
 def _is_taken(incoming: pa.DataType, table: pa.DataType) -> bool:
-    """Whether the table's type takes values of another one."""
+    """Whether a table column of type `table` takes incoming values of type `incoming`."""
     if pt.is_timestamp(incoming) and pt.is_timestamp(table):
         return bool(incoming.tz) == bool(table.tz)
     return is_promotion(incoming, table) and not _guesses_unit(incoming, table)

@@ -60,7 +60,7 @@ def _is_binary(kind: pa.DataType) -> bool:
 
 
 def _float_text(values: pa.Array) -> pa.Array:
-    """Arrow prints the same digits as Java (the shortest that read back the same) and sets point and
+    """Java's text of floating numbers. Arrow prints the digits of Java (the shortest that read back) and sets point and
     exponent elsewhere.
     """
     text = values.cast(pa.string())
@@ -75,7 +75,7 @@ def _float_text(values: pa.Array) -> pa.Array:
 
 
 def _odd_text(values: pa.Array, text: pa.Array) -> pa.Array:
-    """NaN, infinities and what Java prints with an exponent."""
+    """The texts of NaN, infinities and numbers that Java prints with an exponent; other texts stay."""
     written = pc.match_substring(text, "e")
     pointed = pc.match_substring(text, ".")
     exponent = pc.replace_substring(pc.replace_substring(text, "e+", "E"), "e", "E")
@@ -110,7 +110,7 @@ def _with_exponent(text: pa.Array) -> pa.Array:
 
 
 def _two_digits(text: pa.Array, values: pa.Array) -> pa.Array:
-    """The few smallest numbers: Java prints the nearest with two digits (4.9E-324) where one digit would do."""
+    """The texts of the smallest numbers with two digits (4.9E-324), as Java prints them, where one digit would do."""
     size = np.abs(values.to_numpy(zero_copy_only=False))
     tiny = (size > 0) & (size < _TWO_DIGITS_BELOW[values.type])
     if not tiny.any():
@@ -137,7 +137,7 @@ def _decimal_text(values: pa.Array) -> pa.Array:
 
 
 def _hex_text(values: pa.Array) -> pa.Array:
-    """Two look-ups over the whole buffer."""
+    """Bytes as hexadecimal texts, by two look-ups over the whole buffer."""
     values = values.cast(pa.large_binary())
     offsets = np.frombuffer(values.buffers()[1], np.int64)[values.offset : values.offset + len(values) + 1]
     used: npt.NDArray[np.uint8] = np.frombuffer(values.buffers()[2] or b"", np.uint8)[offsets[0] : offsets[-1]]

@@ -117,7 +117,7 @@ def _escaped(texts: pa.Array) -> pa.StringArray:
 
 
 def _base64(column: pa.Array) -> pa.StringArray:
-    """Each value alone: brought to whole groups of three bytes, all are encoded in one go, then padding is marked."""
+    """Each value in base64: all are padded to groups of three bytes and encoded in one go, then padding is marked."""
     plain = column.cast(pa.binary())
     lengths = pc.fill_null(pc.binary_length(plain), 0).to_numpy(zero_copy_only=False).astype(np.int64)
     starts = np.zeros(len(lengths) + 1, np.int64)
@@ -137,7 +137,7 @@ def _base64(column: pa.Array) -> pa.StringArray:
 
 
 def _bytes(values: pa.BinaryArray) -> npt.NDArray[np.uint8]:
-    """All bytes of values without nulls."""
+    """The bytes of all values, one after the other; the values have no nulls."""
     _, offsets, data = values.buffers()
     if not len(values) or data is None:
         return np.empty(0, np.uint8)

@@ -91,7 +91,7 @@ def _without_hidden_nulls(values: pa.Array, field: pa.Field, hidden: Any) -> pa.
 
 
 def _some_value(kind: pa.DataType) -> Any:
-    """A value of the type, as Python has it; it is never seen."""
+    """Any Python value of the type; it fills a place that no reader sees."""
     if pt.is_struct(kind):
         return {f.name: None if f.nullable else _some_value(f.type) for f in kind}
     if pt.is_nested(kind):
@@ -144,7 +144,7 @@ def _plain(array: Any) -> pa.Array:
 
 
 def _decoded(array: Any) -> pa.Array:
-    """Run ends as one value for each row."""
+    """A run-end encoded array as one value for each row."""
     ends = array.run_ends.to_numpy()
     rows = np.searchsorted(ends, np.arange(array.offset, array.offset + len(array)), side="right")
     return _plain(array.values).take(pa.array(rows))
@@ -183,7 +183,7 @@ def with_offsets(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def table_with_offsets(table: pa.Table) -> pa.Table:
-    """The same for all batches of a table."""
+    """The table with offsets for all lists and maps in its batches (see `with_offsets`)."""
     if not any(_holds_lists(kind) for kind in table.schema.types):
         return table
     return pa.Table.from_batches([with_offsets(batch) for batch in table.to_batches()], table.schema)

@@ -242,7 +242,7 @@ def spark_cast(sql: str, kind: pa.DataType, to_type: pa.DataType, depth: int = 0
 
 
 def _cuts(kind: pa.DataType, to_type: pa.DataType) -> bool:
-    """Times in microseconds that become milliseconds: one type to Spark, another value."""
+    """Whether times in microseconds become milliseconds: for Spark both have one type, but the value changes."""
     return pt.is_timestamp(kind) and pt.is_timestamp(to_type) and kind.unit != "ms" and to_type.unit == "ms"
 
 

@@ -80,7 +80,7 @@ class UnsyncedFolders:
         forget_in_forks(self)
 
     def forget(self) -> None:
-        """Begin anew: a forked process has changed nothing yet."""
+        """Drop all recorded folders in a forked process, which has changed nothing yet."""
         self._folders: dict[str, int] = {}  # by folder the number of its first name that is not durable
         self._names = 0
         self._lock = threading.Lock()
@@ -325,7 +325,7 @@ class AtomicFile:
         )
 
     def _copy_exclusive(self, name: str) -> bool:
-        """For file systems without links: the name is taken first and the bytes follow."""
+        """Publish on a file system without links: create the file under its name, then copy the bytes."""
         try:
             fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666, dir_fd=self._folder)
         except FileExistsError:

@@ -214,7 +214,7 @@ def in_doubt(*, always: bool = True, but: type[OSError] | None = None) -> Genera
 
 
 def from_os_error(error: OSError, doing: str, url: str) -> Exception:
-    """What a caller of storage sees for an operating system's error."""
+    """The error that a caller of storage gets for an error of the operating system."""
     reason = error.strerror or str(error)
     code = error.errno or 0
     if isinstance(error, InDoubt):

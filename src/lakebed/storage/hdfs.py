@@ -326,7 +326,7 @@ class HdfsStorage:
     # deleting
 
     def delete(self, path: str, *, durable: bool = True) -> bool:
-        """Also removes what an unfinished upload of this path left aside."""
+        """Delete a file, and what an unfinished upload of it left next to it."""
         full = self._full(path)
         folder, _, name = full.rpartition("/")
         deleted = self._do("delete", path, lambda: self._client.delete(full))

@@ -230,7 +230,7 @@ class LocalStorage:
             self._aside(path, data, durable=durable).publish()
 
     def write_same(self, paths: Sequence[str], data: bytes) -> None:
-        """One file under several names that no file has."""
+        """Create one file under several names, none of which may exist."""
         names = [self._split(path)[1] for path in paths]
         with self._translated("write", paths[0]):
             done = self._aside(paths[0], data, durable="later").publish_as(names)
@@ -368,7 +368,7 @@ class LocalStorage:
     # deleting
 
     def delete(self, path: str, *, durable: bool = True) -> bool:
-        """Also removes what an unfinished upload of this path left aside."""
+        """Delete a file, and what an unfinished upload of it left next to it."""
         folder, name = self._split(path)
         with self._translated("delete", path):
             self._unsynced.sync()

@@ -183,7 +183,7 @@ class MemoryStorage:
                 del self._bucket.objects[self._key(folder + name)]
 
     def make_folder(self, prefix: str) -> None:
-        """Nothing: a bucket has no folders."""
+        """Do nothing: a bucket has no folders."""
 
 
 class MemoryUpload(StreamUpload):

@@ -151,7 +151,7 @@ def _unknown(kind: str, option: str) -> InvalidOption:
 
 
 def _fit_endpoint(kind: str, store: dict[str, str | bool], client: dict[str, str | bool], https: bool) -> None:
-    """Endpoints come with and without a scheme; plain HTTP must be allowed by name."""
+    """Bring the endpoint into obstore's form: add a missing scheme, and allow plain HTTP if it asks for that."""
     name = "base_url" if kind == "gs" else "endpoint"
     endpoint = store.get(name)
     if isinstance(endpoint, str) and endpoint and "://" not in endpoint:

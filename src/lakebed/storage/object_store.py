@@ -132,7 +132,7 @@ class ObjectStorage:
         return (open_storage_spec, (self._spec,))
 
     def forget(self) -> None:
-        """Connect anew: a forked process cannot use its parent's connections."""
+        """Open new connections in a forked process, which cannot use its parent's."""
         self._store = self._connect(self._settings.tuning.get("max_retries", 10))
         self._once = self._connect(0)
 
@@ -372,7 +372,7 @@ class ObjectStorage:
                 self._do("delete", prefix, lambda path_batch=path_batch: obstore.delete(self._store, path_batch))
 
     def make_folder(self, prefix: str) -> None:
-        """Nothing: object stores have no folders."""
+        """Do nothing: object stores have no folders."""
 
 
 class ObjectUpload(StreamUpload):
@@ -413,7 +413,7 @@ def _version(meta: Any) -> str:
 
 
 def _inside(prefix: str, objects: Sequence[Any]) -> Iterator[Any]:
-    """Without the folder's own Hadoop marker, which comes under the folder's name."""
+    """The listed objects except Hadoop's marker of the folder itself, which has the folder's name."""
     return (entry for entry in objects if entry["path"] not in ("", prefix))
 
 

@@ -36,7 +36,7 @@ def open_storage(uri: str, options: Mapping[str, str] | None = None) -> Storage:
 
 
 def open_storage_spec(spec: StorageSpec) -> Storage:
-    """The same storage as the one that gave this spec, e.g. on another machine."""
+    """Open the storage that a spec describes, e.g. on another machine."""
     return open_storage(spec.uri, spec.options)
 
 

@@ -105,7 +105,8 @@ def write_each(storage: Storage, paths: Sequence[str], data: bytes) -> None:
 
 
 def _one_last(storage: Storage, work: Callable[[T], R], items: Sequence[T]) -> None:
-    """Several items at a time where answers are slow, and the last one after all others."""
+    """Call `work` for each item, several at a time on slow storage; the last item's call starts after all others
+    ended."""
     parallel_map(work, items[:-1], _AT_A_TIME if is_remote(storage) else 1)
     parallel_map(work, items[-1:])
 
@@ -188,7 +189,7 @@ def _threads() -> _Threads:
 
 
 def _forget() -> None:
-    """A child process has none of its parent's threads."""
+    """Start without threads in a forked process, which has none of its parent's."""
     global _pool
     _pool = None
 
