@@ -178,7 +178,7 @@ _UNKNOWN_NAME = re.compile(r"FieldRef\.Name\((.*?)\)")
 
 
 class _Unknown(Exception):
-    """A form that is not looked into."""
+    """Raised for a form of expression that is not looked into."""
 
 
 def predicate_of_expression(expression: pc.Expression, schema: pa.Schema) -> Predicate:

@@ -173,7 +173,7 @@ def compare(left: Value, op: Operator, right: Value, zone: tzinfo) -> Node:
 
 
 def membership(left: Value, items: Sequence[Literal], zone: tzinfo) -> Node:
-    """`left IN (items)`."""
+    """The node of `left IN (items)`, all in one type."""
     kinds = {_kind(i.type) for i in items if i.value is not None}
     if len(kinds) > 1 and not (kinds == {"exact", "float"} and pa.types.is_floating(left.type)):
         raise SparkOnly("IN over constants of different types")
@@ -380,7 +380,7 @@ def _time_constant(constant: Any, zoned: bool, zone: tzinfo) -> Literal:
 
 
 def cast_literal(literal: Literal, to: pa.DataType, zone: tzinfo) -> Literal:
-    """CAST of a constant."""
+    """The result of CAST of a constant to a type, as a constant."""
     value = literal.value
     if value is None or literal.type == to:
         return Literal(value, to)

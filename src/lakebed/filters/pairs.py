@@ -104,7 +104,7 @@ class OnCondition:
     others: tuple[PairExpression, ...]
 
     def of_equalities(self, equalities: Sequence[Equality]) -> OnCondition:
-        """The same condition, of which these equalities alone are taken as such."""
+        """This condition with only these equalities as equalities; the others become plain conditions."""
         remaining = [
             equality.condition
             for equality in self.equalities

@@ -62,7 +62,7 @@ def _from_unixtime(args: Sequence[pc.Expression], _to: pa.DataType, options: tup
 
 
 def _unix_timestamp(args: Sequence[pc.Expression], to: pa.DataType, _options: tuple[Any, ...]) -> pc.Expression:
-    """Whole seconds, cut toward zero as Spark does."""
+    """`unix_timestamp`: whole seconds since 1970, cut toward zero as in Spark."""
     return pc.divide(args[0].cast(pa.timestamp("us", tz="UTC")).cast(pa.int64()), 1_000_000).cast(to)
 
 
@@ -102,7 +102,8 @@ def _concat(args: Sequence[pc.Expression], _to: pa.DataType, _options: tuple[Any
 
 
 def _concat_ws(args: Sequence[pc.Expression], _to: pa.DataType, options: tuple[Any, ...]) -> pc.Expression:
-    """The texts that are not null. Arrow leaves out a row of nulls altogether, so that its first one is made empty."""
+    """`concat_ws`: the texts that are not null, joined. Of a row of nulls the first becomes an empty text, since Arrow
+    leaves out such rows."""
     all_null = args[0].is_null()
     for text in args[1:]:
         all_null = all_null & text.is_null()

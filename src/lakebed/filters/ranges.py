@@ -194,7 +194,7 @@ class _Side:
         return ~self.below(constant) | _flags(self.values.is_null(), True)
 
     def is_value(self, constant: pa.Scalar) -> Bools:
-        """Whether the bound is known, and the constant."""
+        """For each unit, whether the bound is known and equals the constant."""
         if self.nan is not None and _is_nan(constant):
             return self.nan
         return _flags(pc.equal(self.values, constant), False)
@@ -240,7 +240,7 @@ def _like(bounds: Bounds, pattern: str) -> Answer:
 
 
 def _starts_with(bounds: Bounds, prefix: str, *, is_prefix_only: bool) -> Answer:
-    """`is_prefix_only`: beginning with the prefix is all that is asked."""
+    """Whether texts of each unit can begin with the prefix, or fail to; `is_prefix_only`: nothing else is asked."""
     hold = bounds.may_hold
     if not prefix:
         return hold, np.zeros(len(bounds), np.bool_) if is_prefix_only else hold

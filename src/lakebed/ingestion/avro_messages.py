@@ -37,7 +37,7 @@ def decode_avro(messages: pa.Array, schema_of: SchemaOf) -> Decoded:
 
 
 def decode_avro_groups(messages: pa.Array, schema_of: SchemaOf) -> Iterator[tuple[Decoded, str]]:
-    """The same, the messages of each schema by themselves, with that schema's JSON; bad messages without one are
+    """Like `decode_avro`, schema by schema: pairs of the rows of one schema and its JSON; bad messages without one are
     those of an empty schema."""
     without = DecodedGroups(AVRO_FAILURE)
     for identifier, numbers in by_schema(messages, without.bad, AVRO_FAILURE):

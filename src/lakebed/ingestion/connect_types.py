@@ -130,7 +130,7 @@ class Meaning:
         return times.cast(kind)
 
     def _decimals(self, texts: pa.Array) -> pa.Array:
-        """Decimals from base64 of their digits as a whole number, its first byte first."""
+        """Decimals of base64 texts, each of which holds the unscaled value as big-endian bytes."""
         if self.scale > MAX_PRECISION or self.scale < 0:
             raise NoRow(f"a decimal has {self.scale} places, and columns have at most {MAX_PRECISION}")
         raw = from_base64(texts)

@@ -174,7 +174,7 @@ def _state_tables(envelopes: pa.Table) -> list[pa.Table]:
 
 
 def _written_as_numbers(bodies: pa.Array, meanings: Mapping[str, Meaning]) -> set[str]:
-    """Decimals that Kafka Connect writes as numbers of JSON (`decimal.format=NUMERIC`)."""
+    """The names of decimal columns that the messages hold as JSON numbers (`decimal.format=NUMERIC`)."""
     return {
         name
         for name, meaning in meanings.items()
@@ -350,7 +350,7 @@ def _with_text_markers(values: pa.Array) -> pa.Array:
 
 
 def _meta(table: pa.Table, operation: Any, *, hudi: bool) -> dict[str, Any]:
-    """Where the changes are from: Hudi's columns, or the position in the database's log alone."""
+    """The columns that say where changes are from: Hudi's ones, or only the position in the database's log."""
     source = _column(table, "source", None)
     parts = _source_parts(source)
     is_mysql = parts["file"].null_count < len(source)

@@ -133,7 +133,8 @@ def _lines(values: pa.Array) -> pa.Buffer:
 
 
 def _read(data: pa.Buffer, count: int, schema: Types, types: Types) -> pa.Table:
-    """What Arrow reads. Names in another case than a column of `types` are that column."""
+    """The lines as Arrow reads them, as a table. A name that differs from a column of `types` only in case is that
+    column."""
     rows = _arrow_read(data, schema)
     lower = {name.lower(): name for name in types}
     cased = {name: lower[name.lower()] for name in rows.column_names if name not in types and name.lower() in lower}

@@ -39,13 +39,13 @@ class Decoded:
     bad: list[BadMessage] = field(default_factory=list[BadMessage])
 
     def of(self, numbers: np.ndarray) -> Decoded:
-        """The same, of messages that have these numbers."""
+        """This result with the message numbers `numbers` in place of 0, 1, 2, ..."""
         bad = [message._replace(number=int(numbers[message.number])) for message in self.bad]
         return Decoded(self.rows, numbers[self.numbers], bad)
 
 
 class NoRow(Exception):
-    """One message that is no row; the text says why."""
+    """Raised for a message that is no row; its text says why."""
 
 
 FAILURES = (pa.ArrowException, ValueError, NoRow, InvalidRecord, SchemaConflict)

@@ -82,7 +82,7 @@ class JobRounds:
         self._position: str | None = None
 
     def bound(self) -> None:
-        """Let polls end at what the source has now."""
+        """Make polls stop at the last position that the source has now."""
         self._source.is_bounded = True
 
     def close(self) -> None:
@@ -359,7 +359,7 @@ class JobRounds:
         return write[self.job.target.operation](data, progress=False, options=options, once=once)
 
     def _options(self) -> dict[str, Any]:
-        """The options of a write."""
+        """The options that each write of the job gets."""
         options: dict[str, Any] = dict(self.job.target.options)
         if not options.get(_PARTIAL):
             options.setdefault(_NULLS, True)

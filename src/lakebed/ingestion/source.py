@@ -110,7 +110,7 @@ class IngestSource(ABC):
 
 
 def poll_of(answer: Any) -> IngestPoll:
-    """The answer of any source as a `IngestPoll`: also a tuple of rows, bad rows and checkpoint."""
+    """A source's answer as an `IngestPoll`; the answer may be a tuple of rows, bad rows and checkpoint."""
     if isinstance(answer, IngestPoll):
         return answer
     rows, bad, checkpoint = answer

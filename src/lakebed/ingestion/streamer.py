@@ -79,7 +79,7 @@ def _create_value(key: str, text: str) -> Any:
 
 
 def _finish(sections: dict[str, dict[str, Any]]) -> None:
-    """Values that two properties make together, and the kind of the source."""
+    """Set the values that follow from two properties together, and the kind of the source."""
     source, transform, errors = sections["source"], sections["transform"], sections["errors"]
     if errors.pop("enabled", True) is False:
         errors.clear()

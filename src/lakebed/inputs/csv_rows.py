@@ -28,7 +28,7 @@ Opened = Callable[[], AbstractContextManager[Any]]
 
 
 class _Refused(Exception):
-    """Arrow's error for a text that is open; what opens it takes errors of Arrow for those of the storage."""
+    """Carries Arrow's error out of the block that opens a text; that block turns Arrow's errors into storage errors."""
 
 
 _NO_VALUE = re.compile(r"CSV column #(\d+): [^']*'(.*)'", re.DOTALL)
@@ -323,7 +323,7 @@ def _refuse_open_quote(data: bytes, name: str, mark: str) -> None:
 
 
 class _Nulls(Enum):
-    """Which fields are null."""
+    """Which CSV fields are read as null."""
 
     WORDS = "empty ones, NA, null and the like, also in quotes"
     PLAIN_WORDS = "these without quotes"

@@ -45,7 +45,7 @@ def check_text(data: bytes, name: str) -> None:
 
 
 def check_stream(stream: Any, name: str, encoding: str) -> None:
-    """`check_text` of a stream of any encoding."""
+    """Like `check_text`, for a stream in any encoding."""
     decoder = codecs.getincrementaldecoder(encoding)()
     line, head, last = 1, b"", ""
     while True:

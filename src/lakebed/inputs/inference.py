@@ -115,7 +115,7 @@ def integers_of_texts(texts: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> p
 
 
 def _plain_digits(texts: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
-    """Without plus signs and leading zeros."""
+    """The texts without plus signs and leading zeros."""
     return pc.replace_substring_regex(texts, r"^(?:\+|(-))?0*([0-9])", r"\1\2")
 
 

@@ -61,7 +61,8 @@ def _type_of(name: str, types: Mapping[str, pa.DataType]) -> pa.DataType | None:
 
 
 def _by_arrow(source: bytes, types: Mapping[str, pa.DataType]) -> pa.Table | None:
-    """What Arrow reads of an object a line; None where it cannot, or reads something else than is meant."""
+    """The rows of a text with an object on each line, read by Arrow. None if Arrow cannot read it, or would change
+    values."""
     readable = {name: kind for name, kind in types.items() if not _is_read_by_value(kind)}
     try:
         table = read_objects(pa.py_buffer(source), readable)

@@ -313,7 +313,7 @@ def _without_missing(values: Any, missing: Callable[[Any], bool]) -> Any:
 
 
 def _in_type(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    """The values in a column of this type; raises where they are not of its sort or do not fit."""
+    """The values as an Arrow array of this type. Raises if a value is of another sort or does not fit."""
     check_times(values, kind)
     try:
         inferred = None if pt.is_map(kind) else pa.array(values).type
@@ -394,7 +394,8 @@ _SORTS: tuple[Callable[[pa.DataType], bool], ...] = (
 
 
 def _exact(kind: pa.DataType) -> pa.DataType:
-    """The type with decimals for whole numbers: they take no fractions, while integers cut them off."""
+    """The type with decimals in place of integers. Arrow refuses a fraction for a decimal, and cuts it for an
+    integer."""
     if pt.is_integer(kind):
         return pa.decimal128(38)
     if pt.is_struct(kind):

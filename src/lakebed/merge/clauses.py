@@ -182,7 +182,8 @@ def check_unambiguous(keys: pa.Array, actions: npt.NDArray[np.str_], partitions:
 def replaced_rows(
     keys: pa.Array, actions: npt.NDArray[np.str_], partitions: pa.Array | None = None
 ) -> tuple[Positions, Positions]:
-    """The acts that insert a row in the place of one that another act deletes, and these others."""
+    """Acts that insert a row with the key of a row that another act deletes: the inserting acts, and the deleting
+    ones."""
     new, deleted_at = np.flatnonzero(actions == "insert"), np.flatnonzero(actions == "delete")
     if not len(new) or not len(deleted_at):
         return new[:0], deleted_at[:0]
@@ -194,7 +195,7 @@ def replaced_rows(
 
 
 def _codes(keys: pa.Array, partitions: pa.Array | None) -> Positions:
-    """Each key as a number from 0; with partition paths a key is another one in each of them."""
+    """A number from 0 for each key. With partition paths, equal keys of two paths have different numbers."""
     codes = keys.dictionary_encode().indices.to_numpy(zero_copy_only=False).astype(np.int64)
     if partitions is None:
         return codes

@@ -81,7 +81,8 @@ class _Runs:
 
     @once
     def wins(self) -> Flags:
-        """The records that are not smaller than those before that count."""
+        """Flags of the records whose ordering values are not lower than those of every earlier counting record of the
+        key."""
         counts = self.row_numbers >= self.begins[self.run]
         ranks = 1 + self._ranks()
         raised = np.where(counts, ranks, 0) + self.run * (int(ranks.max(initial=0)) + 1)
@@ -95,14 +96,16 @@ class _Runs:
 
     @once
     def gives(self) -> Flags:
-        """The records that give values: from the first that wins after the last delete that won."""
+        """Flags of the records that may give column values: from the first that wins after its key's last winning
+        delete."""
         deletes = self.side.deletes
         last_delete = self._last(self.wins & deletes)
         first = self._first(self.wins & ~deletes & (self.row_numbers > last_delete[self.run]))
         return (self.row_numbers >= first[self.run]) & ~deletes
 
     def _filled(self) -> list[tuple[str, Positions]]:
-        """Columns that are not the winners' as they are, and the records that give them."""
+        """Columns whose values come from other records than the winners, each with the record that gives each key's
+        value."""
         side = self.side
         names = side.rows.schema.names if side.present is None else side.present
         sources: list[tuple[str, Positions]] = []
@@ -120,7 +123,7 @@ class _Runs:
         return sources
 
     def _says(self, name: str) -> Flags | None:
-        """Which records have a value of a column; None: all of them."""
+        """Flags of the records that have a value in a column; None if all have one."""
         if self.side.present is not None:
             return self.side.has(name)
         empty = empty_values(self.rules, self.side.rows.column(name)) if is_data(name) else None

@@ -90,7 +90,7 @@ class Incoming:
             self.shares.add(name, members if rows is None else members[rows])
 
     def with_shares(self, received: Positions | None) -> Incoming:
-        """The same rows with their shares; `received` are the upserts of the rows that came."""
+        """These rows with their `Shares`; `received` has the upsert number of each received row."""
         members = self.members
         if received is None or members is None:
             return self
@@ -132,18 +132,18 @@ class Incoming:
         return self._data.column_names
 
     def by_key(self) -> Incoming:
-        """The same rows in the order of their keys; the data stays where it is."""
+        """These rows in the order of their keys. The data is not copied."""
         order = key_order(self.keys)
         return self if order is None else self.at(order)
 
     def by_position(self) -> Incoming:
-        """The same rows in the order of the base file's rows that they are for; the data stays where it is."""
+        """These rows in the order of the base-file rows that they change. The data is not copied."""
         if self.positions is None or (np.diff(self.positions) >= 0).all():
             return self
         return self.at(np.argsort(self.positions, kind="stable"))
 
     def with_rows(self, data: pa.Table, deletes: npt.NDArray[np.bool_]) -> Incoming:
-        """The same rows with complete `data`; some of them are `deletes` now."""
+        """These rows with `data` in place of their data, and `deletes` as the flags of deletes."""
         incoming = replace(self, deletes=deletes, _data=data, _row_numbers=None, absent=(), required=())
         return replace(incoming, _members=self.members)
 
@@ -152,7 +152,7 @@ class Incoming:
         return self.at(np.flatnonzero(mask))
 
     def at(self, rows: Positions) -> Incoming:
-        """Some rows, in this order; the data stays where it is."""
+        """The rows at these positions, in this order. The data is not copied."""
         return replace(
             self,
             keys=self.keys.take(pa.array(rows)),
@@ -302,7 +302,7 @@ class Intake:
 
     @property
     def picks_winners(self) -> bool:
-        """Whether rows of one key are not made into another one, but one of them stays."""
+        """Whether of the rows with one key one stays unchanged (instead of a new row made of several)."""
         return not self.combine or self._rules_in_batch.picks_winners
 
     @property

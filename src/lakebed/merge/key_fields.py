@@ -34,7 +34,8 @@ class KeyFields:
 
     @classmethod
     def of(cls, config: TableConfig) -> KeyFields | None:
-        """None where a key text has one meaning: of one field, or made by a class of the user's own."""
+        """The key fields of a table. None if a key has one field or a user's class makes it: then its text has one
+        meaning."""
         if len(config.key_fields) < 2:
             return None
         try:

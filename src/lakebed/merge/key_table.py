@@ -184,7 +184,7 @@ def _slots(words: Words, bits: int, mix: np.uint64 = _MIX) -> Positions:
 
 
 def _equal(texts: pa.Array, at: Positions, other: pa.Array, row_numbers: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-    """Whether the texts at these positions of both are equal."""
+    """Pair by pair, whether the text at a position of `at` equals the text of `other` at the row number next to it."""
     if not len(at):
         return np.zeros(0, np.bool_)
     first, second = texts.take(pa.array(at)), other.take(pa.array(row_numbers))

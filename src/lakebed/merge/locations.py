@@ -111,7 +111,7 @@ class IsNotNull:
 
 @dataclass(frozen=True, slots=True)
 class BooleanLiteral:
-    """True or false for every row."""
+    """An expression that is True, or False, for every row."""
 
     value: bool
 
@@ -128,7 +128,7 @@ class BooleanLiteral:
 
 @dataclass(frozen=True, slots=True)
 class Zero:
-    """The number 0 for every row."""
+    """An expression that is 0 for every row."""
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -314,7 +314,7 @@ def delete_columns(names: Sequence[str], rules: MergeRules) -> tuple[str, ...]:
 
 
 def _wins_sql(pairs: Sequence[tuple[str, str]]) -> str:
-    """Lexicographic `new >= old`; a null is smaller than anything."""
+    """Spark SQL of the lexicographic comparison `new >= old`; a null is smaller than any value."""
     (new, old), *later_pairs = pairs
     greater = f"coalesce({new} > {old}, {new} IS NOT NULL AND {old} IS NULL)"
     tail = f" AND ({_wins_sql(later_pairs)})" if later_pairs else ""

@@ -71,7 +71,7 @@ class LogEntries:
         )
 
     def of_block(self, number: int, rows: range) -> LogEntries:
-        """Some entries that follow one another, as those of this block."""
+        """The entries at `rows`, as entries of block `number` whose rows count from 0."""
         if len(rows) == len(self) and int(self.block[0] if len(self) else number) == number:
             return self
         span = slice(rows.start, rows.stop)
@@ -110,7 +110,7 @@ def record_codes(entries: LogEntries, *, by_position: bool = False) -> tuple[Pos
 
 
 def _latest_or_greatest(entries: LogEntries, codes: Positions, rules: MergeRules) -> Positions:
-    """Under event-time ordering, of entries whose keys come several times."""
+    """The entry that stays of each key under event-time ordering: the last one with the greatest ordering values."""
     row_numbers = np.arange(len(entries))
     distinct = int(codes.max()) + 1
     counts = np.ones(len(entries), np.bool_)
@@ -333,7 +333,7 @@ def _unwrapped(wrapped: Wrapped, kind: pa.DataType, skip: Flags | None = None) -
 
 
 def _as(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Values of a wrapper in a column's type: days and micros may be plain numbers."""
+    """Values of a wrapper converted to a column's type; days and microseconds may be stored as plain numbers."""
     if pt.is_integer(values.type) and pt.is_date32(kind):
         return values.cast(pa.int32()).view(kind)
     if pt.is_date32(values.type) and pt.is_integer(kind):
@@ -348,7 +348,7 @@ def _as(values: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _into(n: int, rows: Positions, values: pa.Array) -> pa.Array:
-    """Values of some rows, put into all; the others are null."""
+    """An array of `n` rows that has `values` at the positions `rows` and null elsewhere."""
     row_numbers = np.zeros(n, np.int64)
     row_numbers[rows] = 1 + np.arange(len(rows))
     return pa.concat_arrays([pa.nulls(1, values.type), values]).take(pa.array(row_numbers))

@@ -76,7 +76,7 @@ class Merger(ABC):
         return rows, flags
 
     def _merged(self, old: pa.RecordBatch, new: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.Array | None]:
-        """What `merge` gives, if it is a pair of these sorts."""
+        """Call `merge` and return its result. Raises `InvalidRecord` if it is no pair of a batch and deletes."""
         result: Any = self.merge(old, new)
         parts: tuple[Any, ...] = result if isinstance(result, tuple) else (result,)
         sorts = pa.Array, pa.ChunkedArray, type(None)
@@ -162,7 +162,7 @@ def merger_named(name: str) -> Merger | None:
 
 
 def _installed() -> dict[str, Merger]:
-    """Looked up each time, since packages can be installed while a process runs; few are, and few tables ask."""
+    """The installed mergers by strategy id; looked up at each call, since packages may be installed meanwhile."""
     return {m.strategy_id.lower(): m for m in map(_loaded, entry_points(group=ENTRY_POINTS))}
 
 
@@ -192,7 +192,7 @@ def _strategy_id(merger: Merger) -> str:
 
 
 def _columns(schema: pa.Schema) -> list[tuple[str, pa.DataType]]:
-    """Names and types: the table decides whether a column may hold nulls."""
+    """The names and types of a schema's columns, without whether they may hold nulls (the table decides that)."""
     return [(field.name, field.type) for field in schema]
 
 

@@ -55,7 +55,7 @@ def put(old: pa.Array, at: Positions, row_numbers: pa.Array, new: pa.Array) -> p
 
 
 def _spliced(old: pa.Array, at: Positions, new: pa.Array) -> pa.Array:
-    """The same for texts of which few change: the bytes between these are copied as they are."""
+    """Like `put`, for texts of which few change: the bytes between the changed ones are copied in runs."""
     old_bytes, old_edges = value_buffer(old)
     new_bytes, new_edges = value_buffer(new)
     old_data, new_data = old_bytes.data, new_bytes.data
@@ -93,7 +93,7 @@ def _put_numbers(old: pa.Array, at: Positions, new: pa.Array) -> pa.Array:
 
 
 def _is_same(old: pa.Array, at: Positions, new: pa.Array) -> bool:
-    """Whether the rows `at` have the values already; a few of them mostly show it."""
+    """Whether `old` has the values `new` at the rows `at` already. A few rows are compared first."""
     few = min(len(at), _PROBED_TEXTS)
     return old.take(pa.array(at[:few])).equals(new.slice(0, few)) and old.take(pa.array(at)).equals(new)
 
@@ -120,13 +120,13 @@ def take_of_both(old: pa.Array, new: pa.Array, rows: pa.Array) -> pa.Array:
 
 
 def plain(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """The same rows without dictionaries."""
+    """The batch with dictionary columns decoded."""
     columns = [c.dictionary_decode() if pa.types.is_dictionary(c.type) else c for c in rows.columns]
     return pa.RecordBatch.from_arrays(columns, names=rows.schema.names)
 
 
 def stacked(batch: pa.RecordBatch, other: pa.RecordBatch) -> pa.RecordBatch:
-    """The rows of both, one after the other, without dictionaries."""
+    """The rows of `batch`, then those of `other`, with dictionary columns decoded."""
     first, second = plain(batch), plain(other)
     names = other.schema.names
     columns = [pa.concat_arrays([first.column(name), second.column(name)]) for name in names]
@@ -200,7 +200,7 @@ class Side:
         return np.ones(self.length, dtype=bool) if flags is None else flags
 
     def with_columns(self, columns: Mapping[str, pa.Array]) -> Side:
-        """The same records with other values in some columns."""
+        """These records with `columns` in place of the columns of those names."""
         if not columns:
             return self
         names = self.rows.schema.names
@@ -234,7 +234,7 @@ def merge_pairs(rules: MergeRules, older: Side, newer: Side) -> Side:
 
 
 def merge_into(rules: MergeRules, older: Side, newer: Side) -> tuple[Side, Flags]:
-    """The same, and which records are not the older ones as they were."""
+    """Like `merge_pairs`; returns also flags of the records that differ from the older ones."""
     if rules.merger is not None:
         return _by_merger(rules.merger, rules.fixed, older, newer)
     pairs = _Pairs(older, newer, newer_wins(rules, older, newer))
@@ -314,7 +314,7 @@ class _Pairs:
 
     @property
     def alive(self) -> Flags:
-        """Where neither is a delete: only then does the loser give values."""
+        """Flags of the pairs in which neither record is a delete; only these may take values of the loser."""
         return ~(self.older.deletes | self.newer.deletes)
 
     def of_winner(self, older: Flags, newer: Flags) -> Flags:

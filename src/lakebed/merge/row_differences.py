@@ -52,7 +52,7 @@ def _differ(array: pa.Array, other: pa.Array) -> Flags:
 
 
 def _lists_differ(array: pa.Array, other: pa.Array) -> Flags:
-    """Lists, and maps as lists of their entries in their order."""
+    """Whether two lists differ, row by row; a map counts as the list of its entries in their order."""
     entries, counts = zip(*map(_entries, (array, other)), strict=True)
     differ = counts[0] != counts[1]
     same_length = ~differ

@@ -253,7 +253,7 @@ class RowMerge:
     def _with_changes(
         self, merged: Merged, before: pa.RecordBatch, after: pa.RecordBatch, at: Positions, deleted: Positions
     ) -> Merged:
-        """With the changes, if they are tracked: rows at the same positions before and after."""
+        """`merged` with the changed rows before and after the merge, if changes are tracked."""
         if self.tracked is None:
             return merged
         merged = replace(merged, removed=self.tracked_rows(before, deleted))
@@ -331,7 +331,8 @@ class RowMerge:
         return not self.rules.picks_winners or bool(self.incoming.absent)
 
     def _merged(self, batch: pa.RecordBatch, stored: Positions, incoming: Positions) -> Match:
-        """What the pairs make; those that leave the stored row as it is are lost."""
+        """The match of the rows that each pair gives; incoming rows that leave the stored row unchanged count as
+        lost."""
         known_names = frozenset(batch.schema.names)
         names = [name for name in self.incoming.columns if name in known_names]
         older = Side.of(batch.select(names).take(pa.array(stored)))
@@ -422,7 +423,7 @@ class SortedRowMerge(RowMerge):
         return self.incoming.keys[row].as_py()
 
     def _place_new(self, start: int, end: int) -> Positions:
-        """Incoming rows of a part that are new, as many as there is room for."""
+        """The positions of new incoming rows from `start` to `end`, at most as many as the file still takes."""
         fresh = start + np.flatnonzero(~self._matched[start:end] & ~self.incoming.deletes[start:end])
         if self.room is not None:
             fresh = fresh[: max(0, self.room - self.counts.inserts)]
@@ -468,7 +469,7 @@ class SortedRowMerge(RowMerge):
         deleted: Positions,
         new: pa.RecordBatch,
     ) -> Merged:
-        """With the changes, where they are tracked; `new` are the updated rows, and the fresh ones after them."""
+        """`merged` with its changes, if they are tracked; `new` has the updated rows, then the added ones."""
         if self.tracked is None:
             return Merged(rows, new_keys)
         removed = self.tracked_rows(stored, deleted)

@@ -43,7 +43,7 @@ def compare_ordering(incoming: Sequence[pa.Array], stored: Sequence[pa.Array]) -
 
 
 def comparable(values: pa.Array) -> pa.Array:
-    """Booleans as numbers; floating point as integers of the same order, so that NaN is greatest as in Java."""
+    """Values in a form that compares as in Java: booleans as numbers, floats as integers in which NaN is greatest."""
     if pa.types.is_boolean(values.type):
         return values.cast(pa.int8())
     if not pa.types.is_floating(values.type):
@@ -250,7 +250,8 @@ class MergeRules:
                 )
 
     def incoming_wins(self, incoming: pa.Table | pa.RecordBatch, stored: pa.Table | pa.RecordBatch) -> pa.Array | None:
-        """Row by row, whether the incoming one replaces the stored one; None when it always does. Ties: it does."""
+        """Row by row, whether the incoming row replaces the stored one; it does for equal values. None if it always
+        does."""
         if not self.ordering:
             return None
         return self.newer_wins(self.ordering_of(stored), self.ordering_of(incoming))

@@ -76,7 +76,7 @@ class Shares:
 
 
 def without_counts(shares: Sequence[int]) -> list[int]:
-    """The same members with no rows: for further files of rows that are counted.
+    """Encoded shares of these members with all counts 0: for further files of rows that are counted already.
 
     >>> without_counts([3, 5, 4, 1, 0, 0, 0, 0, 0])
     [3, 0, 0, 0, 0, 0, 0, 0, 0]

@@ -21,7 +21,7 @@ class ArchivalBounds:
     down_to: int
 
     def keeping(self, commits: int) -> ArchivalBounds:
-        """The same, leaving so many commits at least."""
+        """These bounds, raised so that at least `commits` commits stay."""
         more = max(commits - self.down_to, 0)
         return ArchivalBounds(self.above + more, self.down_to + more)
 
@@ -97,7 +97,7 @@ def before_metadata(commits: Iterable[Instant], compaction: str | None) -> Archi
 
 
 def before_savepoint(instants: Iterable[Instant]) -> ArchivalLimit | None:
-    """The first savepoint and all after it."""
+    """The limit at the first savepoint: it stays, and so do all later instants. None without a savepoint."""
     first = next((i for i in instants if i.action is Action.SAVEPOINT), None)
     return ArchivalLimit(first.time, "it has a savepoint") if first else None
 

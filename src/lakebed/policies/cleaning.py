@@ -66,7 +66,7 @@ def retain_versions(count: int) -> Retention | None:
 
 
 def passing_at_most(retention: Retention, commits: Sequence[Instant], since: str, count: int) -> Retention:
-    """The same, but passing at most `count` of the commits from the time `since` on."""
+    """The retention, moved back so that at most `count` of the commits since `since` lose their files."""
     earliest = retention.earliest
     at = bisect_left(commits, since, key=_time) + count
     if earliest is None or at >= len(commits) or commits[at].time >= earliest.time:
@@ -122,7 +122,8 @@ def plan_cleaning(
 
 
 def _begins_further_slice(stat: WriteStat, *, compacts: bool) -> bool:
-    """Log files join a slice; a compaction does not name the slices without base file that its own follow."""
+    """Whether a stat begins a file slice after another one. Log files join a slice. A compaction does not name slices
+    without base file that its own slices follow."""
     is_log = stat.path.rpartition("/")[2].startswith(".")
     return not is_log and (compacts or stat.prev_commit not in ("", NEW_FILE))
 
@@ -130,7 +131,8 @@ def _begins_further_slice(stat: WriteStat, *, compacts: bool) -> bool:
 def _retain_from(
     earliest: Instant, commits: Sequence[Instant], pending: Iterable[Instant], policy: CleaningPolicy
 ) -> Retention | None:
-    """Nothing goes that the last commit before a pending instant can see."""
+    """The retention from a commit on that keeps every file a reader of the last commit before a pending instant
+    needs."""
     first = min(map(_time, pending), default=None)
     if first is None or earliest.time <= first:
         return Retention(policy, earliest)
@@ -164,14 +166,15 @@ def _expired(
 
 
 def _before_commit(group: GroupSlices, retention: Retention, replacement: Instant | None) -> list[SliceFiles]:
-    """Slices that the earliest commit and later ones do not see."""
+    """The slices of a group that no reader of the earliest retained commit, or of a later one, needs."""
     if replacement is None:
         return _unseen(group.slices, retention)
     return list(group.slices) if _is_before(replacement.time, retention) else []
 
 
 def _unseen(slices: Sequence[SliceFiles], retention: Retention) -> list[SliceFiles]:
-    """Slices older than the newest one that the earliest commit could see; the newest of all stays anyway."""
+    """The slices older than the newest one that a reader of the earliest commit needs; the newest slice always
+    stays."""
     before = [part for part in slices[:-1] if _is_before(part.instant, retention)]
     if slices and _is_before(slices[-1].instant, retention):
         return before
@@ -179,7 +182,7 @@ def _unseen(slices: Sequence[SliceFiles], retention: Retention) -> list[SliceFil
 
 
 def _beyond_versions(slices: Sequence[SliceFiles], versions: int, planned: str | None) -> list[SliceFiles]:
-    """Slices that a pending plan works on count as one of the versions."""
+    """The slices beyond the newest `versions` ones; a slice that a pending plan works on counts as a version."""
     if planned is not None and any(part.instant >= planned for part in slices):
         slices = [part for part in slices if part.instant < planned]
         versions -= 1

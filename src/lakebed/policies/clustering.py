@@ -33,7 +33,7 @@ class PartitionChoice:
     last: str = ""
 
     def of(self, paths: Iterable[str], now: datetime) -> tuple[list[str], list[str]]:
-        """Those taken, and those that the filter leaves to a later clustering; both in the order of their names."""
+        """The paths to cluster now, and the paths that the filter leaves to a later clustering, both sorted by name."""
         selected = (path for path in paths if not self.selected or path in self.selected)
         candidates = sorted(path for path in selected if not self.pattern or re.fullmatch(self.pattern, path))
         match self.filter:

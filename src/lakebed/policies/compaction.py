@@ -31,7 +31,7 @@ TriggerName = Literal["NUM_COMMITS", "NUM_COMMITS_AFTER_LAST_REQUEST", "TIME_ELA
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether something is due, and why (not)."""
+    """Whether a compaction or log compaction is due, and a sentence that says why or why not."""
 
     is_due: bool
     why: str
@@ -132,7 +132,7 @@ _KEY = re.compile(r"[^/=]+=")
 
 
 def unbounded(slices: Sequence[FileSlice]) -> Sequence[FileSlice]:
-    """The strategy that merges all of them."""
+    """The strategy that merges all slices."""
     return slices
 
 

@@ -31,7 +31,7 @@ def is_void(target: str, is_committed: Callable[[str], bool]) -> bool:
 
 
 def files_of_instant(files: Iterable[DataFile], instant: str, *, logs: bool = True) -> list[DataFile]:
-    """Of all files those whose names have the instant; without `logs` base files alone, since the name of a log file
+    """The files whose names have the instant. Without `logs` only base files: on version 6 the name of a log file
     has the instant of its slice and not that of its writer."""
     return [file for file in files if file.instant == instant and (logs or isinstance(file, BaseFile))]
 

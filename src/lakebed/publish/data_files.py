@@ -130,7 +130,7 @@ def _refused(column: str, problem: str, file: DataFile) -> UnsupportedFeature:
 
 
 def _type_text(kind: pa.DataType) -> str:
-    """A type without the names of list items and without whether nulls are allowed."""
+    """A type as text for comparisons; names of list items and nullability are left out."""
     if is_list(kind):
         return f"list<{_type_text(kind.value_type)}>"
     if pt.is_map(kind):

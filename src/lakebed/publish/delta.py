@@ -113,7 +113,7 @@ class _Log:
 
 
 class DeltaFormat:
-    """Logs of Delta Lake."""
+    """The list format of Delta Lake: a log in `_delta_log/`."""
 
     name = "delta"
     folder = LOG
@@ -368,7 +368,7 @@ def _add(file: DataFile, change: Change) -> Action:
 
 
 def _encoded(path: str) -> str:
-    """A path as the URI reference that the log has."""
+    """A path in the form of the log: a URI reference with escaped characters."""
     return quote(path, safe="/=-._~")
 
 
@@ -402,7 +402,7 @@ def _stats(file: DataFile, schema: pa.Schema) -> Action:
 
 
 def _json_value(value: Any, *, up: bool) -> Any:
-    """A bound as statistics have it, rounded down or up; None where they leave it out."""
+    """A bound in the JSON form of statistics, rounded down or up. None for a value that statistics leave out."""
     if isinstance(value, bool):
         return None
     if isinstance(value, datetime):

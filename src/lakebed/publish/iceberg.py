@@ -93,7 +93,7 @@ class _Table:
 
 
 class IcebergFormat:
-    """Metadata of Iceberg."""
+    """The list format of Iceberg: metadata files in `metadata/`."""
 
     name = "iceberg"
     folder = FOLDER
@@ -227,7 +227,7 @@ class _ColumnIds:
                 self.add_columns(kind, path)
 
     def mapping(self) -> list[Json]:
-        """The name mapping."""
+        """The name mapping of these ids, in Iceberg's JSON form."""
         roots: list[Json] = []
         nodes: dict[str, Json] = {}
         for path, number in sorted(self._by_path.items()):
@@ -366,7 +366,7 @@ def _listed(storage: Storage, table: _Table) -> ForeignList:
 
 
 def _write_hint(storage: Storage, number: int) -> None:
-    """Name the newest version for readers. A publisher that died may not have got to it."""
+    """Write the hint file that names the newest version. If a publisher dies before that, the next one writes it."""
     text = str(number).encode()
     try:
         if storage.read(_HINT) == text:

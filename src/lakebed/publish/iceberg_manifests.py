@@ -175,7 +175,7 @@ def _pairs(values: Mapping[int, Any]) -> list[Entry]:
 
 
 def encoded_value(value: Any, kind: pa.DataType) -> bytes | None:
-    """A value of a column of a type as bounds have it; None where they leave it out.
+    """A value in the binary form of Iceberg's bounds. None for a value that bounds leave out.
 
     >>> encoded_value("ö", pa.string()), encoded_value(True, pa.bool_()), encoded_value(1, pa.int32())
     (b'\\xc3\\xb6', b'\\x01', b'\\x01\\x00\\x00\\x00')

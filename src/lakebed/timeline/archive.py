@@ -89,7 +89,8 @@ class ArchivedTimeline:
         return self._source.instants
 
     def instants_between(self, first: str, last: str) -> tuple[Instant, ...]:
-        """Those with a requested time from `first` to `last`, and maybe more."""
+        """The archived instants with a requested time from `first` to `last`; earlier and later ones may be among
+        them."""
         return self._source.instants_between(first, last)
 
     def completion_time(self, time: str) -> str | None:
@@ -276,7 +277,7 @@ class LogArchive:
         return self.instants  # each entry is read to see its time
 
     def completion_time(self, time: str) -> str | None:
-        """Version 6 has no completion times."""
+        """None: version 6 has no completion times."""
         return None
 
     def commit_metadata(self, time: str) -> CommitMetadata:
@@ -340,7 +341,7 @@ def read_history(storage: Storage, path: str, size: int, columns: list[str] | No
 
 
 def history_parts(storage: Storage, path: str, size: int, columns: Sequence[str]) -> Iterator[pa.Table]:
-    """The same, some rows at a time: bodies of commits may be large."""
+    """Like `read_history`, some rows at a time: bodies of commits may be large."""
     with _opened(storage, path, size) as source:
         file = pq.ParquetFile(source, pre_buffer=False)
         # Arrow's threads would keep the memory of bodies that they have read

@@ -255,7 +255,7 @@ def _footer() -> dict[str, str]:
 
 
 def _manifest(entries: Sequence[dict[str, Any]]) -> bytes:
-    """Hudi's layout: the entries' braces are in the line of the list."""
+    """The JSON of a manifest in Hudi's layout, with the entries' braces on the line of the list."""
     objects = ", ".join(pretty_json(entry, 1) for entry in entries)
     return f'{{\n  "files" : [ {objects} ]\n}}'.encode()
 
@@ -303,7 +303,7 @@ def _parts(timeline: Timeline, file: LsmFile, columns: Sequence[str] = HISTORY.n
 
 
 def _row_groups(parts: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """The parts, with small ones combined."""
+    """The rows of the parts in larger tables: small parts are combined."""
     group: list[pa.Table] = []
     for part in parts:
         group.append(part)

@@ -34,12 +34,12 @@ class IndexChange:
     settled: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        """The form in the properties."""
+        """This change as the JSON object that the table's properties store."""
         values = {"instant": self.instant, "before": dict(self.before), "after": dict(self.after)}
         return values | ({"settled": True} if self.settled else {})
 
     def committed(self) -> str:
-        """As a commit carries it."""
+        """This change as the text that commit metadata stores."""
         return json.dumps({"before": dict(self.before), "after": dict(self.after)}, sort_keys=True)
 
 
@@ -134,7 +134,7 @@ def finish_interrupted_changes(config: TableConfig, timeline: Timeline) -> dict[
 
 
 def _without_archived(changes: list[IndexChange]) -> list[IndexChange]:
-    """Of archived changes only the last one is retained. Earlier index settings are dropped, and views of those times
+    """The changes without archived ones, but for the last of these. Earlier index settings are dropped, and old views
     do without an index."""
     settled = [at for at, change in enumerate(changes) if change.settled]
     if not settled or settled[-1] == 0:

@@ -36,7 +36,7 @@ def history_text(versions: Sequence[Version]) -> str:
 
 
 def version_text(version: Version) -> str:
-    """One version as a commit carries it."""
+    """The JSON text of one version, as commit metadata stores it."""
     return json.dumps(version, separators=(",", ":"), ensure_ascii=False)
 
 

@@ -276,7 +276,7 @@ class Timeline:
         return greatest
 
     def before_completion(self, time: str) -> Timeline:
-        """The same with the completed commit of this requested time still inflight."""
+        """This timeline with the completed commit of this requested time as inflight."""
         done = self.commit(time)
         if done is None:
             return self

@@ -106,7 +106,7 @@ class TimelineWriter:
         self.storage.delete(self._path(instant.file_name))
 
     def remove_inflight(self, instant: Instant) -> None:
-        """Take an instant back to requested."""
+        """Delete an instant's inflight file, so that it is only requested again."""
         self.storage.delete(self._path(inflight_name(instant.action, instant.time, self.config.version)))
 
     def _create(self, name: str, body: bytes, time: str, *, durable: Durable = True) -> None:

@@ -65,7 +65,7 @@ class FilesSettings:
 
 @dataclass(frozen=True)
 class FilePosition:
-    """All files before a time, and these of just this time."""
+    """How far files are read: all that changed before `time`, and of those that changed at `time` the listed ones."""
 
     modified: int
     names: frozenset[str] | None = frozenset()

@@ -118,7 +118,7 @@ def checkpoint_of(topic: str, offsets: Mapping[int, int]) -> str:
 
 
 class KafkaSource(IngestSource):
-    """See the module. Tombstones are passed by, as in Hudi, or delete; Debezium sends one after each delete."""
+    """Reads a Kafka topic. Tombstones are skipped, as in Hudi, or delete; Debezium sends one after each delete."""
 
     def __init__(self, settings: KafkaSettings) -> None:
         self._settings = settings
@@ -370,7 +370,7 @@ class KafkaSource(IngestSource):
         return rows, bad_table(bad), numbers
 
     def _decoder(self) -> Callable[[pa.Array], Decoded]:
-        """How values are decoded."""
+        """The function that decodes message values, by the source's format."""
         form = self._settings.format
         has_type = self._settings.descriptor is not None or self._settings.message is not None
         if has_type and form != "protobuf":

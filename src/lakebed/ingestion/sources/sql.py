@@ -69,7 +69,7 @@ class SqlSettings:
 
 
 class SqlSource(IngestSource):
-    """See the module."""
+    """Reads the rows of a SQL query, ordered by a column that grows."""
 
     repeats_rows = True
 

@@ -123,7 +123,7 @@ def recorded_ranges(data: bytes, path: str = "") -> list[tuple[str, str]]:
 
 
 def without_recorded_ranges(data: bytes, path: str = "") -> bytes:
-    """The body without them. Raises `CorruptFile`."""
+    """A commit body without the ranges that `recorded_ranges` returns. Raises `CorruptFile`."""
     record = parse_json_object(data, path)
     for stat in _stats_in(record):
         stat.pop(_RANGES, None)

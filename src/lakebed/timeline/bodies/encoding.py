@@ -153,7 +153,8 @@ def _corrupt(path: str, where: str, value: Any, expected: str) -> CorruptFile:
 
 
 def pretty_json(value: Any, depth: int = 0) -> str:
-    """Objects go over several lines, two blanks a level and ` : ` after keys; lists stay on one line.
+    """JSON text in Hudi's layout: an object takes several lines, with two blanks a level and ` : ` after keys; a list
+    one.
 
     >>> print(pretty_json({"a": [1, 2], "b": {}}))
     {

@@ -47,7 +47,7 @@ class CompactionPlan:
     is_log_compaction: bool = False
 
     def to_dict(self) -> dict[str, Any]:
-        """Its size as plain values, for JSON."""
+        """The numbers of this compaction plan as plain values, for JSON."""
         logs = [log.size for file_slice in self.slices for log in file_slice.log_files]
         return {"file_groups": len(self.slices), "log_files": len(logs), "log_bytes": sum(logs)}
 
@@ -82,7 +82,7 @@ class CleanPlan:
 
     @property
     def count(self) -> int:
-        """How many files go."""
+        """The number of files that the clean deletes."""
         return sum(map(len, self.files.values()))
 
     def to_dict(self) -> dict[str, Any]:
@@ -296,7 +296,7 @@ class ClusteringPlan:
     missing: tuple[str, ...] | None = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Its size and order as plain values, for JSON."""
+        """The numbers and the row order of this clustering plan as plain values, for JSON."""
         slices = [file_slice for group in self.groups for file_slice in group.slices]
         return {
             "groups": len(self.groups),
@@ -369,7 +369,7 @@ def encode_clustering_plan(root: str, plan: ClusteringPlan) -> bytes:
 
 
 def _strategy(plan: ClusteringPlan) -> str:
-    """The class by which Hudi runs the plan."""
+    """The name of the Java class that runs the plan in Hudi."""
     if any(group.extra for group in plan.groups):
         return _CONSISTENT_BUCKETS
     return _SINGLE_FILE_SORT if plan.single_file else _SORT_AND_SIZE

@@ -269,5 +269,5 @@ def savepointed_names(record: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
 
 
 def savepointed_paths(record: Mapping[str, Any]) -> list[str]:
-    """The same as paths relative to the table."""
+    """The paths, relative to the table, of the files that a savepoint keeps."""
     return [path_in(partition, name) for partition, names in savepointed_names(record).items() for name in names]
