@@ -1,4 +1,4 @@
-"""The pictures of docs/concepts.md and docs/how_indexes_work.md, as SVG that is readable on light and dark pages."""
+"""The pictures of the pages about concepts, as SVG that is readable on light and dark pages."""
 
 from __future__ import annotations
 
@@ -245,6 +245,121 @@ def postgres_picture() -> str:
     return drawing.svg()
 
 
+def slice_picture() -> str:
+    """A merge-on-read file slice: its files, and the rows that a read makes of them."""
+    drawing = _Drawing("A merge-on-read file slice and what a read makes of it", 262, 680)
+    blocks = [
+        ("base file", "10:00", ["a 1", "b 1", "c 1"], _BLUE),
+        ("log file 1", "10:05", ["b 2", "d 1"], _PURPLE),
+        ("log file 2", "10:10", ["delete a"], _RED),
+        ("log file 3", "10:15", ["c 0 (late)"], _PURPLE),
+    ]
+    for n, (name, time, rows, colour) in enumerate(blocks):
+        x = 10 + n * 128
+        drawing.box((x, 30, 116, 130), colour)
+        drawing.text(x + 58, 50, name, colour, anchor="middle", size=13)
+        drawing.text(x + 58, 68, f"commit {time}", anchor="middle")
+        for at, row in enumerate(rows):
+            drawing.text(x + 58, 94 + at * 20, row, colour, anchor="middle")
+    drawing.arrow((508, 95), (546, 95), _GREEN)
+    drawing.box((546, 30, 124, 130), _GREEN)
+    drawing.text(608, 50, "a read", _GREEN, anchor="middle", size=13)
+    for at, row in enumerate(["b 2", "c 1", "d 1"]):
+        drawing.text(608, 94 + at * 20, row, _GREEN, anchor="middle")
+    drawing.text(10, 188, "letter: record key    number: ordering value")
+    drawing.text(
+        10,
+        210,
+        "Of the rows of a key the one with the greatest ordering value wins: c 0 came late and changes nothing.",
+        _RED,
+    )
+    drawing.text(
+        10, 230, "a is deleted, d is new. A read of the base file alone (read optimized) gives a 1, b 1, c 1.", _RED
+    )
+    drawing.text(10, 250, "Compaction writes b 2, c 1, d 1 into the base file of the next slice.", _RED)
+    return drawing.svg()
+
+
+def metadata_picture() -> str:
+    """The partitions of the metadata table, and who reads each."""
+    drawing = _Drawing("The partitions of the metadata table", 244, 680)
+    drawing.text(10, 24, "partition", size=13)
+    drawing.text(170, 24, "one record for", size=13)
+    drawing.text(490, 24, "asked by", size=13)
+    lines = [
+        ("files", "each partition path: names and sizes of its files", "every read and write", _BLUE),
+        ("column_stats", "each column of each file: its range of values", "filtered reads", _GREEN),
+        ("partition_stats", "each column of each partition path", "filtered reads", _GREEN),
+        ("record_index", "each record key: its file group", "upserts, deletes, get", _PURPLE),
+        ("secondary_index_...", "each value of a column: the keys that have it", "filters on the column", _PURPLE),
+        ("bloom_filters", "each base file: the bloom filter of its keys", "the bloom index", _RED),
+    ]
+    for n, (name, what, who, colour) in enumerate(lines):
+        y = 36 + n * 32
+        drawing.label((10, y, 140, 24), name, colour)
+        drawing.text(170, y + 16, what)
+        drawing.text(490, y + 16, who, colour)
+    drawing.text(
+        10,
+        240,
+        "It is a merge-on-read table itself: HFiles as base files, log files with HFile blocks, a timeline of its own.",
+    )
+    return drawing.svg()
+
+
+def index_files_picture() -> str:
+    """What each index keeps on disk."""
+    drawing = _Drawing("What each index keeps on disk", 246, 680)
+    drawing.text(10, 24, "index", size=13)
+    drawing.text(150, 24, "where it is", size=13)
+    lines = [
+        ("bucket", "the first 8 digits of a file id are the bucket: 00000003-7bb4-...", _BLUE),
+        ("consistent", ".hoodie/.bucket_index/consistent_hashing_metadata/: the ring of each partition path", _BLUE),
+        ("record", ".hoodie/metadata/record_index/: an HFile entry for each key", _PURPLE),
+        ("bloom", "the footer of each base file: least and greatest key, bloom filter", _GREEN),
+        ("simple", "nothing of its own: the key column of the base files", _GREY),
+        ("hbase", "a table in HBase, outside of the folder: a row for each key", _RED),
+    ]
+    for n, (name, where, colour) in enumerate(lines):
+        y = 36 + n * 32
+        drawing.label((10, y, 120, 24), name, colour)
+        drawing.text(150, y + 16, where)
+    drawing.text(10, 240, "hoodie.properties names the index of the table; a change of the index is a commit.")
+    return drawing.svg()
+
+
+def commit_picture() -> str:
+    """The files that one commit creates, in order, and what a crash between them leaves."""
+    drawing = _Drawing("The files of one commit, in the order in which they are created", 240, 680)
+    steps = [
+        ("lock", "table lock", _RED),
+        ("requested", "instant is claimed", _BLUE),
+        ("inflight", "plan of the write", _BLUE),
+        ("data files", "each has a marker", _PURPLE),
+        ("metadata", "its own commit", _GREEN),
+        ("completed", "rows are visible", _BLUE),
+    ]
+    for n, (name, what, colour) in enumerate(steps):
+        x = 6 + n * 113
+        drawing.label((x, 60, 84, 40), name, colour, is_open=n == 5)
+        drawing.text(x + 42, 120, what, anchor="middle", size=10)
+        if n:
+            drawing.arrow((x - 29, 80), (x, 80), colour)
+    drawing.line([(6, 46), (203, 46)], _RED)
+    drawing.text(104, 40, "first lock: dead writers are rolled back", _RED, anchor="middle", size=10)
+    drawing.line([(458, 46), (655, 46)], _RED)
+    drawing.text(556, 40, "second lock: conflicts are checked", _RED, anchor="middle", size=10)
+    drawing.line([(571, 136), (571, 210)], _RED, dash=True)
+    drawing.text(560, 160, "a crash here: the commit never was.", anchor="end")
+    drawing.text(560, 180, "Readers ignore its files, also those in the metadata table,", anchor="end")
+    drawing.text(560, 200, "and the next writer deletes what markers name.", anchor="end")
+    drawing.text(582, 160, "a crash here:")
+    drawing.text(582, 180, "all rows are")
+    drawing.text(582, 200, "there, for good.")
+    drawing.text(10, 234, "The completed file is created once, by one request that fails where the file exists.", _RED)
+    return drawing.svg()
+
+
 PICTURES = {
     "timeline.svg": timeline_picture,
     "file_groups.svg": file_group_picture,
@@ -253,5 +368,9 @@ PICTURES = {
     "index_record.svg": record_picture,
     "index_bloom.svg": bloom_picture,
     "index_simple.svg": simple_picture,
+    "slice.svg": slice_picture,
+    "metadata_table.svg": metadata_picture,
+    "index_files.svg": index_files_picture,
+    "commit.svg": commit_picture,
     "postgres_cdc.svg": postgres_picture,
 }
