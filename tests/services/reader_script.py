@@ -104,6 +104,13 @@ def chdb_of(function: str) -> Callable[[str], pa.Table]:
     return read
 
 
+def chdb_local_iceberg(uri: str) -> pa.Table:
+    import chdb
+
+    os.chdir(os.path.dirname(uri))  # ClickHouse reads what is below the working directory
+    return pa.table(chdb.query(f"SELECT * FROM icebergLocal('{os.path.basename(uri)}')", "ArrowTable"))
+
+
 S3: dict[str, str] = {}
 READERS: dict[str, Callable[[str], pa.Table]] = {
     "hudi-rs": hudi_rs,
@@ -118,6 +125,7 @@ READERS: dict[str, Callable[[str], pa.Table]] = {
     "chdb hudi": chdb_of("hudi"),
     "chdb delta": chdb_of("deltaLake"),
     "chdb iceberg": chdb_of("icebergS3"),
+    "chdb local iceberg": chdb_local_iceberg,
 }
 
 

@@ -134,13 +134,14 @@ class IcebergFormat:
             ids.add_columns(file.types)
         fields = json.loads(change.schema)
         schemas = list(metadata["schemas"])
-        schema_id = next((schema["schema-id"] for schema in schemas if schema["fields"] == fields), len(schemas))
-        if schema_id == len(schemas):
-            schemas.append({"type": "struct", "schema-id": schema_id, "fields": fields})
+        shown = next((schema for schema in schemas if schema["fields"] == fields), None)
+        if shown is None:
+            shown = {"type": "struct", "schema-id": len(schemas), "fields": fields}
+            schemas.append(shown)
         # a snapshot has the instant as its id, or the next free number where commits after it were taken back
         snapshot_id = _free_snapshot_id(metadata, int(change.version.position.instant or 1))
         sequence = metadata["last-sequence-number"] + 1
-        writer = _ManifestWriter(storage, change.schema, change.partition_columns, snapshot_id, sequence)
+        writer = _ManifestWriter(storage, shown, change.partition_columns, snapshot_id, sequence)
         manifests = writer.write(() if table is None else table.manifests, change)
         parent = metadata.get("current-snapshot-id", -1)
         millis = max(epoch_millis(change.version.position.completed, change.zone), metadata["last-updated-ms"] + 1)
@@ -151,7 +152,7 @@ class IcebergFormat:
             "timestamp-ms": millis,
             "manifest-list": writer.write_list(manifests, parent),
             "summary": _summary(change, manifests),
-            "schema-id": schema_id,
+            "schema-id": shown["schema-id"],
         }
         expired = {
             s["snapshot-id"] for s in metadata["snapshots"] if not change.is_readable(s["summary"]["hudi.instant"])
@@ -169,7 +170,7 @@ class IcebergFormat:
             "last-updated-ms": millis,
             "schemas": schemas,
             "last-column-id": ids.last,
-            "current-schema-id": schema_id,
+            "current-schema-id": shown["schema-id"],
             "properties": {_NUMBER: str(number), _MAPPING: json.dumps(ids.mapping())},
         }
         text = json.dumps(metadata, ensure_ascii=False).encode()
@@ -245,13 +246,13 @@ def _below(above: str, name: str) -> str:
 class _ManifestWriter:
     """Writes the changed manifests of a new snapshot: those with removed files, and those with new files."""
 
-    def __init__(self, storage: Storage, schema: str, partition: Sequence[str], snapshot: int, sequence: int) -> None:
+    def __init__(self, storage: Storage, schema: Json, partition: Sequence[str], snapshot: int, sequence: int) -> None:
         self._storage = storage
-        self._fields: list[Json] = json.loads(schema)
-        self._spec = _spec_fields(schema, partition)
+        self._schema = schema
+        self._spec = _spec_fields(schema["fields"], partition)
         self._snapshot = snapshot
         self._sequence = sequence
-        types = {field["name"]: field["type"] for field in self._fields}
+        types = {field["name"]: field["type"] for field in schema["fields"]}
         self._partition = [(name, _PARTITION_TYPES[types[name]]) for name in partition]
 
     def write(self, before: Sequence[Manifest], change: Change) -> list[Manifest]:
@@ -270,7 +271,7 @@ class _ManifestWriter:
                     rewritten.append({**entry, **status})
             elif manifest.live:
                 retained.append(manifest)
-        ids = {field["name"]: field["id"] for field in self._fields}
+        ids = {field["name"]: field["id"] for field in self._schema["fields"]}
         added = [
             entry_of(file, _location(self._storage, file.base.path), ids, self._snapshot, self._sequence)
             for file in change.added
@@ -298,7 +299,7 @@ class _ManifestWriter:
 
     def _manifests(self, entries: Sequence[Entry]) -> Iterator[Manifest]:
         header = {
-            "schema": json.dumps({"type": "struct", "schema-id": 0, "fields": self._fields}),
+            "schema": json.dumps(self._schema),
             "partition-spec": json.dumps(self._spec),
             "partition-spec-id": "0",
         }
@@ -351,18 +352,20 @@ def _listed(storage: Storage, table: _Table) -> ForeignList:
     metadata = table.metadata
     current = metadata["current-snapshot-id"]
     summary = next(snapshot["summary"] for snapshot in metadata["snapshots"] if snapshot["snapshot-id"] == current)
-    schema = next(
-        candidate for candidate in metadata["schemas"] if candidate["schema-id"] == metadata["current-schema-id"]
-    )
     files = {e["data_file"]["file_path"].removeprefix(root) for manifest in table.manifests for e in manifest.live}
     return ForeignList(
         current,
         Position(summary["hudi.instant"], summary["hudi.completed"]),
-        json.dumps(schema["fields"]),
+        json.dumps(_current_schema(metadata)["fields"]),
         tuple(field["name"] for field in metadata["partition-specs"][0]["fields"]),
         files,
         table,
     )
+
+
+def _current_schema(metadata: Json) -> Json:
+    current = metadata["current-schema-id"]
+    return next(schema for schema in metadata["schemas"] if schema["schema-id"] == current)
 
 
 def _write_hint(storage: Storage, number: int) -> None:
@@ -386,7 +389,7 @@ def _without_history(storage: Storage, listed: ForeignList) -> _Table:
     if any(len(manifest.live) < len(manifest.entries) for manifest in manifests):
         sequence = metadata["last-sequence-number"] + 1
         snapshot_id = _free_snapshot_id(metadata, snapshot["snapshot-id"])
-        writer = _ManifestWriter(storage, listed.schema, listed.partition_columns, snapshot_id, sequence)
+        writer = _ManifestWriter(storage, _current_schema(metadata), listed.partition_columns, snapshot_id, sequence)
         manifests = tuple(writer.without_deleted(manifests))
         unchanged = dict.fromkeys(("added-data-files", "deleted-data-files", "added-records"), "0")
         snapshot = {
@@ -434,7 +437,7 @@ def _location(storage: Storage, path: str) -> str:
 
 
 def _empty_metadata(storage: Storage, change: Change) -> Json:
-    fields = _spec_fields(change.schema, change.partition_columns)
+    fields = _spec_fields(json.loads(change.schema), change.partition_columns)
     return {
         "format-version": 2,
         "table-uuid": str(uuid.uuid4()),
@@ -458,8 +461,8 @@ def _empty_metadata(storage: Storage, change: Change) -> Json:
     }
 
 
-def _spec_fields(schema: str, partition_columns: Sequence[str]) -> list[Json]:
-    ids = {field["name"]: field["id"] for field in json.loads(schema)}
+def _spec_fields(fields: Iterable[Json], partition_columns: Sequence[str]) -> list[Json]:
+    ids = {field["name"]: field["id"] for field in fields}
     return [
         {"name": name, "transform": "identity", "source-id": ids[name], "field-id": FIRST_PARTITION_ID + n}
         for n, name in enumerate(partition_columns)

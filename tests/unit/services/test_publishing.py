@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 from typing import Any, Literal
 
+import fastavro
 import pyarrow as pa
 import pytest
 
@@ -110,6 +111,32 @@ def test_a_list_with_a_version_of_another_writer_is_refused_by_name(form: Form, 
         where = "metadata/v2.metadata.json was not written by lakebed"
     with pytest.raises(lakebed.UnsupportedFeature, match=where):
         table.publish(form)
+
+
+def test_every_iceberg_manifest_has_the_id_and_the_columns_of_one_schema_of_the_list(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(iceberg, "MANIFEST_FILES", 1)
+    table = new_table(tmp_path)
+    table.publish("iceberg")
+    table.upsert({"id": [1, 9], "city": ["Oslo", "Lima"], "v": [5, 6], "extra": ["a", "b"]})
+    table.publish("iceberg")
+    table.columns.drop("v")
+    table.upsert({"id": [9], "city": ["Lima"], "extra": ["c"]})
+    table.publish("iceberg")
+    found: set[int] = set()
+    folder = Path(table.uri, "metadata")
+    metadata = json.loads(max(folder.glob("v*.metadata.json")).read_text())
+    schemas = {schema["schema-id"]: schema for schema in metadata["schemas"]}
+    assert [[field["name"] for field in schemas[n]["fields"]] for n in (0, 1, 2)] == [
+        ["id", "city", "v"], ["id", "city", "v", "extra"], ["id", "city", "extra"],
+    ]  # fmt: skip
+    for manifest in folder.glob("*-m0.avro"):
+        with manifest.open("rb") as file:
+            schema = json.loads(fastavro.reader(file).metadata["schema"])
+        assert schema == schemas[schema["schema-id"]], manifest
+        found.add(schema["schema-id"])
+    assert found == {0, 1, 2}
 
 
 @pytest.mark.parametrize("form", FORMS)
