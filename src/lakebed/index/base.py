@@ -130,7 +130,7 @@ class KeyLookup:
         return self.false_positives / self.absent if self.absent else 0.0
 
     def with_reads(self, opened: int, size: int | None) -> KeyLookup:
-        """The same, and so many files and bytes that were read besides."""
+        """This lookup with further files and bytes counted as read."""
         total = None if size is None or self.bytes is None else self.bytes + size
         return replace(self, opened=self.opened + opened, bytes=total)
 
@@ -206,7 +206,8 @@ class KeyLocations(Protocol):
         ...
 
     def in_partition(self, path: str) -> KeyLocations:
-        """The same for one partition path; equal objects (they hash) for those where keys have the same numbers."""
+        """These locations in one partition path. Paths in which keys have equal numbers give equal objects
+        (hashable)."""
         return self
 
     @property
@@ -237,7 +238,7 @@ class KeyHash(KeyLocations, Protocol):
         return self
 
     def stored_group(self) -> RowExpression:
-        """As `group_column`, of rows with the columns `_hoodie_record_key` and `_hoodie_partition_path`."""
+        """Like `group_column`, for stored rows, by their columns `_hoodie_record_key` and `_hoodie_partition_path`."""
         raise NotImplementedError
 
     @property
@@ -286,7 +287,7 @@ class Resizes:
     )
 
     def without(self, replaced: Mapping[str, Sequence[str]]) -> Resizes:
-        """Those for a write that replaces file groups, by partition path: it brings none of their rows along."""
+        """These resizes without the `replaced` file groups (ids by partition path), whose rows the write drops."""
         replaced_groups = {(partition, file_id) for partition, ids in replaced.items() for file_id in ids}
         if not replaced_groups & self.parents.keys():
             return self
@@ -344,7 +345,7 @@ class Hashing(Protocol):
         return None
 
     def hashed_fields(self, key_fields: Sequence[str]) -> tuple[str, ...]:
-        """Those of the key fields whose values alone decide where a row is placed."""
+        """The key fields whose values alone decide where a row is placed."""
         return tuple(key_fields)
 
     def key_locations(self, snapshot: Snapshot) -> KeyLocations | None:
@@ -352,11 +353,11 @@ class Hashing(Protocol):
         return self.key_hash
 
     def resized(self, resizing: Resizing, snapshot: Snapshot) -> Index:
-        """The same index with another number of file groups; `InvalidOption` where it cannot have it."""
+        """This index with another number of file groups. Raises `InvalidOption` if it cannot have that number."""
         ...
 
     def grown(self, sizes: Mapping[str, Mapping[int, int]], limit: int, *, by_path: bool) -> Index | None:
-        """The same index with more file groups where one is larger than `limit`, so that the rows of a new file group
+        """This index with more file groups where one is larger than `limit`, so that the rows of a new file group
         come from a single old one; None where nothing is to grow. `sizes` are bytes by partition path and number;
         `by_path`: the table has partition paths, each with a number of its own."""
         return None
@@ -370,7 +371,7 @@ class GroupResizing(Protocol):
     groups replaces all existing ones."""
 
     def for_new_groups(self, instant: str) -> Index:
-        """The same index for a write whose rows go to new file groups only, which replace those that are there."""
+        """This index for a write whose rows go to new file groups only, which replace the existing ones."""
         ...
 
     def resizes(self, snapshot: Snapshot) -> Resizes:
@@ -390,7 +391,7 @@ class GroupResizing(Protocol):
         settings: ClusteringSettings,
         max_file_size: int,
     ) -> list[ClusteringGroup]:
-        """What a clustering of these slices writes together."""
+        """The groups of slices that one clustering of these slices writes together."""
         ...
 
     def outputs(self, operation: ClusteringOperation) -> GroupOutputs | None:
@@ -467,21 +468,21 @@ class Index(Protocol):
         return {"type": self.name}
 
     def identity(self) -> Mapping[str, str]:
-        """Those of the settings in which a job's index must agree with the table's; all of them, unless some only
+        """The settings in which a job's index must agree with the table's; all of them, unless some only
         configure how it works and how fast."""
         return self.settings()
 
     def resolved(self, key_fields: Sequence[str]) -> Index:
-        """The same index with what it takes from the table's key fields filled in; InvalidOption where they do not
+        """This index with what it takes from the table's key fields filled in. Raises InvalidOption if they do not
         fit."""
         return self
 
     def with_lookup_options(self, settings: IndexSettings) -> Index:
-        """The same index with a job's lookup options."""
+        """This index with a job's lookup options."""
         return self
 
     def for_existence_checks(self) -> Index:
-        """The same index for writes that only ask whether a key exists: each row gets the location of its key."""
+        """This index for writes that only ask whether a key exists: each row gets the location of its key."""
         return self
 
     @property
@@ -535,7 +536,7 @@ class Index(Protocol):
         the timeline, and again if that was interrupted."""
 
     def explain_for(self, snapshot: Snapshot) -> str:
-        """As `explain`, for a view of the table, which may lack what the index reads."""
+        """Like `explain`, for a view of the table, which may lack what the index reads."""
         return self.explain()
 
     def explain(self) -> str:

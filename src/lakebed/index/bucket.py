@@ -55,7 +55,7 @@ _COMBINED_FIELDS = 6
 
 
 class CheckedBuckets(Protocol):
-    """A bucket index, as far as its keys are checked."""
+    """What a check of stored keys asks of a bucket index: its hash and its bucket counts."""
 
     fields: tuple[str, ...]
 
@@ -94,7 +94,7 @@ def check_sample(snapshot: Snapshot, index: CheckedBuckets) -> None:
 
 
 def check_all_keys(snapshot: Snapshot, index: CheckedBuckets) -> None:
-    """The same for every stored key; only the key column is read."""
+    """Like `check_sample`, for every stored key; only the key column is read."""
     for file_slice in snapshot.file_slices():
         for keys in stored_keys(snapshot, file_slice):
             sampled = SampledSlice(_label(file_slice), _number(file_slice), keys, file_slice.partition)
@@ -222,7 +222,8 @@ class BucketIndex(Index, Hashing):
         return recorded | ({"bucket.fields": ",".join(self.fields)} if self.fields else {}) | text_of(self.counts)
 
     def resolved(self, key_fields: Sequence[str]) -> BucketIndex:
-        """The same index with its hash fields spelled out, in the order of the key; InvalidOption for a foreign one.
+        """This index with its hash fields spelled out, in the order of the key. InvalidOption for a field not of the
+        key.
 
         >>> BucketIndex(4, ("b",)).resolved(["a", "b"]).fields
         ('b',)
@@ -324,8 +325,8 @@ class BucketIndex(Index, Hashing):
             check_sample(snapshot, self)
 
     def place(self, rows: Rows, snapshot: Snapshot, engine: Engine) -> Hashed:
-        """By the hash. In this process only the buckets of the rows are looked at. On Spark all are, since counting
-        those of the rows would be a job."""
+        """Place rows by their hash. In this process only the buckets of the rows are looked at; on Spark all, since
+        counting those of the rows would be a job."""
         if engine.is_distributed:
             return Hashed(self.bucket_map(snapshot))
         counted = engine.aggregate(rows, [PARTITION_PATH, GROUP])

@@ -57,7 +57,7 @@ def parse_rules(text: str) -> Rules:
 
 
 def rules_text(rules: Rules) -> str:
-    """The same as text."""
+    """The rules as Hudi's text: `regex,count;regex,count`."""
     return ";".join(f"{expression},{count}" for expression, count in rules)
 
 
@@ -99,11 +99,11 @@ class PartitionCounts:
 
     @property
     def path(self) -> str:
-        """Where the file is."""
+        """The path of the file, relative to the table."""
         return f"{CONFIGS}/{self.instant}{_SUFFIX}"
 
     def body(self) -> bytes:
-        """As Hudi writes it."""
+        """The file's content in Hudi's form."""
         fields: Mapping[str, object] = {
             "expressions": rules_text(self.rules),
             "defaultBucketNumber": self.count,
@@ -252,7 +252,7 @@ class BucketCounts:
         return counts
 
     def _split(self, limit: int, sizes: Mapping[str, Mapping[int, int]]) -> BucketCounts:
-        """Buckets of more bytes are halved as often as it takes."""
+        """These counts with every bucket of more than `limit` bytes halved until its share is within the limit."""
         splits = dict(self.splits)
         for path, by_number in sorted(sizes.items()):
             buckets = self.buckets_in(path)
@@ -293,12 +293,12 @@ def _times(size: int, limit: int, modulus: int) -> int:
 
 
 def splits_text(splits: Splits) -> str:
-    """Splits as the properties have them."""
+    """The splits as the text that the properties store."""
     return json.dumps({path: {str(n): depth for n, depth in leaves} for path, leaves in splits}, sort_keys=True)
 
 
 def parse_splits(text: str) -> Splits:
-    """The same as values."""
+    """The splits in the text that `splits_text` makes."""
     if not text:
         return ()
     try:

@@ -97,7 +97,7 @@ def _reappearing_keys(
 
 
 def _first_locations(batches: Iterator[pa.RecordBatch], task: Task) -> Iterator[pa.RecordBatch]:
-    """One of the locations of each key."""
+    """The first location of each key, without further ones."""
     parts = list(batches)
     if not parts:
         return

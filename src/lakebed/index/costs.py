@@ -94,7 +94,7 @@ class TaggingCosts:
 
     @classmethod
     def of(cls, used: str, batch: Batch, *, simple: str) -> TaggingCosts:
-        """Those of the record index and the simple one of this name."""
+        """The costs of a batch under the record index and the simple index of this name."""
         return cls(used, {"record": record_cost(batch), simple: simple_cost(batch), "bucket": 0.0}, crossover(batch))
 
     @property
@@ -108,7 +108,7 @@ class TaggingCosts:
         return best if used_cost - looking[best] > max(_SAVED_SECONDS, _SAVED_SHARE * used_cost) else None
 
     def lines(self) -> Sequence[str]:
-        """For people."""
+        """The comparison as lines of text."""
         listed = ", ".join(f"{name} {_text(cost)}" for name, cost in self.seconds.items() if cost)
         prefix = "tagging: nothing is looked up; otherwise " if self.used == "bucket" else "tagging: "
         lines = [f"{prefix}{listed} (CPU, estimated); {self._which()}"]

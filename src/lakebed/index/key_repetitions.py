@@ -75,7 +75,8 @@ class KeyRepetitions:
     new_groups_only: bool = False
 
     def of_rows(self, rows: Rows, count: int) -> int | None:
-        """Of so many rows under an index that looks keys up."""
+        """The number of repeated keys among `count` rows, for an index that looks keys up. None if counting costs
+        much."""
         engine = self.engine
         keys = engine.derive(rows, {}, keep=[RECORD_KEY, PARTITION_PATH])
         if self.combines:
@@ -95,8 +96,8 @@ class KeyRepetitions:
         return self._looked_up(keys) if self.always else None
 
     def of_hashed(self, rows: Rows, placed: Hashed) -> int | None:
-        """Of rows that have the number of their file group. A bucket of a merge-on-read table that is there takes them
-        in by merging each with the stored row of its key."""
+        """The number of repeated keys among rows with file group numbers. An existing bucket of a merge-on-read table
+        takes them in by merging each with the stored row of its key."""
         engine = self.engine
         if not (self.always or engine.has_at_hand(rows)):
             return None
@@ -171,7 +172,7 @@ class KeyRepetitions:
         return np.concatenate([np.empty(0, np.int64), *(hits[hits >= 0].astype(np.int64) for hits in positions)])
 
     def _looked_up(self, keys: Rows) -> int:
-        """By the index, as an upsert would."""
+        """The number of these keys that the table holds, looked up by the index as in an upsert."""
         engine = self.engine
         names = [RECORD_KEY] if self.index.is_global else [RECORD_KEY, PARTITION_PATH]
         answer = self.index.for_existence_checks().place(keys, self.snapshot, engine)

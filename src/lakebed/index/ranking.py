@@ -115,7 +115,7 @@ class Candidate:
 
     @property
     def seconds(self) -> float:
-        """Tagging and writing."""
+        """CPU seconds of tagging and writing together."""
         return self.tagging + self.writing
 
 
@@ -341,7 +341,8 @@ def _global_bloom(w: Workload) -> Candidate:
 
 
 def _consistent(w: Workload) -> Candidate:
-    """As a bucket index of buckets that stay within their size: what grows is split, and rewritten by that."""
+    """The cost of consistent hashing: like a bucket index whose buckets stay within their size, plus rewrites by
+    splits."""
     bucket = _bucket(w)
     rings = max(1, w.partitions) if w.deletes else w.touched
     tagging = bucket.tagging + w.batch * _RING_KEY + rings * _RING
@@ -358,7 +359,7 @@ def _consistent(w: Workload) -> Candidate:
 
 
 def _bucket_groups(w: Workload) -> Candidate:
-    """As a bucket index whose buckets are looked through: files stay within the file size, so fewer rows are
+    """The cost of bucket groups: keys are looked up in their bucket; files stay within the file size, so fewer rows are
     rewritten if a bucket has several."""
     bucket = _bucket(w)
     buckets = bucket.settings["buckets"]

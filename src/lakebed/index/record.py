@@ -88,7 +88,7 @@ def with_locations(
 
 @dataclass(frozen=True, slots=True)
 class AddLocations:
-    """Sent to the tasks: adds their places to the rows of one group."""
+    """A task function that adds the locations of their keys to the rows of one index file group."""
 
     metadata: MetadataTable
     rules: MergeRules | None
@@ -97,7 +97,7 @@ class AddLocations:
 
     @property
     def schema(self) -> pa.Schema:
-        """Of the rows with their places."""
+        """The schema of the rows with their locations."""
         return pa.schema([*self.rows, *list(_LOCATIONS)[1:], (OPENED, pa.int64())])
 
     def __call__(
@@ -110,7 +110,7 @@ class AddLocations:
         yield from self._added(table, partition if self.in_path else None).to_batches(max_chunksize=_BATCH_ROWS)
 
     def to_table(self, table: pa.Table) -> pa.Table:
-        """All rows of a write."""
+        """All rows of a write with their locations, as one table."""
         if not self.in_path:
             return self._added(table, None)
         parts = [self._added(path_rows, path) for path, path_rows in _by_path(table)]
@@ -191,7 +191,7 @@ class RecordIndex(Index, StoredLocations):
         return cls(partitioned=KeyIndexes.of(snapshot.storage, snapshot.config).partitioned)
 
     def for_existence_checks(self) -> RecordIndex:
-        """The same look-up for writes that only ask whether a key exists: each row gets the location of its key."""
+        """This index for writes that only ask whether a key exists: each row gets the location of its key."""
         return RecordIndex(partitioned=self.partitioned)
 
     def settings(self) -> Mapping[str, str]:
@@ -204,7 +204,7 @@ class RecordIndex(Index, StoredLocations):
         return (IndexName(RECORD_INDEX, partitioned=self.partitioned),)
 
     def place(self, rows: Rows, snapshot: Snapshot, engine: Engine) -> Tagged:
-        """By the record index; `DELETE` is there if rows may move."""
+        """Place rows by the record index. The result has the column `DELETE` if rows may move."""
         require_stored_keys(snapshot)
         metadata = snapshot.metadata if snapshot.commits else None
         if snapshot.repeats_keys:
@@ -217,7 +217,8 @@ class RecordIndex(Index, StoredLocations):
         return self._settled(located_rows, rows, snapshot, engine)
 
     def place_in_one(self, rows: Rows, rules: MergeRules | None, snapshot: Snapshot, engine: Engine) -> Tagged | None:
-        """Where the table has a record index: one shuffle by its file groups, each opened by one task."""
+        """Place rows by one shuffle to the index's file groups, each opened by one task; None without a record
+        index."""
         metadata = snapshot.metadata if snapshot.commits else None
         if metadata is None or not metadata.has(RECORD_INDEX) or snapshot.repeats_keys:
             return None
@@ -242,8 +243,8 @@ class RecordIndex(Index, StoredLocations):
         return self
 
     def locate(self, keys: Rows, snapshot: Snapshot, engine: Engine) -> Rows | None:
-        """None if the index has no answer: it is not there, is partitioned, or has later commits than the
-        snapshot shows."""
+        """The locations of these keys. None if the index has no answer: it is not there, is partitioned, or is newer
+        than the snapshot shows."""
         metadata = snapshot.metadata if snapshot.is_latest and not self.partitioned else None
         if metadata is None or not metadata.has(RECORD_INDEX) or snapshot.repeats_keys:
             return None

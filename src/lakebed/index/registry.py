@@ -130,7 +130,7 @@ def recorded_settings(snapshot: Snapshot) -> dict[str, str]:
 
 
 def _has_none(settings: Mapping[str, str], counts: PartitionCounts) -> bool:
-    """Whether these mean an index without bucket counts of partition paths."""
+    """Whether these settings and counts describe an index without bucket counts of single partition paths."""
     return "bucket.partitions" not in settings and counts.rules == rules_for_all(int(settings.get("bucket.count", 0)))
 
 

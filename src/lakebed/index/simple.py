@@ -325,14 +325,15 @@ class GlobalSimpleIndex(Index):
         return cls(True if options.update_partition_path is None else options.update_partition_path)
 
     def for_existence_checks(self) -> GlobalSimpleIndex:
-        """The same look-up for writes that only ask whether a key exists: each row gets the location of its key."""
+        """This index for writes that only ask whether a key exists: each row gets the location of its key."""
         return GlobalSimpleIndex(update_partition_path=False)
 
     def settings(self) -> Mapping[str, str]:
         return {"type": self.name, "update_partition": str(self.update_partition_path).lower()}
 
     def place(self, rows: Rows, snapshot: Snapshot, engine: Engine) -> Tagged:
-        """By the keys of the stored rows; `DELETE` is there if rows may move, and then the rows are persisted."""
+        """Place rows by the keys of all stored rows. If rows may move the result has `DELETE`, and the rows are
+        persisted."""
         require_stored_keys(snapshot)
         slices = snapshot.file_slices() if snapshot.commits else ()
         source = CountedSource.of(snapshot, engine)
@@ -440,7 +441,7 @@ class CountedSource:
         return self.snapshot.schema_of(file_slice)
 
     def lookup(self, slices: Sequence[FileSlice], read: Sequence[FileSlice] = ()) -> KeyLookup:
-        """Of a search that has read the keys of all these slices; of those in `read` more was read."""
+        """The counts of a search that read the keys of all these slices, and more columns of the slices in `read`."""
         lookup = KeyLookup(files=len(slices), searched=len(slices))
         size = self.tally.total("bytes") if self.tally is not None else None
         return with_slices(lookup.with_reads(files_of(slices), size if slices else 0), read)

@@ -42,7 +42,7 @@ class Advice(Printed):
 
     @property
     def settings(self) -> Mapping[str, int]:
-        """What else `create` takes for it, such as `buckets`."""
+        """Further arguments of `create` for this index, such as `buckets`."""
         return self.ranking_.best.settings
 
     @property
@@ -52,11 +52,11 @@ class Advice(Printed):
 
     @property
     def workload(self) -> Workload:
-        """The figures that the costs are made of."""
+        """The workload that the costs were computed from."""
         return self.ranking_.workload
 
     def to_arrow(self) -> pa.Table:
-        """A row for each index."""
+        """The ranking as a table with a row for each index."""
         return self.ranking_.to_arrow()
 
     def __str__(self) -> str:

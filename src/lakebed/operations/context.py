@@ -91,7 +91,7 @@ class WriteContext:
 
     @once
     def services(self) -> Options:
-        """How the table's services run, by the options of the job and the table."""
+        """The options of the table's services, from the job and the table."""
         return service_settings(self.options.explicit, self.config.properties)
 
     def check_write(self, operation: str) -> None:
@@ -195,7 +195,7 @@ class WriteContext:
         return self.settings.operation_field or self.opened.has_operations
 
     def writer_notes(self, writer_id: str) -> dict[str, str]:
-        """What every commit says of its writer and its files."""
+        """The entries that every commit has about its writer and its files."""
         notes = {WRITER_ID: writer_id}
         if self.writes_operations:
             notes[OPERATIONS_NOTE] = "true"
@@ -356,7 +356,7 @@ def incoming_schema(schema: pa.Schema) -> pa.Schema:
 
 
 def refuse_reserved(names: Iterable[str]) -> None:
-    """Names are the same whatever their case, as for Spark."""
+    """Raise `SchemaConflict` for a name that Hudi or lakebed reserves, in any case."""
     for name in names:
         folded = name.lower()
         if folded.startswith(DERIVED) or (folded in META_COLUMNS and name not in META_COLUMNS):
@@ -465,7 +465,7 @@ def keyed_by_meta(context: WriteContext, operation: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class InType:
-    """A column whose nulls without a type get one."""
+    """An expression that gives a column of untyped nulls a type."""
 
     column: Column
     kind: pa.DataType

@@ -195,7 +195,7 @@ def _with_fields(context: WriteContext, lookup_keys: LookupKeys) -> pa.Table:
 
 
 def is_condition(selector: Any) -> bool:
-    """Whether it selects rows by a condition."""
+    """Whether a selector of rows is a condition."""
     return isinstance(selector, Where)
 
 
@@ -215,7 +215,7 @@ class _Delete(Verb):
 
 @dataclass(frozen=True, kw_only=True)
 class DeleteRows(_Delete):
-    """Rows that name key and partition path: found by the index, like those of an upsert."""
+    """A delete of rows with key and partition path; the index finds them, as in an upsert."""
 
     rows: Rows
 
@@ -240,7 +240,7 @@ class DeleteRows(_Delete):
 
 @dataclass(frozen=True, kw_only=True)
 class DeleteHashed(_Delete):
-    """Keys of a table with one partition path whose index hashes them: nothing is looked up."""
+    """A delete of keys of a table with one partition path whose index hashes keys: nothing is looked up."""
 
     keys: pa.Table
 
@@ -329,7 +329,7 @@ class DeleteKeys(_DeleteLocated):
 
 @dataclass(frozen=True, kw_only=True)
 class DeleteWhere(_DeleteLocated):
-    """Every stored row that a condition holds for."""
+    """A delete of every stored row that fulfils a condition."""
 
     condition: Any
 

@@ -215,7 +215,7 @@ def _look_after(target: UpsertTarget, member: _Member) -> None:
 
 
 def _leave(target: UpsertTarget, member: _Member) -> None:
-    """Wait no longer, and let the next one lead."""
+    """Leave the queue, and let the next upsert lead."""
     with _lock:
         queue = _queues.get(target.key)
         if queue is None:
@@ -408,7 +408,7 @@ class JointUpsert(RowsVerb):
         return prepare(write.context, write.context.engine.from_arrow(numbered), write.schema)
 
     def noted(self, statuses: Sequence[WriteStatus]) -> None:
-        """Nothing is committed whose rows are not counted for each upsert."""
+        """Record the counts of each upsert. Raises if rows of a task are not counted for each of them."""
         counted = len(self.batch.tables) == 1 or all(status.shares is not None for status in statuses)
         assert counted, "rows of several upserts are not counted apart"
 

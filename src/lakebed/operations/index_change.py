@@ -21,7 +21,8 @@ from lakebed.write_status import STATUS_SCHEMA, WriteStatus, checked_statuses
 
 @dataclass(frozen=True)
 class IndexChangeHooks(TransactionHooks):
-    """Rows that others commit meanwhile must not belong elsewhere by the new index; `alone`: no commit may be."""
+    """Refuses the commit if rows that others committed meanwhile have other locations by the new index; with `alone` if
+    any commit was made."""
 
     new: Index
     alone: bool = False

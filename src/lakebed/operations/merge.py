@@ -301,7 +301,7 @@ class _MayMatter:
 
 @dataclass(frozen=True, kw_only=True)
 class _Merge(Verb):
-    """What the two kinds have in common."""
+    """The common part of merges by key and merges by join."""
 
     bound: BoundMerge
     after: TableSchema
@@ -433,7 +433,7 @@ _EXAMPLES = 100
 
 
 def _repeated(batches: Iterator[pa.RecordBatch], task: Task) -> Iterator[pa.RecordBatch]:
-    """The rows of keys that come several times."""
+    """The rows whose key occurs more than once in the batches."""
     parts = list(batches)
     if not parts:
         return
@@ -445,7 +445,7 @@ def _repeated(batches: Iterator[pa.RecordBatch], task: Task) -> Iterator[pa.Reco
 
 @dataclass(frozen=True, kw_only=True)
 class MergeByJoin(_Merge):
-    """Rows that a join matched, and what the clauses made of them."""
+    """A merge whose rows a join matched: writes what the clauses made of them."""
 
     join: MergeJoin
 

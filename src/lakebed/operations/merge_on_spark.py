@@ -300,7 +300,7 @@ def _is_same(kind: pa.DataType, to: pa.DataType) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Converted:
-    """Sent to the tasks: puts the values that are of other types than their columns into these. `values` has the clause
+    """A task function that converts values into the types of their columns. `values` has the clause
     and the column of each by its name."""
 
     schema: pa.Schema

@@ -56,7 +56,7 @@ class MergeStatement:
     evolves: bool = False
 
     def with_clause(self, clause: ClauseText) -> MergeStatement:
-        """The same with one more clause. Raises `InvalidOption` for one that would never run."""
+        """This statement with one more clause. Raises `InvalidOption` for a clause that would never run."""
         for earlier in self.clauses:
             if earlier.when == clause.when and earlier.condition is None:
                 raise InvalidOption(
@@ -94,7 +94,7 @@ class BoundClause:
 
     @property
     def expressions(self) -> tuple[PairExpression, ...]:
-        """All that is computed for the clause."""
+        """The expressions of the clause: its condition and its values."""
         return (*([self.condition] if self.condition is not None else []), *self.values.values())
 
 
@@ -249,7 +249,7 @@ def _on_text(context: WriteContext, statement: MergeStatement) -> str:
 
 
 class _Binder:
-    """Binds clauses."""
+    """Binds the clauses of a merge to the columns of its table and source."""
 
     def __init__(
         self, context: WriteContext, statement: MergeStatement, reader: PairReader, schema: pa.Schema, equated: set[str]

@@ -118,7 +118,7 @@ def delete_partitions(context: WriteContext, partitions: Sequence[str], *, dry_r
 
 @dataclass(frozen=True, kw_only=True)
 class DeletePartitions(Verb):
-    """A write without rows."""
+    """Replaces every file group of some partition paths by none."""
 
     partitions: tuple[str, ...]
     operation: str = "DELETE_PARTITION"

@@ -143,7 +143,7 @@ class RowReader:
         return TableColumns(self.sources, self.read_schema, self.partition_values)
 
     def _filtered_parts(self, slices: SliceReader, file_slice: FileSlice) -> Iterator[pa.RecordBatch] | None:
-        """The same of a slice with log files: first the rows of its base file that no log record touches."""
+        """The matching rows of a slice with log files, untouched base rows first; None if this way does not pay."""
         base = file_slice.base_file
         if base is None or base.instant not in self.base_sources or slices.blocks.within is not None:
             return None
@@ -226,7 +226,7 @@ class _SmallSlices:
     readers: list[tuple[FileSlice, RowReader]] = field(default_factory=list[tuple[FileSlice, RowReader]])
 
     def read(self) -> Iterator[pa.RecordBatch]:
-        """Their matching rows."""
+        """The matching rows of these slices, in the slices' order."""
         waiting: list[pa.RecordBatch] = []
         unfiltered: dict[int, RowReader] = {}
         for file_slice, reader in self.readers:

@@ -220,7 +220,7 @@ class BucketJoin(Results):
         return any(sides)
 
     def _read(self) -> Iterator[pa.RecordBatch]:
-        """Bucket after bucket."""
+        """The rows of the join, bucket after bucket."""
         task = self._task
         return chain.from_iterable(task(bucket) for bucket in range(self.buckets))
 

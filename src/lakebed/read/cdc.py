@@ -353,7 +353,7 @@ class _Commit:
 
 
 def _base_instant(file_slice: FileSlice) -> str:
-    """When a slice began; empty for one without a base file."""
+    """The instant of a slice's base file; empty for a slice without one."""
     return file_slice.base_file.instant if file_slice.base_file is not None else ""
 
 
@@ -417,7 +417,7 @@ class ChangeLog(Results):
 
     @once
     def range(self) -> CommitRange:
-        """Which commits are read."""
+        """The commits that are read, with the start and end of the range."""
         return read_again(self._storage(), lambda: select_changes(self._snapshot, self._start, self._end), self._renew)
 
     def _storage(self) -> Storage:

@@ -268,7 +268,7 @@ def _rows_of_keys(keys: pa.Array, rows: pa.RecordBatch) -> npt.NDArray[np.int64]
 
 
 def _versions(rows: pa.RecordBatch) -> pa.Array:
-    """What distinguishes the versions of a row."""
+    """A column that differs between two versions of a row: commit time and sequence number."""
     return pc.binary_join_element_wise(rows.column(COMMIT_TIME), rows.column(COMMIT_SEQNO), "/")
 
 
@@ -281,7 +281,7 @@ def _spread(values: pa.Array, present: npt.NDArray[np.bool_]) -> pa.Array:
 
 
 def structs(rows: pa.RecordBatch) -> pa.Array:
-    """Images as structs of the columns."""
+    """The rows as one column of structs, a field for each column."""
     return pa.StructArray.from_arrays(rows.columns, fields=list(rows.schema))
 
 
@@ -308,7 +308,7 @@ class ChangeSource:
 
     @property
     def paths(self) -> Iterator[str]:
-        """The files that are read."""
+        """The paths of the files that are read for these changes."""
         for file_slice in (self.before, self.after):
             if file_slice is not None:
                 yield from (f.path for f in file_slice.files)

@@ -49,7 +49,7 @@ class TableDataset(ds.Dataset):  # pyright: ignore[reportUntypedBaseClass]
 
     @property
     def partition_expression(self) -> pc.Expression:
-        """What holds for every row as a whole: nothing but true."""
+        """Always the expression `true`: the dataset guarantees no condition about all rows."""
         return pc.scalar(True)
 
     def scan(self, columns: Sequence[str] | None = None, filter: pc.Expression | None = None) -> Scan:
@@ -128,7 +128,7 @@ class TableDataset(ds.Dataset):  # pyright: ignore[reportUntypedBaseClass]
         return self.to_table(**options).take(indices)
 
     def filter(self, expression: pc.Expression) -> TableDataset:
-        """The same dataset with one more condition."""
+        """This dataset with one more condition."""
         combined = expression if self._condition is None else self._condition & expression
         return TableDataset(self._scan, combined)
 
@@ -192,7 +192,7 @@ class RowScanner(ds.Scanner):  # pyright: ignore[reportUntypedBaseClass]
         return self._batches()
 
     def scan_batches(self) -> Iterator[ds.TaggedRecordBatch]:
-        """The rows with where they are from, which Arrow does not know of them."""
+        """The batches of `to_batches` as Arrow's tagged batches, without a fragment."""
         return ds.Scanner.from_batches(self.to_reader()).scan_batches()
 
     def to_table(self) -> pa.Table:

@@ -59,7 +59,7 @@ class FilteredRows:
 
     @property
     def pays(self) -> bool:
-        """Whether the file is one that is read in this way."""
+        """Whether reading the filtered columns first saves work for this file."""
         if not self.first.stored or (is_remote(self.reader.storage) and self.base.size < _REMOTE_BYTES):
             return False
         footer, names = self._footer.footer, frozenset(self.first.stored)

@@ -191,7 +191,7 @@ def _time(instant: Instant) -> str:
 
 
 def _compared(row: Row) -> Row:
-    """What makes a version: a service moves a row to another file and leaves it as it is."""
+    """The values of a row that make it another version, without its file: services only move rows between files."""
     return {name: value for name, value in row.items() if name == COMMIT_TIME or name not in ALL_META_COLUMNS}
 
 

@@ -320,7 +320,7 @@ class Changes(Scan):
 
     @once
     def range(self) -> CommitRange:
-        """Which commits are read."""
+        """The commits that are read, with the start and end of the range."""
         return read_again(self._storage(), lambda: select_commits(self._newest, self._start, self._end), self._renew)
 
     def _renew(self) -> bool:
@@ -406,7 +406,7 @@ def _as_of(snapshot: Snapshot, instant: str) -> Snapshot:
 
 
 def _written_since(view: Snapshot, first: str) -> tuple[FileSlice, ...]:
-    """A row is in a file no older than the commit that wrote the row."""
+    """The slices with a file as new as `first` or newer: a row is in a file no older than the commit that wrote it."""
     return tuple(
         s for s in view.file_slices() if s.log_files or (s.base_file is not None and s.base_file.instant >= first)
     )

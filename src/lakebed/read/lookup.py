@@ -408,7 +408,7 @@ def _exist(snapshot: Snapshot, lookup: LookupKeys) -> pa.BooleanArray:
 
 
 def _exist_with_fields(snapshot: Snapshot, lookup: LookupKeys) -> pa.BooleanArray:
-    """The same if the key text does not show it: by the fields of rows that have it."""
+    """Like `exists`, for keys whose text other fields may share: compares the key fields of rows with that text."""
     fields = KeyFields.of(snapshot.config)
     assert fields is not None
     assert lookup.fields is not None
@@ -497,6 +497,6 @@ def _key_columns(snapshot: Snapshot) -> tuple[str, ...]:
 
 
 def _pair(left: pa.Array, right: pa.Array) -> pa.Array:
-    """Both texts as one that no other pair gives."""
+    """The texts of two columns joined, so that different pairs give different texts."""
     size = pc.utf8_length(left).cast(pa.string())
     return pc.binary_join_element_wise(size, left, right, "/")

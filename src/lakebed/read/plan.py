@@ -68,7 +68,7 @@ class TableColumns:
         return list(dict.fromkeys(s.stored for s in self.sources if s.stored is not None))
 
     def divided(self, names: Collection[str]) -> tuple[TableColumns, TableColumns]:
-        """Those with these names, and the others."""
+        """Two parts of these columns: the ones with these names, and the others."""
         named, others = (
             tuple(source for source in self.sources if (source.name in names) is within) for within in (True, False)
         )

@@ -22,7 +22,7 @@ StoredNames = Mapping[str, str | None]
 
 
 class ColumnNames(Protocol):
-    """Under which names files have a table's columns, by the instant that wrote them. It pickles."""
+    """Maps a table's columns to their names in the files of an instant. It pickles."""
 
     def stored_names(self, instant: str, columns: pa.Schema) -> dict[str, str | None]:
         """Names of columns in a file of this instant, None for one that it does not have; those that are not named
@@ -31,7 +31,7 @@ class ColumnNames(Protocol):
 
 
 class BaseRows(Protocol):
-    """The stored rows that log records are merged into, the same in each reading."""
+    """The stored rows that log records are merged into; every read returns the same rows in the same order."""
 
     @property
     def schema(self) -> pa.Schema: ...
@@ -88,7 +88,7 @@ class BaseFileRows:
 
 @dataclass(frozen=True)
 class RowsOfInstants:
-    """The rows of another `BaseRows` that some instants wrote."""
+    """Of the rows of another `BaseRows`, the rows that some instants wrote."""
 
     of: BaseRows
     instants: Set[str]
@@ -155,7 +155,7 @@ def shaped(rows: pa.RecordBatch, schema: pa.Schema, names: StoredNames) -> list[
 
 
 def plain_rows(rows: pa.RecordBatch, dictionary: Sequence[str] = ()) -> pa.RecordBatch:
-    """The rows without dictionaries, but for the columns named."""
+    """The rows with dictionary columns decoded, except the columns in `dictionary`."""
     coded = [f.name for f in rows.schema if pa.types.is_dictionary(f.type) and f.name not in dictionary]
     if not coded:
         return rows

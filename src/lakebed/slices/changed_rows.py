@@ -116,7 +116,7 @@ class TouchedSlice:
 
     @once
     def has_untouched_rows(self) -> bool:
-        """Whether the rows are divided at all."""
+        """Whether some rows of the base file are untouched, so that the slice has two parts."""
         return self._merge.picks_winners and not self._merge.may_share_keys("")
 
 

@@ -54,7 +54,7 @@ class LogRows:
 
     @property
     def kinds(self) -> list[pa.DataType]:
-        """The types that the columns come in."""
+        """The Arrow types of the columns that `take` returns."""
         return [coded_type(column) for column in self.schema]
 
     def spill(self, spill: Spill) -> None:
@@ -84,7 +84,7 @@ class LogRows:
         return self._buffered is not None
 
     def of_some(self, entries: npt.NDArray[Any]) -> LogRows:
-        """The same for some entries, which are decoded into memory."""
+        """The rows of these entries only, decoded into memory."""
         is_wanted = np.zeros(len(self.entries), np.bool_)
         is_wanted[entries] = True
         decoded = self.take(np.flatnonzero(is_wanted))
@@ -110,7 +110,7 @@ class LogRows:
         return rows if ascends else rows.take(pa.array(np.searchsorted(sought, entries)))
 
     def batches(self, entries: Positions) -> Iterator[pa.RecordBatch]:
-        """The same, some at a time."""
+        """Like `take`, in batches of bounded size."""
         rows, stored = len(self.entries), self.logs.data_bytes
         if self._spilled is not None:
             rows, stored = self._spilled.num_rows, self._spilled.nbytes
@@ -169,7 +169,7 @@ def plain(column: pa.Array) -> pa.Array:
 
 
 def _by_block(blocks: npt.NDArray[Any], rows: Positions) -> Iterator[tuple[int, Positions]]:
-    """Rows by the numbers of their blocks, as they follow one another."""
+    """Groups of consecutive rows of one block: the block's number, and the rows in it."""
     edges: Sequence[int] = [*(np.flatnonzero(np.diff(blocks, prepend=-1))).tolist(), len(blocks)]
     for start, end in pairwise(edges):
         yield int(blocks[start]), rows[start:end]
@@ -205,7 +205,7 @@ class LogRecords:
     ordering: tuple[pa.Array, ...]
 
     def side(self, positions: Positions) -> Side:
-        """Some of them."""
+        """The records at these positions, as one side of a merge."""
         at = pa.array(positions)
         present = None if self.present is None else {name: has[positions] for name, has in self.present.items()}
         ordering = tuple(values.take(at) for values in self.ordering)
@@ -289,7 +289,7 @@ class PairwiseFold:
         return positions[order][starts], in_rounds(self.rules, side, starts, counts[order][starts])
 
     def _decoded(self, positions: Positions) -> Side:
-        """All columns of some records."""
+        """The records at these positions with all columns, as one side of a merge."""
         blocks = self.entries.block[positions]
         parts: list[pa.RecordBatch] = []
         absent: dict[str, Flags] = {}
@@ -400,14 +400,14 @@ class ReplacementsWriter:
     _rows: list[pa.RecordBatch] = field(default_factory=list[pa.RecordBatch])
 
     def add(self, first: int, replaced: Positions, new: pa.RecordBatch | None, goes: Flags) -> None:
-        """A batch of base rows that begins with number `first`."""
+        """Add what the records make of a batch of base rows, whose first row has number `first`."""
         self._replaced.append(replaced + first)
         self._deleted.append(np.flatnonzero(goes) + first)
         if new is not None:
             self._rows.append(new)
 
     def put(self, inserted: Sequence[pa.RecordBatch]) -> None:
-        """All rows were merged, and these are inserted."""
+        """End the collection after all rows were merged, with the rows that are inserted."""
         replaced = np.concatenate([NO_ROWS, *self._replaced])
         deleted = np.concatenate([NO_ROWS, *self._deleted])
         columns, inserted_columns = _columns_of(self._rows), _columns_of(inserted)
@@ -426,7 +426,8 @@ def _columns_of(batches: Sequence[pa.RecordBatch]) -> dict[str, pa.Array]:
 
 
 def replacements_key(base: Hashable, logs: SliceLogs, rules: MergeRules) -> Hashable:
-    """Under which the replacements of a base file are cached; None where it is None, or the log is too large."""
+    """The cache key of the replacements of a base file; None without a base file, or if the log is too large to
+    cache."""
     if base is None or logs.data_bytes * _SLICE_SHARE > _CACHED_BYTES:
         return None
     return base, tuple((b.source.name, b.offset, b.content_length, b.instant) for b in logs.blocks), rules

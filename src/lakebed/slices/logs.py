@@ -49,7 +49,7 @@ class BlockView:
     within: Set[str] | None = None
 
     def shows(self, instant: str) -> bool:
-        """Whether blocks of this instant count."""
+        """Whether the view shows blocks of this instant."""
         if self.as_of is not None and instant > self.as_of:
             return False
         if self.within is not None and instant not in self.within:
@@ -59,7 +59,7 @@ class BlockView:
         return instant not in self.pending and instant < self.start
 
     def with_writer_of(self, instant: str) -> BlockView:
-        """The view of the writer of an instant, which is pending for all others."""
+        """This view with the blocks of one pending instant: the view that its own writer has."""
         if self.committed is None:
             return self
         return replace(self, committed={*self.committed, instant}, pending=self.pending - {instant})
@@ -257,7 +257,7 @@ class SliceLogs:
 
     @property
     def decoded_bytes(self) -> int:
-        """What all columns of the data blocks take in memory, about."""
+        """About how many bytes all columns of the data blocks take in memory."""
         return self.data_bytes * _DECODED
 
     def schemas(self) -> list[pa.Schema]:
@@ -292,7 +292,7 @@ class SliceLogs:
         return {number: unit for unit in units for number in unit}
 
     def entries(self, rules: MergeRules, kinds: Sequence[pa.DataType], keys: KeyColumns) -> LogEntries:
-        """What decides which of the records stay: `kinds` are the types of the ordering fields."""
+        """The keys, ordering values and deletes of all records; `kinds` are the types of the ordering fields."""
         parts: list[LogEntries] = []
         of_units: dict[int, LogEntries] = {}
         for number, head in enumerate(self.blocks):

@@ -89,7 +89,7 @@ class Matching:
         self._first = np.zeros(len(self.entries), np.int64)
 
     def columns(self, schema: pa.Schema) -> list[str]:
-        """The columns of the base file that decide."""
+        """The columns of the base file by which rows are matched and compared: keys and ordering fields."""
         keys = () if self.entries.positions is not None else self.keys.names
         return list(dict.fromkeys([*keys, *roots(self.rules.ordering, schema)]))
 
@@ -139,7 +139,7 @@ class Matching:
         return targets
 
     def _seen_before(self, entries: Targets) -> Flags:
-        """Which of these come a second time."""
+        """Flags of the entries that were matched with an earlier row already."""
         numbers = self._found + np.arange(len(entries))
         self._found += len(entries)
         self._first[entries[::-1]] = numbers[::-1]
@@ -244,10 +244,10 @@ Part = tuple[pa.RecordBatch, int, Flags | None]
 
 
 class OlderRows(Protocol):
-    """The rows of a base file, as far as they decide which log records win."""
+    """The keys and ordering values of a base file's rows, for the question which log records win against them."""
 
     def are_below(self, entries: LogEntries, rules: MergeRules) -> Flags:
-        """Which log records win against any of the rows, as far as that is known without them."""
+        """Flags of the log records that certainly win against every row, known without reading the rows."""
         ...
 
     def of(self, keys: pa.Array, columns: Sequence[str]) -> BaseRows:
@@ -397,7 +397,7 @@ class MergedSlice:
         return self.keys is not None and self._matched[0].repeated and self.logs.has_positions(self.base_instant)
 
     def _winning(self, spill: Spill) -> Iterator[Part]:
-        """The rows where one record of a key stays as it is."""
+        """The merged rows under rules by which one record of each key stays unchanged."""
         replacements = self._replacements
         if replacements is not None:
             yield from self._replaced(replacements)
@@ -440,7 +440,7 @@ class MergedSlice:
             writer.put(inserted)
 
     def _replaced(self, replacements: Replacements) -> Iterator[Part]:
-        """The same by what the records have made of the rows before."""
+        """The merged rows, by the cached replacements of an earlier merge."""
         first = 0
         for batch, at, new, goes in replacements.parts(self.base, self._wanted_of_base or [RECORD_KEY], self._changing):
             put_in, deleted = self._put_in(batch, at, new, goes)
@@ -451,7 +451,7 @@ class MergedSlice:
 
     @property
     def _replacements(self) -> Replacements | None:
-        """What the records make of the rows, where that is known in all columns."""
+        """The cached replacements, if they have all columns that this merge needs; None otherwise."""
         cached = self._cached
         if cached is None:
             return None
@@ -460,18 +460,18 @@ class MergedSlice:
 
     @property
     def _cached(self) -> Replacements | None:
-        """What is known of that, in some columns."""
+        """The cached replacements of this slice, which may lack columns; None if there are none."""
         return None if self._cache_key is None else REPLACEMENTS.get(self._cache_key)
 
     @property
     def log_rows_key(self) -> Hashable:
-        """Under which the rows that its log records give are cached; None where they are not."""
+        """The cache key of the rows that this slice's log records give. None if they are not cached."""
         key = self._cache_key
         return None if key is None else (key, tuple(self.schema), None if self.columns is None else tuple(self.columns))
 
     @once
     def _cache_key(self) -> Hashable:
-        """Under which the rows' replacements are cached; None where they are not."""
+        """The cache key of this slice's replacements. None if they are not cached."""
         part_of_rows = self.keys is not None or (self.base is not None and not self.base.is_complete)
         if not self._picks or part_of_rows or self.groups is not None or self.names is not None:
             return None
@@ -484,7 +484,7 @@ class MergedSlice:
         return [f.name for f in self.schema if f.name not in names or not pa.types.is_string(f.type)]
 
     def _paired(self, spill: Spill) -> Iterator[Part]:
-        """The rows where records of a key are merged with each other, and with the base row."""
+        """The merged rows under rules by which all records of a key, and its base row, are merged into one row."""
         every, data = self._entries, frozenset(self.logs.data)
         schema = pa.schema([pa.field(column.name, column.type) for column in self.schema])
         rows = LogRows(self.logs, every, schema, self.names)

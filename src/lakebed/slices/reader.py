@@ -78,7 +78,7 @@ class SliceReader:
         return replace(self, storage=BufferedFile(self.storage, base.path, base.size))
 
     def renaming(self, base: BaseFile) -> Renaming | None:
-        """What the columns of a base file are called in the table; None where they have its names."""
+        """The table's names for the columns of a base file; None if the file has the table's names."""
         return None if self.history is None else self.history.renaming(base.instant)
 
     def of_instants(self, instants: Set[str]) -> SliceReader:
@@ -285,7 +285,7 @@ class SliceReader:
         return replace(merged, cached_as=self.cached_as(file_slice))
 
     def cached_as(self, file_slice: FileSlice) -> tuple[str, int]:
-        """What names the base file of a slice where something about it is cached."""
+        """The cache key of a slice's base file: its URL and size."""
         base = file_slice.base_file
         path, size = (file_slice.label, 0) if base is None else (base.path, base.size)
         return self.storage.url(path), size

@@ -71,7 +71,8 @@ class SchemaHistory:
         return {c: by_id.get(self.current[c]) for c in columns.names if c in self.current}
 
     def renaming(self, instant: str) -> Renaming | None:
-        """What the columns of files of an instant are called now; None where no name means another column than then."""
+        """The table's present names for the columns of an instant's files; None if every name still means its
+        column."""
         then = self.at(instant)
         by_id = {number: name for name, number in then.items()}
         stored = {name: by_id.get(number) for name, number in self.current.items()}

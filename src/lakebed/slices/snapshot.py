@@ -157,7 +157,7 @@ class Snapshot:
     _cache: _SnapshotCache = field(default_factory=_SnapshotCache, repr=False, compare=False)
 
     def for_another_process(self) -> Snapshot:
-        """The same view without what only this process can use: the open metadata table."""
+        """This view without its open metadata table, which only this process can use."""
         return replace(self, _cache=_SnapshotCache(dict(self._cache.listings)))
 
     @once
@@ -434,7 +434,7 @@ class Snapshot:
         return frozenset(self.config.partition_fields if self.config.drop_partition_columns else ())
 
     def _stored(self, schema: pa.Schema) -> pa.Schema:
-        """The columns of a file or a commit that count."""
+        """The columns of a file's or commit's schema that the table reads: without meta columns and left-out ones."""
         return pa.schema([f for f in without_meta(schema) if f.name not in self._left_out])
 
     def _footer_schema(self, base_file: BaseFile) -> pa.Schema:

@@ -25,7 +25,7 @@ from lakebed.slices.snapshot import Snapshot
 
 
 class _ByFilters(Index, StoredLocations):
-    """What both bloom indexes share."""
+    """The lookup that both bloom indexes share: by key ranges, filters, and key columns."""
 
     ignores_log_deletes = True
     needs_bloom_filters = True
@@ -48,7 +48,7 @@ class _ByFilters(Index, StoredLocations):
         return copy
 
     def locate(self, keys: Rows, snapshot: Snapshot, engine: Engine) -> Rows | None:
-        """In all partition paths."""
+        """The locations of these keys in all partition paths."""
         require_stored_keys(snapshot)
         locations = self._search(snapshot, engine, in_path=False).run(keys)
         location_columns = {
@@ -73,7 +73,7 @@ class BloomIndex(_ByFilters):
     is_global = False
 
     def place(self, rows: Rows, snapshot: Snapshot, engine: Engine) -> Tagged:
-        """By ranges and filters. The rows are evaluated several times."""
+        """Place rows by key ranges and filters of their own partition path. The rows are evaluated several times."""
         require_stored_keys(snapshot)
         if not snapshot.commits:
             return Tagged(engine.derive(rows, NO_LOCATION))
@@ -126,7 +126,7 @@ class GlobalBloomIndex(_ByFilters):
         return {"type": self.name, "update_partition": str(self.update_partition_path).lower()}
 
     def place(self, rows: Rows, snapshot: Snapshot, engine: Engine) -> Tagged:
-        """By ranges and filters; `DELETE` is there if rows may move."""
+        """Place rows by key ranges and filters of all files. The result has the column `DELETE` if rows may move."""
         require_stored_keys(snapshot)
         moving = self.update_partition_path and bool(snapshot.config.partition_fields)
         row_columns = [n for n in engine.schema(rows).names if n != PARTITION_PATH]

@@ -37,7 +37,7 @@ class SearchOptions:
 
     @classmethod
     def of(cls, settings: IndexSettings) -> SearchOptions:
-        """Those that a job's options name."""
+        """The search options that a job's settings name."""
         return cls(
             settings.prune_by_ranges,
             settings.use_metadata,
@@ -58,7 +58,7 @@ def sent_slices(slices: Sequence[FileSlice], group_size: int) -> pa.Table:
 
 
 def slices_in(batch: pa.RecordBatch) -> tuple[list[int], list[FileSlice]]:
-    """Numbers and slices of such rows."""
+    """The slice numbers and the slices in rows of `sent_slices`."""
     return batch.column("number").to_pylist(), [pickle.loads(payload) for payload in batch.column("slice").to_pylist()]
 
 
@@ -134,7 +134,7 @@ def _range_of_slice(file_slice: FileSlice, recorded_ranges: Mapping[str, Range])
 
 
 def _from_footers(slices: Sequence[FileSlice], snapshot: Snapshot, engine: Engine) -> list[Range | None]:
-    """By the footers of base files: in this process, or in tasks where there are many."""
+    """The key ranges in the footers of base files; many files are read by tasks. None where a file has no range."""
     reader = snapshot.reader
     if not engine.is_distributed or len(slices) <= _FOOTERS_HERE:
         return parallel_map(lambda file_slice: _footer_range(reader.storage, file_slice.base_file), slices)
@@ -149,7 +149,7 @@ def _from_footers(slices: Sequence[FileSlice], snapshot: Snapshot, engine: Engin
 
 @dataclass(frozen=True, slots=True)
 class _FooterRanges:
-    """Sent to the tasks: reads the footers of some base files."""
+    """A task function that reads the key ranges in the footers of base files."""
 
     reader: SliceReader
 
@@ -186,11 +186,11 @@ class Filters:
 
     @classmethod
     def of(cls, snapshot: Snapshot, files: int, options: SearchOptions) -> Filters:
-        """From the metadata table, where it is to be asked about so many files."""
+        """The filters of some files, from the metadata table if it is to be asked about so many files."""
         return cls(snapshot.storage, metadata_for(snapshot, files, BLOOM_FILTERS, options))
 
     def to_be_sent(self) -> Filters:
-        """The same for tasks."""
+        """These filters in a form that tasks can get: without the open metadata table."""
         return self if self.metadata is None else Filters(self.storage, to_be_sent(self.metadata, BLOOM_FILTERS))
 
     def of_slices(self, slices: Sequence[FileSlice], reader: SliceReader) -> dict[FileGroupId, BloomFilter | None]:

@@ -62,7 +62,7 @@ class Units:
 
     @classmethod
     def of(cls, comparisons: Mapping[int, int], limit: int) -> Units:
-        """No part has more than `limit` of a slice's comparisons, or hardly."""
+        """Divide the comparisons of each slice into parts of about `limit` at most."""
         counts = {number: math.ceil(keys / limit) for number, keys in comparisons.items()}
         order = sorted(counts, key=lambda number: (-comparisons[number] / counts[number], number))
         first, parts = (np.zeros(max(order, default=-1) + 1, np.int64) for _ in range(2))
@@ -116,7 +116,7 @@ def search_in_tasks(
 
 
 def _together(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """The keys of a task, many at a time."""
+    """The batches of a task combined into larger tables."""
     buffered: list[pa.RecordBatch] = []
     for batch in batches:
         buffered.append(batch)
@@ -129,7 +129,7 @@ def _together(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
 
 @dataclass(frozen=True, slots=True)
 class _CountCandidates:
-    """Sent to the tasks: how many keys each slice is asked for, and how many there are."""
+    """A task function that counts the keys that each slice is searched for, and all keys."""
 
     range_search: RangeSearch
 
@@ -148,7 +148,7 @@ class _CountCandidates:
 
 @dataclass(frozen=True, slots=True)
 class _PairKeys:
-    """Sent to the tasks: every key with the parts of the search that look for it."""
+    """A task function that pairs every key with the parts of the search that look for it."""
 
     range_search: RangeSearch
     units: Units
@@ -167,7 +167,7 @@ class _PairKeys:
 
 @dataclass(frozen=True, slots=True)
 class _SearchUnit:
-    """Sent to the tasks: looks for the keys of one part."""
+    """A task function that looks for the keys of one part in its slice."""
 
     search: SliceSearch
     filters: Filters

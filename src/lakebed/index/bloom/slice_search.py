@@ -51,12 +51,12 @@ class SearchedSlice:
 
     @property
     def absent(self) -> int:
-        """Of the keys that the filter was asked about: those that are not there."""
+        """How many of the keys that the bloom filter was asked about the slice does not hold."""
         return max(0, self.filter_queries - len(self.stored_keys)) if self.filter_queries else 0
 
     @property
     def false_positives(self) -> int:
-        """Keys that the filter let through and that are not there."""
+        """How many keys the bloom filter let through although the slice does not hold them."""
         return max(0, self.passed - len(self.stored_keys)) if self.filter_queries else 0
 
 
@@ -112,7 +112,7 @@ class SliceSearch:
         return pa.concat_arrays(stored_keys), pa.array(np.concatenate(positions))
 
     def _in_merged(self, file_slice: FileSlice, keys: pa.Array) -> SearchedSlice:
-        """Log files add keys and take keys away: the rows of these keys are merged."""
+        """The keys that a slice with log files holds, by a merge of the rows of these keys."""
         ordered = keys.take(pc.sort_indices(keys))
         rows = rows_of_keys(self.reader, file_slice, ordered, [], schema=_KEY)
         merged_keys = pa.concat_arrays(
@@ -225,7 +225,7 @@ def locations_in(file_slice: FileSlice, searched: SearchedSlice) -> pa.Table:
 
 
 def counted_lookup(answers: Sequence[SearchedSlice], *, keys: int, files: int, asked_files: int) -> KeyLookup:
-    """The sum of what slices gave."""
+    """The summed counts of what the search found and read in all slices."""
     return KeyLookup(
         keys=keys,
         tagged=sum(len(answer.stored_keys) for answer in answers),

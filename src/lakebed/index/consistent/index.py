@@ -124,7 +124,7 @@ class ConsistentIndex(Index, Hashing, GroupResizing):
         return replace(self, renewed_by=instant)
 
     def check(self, snapshot: Snapshot) -> None:
-        """By the file ids, and the first keys of each slice where the table stores them."""
+        """Check the file ids, and the first keys of each slice if the table stores keys. Raises `IndexInconsistent`."""
         rings = RingFiles(snapshot, self.buckets).rings(snapshot.partitions())
         slices = snapshot.file_slices()
         node_numbers = [rings[file_slice.partition].node_number(file_slice.file_id) for file_slice in slices]
@@ -148,8 +148,8 @@ class ConsistentIndex(Index, Hashing, GroupResizing):
             )
 
     def place(self, rows: Rows, snapshot: Snapshot, engine: Engine) -> Numbered:
-        """By the rings of the partition paths. During a pending resize a row of its buckets comes twice, the second
-        time for the file group that the bucket turns into.
+        """Place rows by the rings of their partition paths. During a pending resize a row of its buckets comes twice,
+        the second time for the file group that the bucket turns into.
 
         In this process the partition paths of the rows are looked at, on Spark, where counting them would be a job, all
         that have a ring, if they are not too many."""
@@ -359,7 +359,7 @@ class RingLocations(KeyLocations):
 
 
 def _renewed(ring: Ring, instant: str) -> Ring:
-    """The ring after a write whose rows go to new file groups only; the same for every attempt."""
+    """The ring after a write whose rows go to new file groups only; every attempt makes an equal one."""
     numbers = count()
     nodes: list[Node] = []
     for node_number in range(len(ring.nodes)):

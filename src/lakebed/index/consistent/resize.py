@@ -58,12 +58,12 @@ class Rings:
         return nodes[number].file_id if number < len(nodes) else self._made(partition)[number - len(nodes)].file_id
 
     def numbers(self, partition: str) -> dict[str, int]:
-        """The number of each file group."""
+        """A dict from the id of each file group of a partition path to its number."""
         nodes = (*self.of(partition).nodes, *self._made(partition))
         return {node.file_id: number for number, node in enumerate(nodes)}
 
     def count(self, partition: str) -> int:
-        """How many numbers there are."""
+        """The number of file groups of a partition path, children of a pending clustering included."""
         return len(self.of(partition).nodes) + len(self._made(partition))
 
     def _made(self, partition: str) -> tuple[Node, ...]:
@@ -96,7 +96,7 @@ class RingNumber:
 
 @dataclass(frozen=True)
 class WithChildren:
-    """Sent to the tasks. Gives the numbered rows, and once more the rows whose bucket a pending clustering changes,
+    """A task function that returns the numbered rows, and again the rows whose bucket a pending clustering changes,
     with the number of the file group that the bucket turns into."""
 
     rings: Rings

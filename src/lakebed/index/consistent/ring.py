@@ -93,7 +93,7 @@ def _hashed(data: npt.NDArray[np.uint8], words: npt.NDArray[Any], offsets: Int64
 
 
 def _stripes(words: npt.NDArray[Any], sizes: Int64s, at: Int64s, seed: np.uint32) -> UInt32s:
-    """What full stripes of 16 bytes give; `at` moves to what follows them."""
+    """The hash state after all full stripes of 16 bytes; `at` is moved to the bytes after them."""
     total = np.full(len(sizes), seed + _P5, np.uint32)
     long = int(np.searchsorted(-sizes, -_STRIPE, side="right"))
     if not long:
@@ -277,7 +277,7 @@ class Children:
     SEQUENCE = "clustering.group.sequence.no"
 
     def to_metadata(self) -> dict[str, str]:
-        """As a plan has it, Hudi's words."""
+        """The nodes as extra metadata of a plan, under Hudi's names."""
         return {
             self.SEQUENCE: str(self.sequence),
             self.NODES: pretty_json([node.to_json() for node in self.nodes]),
@@ -286,7 +286,7 @@ class Children:
 
     @classmethod
     def of_metadata(cls, extra: dict[str, str] | Any) -> Children | None:
-        """From a plan's group; None if the plan has no nodes."""
+        """The nodes in the extra metadata of a plan's group; None if it has none."""
         if not extra or cls.NODES not in extra:
             return None
         try:

@@ -111,12 +111,12 @@ class RingFiles:
                 self.storage.put_if_absent(f"{_folder(ring.partition)}/{name}", b"")
 
     def note_written(self, partitions: Iterable[str], instant: str) -> None:
-        """The same of the rings that an instant wrote, in these partition paths."""
+        """Record that the rings which an instant wrote in these partition paths have completed."""
         for partition in partitions:
             self.storage.put_if_absent(f"{_folder(partition)}/{instant}{_COMMITTED}", b"")
 
     def forget(self, instant: str) -> None:
-        """Remove what an instant wrote that is rolled back."""
+        """Delete the ring files of an instant that is rolled back."""
         names = (f"{instant}{_RING}", f"{instant}{_COMMITTED}")
         for file in list(self.storage.list(FOLDER)):
             if file.path.rpartition("/")[2] in names:

@@ -106,7 +106,7 @@ class HBaseTable:
 
     @property
     def where(self) -> str:
-        """For people."""
+        """The HBase table and its servers as text, for messages."""
         if self.transport == "thrift":
             return f"hbase table {self.table} (Thrift gateway {self.thrift_host}:{self.thrift_port})"
         return f"hbase table {self.table} (ZooKeeper {self.hosts}{self.znode})"
@@ -118,7 +118,7 @@ class HBaseTable:
         return ",".join(name if ":" in name else f"{name}:{self.port}" for name in names if name)
 
     def texts(self) -> dict[str, str]:
-        """What differs from the defaults, as properties of the table."""
+        """The settings that differ from the defaults, as properties of the table."""
         texts: dict[str, str] = {}
         for setting in fields(self):
             value = getattr(self, setting.name)
@@ -128,7 +128,7 @@ class HBaseTable:
 
     @classmethod
     def of_texts(cls, texts: Mapping[str, str]) -> HBaseTable:
-        """What `texts` gave. InvalidOption for values that are none."""
+        """The settings in properties that `texts` made. Raises InvalidOption for a value that is not valid."""
         settings: dict[str, Any] = {"quorum": "", "table": ""}
         for setting in fields(cls):
             text = texts.get(PREFIX + _NAMES[setting.name])
@@ -254,7 +254,7 @@ def _array(table: pa.Table, name: str) -> pa.Array:
 
 
 def _are_visible(instants: pa.Array, is_visible: IsVisible) -> pa.BooleanArray:
-    """Which are commits of the table; false for null."""
+    """Flags of the instants that are completed commits of the table; False for a null."""
     encoded = instants.dictionary_encode()
     visible = pa.array([is_visible(text) for text in encoded.dictionary.to_pylist()], pa.bool_())
     return pc.fill_null(visible.take(encoded.indices), False)
@@ -314,7 +314,7 @@ def client_of(table: HBaseTable) -> Client:
 
 
 def unanswered(table: HBaseTable, job_texts: str, *, passing: bool) -> Exception:
-    """The error that a user sees."""
+    """The error that is raised when HBase does not answer."""
     hint = (
         "see that HBase runs there and can be reached, then run it again"
         if passing
@@ -330,7 +330,7 @@ def unanswered(table: HBaseTable, job_texts: str, *, passing: bool) -> Exception
 
 @dataclass
 class Pace:
-    """Shared by the threads of a process. `rows_a_second` None is without bounds."""
+    """Limits the rows that all threads of a process ask of a server; `rows_a_second` None means no limit."""
 
     rows_a_second: float | None = None
     pause: float = 0.0

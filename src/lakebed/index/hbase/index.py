@@ -284,7 +284,7 @@ class HBaseIndex(Index, StoredLocations):
                 )
 
     def place(self, rows: Rows, snapshot: Snapshot, engine: Engine) -> Tagged:
-        """By HBase; `DELETE` is there if rows may move."""
+        """Place rows by the locations in HBase. The result has the column `DELETE` if rows may move."""
         require_stored_keys(snapshot)
         names = engine.schema(rows).names
         row_columns = [n for n in names if n != PARTITION_PATH]
@@ -305,7 +305,7 @@ class HBaseIndex(Index, StoredLocations):
         return self
 
     def locate(self, keys: Rows, snapshot: Snapshot, engine: Engine) -> Rows | None:
-        """None for a view of the past: HBase has the places of today."""
+        """The locations of these keys; None for a view of the past, since HBase only knows the present ones."""
         if not snapshot.is_latest:
             return None
         located_rows = engine.persist(self._found(engine.distinct(keys), snapshot, engine))
@@ -351,7 +351,7 @@ class HBaseIndex(Index, StoredLocations):
 
 @dataclass(frozen=True, slots=True)
 class LookUp:
-    """Sent to the tasks: adds the places of their keys to rows."""
+    """A task function that adds the location of each row's key."""
 
     table: HBaseTable
     timeline: Timeline

@@ -68,7 +68,7 @@ class _Batch:
 
 
 class NativeClient:
-    """See `client.Client`. Needs the package kazoo."""
+    """A `client.Client` that speaks HBase's own protocol. Needs the package kazoo."""
 
     def __init__(self, table: HBaseTable) -> None:
         self._table = table
@@ -206,7 +206,7 @@ class NativeClient:
         return [region for region in self._all_regions() if region.start <= row][-1]
 
     def _meta_server(self) -> Server:
-        """Who serves the meta table, by ZooKeeper."""
+        """The server of the meta table, as ZooKeeper names it."""
         table, kazoo = self._table, self._kazoo
         client = kazoo.client.KazooClient(
             hosts=table.hosts, timeout=table.session_ms / 1000, connection_retry={"max_tries": 1}, read_only=True

@@ -18,7 +18,7 @@ _FINAL = frozenset({"IllegalArgument"})
 
 
 class ThriftClient:
-    """See `client.Client`. Needs the package happybase; the gateway gives and takes a row at a time."""
+    """A `client.Client` over the Thrift gateway, row by row. Needs the package happybase."""
 
     def __init__(self, table: HBaseTable) -> None:
         self._table = table
