@@ -30,7 +30,7 @@ import lakebed
 from lakebed.format.footer_cache import FOOTERS, POSITIONS
 from lakebed.format.hfile.entries import BLOCKS
 from lakebed.format.row_groups.pages import INDEXES
-from lakebed.metadata.store.slices import HFILES, LOGS
+from lakebed.metadata.slices import HFILES, LOGS
 from lakebed.table import Table
 
 FILE_GROUPS = 8

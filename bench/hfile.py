@@ -30,8 +30,8 @@ from lakebed.format.hfile.entries import BLOCKS
 from lakebed.format.hfile.reader import open_hfile
 from lakebed.format.hfile.writer import write_hfile
 from lakebed.format.sources import FileSource
-from lakebed.metadata.partitions import record_index
-from lakebed.metadata.records import record_form, record_schema
+from lakebed.metadata_kinds import record_index
+from lakebed.metadata_records.records import record_form, record_schema
 from lakebed.storage.local import LocalStorage
 from lakebed.testing import CountingStorage
 

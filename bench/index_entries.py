@@ -31,7 +31,7 @@ from rows import random_keys
 import lakebed
 from lakebed.format.hfile.reader import open_hfile
 from lakebed.format.hfile.writer import HFileWriter
-from lakebed.metadata.store.group_files import _BASE_BLOCK_BYTES  # pyright: ignore[reportPrivateUsage]
+from lakebed.metadata_records.group_files import _BASE_BLOCK_BYTES  # pyright: ignore[reportPrivateUsage]
 from lakebed.storage.opening import wrapping
 from lakebed.testing import CountingStorage
 

@@ -29,8 +29,8 @@ from svg import Axis, Points, chart
 import lakebed
 from lakebed.format.footer_cache import FOOTERS, POSITIONS
 from lakebed.format.hfile.entries import BLOCKS
-from lakebed.metadata.partitions import files as files_module
-from lakebed.metadata.store import slices
+from lakebed.metadata import slices
+from lakebed.metadata_kinds import files as files_module
 from lakebed.properties.file import load_table_config
 from lakebed.storage import open_storage
 from lakebed.timeline import timeline

@@ -30,7 +30,7 @@ from lakebed.index.base import KeyLookup, Tagged, key_hash_of
 from lakebed.index.bloom.index import BloomIndex, GlobalBloomIndex
 from lakebed.index.record import RecordIndex
 from lakebed.index.simple import GlobalSimpleIndex
-from lakebed.metadata.store.slices import HFILES, LOGS
+from lakebed.metadata.slices import HFILES, LOGS
 from lakebed.model import FILE_ID, PARTITION_PATH, RECORD_KEY
 from lakebed.operations.hudi_job import write_context
 from lakebed.properties.file import load_table_config

@@ -33,7 +33,8 @@ _FOLDERS_OF_ONE_CASE = (
     "interop",
     "property",
     "fault",
-    *(f"unit/{room}" for room in ("services", "operations", "index", "read", "metadata", "handles", "cli")),
+    *(f"unit/{room}" for room in ("services", "operations", "index", "read", "handles", "cli")),
+    *(f"unit/metadata{part}" for part in ("", "_kinds", "_records", "_upkeep")),
     "unit/catalog/test_rest.py",
     *(
         f"unit/concurrency/test_{stem}.py"

@@ -17,7 +17,7 @@ _SOURCE = ROOT / "src" / "lakebed"
 _BANDS = {
     "testing": ("What users hold", "#2b7bd9"),
     "services": ("What happens to a table", "#d9542b"),
-    "metadata": ("What a table is", "#3a9d5d"),
+    "metadata_upkeep": ("What a table is", "#3a9d5d"),
     "engine": ("What it stands on", "#8a5bc7"),
 }
 _ROW, _LEFT, _NAME, _TOP = 26, 34, 170, 10

@@ -25,7 +25,7 @@ from lakebed.errors import ErasureIncomplete, InvalidOption, LakebedError, Table
 from lakebed.index.base import Index
 from lakebed.inputs.files import data_of, is_path_of_files
 from lakebed.merge.mergers import Merger
-from lakebed.metadata.maintain import METADATA_OPTION
+from lakebed.metadata_upkeep.maintain import METADATA_OPTION
 from lakebed.model import HOODIE
 from lakebed.operations import hudi_job, recreate
 from lakebed.operations.advice import Advice, advise_for_data

@@ -18,9 +18,9 @@ from lakebed.errors import InvalidOption
 from lakebed.index.base import Index
 from lakebed.index.inference import adopt
 from lakebed.index.registry import check_new_indexes, index_of
-from lakebed.metadata.comparison import Verification
 from lakebed.metadata.lookups import open_snapshot
-from lakebed.metadata.skew import reshard_index, shards, summed_up
+from lakebed.metadata_upkeep.comparison import Verification
+from lakebed.metadata_upkeep.skew import reshard_index, shards, summed_up
 from lakebed.operations.advice import Advice, advise_for_table
 from lakebed.pictures import Picture, ranges
 from lakebed.properties.file import load_table_config, update_table_config

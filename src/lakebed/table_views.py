@@ -18,7 +18,7 @@ from lakebed.format.file_names import bucket_of_file_id
 from lakebed.handles.base import Split
 from lakebed.index.bucket_counts import ADVISED_BYTES
 from lakebed.index.registry import index_of
-from lakebed.metadata.store.slices import open_slices
+from lakebed.metadata.slices import open_slices
 from lakebed.model import COMMIT_ACTIONS, Action, BaseFile, CommitMetadata, FileSlice, Instant
 from lakebed.operations.growth import next_splits
 from lakebed.pictures import Bar, Lane, Picture, Span, bars, spans

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 import lakebed
-from lakebed.metadata.layout import METADATA_FOLDER
+from lakebed.metadata_records.layout import METADATA_FOLDER
 from lakebed.model import HOODIE, Action
 from lakebed.properties.file import load_table_config
 from lakebed.storage import open_storage

@@ -18,13 +18,13 @@ from hashlib import md5
 import pytest
 
 from lakebed.errors import LakebedError
-from lakebed.metadata.records import Records
-from lakebed.metadata.store.commit import apply_delta
-from lakebed.metadata.store.creation import PARTITIONS, create, drop, drop_all, initialise
-from lakebed.metadata.store.resharding import reshard
-from lakebed.metadata.store.rollback import roll_back
-from lakebed.metadata.store.services import run_archival, run_cleaning, run_services
-from lakebed.metadata.store.store import MetadataSettings
+from lakebed.metadata_records.records import Records
+from lakebed.metadata_upkeep.commit import apply_delta
+from lakebed.metadata_upkeep.creation import PARTITIONS, create, drop, drop_all, initialise
+from lakebed.metadata_upkeep.resharding import reshard
+from lakebed.metadata_upkeep.rollback import roll_back
+from lakebed.metadata_upkeep.services import run_archival, run_cleaning, run_services
+from lakebed.metadata_upkeep.store import MetadataSettings
 from lakebed.storage.memory import MemoryStorage
 from lakebed.testing import Crash, FaultPlan, FaultyStorage, Killed, Mode
 from support.metadata_models import Change, Content, Maintained, Random, new_table

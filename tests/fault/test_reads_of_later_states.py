@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import lakebed
-from lakebed.metadata.layout import file_group
+from lakebed.metadata_records.layout import file_group
 from support.changing_tables import QUIET
 from support.crash_tables import OPTIONS, rows
 from support.table_states import States, jumping, short_metadata_timelines

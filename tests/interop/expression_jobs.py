@@ -14,10 +14,10 @@ import pyarrow as pa
 import lakebed
 from interop.hudi_jobs import hudi_job
 from interop.metadata_jobs import keeping_metadata
-from lakebed.metadata.definitions import IndexDefinition
 from lakebed.metadata.lookups import full_slice, open_snapshot
-from lakebed.metadata.merge_records import newest
-from lakebed.metadata.partitions.expression_results import expression_index_definition, expression_partition
+from lakebed.metadata_kinds.expression_results import expression_index_definition, expression_partition
+from lakebed.metadata_records.definitions import IndexDefinition
+from lakebed.metadata_records.merge_records import newest
 from lakebed.storage import open_storage
 from lakebed.table import Table
 from oracle.client import HudiOracle

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lakebed.config.settings import WriteSettings
-from lakebed.metadata.maintain import MetadataUpkeep
-from lakebed.metadata.store.services import run_services
-from lakebed.metadata.store.store import MetadataSettings, MetadataStore
+from lakebed.metadata_upkeep.maintain import MetadataUpkeep
+from lakebed.metadata_upkeep.services import run_services
+from lakebed.metadata_upkeep.store import MetadataSettings, MetadataStore
 from lakebed.properties.file import load_table_config
 from lakebed.storage import open_storage
 from lakebed.table import Table

@@ -23,9 +23,9 @@ from interop.expression_jobs import (
     stored_records,
 )
 from lakebed.metadata.lookups import open_snapshot
-from lakebed.metadata.partitions import bloom_filters
-from lakebed.metadata.partitions.expression_results import ExpressionIndex, first_records
-from lakebed.metadata.records import record_form, record_schema
+from lakebed.metadata_kinds import bloom_filters
+from lakebed.metadata_kinds.expression_results import ExpressionIndex, first_records
+from lakebed.metadata_records.records import record_form, record_schema
 from lakebed.storage import open_storage
 from lakebed.table import Table
 from oracle.client import HudiOracle

@@ -20,7 +20,7 @@ import lakebed
 from interop.hudi_jobs import hudi_job
 from interop.metadata_jobs import keeping_metadata, own_actions, run_own_services
 from lakebed.metadata.lookups import open_snapshot
-from lakebed.metadata.store.store import MetadataSettings
+from lakebed.metadata_upkeep.store import MetadataSettings
 from lakebed.storage import open_storage
 from lakebed.table import Table
 from oracle.client import HudiOracle

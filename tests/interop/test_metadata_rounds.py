@@ -24,8 +24,8 @@ from interop.hudi_jobs import hudi_job
 from interop.metadata_jobs import keeping_metadata, with_indexes
 from lakebed.concurrency.heartbeat import HEARTBEAT_FOLDER
 from lakebed.metadata.lookups import open_snapshot
-from lakebed.metadata.store.services import run_services as run_metadata_services
-from lakebed.metadata.store.store import MetadataSettings, MetadataStore
+from lakebed.metadata_upkeep.services import run_services as run_metadata_services
+from lakebed.metadata_upkeep.store import MetadataSettings, MetadataStore
 from lakebed.properties.file import load_table_config
 from lakebed.storage import open_storage
 from lakebed.storage.opening import wrapping

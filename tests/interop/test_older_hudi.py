@@ -20,7 +20,7 @@ import pytest
 import lakebed
 from interop.hudi_jobs import hudi_job
 from interop.metadata_jobs import keeping_metadata, run_own_services
-from lakebed.metadata.store.store import MetadataSettings
+from lakebed.metadata_upkeep.store import MetadataSettings
 from lakebed.table import Table
 from oracle.client import HudiOracle, OracleError
 from property.model import DictTable

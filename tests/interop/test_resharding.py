@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from lakebed.metadata.lookups import open_metadata
-from lakebed.metadata.partitions.record_index import data_partition_of
-from lakebed.metadata.store.resharding import reshard
-from lakebed.metadata.store.services import run_services
-from lakebed.metadata.store.store import MetadataSettings, MetadataStore
+from lakebed.metadata_kinds.record_index import data_partition_of
+from lakebed.metadata_upkeep.resharding import reshard
+from lakebed.metadata_upkeep.services import run_services
+from lakebed.metadata_upkeep.store import MetadataSettings, MetadataStore
 from lakebed.properties.file import load_table_config
 from lakebed.storage import open_storage
 from lakebed.timeline.timeline import load_timeline

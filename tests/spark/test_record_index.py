@@ -15,10 +15,10 @@ from lakebed.engine.spark import SparkEngine
 from lakebed.index import record
 from lakebed.index.record import RecordIndex
 from lakebed.merge.rules import MergeRules
-from lakebed.metadata import maintain
-from lakebed.metadata.layout import file_group
 from lakebed.metadata.lookups import MetadataTable, open_snapshot
-from lakebed.metadata.partitions import expression_results
+from lakebed.metadata_kinds import expression_results
+from lakebed.metadata_records.layout import file_group
+from lakebed.metadata_upkeep import maintain
 from lakebed.model import DELETE, FILE_ID, INSTANT, MOVED, OPENED, PARTITION_PATH, RECORD_KEY
 from lakebed.services import create_index
 from lakebed.storage import open_storage

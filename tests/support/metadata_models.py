@@ -9,23 +9,24 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from lakebed.metadata.definitions import IndexDefinition
-from lakebed.metadata.layout import (
+from lakebed.metadata.lookups import MetadataTable, open_metadata
+from lakebed.metadata_kinds import files as files_module
+from lakebed.metadata_kinds import record_index
+from lakebed.metadata_records import stats_codec
+from lakebed.metadata_records.definitions import IndexDefinition
+from lakebed.metadata_records.layout import (
     ALL_PARTITIONS,
     column_stats_keys,
     file_keys,
     partition_identifier,
     partition_stats_keys,
 )
-from lakebed.metadata.lookups import MetadataTable, open_metadata
-from lakebed.metadata.partitions import files as files_module
-from lakebed.metadata.partitions import record_index, stats_codec
-from lakebed.metadata.partitions.stats_codec import stats_schema
-from lakebed.metadata.records import GroupRecords, Records, RecordType, record_form
-from lakebed.metadata.store.commit import apply_delta
-from lakebed.metadata.store.creation import create, initialise
-from lakebed.metadata.store.rollback import roll_back
-from lakebed.metadata.store.store import MetadataSettings, MetadataStore
+from lakebed.metadata_records.records import GroupRecords, Records, RecordType, record_form
+from lakebed.metadata_records.stats_codec import stats_schema
+from lakebed.metadata_upkeep.commit import apply_delta
+from lakebed.metadata_upkeep.creation import create, initialise
+from lakebed.metadata_upkeep.rollback import roll_back
+from lakebed.metadata_upkeep.store import MetadataSettings, MetadataStore
 from lakebed.model import Action, CommitMetadata
 from lakebed.properties.file import create_table, load_table_config
 from lakebed.properties.new_table import new_table_properties
@@ -169,7 +170,7 @@ class Maintained:
         return None
 
     def groups(self, records: Records, count: int) -> list[GroupRecords]:
-        from lakebed.metadata.routing import split_by_group
+        from lakebed.metadata_kinds.routing import split_by_group
 
         ids = [f"x-{n:04d}" for n in range(count)]
         parts = split_by_group("any", records, ids, 1)

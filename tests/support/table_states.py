@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from lakebed.metadata import maintain
-from lakebed.metadata.store.store import MetadataSettings
+from lakebed.metadata_upkeep import maintain
+from lakebed.metadata_upkeep.store import MetadataSettings
 from lakebed.storage import memory
 from lakebed.storage.base import Storage
 from lakebed.storage.opening import wrapping

@@ -171,8 +171,8 @@ CONCEPTS = {
     "inputs/file_formats.py": "how one file is read; files.py finds them",
     "inputs/json_rows.py": "one format of texts, as csv_rows.py is the other",
     "inputs/partition_columns.py": "columns that folders name",
-    "metadata/repeated_keys.py": "damage of the metadata table",
-    "metadata/store/expected_files.py": "what completed instants wrote",
+    "metadata_upkeep/repeated_keys.py": "damage of the metadata table",
+    "metadata/expected_files.py": "what completed instants wrote",
     "operations/callbacks.py": "messages about commits; pipeline.py has the write",
     "operations/merge_on_spark.py": "the join and the clauses in Spark's SQL; merge_join.py has them in Arrow",
     "read/filtered_rows.py": "what a condition saves of a base file; batches.py runs plans",
@@ -248,7 +248,10 @@ SHORT_ONCE = {
     "index": 29,
     "ingestion": 13,
     "merge": 18,
-    "metadata": 69,
+    "metadata": 7,
+    "metadata_kinds": 33,
+    "metadata_records": 12,
+    "metadata_upkeep": 17,
     "operations": 36,
     "policies": 6,
     "properties": 4,
@@ -270,7 +273,8 @@ MANY_PARAMETERS = {
     "format": 4,
     "handles": 1,
     "index": 3,
-    "metadata": 4,
+    "metadata_kinds": 3,
+    "metadata_records": 1,
     "operations": 9,
     "properties": 1,
     "read": 5,
@@ -424,7 +428,7 @@ def test_no_object_copies_the_fields_of_another() -> None:
 
 
 # How many assertions of invariants the code has where rows may be lost. The numbers only go up.
-ASSERTIONS = {"operations": 5, "handles": 12, "merge": 5, "metadata": 9}
+ASSERTIONS = {"operations": 5, "handles": 12, "merge": 5, "metadata": 1, "metadata_kinds": 4, "metadata_upkeep": 7}
 
 
 def test_invariants_are_asserted_where_rows_may_be_lost() -> None:

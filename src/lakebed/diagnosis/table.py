@@ -10,7 +10,7 @@ from lakebed.config.options import stored_merge_mode
 from lakebed.diagnosis.findings import Finding, Severity, command, finding_of
 from lakebed.diagnosis.storage import CLOCK, CLOCK_SECONDS
 from lakebed.index.registry import index_of
-from lakebed.metadata.layout import ALL_PARTITIONS
+from lakebed.metadata_records.layout import ALL_PARTITIONS
 from lakebed.model import Action
 from lakebed.operations.context import WriteContext
 from lakebed.properties.file import mend_properties

@@ -39,8 +39,8 @@ from lakebed.merge.meta_columns import MetaOfGroups, constant
 from lakebed.merge.pairs import Side, merge_into, stacked
 from lakebed.merge.row_merge import refuse_stored
 from lakebed.merge.rules import MergeRules
-from lakebed.metadata.partitions.key_changes import KeyChanges, note_differences, report_changes
-from lakebed.metadata.partitions.stored import stored_rows
+from lakebed.metadata_kinds.key_changes import KeyChanges, note_differences, report_changes
+from lakebed.metadata_kinds.stored import stored_rows
 from lakebed.model import (
     FILE_NAME,
     IS_DELETED_COLUMN,

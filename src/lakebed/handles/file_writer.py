@@ -29,7 +29,7 @@ from lakebed.format.text import dump_properties
 from lakebed.handles.change_log import ChangeLogWriter
 from lakebed.merge.meta_columns import FreshMeta, constant
 from lakebed.merge.row_merge import Merged
-from lakebed.metadata.partitions.key_changes import KeyChanges, report_changes
+from lakebed.metadata_kinds.key_changes import KeyChanges, report_changes
 from lakebed.model import FILE_NAME, RECORD_KEY, path_in
 from lakebed.slices.listing import PARTITION_METADATA
 from lakebed.storage.base import Storage

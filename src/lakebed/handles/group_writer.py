@@ -30,7 +30,7 @@ from lakebed.handles.rebucket import SplitHandle
 from lakebed.merge.incoming import Incoming
 from lakebed.merge.shares import COUNTS, Shares, without_counts
 from lakebed.merge.unchanged import Comparison
-from lakebed.metadata.partitions.stored import stored_rows
+from lakebed.metadata_kinds.stored import stored_rows
 from lakebed.model import OPERATION_COLUMN, POSITION, RECORD_KEY
 from lakebed.schema.conversion import project
 from lakebed.write_status import WriteStatus, to_batch

@@ -20,7 +20,7 @@ from lakebed.handles.base import GroupWrite
 from lakebed.merge.clauses import Acts, Clauses, When, check_unambiguous, evaluate, replaced_rows
 from lakebed.merge.incoming import Incoming, Intake
 from lakebed.merge.rules import MergeRules
-from lakebed.metadata.partitions.stored import stored_rows
+from lakebed.metadata_kinds.stored import stored_rows
 from lakebed.model import PARTITION_PATH, RECORD_KEY
 from lakebed.read.lookup import KeyText, locate
 from lakebed.schema.conversion import cast_column, one_array, project

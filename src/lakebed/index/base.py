@@ -20,7 +20,7 @@ from lakebed.engine.base import Engine, Rows
 from lakebed.errors import InvalidOption
 from lakebed.expressions.base import RowExpression
 from lakebed.expressions.key_generators import KeyGenerator
-from lakebed.metadata.definitions import IndexName
+from lakebed.metadata_records.definitions import IndexName
 from lakebed.model import CommitMetadata, FileGroupId, FileSlice
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
@@ -521,7 +521,7 @@ class Index(Protocol):
     ) -> None:
         """Called under the table lock when nothing can prevent the commit any more.
 
-        `statuses` are those of all file groups written (`lakebed.metadata.partitions.key_changes.group_changes` gives
+        `statuses` are those of all file groups written (`lakebed.metadata_kinds.key_changes.group_changes` gives
         the keys that each gained and lost), `replaced` the ids of the file groups that are replaced, by partition path.
         `snapshot` is the table without the instant, `snapshot.storage` its storage. What raises here fails the write.
         """

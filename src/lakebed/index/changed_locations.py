@@ -21,8 +21,8 @@ from lakebed.expressions.base import Column
 from lakebed.format.hashes import plain_strings
 from lakebed.index.base import Index, KeyLookup, Tagged
 from lakebed.merge.locations import Coalesce, IsNotNull, IsNull
-from lakebed.metadata.partitions.key_changes import group_changes, is_reported, on_their_slices, removed_changes
-from lakebed.metadata.partitions.record_index import latest_locations, located, locations_of
+from lakebed.metadata_kinds.key_changes import group_changes, is_reported, on_their_slices, removed_changes
+from lakebed.metadata_kinds.record_index import latest_locations, located, locations_of
 from lakebed.model import DERIVED, FILE_ID, INSTANT, PARTITION_PATH, RECORD_KEY, FileGroupId
 from lakebed.slices.snapshot import Snapshot
 from lakebed.write_status import WriteStatus

@@ -30,10 +30,10 @@ from lakebed.index.simple import (
 from lakebed.merge.combine import combine
 from lakebed.merge.locations import IsNotNull, ShardOf
 from lakebed.merge.rules import MergeRules
-from lakebed.metadata.definitions import IndexName
 from lakebed.metadata.lookups import MetadataTable, to_be_sent
-from lakebed.metadata.partitions.key_changes import KeyIndexes
-from lakebed.metadata.partitions.record_index import data_partition_of
+from lakebed.metadata_kinds.key_changes import KeyIndexes
+from lakebed.metadata_kinds.record_index import data_partition_of
+from lakebed.metadata_records.definitions import IndexName
 from lakebed.model import DERIVED, FILE_ID, INSTANT, OLD_PARTITION, OPENED, PARTITION_PATH, RECORD_INDEX, RECORD_KEY
 from lakebed.slices.snapshot import Snapshot
 

@@ -21,12 +21,12 @@ from lakebed.index.hbase.index import HBaseIndex
 from lakebed.index.inference import infer_index
 from lakebed.index.record import RecordIndex
 from lakebed.index.simple import GlobalSimpleIndex, SimpleIndex
-from lakebed.metadata.definitions import (
-    IndexName,
-)
-from lakebed.metadata.partitions.base import NewIndex
-from lakebed.metadata.partitions.registry import (
+from lakebed.metadata_kinds.base import NewIndex
+from lakebed.metadata_kinds.registry import (
     kind_of,
+)
+from lakebed.metadata_records.definitions import (
+    IndexName,
 )
 from lakebed.properties.table_config import TableConfig
 from lakebed.slices.snapshot import Snapshot

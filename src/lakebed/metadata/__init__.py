@@ -1,1 +1,1 @@
-"""The metadata table: its partitions, its files, what it answers."""
+"""What readers ask of the metadata table: its file slices at one moment, and lookups in them."""

@@ -25,8 +25,15 @@ from lakebed.format.hfile.entries import Entries
 from lakebed.format.hfile.reader import HFileReader
 from lakebed.format.log_file import BlockType
 from lakebed.format.sources import SMALL_FILE_BYTES
-from lakebed.metadata.definitions import index_version
-from lakebed.metadata.layout import (
+from lakebed.metadata.slices import MetadataSlices, open_slices, shows_last, try_store
+from lakebed.metadata_kinds import bloom_filters, record_index, secondary_index
+from lakebed.metadata_kinds import files as files_module
+from lakebed.metadata_kinds.files import newest_files
+from lakebed.metadata_kinds.registry import kind_of
+from lakebed.metadata_kinds.stats_values import newest_stats
+from lakebed.metadata_records import stats_codec
+from lakebed.metadata_records.definitions import index_version
+from lakebed.metadata_records.layout import (
     ALL_PARTITIONS,
     BLOOM_FILTERS,
     COLUMN_STATS,
@@ -41,14 +48,8 @@ from lakebed.metadata.layout import (
     partition_of,
     secondary_prefixes,
 )
-from lakebed.metadata.merge_records import Decode, Layer, alive, decoded, newest
-from lakebed.metadata.partitions import bloom_filters, record_index, secondary_index, stats_codec
-from lakebed.metadata.partitions import files as files_module
-from lakebed.metadata.partitions.files import newest_files
-from lakebed.metadata.partitions.registry import kind_of
-from lakebed.metadata.partitions.stats_codec import Stats, Types
-from lakebed.metadata.partitions.stats_values import newest_stats
-from lakebed.metadata.store.slices import MetadataSlices, open_slices, shows_last, try_store
+from lakebed.metadata_records.merge_records import Decode, Layer, alive, decoded, newest
+from lakebed.metadata_records.stats_codec import Stats, Types
 from lakebed.model import RECORD_INDEX, Action, FileSlice
 from lakebed.properties.file import load_table_config
 from lakebed.properties.table_config import TableConfig

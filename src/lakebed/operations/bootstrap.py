@@ -19,8 +19,8 @@ from lakebed.format.file_names import new_file_id
 from lakebed.handles.file_writer import FileFormat, FileWriter, write_partition_metadata
 from lakebed.inputs.file_formats import DataFile
 from lakebed.inputs.source_folder import SourceFolder, folder_of, refused
-from lakebed.metadata.partitions.column_stats import columns_with_stats
-from lakebed.metadata.partitions.stats_values import ranges_of_file
+from lakebed.metadata_kinds.column_stats import columns_with_stats
+from lakebed.metadata_kinds.stats_values import ranges_of_file
 from lakebed.model import BOOTSTRAP_INSTANT, Action, has_completion_times
 from lakebed.operations.context import TableSchema, WriteContext, file_format, incoming_schema, table_schema
 from lakebed.operations.result import StageTimes, WriteResult

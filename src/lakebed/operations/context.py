@@ -29,7 +29,7 @@ from lakebed.index.registry import check_same_index, index_of, job_index, record
 from lakebed.inputs.files import DataFiles
 from lakebed.inputs.python_rows import check_same_columns
 from lakebed.merge.rules import MergeRules
-from lakebed.metadata.partitions.column_stats import columns_with_stats
+from lakebed.metadata_kinds.column_stats import columns_with_stats
 from lakebed.model import ALL_META_COLUMNS, DERIVED, IS_DELETED_COLUMN, META_COLUMNS, WRITER_ID, has_completion_times
 from lakebed.operations.once import Once
 from lakebed.properties.table_config import TableConfig

@@ -26,7 +26,7 @@ from lakebed.index.ranking import TableProfile, advise
 from lakebed.index.registry import check_new_indexes, make_index
 from lakebed.merge.mergers import ENTRY_POINTS, Merger, merger_named, register
 from lakebed.merge.rules import MergeRules
-from lakebed.metadata.partitions.registry import parse_index_name, remembered_property
+from lakebed.metadata_kinds.registry import parse_index_name, remembered_property
 from lakebed.operations.context import incoming_schema, warn_of_unknown_stats_columns
 from lakebed.operations.foreign_files import refuse_foreign_files
 from lakebed.operations.recreate import finish_interrupted_overwrite

@@ -12,7 +12,7 @@ from lakebed.concurrency.heartbeat import HEARTBEAT_FOLDER, is_dead, remove_hear
 from lakebed.concurrency.markers import delete_markers, list_markers
 from lakebed.errors import CorruptFile
 from lakebed.format.file_names import is_written_by
-from lakebed.metadata.layout import METADATA_FOLDER
+from lakebed.metadata_records.layout import METADATA_FOLDER
 from lakebed.model import Action, Instant, State, has_completion_times
 from lakebed.operations.rollback_plan import plan_by_paths
 from lakebed.policies.rollback import is_log_path

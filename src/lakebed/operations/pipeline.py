@@ -23,7 +23,7 @@ from lakebed.index.bucket_counts import ADVISED_BYTES
 from lakebed.index.key_repetitions import KeyRepetitions
 from lakebed.index.registry import check_partition_counts
 from lakebed.merge.shares import without_counts
-from lakebed.metadata.partitions.key_changes import KeyIndexes
+from lakebed.metadata_kinds.key_changes import KeyIndexes
 from lakebed.model import IS_DELETED_COLUMN, RECORD_INDEX, Action, FileGroupId, path_in
 from lakebed.operations.callbacks import call_back
 from lakebed.operations.context import CONCURRENCY, TableSchema, WriteContext, schema_for_write

@@ -10,7 +10,7 @@ from lakebed.engine.base import GROUP, Rows
 from lakebed.handles.append import has_partial_blocks
 from lakebed.index.base import Hashed, KeyLookup, Numbered
 from lakebed.index.costs import Batch, TaggingCosts
-from lakebed.metadata.partitions.record_index import data_partition_of
+from lakebed.metadata_kinds.record_index import data_partition_of
 from lakebed.model import PARTITION_PATH, RECORD_INDEX, Action, FileSlice
 from lakebed.operations.assign import Assignment
 from lakebed.operations.context import WriteContext

@@ -25,7 +25,7 @@ from lakebed.errors import CommitConflict, CorruptFile, StorageError, TableNotFo
 from lakebed.format.file_names import parse_base_file, parse_log_file
 from lakebed.format.footer_cache import FOOTERS, POSITIONS
 from lakebed.format.hfile.entries import BLOCKS
-from lakebed.metadata.store.slices import HFILES, LOGS
+from lakebed.metadata.slices import HFILES, LOGS
 from lakebed.model import HOODIE
 from lakebed.properties.file import BACKUP_PATH, PROPERTIES_PATH, load_table_config, name_if_readable
 from lakebed.properties.table_config import TableConfig

@@ -20,15 +20,15 @@ from lakebed.errors import CommitConflict
 from lakebed.format.file_names import is_written_by, log_file_name, parse_log_file
 from lakebed.format.log_file import block_bytes, rollback_block
 from lakebed.handles.log_writer import token_of
-from lakebed.metadata.comparison import align, rebuild
-from lakebed.metadata.layout import FILES
 from lakebed.metadata.lookups import snapshot_of
-from lakebed.metadata.partitions.files import file_records
-from lakebed.metadata.partitions.stored import NewFile
-from lakebed.metadata.records import record_form
-from lakebed.metadata.store import rollback as metadata_rollback
-from lakebed.metadata.store.commit import apply_delta
-from lakebed.metadata.store.store import MetadataStore
+from lakebed.metadata_kinds.files import file_records
+from lakebed.metadata_kinds.stored import NewFile
+from lakebed.metadata_records.layout import FILES
+from lakebed.metadata_records.records import record_form
+from lakebed.metadata_upkeep import rollback as metadata_rollback
+from lakebed.metadata_upkeep.commit import apply_delta
+from lakebed.metadata_upkeep.comparison import align, rebuild
+from lakebed.metadata_upkeep.store import MetadataStore
 from lakebed.model import Action, FileGroupId, Instant, State, has_completion_times, path_in
 from lakebed.operations.rollback_plan import CLUSTERS, files_named, plan_by_paths, plan_rollback
 from lakebed.policies.rollback import is_log_path, is_void

@@ -44,11 +44,11 @@ from lakebed.errors import (
 )
 from lakebed.index.base import Index, key_hash_of, pending_resizes
 from lakebed.index.registry import recorded_index
-from lakebed.metadata.layout import FILES
 from lakebed.metadata.lookups import snapshot_of
-from lakebed.metadata.maintain import MetadataUpkeep
-from lakebed.metadata.store.rollback import remove_instant
-from lakebed.metadata.store.store import StoredState, read_stored
+from lakebed.metadata_records.layout import FILES
+from lakebed.metadata_upkeep.maintain import MetadataUpkeep
+from lakebed.metadata_upkeep.rollback import remove_instant
+from lakebed.metadata_upkeep.store import StoredState, read_stored
 from lakebed.model import (
     Action,
     CommitMetadata,

@@ -14,9 +14,9 @@ import pyarrow.compute as pc
 
 from lakebed.errors import CommitConflict
 from lakebed.index.base import Index
-from lakebed.metadata.partitions.key_changes import GroupChanges, group_changes
-from lakebed.metadata.partitions.record_index import added_keys
-from lakebed.metadata.partitions.stored import base_slice, stored_rows
+from lakebed.metadata_kinds.key_changes import GroupChanges, group_changes
+from lakebed.metadata_kinds.record_index import added_keys
+from lakebed.metadata_kinds.stored import base_slice, stored_rows
 from lakebed.model import RECORD_KEY, CommitMetadata, WriteStat
 from lakebed.slices.reader import SliceReader
 from lakebed.write_status import WriteStatus

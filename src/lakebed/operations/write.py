@@ -21,7 +21,7 @@ from lakebed.handles.matched import KeyMerge
 from lakebed.index.base import key_hash_of
 from lakebed.merge.incoming import Intake
 from lakebed.merge.row_merge import OnMatch
-from lakebed.metadata.partitions.key_changes import KeyIndexes
+from lakebed.metadata_kinds.key_changes import KeyIndexes
 from lakebed.model import IS_DELETED_COLUMN, MEMBER, PARTITION_PATH, RECORD_KEY
 from lakebed.operations.context import TableSchema, WriteContext, file_format
 from lakebed.operations.growth import Growth

@@ -19,10 +19,10 @@ import pyarrow.compute as pc
 from lakebed.errors import CorruptFile
 from lakebed.filters.ranges import Bools, Bounds
 from lakebed.format.file_names import has_exact_ranges
-from lakebed.metadata.layout import COLUMN_STATS
 from lakebed.metadata.lookups import MetadataTable
-from lakebed.metadata.partitions.stats_codec import Stats, widest_bounds
-from lakebed.metadata.partitions.stats_values import RANGES_OPTION
+from lakebed.metadata_kinds.stats_values import RANGES_OPTION
+from lakebed.metadata_records.layout import COLUMN_STATS
+from lakebed.metadata_records.stats_codec import Stats, widest_bounds
 from lakebed.model import COMMIT_TIME, DERIVED, WRITER_ID, BaseFile
 from lakebed.read.batches import row_readers, scan_batches
 from lakebed.read.plan import ScanPlan, null_rows

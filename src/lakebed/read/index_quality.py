@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from lakebed.filters.text import resolve_columns
 from lakebed.format.base_file import read_footer
 from lakebed.format.bloom import BloomFilter
-from lakebed.metadata.layout import BLOOM_FILTERS, COLUMN_STATS
+from lakebed.metadata_records.layout import BLOOM_FILTERS, COLUMN_STATS
 from lakebed.model import RECORD_KEY, BaseFile
 from lakebed.read.plan import data_columns
 from lakebed.read.skip import columns_with_statistics, ranges_are_exact, statistics_version

@@ -20,11 +20,11 @@ from lakebed.expressions.timestamp import TimestampPart
 from lakebed.filters.predicates import Literal, Predicate
 from lakebed.format.footer_cache import FOOTERS
 from lakebed.index.registry import recorded_index, recorded_settings
-from lakebed.metadata.layout import FILES, METADATA_FOLDER
 from lakebed.metadata.lookups import MetadataTable, keys_by_group
-from lakebed.metadata.partitions import record_index
-from lakebed.metadata.partitions.key_changes import KeyIndexes
-from lakebed.metadata.partitions.record_index import data_partition_of
+from lakebed.metadata_kinds import record_index
+from lakebed.metadata_kinds.key_changes import KeyIndexes
+from lakebed.metadata_kinds.record_index import data_partition_of
+from lakebed.metadata_records.layout import FILES, METADATA_FOLDER
 from lakebed.model import RECORD_INDEX, RECORD_KEY, BaseFile, FileSlice, has_completion_times
 from lakebed.properties.table_config import TableConfig, key_generator_spec
 from lakebed.read.prune import MAX_KEYS, Alternative, BucketLayout, PartitionLayout, equalities, has_one_text, key_rows

@@ -31,15 +31,15 @@ from lakebed.format.file_contents import (
 )
 from lakebed.format.file_names import parse_base_file, parse_log_file
 from lakebed.format.hashes import value_buffer
-from lakebed.metadata.definitions import load_definitions
-from lakebed.metadata.layout import (
+from lakebed.metadata_records import stats_codec
+from lakebed.metadata_records.definitions import load_definitions
+from lakebed.metadata_records.layout import (
     COLUMN_STATS,
     EXPRESSION_INDEX,
     METADATA_FOLDER,
     PARTITION_STATS,
     split_secondary_keys,
 )
-from lakebed.metadata.partitions import stats_codec
 from lakebed.model import HOODIE, META_COLUMNS, RECORD_INDEX, RECORD_KEY, SECONDARY_INDEX, BaseFile, LogFile
 from lakebed.slices.snapshot import Snapshot, table_keys
 from lakebed.storage.base import FileInfo, Storage

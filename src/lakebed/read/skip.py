@@ -32,13 +32,13 @@ from lakebed.filters.predicates import (
 )
 from lakebed.filters.ranges import Bools, Bounds, Path, may_match
 from lakebed.format.bloom import BloomFilter
-from lakebed.metadata.definitions import IndexDefinition
-from lakebed.metadata.layout import BLOOM_FILTERS, COLUMN_STATS, PARTITION_STATS
 from lakebed.metadata.lookups import MetadataTable
-from lakebed.metadata.partitions.expression_index import KIND as EXPRESSION
-from lakebed.metadata.partitions.expression_results import created_at, is_same_zone, zone_notes
-from lakebed.metadata.partitions.secondary_index import KIND as SECONDARY
-from lakebed.metadata.partitions.stats_values import RANGES_OPTION
+from lakebed.metadata_kinds.expression_index import KIND as EXPRESSION
+from lakebed.metadata_kinds.expression_results import created_at, is_same_zone, zone_notes
+from lakebed.metadata_kinds.secondary_index import KIND as SECONDARY
+from lakebed.metadata_kinds.stats_values import RANGES_OPTION
+from lakebed.metadata_records.definitions import IndexDefinition
+from lakebed.metadata_records.layout import BLOOM_FILTERS, COLUMN_STATS, PARTITION_STATS
 from lakebed.model import META_COLUMNS, FileSlice
 from lakebed.read.keys import IndexedKeys, demanded_keys, demanded_values, find_keys, usable_record_index
 from lakebed.read.prune import MAX_KEYS, slices_without

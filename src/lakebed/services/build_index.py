@@ -18,15 +18,15 @@ from lakebed.concurrency.providers import writers_lock
 from lakebed.config.settings import WriteSettings
 from lakebed.engine.base import Engine
 from lakebed.errors import CommitConflict, IndexInconsistent, LakebedError
-from lakebed.metadata.build_jobs import can_build, file_group_counts, is_large, written_by_job, written_here
-from lakebed.metadata.definitions import IndexName
-from lakebed.metadata.layout import FILES, METADATA_FOLDER, GroupSizing
 from lakebed.metadata.lookups import snapshot_of
-from lakebed.metadata.maintain import MetadataUpkeep, metadata_settings
-from lakebed.metadata.partitions.base import FirstBuild
-from lakebed.metadata.partitions.expression_results import ExpressionIndex
-from lakebed.metadata.partitions.registry import kind_of
-from lakebed.metadata.store.creation import (
+from lakebed.metadata_kinds.base import FirstBuild
+from lakebed.metadata_kinds.expression_results import ExpressionIndex
+from lakebed.metadata_kinds.registry import kind_of
+from lakebed.metadata_records.definitions import IndexName
+from lakebed.metadata_records.group_files import WrittenBase
+from lakebed.metadata_records.layout import FILES, METADATA_FOLDER, GroupSizing
+from lakebed.metadata_upkeep.build_jobs import can_build, file_group_counts, is_large, written_by_job, written_here
+from lakebed.metadata_upkeep.creation import (
     NewPartition,
     begin_building,
     complete_building,
@@ -34,8 +34,8 @@ from lakebed.metadata.store.creation import (
     drop,
     unpublished,
 )
-from lakebed.metadata.store.group_files import WrittenBase
-from lakebed.metadata.store.store import MetadataStore
+from lakebed.metadata_upkeep.maintain import MetadataUpkeep, metadata_settings
+from lakebed.metadata_upkeep.store import MetadataStore
 from lakebed.model import Action, Instant, State
 from lakebed.properties.file import load_table_config
 from lakebed.services.create_index import named_indexes, note_zone, pending_indexings

@@ -17,11 +17,11 @@ from lakebed.handles.file_writer import FileFormat
 from lakebed.handles.rebucket import BucketMover, BucketWriter, Move, SliceNumberer
 from lakebed.index.base import Index, Resizing, key_hash_of
 from lakebed.index.registry import check_new_indexes, make_index
-from lakebed.metadata.build_jobs import build_by_job, can_build, is_large
-from lakebed.metadata.definitions import IndexName
 from lakebed.metadata.lookups import snapshot_of
-from lakebed.metadata.partitions.key_changes import KeyIndexes
-from lakebed.metadata.partitions.record_index import repeated_keys
+from lakebed.metadata_kinds.key_changes import KeyIndexes
+from lakebed.metadata_kinds.record_index import repeated_keys
+from lakebed.metadata_records.definitions import IndexName
+from lakebed.metadata_upkeep.build_jobs import build_by_job, can_build, is_large
 from lakebed.model import RECORD_INDEX, Action, FileSlice
 from lakebed.operations.context import WriteContext, file_format
 from lakebed.operations.index_change import IndexChangeHooks, differ, moving_paths, refuse_planned, run_moves

@@ -20,7 +20,7 @@ from lakebed.handles.cluster import BY_KEY, GroupClusterer, RowOrder, clustering
 from lakebed.handles.file_writer import FileFormat
 from lakebed.index.base import key_hash_of, pending_resizes
 from lakebed.metadata.lookups import snapshot_of
-from lakebed.metadata.partitions.key_changes import KeyIndexes
+from lakebed.metadata_kinds.key_changes import KeyIndexes
 from lakebed.model import Action, CommitMetadata, FileGroupId, FileSlice, Instant, has_completion_times
 from lakebed.operations.context import WriteContext, file_format
 from lakebed.operations.overwrite import match_partitions, refuse_no_partitions

@@ -15,8 +15,8 @@ import pyarrow.types as pt
 from lakebed.concurrency.conflicts import reason_to_take_back
 from lakebed.config.features import check_write
 from lakebed.errors import CommitConflict, SchemaConflict, UnsupportedFeature
-from lakebed.metadata.definitions import load_definitions
-from lakebed.metadata.layout import COLUMN_STATS, PARTITION_STATS
+from lakebed.metadata_records.definitions import load_definitions
+from lakebed.metadata_records.layout import COLUMN_STATS, PARTITION_STATS
 from lakebed.model import ALTER_OPERATION, Action, Instant
 from lakebed.operations.context import WriteContext, refuse_reserved
 from lakebed.operations.transaction import WriteTransaction

@@ -13,7 +13,7 @@ from lakebed.config.option_table import options as known_options
 from lakebed.config.options import one_option, service_properties, service_settings
 from lakebed.config.settings import WriteSettings
 from lakebed.errors import InvalidOption
-from lakebed.metadata.maintain import METADATA_OPTION
+from lakebed.metadata_upkeep.maintain import METADATA_OPTION
 from lakebed.properties.file import load_table_config, update_table_config
 from lakebed.properties.table_config import TableConfig
 from lakebed.read.cdc import CDC_ENABLED

@@ -17,19 +17,8 @@ from lakebed.errors import CommitConflict, InvalidOption, UnsupportedFeature
 from lakebed.expressions.index_functions import ZONE
 from lakebed.format.file_names import is_data_path
 from lakebed.index.registry import check_new_indexes, index_of, recorded_index
-from lakebed.metadata.build_jobs import build_by_job, can_build, is_large
-from lakebed.metadata.definitions import (
-    DEFINITIONS_PATH,
-    DEFINITIONS_PROPERTY,
-    IndexDefinition,
-    IndexName,
-    dump_definitions,
-    load_definitions,
-)
-from lakebed.metadata.layout import COLUMN_STATS, FILES, GroupSizing, secondary_index_name
 from lakebed.metadata.lookups import snapshot_of
-from lakebed.metadata.maintain import MetadataUpkeep
-from lakebed.metadata.partitions.expression_results import (
+from lakebed.metadata_kinds.expression_results import (
     KINDS,
     ExpressionIndex,
     ZoneNote,
@@ -39,7 +28,7 @@ from lakebed.metadata.partitions.expression_results import (
     noting,
     zone_notes,
 )
-from lakebed.metadata.partitions.registry import (
+from lakebed.metadata_kinds.registry import (
     REQUESTED_PROPERTY,
     find_kind,
     kind_of,
@@ -47,7 +36,18 @@ from lakebed.metadata.partitions.registry import (
     remembered_indexes,
     remembered_property,
 )
-from lakebed.metadata.store.creation import drop
+from lakebed.metadata_records.definitions import (
+    DEFINITIONS_PATH,
+    DEFINITIONS_PROPERTY,
+    IndexDefinition,
+    IndexName,
+    dump_definitions,
+    load_definitions,
+)
+from lakebed.metadata_records.layout import COLUMN_STATS, FILES, GroupSizing, secondary_index_name
+from lakebed.metadata_upkeep.build_jobs import build_by_job, can_build, is_large
+from lakebed.metadata_upkeep.creation import drop
+from lakebed.metadata_upkeep.maintain import MetadataUpkeep
 from lakebed.model import RECORD_INDEX, SECONDARY_INDEX, Action, Instant, State, has_completion_times
 from lakebed.properties.file import load_table_config, update_table_config
 from lakebed.properties.table_config import TableConfig

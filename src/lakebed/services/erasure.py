@@ -21,7 +21,7 @@ from lakebed.errors import CommitConflict, CorruptFile, InvalidOption, Unsupport
 from lakebed.format.bootstrap import BASE_PATH
 from lakebed.format.file_contents import row_batches
 from lakebed.handles.compact import SliceCompactor
-from lakebed.metadata.store.services import purge
+from lakebed.metadata_upkeep.services import purge
 from lakebed.model import ERASED_ROWS, PARTITION_PATH, RECORD_KEY, Action, FileGroupId, has_completion_times
 from lakebed.operations.context import WriteContext, file_format
 from lakebed.operations.delete import delete, selected_keys

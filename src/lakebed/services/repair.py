@@ -33,7 +33,7 @@ from lakebed.handles.file_writer import write_partition_metadata
 from lakebed.index.simple import positions_of
 from lakebed.merge.locations import STORED_LOCATION
 from lakebed.metadata.lookups import open_snapshot, snapshot_of
-from lakebed.metadata.partitions.stored import DIFFERENCES
+from lakebed.metadata_kinds.stored import DIFFERENCES
 from lakebed.model import (
     COMMIT_SEQNO,
     COMMIT_TIME,

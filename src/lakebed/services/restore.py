@@ -17,14 +17,14 @@ from typing import Any
 from lakebed.concurrency.heartbeat import Heartbeat, is_dead, newest_heartbeat, remove_heartbeat
 from lakebed.errors import CommitConflict, InvalidOption, UnsupportedFeature
 from lakebed.format.file_names import parse_log_file
-from lakebed.metadata.comparison import align, metadata_instant, rebuild
-from lakebed.metadata.layout import FILES
 from lakebed.metadata.lookups import MetadataTable, snapshot_of
-from lakebed.metadata.maintain import MetadataUpkeep
-from lakebed.metadata.partitions.files import file_records
-from lakebed.metadata.records import record_form
-from lakebed.metadata.store.commit import apply_delta
-from lakebed.metadata.store.rollback import is_compacted
+from lakebed.metadata_kinds.files import file_records
+from lakebed.metadata_records.layout import FILES
+from lakebed.metadata_records.records import record_form
+from lakebed.metadata_upkeep.commit import apply_delta
+from lakebed.metadata_upkeep.comparison import align, metadata_instant, rebuild
+from lakebed.metadata_upkeep.maintain import MetadataUpkeep
+from lakebed.metadata_upkeep.rollback import is_compacted
 from lakebed.model import Action, Instant, has_completion_times
 from lakebed.operations.context import WriteContext
 from lakebed.operations.rollback_plan import plan_rollback

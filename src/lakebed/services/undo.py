@@ -12,10 +12,10 @@ from typing import Any
 from lakebed.errors import CommitConflict, CorruptFile, InvalidOption
 from lakebed.format.file_names import is_data_path, parse_base_file, parse_log_file
 from lakebed.metadata.lookups import snapshot_of
-from lakebed.metadata.maintain import metadata_settings
-from lakebed.metadata.store.rollback import remove_instant
-from lakebed.metadata.store.services import finish_services
-from lakebed.metadata.store.store import MetadataStore
+from lakebed.metadata_upkeep.maintain import metadata_settings
+from lakebed.metadata_upkeep.rollback import remove_instant
+from lakebed.metadata_upkeep.services import finish_services
+from lakebed.metadata_upkeep.store import MetadataStore
 from lakebed.model import FIRST_LAYOUT_2_VERSION, Action, BaseFile, FileGroupId, FileSlice, Instant, LogFile, path_in
 from lakebed.operations.context import WriteContext
 from lakebed.operations.transaction import Transaction

@@ -17,20 +17,20 @@ from typing import Any
 from lakebed.concurrency.heartbeat import is_dead
 from lakebed.config.options import resolve_options
 from lakebed.errors import CommitConflict, CommitStateUnknown, InvalidOption, LakebedError, UnsupportedFeature
-from lakebed.metadata.comparison import build_as_defined, sizings_of
-from lakebed.metadata.definitions import (
+from lakebed.metadata.lookups import open_snapshot, snapshot_of
+from lakebed.metadata_kinds.expression_results import noting
+from lakebed.metadata_kinds.key_changes import is_partitioned, record_index_definition
+from lakebed.metadata_kinds.registry import REQUESTED_PROPERTY, find_kind, remembered_indexes, remembered_property
+from lakebed.metadata_records.definitions import (
     DEFINITIONS_PATH,
     DEFINITIONS_PROPERTY,
     IndexDefinition,
     dump_definitions,
     load_definitions,
 )
-from lakebed.metadata.layout import BLOOM_FILTERS, FILES, METADATA_FOLDER, PARTITION_STATS, GroupSizing
-from lakebed.metadata.lookups import open_snapshot, snapshot_of
-from lakebed.metadata.partitions.expression_results import noting
-from lakebed.metadata.partitions.key_changes import is_partitioned, record_index_definition
-from lakebed.metadata.partitions.registry import REQUESTED_PROPERTY, find_kind, remembered_indexes, remembered_property
-from lakebed.metadata.store.creation import PARTITIONS, PARTITIONS_INFLIGHT
+from lakebed.metadata_records.layout import BLOOM_FILTERS, FILES, METADATA_FOLDER, PARTITION_STATS, GroupSizing
+from lakebed.metadata_upkeep.comparison import build_as_defined, sizings_of
+from lakebed.metadata_upkeep.creation import PARTITIONS, PARTITIONS_INFLIGHT
 from lakebed.model import RECORD_INDEX, Action, LogFile, State, has_completion_times
 from lakebed.operations.context import WriteContext
 from lakebed.policies.rollback import is_log_path

@@ -13,11 +13,11 @@ from lakebed.concurrency.providers import writers_lock
 from lakebed.config.settings import WriteSettings
 from lakebed.errors import CommitConflict, InvalidOption
 from lakebed.index.registry import recorded_index
-from lakebed.metadata.comparison import Verification, align, rows_of, verify_partitions
-from lakebed.metadata.layout import FILES
 from lakebed.metadata.lookups import open_snapshot, snapshot_of
-from lakebed.metadata.partitions.record_index import repeated_keys
-from lakebed.metadata.partitions.stored import COMPARED, DIFFERENCES
+from lakebed.metadata_kinds.record_index import repeated_keys
+from lakebed.metadata_kinds.stored import COMPARED, DIFFERENCES
+from lakebed.metadata_records.layout import FILES
+from lakebed.metadata_upkeep.comparison import Verification, align, rows_of, verify_partitions
 from lakebed.model import Action
 from lakebed.properties.file import load_table_config
 from lakebed.read.reopening import MOST_LOOKS

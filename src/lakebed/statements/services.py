@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from lakebed.errors import InvalidOption, UnsupportedFeature
-from lakebed.metadata.partitions.expression_results import KINDS
+from lakebed.metadata_kinds.expression_results import KINDS
 from lakebed.model import COMMIT_ACTIONS, RECORD_INDEX
 from lakebed.properties.table_config import TableConfig
 from lakebed.read.incremental import resolve_as_of

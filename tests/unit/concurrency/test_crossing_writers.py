@@ -12,12 +12,12 @@ import pytest
 
 import lakebed
 from lakebed.errors import CommitConflict, InvalidRecord
-from lakebed.metadata.layout import FILES
 from lakebed.metadata.lookups import open_snapshot
-from lakebed.metadata.partitions.files import file_records
-from lakebed.metadata.records import record_form
-from lakebed.metadata.store.commit import apply_delta
-from lakebed.metadata.store.store import MetadataStore
+from lakebed.metadata_kinds.files import file_records
+from lakebed.metadata_records.layout import FILES
+from lakebed.metadata_records.records import record_form
+from lakebed.metadata_upkeep.commit import apply_delta
+from lakebed.metadata_upkeep.store import MetadataStore
 from lakebed.storage import open_storage
 from lakebed.storage.memory import MemoryStorage
 from lakebed.storage.opening import wrapping

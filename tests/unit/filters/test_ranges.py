@@ -17,7 +17,7 @@ from lakebed.errors import InvalidOption
 from lakebed.filters.predicates import Predicate
 from lakebed.filters.ranges import Bounds, may_match
 from lakebed.filters.sql import parse_filter
-from lakebed.metadata.partitions.stats_codec import stats_schema
+from lakebed.metadata_records.stats_codec import stats_schema
 from lakebed.read.statistics import bounds_of_files, bounds_of_partitions, of_slices
 from support.random_filters import FilterMaker
 

@@ -34,7 +34,7 @@ from lakebed.merge import incoming
 from lakebed.merge.incoming import Intake
 from lakebed.merge.row_merge import OnMatch
 from lakebed.merge.rules import MergeRules
-from lakebed.metadata.partitions.key_changes import from_bytes
+from lakebed.metadata_kinds.key_changes import from_bytes
 from lakebed.model import COMMIT_SEQNO, COMMIT_TIME, DELETE, META_COLUMNS, RECORD_KEY, BaseFile, FileSlice
 from lakebed.properties.table_config import TableConfig
 from lakebed.schema.arrow import with_meta

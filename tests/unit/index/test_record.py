@@ -14,8 +14,8 @@ from lakebed.index.record import RecordIndex
 from lakebed.index.registry import check_same_index, index_of, index_properties, make_index, recorded_index
 from lakebed.merge.locations import Differ, ShardOf
 from lakebed.merge.rules import MergeRules
-from lakebed.metadata.layout import file_group
 from lakebed.metadata.lookups import open_snapshot
+from lakebed.metadata_records.layout import file_group
 from lakebed.model import DELETE, FILE_ID, PARTITION_PATH, RECORD_KEY
 from lakebed.storage import open_storage
 from lakebed.testing import CountingStorage

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 import lakebed
-from lakebed.metadata.store.expected_files import ExpectedFiles
+from lakebed.metadata.expected_files import ExpectedFiles
 from lakebed.properties.file import load_table_config
 from lakebed.storage import open_storage
 from lakebed.storage.memory import MemoryStorage

@@ -14,14 +14,13 @@ import pytest
 
 from lakebed.errors import CorruptFile, InvalidOption
 from lakebed.format.bloom import BloomFilter
-from lakebed.metadata.layout import parse_files, partition_of
 from lakebed.metadata.lookups import open_metadata
+from lakebed.metadata_records.layout import parse_files, partition_of
 from lakebed.properties.file import load_table_config
 from lakebed.storage import open_storage
 from lakebed.timeline.timeline import load_timeline
 from support.golden_tables import HudiRsTable, hudi_rs_tables
-
-from .opened_tables import WITH_INDEXES, WITH_METADATA, Opened, opened, unpacked
+from support.opened_tables import WITH_INDEXES, WITH_METADATA, Opened, opened, unpacked
 
 every_table = pytest.mark.parametrize("name", WITH_METADATA)
 indexed_table = pytest.mark.parametrize("name", WITH_INDEXES)

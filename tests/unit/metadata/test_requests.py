@@ -10,16 +10,15 @@ import pytest
 
 from lakebed.errors import CorruptFile
 from lakebed.format.sources import BytesSource, SliceSource
-from lakebed.metadata.layout import METADATA_FOLDER
 from lakebed.metadata.lookups import MetadataTable, open_metadata
-from lakebed.metadata.store.slices import HFILES, LOGS, SmallFiles
+from lakebed.metadata.slices import HFILES, LOGS, SmallFiles
+from lakebed.metadata_records.layout import METADATA_FOLDER
 from lakebed.model import HOODIE, Action
 from lakebed.properties.file import load_table_config
 from lakebed.testing import CountingStorage
 from lakebed.timeline.timeline import load_timeline
 from support.golden_tables import golden
-
-from .opened_tables import unpacked
+from support.opened_tables import unpacked
 
 
 def fresh(name: str) -> tuple[CountingStorage, MetadataTable]:

@@ -14,16 +14,16 @@ from lakebed.format.log_file import BlockHead, BlockType, HeaderKey, LogBlock, b
 from lakebed.format.sources import BytesSource
 from lakebed.merge.log_entries import blocks_in_merge_order
 from lakebed.metadata.lookups import MetadataTable, open_metadata
-from lakebed.metadata.partitions import record_index, stats_codec
-from lakebed.metadata.records import V9, record_form_of, record_schema
+from lakebed.metadata_kinds import record_index
+from lakebed.metadata_records import stats_codec
+from lakebed.metadata_records.records import V9, record_form_of, record_schema
 from lakebed.model import Action
 from lakebed.properties.file import load_table_config
 from lakebed.testing import CountingStorage
 from lakebed.timeline.instants import inflight_name, requested_name
 from lakebed.timeline.timeline import Timeline, load_timeline
-
-from .metadata_hfiles import hfiles
-from .opened_tables import unpacked
+from support.metadata_hfiles import hfiles
+from support.opened_tables import unpacked
 
 TIMELINE = ".hoodie/timeline"
 METADATA_TIMELINE = ".hoodie/metadata/.hoodie/timeline"

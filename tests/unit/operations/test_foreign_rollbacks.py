@@ -13,8 +13,8 @@ from lakebed.errors import CorruptFile, StorageError
 from lakebed.format.avro.encoder import read_avro_file
 from lakebed.format.log_file import block_bytes, rollback_block
 from lakebed.handles.log_writer import token_of
-from lakebed.metadata.definitions import load_definitions
 from lakebed.metadata.lookups import MetadataTable, open_snapshot
+from lakebed.metadata_records.definitions import load_definitions
 from lakebed.model import Action, Instant, State
 from lakebed.properties.file import load_table_config
 from lakebed.storage import Storage, open_storage

@@ -16,8 +16,8 @@ import pytest
 
 import lakebed
 from lakebed.format.hfile.entries import BLOCKS
+from lakebed.metadata import expected_files
 from lakebed.metadata.lookups import open_snapshot
-from lakebed.metadata.store import expected_files
 from lakebed.model import BaseFile, FileSlice
 from lakebed.slices.listing import Listing, groups_of_ids
 from lakebed.slices.snapshot import Snapshot

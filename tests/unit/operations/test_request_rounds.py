@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 import lakebed
-from lakebed.metadata.store import expected_files
-from lakebed.metadata.store.slices import HFILES, LOGS
+from lakebed.metadata import expected_files
+from lakebed.metadata.slices import HFILES, LOGS
 from lakebed.storage.base import Storage
 from lakebed.storage.memory import MemoryStorage
 from lakebed.storage.opening import wrapping

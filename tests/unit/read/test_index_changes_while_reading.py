@@ -10,8 +10,8 @@ import pytest
 import lakebed
 from lakebed.errors import CorruptFile
 from lakebed.filters.sql import parse_filter
-from lakebed.metadata.layout import METADATA_FOLDER
 from lakebed.metadata.lookups import open_snapshot
+from lakebed.metadata_records.layout import METADATA_FOLDER
 from lakebed.read.keys import find_keys
 from lakebed.read.skip import skip_slices
 from lakebed.slices.snapshot import Snapshot

@@ -11,7 +11,7 @@ import pytest
 
 import lakebed
 from lakebed.metadata.lookups import open_snapshot
-from lakebed.metadata.partitions.stats_values import ranges_of_file
+from lakebed.metadata_kinds.stats_values import ranges_of_file
 from lakebed.read.lookup import get
 from lakebed.storage import open_storage
 from lakebed.table import Table

@@ -14,9 +14,9 @@ import lakebed
 from lakebed.format.bounded_cache import BoundedCache
 from lakebed.format.footer_cache import FOOTERS, POSITIONS, KeyPositions
 from lakebed.metadata.lookups import open_snapshot
-from lakebed.metadata.records import Records
-from lakebed.metadata.store.commit import apply_delta
-from lakebed.metadata.store.store import MetadataStore
+from lakebed.metadata_records.records import Records
+from lakebed.metadata_upkeep.commit import apply_delta
+from lakebed.metadata_upkeep.store import MetadataStore
 from lakebed.model import HOODIE
 from lakebed.properties.file import load_table_config
 from lakebed.read.lookup import exists, get

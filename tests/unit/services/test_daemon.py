@@ -20,7 +20,7 @@ from lakebed.cli.main import invoke
 from lakebed.concurrency.lock import lock_body
 from lakebed.concurrency.providers import LEASE_FILE, LEASE_SECONDS, ServicesLease
 from lakebed.errors import InvalidOption, StorageError, TableNotFound, UnsupportedFeature
-from lakebed.metadata.partitions.registry import parse_index_name, remembered_property
+from lakebed.metadata_kinds.registry import parse_index_name, remembered_property
 from lakebed.model import Action
 from lakebed.properties.file import update_table_config
 from lakebed.services import daemon

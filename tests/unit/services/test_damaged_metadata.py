@@ -14,8 +14,8 @@ import pytest
 
 import lakebed
 from lakebed.errors import CorruptFile
-from lakebed.metadata.layout import METADATA_FOLDER
-from lakebed.metadata.store.slices import HFILES, LOGS
+from lakebed.metadata.slices import HFILES, LOGS
+from lakebed.metadata_records.layout import METADATA_FOLDER
 from lakebed.storage import open_storage
 from lakebed.storage.memory import MemoryStorage
 from support.sampling import FUZZ, is_todays

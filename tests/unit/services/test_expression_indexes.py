@@ -15,16 +15,16 @@ import pytest
 import lakebed
 from lakebed.errors import InvalidOption, UnsupportedFeature
 from lakebed.metadata.lookups import open_snapshot, snapshot_of
-from lakebed.metadata.partitions.expression_results import (
+from lakebed.metadata_kinds.expression_results import (
     ExpressionIndex,
     filter_records_of,
     results_of_files,
     stats_of_results,
     zone_notes,
 )
-from lakebed.metadata.records import Records, record_form
-from lakebed.metadata.store.commit import apply_delta
-from lakebed.metadata.store.store import MetadataStore
+from lakebed.metadata_records.records import Records, record_form
+from lakebed.metadata_upkeep.commit import apply_delta
+from lakebed.metadata_upkeep.store import MetadataStore
 from lakebed.properties.file import load_table_config, update_table_config
 from lakebed.slices.listing import list_table
 from lakebed.storage import open_storage

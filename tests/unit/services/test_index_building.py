@@ -14,8 +14,8 @@ import lakebed
 from lakebed.cli.main import invoke
 from lakebed.errors import CommitConflict, IndexInconsistent, InvalidOption, LakebedError, UnsupportedFeature
 from lakebed.format.avro.encoder import embedded_schema
-from lakebed.metadata.layout import METADATA_FOLDER
-from lakebed.metadata.store.creation import PARTITIONS_INFLIGHT
+from lakebed.metadata_records.layout import METADATA_FOLDER
+from lakebed.metadata_upkeep.creation import PARTITIONS_INFLIGHT
 from lakebed.model import Action, State
 from lakebed.operations.transaction import WriteTransaction
 from lakebed.properties.file import load_table_config, update_table_config

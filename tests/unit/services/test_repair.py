@@ -16,11 +16,11 @@ from lakebed.cli.main import invoke
 from lakebed.concurrency.heartbeat import Heartbeat
 from lakebed.errors import CommitConflict, CorruptFile, InvalidOption
 from lakebed.format.text import parse_properties
-from lakebed.metadata.partitions.files import file_records
-from lakebed.metadata.partitions.stored import NewFile
-from lakebed.metadata.records import record_form
-from lakebed.metadata.store.commit import apply_delta
-from lakebed.metadata.store.store import MetadataStore
+from lakebed.metadata_kinds.files import file_records
+from lakebed.metadata_kinds.stored import NewFile
+from lakebed.metadata_records.records import record_form
+from lakebed.metadata_upkeep.commit import apply_delta
+from lakebed.metadata_upkeep.store import MetadataStore
 from lakebed.model import Action
 from lakebed.properties.file import BACKUP_PATH, PROPERTIES_PATH, load_table_config
 from lakebed.services.repair import PARTS

@@ -13,9 +13,9 @@ import pytest
 
 import lakebed
 from lakebed.errors import CommitConflict, InvalidOption
-from lakebed.metadata.layout import file_group, group_number
-from lakebed.metadata.partitions.record_index import data_partition_of
-from lakebed.metadata.skew import SHARDS, summed_up
+from lakebed.metadata_kinds.record_index import data_partition_of
+from lakebed.metadata_records.layout import file_group, group_number
+from lakebed.metadata_upkeep.skew import SHARDS, summed_up
 from lakebed.model import Action
 from lakebed.properties.file import load_table_config
 from lakebed.storage import open_storage

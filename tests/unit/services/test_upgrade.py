@@ -17,7 +17,7 @@ import lakebed
 from lakebed.cli.main import invoke
 from lakebed.concurrency.heartbeat import Heartbeat
 from lakebed.errors import CommitConflict, InvalidOption, UnsupportedFeature
-from lakebed.metadata.definitions import load_definitions
+from lakebed.metadata_records.definitions import load_definitions
 from lakebed.model import Action, Instant
 from lakebed.operations.upsert import upsert
 from lakebed.properties.file import load_table_config

@@ -10,8 +10,8 @@ import pytest
 import lakebed
 from lakebed.errors import CorruptFile
 from lakebed.format.avro.encoder import is_avro_file
-from lakebed.metadata.layout import FILES
 from lakebed.metadata.lookups import open_snapshot
+from lakebed.metadata_records.layout import FILES
 from lakebed.properties.file import load_table_config
 from lakebed.storage import open_storage
 from lakebed.timeline.archive import LsmHistory, with_header

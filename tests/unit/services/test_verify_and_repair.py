@@ -11,16 +11,16 @@ import pytest
 import lakebed
 from lakebed.errors import InvalidOption
 from lakebed.metadata.lookups import open_snapshot
-from lakebed.metadata.partitions.bloom_filters import bloom_records_of
-from lakebed.metadata.partitions.files import file_records
-from lakebed.metadata.partitions.key_changes import GroupChanges, KeyChanges
-from lakebed.metadata.partitions.record_index import key_records
-from lakebed.metadata.partitions.secondary_index import entries
-from lakebed.metadata.partitions.stats_values import column_stats_records
-from lakebed.metadata.partitions.stored import NewFile
-from lakebed.metadata.records import Records, record_form
-from lakebed.metadata.store.commit import apply_delta
-from lakebed.metadata.store.store import MetadataStore
+from lakebed.metadata_kinds.bloom_filters import bloom_records_of
+from lakebed.metadata_kinds.files import file_records
+from lakebed.metadata_kinds.key_changes import GroupChanges, KeyChanges
+from lakebed.metadata_kinds.record_index import key_records
+from lakebed.metadata_kinds.secondary_index import entries
+from lakebed.metadata_kinds.stats_values import column_stats_records
+from lakebed.metadata_kinds.stored import NewFile
+from lakebed.metadata_records.records import Records, record_form
+from lakebed.metadata_upkeep.commit import apply_delta
+from lakebed.metadata_upkeep.store import MetadataStore
 from lakebed.properties.file import load_table_config
 from lakebed.services.verify import verify
 from lakebed.storage import open_storage

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pytest
 
 from lakebed.errors import CorruptFile
-from lakebed.metadata.layout import METADATA_FOLDER
 from lakebed.metadata.lookups import open_snapshot
+from lakebed.metadata_records.layout import METADATA_FOLDER
 from lakebed.model import HOODIE, Action
 from lakebed.slices.listing import groups_of_ids, list_table, newest_base_files
 from lakebed.slices.snapshot import Snapshot

@@ -17,8 +17,8 @@ from lakebed.engine.base import GROUP, Engine, Task
 from lakebed.format.bloom import BloomFilter
 from lakebed.format.footer_cache import FOOTERS
 from lakebed.format.key_order import orders_agree
-from lakebed.metadata.layout import BLOOM_FILTERS, COLUMN_STATS
 from lakebed.metadata.lookups import MetadataTable, to_be_sent
+from lakebed.metadata_records.layout import BLOOM_FILTERS, COLUMN_STATS
 from lakebed.model import PARTITION_PATH, RECORD_KEY, BaseFile, FileGroupId, FileSlice
 from lakebed.slices.reader import SliceReader
 from lakebed.slices.snapshot import Snapshot, metadata_damage_named

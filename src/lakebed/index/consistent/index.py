@@ -32,7 +32,7 @@ from lakebed.index.consistent.resize import (
 from lakebed.index.consistent.ring import Children, Node, Ring, renewed, ring_hashes
 from lakebed.index.consistent.ring_files import RingFiles
 from lakebed.merge.locations import IsNotNull
-from lakebed.metadata.partitions.key_changes import KeyIndexes
+from lakebed.metadata_kinds.key_changes import KeyIndexes
 from lakebed.model import FILE_ID, PARTITION_PATH, Action, CommitMetadata, FileSlice
 from lakebed.slices.listing import groups_of_ids
 from lakebed.slices.snapshot import Snapshot

@@ -48,7 +48,7 @@ from lakebed.index.simple import (
 )
 from lakebed.merge.locations import NO_LOCATION, STORED_LOCATION, BooleanLiteral, Case, IsNotNull
 from lakebed.metadata.lookups import snapshot_of
-from lakebed.metadata.partitions.stored import stored_rows
+from lakebed.metadata_kinds.stored import stored_rows
 from lakebed.model import (
     DELETE,
     DERIVED,

@@ -19,7 +19,7 @@ from lakebed.handles.base import GroupWrite
 from lakebed.handles.create import CreateHandle
 from lakebed.index.base import Index, Tagged
 from lakebed.merge.incoming import Incoming
-from lakebed.metadata.partitions.key_changes import AFTER, KEY, group_changes
+from lakebed.metadata_kinds.key_changes import AFTER, KEY, group_changes
 from lakebed.model import FILE_ID, INSTANT, PARTITION_PATH, RECORD_KEY
 from lakebed.slices.snapshot import Snapshot
 from lakebed.write_status import WriteStatus

@@ -1,1 +1,0 @@
-"""The metadata table as a table: file slices, commits, rollbacks, compaction, cleaning."""

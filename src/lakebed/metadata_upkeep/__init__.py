@@ -1,0 +1,1 @@
+"""What writers do to the metadata table under the lock: commits, builds, rollbacks, compaction, comparison."""

@@ -1,0 +1,227 @@
+"""A delta commit of the metadata table: requested, inflight, one log file for each touched file group, completed.
+
+Records merge in the order in which their instants were requested. If records of later requested instants were written
+before a delta commit, checks decide whether its records are still valid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakebed.errors import CommitConflict, InvalidOption
+from lakebed.metadata.lookups import slice_by_keys
+from lakebed.metadata.slices import MetadataSlices
+from lakebed.metadata_kinds.registry import kind_of
+from lakebed.metadata_kinds.routing import split_by_group
+from lakebed.metadata_records.definitions import IndexDefinition, index_version
+from lakebed.metadata_records.group_files import FileGroup, WrittenLog, encode_log, put_log, write_creation_log
+from lakebed.metadata_records.merge_records import Layer
+from lakebed.metadata_records.records import RecordForm, Records
+from lakebed.metadata_upkeep.rollback import finish_rollbacks, roll_back
+from lakebed.metadata_upkeep.store import MetadataStore
+from lakebed.model import Action, State
+from lakebed.storage.base import Durable
+from lakebed.storage.parallel import at_once, in_background, is_remote
+from lakebed.timeline.bodies.commit import PartitionProfile, encode_inflight
+
+OPERATION = "UPSERT_PREPPED"
+
+
+@dataclass(frozen=True, slots=True)
+class _Log:
+    """What one log file is going to hold."""
+
+    group: FileGroup
+    keys: pa.StringArray
+    values: pa.BinaryArray
+    deleted: pa.StringArray
+
+    @property
+    def count(self) -> int:
+        return len(self.keys) + len(self.deleted)
+
+
+def file_groups(store: MetadataStore, partition: str) -> tuple[FileGroup, ...]:
+    """The file groups of a partition in the order of their ids; one listing."""
+    return tuple(store.group(file_slice) for file_slice in store.slices.file_slices(partition))
+
+
+def begin_delta(store: MetadataStore, instant: str, partitions: Sequence[str]) -> dict[str, tuple[FileGroup, ...]]:
+    """Show a delta commit as inflight, for log files that tasks are going to write. Returns the file groups of its
+    partitions."""
+    _finish_rollbacks(store)
+    _take_back(store, instant)
+    groups = {partition: file_groups(store, partition) for partition in partitions}
+    _start(store, instant, [(group, 0) for part in groups.values() for group in part])
+    store.changed()
+    return groups
+
+
+def apply_delta(
+    store: MetadataStore,
+    instant: str,
+    records: dict[str, Records],
+    written: Sequence[WrittenLog] = (),
+    meanwhile: Callable[[], object] = lambda: None,
+) -> None:
+    """Write a delta commit of the data table's instant: a log file for each file group that gets records, then the
+    completed instant. Visible once the data table's instant is completed. The records are removed from `records`, so
+    that those of many files are not in memory next to their log files.
+
+    If the metadata table has the instant already, that is rolled back first. `written` are log files that tasks wrote
+    since `begin_delta`; they are taken into the same delta commit. `meanwhile` is called while the instant completes
+    (or after it, where answers of storage are quick). Raises `InvalidOption` for a partition that the
+    table does not have, `CommitConflict` where `written` do not fit any more.
+    """
+    _finish_rollbacks(store)
+    unknown = sorted({*records, *(log.group.partition for log in written)} - {*store.partitions})
+    if unknown:
+        raise InvalidOption(
+            f"the metadata table has no partition {unknown[0]!r}",
+            hint="Create the index first; its records are made while it is written.",
+            context={"partition": unknown[0]},
+        )
+    if written:
+        _check_current(store, instant, written)
+    else:
+        _take_back(store, instant)
+    slices = store.slices  # read before threads ask for it
+    start = partial(_start, store, instant, durable="later")
+    # before version 8 the inflight file names the file groups
+    wait_for_start = in_background(partial(start, ())) if not written and store.version >= 8 else None
+    try:
+        if is_remote(store.storage):  # listed side by side, and kept
+            store.parallel_map(slices.file_slices, list(records))
+        new_groups = [
+            group for part, part_records in records.items() for group in _missing_groups(store, part, part_records)
+        ]
+        logs = [log for part in list(records) for log in _logs(store, part, records.pop(part), new_groups)]
+        if not written and wait_for_start is None:
+            wait_for_start = in_background(partial(start, [(log.group, log.count) for log in logs]))
+        encoded = [encode_log(log.group, instant, log.keys, log.values, log.deleted) for log in logs]
+        del logs
+    finally:
+        if wait_for_start is not None:
+            wait_for_start()  # no file before it
+    store.parallel_map(lambda group: write_creation_log(store.data_storage, group, instant), new_groups)
+    put = store.parallel_map(lambda log: put_log(store.data_storage, log, durable="later"), encoded)
+    stats = [log.stat() for log in (*written, *put)]
+    if not written:  # shown by this process; a rollback of the data table's instant rolls this one back, too
+        store.shown_inflight.add(instant)
+    at_once(store.storage, lambda: store.complete(Action.DELTACOMMIT, instant, OPERATION, stats), meanwhile)
+
+
+def _finish_rollbacks(store: MetadataStore) -> None:
+    if store.pending(Action.ROLLBACK):
+        finish_rollbacks(store)
+
+
+def _take_back(store: MetadataStore, instant: str) -> None:
+    """Roll back what the metadata table has of this instant: the data table's writer tries again."""
+    delta_commit = store.timeline.find(instant, Action.DELTACOMMIT)
+    if delta_commit is not None and delta_commit.action is Action.DELTACOMMIT:
+        roll_back(store, instant, store.new_time() if store.version >= 8 else instant)
+
+
+def _start(
+    store: MetadataStore, instant: str, groups: Sequence[tuple[FileGroup, int]], *, durable: Durable = True
+) -> None:
+    store.transitions.request(Action.DELTACOMMIT, instant)
+    body = b""
+    if store.version < 8:
+        # what a release before 1.0 looks up the log files to roll back by
+        updates: dict[str, list[tuple[str, str, int]]] = {}
+        for group, count in groups:
+            updates.setdefault(group.partition, []).append((group.file_id, group.slice_instant, count))
+        profile = [PartitionProfile(partition, 0, part) for partition, part in updates.items()]
+        body = encode_inflight(OPERATION, profile, store.version)
+    store.transitions.inflight(Action.DELTACOMMIT, instant, body, durable=durable)
+
+
+def _missing_groups(store: MetadataStore, partition: str, records: Records) -> list[FileGroup]:
+    """The file groups that a partitioned record index still needs for partition paths new to it."""
+    if not records.is_partitioned:
+        return []
+    kind = kind_of(partition)
+    existing_paths = {kind.data_partition_of(file_slice.file_id) for file_slice in store.slices.file_slices(partition)}
+    count = max(store.settings.partitioned_sizing.minimum, 1)
+    return [
+        FileGroup(store.version, partition, kind.file_id(partition, number, path), "")
+        for path in records.paths()
+        if path not in existing_paths
+        for number in range(count)
+    ]
+
+
+def _logs(store: MetadataStore, partition: str, records: Records, new_groups: Sequence[FileGroup]) -> list[_Log]:
+    groups_by_id = {group.file_id: group for group in file_groups(store, partition)}
+    groups_by_id |= {group.file_id: group for group in new_groups if group.partition == partition}
+    if not groups_by_id and partition in store.data_config.metadata_partitions_inflight:
+        return []  # its builder has made no file groups yet, and reads the table after it has
+    groups = [groups_by_id[file_id] for file_id in sorted(groups_by_id)]
+    definition = store.slices.definitions.get(partition) if kind_of(partition).shard_by_version else None
+    version = index_version(definition, store.version)
+    parts = split_by_group(partition, records, [group.file_id for group in groups], version)
+    logs = [_Log(groups[at], *part) for at, part in parts.items()]
+    return [log for log in logs if log.count]
+
+
+def _check_current(store: MetadataStore, instant: str, written: Sequence[WrittenLog]) -> None:
+    """Check that the file groups of log files that tasks wrote have not changed since the delta commit began."""
+    is_inflight = any(
+        i.time == instant and i.action is Action.DELTACOMMIT and i.state is State.INFLIGHT
+        for i in store.timeline.instants
+    )
+    current = {
+        (group.partition, group.file_id): group for log in written for group in file_groups(store, log.group.partition)
+    }
+    for log in written:
+        group = current.get((log.group.partition, log.group.file_id))
+        same_slice = group is not None and (store.version >= 8 or group.slice_instant == log.group.slice_instant)
+        if not is_inflight or not same_slice or log.instant != instant:
+            raise CommitConflict(
+                f"file group {log.group.file_id} of the metadata table is not what it was when instant {instant} began",
+                hint="Another writer has rolled the instant back, compacted or re-sharded it; run the write again.",
+                context={"instant": instant, "file_id": log.group.file_id},
+            )
+
+
+def superseded(view: MetadataSlices, instant: str, records: Mapping[str, Records], form: RecordForm) -> str | None:
+    """The partition of the metadata table in which records of later requested instants make these records wrong; None
+    if all are valid.
+
+    Records of files and of keys do not cross: two writers that change the same file group are in conflict.
+    """
+    if view.config.version < 8 or not any(i.time > instant for i in view.timeline.commits):
+        return None  # before version 8 a log file comes after those that are there, whatever its instant
+    for partition, its_records in records.items():
+        is_overruled = kind_of(partition).is_overruled
+        if is_overruled is None:
+            continue
+        later = partial(_later_changes, view, partition, instant)
+        if is_overruled(its_records, form, later, partial(_definition, view, partition)):
+            return partition
+    return None
+
+
+def _definition(view: MetadataSlices, partition: str) -> IndexDefinition | None:
+    return view.definitions.get(partition)
+
+
+def _later_changes(view: MetadataSlices, partition: str, instant: str, keys: pa.Array) -> list[Layer]:
+    """The records of these keys by instants that were requested later, oldest first; deletes of other keys left out."""
+    layers: list[Layer] = []
+    for file_slice in view.file_slices(partition):
+        for layer in slice_by_keys(view, file_slice, keys, after_instant=instant):
+            layer_keys = layer.deleted if layer.records is None else layer.records["key"]
+            matches = pc.is_in(layer_keys, value_set=keys)
+            if pc.any(matches).as_py():
+                layers.append(
+                    Layer(*(None if part is None else part.filter(matches) for part in (layer.records, layer.deleted)))
+                )
+    return layers
