@@ -65,7 +65,7 @@ def shared_lock() -> threading.Lock:
 
 
 def shared_rlock() -> threading.RLock:
-    """As `shared_lock`, for a thread that may take it again."""
+    """Like `shared_lock`, for a thread that may take it again."""
     lock = threading.RLock()
     _locks.add(lock)
     return lock

@@ -1249,7 +1249,8 @@ class Table:
     def _committed(
         self, serve: Callable[[], T], options: Mapping[str, Any] | None, *, preview: bool = False, progress: bool = True
     ) -> T:
-        """The same for a service that commits. Unless it is a preview, published lists and catalogs are updated."""
+        """Like the method above, for a service that commits. Unless it is a preview, published lists and catalogs are
+        updated."""
         done = self._again(serve, progress=progress)
         if not preview and AFTER_SERVICE_SETTINGS & {*self._config.properties, *(options or {})}:
             show_after_service(self._storage, self._config.properties, options)

@@ -262,7 +262,7 @@ def _check_compacted(
 
 
 def _service(plan: Instant) -> str:
-    """What a pending service is called: on version 6 a clustering is a replacecommit."""
+    """The name of a pending service in messages; on version 6 a clustering is a replacecommit."""
     return Action.CLUSTERING.value if plan.action is Action.REPLACECOMMIT else plan.action.value
 
 
@@ -488,8 +488,8 @@ def _refuse_lost_delete(group: FileGroupId, other: Instant, *, deletes_concurren
 
 @dataclass(frozen=True, slots=True)
 class EarlyConflicts:
-    """Sent to the tasks. `concurrent_writers` are the instants of the writes that were pending when this one began;
-    `by_bucket` where two file ids of one bucket mean the same file group."""
+    """Checks in tasks for concurrent writers. `concurrent_writers` are the instants that were pending as this write
+    began; `by_bucket` where two file ids of one bucket mean the same file group."""
 
     concurrent_writers: tuple[str, ...]
     by_bucket: bool = False

@@ -254,7 +254,7 @@ def _age(storage: Storage, modified: int, patience: float) -> float:
 
 
 def _storage_time(storage: Storage) -> float | None:
-    """What the storage's clock shows, by the stamp that it gives a new file; None if it gives none now."""
+    """The time of the storage's clock, by the stamp that it gives a new file; None if it gives none now."""
     try:
         storage.write(_TIME_FILE, b"", durable=False)
         info = storage.head(_TIME_FILE)  # possibly written later by another process: that time has passed, too

@@ -101,7 +101,8 @@ class HiveMetastoreLock(LeasedLock):
 
     @contextlib.contextmanager
     def _reported(self, *, keep: bool = False) -> Generator[None]:
-        """Errors of the service as lakebed's; after one, the next call connects again unless the connection is good."""
+        """Turn errors of the service into lakebed's. After one, the next call connects again unless the connection is
+        good."""
         try:
             yield
         except (self._hive.errors, OSError) as error:
@@ -158,7 +159,7 @@ def _address(uri: str) -> tuple[str, int]:
 
 
 def _seconds(text: str) -> float:
-    """Of a length of time as Hive writes it: `300s`, `300000ms`, a bare number of seconds.
+    """The seconds in a duration as Hive writes it: `300s`, `300000ms`, or a bare number of seconds.
 
     >>> _seconds("300s"), _seconds("1500 ms"), _seconds("20")
     (300.0, 1.5, 20.0)

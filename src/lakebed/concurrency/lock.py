@@ -141,7 +141,8 @@ def read_lock_body(data: bytes, path: str) -> Holder:
 
 
 def _validity(body: Mapping[str, object]) -> float:
-    """Hudi's files do not have their validity: they are renewed much more often than this."""
+    """The validity in seconds of a lock file. Hudi's files do not have it; they are renewed much more often than
+    this."""
     stated = body.get("validitySeconds")
     if isinstance(stated, int | float) and math.isfinite(stated) and stated > 0:
         return float(stated)
@@ -173,7 +174,7 @@ class Lock(Protocol):
         ...
 
     def renew(self) -> bool:
-        """Prolong it, asking storage; False when someone else has it by now."""
+        """Extend the lock by a request to storage. False if another process has it by now."""
         ...
 
     def lock_is_held(self) -> bool:
@@ -392,7 +393,7 @@ class FileLock:
             raise
 
     def _end(self, *, looks: bool = False) -> None:
-        """Give back what there is. Called again, it does what an interrupt cut off."""
+        """Release whatever part of the lock is held. A second call does what an interrupt cut off."""
         if self._entry is None:
             return
         if self._periodic is not None:
@@ -584,7 +585,7 @@ class LeasedLock(ABC):
             surely(self._end)
 
     def _end(self) -> None:
-        """Give back what there is. Called again, it does what an interrupt cut off."""
+        """Release whatever part of the lock is held. A second call does what an interrupt cut off."""
         if self._process != os.getpid():
             return
         if self._periodic is not None:

@@ -252,7 +252,7 @@ class LocalWrite:
         self._checks.append(in_background(check))
 
     def finish(self) -> None:
-        """Wait for all of it. Raises what a look found wrong."""
+        """Wait for all background requests. Raises the error of a look at a marker."""
         self.wait_for_inflight()
         while self._checks:
             self._checks.popleft()()

@@ -149,7 +149,7 @@ _RENEW_SECONDS = 30.0
 
 
 class ServicesLease(FileLock):
-    """See the module: a second lock of the table, for which no process waits."""
+    """A second lock of the table, for its services; no process waits for it."""
 
     outlives_calls = True
 
@@ -157,7 +157,7 @@ class ServicesLease(FileLock):
         super().__init__(storage, LEASE_FILE, wait_seconds=0.0, validity=LEASE_SECONDS, renew_every=_RENEW_SECONDS)
 
     def take(self) -> bool:
-        """Take it if it is free, or was left by a process that died."""
+        """Take the lease if it is free, or was left by a process that died; returns whether it was taken."""
         try:
             self.acquire(0.0)
         except LockTimeout:
@@ -165,7 +165,7 @@ class ServicesLease(FileLock):
         return True
 
     def holder(self) -> str:
-        """Who has it, for people to read; empty if no process does."""
+        """The holder of the lease as text for people; empty if no process has it."""
         current = self._read()
         if current is None or current[0].expired:
             return ""

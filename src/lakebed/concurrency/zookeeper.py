@@ -120,7 +120,8 @@ class ZooKeeperLock(LeasedLock):
 
     @contextlib.contextmanager
     def _reported(self, *, keep: bool = False) -> Generator[None]:
-        """Errors of the service as lakebed's; after one, the next call connects again unless the connection is good."""
+        """Turn errors of the service into lakebed's. After one, the next call connects again unless the connection is
+        good."""
         try:
             yield
         except (self._kazoo.exceptions.KazooException, self._kazoo.handlers.threading.KazooTimeoutError, OSError) as e:

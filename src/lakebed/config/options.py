@@ -111,7 +111,8 @@ def check_table(named: TableSettings, properties: Mapping[str, str]) -> None:
 
 
 def check_index(named: IndexSettings, properties: Mapping[str, str]) -> None:
-    """The same for the index, where the table has one recorded (`lakebed.index.*`)."""
+    """Raise InvalidOption for an index option that differs from the index that the table records
+    (`lakebed.index.*`)."""
     recorded = properties.get("lakebed.index.type")
     if recorded is None:
         return
@@ -424,7 +425,7 @@ def conflicts_with_table(options: Options, properties: Mapping[str, str]) -> Non
 
 
 def service_properties(explicit: Mapping[str, str]) -> dict[str, str]:
-    """Those of a job's options (`Options.explicit`) that configure table services and the writing of files, as a new
+    """The options of a job (`Options.explicit`) that configure table services and the writing of files, as a new
     table records them: under names of lakebed's, since real Hudi refuses a job whose option differs from a property of
     its own.
 
@@ -478,7 +479,7 @@ def _service_keys() -> dict[str, str]:
 
 @cache
 def _write_keys() -> dict[str, str]:
-    """Those of them that configure a write."""
+    """The options that configure a write and that a table remembers, each with its key in the table's properties."""
     return {
         key: stored_key for key, stored_key in _service_keys().items() if options()[key].setting in _REMEMBERED_WRITES
     }

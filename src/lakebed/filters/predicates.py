@@ -464,9 +464,9 @@ def conjuncts(node: Node) -> Iterator[Node]:
 
 
 def safe_part(predicate: Predicate) -> Predicate | None:
-    """Those of the conditions that must all hold which compare columns with constants or each other, and raise for no
-    value: rows that do not fulfil them can be left out before the whole filter is evaluated. None where there are
-    none."""
+    """The part of a condition that may be tested first: those of its AND-ed conditions that compare columns, and raise
+    for no value: rows that do not fulfil them can be left out before the whole filter is evaluated. None where there
+    are none."""
     return combine(None, tuple(node for node in conjuncts(predicate.root) if all(map(_is_safe, walk(node)))))
 
 

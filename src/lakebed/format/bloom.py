@@ -293,7 +293,7 @@ class BloomFilter:
         return self._found(hashes, rows, left)
 
     def _left(self, bits: Bits, levels: Sequence[UInt32s], rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Of the positions `rows`, the ones whose first hashes all hit a set bit."""
+        """The positions among `rows` whose first hashes all hit a set bit."""
         positions = np.flatnonzero(self._set(bits, levels[0][rows]))
         for level in levels[1:]:
             positions = positions[self._set(bits, level[rows[positions]])]

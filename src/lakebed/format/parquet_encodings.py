@@ -57,7 +57,7 @@ def encodings_of(metadata: Any) -> dict[str, str]:
 
 
 def as_dictionaries(metadata: Any, names: Collection[str]) -> list[str]:
-    """Those of the columns (Parquet paths) that hold texts or bytes which Arrow can read as dictionaries, by Parquet's
+    """The columns (Parquet paths) that hold texts or bytes which Arrow can read as dictionaries, by Parquet's
     metadata of the file."""
     if not names:
         return []
@@ -70,7 +70,7 @@ def as_dictionaries(metadata: Any, names: Collection[str]) -> list[str]:
 
 
 def coded_texts(metadata: Any, names: Collection[str] | None = None) -> list[str]:
-    """Those of the columns (None: of all) whose texts come from small dictionaries, by Parquet's metadata of the file:
+    """The columns (None: of all) whose texts come from small dictionaries, by Parquet's metadata of the file:
     read as dictionaries and decoded then, they take half the time."""
     if ARROW_SCHEMA in (metadata.metadata or {}) or metadata.num_rows < _CODED_ROWS * metadata.num_row_groups:
         return []

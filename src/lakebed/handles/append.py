@@ -102,7 +102,7 @@ def appended_changes(group: GroupWrite, incoming: Incoming, written: Sequence[Lo
 
 
 def _rows(incoming: Incoming, rows: np.ndarray, columns: Sequence[str]) -> pa.RecordBatch:
-    """Keys and some columns of these rows."""
+    """The keys and these columns of the rows, as one batch."""
     keys = incoming.keys.take(pa.array(rows))
     data_columns = [name for name in columns if name in incoming.columns]
     data = incoming.take(rows, data_columns) if data_columns else None
@@ -111,7 +111,7 @@ def _rows(incoming: Incoming, rows: np.ndarray, columns: Sequence[str]) -> pa.Re
 
 
 def with_logs(file_slice: FileSlice, logs: Sequence[LogFile]) -> FileSlice:
-    """A slice with more log files."""
+    """The slice with `logs` after its log files."""
     return replace(file_slice, log_files=tuple(in_merge_order((*file_slice.log_files, *logs))))
 
 
@@ -126,7 +126,7 @@ class DeletedRows:
     rows: pa.Table
 
     def has(self, keys: pa.Array) -> Flags:
-        """Which of the keys have a row."""
+        """Flags of the keys that have a deleted row."""
         return pc.is_in(keys, value_set=self._keys).to_numpy(zero_copy_only=False)
 
     def ordering_of(self, keys: pa.Array) -> list[pa.Array]:
@@ -248,7 +248,7 @@ class EncodedRows:
 
 @dataclass(frozen=True, slots=True)
 class IngestedGroups:
-    """The rows of a file group, and those that are no deletes, encoded for a log file."""
+    """The incoming rows of one file group; those that are no deletes also in the encoding of a log file."""
 
     incoming: Incoming
     encoded: EncodedRows
@@ -367,7 +367,7 @@ def partial_schema(avro: str, absent: Sequence[str]) -> str:
 
 
 def _filled(group: GroupWrite, incoming: Incoming) -> Incoming:
-    """Complete rows: those of stored keys are merged with the stored rows."""
+    """The incoming rows completed: rows of stored keys are merged with the stored rows."""
     schema = without_meta(group.job.format.schema)
     loose = pa.schema([f.with_nullable(True) for f in schema])
     names = [RECORD_KEY, *schema.names]
@@ -502,7 +502,7 @@ class AppendHandle:
         )
 
     def _append_rows(self, log: LogWriter, incoming: Incoming, absent: Sequence[str]) -> None:
-        """Blocks of the rows that are no deletes."""
+        """Append the rows that are no deletes, in one or more data blocks."""
         if self._encoded is not None:
             self._append_encoded(log, self._encoded)
             return
@@ -539,7 +539,8 @@ class AppendHandle:
         return positions if (positions >= 0).all() else None
 
     def _position_headers(self, positions: Positions | None) -> dict[int, str]:
-        """As in real Hudi's blocks: if a row occurs twice, the headers name the base file but not the rows."""
+        """The block headers of row positions, as in Hudi's blocks: if a row occurs twice they only name the base
+        file."""
         base = self._group.base_of_positions
         if positions is None or base is None:
             return {}

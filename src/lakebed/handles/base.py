@@ -192,7 +192,7 @@ class GroupJob:
 
     @property
     def memory(self) -> int:
-        """Bytes of rows that may be buffered."""
+        """The number of bytes of rows that a task may buffer."""
         return self.intake.memory
 
     @property

@@ -49,7 +49,7 @@ class BucketHandle:
         return [counted, *other_statuses]
 
     def _counts(self, incoming: Incoming, matched_rows: int) -> list[int]:
-        """`LOOKUP_COUNTS` of the search."""
+        """The counts of the search, in the order of `LOOKUP_COUNTS`."""
         slice_count = len(self._slices) if incoming.rows and self._group.job.on_match != "none" else 0
         names: tuple[Counted, ...] = ("out_of_range", "filtered", "searched", "opened", "bytes")
         return [incoming.rows, matched_rows, slice_count, *map(self._tally.total, names)]
@@ -71,7 +71,7 @@ class BucketHandle:
         return parts, np.flatnonzero(~is_stored)
 
     def _keys_in(self, file_slice: FileSlice, keys: pa.Array) -> pa.Array:
-        """Those of the keys (in ascending order) that a slice shows: log files delete keys, and those of a table that
+        """The keys (in ascending order) that a slice shows: log files delete keys, and those of a table that
         had the bucket index before have keys that no base file has."""
         reader = replace(self._group.job.reader, tally=self._tally)
         batches = rows_of_keys(reader, file_slice, keys, [RECORD_KEY])

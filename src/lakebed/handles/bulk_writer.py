@@ -23,7 +23,7 @@ _OPEN_BYTES = 256 << 20
 
 @dataclass(frozen=True, slots=True)
 class BulkWriter:
-    """Sent to the tasks: any batches in, one status a file out. `sorted`: rows of one partition path come together."""
+    """A task function: any batches in, one status a file out. `sorted`: rows of one partition path come together."""
 
     job: GroupJob
     sorted: bool
@@ -44,7 +44,7 @@ class BulkWriter:
 
 
 class _OpenFiles:
-    """The files a task has open, by partition path."""
+    """The open files of a task, by partition path."""
 
     def __init__(self, job: GroupJob, task: Task, *, keep_open: bool) -> None:
         self._job = job

@@ -71,7 +71,7 @@ class ChangeLogWriter:
         return [name for name in self.schema.names if name not in ALL_META_COLUMNS]
 
     def merged(self, merged: Merged) -> None:
-        """The changes of a merged batch."""
+        """Log the changes of a merged batch."""
         if merged.removed is not None:
             self._log(DELETE, merged.removed, None)
         if merged.before is not None:
@@ -80,7 +80,7 @@ class ChangeLogWriter:
             self.added(merged.added)
 
     def added(self, rows: pa.RecordBatch) -> None:
-        """Rows that are new."""
+        """Log rows that are new."""
         self._log(INSERT, None, rows)
 
     def _log(self, op: str, before: pa.RecordBatch | None, after: pa.RecordBatch | None) -> None:
@@ -150,7 +150,7 @@ class ChangeLogWriter:
         return self.done
 
     def abort(self) -> None:
-        """Give up what is open."""
+        """Abandon the open file; nothing of it becomes visible."""
         self._buffered.clear()
         if self._upload is not None:
             self._upload.abort()

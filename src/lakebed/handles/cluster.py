@@ -145,7 +145,7 @@ def clustering_rows(operations: Sequence[ClusteringOperation]) -> pa.Table:
 
 @dataclass(frozen=True, slots=True)
 class GroupClusterer:
-    """Sent to the tasks. Called with the slices of a group, it writes their rows to new files of at most `file_bytes`.
+    """A task function that writes the rows of a group of slices to new files of at most `file_bytes`.
     With an `order` the rows are sorted and spread evenly over as many files as `outputs` has for the group's number;
     without one they stay as they come. With `single_file` there is one file, which belongs to the bucket of the old
     one. `by_key` are the file groups of each group's rows where an index knows them, a file each. The status carries an
@@ -266,7 +266,7 @@ class _ClusteredFiles:
 
     @property
     def encodings(self) -> Mapping[str, str]:
-        """How the columns of the first base file are encoded, which is kept."""
+        """The column encodings of the first base file, which the new files take over."""
         if self._encodings is None:
             base = next((file_slice.base_file for file_slice in self.slices if file_slice.base_file is not None), None)
             metadata = None if base is None else read_footer(self.storage, base.path, base.size, encoded=True).metadata
@@ -275,7 +275,7 @@ class _ClusteredFiles:
 
     @property
     def dictionaries(self) -> list[str]:
-        """Texts that come as dictionaries."""
+        """The names of text columns that are read as dictionaries."""
         return texts_with_dictionary(self.to.format.schema, self.encodings)
 
     def writer(self) -> FileWriter:

@@ -78,14 +78,14 @@ def operation_rows(operations: Sequence[CompactionOperation]) -> pa.Table:
 
 
 def compacted(table: pa.Table) -> list[Compacted]:
-    """What the tasks gave back."""
+    """The outcomes in the rows that tasks returned."""
     totals = [json.loads(text or "{}") for text in table.column(_TOTALS).to_pylist()]
     return [Compacted(*pair) for pair in zip(from_table(table), totals, strict=True)]
 
 
 @dataclass(frozen=True, slots=True)
 class SliceCompactor:
-    """Sent to the tasks. Called with an operation of a plan it writes the next base file of its group: exactly the
+    """A task function that writes the next base file for an operation of a plan: exactly the
     files of the plan are merged. The status carries an error of the rows."""
 
     reader: SliceReader
@@ -157,7 +157,7 @@ class SliceCompactor:
         return writer, merged.counts
 
     def _encodings(self, file_slice: FileSlice) -> Mapping[str, str]:
-        """How the columns of the base file are encoded, which is kept."""
+        """The column encodings of the base file, which the next one takes over."""
         base = file_slice.base_file
         return {} if base is None else encodings_of(read_footer(self.storage, base.path, base.size).metadata)
 
@@ -187,7 +187,7 @@ class SliceCompactor:
 
 
 def _with_operations(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Without nulls in `_hoodie_operation`, which rows of older log files have: real Hudi cannot read them."""
+    """The rows with `_hoodie_operation` set where it is null, as in older log files: real Hudi cannot read nulls."""
     at = rows.schema.get_field_index(OPERATION_COLUMN)
     if at < 0:
         return rows
@@ -196,7 +196,7 @@ def _with_operations(rows: pa.RecordBatch) -> pa.RecordBatch:
 
 @contextmanager
 def _aborting(writer: FileWriter) -> Generator[None]:
-    """A file whose writing fails leaves nothing."""
+    """Abort the writer if the block raises, so that a failed file leaves nothing."""
     try:
         yield
     except BaseException:
@@ -205,7 +205,7 @@ def _aborting(writer: FileWriter) -> Generator[None]:
 
 
 def totals_of(file_slice: FileSlice, counts: Any, changed: int, millis: int) -> dict[str, int]:
-    """What Hudi's write stat has of the log files that were merged."""
+    """The fields of Hudi's write stat about the log files that were merged."""
     return {
         "totalLogRecords": counts.log_records,
         "totalUpdatedRecordsCompacted": changed,
@@ -270,7 +270,7 @@ _BLOCK_TYPES = {"avro": BlockType.AVRO_DATA, "parquet": BlockType.PARQUET_DATA}
 
 @dataclass(frozen=True, slots=True)
 class LogCompactor:
-    """Sent to the tasks. Called with an operation of a plan it writes the records that stay of its log files, one a key
+    """A task function that writes the records that stay of an operation's log files, one a key
     with the meta columns that it has, then the deletes with their ordering values."""
 
     reader: SliceReader
@@ -362,7 +362,7 @@ class LogCompactor:
         log.append(block)
 
     def _statuses(self, file_slice: FileSlice, log: LogWriter) -> list[WriteStatus]:
-        """One a file: each is named in the commit, else it would be taken for a lost attempt's."""
+        """One status for each written file: a file that the commit does not name would count as a lost attempt's."""
         names = [file.name for file in log.done]
         return [
             WriteStatus(

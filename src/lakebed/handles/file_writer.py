@@ -78,19 +78,19 @@ class FileFormat:
         return BloomFilter.dynamic(s.bloom_entries, s.bloom_fpp, s.bloom_max_entries)
 
     def key_changes(self) -> KeyChanges | None:
-        """What collects the changes of keys, None if not requested or keys are not stored."""
+        """A collector of key changes; None if they are not requested, or keys are not stored."""
         if self.change_fields is None or not self.populate_meta:
             return None
         return KeyChanges(self.change_fields)
 
     def key_texts(self) -> PlainKeys | None:
-        """What looks at the texts of keys, None if not requested."""
+        """A checker of key texts; None if it is not requested."""
         return PlainKeys(self.plain_keys) if self.plain_keys else None
 
     def changes_log(
         self, storage: Storage, instant: str, partition: str, file_id: str, task: Task
     ) -> ChangeLogWriter | None:
-        """What logs the changes of a merge, None where they are not logged."""
+        """A writer of the change log of a merge; None if changes are not logged."""
         if self.change_log is None:
             return None
         limit = self.settings.log_file_bytes
@@ -203,7 +203,7 @@ class FileWriter:
 
     @property
     def traffic(self) -> Traffic | None:
-        """What was copied and encoded, where the file can have stored row groups."""
+        """The bytes that were copied and encoded; None for a file without copied row groups."""
         return self._writer.traffic if isinstance(self._writer, AssembledFile) else None
 
     def copy(self, source: StoredGroups, number: int, fresh: pa.RecordBatch | None = None) -> None:
@@ -237,7 +237,8 @@ class FileWriter:
             self.log.merged(merged)
 
     def write(self, batch: pa.RecordBatch, *, new_keys: pa.Array | None) -> None:
-        """`new_keys` are the record keys that the file's previous version did not hold (None: all of the batch)."""
+        """Write a batch. `new_keys` are the keys that the file's previous version did not hold (None: all of the
+        batch)."""
         if self._writer is None:
             self.open()
         assert self._writer is not None

@@ -128,7 +128,7 @@ def accounted(statuses: list[WriteStatus], received: int) -> list[WriteStatus]:
 
 @dataclass(frozen=True, slots=True)
 class GroupWriter:
-    """Sent to the tasks. Called with a partition path, a group number and the group's batches.
+    """A task function that writes one file group: called with partition path, group number and the group's batches.
 
     `insert_handle` writes the rows of new file groups. With `early` it looks for concurrent writers of a file group
     before it writes. The batches of groups that were `started` before are ignored. The status carries an error of the

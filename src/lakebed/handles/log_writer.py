@@ -86,7 +86,8 @@ class LogWriter:
 
     @property
     def marker_kind(self) -> MarkerKind:
-        """Before version 8 a log file may hold blocks of several instants: its marker does not mean to delete it."""
+        """The kind of a log file's marker. Before version 8 the file may hold blocks of others, so a rollback keeps
+        it."""
         return "CREATE" if has_completion_times(self.table_version) else "APPEND"
 
     @property
@@ -160,7 +161,7 @@ class LogWriter:
         self.next_version, self._file = file.version + 1, None
 
     def abort(self) -> None:
-        """Give up the open file."""
+        """Abandon the open file; nothing of it becomes visible."""
         self._buffered.clear()
         if self._upload is not None:
             self._upload.abort()
@@ -193,7 +194,7 @@ class LogWriter:
         self._mark()
 
     def _open_upload(self) -> None:
-        """An upload replaces a file of its name: no other writer may have it. Tokens make names unique to the
+        """Open the upload of the next file. It would replace a file of its name; tokens make names unique to the
         writer."""
         while self.storage.head(self._path) is not None:
             self._take_next_version()
@@ -206,7 +207,7 @@ class LogWriter:
         check_marker(self.storage, self.instant, self._path, self.marker_kind, give_up)
 
     def _mark_again(self, name: str) -> None:
-        """The file stays: a rollback of this write hides what is in it."""
+        """Write the file's marker again, with the kind by which a rollback hides its blocks and keeps the file."""
         if self.storage.head(path_in(self.partition, name)) is not None:
             write_marker(self.storage, self.instant, self.partition, name, self.marker_kind)
 

@@ -152,7 +152,7 @@ class GroupMerge:
             self._merge_into(start, end, part, self._rows.touch(part, self._after(end - 1), positions))
 
     def _copy(self, first: int, stop: int | None = None) -> None:
-        """Take a row group, or several, as they are."""
+        """Copy row groups unchanged."""
         for number in range(first, first + 1 if stop is None else stop):
             if self.writer is None:
                 self._untouched.append(number)
@@ -179,7 +179,7 @@ class GroupMerge:
             self._write(merged)
 
     def _rewrite_in_parts(self, batch: pa.RecordBatch, following: str | None) -> None:
-        """The same where what comes takes much memory: some rows at a time."""
+        """Like `_rewrite`, for incoming rows that take much memory: some rows at a time."""
         size = self._rows.incoming.batch_rows
         for start in range(0, batch.num_rows, size):
             last = start + size >= batch.num_rows
@@ -355,7 +355,7 @@ class MergeHandle:
 
 
 def _if_changed(rows: RowMerge, writer: FileWriter | None) -> FileWriter | None:
-    """None where no row changed. For rows that are merged in pairs this is known only after the merge."""
+    """The writer, or None (and no file) if no row changed. With merges in pairs this is known only afterwards."""
     if writer is None or rows.changed:
         return writer
     writer.abort()
@@ -384,7 +384,7 @@ def _room_among(group: GroupWrite, stored: StoredRows, incoming: Incoming, limit
 
 
 def _merge(rows: RowMerge, stored: StoredRows, batch_rows: int, writer: FileWriter, memory: int) -> None:
-    """Write the stored rows, merged."""
+    """Merge the incoming rows into the stored ones, batch by batch, and write the result."""
     batches = stored.rows(batch_rows)
     with Spill(memory) as spill:
         steps: Iterator[Step] = ((batch, None) for batch in batches)

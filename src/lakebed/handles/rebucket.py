@@ -37,13 +37,13 @@ class Move:
 
     @property
     def size(self) -> int:
-        """Bytes that are read."""
+        """The number of bytes that the move reads."""
         return sum(source.size for source in self.sources)
 
 
 @dataclass(frozen=True)
 class BucketMover:
-    """Sent to the tasks. The status carries an error of the rows."""
+    """A task function that runs one of the moves. Its status carries an error of the rows."""
 
     reader: SliceReader
     instant: str
@@ -60,7 +60,7 @@ class BucketMover:
             yield to_batch([WriteStatus(move.partition, error=error.to_json())])
 
     def move(self, move: Move, task: Task) -> list[WriteStatus]:
-        """See `Move`; a number without rows gets no file."""
+        """Write the rows of a move to its target file groups; a number without rows gets no file."""
         stored = self.stored(move)
         encodings = None if stored is None else stored.encodings
         with _Targets(self, move.partition, task, len(move.targets), encodings).closing() as targets:
@@ -94,7 +94,7 @@ class BucketMover:
 
 @dataclass(frozen=True)
 class SliceNumberer:
-    """Sent to the tasks. Reads one of the slices: its rows with the number of their file group."""
+    """A task function that reads one of the slices, and returns its rows with the numbers of their file groups."""
 
     mover: BucketMover
     slices: tuple[FileSlice, ...]
@@ -117,7 +117,7 @@ class SliceNumberer:
 
 @dataclass(frozen=True)
 class BucketWriter:
-    """Sent to the tasks. Writes the rows of one file group, which a shuffle has brought together."""
+    """A task function that writes the rows of one file group, which a shuffle has brought together."""
 
     mover: BucketMover
 
@@ -140,7 +140,8 @@ class SplitHandle:
         self._group = group
 
     def write(self, incoming: Incoming) -> list[WriteStatus]:
-        """See `Handle.write`. The counts of the group are in its first status, but for new rows."""
+        """Write the rows, one status for each file. The first status has the group's counts, except those of new
+        rows."""
         group, target = self._group, self._group.target
         split, job = target.split, group.job
         assert split is not None
@@ -246,7 +247,7 @@ class _Targets:
 
 
 def _of_move(move: Move, batch: pa.RecordBatch, numbers: pa.Array) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """The rows of a batch by their number."""
+    """The rows of a batch split by the numbers of their target file groups."""
     bucket_numbers = numbers.to_numpy(zero_copy_only=False)
     present = np.unique(bucket_numbers)
     strange = np.setdiff1d(present, np.array(move.targets, np.int32))

@@ -67,7 +67,7 @@ class StoredRows:
 
     @once
     def encodings(self) -> Mapping[str, str]:
-        """How the columns are encoded, which is kept."""
+        """The column encodings of the base file, which new files take over."""
         return encodings_of(self.footer.metadata)
 
     def keys_and(self, others: Sequence[str]) -> Iterator[pa.RecordBatch]:
@@ -77,12 +77,12 @@ class StoredRows:
 
     @once
     def parquet(self) -> ParquetSettings:
-        """How the next file is written."""
+        """The Parquet settings of the next file."""
         return self.format.parquet()
 
     @once
     def dictionaries(self) -> Sequence[str]:
-        """Texts that come as dictionaries."""
+        """The names of text columns that are read as dictionaries."""
         return *_DICTIONARY_META, *texts_with_dictionary(self.format.schema, self.encodings)
 
     def stored_keys(self) -> tuple[BloomFilter | None, KeyRange]:

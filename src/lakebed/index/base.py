@@ -126,7 +126,7 @@ class KeyLookup:
 
     @property
     def false_positive_rate(self) -> float:
-        """Of the keys that a filter was asked for and that its file does not hold: the share that it let through."""
+        """The share (0 to 1) of absent keys that the bloom filters let through."""
         return self.false_positives / self.absent if self.absent else 0.0
 
     def with_reads(self, opened: int, size: int | None) -> KeyLookup:
@@ -202,7 +202,7 @@ class KeyLocations(Protocol):
         ...
 
     def slices_of(self, slices: Iterable[FileSlice], numbers: Collection[int]) -> list[FileSlice]:
-        """Those of the slices that can hold keys with these numbers, and those without a number."""
+        """The slices that can hold keys with these numbers, and those without a number."""
         ...
 
     def in_partition(self, path: str) -> KeyLocations:
@@ -414,7 +414,7 @@ class StoredLocations(Protocol):
         ...
 
     def place_in_one(self, rows: Rows, rules: MergeRules | None, snapshot: Snapshot, engine: Engine) -> Tagged | None:
-        """As `place`, where the index shuffles rows by key to the task that looks the key up: that task also combines
+        """Like `place`, where the index shuffles rows by key to the task that looks the key up: that task also combines
         the rows of a key by `rules` (None: all stay). None where the index does not: the caller combines the rows, then
         places them."""
         return None
@@ -433,7 +433,7 @@ class Index(Protocol):
     """
 
     name: ClassVar[str]
-    """As in `index="..."` and in the table's `lakebed.index.type`."""
+    """The name in `index="..."` and in the table's `lakebed.index.type`."""
 
     is_global: bool
     """Whether a key is unique over the table (else within its partition path)."""

@@ -353,7 +353,7 @@ def slices_of_buckets(slices: Iterable[FileSlice], numbers: Collection[int]) -> 
 
 @dataclass(frozen=True)
 class _Everywhere:
-    """The same buckets in every partition path."""
+    """Bucket counts with equal buckets in every partition path."""
 
     buckets: Buckets
     rules: tuple[tuple[str, int], ...] = ()

@@ -142,7 +142,7 @@ def _wider(incoming: pa.DataType, stored: pa.DataType) -> pa.DataType:
 
 @dataclass(frozen=True, slots=True)
 class _PairMoves:
-    """Sent to the tasks: joined rows in, rows at their places out."""
+    """A task function: joined rows in, rows with their locations out."""
 
     rules: MergeRules
     schema: pa.Schema
@@ -189,7 +189,7 @@ class _PairMoves:
         new: pa.Array,
         at: np.ndarray,
     ) -> tuple[np.ndarray, pa.RecordBatch, pa.Array]:
-        """Of the rows `at`: which leave their place, what the merge makes of all of them, and their new paths."""
+        """Three results for the rows `at`: flags of those that move, the merged rows, and their new partition paths."""
         indices = pa.array(at)
         incoming = incoming_rows.take(indices)
         stored = [

@@ -136,7 +136,7 @@ class CsvText:
         return kinds | self._texts_among(words)
 
     def _texts_among(self, names: Sequence[str]) -> dict[str, pa.DataType]:
-        """Those of the columns that are texts: truth values written as digits, and values that are all in quotes and
+        """The columns that are texts: truth values written as digits, and values that are all in quotes and
         would be null."""
         kinds: dict[str, pa.DataType] = {}
         for batch in self._texts_of(names, _Nulls.PLAIN_WORDS):

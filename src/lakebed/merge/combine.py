@@ -90,7 +90,7 @@ class _Runs:
 
     @once
     def winner(self) -> Positions:
-        """Of each key the last record that wins; its last commit-time delete where none counts."""
+        """The last record of each key that wins; its last commit-time delete where none counts."""
         winner = self._last(self.wins)
         return np.where(winner < 0, self.undone, winner)
 
@@ -151,11 +151,11 @@ class _Runs:
         return ranks
 
     def _last(self, flags: Flags) -> Positions:
-        """Of each key the last record that is marked, -1 for none."""
+        """The last marked record of each key, -1 for none."""
         return np.maximum.reduceat(np.where(flags, self.row_numbers, -1), self.starts)
 
     def _first(self, flags: Flags) -> Positions:
-        """Of each key the first record that is marked; the number of all records for none."""
+        """The first marked record of each key; the number of all records for none."""
         return np.minimum.reduceat(np.where(flags, self.row_numbers, self.side.length), self.starts)
 
 

@@ -54,7 +54,7 @@ class InstantOf:
 STORED_LOCATION: Mapping[str, RowExpression] = {FILE_ID: FileIdOf(), INSTANT: InstantOf()}
 """Where a stored row is, by the file name in its meta columns."""
 NO_LOCATION: Mapping[str, RowExpression] = {FILE_ID: Constant(None), INSTANT: Constant(None)}
-"""Of a row whose key is new, or not looked for."""
+"""The location of a row whose key is new, or was not looked up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,7 +308,7 @@ class Moves:
 
 
 def delete_columns(names: Sequence[str], rules: MergeRules) -> tuple[str, ...]:
-    """Those of the rows' columns that can mark a row as a delete."""
+    """The rows' columns that can mark a row as a delete."""
     markers = (DELETE, IS_DELETED_COLUMN, rules.delete_field)
     return tuple(n for n in names if n in markers)
 

@@ -295,7 +295,7 @@ class RowMerge:
         return replace(_NO_MATCH, lost=matches)
 
     def _only_one(self, positions: Positions) -> Match:
-        """Of all stored rows of a key the first is replaced, and the others are deleted."""
+        """The match that replaces the first stored row of each key and deletes the others."""
         stored = np.flatnonzero(positions >= 0)
         incoming = positions[stored]
         is_repeat = self._placed[incoming]

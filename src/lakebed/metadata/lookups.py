@@ -294,7 +294,7 @@ class MetadataTable:
         return self.counted_locations(keys, partition)[0]
 
     def counted_locations(self, keys: Any, partition: str | None = None) -> tuple[pa.Table, int]:
-        """As `record_locations`, and how many base and log files of the record index were asked."""
+        """Like `record_locations`, and how many base and log files of the record index were asked."""
         requested = self._requested(RECORD_INDEX, keys, partition)
         locations = self._merged(requested, slice_by_keys, self._decoder(RECORD_INDEX))
         files = sum(len(file_slice.files) for file_slice, _ in requested)
@@ -327,7 +327,7 @@ class MetadataTable:
         return files, {c: table.filter(pc.invert(of_files[c])) for c, table in stats.items()}
 
     def expression_bloom_filters(self, name: str, files: Iterable[tuple[str, str]]) -> pa.Table:
-        """As `bloom_filters`, from an expression index of that kind."""
+        """Like `bloom_filters`, from an expression index of that kind."""
         return self._blooms(name, files)
 
     def lookup(self, partition: str, keys: Any, data_partition: str | None = None) -> pa.Table | None:

@@ -64,7 +64,7 @@ class Union(Protocol):
         ...
 
     def decoded(self, records: pa.Table) -> pa.Table:
-        """The same for decoded records."""
+        """Merge decoded records: a table with one record a key, from the live records, oldest first."""
         ...
 
 
@@ -354,6 +354,6 @@ def required(partition: str, definition: IndexDefinition | None) -> IndexDefinit
 
 
 def under_keys(records: Records, keys: pa.Array) -> Records:
-    """Those upserts whose keys are among these."""
+    """The upserts whose keys are among `keys`."""
     matches = pc.is_in(records.keys, value_set=keys)
     return Records.upserts(records.keys.filter(matches), records.values.filter(matches))

@@ -82,7 +82,7 @@ def encode(table: pa.Table, form: RecordForm) -> tuple[pa.StringArray, pa.Binary
 
 
 def decode(keys: pa.Array, values: pa.BinaryArray, schema_json: str) -> pa.Table:
-    """The same table back, rows in the given order. Raises `CorruptFile`."""
+    """Decode records that `encode` made, rows in the given order. Raises `CorruptFile`."""
     cursors, form = enter(values, schema_json, _FIELD)
     columns = [cursors.texts(), cursors.texts(), cursors.binaries(), pa.array(cursors.booleans())]
     leave(cursors, form, _FIELD)

@@ -368,7 +368,7 @@ def range_records(
 
 @dataclass(frozen=True, slots=True)
 class ResultsOf:
-    """Sent to the tasks: `results_of_file` on a storage that they open themselves."""
+    """A task function: `results_of_file` on a storage that the task opens itself."""
 
     storage: Storage
     indexes: tuple[ExpressionIndex, ...]

@@ -139,7 +139,7 @@ def _texts(cursors: AvroCursors, starts: Int64s, ends: Int64s) -> pa.StringArray
 
 
 def _entries(cursors: AvroCursors) -> tuple[Int64s, Int64s, Int64s, Int64s, npt.NDArray[np.bool_]]:
-    """Of every map entry: its record, start and end of the name, size, deleted flag; by record and position."""
+    """Every map entry by record and position: its record, start and end of the name, size, deleted flag."""
     batches: list[tuple[Int64s, ...]] = []
     rows = np.arange(len(cursors))
     left = _block_counts(cursors)

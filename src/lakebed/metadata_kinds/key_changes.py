@@ -279,7 +279,7 @@ class KeyIndexes:
         return cls(RECORD_INDEX in config.key_indexes, is_partitioned(definitions.get(RECORD_INDEX)), secondary)
 
     def of_partitions(self, partitions: Collection[str]) -> KeyIndexes:
-        """Those among some partitions of the metadata table."""
+        """The index names among some partitions of the metadata table."""
         secondary = {name: definition for name, definition in self.secondary.items() if name in partitions}
         return KeyIndexes(self.record_index and RECORD_INDEX in partitions, self.partitioned, secondary)
 

@@ -81,7 +81,7 @@ def encode(table: pa.Table, form: RecordForm) -> tuple[pa.StringArray, pa.Binary
 
 
 def decode(keys: pa.Array, values: pa.BinaryArray, schema_json: str) -> pa.Table:
-    """The same table back, rows in the given order. Raises `CorruptFile`."""
+    """Decode records that `encode` made, rows in the given order. Raises `CorruptFile`."""
     encoded = values.dictionary_encode()
     cursors, form = enter(encoded.dictionary, schema_json, _FIELD)
     deleted = pa.array(cursors.booleans())

@@ -104,8 +104,8 @@ def _footer_ranges(footer: Footer, columns: Collection[str]) -> pa.RecordBatch:
 
 
 def ranges_of_log(storage: Storage, path: str, size: int, kinds: Mapping[str, pa.DataType]) -> pa.RecordBatch | None:
-    """The same of the records in a log file's data blocks; None where it has none. Columns that a block lacks are left
-    out. Raises `CorruptFile`."""
+    """The ranges of the records in a log file's data blocks; None where it has none. Columns that a block lacks are
+    left out. Raises `CorruptFile`."""
     counted = _Extremes(kinds)
     everywhere = set(kinds)
     rows = 0

@@ -172,8 +172,8 @@ def _together(groups: Sequence[GroupRecords]) -> Records | None:
 
 @dataclass(frozen=True, slots=True)
 class BaseWriter:
-    """Sent to the tasks: writes the base file of one file group. Called with a partition path (of an index by partition
-    path, else empty), the group's number and all its rows, of which `encode` makes entries."""
+    """A task function that writes the base file of one file group. Called with a partition path (of an index by
+    partition path, else empty), the group's number and all its rows, of which `encode` makes entries."""
 
     storage: Storage
     instant: str
@@ -252,7 +252,8 @@ def _locations_of(
 
 @dataclass(frozen=True, slots=True)
 class _PairTexts:
-    """Sent to the tasks: keys and values of stored rows as a secondary index has them, with their file groups."""
+    """A task function that reads keys and values of stored rows as a secondary index has them, with their file
+    groups."""
 
     column: str
     index_version: int

@@ -353,7 +353,7 @@ def begin_building(
 
 
 def current_groups(store: MetadataStore, new: NewPartition) -> NewPartition:
-    """The same partition with its current file groups, including those of new partition paths. Raises `CommitConflict`
+    """The partition with its current file groups, including those of new partition paths. Raises `CommitConflict`
     where the partition was dropped."""
     if not _is_there(store, new):
         raise _changed(new)
@@ -410,7 +410,7 @@ def _is_completed(store: MetadataStore, new: NewPartition) -> bool:
 
 
 def unpublished(store: MetadataStore, new: NewPartition, written: Sequence[WrittenBase]) -> list[WrittenBase]:
-    """Those of the base files that the completed build of the partition does not name; none if it is archived."""
+    """The base files that the completed build of the partition does not name; none if the build is archived."""
     done = next((i for i in store.timeline.completed if i.time == new.instant), None)
     if done is None:
         return [] if _is_completed(store, new) else list(written)

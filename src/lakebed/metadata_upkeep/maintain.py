@@ -158,7 +158,7 @@ class KeyJobs:
 
 @dataclass(frozen=True, slots=True)
 class KeyChangeReader:
-    """Sent to the tasks: key changes of file groups, with the file group of the index that each goes to."""
+    """A task function that reads key changes of file groups, each with the index file group that it goes to."""
 
     reader: SliceReader
     indexes: KeyIndexes
@@ -182,7 +182,7 @@ class KeyChangeReader:
 
 @dataclass(frozen=True, slots=True)
 class KeyLogWriter:
-    """Sent to the tasks: writes the log file of one file group from all that goes to it."""
+    """A task function that writes the log file of one index file group from all changes that go to it."""
 
     storage: Storage
     instant: str
@@ -239,8 +239,9 @@ class MetadataUpkeep:
         )
 
     def prepare(self) -> Snapshot:
-        """As a write begins: drop partitions that lakebed cannot maintain, build requested ones that are missing,
-        compact and clean if due. Returns the table after that, read under the lock, so without later commits."""
+        """Called as a write begins: drop partitions that lakebed cannot maintain, build requested ones that are
+        missing, compact and clean if due. Returns the table after that, read under the lock, so without later
+        commits."""
         config = self.without_unknown()
         ready = self if config is self.config else replace(self, config=config, stored=None)
         missing = ready.missing()

@@ -20,7 +20,7 @@ from lakebed.model import RECORD_INDEX
 
 @dataclass(frozen=True, slots=True)
 class KeyCheck:
-    """Sent to the tasks: finds keys that an action stores again. `metadata` is None if the table has no rows yet."""
+    """A task function that finds keys which an action stores again. `metadata` is None if the table has no rows yet."""
 
     metadata: MetadataTable | None
 

@@ -367,7 +367,7 @@ def refuse_moves(write: Write, moved: pa.Table) -> None:
 
 
 def stored_among(write: Write, new: pa.Table, deleted: pa.Table, *, by_path: bool) -> pa.Array:
-    """Those of the keys of new rows, which have record keys and partition paths, that the table holds in rows that are
+    """The keys of new rows, which have record keys and partition paths, that the table holds in rows that are
     not `deleted`; with `by_path` in the same partition path."""
     names = [RECORD_KEY, PARTITION_PATH]
     keys = one_array(new.column(RECORD_KEY)).drop_null()

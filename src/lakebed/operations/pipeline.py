@@ -293,7 +293,7 @@ def _repetitions(write: Write, prepared: Rows, layout: Layout) -> int | None:
 
 
 def _counted_once(status: WriteStatus, copies: Collection[FileGroupId]) -> WriteStatus:
-    """Rows that go to two file groups count in one."""
+    """The status without the `copies` among its counts: a row that goes to two file groups counts once."""
     if (status.partition, status.file_id) not in copies:
         return status
     counts = (field.name for field in fields(status) if field.name == "rows_in" or field.name.startswith("num_"))

@@ -77,7 +77,7 @@ class Layout(Protocol):
         ...
 
     def lookup(self, statuses: Sequence[WriteStatus]) -> KeyLookup | None:
-        """What the index did to find the keys, known after the write; None if keys were not looked up."""
+        """Counts of how the index found the keys, known after the write; None if keys were not looked up."""
         return None
 
     def repetitions(self, count: KeyRepetitions) -> int | None:
@@ -91,7 +91,7 @@ class Layout(Protocol):
 
     @property
     def moved_of(self) -> Mapping[int, int]:
-        """How many of them each of several upserts has, by its number."""
+        """The number of moved rows of each upsert, by the upsert's number."""
         return {}
 
     @property
@@ -101,7 +101,7 @@ class Layout(Protocol):
 
 
 class Placed(Protocol):
-    """Rows with their place."""
+    """Rows with their locations, before new rows have file groups."""
 
     def assign(self) -> Layout:
         """Give a file group to the rows that have none."""
@@ -372,7 +372,7 @@ class TaggedRows:
 
     @property
     def reported(self) -> KeyLookup | None:
-        """What the index did to find the keys, completed by the counts in the rows' own columns."""
+        """Counts of how the index found the keys, completed by the counts in the rows' own columns."""
         if self.lookup is None:
             return None
         lookup = self.lookup
@@ -391,7 +391,7 @@ class TaggedRows:
         return distinct_values(new, PARTITION_PATH)[0]
 
     def assign(self) -> AssignedRows:
-        """Plan the file groups."""
+        """Plan the file groups of new rows: rows with the complete layout."""
         write, context, profile = self.write, self.write.context, self.profile
         partitions, ids = distinct_values(profile, PARTITION_PATH, FILE_ID)
         inserts = profile.column(FILE_ID).null_count > 0
@@ -435,7 +435,7 @@ class TaggedRows:
 
 @dataclass(frozen=True)
 class AssignedRows:
-    """Tagged rows, and the file group of each place."""
+    """Tagged rows with a file group for each location."""
 
     write: Write
     tagged: Rows
@@ -508,7 +508,7 @@ class TaskLayout(Layout):
 
 @dataclass(frozen=True)
 class EmptyLayout(Layout):
-    """A write that brings none."""
+    """The layout of a write without rows."""
 
     write: Write
 
@@ -529,7 +529,7 @@ class EmptyLayout(Layout):
 
 
 def looked_up_in_tasks(statuses: Sequence[WriteStatus]) -> KeyLookup:
-    """What the tasks that wrote did to find keys."""
+    """The summed counts of how writing tasks found keys."""
     counts = [status.lookup for status in statuses if status.lookup is not None]
     summed = (sum(lookup_counts[at] for lookup_counts in counts) for at in range(len(LOOKUP_COUNTS)))
     return replace(KeyLookup(), **dict(zip(LOOKUP_COUNTS, summed, strict=True)))

@@ -241,13 +241,13 @@ def plan_of_numbered(context: WriteContext, snapshot: Snapshot, numbered: Number
 
 
 def plan_of_tasks(context: WriteContext, operation: str) -> WritePlan:
-    """Every task opens file groups of its own: how many is known when it has run."""
+    """The plan of a write whose tasks open file groups of their own; their number is known only after the write."""
     note = _notes("every task writes its rows to new file groups; no key is looked up", context.engine.note)
     return WritePlan(operation, context.index.explain(), context.engine.name, (), note)
 
 
 def with_absent(plan: WritePlan, context: WriteContext, absent: Sequence[str]) -> WritePlan:
-    """The plan with a word on columns that the rows lack."""
+    """The plan with a note about the columns that the rows lack."""
     if not absent:
         return plan
     listed = ", ".join(absent[:5]) + (f" and {len(absent) - 5} more" if len(absent) > 5 else "")

@@ -74,7 +74,7 @@ def remove_table_files(
 
 
 def warn_of_left(storage: Storage, left: Sequence[str]) -> None:
-    """Log which files of the folder stay."""
+    """Warn in the log about the files that stay in the folder."""
     if left:
         more = f" and {len(left) - _DISPLAYED} more" if len(left) > _DISPLAYED else ""
         _log.warning(
@@ -176,7 +176,7 @@ def load_settled(storage: Storage) -> TableConfig:
 
 
 def finish_interrupted_overwrite(storage: Storage) -> bool:
-    """Finish an overwrite that was cut short at a point of no return. Whether there was one."""
+    """Finish an overwrite that was interrupted after its decision; returns whether there was one."""
     if storage.head(_READY) is None:
         return False
     with default_lock(storage) as lock:
@@ -194,7 +194,7 @@ def _check_lock(storage: Storage, lock: Lock) -> None:
 
 
 def _decide(storage: Storage, folder: str, lock: Lock) -> None:
-    """From here on the new table is the valid one."""
+    """Write the file that makes the new table the valid one."""
     below = (info.path.removeprefix(folder + "/") for info in storage.list(folder))
     files = sorted(path for path in below if not path.startswith(_PASSING))
     _check_lock(storage, lock)
@@ -284,7 +284,7 @@ def _drop(storage: Storage, folder: str) -> None:
 
 
 def _remove_leftovers(storage: Storage) -> None:
-    """What overwrites of dead processes of this machine left."""
+    """Delete what interrupted overwrites of dead processes of this machine left."""
     for name in storage.list_names(_STAGING):
         if not name.endswith(_OWNER):
             continue

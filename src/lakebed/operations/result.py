@@ -110,7 +110,7 @@ class WriteResult(Printed):
         moved: int = 0,
         **more: Any,
     ) -> WriteResult:
-        """`moved` rows have done nothing but delete a key where it was: it went to another partition path."""
+        """The result of a write by its statuses. `moved` rows only deleted a key at its old location: it moved."""
         written = [s for s in statuses if s.path is not None]
         inserted, deleted = sum(s.num_inserts for s in statuses), sum(s.num_deletes for s in statuses)
         # a key that left several places is inserted once
@@ -132,7 +132,7 @@ class WriteResult(Printed):
         )
 
     def reduced_to(self, statuses: Sequence[WriteStatus], moved: int) -> WriteResult:
-        """The result of a part of the rows, of which these `statuses` are."""
+        """The result of a part of the rows, which these `statuses` are about."""
         part = WriteResult.of(self.instant, self.checkpoint, self.operation, statuses, moved)
         return replace(self, **{name: getattr(part, name) for name in _OF_ROWS})
 
@@ -199,7 +199,7 @@ class WriteResult(Printed):
         return [f"{n:,} {word}" for n, word in counts if n]
 
     def _notes(self) -> list[str]:
-        """What the write did besides its rows."""
+        """Notes about what else the write did, such as columns that it added."""
         rolled_back = [f"rolled back {instant}, which had not completed" for instant in self.rolled_back]
         is_blind = self.duplicates is None and self.operation == "insert"
         duplicates = [_NOT_COUNTED] if is_blind else []

@@ -248,7 +248,7 @@ class Transaction:
         return *table, stored
 
     def _take_state(self, state: _State) -> Timeline:
-        """Go on with what was read under the lock; gives the timeline."""
+        """Use the state that was read under the lock, and return its timeline."""
         config, timeline, self._stored = state
         self._take(config)
         return self._checked(timeline)

@@ -35,7 +35,7 @@ def upsert(context: WriteContext, data: Any) -> WriteResult:
 
 
 def _check_partial(context: WriteContext, operation: str) -> None:
-    """Rows that lack columns are for an upsert, into a table whose stored rows have keys and stay where they are."""
+    """Refuse partial rows unless the write is an upsert into a table with stored keys whose rows never move."""
     index = context.index
     reason = hint = None
     if operation != "UPSERT":
@@ -116,7 +116,7 @@ def bulk_insert(context: WriteContext, data: Any) -> WriteResult:
 
 @dataclass(frozen=True, kw_only=True)
 class BulkInsert(RowsVerb):
-    """Rows are not brought together by file group, unless the index hashes them or has a handle of its own."""
+    """The verb of bulk inserts: no shuffle by file group, unless the index hashes keys or has a handle of its own."""
 
     def place(self, write: Write, prepared: Rows) -> AbstractContextManager[Placed]:
         index = write.context.index

@@ -182,13 +182,13 @@ class Write:
 
     @property
     def _insert_handle(self) -> HandleType:
-        """What writes the rows of new file groups."""
+        """The handle type that writes the rows of new file groups."""
         return AppendHandle if self.begins_with_logs else self.context.index.insert_handle or CreateHandle
 
     def run_grouped(
         self, rows: Rows, writer: GroupWriter, *, groups: int | None, expected: int | None = None
     ) -> list[WriteStatus]:
-        """One shuffle by group, and the writer on each; a group is a task of its own where their number is known. The
+        """Shuffle the rows once by group, and run the writer on each group, a task each if their number is known. The
         number of rows is `expected` if they were counted before."""
         engine = self.context.engine
         derived = derivable(self.context, engine.schema(rows))

@@ -101,7 +101,7 @@ class RecordedRows:
         return pa.schema([self.schema.field(name) for name in columns])
 
     def _exact(self, files: Sequence[BaseFile]) -> Bools:
-        """Of which files lakebed wrote rows and statistics."""
+        """Flags of the files whose rows and statistics lakebed wrote."""
         exact = np.array([has_exact_ranges(file.write_token) for file in files], np.bool_)
         return exact & self._statistics_are_lakebeds
 
@@ -229,8 +229,8 @@ def count_rows(plan: ScanPlan, slices: SliceReader, recorded: RecordedRows) -> i
 
 
 def summarized_rows(plan: ScanPlan, slices: SliceReader, recorded: RecordedRows) -> Iterator[pa.RecordBatch]:
-    """As many rows as a plan has, with the same least and greatest values in its columns, but with nulls for others
-    where these are recorded: for those who ask for nothing else."""
+    """Rows in the number of a plan's rows, with the same least and greatest values in its columns, but with nulls for
+    others where these are recorded: for those who ask for nothing else."""
     if not _is_of_partitions(plan, slices):
         yield from scan_batches(plan, slices)
         return

@@ -301,7 +301,7 @@ class KeySearch:
         return indexed_keys.of_pairs(pa.table({"key": self.lookup.texts, "partition": self.lookup.partitions}))
 
     def _by_statistics(self, slices: Sequence[FileSlice]) -> list[FileSlice]:
-        """Those whose range of keys, as the metadata table knows it, has one of them: fewer footers are read then."""
+        """The slices whose key range in the metadata table has one of the keys; so fewer footers are read."""
         if len(slices) <= _FEW_FILES or len(self.keys) > _MOST_BY_STATISTICS or not self.meta:
             return list(slices)
         column = Column((RECORD_KEY,), pa.string())

@@ -329,7 +329,7 @@ def _prune(
     *,
     of_snapshot: bool,
 ) -> tuple[list[FileSlice], dict[str, list[FileSlice]], int]:
-    """Those of the file slices that may hold matching rows. The slices are those of the view (`of_snapshot`), or
+    """The file slices that may hold matching rows. The slices are those of the view (`of_snapshot`), or
     others, which the view may not know completely."""
     pruned: dict[str, list[FileSlice]] = {}
     remaining_slices = list(slices)

@@ -351,7 +351,7 @@ class BucketLayout:
     trusted: bool = False
 
     def in_partition(self, path: str) -> BucketLayout:
-        """The same for one partition path."""
+        """This layout in one partition path."""
         return replace(self, locations=self.locations.in_partition(path))
 
     @property

@@ -24,7 +24,7 @@ _HINT = "Restore it from a copy."
 
 
 def reopened(snapshot: Snapshot) -> Snapshot | None:
-    """The same view of the table as it is now; None where it shows nothing new."""
+    """This view opened again, as the table is now; None where it shows nothing new."""
     fresh = open_again(snapshot.storage, snapshot.config, snapshot.as_of, use_metadata=snapshot.use_metadata)
     return None if snapshot.shows_same(fresh) else replace(fresh, base_below_logs=snapshot.base_below_logs)
 
@@ -41,7 +41,7 @@ def read_again(storage: Storage, read: Callable[[], T], renew: Callable[[], bool
 
 
 def stream_again(storage: Storage, read: Callable[[], Iterator[T]], renew: Callable[[], bool]) -> Iterator[T]:
-    """As `read_again`, for a read that yields its rows: it begins again as long as it has yielded nothing."""
+    """Like `read_again`, for a read that yields its rows: it begins again as long as it has yielded nothing."""
     looks = _Looks(storage, renew)
     while True:
         has_given = False

@@ -357,7 +357,7 @@ class TraceReader:
                 yield texts, rows
 
     def values_of_others(self, keys: RowKeys, values: ValueSet, files: Sequence[TableFile]) -> ValueSet:
-        """Of some values those that rows of other keys have in these files."""
+        """The values, of the given ones, that rows of other keys have in these files."""
 
         def shared(file: TableFile) -> ValueSet:
             file_values = ValueSet()

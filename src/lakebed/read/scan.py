@@ -81,11 +81,12 @@ class Results:
         return False
 
     def in_session(self, spark: SparkSession) -> Self:
-        """The same read, whose DataFrames are of this session."""
+        """This read with DataFrames of this session."""
         return self._with(_spark=spark)
 
     def _with(self, **changed: Any) -> Self:
-        """The same read with other settings; it is planned again. Not by `copy`: what is pickled lacks the session."""
+        """This read with other settings; it is planned again. It is not a `copy`, since pickled reads lack the
+        session."""
         twin = object.__new__(type(self))
         twin.__dict__ = {name: value for name, value in self.__dict__.items() if name != "plan"} | changed
         return twin
@@ -116,7 +117,7 @@ class Results:
         return text_html(self.explain())
 
     def limit(self, rows: int) -> Results:
-        """The same read with at most so many rows, whichever come first; the files after them are not opened.
+        """This read with at most so many rows, whichever come first; the files after them are not opened.
 
         >>> import lakebed
         >>> t = lakebed.create("memory://docs/limit", {"id": [1, 2, 3]}, key="id", index="bucket", buckets=1)
@@ -337,20 +338,20 @@ class Scan(Results):
         return self._snapshot.reader
 
     def narrowed(self, conditions: Sequence[Node]) -> Self:
-        """The same scan with more conditions."""
+        """This scan with more conditions."""
         return self._with(_conditions=(*self._conditions, *conditions))
 
     def choosing_files(self, conditions: Sequence[Node]) -> Self:
-        """The same scan of those files alone that may hold rows which fulfil conditions; its caller tests the rows."""
+        """This scan over the files alone that may hold rows which fulfil conditions; its caller tests the rows."""
         return self._with(_choosing=(*self._choosing, *conditions))
 
     def filtered(self, condition: pc.Expression) -> Self:
-        """The same scan, which had no filter, with this one."""
+        """This scan, which has no condition, with this one."""
         assert self._filter is None, "a scan has one filter"
         return self._with(_filter=condition)
 
     def of_columns(self, columns: Sequence[str]) -> Self:
-        """The same scan of these columns alone."""
+        """This scan of these columns alone."""
         return self._with(_columns=tuple(dict.fromkeys(columns)), _meta=False)
 
     def parsed_filter(self) -> Predicate | None:
@@ -426,8 +427,8 @@ class Scan(Results):
         return count_rows(rows.plan, self.reader, RecordedRows(self._snapshot, self.available))
 
     def to_summary(self) -> Iterator[pa.RecordBatch]:
-        """As many rows as the scan has, with the same least and greatest values in its columns, for those who ask for
-        nothing else: files of which these are recorded are not opened, and their other values are null."""
+        """Rows in the number of the scan's rows, with the same least and greatest values in its columns, for those who
+        ask for nothing else: files of which these are recorded are not opened, and their other values are null."""
 
         def read() -> Iterator[pa.RecordBatch]:
             if self._session_of_filter() is not None:

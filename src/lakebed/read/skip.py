@@ -81,7 +81,7 @@ class _Meaning:
 
 
 def indexed_calls(metadata: MetadataTable, calls: Sequence[Call], kind: str) -> Iterator[IndexedCall]:
-    """Those of the calls whose results an expression index of this kind (`column_stats`, `bloom_filters`) has."""
+    """The calls whose results an expression index of this kind (`column_stats`, `bloom_filters`) has."""
     for name in metadata.slices.partitions:
         definition = metadata.slices.definitions.get(name) if EXPRESSION.owns(name) else None
         if definition is None or definition.type != kind or len(definition.source_fields) != 1:
@@ -124,7 +124,7 @@ def bounds_of_results(
 
 
 def in_its_zone(snapshot: Snapshot, indexed: IndexedCall, instants: Sequence[str]) -> Bools:
-    """Of files of these instants: whether the index has their results in the time zone that the filter means."""
+    """Flags of the instants whose files the index has results for in the time zone that the filter means."""
     if indexed.zone is None:
         return np.ones(len(instants), np.bool_)
     note = zone_notes(snapshot.config.properties).get(indexed.index)
@@ -330,7 +330,7 @@ class _Skipping:
         return [(s.partition, s.base_file.name) for s in slices if s.base_file is not None]
 
     def _may_contain(self, slices: list[FileSlice], filters: pa.Table, texts: pa.Array) -> list[FileSlice]:
-        """Those without a filter that rejects every text; a log file has no filter."""
+        """The slices without a bloom filter that rejects every text; a log file has no filter."""
         without: set[tuple[str, str]] = set()
         for row in filters.select(["partition", "file_name", "type", "bloom"]).to_pylist():
             bloom = BloomFilter.from_text(row["bloom"], row["type"], path=f"{row['partition']}/{row['file_name']}")
@@ -427,7 +427,7 @@ class _Skipping:
         }
 
     def _exact(self, files: _Files, kind: pa.DataType) -> Bools:
-        """Of which files lakebed wrote the records; asked where that matters."""
+        """Flags of the files whose statistics records lakebed wrote; computed when they are needed."""
         if not self._has_exact_ranges or not pa.types.is_floating(kind):
             return np.zeros(len(files.names), np.bool_)
         return written_by_lakebed(self.snapshot.timeline, files.instants)

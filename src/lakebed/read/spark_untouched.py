@@ -98,7 +98,7 @@ class UntouchedPart:
 def divided(
     plan: ScanPlan, sets: Sequence[SliceSet], config: TableConfig
 ) -> tuple[list[UntouchedPart], list[SliceSet]]:
-    """Those slices with log files whose untouched rows Spark reads, and the sets without them."""
+    """The slices with log files whose untouched rows Spark reads, and the sets without them."""
     if plan.since or plan.query != "snapshot" or not MergeRules.of_table(config).picks_winners:
         return [], list(sets)
     parts = [part for slice_set in sets for part in _parts(plan, slice_set)][:_MOST_SCANS]

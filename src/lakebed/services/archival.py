@@ -55,7 +55,7 @@ class ArchivalResult(Printed):
 
     @property
     def instants(self) -> tuple[Instant, ...]:
-        """Those that were archived."""
+        """The instants that were archived."""
         return () if self.dry_run else self.plan.instants
 
     def to_dict(self) -> dict[str, Any]:

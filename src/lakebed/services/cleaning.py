@@ -476,7 +476,7 @@ def clean(
 
 
 def _data_files(partition: str, names: Sequence[str]) -> list[str]:
-    """Of the names in a plan those of base and log files in this folder: nothing else is deleted, whatever the plan
+    """The names in a plan that are base or log files in this folder: nothing else is deleted, whatever the plan
     names."""
     return [
         name

@@ -435,11 +435,11 @@ class SmallFiles(Clustering):
         return merge_small_files(state.context, least=max(_FEWEST, state.settings.file_sizing.files))
 
     def pending(self, timeline: Timeline) -> list[Instant]:
-        """None: clustering runs the plans."""
+        """No plans: the clustering service runs the plans that this one makes."""
         return []
 
     def settings(self, context: WriteContext) -> ClusteringSettings:
-        """Of small files, in the order that the table's own clustering has."""
+        """The settings of a clustering of small files; its row order is that of the table's own clustering."""
         return replace(
             context.services.clustering,
             plan_strategy="SparkSizeBasedClusteringPlanStrategy",

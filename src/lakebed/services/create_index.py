@@ -88,7 +88,7 @@ def pending_indexings(timeline: Timeline) -> list[Instant]:
 
 
 def index_plans(storage: Storage, timeline: Timeline) -> list[IndexPlan]:
-    """The same plans, with the indexes that each builds."""
+    """The indexing plans of the timeline, each with the indexes that it builds."""
     return [
         IndexPlan(
             instant.time,

@@ -81,7 +81,7 @@ class ServiceResult(Printed, Generic[Plan, Run]):
 
     @property
     def instants(self) -> tuple[str, ...]:
-        """Of the plans that were run."""
+        """The results of the plans that this call ran, in their order."""
         return tuple(run.instant for run in self.runs)
 
     def to_dict(self) -> dict[str, Any]:
@@ -132,7 +132,7 @@ class ServiceState:
 
     @property
     def instants(self) -> Sequence[Instant]:
-        """The same of all instants."""
+        """Like `find`, for every instant of the timeline: a dict from instant to its plan."""
         return (*self.timeline.instants, *self._made)
 
     @property

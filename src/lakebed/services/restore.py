@@ -247,7 +247,7 @@ class _Restore:
         return {i.time: bodies.get(i.time, []) for i in self._planned}
 
     def _tidy(self, writer: TimelineWriter) -> None:
-        """As in real Hudi, remove the rollbacks, whose contents the restore's body has. If this fails the restore is
+        """Remove the rollbacks, whose contents the restore's body has. If this fails the restore is
         still valid."""
         tx = self._tx
         with suppress(Exception):

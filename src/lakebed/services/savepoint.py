@@ -146,7 +146,7 @@ def _files(snapshot: Snapshot, target: Instant) -> dict[str, list[str]]:
 
 
 def _names(file_slice: FileSlice, timeline: Timeline) -> Iterator[str]:
-    """As Hudi has them: the base file, then the log files, from version 8 on newest first."""
+    """The names in Hudi's order: the base file, then the log files, from version 8 on newest first."""
     if file_slice.base_file is not None:
         yield file_slice.base_file.name
     logs = [log.name for log in file_slice.log_files]

@@ -82,7 +82,7 @@ class StateWithout:
         return frozenset(i.time for i in self._timeline.archived().instants)
 
     def full_slices(self) -> list[FileSlice]:
-        """The same slices, with those log files of later commits that exist."""
+        """The slices with the log files of later commits that exist."""
         timeline = self._timeline
         slices_by_group = {(file_slice.partition, file_slice.file_id): file_slice for file_slice in self.file_slices}
         files = [f for f in self._existing.values() if (f.partition, f.file_id) in slices_by_group]

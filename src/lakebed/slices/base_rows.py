@@ -88,7 +88,7 @@ class BaseFileRows:
 
 @dataclass(frozen=True)
 class RowsOfInstants:
-    """Of the rows of another `BaseRows`, the rows that some instants wrote."""
+    """The rows of another `BaseRows` that some instants wrote."""
 
     of: BaseRows
     instants: Set[str]

@@ -144,7 +144,7 @@ class BlockOfUnit:
         return len(self._unit.rows_of[self._number])
 
     def read(self, columns: Sequence[str], rows: Positions | None = None) -> pa.RecordBatch:
-        """As `DataBlock.read`."""
+        """Like `DataBlock.read`."""
         row_range = self._unit.rows_of[self._number]
         return self._unit.block.read(
             columns, np.arange(row_range.start, row_range.stop) if rows is None else rows + row_range.start
@@ -167,7 +167,7 @@ class DecodedBlock:
         return self.block.rows
 
     def read(self, columns: Sequence[str], rows: Positions | None = None) -> pa.RecordBatch:
-        """As `DataBlock.read`."""
+        """Like `DataBlock.read`."""
         known_names = frozenset(self.schema.names)
         names = [name for name in columns if name in known_names]
         cached = self._decoded

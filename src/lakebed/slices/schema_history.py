@@ -113,7 +113,7 @@ def schema_history(storage: Storage, timeline: Timeline, instant: str) -> Schema
 
 
 def columns_since(history: SchemaHistory | None, instant: str, columns: Mapping[str, T]) -> Mapping[str, T]:
-    """Of columns by their paths those whose names in files of an instant mean the same columns as today; all of them on
+    """The columns (by path) whose names in files of an instant mean the same columns as today; all of them on
     a table without a schema history."""
     if history is None:
         return columns

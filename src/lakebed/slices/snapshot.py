@@ -248,7 +248,7 @@ class Snapshot:
         return replace(self, _cache=_SnapshotCache(folders=names))
 
     def at(self, instant: str) -> Snapshot:
-        """The same table as of an instant; what one of the two views lists, the other does not list again."""
+        """This table as of an instant; what one of the two views lists, the other does not list again."""
         return replace(self, as_of=instant)
 
     def below_logs(self) -> Snapshot:

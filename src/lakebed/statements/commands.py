@@ -139,8 +139,8 @@ def text_of(value: Any) -> str | None:
 
 
 def exactly(paths: Iterable[str], table: Table) -> list[str]:
-    """The same paths, for a method that takes `*` in them for any text. Raises `UnsupportedFeature` where that would
-    mean others, too."""
+    """The paths as a list, for a method that takes `*` in a path as any text. Raises `UnsupportedFeature` if a path has
+    a `*` that stands for further paths, too."""
     paths = list(paths)
     if any("*" in path for path in paths) and set(match_partitions(paths, table.partitions)) != set(paths):
         raise UnsupportedFeature(

@@ -99,7 +99,7 @@ def assigned_rows(rows: Any, schema: pa.Schema, names: Sequence[str]) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class _Assigned:
-    """Sent to the tasks."""
+    """A task function that converts the columns of an INSERT into those of the table."""
 
     schema: pa.Schema
 

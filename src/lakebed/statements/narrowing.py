@@ -116,7 +116,7 @@ class Narrowing:
         return frozenset(qualified_words)
 
     def columns_of(self, reference: Reference, names: list[str]) -> list[str]:
-        """Those of a table's columns that the statement may name, one at least."""
+        """The columns of a table that the statement may name; at least one."""
         node = self.tables.get(reference.start)
         query = None if node is None else node.find_ancestor(exp.Select)
         is_piped = "|>" in self.statement.text

@@ -74,7 +74,7 @@ class Parts:
         return zip([start, *(at + 1 for at in commas)], [*commas, stop], strict=True)
 
     def listed_with_types(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
-        """The same of a list with types, whose commas in `map<string, int>` separate nothing."""
+        """The parts of a list with types; a comma in `map<string, int>` separates nothing."""
         depth, first = 0, start
         for at in range(start, stop):
             word = self.statement.word(at)

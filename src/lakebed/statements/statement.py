@@ -100,7 +100,7 @@ class _SparkTokenizer(SparkText.Tokenizer):
 
 
 class _DuckDBTokenizer(DuckDB.Tokenizer):
-    """The same of DuckDB's, with Spark's quotes of names in addition."""
+    """DuckDB's words one by one, with Spark's quotes of names in addition to its own."""
 
     COMMANDS: ClassVar[set[TokenType]] = set()
     KEYWORDS: ClassVar[dict[str, TokenType]] = _single_words(DuckDB.Tokenizer.KEYWORDS)

@@ -51,7 +51,7 @@ class KeysNote:
         return instant not in self.pending
 
     def to_json(self) -> str:
-        """As a commit carries it."""
+        """The note as the text that commit metadata stores."""
         sets = {name: sorted(getattr(self, name)) for name in _SETS if getattr(self, name)}
         values = {"instant": self.instant, "version": self.version, "fields": list(self.fields), "since": self.since}
         return json.dumps({**values, **sets}, separators=(",", ":"))

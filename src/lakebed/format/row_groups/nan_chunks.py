@@ -72,7 +72,7 @@ class NanChunks:
                     self._chunks.setdefault(self._groups, set()).update(paths[path])
 
     def doubtful(self, group: Any, columns: Collection[str]) -> list[str]:
-        """Those of these columns of a stored row group (Parquet's metadata) that may hold NaN under a min and max,
+        """The columns of a stored row group (Parquet's metadata) that may hold NaN under a min and max,
         where its writer leaves NaN out of these."""
         return [
             name

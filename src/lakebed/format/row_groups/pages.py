@@ -138,7 +138,7 @@ class PagedFile:
         return cls(root, head, columns, coded, plain, group_entries, memoryview(before), end - len(before), set())
 
     def indexed(self, columns: Sequence[str], groups: Sequence[int]) -> list[str]:
-        """Those of the columns that have an offset index in each of these row groups. Lists and maps do not count: a
+        """The columns that have an offset index in each of these row groups. Lists and maps do not count: a
         page may start within a row, whatever the index says (Arrow writes such pages)."""
         return [
             name
@@ -219,7 +219,7 @@ class PageReader:
         return {key: index for key, index in indexes.items() if index is not None}
 
     def readable(self, groups: Sequence[int], columns: Sequence[str]) -> list[str]:
-        """Those of the columns that can be read by pages in these row groups: they have an index, and the pages of all
+        """The columns that can be read by pages in these row groups: they have an index, and the pages of all
         leaves of a column hold the same rows."""
         columns = self.file.indexed(columns, groups)
         indexes = self.indexes(groups, columns)
@@ -235,7 +235,7 @@ class PageReader:
         ]
 
     def plain(self, groups: Sequence[int], columns: Sequence[str]) -> list[str]:
-        """Those of the columns, which are `readable`, whose values are picked from their pages in these row groups: as
+        """The columns, which are `readable`, whose values are picked from their pages in these row groups: as
         far as is known, none of their pages has to be decoded."""
         indexes = self.indexes(groups, columns)
         return [

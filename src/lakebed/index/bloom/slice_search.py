@@ -70,7 +70,7 @@ class SliceSearch:
     def run(
         self, file_slice: FileSlice, hashes: ChainedHashes, rows: Int64s, bloom: BloomFilter | None
     ) -> SearchedSlice:
-        """Those of the keys in these rows, all of them different, that the slice holds."""
+        """The keys in these rows, all of them different, that the slice holds."""
         tally = ReadTally()
         counting = replace(self, reader=replace(self.reader, tally=tally))
         answer = counting._run(file_slice, hashes, rows, bloom)

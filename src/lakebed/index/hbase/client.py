@@ -235,7 +235,7 @@ def notes_of(instant: str, locations: pa.Table) -> pa.BinaryArray:
 
 
 def split_notes(notes: pa.StringArray) -> tuple[pa.Array, pa.Array, pa.Array, pa.Array]:
-    """Of each note the instant that made it, and commit, file id and partition path of the place that it names."""
+    """Four columns of the notes: the instant that made each, and commit, file id and partition path that it names."""
     note_texts = pc.if_else(pc.equal(notes, ""), pa.scalar(None, pa.string()), notes)
     noted_rows = np.flatnonzero(note_texts.is_valid())
     lists = pc.split_pattern(note_texts.take(pa.array(noted_rows)), _SEPARATOR, max_splits=3)
@@ -277,7 +277,7 @@ class Client(Protocol):
     """Rows of one HBase table. Everything raises `StorageError` where HBase does not answer in time."""
 
     def get(self, rows: pa.BinaryArray) -> pa.Table:
-        """Those of the rows that there are, once each, in any order: `ROWS`."""
+        """The rows that exist among these, once each, in any order; columns as in `ROWS`."""
         ...
 
     def put(self, rows: pa.BinaryArray, cells: Mapping[str, pa.BinaryArray | bytes]) -> None:
