@@ -136,7 +136,7 @@ class ExpectedFiles:
     def _check_gone(
         self, timeline: Timeline, partition: str, missing: Sequence[tuple[str, Extent]], visible_commits: Container[str]
     ) -> None:
-        """Files may be missing for a reason: the partition was dropped and built again since they were written, or
+        """Raise `CorruptFile` for missing files, unless there is a reason: the partition was built again since, or
         their instant was taken back since the timeline was loaded, and is none of the `visible_commits`. Files of
         instants that were archived since are still needed."""
         since = _logged_since(timeline, partition)
@@ -175,7 +175,7 @@ def check_delta_commits(data: Timeline, store: Timeline) -> None:
 
 
 def damaged(storage: Storage, path: str, problem: str, *, offset: int | None = None) -> CorruptFile:
-    """A file of the metadata table that is not what it should be."""
+    """The error for a damaged file of the metadata table."""
     context: dict[str, Any] = {"path": storage.url(path)}
     if offset is not None:
         context["offset"] = offset
@@ -208,7 +208,7 @@ class _Written:
 
     @property
     def nbytes(self) -> int:
-        """What it takes in memory, about."""
+        """About how many bytes the entry takes in memory."""
         return _BYTES_AN_INSTANT + _BYTES_AN_EXTENT * len(self.extents)
 
     @classmethod
@@ -226,7 +226,7 @@ class _Written:
 
 
 def _written(timeline: Timeline, instants: Sequence[Instant]) -> list[_Written]:
-    """What these instants wrote; kept by the process, as the next commit looks at most of them again. What was archived
+    """The files that these instants wrote; cached, since the next commit looks at most of them again. What was archived
     since is dropped."""
     folder = timeline.storage.url(timeline.config.timeline_path)
     cached = _WRITTEN.get(folder)

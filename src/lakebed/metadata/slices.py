@@ -60,7 +60,7 @@ class SmallFiles(Generic[T]):
         return cached.content
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Empty the cache."""
         self._cache.clear()
 
 
@@ -296,8 +296,8 @@ def read_store(storage: Storage, config: TableConfig) -> StoreRead | None:
 
 
 def try_store(storage: Storage, config: TableConfig) -> StoreRead | None:
-    """The same, for a reader that reads the table's own timeline at the same time (see `shows_last`). None if it fails:
-    the caller then reads it again."""
+    """Like `read_store`, for a reader that reads the table's timeline at the same time (see `shows_last`). None if it
+    fails: the caller then reads it again."""
     try:
         return read_store(storage, config)
     except (LakebedError, FileNotFoundError):

@@ -257,7 +257,7 @@ class _Build:
             time.sleep(_LOOK_SECONDS)
 
     def write(self, part: _Part) -> list[WrittenBase]:
-        """Write the base files of an index; writers go on."""
+        """Write the base files of an index while other writers continue."""
         view = snapshot_of(self.storage, self.base_view.config, self.base_view.timeline, use_metadata=False)
         timeline = load_timeline(self.storage, self.base_view.config)
         store = self._store(timeline)
@@ -299,7 +299,7 @@ class _Build:
                 note_zone(snapshot, config, expression, lock.lock_is_held)
 
     def complete(self) -> None:
-        """Complete the plan."""
+        """Complete the indexing plan on the timeline."""
         with self._locked():
             timeline = self._checked()
             config = load_table_config(self.storage)

@@ -152,7 +152,7 @@ def admit_change(context: WriteContext, new: Index, verb: str) -> None:
 
 
 def _build(tx: Transaction, new: Index) -> None:
-    """Build what the new index reads in the metadata table."""
+    """Build the partitions of the metadata table that the new index reads."""
     missing = [name for name in new.metadata_indexes if name.partition not in tx.config.metadata_partitions]
     if not missing or not tx.timeline.commits:  # a first write builds them
         return
@@ -187,8 +187,8 @@ def _mover(context: WriteContext, snapshot: Snapshot, new: Index, instant: str) 
 
 
 def _shuffle(engine: Engine, mover: BucketMover, slices: tuple[FileSlice, ...]) -> list[WriteStatus]:
-    """Every row goes to the task of its bucket. In one process the files of a partition path are open at the same
-    time instead, and nothing is buffered."""
+    """Move every row by a shuffle to the task of its bucket. In one process the files of a partition path are open at
+    the same time instead, and nothing is buffered."""
     if not slices:
         return []
     if not engine.is_distributed:

@@ -31,7 +31,7 @@ class PartitionMoves:
 
     @property
     def way(self) -> Way:
-        """What happens to its rows."""
+        """How the rows of the partition path get to their new file groups."""
         if self.shuffled:
             return "overwrite"
         splits = any(len(move.targets) > 1 for move in self.moves)
@@ -65,7 +65,7 @@ class RescalePlan(Printed):
 
     @property
     def way(self) -> Way:
-        """The costliest of what happens in the partition paths."""
+        """The costliest way that any partition path needs."""
         ways = {partition.way for partition in self.partitions}
         if "overwrite" in ways:
             return "overwrite"
@@ -80,17 +80,17 @@ class RescalePlan(Printed):
 
     @property
     def bytes(self) -> int:
-        """Bytes of them."""
+        """Bytes of the file slices that are read and replaced."""
         return sum(partition.bytes for partition in self.partitions)
 
     @property
     def shuffle_bytes(self) -> int:
-        """Bytes of those whose rows are shuffled."""
+        """Bytes of the file slices whose rows are shuffled."""
         return sum(file_slice.size for part in self.partitions for file_slice in part.shuffled)
 
     @property
     def why(self) -> str:
-        """Why it is done in this way."""
+        """A sentence with the reason for this way."""
         if self.way == "split" and any(partition.uneven for partition in self.partitions):
             return (
                 "extendible: only the buckets that are too large are halved, as often as it takes, each in a task"

@@ -260,7 +260,7 @@ def retention_of(
 
 
 def _continues(timeline: Timeline, last: Clean | None) -> bool:
-    """Whether the last clean left nothing to clean before its earliest retained commit, and that still holds."""
+    """Whether incremental cleaning may continue after the last clean: nothing is left before its earliest commit."""
     if last is None or not last.earliest or (timeline.start is not None and last.earliest < timeline.start):
         return False
     return _savepoints_stay(timeline, last)

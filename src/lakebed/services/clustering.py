@@ -192,7 +192,7 @@ def pending_clusterings(timeline: Timeline) -> list[Instant]:
 
 
 def clustering_verdict(timeline: Timeline, settings: ClusteringSettings) -> str | None:
-    """Why no clustering is due, None where one is."""
+    """A sentence why no clustering is due; None if one is due."""
     done = timeline.replacecommits
     bodies = timeline.commits_metadata(done)
     times = [i.time for i, body in zip(done, bodies, strict=True) if body.operation == CLUSTER_OPERATION]
@@ -317,7 +317,7 @@ def _run(context: WriteContext, writer: GroupClusterer, planned: PlannedClusteri
 
 @dataclass
 class _PlannedInputs(TransactionHooks):
-    """A clustering completes only where the slices that it read are still those of the table."""
+    """Lets a clustering complete only if the slices that it read are still the newest ones of the table."""
 
     planned: PlannedClustering
     _is_stale: bool = False
@@ -328,11 +328,12 @@ class _PlannedInputs(TransactionHooks):
     def before_completion(
         self, tx: Transaction, timeline: Timeline, metadata: CommitMetadata, statuses: Sequence[WriteStatus]
     ) -> None:
-        """Rows have moved to other file groups: an index outside the table is updated."""
+        """Tell an index outside the table that rows have moved to other file groups."""
         tx.index.update(statuses, tx.instant, snapshot_of(tx.storage, tx.config, timeline), metadata.replaced)
 
     def reason_to_take_back(self, tx: Transaction, timeline: Timeline) -> str | None:
-        """A write that committed before may have changed a slice of the plan after the check."""
+        """The reason against this clustering, if a write that committed before it changed a slice of the plan; else
+        None."""
         try:
             self.check(tx, timeline.before_completion(tx.instant))
         except CommitConflict as conflict:

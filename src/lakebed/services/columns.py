@@ -117,7 +117,7 @@ class _ColumnTransaction(WriteTransaction):
 
 
 def _plan(context: WriteContext, snapshot: Snapshot, change: ColumnChange) -> _Planned:
-    """What the change makes of the table. Raises where it cannot be."""
+    """The table's schema and schema history after the change. Raises `SchemaConflict` if the table cannot have it."""
     config = snapshot.config
     if not len(snapshot.schema):
         raise SchemaConflict(

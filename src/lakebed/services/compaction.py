@@ -159,7 +159,8 @@ class CompactionResult(ServiceResult[CompactionPlan, CompactionRun]):
 
 
 class LogMerging(PlannedService[CompactionPlan, CompactionRun, CompactionResult]):
-    """What compaction and log compaction share: plans of file slices with log files, of a merge-on-read table."""
+    """The common part of compaction and log compaction: plans of file slices with log files, on merge-on-read
+    tables."""
 
     reads = "logs"
     result = CompactionResult

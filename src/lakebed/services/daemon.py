@@ -130,7 +130,7 @@ class ServedTable:
     __repr__ = masked_repr
 
     def due(self) -> Iterator[ServiceEvent]:
-        """What is due now; nothing is done."""
+        """An event for each service that is due now; nothing is run."""
         try:
             context = self._context()
         except Exception as error:
@@ -217,7 +217,8 @@ class ServedTable:
         return read_again(context.storage, lambda: do(views[-1]), renew), views[-1]
 
     def _why(self, service: Service[Any], context: WriteContext) -> str | None:
-        """Why a service is due. One that found nothing to do is not, until the table changes."""
+        """A sentence why a service is due, or None. A service that found nothing to do is not due until the table
+        changes."""
         if self._waits(service.name):
             return None
         why = service.due(ServiceState(context))

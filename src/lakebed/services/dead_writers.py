@@ -44,7 +44,7 @@ class DeadWriters(Service[FinishedWrites]):
 
 
 def finish_interrupted(context: WriteContext) -> FinishedWrites:
-    """Begin as a write does, and end there."""
+    """Do what a write does as it begins: roll back dead writers, and repair the metadata table."""
     before = set(context.config.metadata_partitions)
     with ServiceTransaction(context, Action.COMMIT, "SERVICES") as tx, tx.begin():
         tx.prepare_metadata()

@@ -36,7 +36,7 @@ _log = logging.getLogger("lakebed")
 
 @dataclass(frozen=True, slots=True)
 class NothingToDo:
-    """Why there is nothing to plan."""
+    """The reason why a service has nothing to plan."""
 
     why: str
 
@@ -118,7 +118,7 @@ class ServiceState:
 
     @property
     def settings(self) -> Options:
-        """How the table's services run, by the options of the job and the table."""
+        """The options of the table's services, from the job and the table."""
         return self.context.services
 
     @property
@@ -132,7 +132,7 @@ class ServiceState:
 
     @property
     def instants(self) -> Sequence[Instant]:
-        """Like `find`, for every instant of the timeline: a dict from instant to its plan."""
+        """The instants of the timeline as this process has read it, with the commit that it has just made."""
         return (*self.timeline.instants, *self._made)
 
     @property
@@ -182,18 +182,18 @@ class Service(ABC, Generic[Outcome]):
 
     @abstractmethod
     def due(self, state: ServiceState) -> str | None:
-        """Why it is due, None where it is not."""
+        """A sentence why the service is due; None if it is not."""
 
     @abstractmethod
     def serve(self, state: ServiceState) -> Outcome:
-        """Do what is due."""
+        """Run the service, and return its outcome."""
 
     @abstractmethod
     def has_changed(self, outcome: Outcome) -> bool:
-        """Whether something was done."""
+        """Whether the outcome says that the service changed something."""
 
     def lines(self, outcome: Outcome) -> list[str]:
-        """What was done, for people."""
+        """Lines for people about what the service did."""
         return str(outcome).splitlines()
 
 
@@ -218,7 +218,8 @@ class PlannedService(Service[Result], ABC, Generic[Plan, Run, Result]):
 
     @abstractmethod
     def plan(self, context: WriteContext, snapshot: Snapshot, instant: str, *, when_due: bool) -> Plan | NothingToDo:
-        """What to do with this table; with `when_due` only where enough has happened since the last time."""
+        """The plan of this service for the table; with `when_due` only if it is due. `NothingToDo` has the reason
+        otherwise."""
 
     @abstractmethod
     def encode(self, snapshot: Snapshot, plan: Plan) -> bytes:

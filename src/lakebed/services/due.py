@@ -49,7 +49,7 @@ run_due_services = partial(run_after_write, SERVICES)
 
 
 def show_after_service(storage: Storage, properties: Mapping[str, str], options: Mapping[str, Any] | None) -> None:
-    """Show what a service or a restore has done in published lists and catalogs, where the properties of the table or
+    """Update published lists and catalogs after a service or a restore, if the properties of the table or
     the options ask for it. An error fails nothing: it is logged, and the next commit does it again."""
     resolved = resolve_options(options)
     settings = service_settings(resolved.explicit, properties)

@@ -169,7 +169,7 @@ class Erasure:
         return left, len(files), damage
 
     def _step(self, step: Callable[[Sequence[TableFile]], Iterable[str]], holding: Sequence[TableFile]) -> None:
-        """One step, on the files that hold something; a conflict with another process is noted, and the next round
+        """Run one step on the files that hold something; a conflict with another process is noted, and the next round
         tries again."""
         try:
             self.steps += step(holding)

@@ -153,7 +153,7 @@ def expire_partitions(
 
 
 def never_expires(context: WriteContext, settings: PartitionTtlSettings) -> str | None:
-    """Why no partition path of this table ever gets too old, None where one may."""
+    """A sentence why no partition path of this table expires; None if one may."""
     if not context.config.partition_fields:
         return f"table {context.config.name!r} has no partitions that could expire"
     if settings.days <= 0:

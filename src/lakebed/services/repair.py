@@ -97,7 +97,7 @@ class Copies:
 
 
 def find_copies(context: WriteContext, snapshot: Snapshot) -> Copies:
-    """The copies that are to go."""
+    """The rows of repeated keys that a repair deletes: all but the newest row of each key."""
     engine = context.engine
     names = [RECORD_KEY, PARTITION_PATH, COMMIT_TIME, COMMIT_SEQNO, *positions_of(snapshot)]
     stored = engine.read_columns(snapshot, snapshot.file_slices(), [*names, FILE_NAME])
@@ -124,7 +124,7 @@ def _without_newest(rows: pa.Table, by: list[str]) -> Copies:
 
 
 def _begins(rows: pa.Table, by: Sequence[str]) -> npt.NDArray[np.bool_]:
-    """Which of these sorted rows are the first ones of their key."""
+    """Flags of the sorted rows that are the first ones of their key."""
     begins = np.zeros(len(rows), dtype=bool)
     begins[0] = True
     for name in by:
@@ -135,7 +135,7 @@ def _begins(rows: pa.Table, by: Sequence[str]) -> npt.NDArray[np.bool_]:
 
 @dataclass(frozen=True, kw_only=True)
 class _CopiesVerb(Verb):
-    """Rows whose locations the write itself finds: no index is used."""
+    """A verb whose rows have locations already: no index is used."""
 
     unique: bool = False
 
@@ -345,14 +345,14 @@ class Orphans:
 
     @once
     def _begun(self) -> frozenset[tuple[str, str, str]]:
-        """The slices that base files of the timeline's commits began."""
+        """The slices (partition path, file id, instant) that base files of the timeline's commits began."""
         parts = (path.rpartition("/") for path in self._named)
         bases = (parse_base_file(folder, name, 0) for folder, _, name in parts)
         return frozenset((base.partition, base.file_id, base.instant) for base in bases if base is not None)
 
     @once
     def _before(self) -> str:
-        """No living writer has written files of instants before this one."""
+        """The oldest instant whose files may belong to a living writer."""
         pending = [i.time for i in self._timeline.pending]
         return min([*pending, self._timeline.greatest_time])
 
@@ -385,7 +385,7 @@ class Orphans:
 
 
 def _other_files(stat: WriteStat) -> Iterator[str]:
-    """The other files of the slice, as a write saw them."""
+    """The paths of the slice's other files that the write stat records."""
     for name in (stat.base_file, stat.prev_base_file, *(stat.log_files or ())):
         if name:
             yield path_in(stat.partition, name.rpartition("/")[2])

@@ -161,7 +161,7 @@ class _Restore:
 
     @classmethod
     def begun(cls, tx: UndoTransaction, to: str, instants: Sequence[Instant]) -> _Restore:
-        """Put the plan on the timeline."""
+        """Put the plan of the restore on the timeline, and return the restore that runs it."""
         instant = tx.clock.next(after=max(tx.timeline.greatest_time, newest_heartbeat(tx.storage)))
         with Heartbeat(tx.storage, instant, tx.writer_id):
             TimelineWriter(tx.storage, tx.config).request(Action.RESTORE, instant, encode_restore_plan(instants, to))

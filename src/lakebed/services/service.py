@@ -38,8 +38,8 @@ def can_be_run(storage: Storage, plan: Instant) -> bool:
 
 @dataclass
 class ServiceTransaction(Transaction):
-    """See the module. `plan`, or `take_up` and then `finish`; as a context manager it takes a run back if the block
-    raises.
+    """The transaction of a table service: `plan`, or `take_up` and then `finish`. As a context manager it takes a run
+    back if the block raises.
 
     `resumes`: the work of a run that died or raised stays, and the next run does the rest (a clean). `hooks` add what a
     kind of service needs.
@@ -191,7 +191,8 @@ class ServiceTransaction(Transaction):
         return writer_of(self.storage, self.instant) == self.writer_id
 
     def _reason_to_take_back(self, timeline: Timeline, checked: Timeline) -> str | None:
-        """Others may commit during a service: it is valid unless it was undone in between."""
+        """The reason against this run, if it was undone meanwhile; None otherwise: other commits do not matter to a
+        service."""
         if not is_requested(timeline, self.instant, self.action):
             return "another process took its plan off the timeline"
         if is_rolled_back(self.instant, timeline, checked):

@@ -220,7 +220,8 @@ def first_commit(timeline: Timeline) -> str:
 
 
 class UndoTransaction(Transaction):
-    """See the module. An unfinished restore does not stop it where `during_restore`."""
+    """A transaction that takes completed actions back under one lock. With `during_restore` an unfinished restore is
+    allowed."""
 
     @classmethod
     def of(

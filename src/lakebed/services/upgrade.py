@@ -80,7 +80,7 @@ class VersionPlan(Printed):
 
     @property
     def is_crossing(self) -> bool:
-        """Whether the timeline changes its layout."""
+        """Whether the change crosses version 8, where the timeline has another layout."""
         return has_completion_times(self.source) != has_completion_times(self.target)
 
     def to_dict(self) -> dict[str, Any]:
@@ -455,9 +455,9 @@ def _check_lock(tx: UndoTransaction) -> None:
 
 
 def _finish_flip(context: WriteContext, flip: _Flip, verb: str) -> list[str]:
-    """The lock ran out while the properties were written, or after that. If a writer has meanwhile written to the old
-    timeline, which was copied before, the table gets its old version again. If another writer has already written in
-    the new version, that is an error."""
+    """Resolve a change of version whose lock ran out while the properties were written. If a writer has meanwhile
+    written to the old timeline, which was copied before, the table gets its old version again. If another writer has
+    already written in the new version, that is an error."""
     with UndoTransaction.of(context, Action.COMMIT, verb) as tx, tx.locked_view() as snapshot:
         if snapshot.config.version != flip.plan.target:
             raise _conflict("another process changed it while this one was suspended")
