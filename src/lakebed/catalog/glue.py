@@ -160,7 +160,7 @@ class GlueCatalog:
 
     @contextlib.contextmanager
     def _asking(self, doing: str, ignored: str = "") -> Generator[None]:
-        """Errors of Glue as lakebed's."""
+        """Turn errors of Glue into lakebed's; errors named in `ignored` are dropped."""
         try:
             yield
         except self._errors.ClientError as error:

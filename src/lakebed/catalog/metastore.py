@@ -103,7 +103,7 @@ class Metastore(EntryStore[Entry], Protocol):
     def move_partitions(self, entry: Entry, locations: Mapping[Values, str]) -> None: ...
 
     def drop_partitions(self, entry: Entry, values: Sequence[Values]) -> None:
-        """Their files stay."""
+        """Remove partitions from the entry; their files stay."""
         ...
 
 

@@ -234,7 +234,7 @@ def split_partition_types(fields: Sequence[str]) -> tuple[tuple[str, ...], tuple
 
 
 def _converted(option: Option, value: Any) -> Any:
-    """Hudi's words to lakebed's, where a setting has words of its own."""
+    """The setting's value for an option's value, in lakebed's words where these differ from Hudi's."""
     if option.setting == "table.type":
         return TABLE_TYPES[value]
     if option.setting == "table.merge_mode":
@@ -249,7 +249,7 @@ def _converted(option: Option, value: Any) -> Any:
 
 
 def _align_duplicates(write: dict[str, Any]) -> None:
-    """`insert.drop.duplicates` and the duplicate policy `drop` set one thing in two ways."""
+    """Make `insert.drop.duplicates` and the duplicate policy `drop`, two options for one setting, agree."""
     if write.get("drop_duplicates") and write.get("dup_policy", "none") == "none":
         write["dup_policy"] = "drop"
     if write.get("dup_policy") == "drop":

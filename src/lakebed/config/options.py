@@ -520,7 +520,7 @@ def service_settings(explicit: Mapping[str, str], properties: Mapping[str, str])
 
 @lru_cache(maxsize=64)
 def _resolved(texts: tuple[tuple[str, str], ...]) -> Options:
-    """A table's services ask for the same settings several times a write."""
+    """The settings in these option texts. Cached: a table's services ask for them several times a write."""
     return resolve_options(dict(texts))
 
 

@@ -288,20 +288,20 @@ class PartitionKind:
         return True
 
     def expected(self, partition: str, table: StoredTable) -> pa.Table:
-        """What the partition should hold."""
+        """The records that the partition should hold by the data, as a comparable table."""
         raise NotImplementedError
 
     def found(self, partition: str, metadata: MetadataTable, table: StoredTable) -> pa.Table:
-        """What the partition holds."""
+        """The records that the partition holds, as a comparable table."""
         raise NotImplementedError
 
     def comparisons(self, partition: str, metadata: MetadataTable, table: StoredTable) -> Iterator[Comparison]:
-        """What is compared, in one or more parts that have no key in common."""
+        """The comparisons of expected and stored records, in one or more parts that have no key in common."""
         alternatives = self.acceptable_alternatives(partition, table)
         yield Comparison(self.expected(partition, table), self.found(partition, metadata, table), alternatives)
 
     def acceptable_alternatives(self, partition: str, table: StoredTable) -> Sequence[pa.Table]:
-        """Other valid contents, record by record."""
+        """Tables of other records that are valid in place of the expected ones."""
         return ()
 
     def repair_missing(self, partition: str, rows: pa.Table, table: StoredTable) -> Records:
@@ -334,11 +334,11 @@ class PartitionKind:
         return by_index or any(getattr(settings, name) for name in self.requested_by)
 
     def requested(self, settings: WriteSettings, config: TableConfig) -> IndexName:
-        """The index that they ask for."""
+        """The index that a job's options or the table's index ask for."""
         return IndexName(self.name)
 
     def reason_not_maintained(self, partition: str, table: StoredTable) -> str | None:
-        """Why lakebed cannot keep the partition up to date; None where it can."""
+        """A sentence why lakebed cannot keep the partition up to date; None if it can."""
         return None
 
 

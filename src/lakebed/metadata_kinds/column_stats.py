@@ -438,7 +438,8 @@ class PartitionStatsKind(PartitionKind):
             )
 
     def reason_not_maintained(self, partition: str, table: StoredTable) -> str | None:
-        """They are computed from the statistics of files."""
+        """Why partition statistics cannot be kept up to date: they need the statistics of files. None if these are
+        kept."""
         has_stats = COLUMN_STATS in table.snapshot.config.metadata_partitions
         return None if has_stats else f"the table has no complete {COLUMN_STATS}"
 
@@ -500,7 +501,7 @@ def _column_of(stats: Stats, column: str) -> Stats:
 
 
 def _expected_of(stored: StoredStatistics, column: str) -> pa.Table:
-    """What the metadata table should hold of one column."""
+    """The statistics that the metadata table should hold of one column."""
     return comparable_stats(_column_of(stored.stats, column), stored.paths)
 
 
@@ -579,7 +580,7 @@ class ColumnStatsKind(PartitionKind):
         return joined([self._found(column, _expected_of(stored, column), metadata, table) for column in stored.kinds])
 
     def comparisons(self, partition: str, metadata: MetadataTable, table: StoredTable) -> Iterator[Comparison]:
-        """Column by column, since a large table has many files."""
+        """The comparisons of each column by itself, since a large table has many files."""
         stored = table.shared(StoredStatistics)
         for column in stored.kinds:
             expected = _expected_of(stored, column)

@@ -210,7 +210,8 @@ class _ActionExpressions:
         return range_records(index, new, of_paths, deleted, action.form)
 
     def _of_stored_files(self, index: ExpressionIndex, paths: Collection[str]) -> Sequence[FileResults]:
-        """The results over the files of partition paths, read from them: the index is still being built."""
+        """The results over all files of partition paths, read from the files; for an index that is still being
+        built."""
         snapshot = self._action.snapshot
         bases = [s.base_file for s in snapshot.file_slices(paths) if s.base_file is not None]
         files = [(base.partition, base.name, base.size) for base in bases]

@@ -99,7 +99,7 @@ class ExpressionIndex:
 
     @property
     def partition(self) -> str:
-        """Its partition of the metadata table."""
+        """The index's partition of the metadata table."""
         return self.definition.name
 
     @property
@@ -109,7 +109,7 @@ class ExpressionIndex:
 
     @property
     def has_filters(self) -> bool:
-        """Whether its records are bloom filters; else they are ranges."""
+        """Whether the index's records are bloom filters; otherwise they are ranges."""
         return _is_bloom(self.definition)
 
 
@@ -412,7 +412,7 @@ class ZoneNote:
 
 
 def zone_notes(properties: Mapping[str, str]) -> dict[str, ZoneNote]:
-    """What is noted, by the index's partition.
+    """The recorded zones of expression indexes, by the index's partition.
 
     >>> zone_notes({ZONES_PROPERTY: "expr_index_day UTC 00000000000000002 20240101000000000"})["expr_index_day"].zone
     'UTC'

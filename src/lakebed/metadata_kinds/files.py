@@ -286,7 +286,7 @@ def newest_files(records: pa.Table) -> pa.Table:
 
 
 class _FilesUnion:
-    """Lists of files are united."""
+    """Unites the lists of files that records of one partition path have."""
 
     def applies(self, value: bytes) -> bool:
         return True
@@ -384,7 +384,7 @@ class FilesKind(PartitionKind):
         return keys, entries
 
     def first_records(self, name: IndexName, build: FirstBuild, sizing: GroupSizing) -> NewPartition:
-        """Every file of a completed action, in folders that are partitions."""
+        """The first records: every file of a completed action, in folders that are partitions."""
         listing = list_table(build.snapshot.storage)
         changes = [f for f in listing.log_files if f.is_cdc]
         logs = completed_logs(build.snapshot, [f for f in listing.log_files if not f.is_cdc])

@@ -93,20 +93,20 @@ class KeyChanges:
         return [RECORD_KEY, *dict.fromkeys(name.partition(".")[0] for name in self.fields)]
 
     def added(self, rows: pa.RecordBatch) -> None:
-        """Rows whose keys the file group did not hold."""
+        """Record rows whose keys the file group did not hold."""
         self._put(rows.column(RECORD_KEY), None, rows)
 
     def removed(self, rows: pa.RecordBatch) -> None:
-        """Rows that the file group does not hold any more."""
+        """Record rows that the file group does not hold any more."""
         self._put(rows.column(RECORD_KEY), rows, None)
 
     def updated(self, before: pa.RecordBatch, after: pa.RecordBatch) -> None:
-        """Rows and what takes their place, in the same order; noted where an indexed value changes."""
+        """Record rows with their replacements, in the same order, where an indexed value changes."""
         if self.fields:
             self._put(before.column(RECORD_KEY), before, after)
 
     def table(self) -> pa.Table:
-        """All that was noted."""
+        """The recorded key changes."""
         return pa.Table.from_batches(self._parts, changes_schema(self.fields))
 
     def _put(self, keys: pa.Array, before: pa.RecordBatch | None, after: pa.RecordBatch | None) -> None:
@@ -288,7 +288,7 @@ class KeyIndexes:
 
     @property
     def partitions(self) -> list[str]:
-        """Their partitions of the metadata table."""
+        """The partitions of the metadata table that these indexes are in."""
         return [*([RECORD_INDEX] if self.record_index else []), *self.secondary]
 
     @property
@@ -336,7 +336,7 @@ class ActionKeys:
         return [*removed, *group_changes(action_reader, self._on_their_slices(), fields)]
 
     def _on_their_slices(self) -> list[WriteStatus]:
-        """The statuses; those of log files whose keys may have to be read with all files of their slice."""
+        """The statuses, in which log files whose keys may have to be read have all files of their slice."""
         statuses = list(self._action.statuses)
         logs = [s for s in statuses if s.path is not None and s.log_files is not None]
         return on_their_slices(

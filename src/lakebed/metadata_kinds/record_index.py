@@ -327,7 +327,8 @@ class RecordIndexKind(KeyIndexKind):
         return key_records(keys.changes, action.instant, action.form, partitioned=keys.indexes.partitioned)
 
     def first_records(self, name: IndexName, build: FirstBuild, sizing: GroupSizing) -> NewPartition:
-        """Raises `IndexInconsistent` where keys are not unique."""
+        """The first records of the index: the location of every stored key. Raises `IndexInconsistent` for a repeated
+        key."""
         locations = stored_locations(build.snapshot, partitioned=name.partitioned, unique=True)
         groups = _groups(locations, build.form, sizing, partitioned=name.partitioned)
         return groups, record_index_definition(build.snapshot.config.version, partitioned=name.partitioned)

@@ -28,7 +28,7 @@ def register(kind: PartitionKind) -> None:
 
 
 def unregister(name: str) -> None:
-    """Forget a kind."""
+    """Remove a kind from the registered ones."""
     _KINDS.pop(name, None)
 
 
@@ -41,7 +41,8 @@ def find_kind(partition: str) -> PartitionKind | None:
 
 
 def kind_of(partition: str) -> PartitionKind:
-    """The same, with a plain kind for a partition that is not known: its files are named as those of others."""
+    """The kind of a partition, like `find_kind`; a plain kind for an unknown partition, whose files have usual
+    names."""
     return find_kind(partition) or PartitionKind(partition)
 
 
@@ -96,7 +97,7 @@ def remembered_indexes(properties: Mapping[str, str]) -> list[IndexName]:
 
 
 def remembered_property(names: Sequence[IndexName]) -> dict[str, str]:
-    """The property that makes a table ask for these; none for none."""
+    """The property by which a table asks for these indexes; empty without indexes."""
     return {REQUESTED_PROPERTY: ",".join(map(str, names))} if names else {}
 
 

@@ -283,7 +283,7 @@ def _is_unknown(stats: pa.Table) -> pa.ChunkedArray:
 
 
 def _has_nan(stats: pa.Table) -> pa.ChunkedArray:
-    """For stats of floating numbers."""
+    """Flags of the stats of floating numbers whose values include NaN."""
     return pc.fill_null(pc.is_nan(stats["max"]), False)
 
 
@@ -375,7 +375,7 @@ def _owners_of(column: str, sources: Sequence[pa.Table], keys: pa.Array, owners:
 def _widest_stats(
     keys: pa.Array, paths: Sequence[str], widest: tuple[pa.Scalar, pa.Scalar], *, tight: bool
 ) -> pa.Table:
-    """Stats that exclude nothing: any value is possible, and nulls."""
+    """Stats with the widest bounds, which any value and nulls fit."""
     n = len(keys)
     counts = {name: pa.repeat(pa.scalar(UNKNOWN_COUNTS[name]), n) for name in COUNTS}
     bounds = [pa.repeat(bound, n) for bound in widest]
@@ -435,7 +435,7 @@ Bools = npt.NDArray[np.bool_]
 
 
 class StatsUnion:
-    """Ranges of one key are united, in `column_stats`, `partition_stats` and expression indexes of ranges."""
+    """Unites the ranges of one key, in `column_stats`, `partition_stats` and expression indexes of ranges."""
 
     def applies(self, value: bytes) -> bool:
         return record_type_of(value) in (RecordType.COLUMN_STATS, RecordType.PARTITION_STATS)

@@ -230,7 +230,8 @@ def common_type(kinds: list[pa.DataType]) -> pa.DataType:
 
 
 def _rescaled(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Raises `pa.ArrowInvalid` for a value without room: with 128 bits Arrow's product wraps around instead."""
+    """Decimals in another scale. Raises `pa.ArrowInvalid` for a value without room, where Arrow's own cast would
+    wrap."""
     wide = values.cast(pa.decimal256(_WIDEST_PRODUCT, values.type.scale))
     return wide.cast(pa.decimal256(_WIDEST_PRODUCT, kind.scale)).cast(kind)
 
@@ -252,7 +253,7 @@ def _numbers(values: pa.Array) -> npt.NDArray[np.int64]:
 
 
 def _where_castable(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Value by value: only where a column changed its type and a bound has no place in the new one."""
+    """The values cast one by one, null for one that the type cannot hold: slow, for columns that changed their type."""
     out: list[Any] = []
     decimal = pa.types.is_decimal(values.type) and pa.types.is_decimal(kind)
     for at, value in enumerate(values):

@@ -147,7 +147,7 @@ def written_here(
 def _not_logged(
     store: MetadataStore, group: FileGroup, keys: pa.StringArray, values: pa.BinaryArray
 ) -> tuple[pa.StringArray, pa.BinaryArray]:
-    """Without the records whose keys name files and are in the log files of the group."""
+    """The keys and values without those that the group's log files have already; only for keys that name files."""
     slices = store.slices.file_slices(group.partition)
     file_slice = next((file_slice for file_slice in slices if file_slice.file_id == group.file_id), None)
     of_files = pc.equal(pc.binary_length(keys), FILE_KEY_LENGTH)

@@ -34,7 +34,7 @@ OPERATION = "UPSERT_PREPPED"
 
 @dataclass(frozen=True, slots=True)
 class _Log:
-    """What one log file is going to hold."""
+    """The records and deletes of one log file that is going to be written."""
 
     group: FileGroup
     keys: pa.StringArray

@@ -82,7 +82,7 @@ class RepeatedKeys:
         return KeyCheck(None if metadata is None else to_be_sent(metadata, partition))
 
     def checked(self, rows: int) -> None:
-        """Record the number that the tasks found."""
+        """Record the number of repeated keys that the tasks found."""
         self.rows = rows
 
     def found(self, action: TableAction) -> bool:

@@ -93,7 +93,8 @@ def _single_words(keywords: dict[str, Any]) -> dict[str, Any]:
 
 
 class _SparkTokenizer(SparkText.Tokenizer):
-    """Spark's words one by one: no keyword of several words, and no command that takes the rest of the text."""
+    """Spark's tokenizer with one token a word: no keyword of several words, no command that takes the rest of the
+    text."""
 
     COMMANDS: ClassVar[set[TokenType]] = set()
     KEYWORDS: ClassVar[dict[str, TokenType]] = _single_words(Spark.Tokenizer.KEYWORDS)
@@ -255,7 +256,7 @@ class Statement:
         return self._with_rest(token.start, at, token.text, is_uri=is_uri)
 
     def _with_rest(self, start: int, last: int, name: str, *, is_uri: bool) -> Reference:
-        """With the time travel that follows, and whether an alias does."""
+        """The reference with the time travel that follows it, and whether an alias follows."""
         end, as_of = last, None
         at = last + 1 + (self.word(last + 1) == "FOR")
         if self.word(at) in _TIME_TRAVEL and (self.word(at + 1), self.word(at + 2)) == ("AS", "OF"):
@@ -332,7 +333,8 @@ class Statement:
         return self._aggregates_of(frozenset(columns), at)
 
     def _aggregates_of(self, columns: frozenset[str], at: int) -> Aggregates | None:
-        """The same, by what follows the columns from a token on."""
+        """The aggregates of a query with these columns, by the rest of the statement from token `at` on; None if it
+        asks for more."""
         reference = self.references[0]
         if self.word(at) != "FROM" or self.tokens[at + 1].start != reference.start:
             return None
