@@ -107,7 +107,7 @@ def test_tasks_open_only_their_shards(spark: Any, tmp_path: Path, monkeypatch: p
     asked = engine.rows(pa.table({RECORD_KEY: wanted, PARTITION_PATH: pa.array(["eu"] * len(wanted))}))
     places = engine.collect(record.find_locations(asked, metadata, engine))
     assert sorted(places.column(RECORD_KEY).to_pylist()) == sorted(wanted.to_pylist())
-    assert len(record.to_be_sent(metadata, "record_index").slices.timeline.files) == 0
+    assert len(metadata.to_be_sent("record_index").slices.timeline.files) == 0
     assert isinstance(metadata, MetadataTable)
 
 

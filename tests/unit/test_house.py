@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import tomllib
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache
@@ -425,6 +426,30 @@ def test_no_object_copies_the_fields_of_another() -> None:
         if fields_copied(function) > MOST_COPIED
     }
     assert copying <= COPYING, "hand the object over"
+
+
+def layers() -> list[str]:
+    """The rooms, from the top, as the import contract in pyproject.toml has them."""
+    config = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text("utf-8"))
+    contracts = config["tool"]["importlinter"]["contracts"]
+    return [layer.strip("()") for layer in next(c["layers"] for c in contracts if c["type"] == "layers")]
+
+
+# Rooms that know none above them, in types and inside functions neither.
+WITHOUT_UPWARD_TYPES = ("metadata_upkeep", "metadata", "metadata_kinds", "slices", "metadata_records")
+
+
+def test_the_metadata_table_and_the_slices_name_no_room_above_them_in_types_or_functions() -> None:
+    order = layers()
+    upward = [
+        f"{name}:{node.lineno}: {node.module}"
+        for name, tree in modules()
+        if room_of(name) in WITHOUT_UPWARD_TYPES
+        for node in nodes_of(tree)
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("lakebed.")
+        if order.index((node.module or "").split(".")[1]) < order.index(room_of(name))
+    ]
+    assert upward == []
 
 
 # How many assertions of invariants the code has where rows may be lost. The numbers only go up.

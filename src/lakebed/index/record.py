@@ -30,11 +30,11 @@ from lakebed.index.simple import (
 from lakebed.merge.combine import combine
 from lakebed.merge.locations import IsNotNull, ShardOf
 from lakebed.merge.rules import MergeRules
-from lakebed.metadata.lookups import MetadataTable, to_be_sent
 from lakebed.metadata_kinds.key_changes import KeyIndexes
 from lakebed.metadata_kinds.record_index import data_partition_of
 from lakebed.metadata_records.definitions import IndexName
 from lakebed.model import DERIVED, FILE_ID, INSTANT, OLD_PARTITION, OPENED, PARTITION_PATH, RECORD_INDEX, RECORD_KEY
+from lakebed.slices.metadata_lookups import MetadataLookups
 from lakebed.slices.snapshot import Snapshot
 
 _log = logging.getLogger("lakebed")
@@ -49,7 +49,7 @@ _LOCATIONS = pa.schema([(n, pa.string()) for n in (RECORD_KEY, OLD_PARTITION, FI
 _NAMED_PATH = f"{DERIVED}named_path"
 
 
-def find_locations(keys: Rows, metadata: MetadataTable, engine: Engine) -> Rows:
+def find_locations(keys: Rows, metadata: MetadataLookups, engine: Engine) -> Rows:
     """Record key, old partition path, file id and instant of those keys that a global record index knows."""
     few = engine.collect(engine.head(keys, IN_PROCESS_KEYS + 1) if engine.is_distributed else keys)
     if few.num_rows <= IN_PROCESS_KEYS or not engine.is_distributed:
@@ -59,7 +59,7 @@ def find_locations(keys: Rows, metadata: MetadataTable, engine: Engine) -> Rows:
 
 
 def with_locations(
-    rows: Rows, rules: MergeRules | None, metadata: MetadataTable, engine: Engine, *, in_path: bool = False
+    rows: Rows, rules: MergeRules | None, metadata: MetadataLookups, engine: Engine, *, in_path: bool = False
 ) -> Rows:
     """The rows with file id and instant of their keys and the `OLD_PARTITION` that they live in (the rows' own with
     `in_path`, where each partition path has an index); null where the index does not know a key. `OPENED` has the files
@@ -70,7 +70,7 @@ def with_locations(
     schema = engine.schema(rows)
     if not engine.is_distributed:
         return engine.from_arrow(AddLocations(metadata, rules, schema, in_path).to_table(engine.collect(rows)))
-    add = AddLocations(to_be_sent(metadata, RECORD_INDEX), rules, schema, in_path)
+    add = AddLocations(metadata.to_be_sent(RECORD_INDEX), rules, schema, in_path)
     slices = metadata.slices.file_slices(RECORD_INDEX)
     routed: dict[str, RowExpression] = {}
     if in_path:
@@ -90,7 +90,7 @@ def with_locations(
 class AddLocations:
     """A task function that adds the locations of their keys to the rows of one index file group."""
 
-    metadata: MetadataTable
+    metadata: MetadataLookups
     rules: MergeRules | None
     rows: pa.Schema
     in_path: bool

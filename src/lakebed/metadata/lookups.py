@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -228,7 +228,7 @@ class MetadataTable:
         newest = next((i.time for i in reversed(completed) if is_of_data(i.time)), "")
         return newest > timeline.latest_time
 
-    def shows_same(self, other: MetadataTable) -> bool:
+    def shows_same(self, other: Self) -> bool:
         """Whether `other`, a view that was just opened, shows nothing new."""
         return self.slices.shows_same(other.slices)
 
@@ -363,6 +363,37 @@ class MetadataTable:
             if tables:
                 table = pa.concat_tables(tables)
                 yield union.decoded(table) if union else table
+
+    def entry_counts(self, partition: str) -> Sequence[int]:
+        """The number of records in the files of each file slice of a partition, in the order of `slices.file_slices`;
+        a key that was written again counts twice, a deleted one too."""
+        return parallel_map(self._entry_count, self.slices.file_slices(partition))
+
+    def _entry_count(self, file_slice: FileSlice) -> int:
+        base = self.slices.base_file(file_slice)
+        blocks = [block for block in self.slices.log_blocks(file_slice) if block.type is not BlockType.DELETE]
+        return sum(file.entry_count for file in (base, *map(self.slices.data_block, blocks)) if file is not None)
+
+    def check_readable(self, partition: str) -> None:
+        """Read every record of a partition. Raises `CorruptFile` or `FileNotFoundError` for one that cannot be read."""
+        for file_slice in self.slices.file_slices(partition):
+            full_slice(self.slices, file_slice)
+
+    def to_be_sent(self, partition: str) -> MetadataTable:
+        """The metadata table with only what lookups in one partition need: the timelines and the partition's file
+        slices."""
+        slices = self.slices
+        return MetadataTable(
+            MetadataSlices(
+                slices.storage,
+                slices.config,
+                slices.timeline.without_files(),
+                slices.data_storage,
+                slices.data_config,
+                slices.data_timeline.without_files(),
+                {partition: slices.file_slices(partition)},
+            )
+        )
 
     def _decoder(self, partition: str) -> Decode[pa.Table]:
         decode = kind_of(partition).decode
@@ -548,20 +579,3 @@ def open_again(
         return view
     slices = open_slices(storage, config, timeline, store)
     return view if slices is None else view.seeing(MetadataTable(slices))
-
-
-def to_be_sent(metadata: MetadataTable, partition: str) -> MetadataTable:
-    """The metadata table with only what lookups in one partition need: the timelines and the partition's file
-    slices."""
-    slices = metadata.slices
-    listed = slices.file_slices(partition)
-    bare = MetadataSlices(
-        slices.storage,
-        slices.config,
-        slices.timeline.without_files(),
-        slices.data_storage,
-        slices.data_config,
-        slices.data_timeline.without_files(),
-        {partition: listed},
-    )
-    return MetadataTable(bare)

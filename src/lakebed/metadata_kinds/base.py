@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self, TypeVar
+from typing import Any, ClassVar, NamedTuple, Protocol, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -26,12 +26,10 @@ from lakebed.metadata_records.merge_records import Layer
 from lakebed.metadata_records.records import GroupRecords, RecordForm, Records, record_form
 from lakebed.model import CommitMetadata
 from lakebed.properties.table_config import TableConfig
+from lakebed.slices.metadata_lookups import MetadataLookups
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
 from lakebed.write_status import WriteStatus
-
-if TYPE_CHECKING:
-    from lakebed.metadata.lookups import MetadataTable
 
 Decode = Callable[[pa.Array, Any, str], pa.Table]
 # The layers under some keys that later requested instants wrote, oldest first.
@@ -291,11 +289,11 @@ class PartitionKind:
         """The records that the partition should hold by the data, as a comparable table."""
         raise NotImplementedError
 
-    def found(self, partition: str, metadata: MetadataTable, table: StoredTable) -> pa.Table:
+    def found(self, partition: str, metadata: MetadataLookups, table: StoredTable) -> pa.Table:
         """The records that the partition holds, as a comparable table."""
         raise NotImplementedError
 
-    def comparisons(self, partition: str, metadata: MetadataTable, table: StoredTable) -> Iterator[Comparison]:
+    def comparisons(self, partition: str, metadata: MetadataLookups, table: StoredTable) -> Iterator[Comparison]:
         """The comparisons of expected and stored records, in one or more parts that have no key in common."""
         alternatives = self.acceptable_alternatives(partition, table)
         yield Comparison(self.expected(partition, table), self.found(partition, metadata, table), alternatives)

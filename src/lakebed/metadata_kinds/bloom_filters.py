@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -49,11 +48,9 @@ from lakebed.metadata_records.records import (
 from lakebed.model import path_in
 from lakebed.sharing import once
 from lakebed.slices.listing import list_table
+from lakebed.slices.metadata_lookups import MetadataLookups
 from lakebed.storage.base import Storage
 from lakebed.storage.parallel import parallel_map
-
-if TYPE_CHECKING:
-    from lakebed.metadata.lookups import MetadataTable
 
 SCHEMA = pa.schema(
     [
@@ -128,7 +125,7 @@ class BloomFiltersKind(PartitionKind):
         texts = [f"{kind} {text}" for _, (kind, text) in having]
         return comparable(keys.to_pylist(), [""] * len(having), [_path(f) for f, _ in having], texts)
 
-    def found(self, partition: str, metadata: MetadataTable, table: StoredTable) -> pa.Table:
+    def found(self, partition: str, metadata: MetadataLookups, table: StoredTable) -> pa.Table:
         return joined([_comparable(t.filter(pc.invert(t["is_deleted"]))) for t in metadata.entries(partition)])
 
     def repair_missing(self, partition: str, rows: pa.Table, table: StoredTable) -> Records:

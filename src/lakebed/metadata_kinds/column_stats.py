@@ -7,7 +7,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, ClassVar, TypeVar
+from typing import ClassVar, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -83,14 +83,11 @@ from lakebed.schema.avro import avro_to_arrow
 from lakebed.schema.java_text import to_java_text
 from lakebed.sharing import once
 from lakebed.slices.listing import list_table
+from lakebed.slices.metadata_lookups import MetadataLookups
 from lakebed.slices.schema_history import columns_since
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
 from lakebed.storage.parallel import parallel_map, threads_of_files
-
-if TYPE_CHECKING:
-    from lakebed.metadata.lookups import MetadataTable
-
 
 S = TypeVar("S", bound=NewFile | BaseFile | LogFile)
 # This many files are read before their ranges are combined.
@@ -476,7 +473,7 @@ class PartitionStatsKind(PartitionKind):
                 widest[column] = _with_values(stats, values | dict(zip(("min", "max"), bounds, strict=True)))
         return [*alternatives, comparable_stats(unknown, {}), comparable_stats(widest, {})]
 
-    def found(self, partition: str, metadata: MetadataTable, table: StoredTable) -> pa.Table:
+    def found(self, partition: str, metadata: MetadataLookups, table: StoredTable) -> pa.Table:
         stored = table.shared(StoredStatistics)
         stats = metadata.partition_stats(list(stored.kinds), stored.kinds)
         rows = comparable_stats(as_expected(stats, stored.of_partitions), {})
@@ -575,11 +572,11 @@ class ColumnStatsKind(PartitionKind):
         stored = table.shared(StoredStatistics)
         return comparable_stats(stored.stats, stored.paths)
 
-    def found(self, partition: str, metadata: MetadataTable, table: StoredTable) -> pa.Table:
+    def found(self, partition: str, metadata: MetadataLookups, table: StoredTable) -> pa.Table:
         stored = table.shared(StoredStatistics)
         return joined([self._found(column, _expected_of(stored, column), metadata, table) for column in stored.kinds])
 
-    def comparisons(self, partition: str, metadata: MetadataTable, table: StoredTable) -> Iterator[Comparison]:
+    def comparisons(self, partition: str, metadata: MetadataLookups, table: StoredTable) -> Iterator[Comparison]:
         """The comparisons of each column by itself, since a large table has many files."""
         stored = table.shared(StoredStatistics)
         for column in stored.kinds:
@@ -587,7 +584,7 @@ class ColumnStatsKind(PartitionKind):
             actual = self._found(column, expected, metadata, table)
             yield Comparison(expected, actual, self._alternatives(stored, column))
 
-    def _found(self, column: str, expected: pa.Table, metadata: MetadataTable, table: StoredTable) -> pa.Table:
+    def _found(self, column: str, expected: pa.Table, metadata: MetadataLookups, table: StoredTable) -> pa.Table:
         stats = metadata.column_stats([column], None, table.shared(StoredStatistics).kinds)
         # ranges of log files cannot be compared without the rows that they change
         of_bases = {c: t.filter(pc.ends_with(t["file_name"], ".parquet")) for c, t in stats.items()}

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -61,11 +61,9 @@ from lakebed.model import path_in
 from lakebed.schema.arrow import without_meta
 from lakebed.schema.avro import avro_to_arrow
 from lakebed.sharing import once
+from lakebed.slices.metadata_lookups import MetadataLookups
 from lakebed.slices.schema_history import columns_since
 from lakebed.slices.snapshot import Snapshot
-
-if TYPE_CHECKING:
-    from lakebed.metadata.lookups import MetadataTable
 
 
 def _is_overruled(
@@ -134,10 +132,10 @@ class ExpressionIndexKind(PartitionKind):
     def expected(self, partition: str, table: StoredTable) -> pa.Table:
         return table.shared(_StoredExpressions).expected(partition)
 
-    def found(self, partition: str, metadata: MetadataTable, table: StoredTable) -> pa.Table:
+    def found(self, partition: str, metadata: MetadataLookups, table: StoredTable) -> pa.Table:
         return table.shared(_StoredExpressions).compared(metadata, partition)[1]
 
-    def comparisons(self, partition: str, metadata: MetadataTable, table: StoredTable) -> Iterator[Comparison]:
+    def comparisons(self, partition: str, metadata: MetadataLookups, table: StoredTable) -> Iterator[Comparison]:
         yield Comparison(*table.shared(_StoredExpressions).compared(metadata, partition))
 
     def repair_missing(self, partition: str, rows: pa.Table, table: StoredTable) -> Records:
@@ -263,7 +261,7 @@ class _StoredExpressions:
         index = self.indexes[partition]
         return self._filters(index) if index.has_filters else self._stats(index)
 
-    def compared(self, metadata: MetadataTable, partition: str) -> tuple[pa.Table, pa.Table]:
+    def compared(self, metadata: MetadataLookups, partition: str) -> tuple[pa.Table, pa.Table]:
         """The records expected from the data, and those that the index holds."""
         index = self.indexes[partition]
         expected = self.expected(partition)
@@ -304,11 +302,11 @@ class _StoredExpressions:
 
     # by the index
 
-    def _found_stats(self, metadata: MetadataTable, index: ExpressionIndex) -> pa.Table:
+    def _found_stats(self, metadata: MetadataLookups, index: ExpressionIndex) -> pa.Table:
         of_files, of_paths = metadata.expression_stats(index.partition, {index.column: index.function.result})
         return joined([_comparable(of_files, {}), _comparable(as_expected(of_paths, self._of_paths(index)), {})])
 
-    def _found_filters(self, metadata: MetadataTable, index: ExpressionIndex) -> pa.Table:
+    def _found_filters(self, metadata: MetadataLookups, index: ExpressionIndex) -> pa.Table:
         """The stored filters. Another writer may use another filter size or order of rows: a filter that may hold every
         result is valid, and counts as equal to lakebed's."""
         results = {(r.partition, r.name): r for r in self._results.get(index.partition, [])}

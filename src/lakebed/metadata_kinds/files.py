@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -57,10 +57,8 @@ from lakebed.metadata_records.records import (
 from lakebed.model import path_in
 from lakebed.properties.table_config import TableConfig
 from lakebed.slices.listing import list_table
+from lakebed.slices.metadata_lookups import MetadataLookups
 from lakebed.storage.base import Storage
-
-if TYPE_CHECKING:
-    from lakebed.metadata.lookups import MetadataTable
 
 SCHEMA = pa.schema([("key", pa.string()), ("name", pa.string()), ("size", pa.int64()), ("is_deleted", pa.bool_())])
 
@@ -408,7 +406,7 @@ class FilesKind(PartitionKind):
         stored = table.shared(StoredFiles)
         return [_listed(stored.files, stored.folders)]
 
-    def found(self, partition: str, metadata: MetadataTable, table: StoredTable) -> pa.Table:
+    def found(self, partition: str, metadata: MetadataLookups, table: StoredTable) -> pa.Table:
         rows = metadata.files()
         columns = (rows[name].to_pylist() for name in ("partition", "name", "size"))
         return _listed([NewFile(*row) for row in zip(*columns, strict=True)], metadata.partitions())

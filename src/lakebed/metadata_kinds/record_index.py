@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -48,13 +48,11 @@ from lakebed.metadata_records.records import (
 )
 from lakebed.model import FILE_ID, RECORD_INDEX, RECORD_KEY, FileSlice
 from lakebed.properties.table_config import TableConfig
+from lakebed.slices.metadata_lookups import MetadataLookups
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
 from lakebed.storage.parallel import parallel_map, threads_of_files
 from lakebed.timeline.instants import format_millis, parse_time
-
-if TYPE_CHECKING:
-    from lakebed.metadata.lookups import MetadataTable
 
 _TEXTS = pa.dictionary(pa.int32(), pa.string())
 SCHEMA = pa.schema([("key", pa.string()), ("partition", _TEXTS), ("file_id", _TEXTS), ("instant", _TEXTS)])
@@ -366,7 +364,7 @@ class RecordIndexKind(KeyIndexKind):
     def expected(self, partition: str, table: StoredTable) -> pa.Table:
         return _comparable(table.shared(_stored), partitioned=table.shared(stored_key_indexes).partitioned)
 
-    def found(self, partition: str, metadata: MetadataTable, table: StoredTable) -> pa.Table:
+    def found(self, partition: str, metadata: MetadataLookups, table: StoredTable) -> pa.Table:
         partitioned = table.shared(stored_key_indexes).partitioned
         return joined([_comparable(t, partitioned=partitioned) for t in metadata.entries(partition)])
 

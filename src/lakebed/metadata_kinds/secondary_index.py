@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -57,11 +57,9 @@ from lakebed.metadata_records.records import (
 )
 from lakebed.model import RECORD_INDEX, RECORD_KEY, SECONDARY_INDEX, FileSlice
 from lakebed.schema.java_text import to_java_text
+from lakebed.slices.metadata_lookups import MetadataLookups
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.parallel import parallel_map
-
-if TYPE_CHECKING:
-    from lakebed.metadata.lookups import MetadataTable
 
 SCHEMA = pa.schema([("value", pa.string()), ("record_key", pa.string()), ("is_deleted", pa.bool_())])
 _FIELD = SubRecord.SECONDARY_INDEX
@@ -214,7 +212,7 @@ class SecondaryIndexKind(KeyIndexKind):
     def expected(self, partition: str, table: StoredTable) -> pa.Table:
         return _comparable(_stored(partition, table))
 
-    def found(self, partition: str, metadata: MetadataTable, table: StoredTable) -> pa.Table:
+    def found(self, partition: str, metadata: MetadataLookups, table: StoredTable) -> pa.Table:
         definition = table.shared(stored_key_indexes).secondary[partition]
         live = [t.filter(pc.invert(t["is_deleted"])) for t in metadata.entries(partition)]
         # in indexes of the first version, real Hudi also stores records without a value, which no reader looks up

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from lakebed.concurrency.lock import no_lock
 from lakebed.config.settings import WriteSettings
 from lakebed.errors import CorruptFile
-from lakebed.metadata.lookups import MetadataTable, full_slice, snapshot_of
+from lakebed.metadata.lookups import snapshot_of
 from lakebed.metadata.slices import open_slices
 from lakebed.metadata_kinds.base import PartitionKind, StoredTable
 from lakebed.metadata_kinds.registry import find_kind, kind_of
@@ -31,6 +31,7 @@ from lakebed.metadata_upkeep.store import REPAIRS, MetadataStore, Suffix
 from lakebed.model import META_COLUMNS
 from lakebed.properties.file import load_table_config
 from lakebed.properties.table_config import TableConfig
+from lakebed.slices.metadata_lookups import MetadataLookups
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
 from lakebed.timeline.instants import INSTANT_DIGITS, InstantClock, without_suffix
@@ -75,7 +76,7 @@ class Verification:
         return "\n".join(lines)
 
 
-def verify_partitions(files: Snapshot, metadata: MetadataTable, partitions: Sequence[str]) -> Verification:
+def verify_partitions(files: Snapshot, metadata: MetadataLookups, partitions: Sequence[str]) -> Verification:
     """Partitions of a metadata table compared with a snapshot that lists folders."""
     table = StoredTable(files)
     has_logs = any(file_slice.log_files for file_slice in table.snapshot.file_slices())
@@ -98,7 +99,7 @@ def verify_partitions(files: Snapshot, metadata: MetadataTable, partitions: Sequ
 
 
 def _differences(
-    partition: str, kind: PartitionKind, metadata: MetadataTable, table: StoredTable
+    partition: str, kind: PartitionKind, metadata: MetadataLookups, table: StoredTable
 ) -> Iterator[pa.Table]:
     """The differences of one partition, by parts."""
     removal = table.shared(pending_removal)
@@ -254,8 +255,7 @@ def _damage(snapshot: Snapshot, table: StoredTable, partitions: Sequence[str]) -
     damage: dict[str, str] = {}
     for partition in partitions:
         try:
-            for file_slice in metadata.slices.file_slices(partition):
-                full_slice(metadata.slices, file_slice)
+            metadata.check_readable(partition)
             for upkeep in _comparable(table, partition):
                 upkeep.found(partition, metadata, table)
         except (CorruptFile, FileNotFoundError) as error:

@@ -11,18 +11,18 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakebed.metadata.lookups import MetadataTable, to_be_sent
 from lakebed.metadata_kinds.base import TableAction
 from lakebed.metadata_kinds.key_changes import ActionKeys
 from lakebed.metadata_kinds.record_index import added_keys, data_partition_of, removed_keys
 from lakebed.model import RECORD_INDEX
+from lakebed.slices.metadata_lookups import MetadataLookups
 
 
 @dataclass(frozen=True, slots=True)
 class KeyCheck:
     """A task function that finds keys which an action stores again. `metadata` is None if the table has no rows yet."""
 
-    metadata: MetadataTable | None
+    metadata: MetadataLookups | None
 
     def of_group(self, rows: pa.Table, file_id: str) -> int:
         """How many keys are repeated by these changes of one file group of the record index (`key`, and whether it was
@@ -79,7 +79,7 @@ class RepeatedKeys:
         if self.check is None or partition != RECORD_INDEX:
             return None
         metadata = self.check.metadata
-        return KeyCheck(None if metadata is None else to_be_sent(metadata, partition))
+        return KeyCheck(None if metadata is None else metadata.to_be_sent(partition))
 
     def checked(self, rows: int) -> None:
         """Record the number of repeated keys that the tasks found."""

@@ -12,17 +12,13 @@ import pyarrow.compute as pc
 from lakebed.concurrency.providers import writers_lock
 from lakebed.config.settings import WriteSettings
 from lakebed.errors import InvalidOption
-from lakebed.format.log_file import BlockType
-from lakebed.metadata.slices import MetadataSlices
 from lakebed.metadata_kinds.registry import key_index_of, kind_of
 from lakebed.metadata_upkeep.resharding import reshard
 from lakebed.metadata_upkeep.services import slice_bytes
 from lakebed.metadata_upkeep.store import MetadataStore
-from lakebed.model import FileSlice
 from lakebed.properties.file import load_table_config
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
-from lakebed.storage.parallel import parallel_map
 from lakebed.timeline.timeline import load_timeline
 
 SHARDS = pa.schema(
@@ -50,9 +46,8 @@ def shards(snapshot: Snapshot, name: str | None = None) -> pa.Table:
         partitions = sorted(p for p in snapshot.config.metadata_partitions if kind_of(p).grows)
     if metadata is None or not partitions:
         return SHARDS.empty_table()
-    view = metadata.slices
-    slices = [file_slice for partition in partitions for file_slice in view.file_slices(partition)]
-    entries = parallel_map(lambda file_slice: _entries(view, file_slice), slices)
+    slices = [file_slice for partition in partitions for file_slice in metadata.slices.file_slices(partition)]
+    entries = [count for partition in partitions for count in metadata.entry_counts(partition)]
     columns = [
         [s.partition for s in slices],
         [kind_of(s.partition).data_partition_of(s.file_id) for s in slices],
@@ -82,12 +77,6 @@ def summed_up(shards: pa.Table) -> pa.Table:
     for name in ("entries_min", "entries_mean", "entries_max", "bytes_min", "bytes_mean", "bytes_max"):
         columns[name] = pc.round(grouped[name]).cast(pa.int64())
     return pa.table({**columns, "skew": pc.round(skew, 2)})
-
-
-def _entries(view: MetadataSlices, file_slice: FileSlice) -> int:
-    base = view.base_file(file_slice)
-    logged = [block for block in view.log_blocks(file_slice) if block.type is not BlockType.DELETE]
-    return (base.entry_count if base is not None else 0) + sum(view.data_block(b).entry_count for b in logged)
 
 
 # Replaced file groups keep their numbers until they are cleaned, and file ids have four digits.

@@ -19,7 +19,6 @@ import pyarrow.compute as pc
 from lakebed.errors import CorruptFile
 from lakebed.filters.ranges import Bools, Bounds
 from lakebed.format.file_names import has_exact_ranges
-from lakebed.metadata.lookups import MetadataTable
 from lakebed.metadata_kinds.stats_values import RANGES_OPTION
 from lakebed.metadata_records.layout import COLUMN_STATS
 from lakebed.metadata_records.stats_codec import Stats, widest_bounds
@@ -27,6 +26,7 @@ from lakebed.model import COMMIT_TIME, DERIVED, WRITER_ID, BaseFile
 from lakebed.read.batches import row_readers, scan_batches
 from lakebed.read.plan import ScanPlan, null_rows
 from lakebed.read.statistics import bounds_of_files, can_bound, unknown
+from lakebed.slices.metadata_lookups import MetadataLookups
 from lakebed.slices.reader import SliceReader
 from lakebed.slices.snapshot import Snapshot, metadata_damage_named
 from lakebed.storage.parallel import parallel_map
@@ -167,7 +167,7 @@ class RecordedRows:
         return candidates[0] if candidates else None
 
     @property
-    def _metadata(self) -> MetadataTable | None:
+    def _metadata(self) -> MetadataLookups | None:
         metadata = self.snapshot.metadata
         return metadata if metadata is not None and metadata.has(COLUMN_STATS) else None
 

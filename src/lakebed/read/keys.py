@@ -20,7 +20,7 @@ from lakebed.expressions.timestamp import TimestampPart
 from lakebed.filters.predicates import Literal, Predicate
 from lakebed.format.footer_cache import FOOTERS
 from lakebed.index.registry import recorded_index, recorded_settings
-from lakebed.metadata.lookups import MetadataTable, keys_by_group
+from lakebed.metadata.lookups import keys_by_group
 from lakebed.metadata_kinds import record_index
 from lakebed.metadata_kinds.key_changes import KeyIndexes
 from lakebed.metadata_kinds.record_index import data_partition_of
@@ -31,6 +31,7 @@ from lakebed.read.prune import MAX_KEYS, Alternative, BucketLayout, PartitionLay
 from lakebed.schema.java_text import to_java_text
 from lakebed.sharing import once
 from lakebed.slices.listing import groups_of_ids
+from lakebed.slices.metadata_lookups import MetadataLookups
 from lakebed.slices.snapshot import Snapshot, metadata_damage_named
 from lakebed.storage.base import Storage
 from lakebed.storage.parallel import at_once, is_remote, parallel_map
@@ -210,7 +211,7 @@ class IndexedKeys:
         return IndexedKeys(self.locations.join(pairs, ["key", "partition"], join_type="left semi"))
 
 
-def usable_record_index(snapshot: Snapshot) -> MetadataTable | None:
+def usable_record_index(snapshot: Snapshot) -> MetadataLookups | None:
     """The metadata table, where its record index answers for this view: the newest one, of an index that is there, and
     of a table that holds no key twice."""
     metadata = snapshot.metadata
@@ -236,7 +237,7 @@ def find_keys(snapshot: Snapshot, keys: Any, partitions: Collection[str] | None 
             if metadata is None:
                 return None
 
-            def located(metadata: MetadataTable = metadata) -> pa.Table:
+            def located(metadata: MetadataLookups = metadata) -> pa.Table:
                 metadata.open_ahead([RECORD_INDEX])
                 if partitions is None or not _is_partitioned(metadata):
                     return metadata.record_locations(keys)
@@ -255,7 +256,7 @@ def find_keys(snapshot: Snapshot, keys: Any, partitions: Collection[str] | None 
     return IndexedKeys(_plain(locations.select(["key", "partition", "file_id"])))
 
 
-def _is_partitioned(metadata: MetadataTable) -> bool:
+def _is_partitioned(metadata: MetadataLookups) -> bool:
     return data_partition_of(metadata.slices.file_slices(RECORD_INDEX)[0].file_id) is not None
 
 

@@ -32,7 +32,6 @@ from lakebed.filters.predicates import (
 )
 from lakebed.filters.ranges import Bools, Bounds, Path, may_match
 from lakebed.format.bloom import BloomFilter
-from lakebed.metadata.lookups import MetadataTable
 from lakebed.metadata_kinds.expression_index import KIND as EXPRESSION
 from lakebed.metadata_kinds.expression_results import created_at, is_same_zone, zone_notes
 from lakebed.metadata_kinds.secondary_index import KIND as SECONDARY
@@ -51,6 +50,7 @@ from lakebed.read.statistics import (
     written_by_lakebed,
 )
 from lakebed.sharing import once
+from lakebed.slices.metadata_lookups import MetadataLookups
 from lakebed.slices.snapshot import Snapshot, metadata_damage_named
 
 _TRIMS = ("trim", "ltrim", "rtrim")
@@ -80,7 +80,7 @@ class _Meaning:
     zone: str | None = None
 
 
-def indexed_calls(metadata: MetadataTable, calls: Sequence[Call], kind: str) -> Iterator[IndexedCall]:
+def indexed_calls(metadata: MetadataLookups, calls: Sequence[Call], kind: str) -> Iterator[IndexedCall]:
     """The calls whose results an expression index of this kind (`column_stats`, `bloom_filters`) has."""
     for name in metadata.slices.partitions:
         definition = metadata.slices.definitions.get(name) if EXPRESSION.owns(name) else None
@@ -100,7 +100,7 @@ def indexed_calls(metadata: MetadataTable, calls: Sequence[Call], kind: str) -> 
 
 
 def bounds_of_results(
-    snapshot: Snapshot, metadata: MetadataTable, indexed: IndexedCall, names: pa.Array, instants: Sequence[str]
+    snapshot: Snapshot, metadata: MetadataLookups, indexed: IndexedCall, names: pa.Array, instants: Sequence[str]
 ) -> Bounds:
     """Bounds of the function's results in each file, from the index. Where it has results of another or an unknown time
     zone, the bounds are wider for years, else unknown."""
@@ -237,7 +237,7 @@ def skip_slices(
 
 class _Skipping:
     def __init__(
-        self, snapshot: Snapshot, metadata: MetadataTable, predicate: Predicate, available: pa.Schema, log_files: bool
+        self, snapshot: Snapshot, metadata: MetadataLookups, predicate: Predicate, available: pa.Schema, log_files: bool
     ) -> None:
         self.snapshot = snapshot
         self.metadata = metadata
@@ -490,19 +490,19 @@ def _calls_in(predicate: Predicate) -> list[Call]:
     return list(dict.fromkeys(v for v in _values_in(predicate) if isinstance(v, Call)))
 
 
-def columns_with_statistics(metadata: MetadataTable) -> frozenset[str] | None:
+def columns_with_statistics(metadata: MetadataLookups) -> frozenset[str] | None:
     """Columns that have statistics; None where that is not written down."""
     definition = metadata.slices.definitions.get(COLUMN_STATS)
     return frozenset(definition.source_fields) if definition and definition.source_fields else None
 
 
-def statistics_version(snapshot: Snapshot, metadata: MetadataTable) -> int:
+def statistics_version(snapshot: Snapshot, metadata: MetadataLookups) -> int:
     """The version of the index of column statistics."""
     definition = metadata.slices.definitions.get(COLUMN_STATS)
     return definition.version if definition else 2 if snapshot.config.version >= 9 else 1
 
 
-def ranges_are_exact(metadata: MetadataTable) -> bool:
+def ranges_are_exact(metadata: MetadataLookups) -> bool:
     """Whether the ranges that lakebed wrote into the index can be relied on for floating columns."""
     definition = metadata.slices.definitions.get(COLUMN_STATS)
     return definition is not None and RANGES_OPTION in definition.options

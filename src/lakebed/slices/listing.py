@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain, compress, pairwise
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
@@ -17,12 +17,10 @@ from lakebed.errors import CorruptFile
 from lakebed.format.file_names import CHANGE_LOG_SUFFIX, parse_base_file, parse_log_file
 from lakebed.format.hashes import plain_strings
 from lakebed.model import HOODIE, BaseFile, FileGroupId, FileSlice, Instant, LogFile, WriteStat, path_in
+from lakebed.slices.metadata_lookups import MetadataLookups
 from lakebed.storage.base import FileInfo, Storage
 from lakebed.storage.parallel import is_remote, parallel_map
 from lakebed.timeline.timeline import Timeline
-
-if TYPE_CHECKING:
-    from lakebed.metadata.lookups import MetadataTable
 
 PARTITION_METADATA = ".hoodie_partition_metadata"
 # What releases before 1.0 note as the size of the log files of a rollback.
@@ -111,7 +109,7 @@ def newest_base_files(rows: pa.Table, ids: pa.Array, counts: Callable[[BaseFile]
 
 
 def list_metadata(
-    metadata: MetadataTable,
+    metadata: MetadataLookups,
     storage: Storage,
     partitions: Collection[str] | None = None,
     groups: FileGroups | None = None,

@@ -7,15 +7,12 @@ compared with the number of index entries. If counting would read too much, keys
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from lakebed.model import RECORD_INDEX, FileSlice, WriteStat
+from lakebed.slices.metadata_lookups import MetadataLookups
 from lakebed.slices.reader import SliceReader
 from lakebed.storage.parallel import parallel_map
 from lakebed.timeline.timeline import Timeline
-
-if TYPE_CHECKING:
-    from lakebed.metadata.lookups import MetadataTable
 
 # So many bytes of a record index, and of file slices whose rows no commit counts, are read to count: about a second.
 COUNTED_BYTES = 32 << 20
@@ -23,7 +20,7 @@ _READERS = 16
 
 
 def holds_one_row_a_key(
-    timeline: Timeline, slices: Sequence[FileSlice], metadata: MetadataTable, reader: SliceReader
+    timeline: Timeline, slices: Sequence[FileSlice], metadata: MetadataLookups, reader: SliceReader
 ) -> bool:
     """Whether the table has as many rows as its record index has entries; False where counting takes too long."""
     index = metadata.slices.file_slices(RECORD_INDEX)

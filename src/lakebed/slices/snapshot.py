@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -35,6 +34,7 @@ from lakebed.schema.avro import arrow_to_avro, avro_to_arrow, without_fields
 from lakebed.sharing import once
 from lakebed.slices.listing import FileGroups, Listing, NamedFiles, list_metadata, list_table
 from lakebed.slices.logs import BlockView
+from lakebed.slices.metadata_lookups import MetadataLookups
 from lakebed.slices.newest_files import (
     PLAIN,
     has_operations,
@@ -51,9 +51,6 @@ from lakebed.timeline.history import has_unchecked_inserts
 from lakebed.timeline.index_changes import settings_at
 from lakebed.timeline.timeline import Timeline, load_timeline
 
-if TYPE_CHECKING:
-    from lakebed.metadata.lookups import MetadataTable
-
 
 class CleanedView(StorageError):
     """Files of a view were deleted between the listing of its timeline and that of its files. The remaining files are
@@ -66,7 +63,7 @@ class CleanedView(StorageError):
 _DELETING = (Action.CLEAN, Action.RESTORE)
 
 
-def require_uncleaned(timeline: Timeline, metadata: MetadataTable | None) -> None:
+def require_uncleaned(timeline: Timeline, metadata: MetadataLookups | None) -> None:
     """Raise `CleanedView` where a clean or a restore was requested after this timeline was listed, or a commit was
     taken back, and before the files were listed: those of the metadata table, or, without one, of the folders.
 
@@ -119,7 +116,7 @@ WITHOUT = "to read without it meanwhile: lakebed.open(uri, options={'hoodie.meta
 REPAIR_HINT = f"t.indexes.repair() builds it again from the table; {WITHOUT}"
 
 
-MetadataOpener = Callable[[Storage, TableConfig, Timeline], "MetadataTable | None"]
+MetadataOpener = Callable[[Storage, TableConfig, Timeline], "MetadataLookups | None"]
 # Listings of different partition paths that are kept.
 _CACHED_LISTINGS = 16
 
@@ -130,7 +127,7 @@ class _SnapshotCache:
     the metadata table."""
 
     listings: dict[frozenset[str] | None, Listing] = field(default_factory=dict[frozenset[str] | None, Listing])
-    metadata: MetadataTable | None = None
+    metadata: MetadataLookups | None = None
     metadata_is_open: bool = False
     folders: frozenset[str] | None = None
 
@@ -265,7 +262,7 @@ class Snapshot:
             return True
         return other.metadata is not None and self.metadata.shows_same(other.metadata)
 
-    def seeing(self, metadata: MetadataTable) -> Snapshot:
+    def seeing(self, metadata: MetadataLookups) -> Snapshot:
         """This view with a metadata table that was read at its moment, and is not read again."""
         return replace(self, _cache=_SnapshotCache(metadata=metadata, metadata_is_open=True))
 
@@ -275,7 +272,7 @@ class Snapshot:
         return self._cache.metadata_is_open
 
     @property
-    def metadata(self) -> MetadataTable | None:
+    def metadata(self) -> MetadataLookups | None:
         """The table's metadata table at this moment, opened when first asked for; None where the table has none or it
         is not to be used.
 

@@ -17,9 +17,9 @@ from lakebed.engine.base import GROUP, Engine, Task
 from lakebed.format.bloom import BloomFilter
 from lakebed.format.footer_cache import FOOTERS
 from lakebed.format.key_order import orders_agree
-from lakebed.metadata.lookups import MetadataTable, to_be_sent
 from lakebed.metadata_records.layout import BLOOM_FILTERS, COLUMN_STATS
 from lakebed.model import PARTITION_PATH, RECORD_KEY, BaseFile, FileGroupId, FileSlice
+from lakebed.slices.metadata_lookups import MetadataLookups
 from lakebed.slices.reader import SliceReader
 from lakebed.slices.snapshot import Snapshot, metadata_damage_named
 from lakebed.storage.base import Storage
@@ -74,7 +74,7 @@ _FEW_PARTITIONS = 32
 _RANGES = pa.schema([("number", pa.int32()), ("low", pa.string()), ("high", pa.string())])
 
 
-def metadata_for(snapshot: Snapshot, files: int, partition: str, options: SearchOptions) -> MetadataTable | None:
+def metadata_for(snapshot: Snapshot, files: int, partition: str, options: SearchOptions) -> MetadataLookups | None:
     """The metadata table where it answers for this view and is to be asked about so many files."""
     if options.use_metadata is False or (options.use_metadata is None and files <= _FEW_FILES):
         return None
@@ -107,7 +107,7 @@ def ranges_of(
     return ranges
 
 
-def _ranges_by_file(metadata: MetadataTable, slices: Sequence[FileSlice]) -> dict[str, Range]:
+def _ranges_by_file(metadata: MetadataLookups, slices: Sequence[FileSlice]) -> dict[str, Range]:
     """Ranges by file name, of files that have statistics."""
     partitions = {file_slice.partition for file_slice in slices}
     few = partitions if len(partitions) <= _FEW_PARTITIONS else None
@@ -182,7 +182,7 @@ class Filters:
     """The bloom filters of base files. It can be sent to tasks."""
 
     storage: Storage
-    metadata: MetadataTable | None = None
+    metadata: MetadataLookups | None = None
 
     @classmethod
     def of(cls, snapshot: Snapshot, files: int, options: SearchOptions) -> Filters:
@@ -191,7 +191,7 @@ class Filters:
 
     def to_be_sent(self) -> Filters:
         """These filters in a form that tasks can get: without the open metadata table."""
-        return self if self.metadata is None else Filters(self.storage, to_be_sent(self.metadata, BLOOM_FILTERS))
+        return self if self.metadata is None else Filters(self.storage, self.metadata.to_be_sent(BLOOM_FILTERS))
 
     def of_slices(self, slices: Sequence[FileSlice], reader: SliceReader) -> dict[FileGroupId, BloomFilter | None]:
         """The filter of each slice by its file group; None if it has none, or one that accepts nearly
