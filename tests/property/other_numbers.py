@@ -77,6 +77,7 @@ OTHERS: dict[str, dict[str, str]] = {
         "index.hbase.native": "_PUT _DELETE _DELETE_FAMILY _FOREVER",
         "index.ranking": "MIB",
         "merge.key_table": "_WORD",
+        "schema.field_ids": "_BITS",
         "publish.iceberg_manifests": "EXISTING ADDED DELETED FIRST_PARTITION_ID",
         "read.row_traces": "_WORD _ODD",
         "metadata_records.definitions": "_FIRST_VERSION_WITH_VERSIONS",

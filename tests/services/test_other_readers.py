@@ -110,6 +110,7 @@ def test_python_engines_read_tables_and_published_lists(tmp_path: Path):
             table = written(str(tmp_path / f"v{version}_{kind}"), version, kind)
             reads.append(("hudi-rs", table, "snapshot"))
             for engine in ("daft", "duckdb", "polars"):
+                # Daft 0.7 reads no Iceberg list that leaves out a file's first columns, here Hudi's meta columns
                 forms = LISTS[:1] if engine == "daft" else LISTS
                 reads += [(f"{engine} {form}", table, "read_optimized") for form in forms]
             if kind == "mor":  # of copy-on-write tables it encodes the spaces of paths twice

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 import lakebed
 from lakebed.publish.publication import PublishResult
@@ -18,6 +19,7 @@ from lakebed.publish.publication import PublishResult
 Rows = list[dict[str, Any]]
 Reader = Callable[[str, int | None], pa.Table]
 CITIES = ("Oslo", "São Paulo", "a/b", "50% off", None)
+FIELD_ID = b"PARQUET:field_id"
 COLUMNS = ("extra", "note", "más")
 
 
@@ -46,6 +48,27 @@ def read_polars_iceberg(uri: str, version: int | None = None) -> pa.Table:
     return polars.scan_iceberg(newest_metadata(uri), snapshot_id=version).collect().to_arrow()
 
 
+def read_by_field_ids(uri: str, version: int | None = None) -> pa.Table:
+    """The rows as a reader shows them that knows no names: the ids of a file's columns say which column each one is."""
+    from pyiceberg.table import StaticTable
+
+    table = StaticTable.from_metadata(newest_metadata(uri))
+    scan = table.scan(snapshot_id=version)
+    shown = scan.projection().as_arrow()
+    parts = [shown.empty_table()]
+    for task in scan.plan_files():
+        file = pq.read_table(task.file.file_path.removeprefix("file://"), partitioning=None)
+        places = {(f.metadata or {}).get(FIELD_ID): n for n, f in enumerate(file.schema)}
+        columns = [
+            file.column(places[field.metadata[FIELD_ID]]).cast(field.type)
+            if field.metadata[FIELD_ID] in places
+            else pa.nulls(file.num_rows, field.type)
+            for field in shown
+        ]
+        parts.append(pa.Table.from_arrays(columns, shown.names))
+    return pa.concat_tables([part.cast(shown) for part in parts])
+
+
 def newest_metadata(uri: str) -> str:
     """The metadata file that the hint names."""
     number = (Path(uri) / "metadata" / "version-hint.text").read_text()
@@ -54,7 +77,7 @@ def newest_metadata(uri: str) -> str:
 
 READERS: dict[str, dict[str, Reader]] = {
     "delta": {"deltalake": read_deltalake, "polars": read_polars_delta},
-    "iceberg": {"pyiceberg": read_pyiceberg, "polars": read_polars_iceberg},
+    "iceberg": {"pyiceberg": read_pyiceberg, "polars": read_polars_iceberg, "ids": read_by_field_ids},
 }
 
 

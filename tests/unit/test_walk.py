@@ -35,14 +35,14 @@ GROUND_MODULES = ("model.py", "errors.py", "progress.py", "wording.py")
 # A read or write: files in all, of them those of the other rooms, and functions.
 BUDGETS: dict[tuple[Literal["cow", "mor"], str], tuple[int, int, int]] = {
     ("mor", "upsert"): (122, 69, 1377),
-    ("mor", "get"): (88, 39, 831),
+    ("mor", "get"): (88, 39, 832),
     ("mor", "get again"): (46, 20, 294),
-    ("mor", "scan"): (71, 33, 706),
-    ("mor", "scan where"): (94, 51, 969),
-    ("mor", "compact"): (125, 68, 1432),
-    ("cow", "upsert"): (134, 74, 1517),
-    ("cow", "get"): (73, 32, 632),
-    ("cow", "scan"): (54, 26, 470),
+    ("mor", "scan"): (71, 33, 707),
+    ("mor", "scan where"): (94, 51, 970),
+    ("mor", "compact"): (126, 68, 1440),
+    ("cow", "upsert"): (135, 74, 1525),
+    ("cow", "get"): (73, 32, 633),
+    ("cow", "scan"): (54, 26, 471),
 }
 # Parts of the function that they stand in: from Python 3.12 on the interpreter takes them so, too.
 COMPREHENSIONS = ("<listcomp>", "<dictcomp>", "<setcomp>")

@@ -21,7 +21,7 @@ from lakebed.format.parquet_writer import SPARK_VERSION, SPARK_VERSION_KEY, Base
 from lakebed.format.read_tally import ReadTally, column_bytes
 from lakebed.format.text import parse_json_object
 from lakebed.model import BOOTSTRAP_INSTANT, META_COLUMNS
-from lakebed.schema.arrow import plain_type
+from lakebed.schema.arrow import plain_type, without_field_metadata
 from lakebed.sharing import once
 from lakebed.storage.base import from_os_error
 
@@ -214,7 +214,7 @@ def _schema_of(file: pq.ParquetFile) -> pa.Schema:
     groups = [file.metadata.row_group(n).num_rows for n in range(file.metadata.num_row_groups)]
     if sum(groups) != file.metadata.num_rows or min(groups, default=0) < 0:
         raise ValueError(f"its row groups have {groups} rows, its footer has {file.metadata.num_rows}")
-    schema = _with_zones(file.schema_arrow.remove_metadata(), file.schema)
+    schema = _with_zones(pa.schema([without_field_metadata(field) for field in file.schema_arrow]), file.schema)
     return with_maps(schema) if any(map(pt.is_nested, schema.types)) else schema
 
 

@@ -19,6 +19,7 @@ from lakebed.format.row_groups.nan_chunks import NanChunks
 from lakebed.format.row_groups.offset_index import without_column_indexes
 from lakebed.model import COMMIT_SEQNO, FILE_NAME
 from lakebed.schema.arrow import is_repeated, leaf_paths
+from lakebed.schema.field_ids import with_field_ids
 from lakebed.schema.layouts import fill_hidden_nulls
 
 if TYPE_CHECKING:
@@ -66,7 +67,8 @@ _NO_STATISTICS = frozenset({COMMIT_SEQNO, FILE_NAME})
 class ParquetSettings:
     """How a base file is written. A row group ends at whichever of its bounds comes first (bytes: in
     memory), and so does a page by `page_rows` and `page_size` (bytes). `level` is the codec's (None: its default);
-    `dictionary_columns` (Parquet paths) replaces the choice that is otherwise made from the first rows."""
+    `dictionary_columns` (Parquet paths) replaces the choice that is otherwise made from the first rows. With
+    `field_ids` columns have the ids of their paths."""
 
     compression: str = "zstd"
     level: int | None = 1
@@ -76,6 +78,7 @@ class ParquetSettings:
     page_rows: int = PAGE_ROWS
     max_file_size: int = 120 * _MIB
     dictionary_columns: tuple[str, ...] | None = None
+    field_ids: bool = False
 
     @property
     def codec(self) -> str:
@@ -227,7 +230,8 @@ class BaseFileWriter:
         if self._writer is None:
             options: dict[str, Any] = self._writer_options(group)
             self._has_indexes = bool(options["write_page_index"])
-            self._writer = pq.ParquetWriter(self._buffered, group.schema, **options)
+            schema = with_field_ids(group.schema) if self._settings.field_ids else group.schema
+            self._writer = pq.ParquetWriter(self._buffered, schema, **options)
         if group.num_rows:
             self._nan.add(group)
             self._writer.write_table(small_dictionaries(group), row_group_size=group.num_rows)

@@ -49,6 +49,7 @@ class FileFormat:
     requests the keys that are added and removed, with these fields of them (None: not requested). `sort` keeps the rows
     of a file in the order of their keys. `change_log` is what the changes of a merge are logged with, if they are.
     `plain_keys` are the key fields for which files record whether their texts can be misread (empty: not requested).
+    With `field_ids` the columns of base files have ids.
     """
 
     schema: pa.Schema
@@ -61,12 +62,14 @@ class FileFormat:
     log_blocks: Literal["avro", "parquet"] = "avro"
     change_log: LogMode | None = None
     plain_keys: tuple[str, ...] = ()
+    field_ids: bool = False
 
     def parquet(self) -> ParquetSettings:
         s = self.settings
         level = s.compression_level if s.compression_codec.lower() == "zstd" else None
         rows = SORTED_ROW_GROUP_ROWS if self.sort else ROW_GROUP_ROWS
-        return ParquetSettings(s.compression_codec, level, row_group_rows=rows, page_rows=PAGE_ROWS)
+        ids = self.field_ids
+        return ParquetSettings(s.compression_codec, level, row_group_rows=rows, page_rows=PAGE_ROWS, field_ids=ids)
 
     def bloom(self) -> BloomFilter | None:
         """An empty filter to fill, or None where the one-byte filter that holds every key is written."""

@@ -49,6 +49,7 @@ from lakebed.schema.avro import arrow_to_avro, avro_with_meta, check_avro_names
 from lakebed.schema.column_names import did_you_mean, similar_columns
 from lakebed.schema.conversion import cast_column, may_lose
 from lakebed.schema.evolution import EVOLUTION_OPTION, is_promotion, reconcile
+from lakebed.schema.field_ids import BY_PATH, FIELD_IDS
 from lakebed.schema.spark import spark_type
 from lakebed.sharing import once
 from lakebed.slices.newest_files import KEY_NOTE, NAMED, NAMED_VERSION, OPERATIONS_NOTE, PLAIN
@@ -227,6 +228,7 @@ def file_format(context: WriteContext, snapshot: Snapshot, schema: TableSchema |
         log_blocks=settings.log_block_format or config.log_block_format,
         change_log=config.change_log,
         plain_keys=context.watched_keys(schema.data),
+        field_ids=config.properties.get(FIELD_IDS) == BY_PATH,
     )
 
 

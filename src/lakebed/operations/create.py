@@ -41,6 +41,7 @@ from lakebed.properties.table_config import (
 )
 from lakebed.schema.avro import arrow_to_avro
 from lakebed.schema.column_names import did_you_mean, in_any_case
+from lakebed.schema.field_ids import BY_PATH, FIELD_IDS
 from lakebed.slices.row_size import from_types
 from lakebed.storage.base import Storage
 from lakebed.timeline.schema_versions import document
@@ -128,6 +129,7 @@ def create(
             **({SMALL_FILES: "deferred"} if settings.type == "mor" and table_index.hashing is None else {}),
             CLUSTERING_UPDATES: GIVES_WAY,
             ROLLING_KEYS: ",".join(TAKEN_OVER),
+            FIELD_IDS: BY_PATH,
             **properties,
         },
     )

@@ -1,9 +1,9 @@
 """Iceberg metadata (version 2) of a table's base files, in `metadata/` next to the data.
 
-Hudi's files have no field ids: a name mapping in the table's properties gives columns their ids by name, the same ones
-for good. A version is `v<n>.metadata.json`, created once; `version-hint.text` names the newest, as in tables without a
-catalog. Each commit is a snapshot whose id is its instant. Hudi's meta columns are in the mapping and in no schema:
-no reader shows them.
+Hudi's files have no field ids, and lakebed's have them for data columns only: a name mapping in the table's properties
+gives columns their ids by name, the same ones for good. A version is `v<n>.metadata.json`, created once;
+`version-hint.text` names the newest, as in tables without a catalog. Each commit is a snapshot whose id is its instant.
+Hudi's meta columns are in the mapping and in no schema: no reader shows them.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import pyarrow.types as pt
 
 from lakebed.errors import CorruptFile, UnsupportedFeature
 from lakebed.model import META_COLUMNS
+from lakebed.publish.data_files import DataFile
 from lakebed.publish.foreign import (
     Change,
     ForeignList,
@@ -46,6 +47,7 @@ from lakebed.publish.iceberg_manifests import (
 )
 from lakebed.publish.versions import Position
 from lakebed.schema.arrow import is_list
+from lakebed.schema.field_ids import below, field_id, field_paths, has_field_ids
 from lakebed.storage.base import Storage
 from lakebed.storage.exactly_once import create_exactly_once, write_settled
 from lakebed.storage.parallel import parallel_map
@@ -132,16 +134,17 @@ class IcebergFormat:
         ids.add_columns(change.version.schema)
         for file in change.added:
             ids.add_columns(file.types)
+            ids.check_file(file)
         fields = json.loads(change.schema)
         schemas = list(metadata["schemas"])
-        shown = next((schema for schema in schemas if schema["fields"] == fields), None)
-        if shown is None:
-            shown = {"type": "struct", "schema-id": len(schemas), "fields": fields}
-            schemas.append(shown)
+        current_schema = next((schema for schema in schemas if schema["fields"] == fields), None)
+        if current_schema is None:
+            current_schema = {"type": "struct", "schema-id": len(schemas), "fields": fields}
+            schemas.append(current_schema)
         # a snapshot has the instant as its id, or the next free number where commits after it were taken back
         snapshot_id = _free_snapshot_id(metadata, int(change.version.position.instant or 1))
         sequence = metadata["last-sequence-number"] + 1
-        writer = _ManifestWriter(storage, shown, change.partition_columns, snapshot_id, sequence)
+        writer = _ManifestWriter(storage, current_schema, change.partition_columns, snapshot_id, sequence)
         manifests = writer.write(() if table is None else table.manifests, change)
         parent = metadata.get("current-snapshot-id", -1)
         millis = max(epoch_millis(change.version.position.completed, change.zone), metadata["last-updated-ms"] + 1)
@@ -152,7 +155,7 @@ class IcebergFormat:
             "timestamp-ms": millis,
             "manifest-list": writer.write_list(manifests, parent),
             "summary": _summary(change, manifests),
-            "schema-id": shown["schema-id"],
+            "schema-id": current_schema["schema-id"],
         }
         expired = {
             s["snapshot-id"] for s in metadata["snapshots"] if not change.is_readable(s["summary"]["hudi.instant"])
@@ -170,7 +173,7 @@ class IcebergFormat:
             "last-updated-ms": millis,
             "schemas": schemas,
             "last-column-id": ids.last,
-            "current-schema-id": shown["schema-id"],
+            "current-schema-id": current_schema["schema-id"],
             "properties": {_NUMBER: str(number), _MAPPING: json.dumps(ids.mapping())},
         }
         text = json.dumps(metadata, ensure_ascii=False).encode()
@@ -194,18 +197,23 @@ class IcebergFormat:
 
 
 class _ColumnIds:
-    """The ids of columns by their dotted paths, as a name mapping has them. An id is that of its path for good."""
+    """The ids of columns by their dotted paths, as a name mapping has them. An id is that of its path for good.
+
+    New lists take `field_id`, as files do; lists that are older go on with the next numbers.
+    """
 
     def __init__(self, metadata: Json | None) -> None:
         names = META_COLUMNS if metadata is None else ()
-        self._by_path = {name: number for number, name in enumerate(names, 1)}
+        self._by_path = {name: field_id(name) for name in names}
         stack = [("", json.loads(metadata["properties"][_MAPPING]))] if metadata is not None else []
         while stack:
             above, fields = stack.pop()
             for field in fields:
-                path = _below(above, field["names"][0])
+                path = below(above, field["names"][0])
                 self._by_path[path] = field["field-id"]
                 stack.append((path, field.get("fields", ())))
+        first = META_COLUMNS[0]
+        self._is_by_path = self._by_path[first] == field_id(first)
 
     @property
     def last(self) -> int:
@@ -213,19 +221,28 @@ class _ColumnIds:
 
     def of(self, path: str) -> int:
         """The id of a column, a new one where it has none."""
-        return self._by_path.setdefault(path, self.last + 1)
+        if path not in self._by_path:
+            number = field_id(path) if self._is_by_path else self.last + 1
+            self._by_path[path] = self.last + 1 if number in self._by_path.values() else number
+        return self._by_path[path]
 
-    def add_columns(self, fields: Iterable[pa.Field], above: str = "") -> None:
+    def add_columns(self, fields: Iterable[pa.Field]) -> None:
         """Give ids to the columns of a file: readers want one for each, also for those that the table has dropped."""
-        for field in fields:
-            path, kind = _below(above, field.name), field.type
+        for path in field_paths(fields):
             self.of(path)
-            if is_list(kind):
-                self.add_columns([pa.field("element", kind.value_type)], path)
-            elif pt.is_map(kind):
-                self.add_columns([pa.field("key", kind.key_type), pa.field("value", kind.item_type)], path)
-            elif pt.is_struct(kind):
-                self.add_columns(kind, path)
+
+    def check_file(self, file: DataFile) -> None:
+        """Raise `UnsupportedFeature` where a column's id in a file is that of another column here."""
+        if not self._is_by_path or not has_field_ids(file.types):
+            return
+        path = next((path for path in field_paths(file.types) if self.of(path) != field_id(path)), None)
+        if path is not None:
+            raise UnsupportedFeature(
+                f"column {path} of {file.base.path} has the id {field_id(path)} there, which another column has in the"
+                " Iceberg list",
+                hint="Rename one of the two columns, rewrite the files with t.cluster(), then publish again.",
+                context={"column": path, "path": file.base.path},
+            )
 
     def mapping(self) -> list[Json]:
         """The name mapping of these ids, in Iceberg's JSON form."""
@@ -237,10 +254,6 @@ class _ColumnIds:
             siblings = nodes[above].setdefault("fields", []) if above else roots
             siblings.append(nodes[path])
         return roots
-
-
-def _below(above: str, name: str) -> str:
-    return f"{above}.{name}" if above else name
 
 
 class _ManifestWriter:

@@ -350,6 +350,20 @@ def check_nulls(array: pa.Array, field: pa.Field) -> None:
         )
 
 
+def without_field_metadata(field: pa.Field) -> pa.Field:
+    """The field with no metadata, nor any at its parts: Arrow has a Parquet file's ids of columns there."""
+    kind = field.type
+    if pt.is_map(kind):
+        kind = pa.map_(without_field_metadata(kind.key_field), without_field_metadata(kind.item_field))
+    elif pt.is_list(kind):
+        kind = pa.list_(without_field_metadata(kind.value_field))
+    elif pt.is_large_list(kind):
+        kind = pa.large_list(without_field_metadata(kind.value_field))
+    elif pt.is_struct(kind):
+        kind = pa.struct([without_field_metadata(part) for part in kind])
+    return pa.field(field.name, kind, field.nullable)
+
+
 def leaf_paths(schema: Iterable[pa.Field]) -> Iterator[tuple[str, pa.DataType]]:
     """Parquet path (`a.list.element`, `m.key_value.key`) and type of every leaf column, in file order."""
     for field in schema:

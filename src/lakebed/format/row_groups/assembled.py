@@ -21,6 +21,7 @@ from lakebed.format.parquet_writer import (
 from lakebed.format.row_groups.chunks import Chunk, ChunkGroup, Page, PlacedChunk, chunk_groups, footer_of
 from lakebed.format.row_groups.offset_index import offset_index_range, read_offset_index, write_offset_index
 from lakebed.schema.arrow import is_repeated, leaf_paths
+from lakebed.schema.field_ids import with_field_ids
 
 if TYPE_CHECKING:
     from lakebed.format.column_ranges import ColumnRanges
@@ -200,7 +201,8 @@ class AssembledFile(BaseFileWriter):
             encoder.close()
         shell = pa.BufferOutputStream()
         empty = self._schema.empty_table()
-        with pq.ParquetWriter(shell, self._schema, **self._writer_options(empty)) as to:
+        schema = with_field_ids(self._schema) if self._settings.field_ids else self._schema
+        with pq.ParquetWriter(shell, schema, **self._writer_options(empty)) as to:
             to.add_key_value_metadata(footer)
         groups = [(rows, [self._resolved(placement) for placement in placements]) for rows, placements in self._groups]
         encoded_footer = self._nan.without_bounds(footer_of(footer_in(shell.getvalue().to_pybytes()), groups))
