@@ -254,6 +254,7 @@ OTHERS: dict[str, dict[str, str]] = {
         "diagnosis.storage": "CLOCK_SECONDS",
         "diagnosis.table": "_SMALL_FILES _LONG_TIMELINE _NAMED_FILES _ASKED_FILES",
         "schema.assignment": "_LONGEST_VALUE",
+        "schema.layouts": "_LONGEST_TEXT",
         "schema.column_names": "_LISTED _MOST_NEW _SHORT",
         "cli.output": "_SCREENFUL",
         "cli.rows": "NOT_THERE",

@@ -50,6 +50,7 @@ from lakebed.operations.refused_rows import refused_rows
 from lakebed.operations.result import WriteResult
 from lakebed.progress import progress
 from lakebed.properties.table_config import CURRENT_VERSION, TableConfig
+from lakebed.schema.conversion import readable_texts
 from lakebed.secrets import masked_text
 from lakebed.services.daemon import run_services
 from lakebed.storage import open_storage
@@ -437,7 +438,7 @@ def _origins(
     text."""
     if origin is not None:
         return origin(numbers)
-    selected = rows.take(numbers)
+    selected = readable_texts(rows.take(numbers))
     return [f"{checkpoint}#{number}" for number in numbers], [str(row).encode() for row in selected.to_pylist()]
 
 

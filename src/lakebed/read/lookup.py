@@ -37,6 +37,7 @@ from lakebed.read.keys import (
 from lakebed.read.plan import ScanPlan, plan_scan, table_columns
 from lakebed.read.prune import buckets_of_keys
 from lakebed.read.skip import skip_slices
+from lakebed.schema.layouts import check_texts
 from lakebed.sharing import once
 from lakebed.slices.snapshot import Snapshot, table_keys
 from lakebed.storage.parallel import at_once, is_remote, parallel_map
@@ -63,6 +64,7 @@ class KeyText:
         except (pa.ArrowException, TypeError) as error:
             raise InvalidOption(f"KeyText takes a list of texts: {error}") from error
         self.keys: pa.Array = plain_texts(listed)
+        check_texts(pa.chunked_array([self.keys]), "KeyText")
 
     def stored_in(self, snapshot: Snapshot) -> pa.Array:
         """The texts of these keys as the table stores them."""
@@ -128,6 +130,8 @@ def parse_lookup_keys(snapshot: Snapshot, keys: Any) -> LookupKeys:
         ranges = [] if base is None else FOOTERS.read(snapshot.storage, base.path, base.size).ranges
         example = next((f" A stored key is {key_range[0]!r}." for key_range in ranges if key_range is not None), "")
         raise InvalidOption(error.message, hint=f"{error.hint}{example}", context=error.context) from None
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        check_texts(column, name)
     texts = plain_texts(table_keys(snapshot).key_text_of(table, schema))
     return LookupKeys(texts, _partitions_of(snapshot, table), table)
 

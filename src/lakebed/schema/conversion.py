@@ -148,6 +148,23 @@ def _to_string(array: pa.Array) -> pa.Array:
         return pa.array([v if v is None else v.decode("utf-8", "replace") for v in array.to_pylist()], pa.string())
 
 
+def readable_texts(table: pa.Table) -> pa.Table:
+    """The rows with U+FFFD for bytes of their texts that are no UTF-8, so that they can be shown."""
+    try:
+        table.validate(full=True)
+    except pa.ArrowInvalid:
+        for at, field in enumerate(table.schema):
+            chunks = [_readable(chunk, field.type) for chunk in table.column(at).chunks]
+            table = table.set_column(at, field, pa.chunked_array(chunks, field.type))
+    return table
+
+
+def _readable(array: Any, kind: pa.DataType) -> Any:
+    if pt.is_nested(kind):
+        return converted_inside(array, kind, lambda values, inner, _: _readable(values, inner))
+    return _to_string(array.cast(pa.binary())).cast(kind) if pt.is_string(kind) or pt.is_large_string(kind) else array
+
+
 def _to_timestamp(array: pa.Array, to_type: pa.DataType) -> pa.Array:
     kind = array.type
     if pt.is_integer(kind):

@@ -6,6 +6,7 @@ offset nevertheless when it counts bytes or writes a stream, and the process die
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
@@ -17,6 +18,7 @@ import pyarrow.types as pt
 from lakebed.errors import InvalidRecord
 from lakebed.schema.arrow import check_levels, is_list
 
+_LONGEST_TEXT = 60
 _PLAIN_FORM: dict[pa.DataType, pa.DataType] = {
     pa.string_view(): pa.string(),
     pa.binary_view(): pa.binary(),
@@ -26,7 +28,8 @@ _PLAIN_FORM: dict[pa.DataType, pa.DataType] = {
 
 
 def plain_table(table: pa.Table) -> pa.Table:
-    """The table with every column in a plain layout; columns that have one stay as they are.
+    """The table with every column in a plain layout; columns that have one stay as they are. Raises `InvalidRecord`
+    for a text that is no UTF-8.
 
     >>> views = pa.table({"name": pa.array(["a", "b"], pa.string_view()).dictionary_encode()})
     >>> plain_table(views).schema.field("name").type
@@ -37,7 +40,62 @@ def plain_table(table: pa.Table) -> pa.Table:
         if not _is_plain(field.type):
             column = plain_column(table.column(at))
             table = table.set_column(at, pa.field(field.name, column.type, field.nullable, field.metadata), column)
+        check_texts(table.column(at), field.name)
     return table
+
+
+def check_texts(column: pa.ChunkedArray, name: str) -> None:
+    """Raise `InvalidRecord` for a text in a column that is no UTF-8: Arrow takes any bytes for texts as they come, and
+    no file can have them."""
+    for chunk in column.chunks:
+        for texts in _texts_in(chunk):
+            try:
+                texts.validate(full=True)
+            except pa.ArrowInvalid:
+                value = texts.slice(_first_broken(texts), 1).cast(pa.binary())[0].as_py()
+                raise InvalidRecord(
+                    f"column {name} has a text that is no UTF-8: {value[:_LONGEST_TEXT]!r}",
+                    hint="decode its bytes anew, for example with errors='replace', or give the column as BINARY",
+                    context={"column": name, "value": repr(value[:_LONGEST_TEXT])},
+                ) from None
+
+
+def _texts_in(array: Any) -> Iterator[Any]:
+    """The texts in an array of a plain layout and in what is inside, those under a null left out."""
+    kind = array.type
+    if pt.is_dictionary(kind):
+        if pt.is_string(kind.value_type) or pt.is_large_string(kind.value_type):
+            yield array.dictionary_decode()
+    elif pt.is_string(kind) or pt.is_large_string(kind):
+        yield array
+    elif pt.is_struct(kind):
+        for part in array.flatten() if _has_texts(kind) else ():
+            yield from _texts_in(part)
+    elif pt.is_map(kind):
+        first, last = array.offsets[0].as_py(), array.offsets[-1].as_py()
+        for part in (array.keys, array.items) if _has_texts(kind) else ():
+            yield from _texts_in(part.slice(first, last - first))
+    elif is_list(kind) and _has_texts(kind):
+        yield from _texts_in(array.flatten())
+
+
+@cache
+def _has_texts(kind: pa.DataType) -> bool:
+    if pt.is_nested(kind):
+        return any(_has_texts(kind.field(at).type) for at in range(kind.num_fields))
+    return pt.is_string(kind) or pt.is_large_string(kind)
+
+
+def _first_broken(texts: Any) -> int:
+    low, high = 0, len(texts)  # the first broken text is in [low, high)
+    while high - low > 1:
+        middle = (low + high) // 2
+        try:
+            texts.slice(low, middle - low).validate(full=True)
+            low = middle
+        except pa.ArrowInvalid:
+            high = middle
+    return low
 
 
 def plain_column(column: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -36,6 +36,7 @@ from lakebed.inputs.files import find_data_files
 from lakebed.inputs.partition_columns import inferred_type, texts_of, value_of
 from lakebed.inputs.python_rows import type_of
 from lakebed.schema.arrow import check_names
+from lakebed.schema.conversion import readable_texts
 from lakebed.secrets import masked_repr
 from lakebed.storage.base import FileInfo, Storage
 
@@ -222,5 +223,6 @@ class _Origin:
                     positions.append(f"{path}:row {number + 1}")
                     break
                 number -= count
-        payloads = [json.dumps(row, default=str).encode() for row in self.rows.take(list(numbers)).to_pylist()]
+        rows = self.rows.take(list(numbers))
+        payloads = [json.dumps(row, default=str).encode() for row in readable_texts(rows).to_pylist()]
         return positions, payloads
