@@ -16,6 +16,7 @@ from lakebed.expressions.base import Column, bind_sql, columns_of, repeat_text, 
 from lakebed.expressions.joda import print_pattern
 from lakebed.expressions.zones import UTC_ZONE, Zone
 from lakebed.schema.arrow import is_text
+from lakebed.schema.assignment import check_finite
 from lakebed.schema.conversion import floored_times
 from lakebed.schema.java_text import to_java_text
 
@@ -146,12 +147,10 @@ def values_of_key_texts(texts: pa.Array, type_: pa.DataType, zone: Zone = UTC_ZO
         if pa.types.is_timestamp(type_):
             return _times_of(texts, type_, zone)
         values = texts.cast(type_)
-        if pa.types.is_integer(type_) or pa.types.is_floating(type_):
-            # Arrow also reads hexadecimal digits, and a number beyond a floating type as infinity
-            is_whole = pa.types.is_integer(type_)
-            read = texts if is_whole else texts.filter(pc.is_inf(values))
-            if pc.any(pc.match_substring_regex(read, "[xX]" if is_whole else "[0-9]")).as_py():
-                raise ValueError
+        if pa.types.is_integer(type_) and pc.any(pc.match_substring_regex(texts, "[xX]")).as_py():
+            raise ValueError  # Arrow also reads hexadecimal digits
+        if pa.types.is_floating(type_):
+            check_finite(values, texts)
         return values
     except (pa.ArrowInvalid, ValueError):
         if len(texts) > 1:

@@ -7,8 +7,9 @@ same in every Spark session.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime, tzinfo
+from math import isinf
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
@@ -143,6 +144,7 @@ _TEXT_MATCH: dict[type[Expression], str] = {
     exp.Contains: "contains",
 }
 # Escapes that Spark and the parser read the same way; anything else after a backslash is left to Spark.
+_EXPONENT = re.compile(r"[0-9.]+[eE][+-]?[0-9]+")
 _ODD_ESCAPE = re.compile(r"(?<!\\)(?:\\\\)*\\(?![\\'\"%_ntr])|\\\\[%_]")
 
 _QUOTED = re.compile(r"STRING$|^IDENTIFIER$")
@@ -224,6 +226,17 @@ def check_characters(text: str, label: str) -> None:
         ) from None
 
 
+def check_numbers(numbers: Iterable[str], label: str) -> None:
+    """Raise `InvalidOption` for a number in SQL that is too great for a DOUBLE, as Spark does."""
+    for number in numbers:
+        if _EXPONENT.fullmatch(number) and isinf(float(number)):
+            raise InvalidOption(
+                f"the {label} has {number}, which is too great for a DOUBLE",
+                hint="write a smaller number, or CAST('Infinity' AS DOUBLE)",
+                context={"value": number},
+            )
+
+
 def parse_tree(text: str, label: str = "filter", form: str = "condition") -> Any:
     """The parser's tree of an expression over the columns of a row. Raises `InvalidOption` that names it
     by its `label`."""
@@ -242,6 +255,7 @@ def parse_tree(text: str, label: str = "filter", form: str = "condition") -> Any
     if isinstance(tree, exp.Query) or not isinstance(tree, exp.Condition):
         raise InvalidOption(f"the {label} {text!r} is no SQL {form}", hint=f"give one {form}, as after WHERE")
     _check_reach(tree, text, label)
+    check_numbers((str(part.this) for part in tree.find_all(exp.Literal) if not part.is_string), label)
     return tree
 
 

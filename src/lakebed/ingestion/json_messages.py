@@ -186,7 +186,8 @@ def _one_row(message: pa.Array, types: Types) -> pa.Table:
     try:
         _read(data, 1, {}, {})
     except pa.ArrowException as error:
-        if "changed from" not in str(error):  # values of several types in one list may suit a column
+        # values of several types in one list may suit a column, and the value names the column of too great a number
+        if not any(text in str(error) for text in ("changed from", "Number too big")):
             raise NoRow(str(error).replace("JSON parse error: ", "").replace(" in row 0", "")) from error
     return _by_values(data, 1, types)
 

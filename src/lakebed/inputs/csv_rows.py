@@ -22,6 +22,7 @@ from lakebed.errors import InvalidOption, InvalidRecord
 from lakebed.inputs.encodings import UTF8, check_stream, check_text
 from lakebed.inputs.inference import FloatingNumbers, NumberTexts, integers_of_texts
 from lakebed.inputs.python_rows import type_of
+from lakebed.schema.assignment import check_finite
 from lakebed.wording import count_text
 
 Opened = Callable[[], AbstractContextManager[Any]]
@@ -31,6 +32,7 @@ class _Refused(Exception):
     """Carries Arrow's error out of the block that opens a text; that block turns Arrow's errors into storage errors."""
 
 
+_COLUMN = re.compile(r"CSV column #(\d+)")
 _NO_VALUE = re.compile(r"CSV column #(\d+): [^']*'(.*)'", re.DOTALL)
 _OTHER_LENGTH = re.compile(r"Expected \d+ columns, got \d+")
 _DELIMITERS = (";", "\t", "|", ",")
@@ -182,8 +184,8 @@ class CsvText:
                     for name in names:
                         batch = batch.set_column(batch.schema.get_field_index(name), name, read.column(name))
                 for column in schema:
-                    if pt.is_decimal(column.type):
-                        self._check_digits(batch.column(column.name), column.name, number)
+                    if pt.is_decimal(column.type) or pt.is_floating(column.type):
+                        self._check_numbers(batch.column(column.name), column.name, number)
                 for name, message in signed.items():
                     at = batch.schema.get_field_index(name)
                     try:
@@ -194,18 +196,28 @@ class CsvText:
                         raise _Refused(message) from error
                 yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
 
-    def _check_digits(self, values: pa.Array, name: str, batch: int) -> None:
-        """Refuse the first decimal of a batch with more digits than its type has, which Arrow's reader takes."""
+    def _check_numbers(self, values: pa.Array, name: str, batch: int) -> None:
+        """Refuse the first number of a batch that Arrow's reader takes and its type does not keep: a decimal of more
+        digits, a floating number that is too great."""
+        at = self._header.index(name)
+        if pt.is_floating(values.type):
+            if pc.any(pc.is_inf(values)).as_py():
+                try:
+                    check_finite(values, self._texts_of_batch(name, batch))
+                except pa.ArrowInvalid as error:
+                    raise _Refused(f"CSV column #{at}: {error}") from error
+            return
         try:
             values.validate(full=True)
         except pa.ArrowInvalid as error:
-            texts = next(islice(self._texts_of([name], _Nulls.WORDS), batch, None)).column(name)
-            for text, value in zip(texts, values, strict=True):
+            for text, value in zip(self._texts_of_batch(name, batch), values, strict=True):
                 try:
                     pa.array([value]).validate(full=True)
                 except pa.ArrowInvalid:
-                    message = f"CSV column #{self._header.index(name)}: {error}: '{text}'"
-                    raise _Refused(message) from error
+                    raise _Refused(f"CSV column #{at}: {error}: '{text}'") from error
+
+    def _texts_of_batch(self, name: str, batch: int) -> pa.Array:
+        return next(islice(self._texts_of([name], _Nulls.WORDS), batch, None)).column(name)
 
     # -- the text
 
@@ -271,10 +283,26 @@ class CsvText:
         match = _NO_VALUE.search(message)
         return None if match is None else self._header[int(match[1])]
 
+    def _with_value(self, message: str) -> str:
+        """Arrow's error of a decimal with more places than its type has, with the value, which Arrow does not name."""
+        at = _COLUMN.search(message)
+        kind = None if at is None else self._types.get(self._header[int(at[1])])
+        if at is None or kind is None:
+            return message
+        for batch in self._texts_of([self._header[int(at[1])]], _Nulls.WORDS):
+            for text in batch.column(0):
+                try:
+                    text.cast(kind)
+                except pa.ArrowInvalid:
+                    return f"CSV column #{at[1]}: {message}: '{text}'"
+        return message
+
     def _error(self, message: str) -> InvalidRecord:
         """Arrow's error with the line and the column's name, where the line is found."""
         if "UTF8" in message:
             self._check_encoding()
+        if "Rescaling" in message:
+            message = self._with_value(message)
         value, length = _NO_VALUE.search(message), _OTHER_LENGTH.search(message)
         line = 1
         with self._opened() as stream, suppress(csv.Error):

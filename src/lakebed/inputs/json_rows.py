@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import time
 from decimal import Decimal
+from math import isinf
 from typing import Any, cast
 
 import pyarrow as pa
@@ -19,6 +20,7 @@ import pyarrow.types as pt
 from lakebed.errors import InvalidRecord
 from lakebed.inputs.encodings import check_text
 from lakebed.inputs.json_tables import check_depth, read_objects
+from lakebed.schema.assignment import check_finite
 
 Rows = pa.Table | list[dict[str, Any]]
 
@@ -211,6 +213,7 @@ def _by_values(rows: Sequence[dict[str, Any]], types: Mapping[str, pa.DataType])
     fitted: list[dict[str, Any]] = []
     new = {name for row in rows for name in row if _type_of(name, types) is None}
     for at, row in enumerate(rows):
+        _check_finite_values({name: value for name, value in row.items() if name in new}, "", at)
         values = {name: (kind, value) for name, value in row.items() if (kind := _type_of(name, types)) is not None}
         fitted.append({name: _fit(value, kind, name, at) for name, (kind, value) in values.items()})
     if new:
@@ -223,6 +226,18 @@ def _by_values(rows: Sequence[dict[str, Any]], types: Mapping[str, pa.DataType])
         for row, values, source_row in zip(fitted, inferred, rows, strict=True):
             row |= {name: values[name] for name in source_row if name in new}
     return fitted
+
+
+def _check_finite_values(value: Any, column: str, row: int) -> None:
+    """Raise `InvalidRecord` for a number in values of new columns that no floating number holds."""
+    if isinstance(value, _Number) and isinf(value):
+        raise _no_value(value, pa.float64(), column, row)
+    if isinstance(value, Mapping):
+        for name, item in cast("Mapping[str, Any]", value).items():
+            _check_finite_values(item, f"{column}.{name}" if column else name, row)
+    elif isinstance(value, list):
+        for item in cast("list[Any]", value):
+            _check_finite_values(item, column, row)
 
 
 def _fit(value: Any, kind: pa.DataType, column: str, row: int) -> Any:
@@ -281,7 +296,9 @@ def _leaf(value: Any, kind: pa.DataType) -> Any:
             raise ValueError("a fraction")
         value = int(number)
     elif pt.is_floating(kind):
-        return float(value)
+        number = float(value)
+        check_finite(pa.array([number], pa.float64()).cast(kind, safe=False), pa.array([_text(value)]))
+        return number
     elif pt.is_decimal(kind):
         return pa.scalar(_text(value)).cast(kind).as_py()
     elif not pt.is_integer(kind) and not pt.is_date(kind):
@@ -292,12 +309,11 @@ def _leaf(value: Any, kind: pa.DataType) -> Any:
 def _parsed(text: str, kind: pa.DataType) -> Any:
     if pt.is_time(kind):
         return time.fromisoformat(text)
-    if pt.is_timestamp(kind) and kind.tz is not None:
-        try:
-            return pa.scalar(text).cast(kind).as_py()
-        except pa.ArrowInvalid:  # without an offset it is in UTC, as Arrow reads JSON
-            return pa.scalar(text).cast(pa.timestamp(kind.unit)).cast(kind).as_py()
-    return pa.scalar(text).cast(kind).as_py()
+    texts = pa.array([text])
+    values = texts.cast(kind)
+    if pt.is_floating(kind):
+        check_finite(values, texts)
+    return values[0].as_py()
 
 
 def _text(value: Any) -> str:
@@ -305,7 +321,7 @@ def _text(value: Any) -> str:
 
 
 def _no_value(value: Any, kind: pa.DataType, column: str, row: int) -> InvalidRecord:
-    text = json.dumps(value)
+    text = _text(value)
     return InvalidRecord(
         f"row {row + 1}, column {column}: {text if len(text) <= 60 else text[:57] + '...'} is no {kind}",
         hint="correct the value, or write null",

@@ -1,14 +1,15 @@
 """What Arrow reads of JSON objects, in types that keep their values.
 
 Arrow by itself infers floating numbers for whole ones beyond 64 bits and local times for moments, reads a moment into a
-column of local times by moving it, and ends the process at values that are nested too deep.
+column of local times by moving it, a local time into a column of moments as one in UTC, a number beyond a type as
+infinity, and ends the process at values that are nested too deep.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, cast
 
 import numpy as np
@@ -20,6 +21,7 @@ import pyarrow.types as pt
 from lakebed.errors import InvalidRecord
 from lakebed.inputs.inference import has_decimals, has_large, integer_type, time_type
 from lakebed.schema.arrow import MAX_PRECISION
+from lakebed.schema.assignment import check_finite
 
 Types = Mapping[str, pa.DataType]
 # Values within values: readers, and Arrow's own functions, call themselves for each level.
@@ -34,10 +36,10 @@ def read_objects(data: pa.Buffer, types: Types, options: pj.ReadOptions | None =
     them. Others have those of their values: whole numbers that no BIGINT holds are decimals; times are moments where
     all name their offset, local times where none does, and else texts.
 
-    Raises `ArrowInvalid` for what is no JSON or not of these types, and `InvalidRecord` for whole numbers without a
-    type.
+    Raises `ArrowInvalid` for what is no JSON or not of these types, as a time without an offset is no moment, and
+    `InvalidRecord` for whole numbers without a type.
     """
-    explicit = {name: _local_times_as_texts(kind) for name, kind in types.items()}
+    explicit = {name: _times_as_texts(kind) for name, kind in types.items()}
     rows = first = _read(data, explicit, options)
     corrected: dict[str, pa.DataType] = {}
     for name, column in zip(first.column_names, first.columns, strict=True):
@@ -84,11 +86,27 @@ def _read(data: pa.Buffer, types: Types, options: pj.ReadOptions | None) -> pa.T
     for column in rows.columns:
         if has_decimals(column.type):
             column.validate(full=True)  # Arrow's readers take more digits than the type has
+    for name in rows.column_names:
+        for kind, path in _infinite(rows.column(name), [name]):
+            texts = pa.array([value for value in _values(data, path, str) if isinstance(value, str)], pa.string())
+            check_finite(texts.cast(kind), texts)  # which Arrow's reader does not always
     for at, field in enumerate(rows.schema):
         if any(map(_is_short, rows.column(at).chunks)):
             chunks = [_with_all_nulls(chunk) for chunk in rows.column(at).chunks]
             rows = rows.set_column(at, field, pa.chunked_array(chunks, field.type))
     return rows
+
+
+def _infinite(column: Any, path: list[str | None]) -> Iterator[tuple[pa.DataType, list[str | None]]]:
+    """The types and the paths of floating numbers in a column of which one is infinite."""
+    kind = column.type
+    if pt.is_struct(kind):
+        for field, part in zip(kind, column.flatten(), strict=True):
+            yield from _infinite(part, [*path, field.name])
+    elif pt.is_list(kind):
+        yield from _infinite(pc.list_flatten(column), [*path, None])
+    elif pt.is_floating(kind) and pc.any(pc.is_inf(column)).as_py():
+        yield kind, path
 
 
 def _read_as(data: pa.Buffer, types: Types, options: pj.ReadOptions | None) -> pa.Table:
@@ -118,16 +136,12 @@ def _with_all_nulls(array: pa.Array) -> pa.Array:
     return pa.ListArray.from_arrays(array.offsets, elements, type=kind, mask=array.is_null())
 
 
-def _is_local_time(kind: pa.DataType | None) -> bool:
-    return kind is not None and pt.is_timestamp(kind) and kind.tz is None
-
-
-def _local_times_as_texts(kind: pa.DataType) -> pa.DataType:
+def _times_as_texts(kind: pa.DataType) -> pa.DataType:
     if pt.is_struct(kind):
-        return pa.struct([field.with_type(_local_times_as_texts(field.type)) for field in kind])
+        return pa.struct([field.with_type(_times_as_texts(field.type)) for field in kind])
     if pt.is_list(kind):
-        return pa.list_(kind.value_field.with_type(_local_times_as_texts(kind.value_type)))
-    return pa.string() if _is_local_time(kind) else kind
+        return pa.list_(kind.value_field.with_type(_times_as_texts(kind.value_type)))
+    return pa.string() if pt.is_timestamp(kind) else kind
 
 
 def _part(kind: pa.DataType | None, name: str | None) -> pa.DataType | None:
@@ -167,7 +181,7 @@ def _with_times(column: Any, explicit: pa.DataType | None, first: pa.DataType | 
         inner = _with_times(pc.list_flatten(column), _part(explicit, None), _part(first, None))
         return pa.list_(kind.value_field.with_type(inner))
     if explicit is not None:
-        return explicit if _is_local_time(explicit) else kind
+        return explicit if pt.is_timestamp(explicit) else kind
     return time_type(column) if first is not None and pt.is_timestamp(first) else kind
 
 
@@ -175,9 +189,9 @@ class _Fraction(float):
     """A number with a fraction or an exponent."""
 
 
-def _values(data: pa.Buffer, path: list[str | None]) -> Iterator[Any]:
-    """The numbers of a column, or of a field in it: texts of digits for whole ones, `_Fraction` for others."""
-    decoder = json.JSONDecoder(parse_int=str, parse_float=_Fraction)
+def _values(data: pa.Buffer, path: list[str | None], fraction: Callable[[str], Any] = _Fraction) -> Iterator[Any]:
+    """The numbers of a column, or of a field in it: texts of digits for whole ones, what `fraction` makes of others."""
+    decoder = json.JSONDecoder(parse_int=str, parse_float=fraction)
     text = data.to_pybytes().decode("utf-8-sig")
     at = _end_of_blanks(text, 0)
     while at < len(text):

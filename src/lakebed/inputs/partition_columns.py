@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from lakebed.errors import InvalidRecord, SchemaConflict
 from lakebed.inputs.inference import EXACT
+from lakebed.schema.assignment import check_finite
 
 NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 _INTEGER = re.compile(r"[+-]?[0-9]+")
@@ -86,7 +87,11 @@ def value_of(text: str | None, kind: pa.DataType, name: str) -> Any:
     try:
         if text is not None and pa.types.is_integer(kind):
             return pa.scalar(int(text), kind)  # Arrow takes no sign before a number
-        return pa.scalar(text, pa.string()).cast(kind)
+        texts = pa.array([text], pa.string())
+        values = texts.cast(kind)
+        if pa.types.is_floating(kind):
+            check_finite(values, texts)
+        return values[0]
     except (pa.ArrowException, ValueError, OverflowError) as error:
         raise InvalidRecord(
             f"a folder names {name}={text}, which is no {kind}",

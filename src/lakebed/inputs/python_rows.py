@@ -15,6 +15,7 @@ import pyarrow.types as pt
 
 from lakebed.errors import InvalidOption, InvalidRecord, SchemaConflict
 from lakebed.schema.arrow import is_list, too_deep
+from lakebed.schema.assignment import in_column
 
 
 def typed_values(values: Sequence[Any], kind: pa.DataType) -> tuple[Sequence[Any], pa.DataType]:
@@ -161,7 +162,7 @@ def _table(label: str, columns: Mapping[Any, Any], types: Mapping[str, pa.DataTy
             kind = type_of(name, types)
             if kind is not None and pt.is_map(kind):
                 _check_entries(name, values)
-            arrays[name] = _column(values, kind)
+            arrays[name] = _column(name, values, kind)
         return pa.table(arrays)
     except RecursionError:
         raise too_deep(str(list(columns)[min(len(arrays), len(columns) - 1)])) from None
@@ -269,7 +270,7 @@ def _is_number(value: Any) -> bool:
     return value is None or (isinstance(value, int | float | np.number) and not isinstance(value, bool))
 
 
-def _column(values: Any, kind: pa.DataType | None) -> Any:
+def _column(name: Any, values: Any, kind: pa.DataType | None) -> Any:
     if hasattr(values, "__arrow_c_array__"):
         return values
     values = integers_of(values, kind)
@@ -279,7 +280,7 @@ def _column(values: Any, kind: pa.DataType | None) -> Any:
         values = _without_missing(values, is_missing if kind is not None else _is_no_number_missing)
     if kind is not None and isinstance(values, Sequence):
         with suppress(pa.ArrowException, TypeError, ValueError, OverflowError):
-            return _in_type(*typed_values(values, kind))
+            return _in_type(str(name), *typed_values(values, kind))
     try:
         return _of_any_type(values)
     except (pa.ArrowException, TypeError, ValueError):
@@ -312,8 +313,9 @@ def _without_missing(values: Any, missing: Callable[[Any], bool]) -> Any:
     return [None if missing(value) else value for value in values]
 
 
-def _in_type(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    """The values as an Arrow array of this type. Raises if a value is of another sort or does not fit."""
+def _in_type(name: str, values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    """The values as an Arrow array of this type. Raises if a value is of another sort or does not fit; `InvalidRecord`
+    for a number beyond a FLOAT, of which Arrow makes infinity."""
     check_times(values, kind)
     try:
         inferred = None if pt.is_map(kind) else pa.array(values).type
@@ -324,7 +326,19 @@ def _in_type(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
             pa.array(values, _exact(kind))
         elif not _has_no_width(inferred, kind):
             raise TypeError(f"{inferred} is no {kind}")
-    return pa.array(values, kind)
+    wide = _with_doubles(kind)
+    return pa.array(values, kind) if wide.equals(kind) else in_column(pa.array(values, wide), pa.field(name, kind))
+
+
+def _with_doubles(kind: pa.DataType) -> pa.DataType:
+    """The type with DOUBLE in place of FLOAT."""
+    if pt.is_struct(kind):
+        return pa.struct([field.with_type(_with_doubles(field.type)) for field in kind])
+    if pt.is_map(kind):
+        return pa.map_(kind.key_field, kind.item_field.with_type(_with_doubles(kind.item_type)))
+    if is_list(kind):
+        return pa.list_(kind.value_field.with_type(_with_doubles(kind.value_type)))
+    return pa.float64() if pt.is_float32(kind) else kind
 
 
 def check_times(values: Iterable[Any], kind: pa.DataType) -> None:

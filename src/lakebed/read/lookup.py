@@ -64,7 +64,8 @@ class KeyText:
         except (pa.ArrowException, TypeError) as error:
             raise InvalidOption(f"KeyText takes a list of texts: {error}") from error
         self.keys: pa.Array = plain_texts(listed)
-        check_texts(pa.chunked_array([self.keys]), "KeyText")
+        if isinstance(keys, pa.Array | pa.ChunkedArray):
+            check_texts(pa.chunked_array([self.keys]), "KeyText")
 
     def stored_in(self, snapshot: Snapshot) -> pa.Array:
         """The texts of these keys as the table stores them."""
@@ -130,8 +131,9 @@ def parse_lookup_keys(snapshot: Snapshot, keys: Any) -> LookupKeys:
         ranges = [] if base is None else FOOTERS.read(snapshot.storage, base.path, base.size).ranges
         example = next((f" A stored key is {key_range[0]!r}." for key_range in ranges if key_range is not None), "")
         raise InvalidOption(error.message, hint=f"{error.hint}{example}", context=error.context) from None
-    for name, column in zip(table.column_names, table.columns, strict=True):
-        check_texts(column, name)
+    if not isinstance(keys, list | tuple | set | frozenset):  # Python's own texts can be no broken ones
+        for name, column in zip(table.column_names, table.columns, strict=True):
+            check_texts(column, name)
     texts = plain_texts(table_keys(snapshot).key_text_of(table, schema))
     return LookupKeys(texts, _partitions_of(snapshot, table), table)
 

@@ -1,5 +1,6 @@
 """The one rule for values that come into a column, whichever way they come: which types a column takes (`check_fits`),
-and the values in its type (`in_column`). docs/types.md has the rule as a table.
+the values in its type (`in_column`), and that digits are no infinity (`check_finite`). docs/types.md has the rule as a
+table.
 
 An upsert takes what a column stores exactly. A value of SQL (an INSERT, an UPDATE, a MERGE) is taken as well where
 Spark's store assignment rounds it or reads it: `SQL` is that extension.
@@ -103,6 +104,20 @@ def in_column(values: pa.Array, field: pa.Field, rule: Rule = DATA) -> pa.Array:
     Decimal('1.24')
     """
     return _converted(values, field.type, field.name, rule)
+
+
+def check_finite(numbers: pa.Array | pa.ChunkedArray, source: pa.Array | pa.ChunkedArray) -> None:
+    """Raise `ArrowInvalid` for the first of these floating numbers that is infinite although `source`, the texts or the
+    numbers that it was read from, has digits there: it is too great for the type.
+
+    >>> check_finite(pa.array([1.5, float("inf")]), pa.array(["1.5", "Infinity"]))
+    """
+    is_infinite = pc.fill_null(pc.is_inf(numbers), False)
+    if pc.any(is_infinite).as_py():
+        texts = source.filter(is_infinite).cast(pa.string())
+        beyond = texts.filter(pc.match_substring_regex(texts, "[0-9]"))
+        if len(beyond):
+            raise pa.ArrowInvalid(f"'{beyond[0].as_py()}' is too great for a {numbers.type}")
 
 
 def project_incoming(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

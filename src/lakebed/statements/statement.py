@@ -17,7 +17,7 @@ from sqlglot.dialects.spark import Spark
 from sqlglot.errors import SqlglotError
 
 from lakebed.errors import InvalidOption
-from lakebed.filters.sql import SparkText, check_characters, plain_words
+from lakebed.filters.sql import SparkText, check_characters, check_numbers, plain_words
 from lakebed.sharing import once
 
 _NEAR = 30
@@ -380,6 +380,7 @@ def parse_statement(text: str, *, is_spark: bool) -> Statement:
         tokens.pop()
     if not tokens:
         raise InvalidOption("the SQL text has no statement", hint="for example lakebed.sql('select 1')")
+    check_numbers((token.text for token in tokens if token.token_type is TokenType.NUMBER), "SQL text")
     end = tokens[-1].end + 1
     statement = Statement(text[:end], tuple(tokens), is_spark)
     for at, token in enumerate(tokens):

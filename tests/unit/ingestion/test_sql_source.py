@@ -237,3 +237,59 @@ def test_a_large_whole_number_beside_fractions_in_sqlite_is_exact_or_named(
             with pytest.raises(InvalidRecord, match=f"column a n of the source has fractions and {number}, which no"):
                 source.poll(None, 10)
         source.close()
+
+
+def test_a_column_of_sqlite_without_a_type_is_of_what_it_holds_and_of_texts_where_that_is_mixed_or_null(
+    database: sqlite3.Connection, tmp_path: Path
+) -> None:
+    kinds: dict[str, tuple[str, list[Any], str, list[Any]]] = {
+        "texts and whole numbers": ("", [5, "a", None], "string", ["5", "a", None]),
+        "texts and fractions": ("", [0.1, "a", 0.1 + 0.2], "string", ["0.1", "a", "0.30000000000000004"]),
+        "nothing but nulls": ("", [None, None, None], "string", [None, None, None]),
+        "nothing but nulls, declared": ("BLOB", [None, None, None], "binary", [None, None, None]),
+        "texts": ("", ["b", "a", ""], "string", ["b", "a", ""]),
+        "whole numbers": ("", [5, None, 7], "int64", [5, None, 7]),
+        "fractions": ("", [0.5, None, 7], "double", [0.5, None, 7.0]),
+        "bytes": ("", [b"\xff", None, b"a"], "binary", [b"\xff", None, b"a"]),
+        "bytes and fractions": ("", [b"\xff", 0.5, "a"], "binary", [b"\xff", b"0.5", b"a"]),
+        "texts, declared as bytes": ("BLOB", ["a", None, "b"], "binary", [b"a", None, b"b"]),
+    }
+    for name, (declared, values, kind, expected) in kinds.items():
+        database.execute("DROP TABLE IF EXISTS odd")
+        database.execute(f"CREATE TABLE odd(id INTEGER PRIMARY KEY, v {declared})")
+        database.executemany("INSERT INTO odd VALUES (?, ?)", list(enumerate(values)))
+        sources: list[dict[str, Any]] = [{"table": "odd"}, {"query": "SELECT * FROM odd WHERE id >= 0"}]
+        for source in sources:
+            job = job_of(tmp_path, column="id", **source)
+            lakebed.ingest(job, once=True)
+            table = lakebed.open(job["target"]["uri"])
+            assert str(table.schema.field("v").type) == kind, name
+            assert [row[1] for row in rows(job)] == expected, name
+
+
+def test_a_column_without_a_type_that_was_null_takes_the_texts_that_come_later(
+    database: sqlite3.Connection, tmp_path: Path
+) -> None:
+    database.execute("CREATE TABLE odd(id INTEGER PRIMARY KEY, v)")
+    database.execute("INSERT INTO odd VALUES (1, NULL)")
+    job = job_of(tmp_path, column="id", table="odd")
+    for number, value in ((2, "a"), (3, 7), (4, None), (5, 2.5)):
+        lakebed.ingest(job, once=True)
+        database.execute("INSERT INTO odd VALUES (?, ?)", (number, value))
+    lakebed.ingest(job, once=True)
+    assert rows(job) == [(1, None), (2, "a"), (3, "7"), (4, None), (5, "2.5")]
+
+
+def test_a_number_of_a_database_beyond_its_column_is_refused_and_not_infinity(
+    database: sqlite3.Connection, tmp_path: Path
+) -> None:
+    database.execute("CREATE TABLE great(id INTEGER PRIMARY KEY, t TEXT, r REAL)")
+    database.execute("INSERT INTO great VALUES (1, '1e400', 1e39), (2, 'Infinity', 9e999)")
+    for columns, refused in {"t": "1e400", "r": r"1e\+39"}.items():
+        job = job_of(tmp_path, table="great", column="id", columns={columns: "float"})
+        with pytest.raises(InvalidRecord, match=rf"column {columns} of the source .* '{refused}' is too great"):
+            lakebed.ingest(job, once=True)
+    database.execute("DELETE FROM great WHERE id = 1")
+    job = job_of(tmp_path, table="great", column="id", columns={"t": "double", "r": "float"})
+    lakebed.ingest(job, once=True)
+    assert rows(job) == [(2, float("inf"), float("inf"))]

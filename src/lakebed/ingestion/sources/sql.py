@@ -27,6 +27,7 @@ from lakebed.ingestion.source import IngestPoll, IngestSource
 from lakebed.inputs.inference import has_large
 from lakebed.inputs.python_rows import refuse_values
 from lakebed.schema.arrow import MAX_PRECISION
+from lakebed.schema.assignment import check_finite
 from lakebed.secrets import masked_repr
 from lakebed.wording import count_text
 
@@ -116,8 +117,12 @@ class SqlSource(IngestSource):
         upper = self._literal(value)
         # the database decides which rows have the greatest value: it may order and compare texts in its own way
         is_last = f"CASE WHEN {column} = {upper} THEN 1 ELSE 0 END AS {_IS_LAST}"
-        table = self._read(f"SELECT source.*, {is_last} FROM {self._rows} AS source WHERE {lower}{column} <= {upper}")
-        rows = self._typed(table.drop_columns([_IS_LAST]))
+        selected = f"FROM {self._rows} AS source WHERE {lower}{column} <= {upper}"
+        table = self._read(f"SELECT source.*, {is_last} {selected}")
+        declared = self._declared_types() if self._is_sqlite else {}
+        if self._is_sqlite and (listed := self._texts_of_reals(table.drop_columns([_IS_LAST]), declared, selected)):
+            table = self._read(f"SELECT {listed}, {is_last} {selected}")
+        rows = self._typed(table.drop_columns([_IS_LAST]), declared)
         fresh = f"{value}\n{_fingerprint(rows.filter(pc.equal(table.column(_IS_LAST), 1)))}"
         if fresh == checkpoint or (greatest is None and not fingerprint):
             return IngestPoll(None, None, checkpoint)
@@ -153,8 +158,28 @@ class SqlSource(IngestSource):
             )
         self._nulls_checked = True
 
-    def _typed(self, rows: pa.Table) -> pa.Table:
-        kinds = self._types_of(rows)
+    def _texts_of_reals(self, rows: pa.Table, declared: Mapping[str, pa.DataType], selected: str) -> str:
+        """The columns in SQL, with the fractions in those of texts and other values as texts that mean the same
+        numbers: the driver writes seven digits. Empty where there are none."""
+        mixed = [
+            name
+            for name, column in zip(rows.column_names, rows.columns, strict=True)
+            if (pt.is_string(column.type) or pt.is_binary(column.type)) and declared.get(name) != pa.string()
+        ]
+        if not mixed:
+            return ""
+        has = ", ".join(f"MAX(typeof({_quoted(name)}) = 'real') AS {_quoted(name)}" for name in mixed)
+        flags = self._read(f"SELECT {has} {selected}")
+        columns = {name: _quoted(name) for name in rows.column_names}
+        for name in [name for name in mixed if flags.column(name)[0].as_py()]:
+            value = _quoted(name)
+            short = f"CAST({value} AS TEXT)"
+            exact = f"CASE WHEN CAST({short} AS REAL) = {value} THEN {short} ELSE printf('%!.17g', {value}) END"
+            columns[name] = f"CASE WHEN typeof({value}) = 'real' THEN {exact} ELSE {value} END AS {value}"
+        return ", ".join(columns.values()) if any(flags.column(name)[0].as_py() for name in mixed) else ""
+
+    def _typed(self, rows: pa.Table, declared: Mapping[str, pa.DataType]) -> pa.Table:
+        kinds = self._types_of(rows, declared)
         for at, name in enumerate(rows.column_names):
             column = rows.column(name)
             if isinstance(column.type, pa.BaseExtensionType):  # a type of the database that Arrow does not have
@@ -167,7 +192,10 @@ class SqlSource(IngestSource):
                     column = pa.chunked_array([pa.nulls(len(column))])
                 elif kind is not None and pt.is_decimal(kind):
                     column = column.cast(pa.string())  # the digits that a number shows
-                rows = rows.set_column(at, name, column if kind is None else column.cast(kind))
+                typed = column if kind is None else column.cast(kind)
+                if kind is not None and pt.is_floating(kind):
+                    check_finite(typed, column)
+                rows = rows.set_column(at, name, typed)
             except pa.ArrowException as error:
                 raise InvalidRecord(
                     f"column {name} of the source has a value that is no {kind}: {error}",
@@ -179,7 +207,7 @@ class SqlSource(IngestSource):
     def _check_exact(self, name: str) -> None:
         """Raise `InvalidRecord` for whole numbers beside fractions that are not exact as floating ones, as which the
         driver reads all of such a column."""
-        quoted = '"' + name.replace('"', '""') + '"'
+        quoted = _quoted(name)
         changes = f"typeof({quoted}) = 'integer' AND (CAST(CAST({quoted} AS REAL) AS INTEGER) <> {quoted}"
         # SQLite makes the greatest number again of the double that is greater by one
         changes += f" OR {quoted} = 9223372036854775807) LIMIT 1"
@@ -191,16 +219,17 @@ class SqlSource(IngestSource):
                 context={"column": name},
             )
 
-    def _types_of(self, rows: pa.Table) -> dict[str, pa.DataType]:
+    def _types_of(self, rows: pa.Table, declared: Mapping[str, pa.DataType]) -> dict[str, pa.DataType]:
         """The types that columns get: those that the job names, and in SQLite, whose values have types of their own,
         those of the table that is written, where numbers or nothing but nulls are read, and for new columns the
-        declared ones."""
+        declared ones. A new column without a declared type is of texts where it has nothing but nulls."""
         kinds: dict[str, pa.DataType] = {}
-        for name, declared in self._declared_types().items() if self._is_sqlite else ():
+        for name in rows.column_names if self._is_sqlite else ():
             stored, column = self.types.get(name), rows.column(name)
             numbers = (pt.is_integer, pt.is_floating, pt.is_decimal)
             if stored is None:
-                kinds[name] = declared
+                if name in declared or column.null_count == len(column):
+                    kinds[name] = declared.get(name, pa.string())
             elif column.null_count == len(column) or all(any(t(k) for t in numbers) for k in (column.type, stored)):
                 kinds[name] = stored
         return kinds | self._columns
@@ -216,6 +245,13 @@ class SqlSource(IngestSource):
             )
             pairs = zip(columns.column("name").to_pylist(), columns.column("type").to_pylist(), strict=True)
             kinds = {name: _declared_type(text or "") for name, text in pairs}
+            if pa.binary() in kinds.values():  # which a view says of columns without a type, too
+                untyped = self._read(
+                    "SELECT c.name AS name FROM sqlite_schema AS t, pragma_table_info(t.name) AS c"
+                    " WHERE t.type = 'table' GROUP BY c.name HAVING MAX(c.type) = ''"
+                )
+                names = set(untyped.column("name").to_pylist())
+                kinds = {n: None if n in names and kind == pa.binary() else kind for n, kind in kinds.items()}
             return {name: kind for name, kind in kinds.items() if kind is not None}
         return {}
 
@@ -283,6 +319,10 @@ def _driver_of(settings: SqlSettings) -> Any:
     except ImportError as error:
         hint = "pip install 'lakebed[sql]'" if settings.driver is None else f"pip install what has the module {name}"
         raise UnsupportedFeature(f"the driver {name} is not installed", hint=hint) from error
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
 
 
 def _declared_type(text: str) -> pa.DataType | None:
