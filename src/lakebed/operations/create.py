@@ -121,7 +121,6 @@ def create(
             **({INDEX_REASON: why} if why else {}),
             **settings.timestamp,
             **_key_options(settings),
-            **_ordering_of_old(settings),
             **remembered_property(index_names),
             **_sort(settings),
             **({COMPACT_INLINE: "true"} if settings.type == "mor" else {}),
@@ -197,13 +196,6 @@ def _choose_index(
 def _key_options(settings: TableSettings) -> dict[str, str]:
     prefix = "hoodie.datasource.write.keygenerator.consistent.logical.timestamp.enabled"
     return {prefix: "true"} if settings.consistent_logical_timestamp else {}
-
-
-def _ordering_of_old(settings: TableSettings) -> dict[str, str]:
-    """The ordering field by the name that releases before 1.1 know: they merge log files by it."""
-    fields = settings.ordering_fields or ()
-    is_old = settings.type == "mor" and (settings.version or 9) < 9
-    return {"hoodie.table.precombine.field": fields[0]} if is_old and len(fields) == 1 else {}
 
 
 def _sort(settings: TableSettings) -> dict[str, str]:
