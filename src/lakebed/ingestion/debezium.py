@@ -120,6 +120,13 @@ def _envelopes(
     )
     row_types = {**column_types, **read}
     decoded = _decoded(bodies, row_types)
+    # a name in another case is the column of the table
+    folded = {name.lower(): kind for name, kind in row_types.items()}
+    names = {name for state in _state_tables(decoded.rows) for name in state.column_names} - row_types.keys()
+    cased = {name: folded[name.lower()] for name in sorted(names) if name.lower() in folded}
+    if cased:
+        row_types |= cased
+        decoded = _decoded(bodies, row_types)
     if disputed := disputed_types(_state_tables(decoded.rows), row_types):
         decoded = _decoded(bodies, {**row_types, **disputed})
     decoded = decoded.of(numbers)

@@ -194,3 +194,17 @@ def test_changes_of_mysql_are_ordered_by_the_position_in_its_log(kind: str, vers
     assert lakebed.open(uri).to_arrow()["city"].to_pylist() == ["b"]
     lakebed.ingest(job | {"source": Envelopes([], [], [gone])}, once=True)
     assert lakebed.open(uri).count() == 0
+
+
+def test_a_value_under_a_name_in_another_case_is_of_the_columns_type_or_its_message_is_bad() -> None:
+    types = {"id": pa.int64(), "v": pa.int64()}
+    states = [{"id": 1, "V": "x"}, {"id": 2, "v": 5}, {"id": 3, "V": "9"}, {"ID": 4, "V": 7}, {"id": 5, "V": {"a": 1}}]
+    texts = [json.dumps({"op": "c", "after": state, "source": {"lsn": 1}}).encode() for state in states]
+    decoded = decode_debezium_json(pa.array(texts, pa.binary()), How(types, hudi=False))
+    assert [message.number for message in decoded.bad] == [0, 4]
+    rows = [
+        (row["id"] or row["ID"], row["v"] if row["v"] is not None else row["V"]) for row in decoded.rows.to_pylist()
+    ]
+    assert rows == [(2, 5), (3, 9), (4, 7)]
+    kinds = {field.name: field.type for field in decoded.rows.schema if field.name.lower() in types}
+    assert set(kinds.values()) == {pa.int64()}
