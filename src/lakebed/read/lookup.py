@@ -50,7 +50,8 @@ class KeyText:
     `typed` as people write them.
 
     A typed text is read by the types of the key columns: `42`, `2024-01-31 10:00:00`, and of several columns
-    `id:42,day:7`. Where it cannot be a key of the table, what takes it raises `InvalidOption`.
+    `id:42,day:7`. A complex key of one column is given as `42` or as `id:42`. Where a text cannot be a
+    key of the table, what takes it raises `InvalidOption`.
 
     >>> import lakebed
     >>> len(lakebed.KeyText(["id:1,code:x"]))
