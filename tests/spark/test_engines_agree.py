@@ -90,6 +90,7 @@ def test_same_history_same_table(spark: SparkSession, tmp_path: Path, index: str
         theirs = getattr(distributed, verb)(frame, options=options)
         if verb != "insert":
             assert counts(mine) == counts(theirs), f"step {n}"
+        assert mine.rows == theirs.rows == data.num_rows, f"step {n}"
         stored = rows_of(local.scan().to_arrow())
         if verb == "insert":  # which of two new rows of one key comes first is Spark's to choose without a tie-break
             assert len(stored) == distributed.count()

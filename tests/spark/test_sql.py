@@ -13,6 +13,7 @@ import pytest
 import lakebed
 from lakebed.errors import InvalidRecord
 from lakebed.read.scan import Scan
+from lakebed.statements.inserts import replace_where
 from support.documented_examples import ROOT
 
 CITIES = ("beijing", "oslo", "rome", "lima")
@@ -213,6 +214,13 @@ def test_statements_about_tables_run_in_a_session_and_all_others_are_the_session
     assert [
         tuple(row) for row in lakebed.sql("SELECT id, city, n FROM t WHERE id > 2", tables, spark=spark).collect()
     ] == [(7, "rome", 1)]
+    cached: Any = spark.sql("SELECT 7L AS id, 'rome' AS city, 1 AS n, CAST(NULL AS STRING) AS note").cache()
+    assert cached.count() == 1
+    stored = set(cached.sparkSession.sparkContext._jsc.getPersistentRDDs())
+    assert replace_where(lakebed.open(uri, spark=spark), cached, "city = 'rome'").updated == 1
+    assert cached.storageLevel.useMemory  # the cache of the caller is left to the caller
+    assert set(cached.sparkSession.sparkContext._jsc.getPersistentRDDs()) == stored
+    cached.unpersist()
     lakebed.register(spark, tables)
     lakebed.sql("DELETE FROM t WHERE id = 7", spark=spark)  # the name of `register`
     assert lakebed.sql("SELECT id FROM t WHERE n > 1", spark=spark).count() == 2

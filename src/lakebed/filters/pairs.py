@@ -88,11 +88,13 @@ class PairExpression:
 
 @dataclass(frozen=True)
 class Equality:
-    """A condition `target column = expression over the source`; `condition` is the same as a whole."""
+    """A condition `target column = expression over the source`; `condition` is the same as a whole. With `null_safe` it
+    is `<=>`, by which nulls are equal."""
 
     column: str
     value: PairExpression
     condition: PairExpression
+    null_safe: bool = False
 
 
 @dataclass(frozen=True)
@@ -167,15 +169,18 @@ class PairReader:
     def _equality(self, text: str, condition: PairExpression) -> Equality | None:
         """The condition as an equality of a target column with a value of the source, if it is one."""
         text = _without_parentheses(text)
-        at = _at_top(text, ("=", "=="))
-        if len(at) != 1 or not isinstance(parse_tree(text, "join condition", "condition"), exp.EQ):
+        at = _at_top(text, ("=", "==", "<=>"))
+        if len(at) != 1:
+            return None
+        tree = parse_tree(text, "join condition", "condition")
+        if not isinstance(tree, exp.EQ | exp.NullSafeEQ):
             return None  # a = b OR c, too
         ((start, end),) = at
         for column_text, value_text in ((text[:start], text[end:]), (text[end:], text[:start])):
             column = self._target_column(column_text.strip())
             value = self.value(value_text.strip(), (self.target, self.source), "join condition")
             if column is not None and not value.target and value.source:
-                return Equality(column, value, condition)
+                return Equality(column, value, condition, isinstance(tree, exp.NullSafeEQ))
         return None
 
     def _target_column(self, text: str) -> str | None:

@@ -130,8 +130,6 @@ class KeyMerge:
         self, pairs: pa.Table, row_numbers: npt.NDArray[np.int64], conditions: Sequence[pc.Expression]
     ) -> npt.NDArray[np.bool_]:
         matched = row_numbers >= 0
-        for name in self.key_fields:  # a null equals nothing
-            matched &= pairs.column(name).is_valid().to_numpy()
         for condition in conditions if matched.any() else ():
             at = np.flatnonzero(matched)
             (holds,) = evaluate(pairs.take(pa.array(at)), [condition])

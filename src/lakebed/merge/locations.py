@@ -93,6 +93,23 @@ class Either:
 
 
 @dataclass(frozen=True, slots=True)
+class Not:
+    """Whether a condition, which is never null, does not hold."""
+
+    condition: RowExpression
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return columns_of([self.condition])
+
+    def sql(self, schema: pa.Schema) -> str:
+        return f"(NOT {self.condition.sql(schema)})"
+
+    def arrow(self, batch: pa.RecordBatch) -> pa.Array:
+        return pc.invert(self.condition.arrow(batch))
+
+
+@dataclass(frozen=True, slots=True)
 class IsNotNull:
     """Whether a column has a value."""
 

@@ -268,28 +268,32 @@ class _SourceValue:
 
 @dataclass(frozen=True, slots=True)
 class _MayMatter:
-    """Whether a source row has all key fields (None: that does not count), or would be inserted without them; the write
-    then refuses such a row."""
+    """Whether a source row has one of the key fields (none are named: that does not count) and all `required` ones, or
+    would be inserted without them; the write then refuses such a row."""
 
-    fields: tuple[str, ...] | None
+    fields: tuple[str, ...]
+    required: tuple[str, ...]
     inserts: tuple[PairExpression | None, ...]
 
     @property
     def columns(self) -> tuple[str, ...]:
         side = Side.source(pa.schema([]))
         named = [side.field(name) for e in self.inserts if e is not None for name in e.source]
-        return (*(self.fields or ()), *named)
+        return (*self.fields, *named)
 
     def sql(self, schema: pa.Schema) -> str:
         has_key = "false"
-        if self.fields is not None:
-            has_key = " AND ".join(f"{quote_name(name)} IS NOT NULL" for name in self.fields)
+        if self.fields:
+            has_one = " OR ".join(f"{quote_name(name)} IS NOT NULL" for name in self.fields)
+            has_key = " AND ".join([f"({has_one})", *(f"{quote_name(name)} IS NOT NULL" for name in self.required)])
         inserts = [f"coalesce({e.spark_enclosed}, false)" if e is not None else "true" for e in self.inserts]
         return " OR ".join([f"({has_key})", *inserts])
 
     def arrow(self, batch: pa.RecordBatch) -> pa.Array:
-        matters = pa.repeat(pa.scalar(self.fields is not None), batch.num_rows)
-        for name in self.fields or ():
+        matters = pa.repeat(pa.scalar(False), batch.num_rows)
+        for name in self.fields:
+            matters = pc.or_(matters, pc.is_valid(batch.column(name)))
+        for name in self.required:
             matters = pc.and_(matters, pc.is_valid(batch.column(name)))
         for condition in self.inserts:
             if condition is None:
@@ -370,7 +374,9 @@ class MergeByKey(_Merge):
         }
         rows = engine.derive(self.rows, values, keep=needed)
         inserts = tuple(clause.condition for clause in bound.inserts)
-        rows = engine.filter(rows, _MayMatter(tuple(context.keys.key_fields), inserts))
+        keys = tuple(context.keys.key_fields)
+        required = tuple(name for name in keys if not self.equal[name].null_safe)
+        rows = engine.filter(rows, _MayMatter(keys, required, inserts))
         return derive_keys(context, rows, engine.schema(rows), keep=[*values, *needed])
 
     @contextmanager
@@ -409,7 +415,7 @@ class MergeByKey(_Merge):
         if not inserts or not write.context.keys.partition_fields:
             return
         engine = write.context.engine
-        new = engine.filter(engine.filter(rows.tagged, IsNull(FILE_ID)), _MayMatter(None, inserts))
+        new = engine.filter(engine.filter(rows.tagged, IsNull(FILE_ID)), _MayMatter((), (), inserts))
         named = engine.derive(new, {}, keep=[RECORD_KEY])
         twice = engine.collect(engine.head(engine.map_by_key(named, RECORD_KEY, _repeated), _EXAMPLES))
         keys = one_array(twice.column(RECORD_KEY)).drop_null()

@@ -155,6 +155,8 @@ class MergeJoin:
             if not is_same_key(equality.value.type, kind):
                 continue
             (values,) = evaluate(source, [arrow_of(equality.value)])
+            if equality.null_safe and values.null_count:
+                continue
             values = pc.unique(cast_column(values, kind)).drop_null()
             column = Column((equality.column,), kind)
             if len(values) <= _MOST_VALUES:
@@ -266,7 +268,7 @@ class MergeJoin:
         equal: list[Equality] = []
         conditions = [arrow_of(e) for e in self.bound.on.others]
         for equality in self._equalities:
-            if is_same_key(equality.value.type, stored.field(equality.column).type):
+            if not equality.null_safe and is_same_key(equality.value.type, stored.field(equality.column).type):
                 equal.append(equality)
             else:
                 conditions.append(arrow_of(equality.condition))

@@ -246,7 +246,7 @@ def run(context: WriteContext, verb: Verb) -> WriteResult:
         times.mark("commit")
     warn_about_large_buckets(context, tx.snapshot, layout.sizes, statuses)
     copies = pending_resizes(context.index, tx.snapshot).children
-    counted = [_counted_once(status, copies) for status in statuses]
+    counted = [*(_counted_once(status, copies) for status in statuses), *layout.skipped]
     result = WriteResult.of(
         tx.instant,
         done.completion_time or tx.instant,

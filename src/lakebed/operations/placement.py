@@ -15,7 +15,7 @@ from typing import Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakebed.engine.base import Rows, distinct_values, persisted
+from lakebed.engine.base import Rows, count_rows, distinct_values, persisted
 from lakebed.errors import LakebedError
 from lakebed.expressions.base import Column, RowExpression
 from lakebed.handles.base import HashedTargets, NamedTargets, Target
@@ -24,7 +24,7 @@ from lakebed.index.base import Hashed, Hashing, KeyHash, KeyLookup, Numbered, Ta
 from lakebed.index.changed_locations import may_come_back, restore_reappearing_keys
 from lakebed.index.key_repetitions import KeyRepetitions
 from lakebed.merge.combine import combine_by_key
-from lakebed.merge.locations import NO_LOCATION, BooleanLiteral, Either, IsNull, Zero
+from lakebed.merge.locations import NO_LOCATION, BooleanLiteral, Either, IsNull, Not, Zero
 from lakebed.merge.rules import MergeRules
 from lakebed.model import (
     COMBINED,
@@ -85,6 +85,11 @@ class Layout(Protocol):
         return None
 
     @property
+    def skipped(self) -> Sequence[WriteStatus]:
+        """The counts of incoming rows that went to no task, since an insert skips rows of stored keys."""
+        return ()
+
+    @property
     def moved(self) -> int:
         """How many rows only delete a key at its old location, because it moves to another partition path."""
         return 0
@@ -132,7 +137,10 @@ def placed(write: Write, prepared: Rows) -> Generator[Placed]:
             tagged_rows.written_rows, tagged_rows.new_in, context.index, write.snapshot, context.engine
         ) as back:
             tagged_rows = tagged_rows.reading(back.lookup)
-            yield TaggedRows(write, back.rows, tagged_rows.reported, back.renewed) if back.renewed else tagged_rows
+            if back.renewed:
+                skipped = tagged_rows.skipped
+                tagged_rows = TaggedRows(write, back.rows, tagged_rows.reported, back.renewed, left_out=skipped)
+            yield tagged_rows
 
 
 def _placed_by_key(write: Write, prepared: Rows, hashing: Hashing) -> HashedLayout | NumberedLayout:
@@ -309,13 +317,15 @@ class NumberedLayout(Layout):
 @dataclass(frozen=True)
 class TaggedRows:
     """Rows that the index tagged, or whose location was known before. File groups in `renewed` are rewritten. `counted`
-    has the counts of these rows by location, if they were counted before."""
+    has the counts of these rows by location, if they were counted before, `left_out` those of rows that an insert
+    skips, if they are not among these rows any more."""
 
     write: Write
     tagged: Rows
     lookup: KeyLookup | None = None
     renewed: frozenset[FileGroupId] = frozenset()
     counted: pa.Table | None = None
+    left_out: Sequence[WriteStatus] = ()
 
     @once
     def _names(self) -> Sequence[str]:
@@ -346,6 +356,24 @@ class TaggedRows:
         if not set(_SUMMED) & set(self._names):
             return rows
         return engine.derive(rows, {}, keep=[name for name in self._names if name not in _SUMMED])
+
+    @once
+    def skipped(self) -> Sequence[WriteStatus]:
+        """The counts of the rows that an insert skips, since their keys are stored."""
+        rows = int(pc.sum(self._counted.column("rows")).as_py() or 0)
+        if _RETAINED not in self._names or rows == self._sum(_RETAINED):
+            return self.left_out
+        engine, has_combined = self.write.context.engine, COMBINED in self._names
+        skipped = engine.filter(self.tagged, Not(Column(_RETAINED)))
+        rows -= self._sum(_RETAINED)
+        if has_combined:
+            combined = int(engine.aggregate(skipped, [], [COMBINED]).column(COMBINED)[0].as_py())
+            rows += combined
+        else:
+            keys = engine.derive(skipped, {}, keep=[RECORD_KEY, PARTITION_PATH])
+            combined = rows - count_rows(engine, engine.distinct(keys))
+        counts = WriteStatus("", rows_in=rows, num_unchanged=rows - combined, num_combined=combined)
+        return [*self.left_out, counts]
 
     @property
     def moved(self) -> int:
@@ -411,7 +439,7 @@ class TaggedRows:
             log_instants={**log_instants(write.snapshot), **resizes.children},
             origins=resizes.origins,
         )
-        return AssignedRows(write, self.written_rows, plan, self.reported, self.moved, self.moved_of)
+        return AssignedRows(write, self.written_rows, plan, self.reported, self.moved, self.moved_of, self.skipped)
 
     def _groups_of_services(self) -> frozenset[FileGroupId]:
         """File groups that take no new rows, because a service is about to rewrite them. File groups in a compaction
@@ -443,6 +471,7 @@ class AssignedRows:
     reported: KeyLookup | None = None
     moved: int = 0
     moved_of: Mapping[int, int] = field(default_factory=dict[int, int])
+    skipped: Sequence[WriteStatus] = ()
 
     def lookup(self, statuses: Sequence[WriteStatus]) -> KeyLookup | None:
         return self.reported

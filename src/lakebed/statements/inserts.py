@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakebed.engine.base import Task
+from lakebed.engine.base import Task, persisted
 from lakebed.engine.spark import SparkEngine
 from lakebed.engine.spark_session import session_of
 from lakebed.errors import AmbiguousMerge, InvalidOption, InvalidRecord, UnsupportedFeature
@@ -157,11 +157,8 @@ def replace_where(table: Table, rows: Any, condition: str) -> WriteResult:
         )
     if session_of(rows) is None:
         return _replaced(table, config, rows, condition)
-    cached = rows.persist()  # its rows are looked at twice
-    try:
+    with persisted(SparkEngine(rows.sparkSession), rows) as cached:  # its rows are looked at twice
         return _replaced(table, config, cached, condition)
-    finally:
-        cached.unpersist()
 
 
 def _replaced(table: Table, config: TableConfig, rows: Any, condition: str) -> WriteResult:

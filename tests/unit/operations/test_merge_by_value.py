@@ -50,13 +50,13 @@ def stored(table: Table) -> list[Row]:
 
 
 def model_of_merge(
-    rows: list[Row], source: list[Row], on: tuple[str, ...], by_source: bool, place: Callable[[Row], Any]
+    rows: list[Row], source: list[Row], on: Mapping[str, str], by_source: bool, place: Callable[[Row], Any]
 ) -> list[Row] | type[Exception]:
     """What a MERGE leaves that updates v of matched rows, inserts others, and deletes what no source row matches
-    (`by_source`); `place` is what one row may have only once."""
+    (`by_source`); `on` has the sign by which each column is compared, `place` is what one row may have only once."""
 
     def matches(row: Row, given: Row) -> bool:
-        return all(row[name] is not None and row[name] == given[name] for name in on)
+        return all((row[n] is not None or sign == "<=>") and row[n] == given[n] for n, sign in on.items())
 
     partners = [[given for given in source if matches(row, given)] for row in rows]
     if any(len(found) > 1 for found in partners):
@@ -75,8 +75,9 @@ def model_of_merge(
     return sorted([*left, *new], key=str)
 
 
-def run_merge(table: Table, schema: pa.Schema, source: list[Row], on: tuple[str, ...], by_source: bool) -> Any:
-    merge = table.merge(pa.Table.from_pylist(source, schema), list(on))
+def run_merge(table: Table, schema: pa.Schema, source: list[Row], on: Mapping[str, str], by_source: bool) -> Any:
+    condition = " AND ".join(f"t.{name} {sign} s.{name}" for name, sign in on.items())
+    merge = table.merge(pa.Table.from_pylist(source, schema), condition)
     merge = merge.when_matched_update({"v": "s.v"}).when_not_matched_insert()
     return (merge.when_not_matched_by_source_delete() if by_source else merge).execute()
 
@@ -104,8 +105,9 @@ TABLES: list[tuple[str, pa.Schema, Mapping[str, Any], tuple[str, ...], Mapping[s
 @pytest.mark.parametrize("kind", ["cow", "mor"])
 def test_random_merges_compare_values_by_key_and_by_join(make: Make, kind: str, index: str) -> None:
     for number in range(so_many(80, small=8)):
-        name, schema, words, on, values = TABLES[number % len(TABLES)]
+        name, schema, words, columns, values = TABLES[number % len(TABLES)]
         dice = random.Random(f"{name} {number} {kind} {index}")
+        on = {column: dice.choice(["=", "<=>"]) for column in columns}
         before = rows_of(dice, values, 4, [1, 2, 3])
         source = rows_of(dice, values, dice.randrange(1, 4), [1, 2, 3, 4, None])
         for by_source in (False, True):
@@ -116,7 +118,7 @@ def test_random_merges_compare_values_by_key_and_by_join(make: Make, kind: str, 
             kept = stored(table)
             paths = path_of(name, is_global=index in ("global_simple", "record"))
             expected = model_of_merge(kept, source, on, by_source, paths)
-            said = f"{name}, by source: {by_source}: {source} into {kept}"
+            said = f"{name}, on {on}, by source: {by_source}: {source} into {kept}"
             if not isinstance(expected, list):
                 with pytest.raises(InvalidRecord):
                     run_merge(table, schema, source, on, by_source)
@@ -145,3 +147,26 @@ def path_of(name: str, *, is_global: bool) -> Callable[[Row], Any]:
         return key if is_global else (key, "/".join(text(row[n]) for n in ("p", "q") if n in row))
 
     return place
+
+
+@pytest.mark.parametrize("index", ["bucket", "simple", "record"])
+def test_a_null_safe_comparison_equates_a_partition_column(make: Make, index: str) -> None:
+    rows = [{"id": 1, "p": None, "v": 1}, {"id": 2, "p": "a", "v": 1}]
+    source = pa.Table.from_pylist([{"id": 1, "p": None, "v": 5}, {"id": 2, "p": "a", "v": 6}], SCHEMA)
+    for on in ("t.id = s.id AND t.p <=> s.p", "s.p <=> t.p AND t.id <=> s.id"):
+        table = make(SCHEMA, rows, index=index)
+        done = table.merge(source, on).when_matched_update().when_not_matched_insert().execute()
+        assert (done.path, done.rows, done.updated, done.inserted) == ("key", 2, 2, 0), on
+        assert stored(table) == sorted(source.to_pylist(), key=str), on
+
+
+def test_a_join_by_null_safe_and_other_conditions_finds_the_rows_of_nulls(make: Make) -> None:
+    table = make(SCHEMA, [{"id": 1, "p": None, "v": 1}, {"id": 2, "p": "a", "v": 1}, {"id": 3, "p": "b", "v": 1}])
+    source = pa.table({"p": pa.array([None, "a"]), "v": [7, 8]})
+    merge = table.merge(source, "t.p <=> s.p").when_matched_update({"v": "s.v"})
+    assert (merge.execute().path, stored(table)) == (
+        "join",
+        [{"id": 1, "p": None, "v": 7}, {"id": 2, "p": "a", "v": 8}, {"id": 3, "p": "b", "v": 1}],
+    )
+    assert table.merge(pa.table({"p": ["a"], "v": [9]}), "t.p <=> s.p").when_matched_delete().execute().deleted == 1
+    assert [row["id"] for row in stored(table)] == [1, 3]

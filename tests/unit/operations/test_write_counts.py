@@ -27,11 +27,14 @@ KINDS = [
 ]
 NEW = rows((1, "a", "y", 2), (5, "a", "y", 2))
 LATE = rows((1, "a", "y", 2), (2, "a", "late", 0), (5, "a", "y", 2), (5, "a", "z", 3))
+TWICE = rows((1, "a", "y", 2), (1, "a", "z", 3), (3, "b", "y", 2), (5, "a", "y", 2), (5, "a", "z", 3))
+NEW_KEYS_ONLY = {"hoodie.datasource.write.insert.drop.duplicates": True}
 CHANGED = {"v": "s.v", "ts": "s.ts"}
 
 # What each verb does to the four rows, and its counts where the write looks keys up.
 VERBS: dict[str, tuple[Callable[[Table], WriteResult], Counts]] = {
     "insert": (lambda t: t.insert(NEW), (2, 2, 0, 0, 0, 0, 1, 0)),
+    "insert of new keys only": (lambda t: t.insert(TWICE, options=NEW_KEYS_ONLY), (5, 1, 0, 0, 2, 2, 0, 0)),
     "bulk_insert": (lambda t: t.bulk_insert(NEW), (2, 2, 0, 0, 0, 0, None, 0)),
     "upsert": (lambda t: t.upsert(LATE), (4, 1, 1, 0, 1, 1, 0, 0)),
     "delete of keys": (lambda t: t.delete([1, 3, 77]), (3, 0, 0, 2, 1, 0, 0, 0)),
