@@ -57,6 +57,11 @@ def require_spark() -> None:
         )
 
 
+def zone_of(spark: SparkSession | None) -> str:
+    """The time zone in which a session reads times that name none; UTC without a session."""
+    return "UTC" if spark is None else spark.conf.get("spark.sql.session.timeZone") or "UTC"
+
+
 def is_connect(spark: SparkSession) -> bool:
     return type(spark).__module__.startswith("pyspark.sql.connect")
 

@@ -345,6 +345,22 @@ def _why(error: SqlglotError) -> str:
 _BEYOND_ROWS = frozenset({"java_method", "reflect", "try_reflect"})
 
 
+def constant_of(text: str, zone: str = "UTC") -> Literal:
+    """The constant that a text of Spark SQL is. Raises `InvalidOption` for a text that is none.
+
+    >>> constant_of("DATE '2024-01-31'").value
+    datetime.date(2024, 1, 31)
+    """
+    tree = parse_tree(text, "constant", "constant")
+    try:
+        value = ConditionReader(pa.schema([]), parse_zone(zone), datetime.now(UTC)).values.read(tree)
+    except SparkOnly as reason:
+        raise InvalidOption(f"{text!r} is no constant: {reason}", hint="write it as DATE '2024-01-31'") from None
+    if not isinstance(value, Literal):
+        raise InvalidOption(f"{text!r} is no constant", hint="write a value without columns, as DATE '2024-01-31'")
+    return value
+
+
 class ConditionReader:
     """Turns the parser's conditions into nodes; what it does not know becomes `Opaque`."""
 

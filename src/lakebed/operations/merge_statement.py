@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakebed.engine.spark_session import zone_of
 from lakebed.errors import InvalidOption, UnsupportedFeature
 from lakebed.filters.coercion import constant_text
 from lakebed.filters.pairs import Equality, OnCondition, PairExpression, PairReader, Side
@@ -214,8 +215,7 @@ def bind(context: WriteContext, statement: MergeStatement, source: pa.Schema, sc
             hint="add one, as in t.merge(rows).when_matched_update().when_not_matched_insert()",
         )
     stored, spark = context.opened.schema, getattr(context.engine, "spark", None)
-    zone = "UTC" if spark is None else spark.conf.get("spark.sql.session.timeZone") or "UTC"
-    reader = PairReader(Side.target(stored, statement.target), Side.source(source, statement.source), zone)
+    reader = PairReader(Side.target(stored, statement.target), Side.source(source, statement.source), zone_of(spark))
     on = None if not len(source) else reader.on(_on_text(context, statement))
     equalities = on.equalities if on else ()
     equated = {equality.column for equality in equalities if _is_of_same_name(equality, reader.source)}

@@ -33,8 +33,8 @@ class WriteResult(Printed):
     `rows` counts all incoming rows; where an upsert looks up a key that is stored several times, each of its stored
     rows counts. `inserted` are rows of new keys, and all that an insert adds, `updated` rows that were written for a
     stored key, `deleted` the stored rows that went. `unchanged` are incoming rows that were not written, since they
-    change nothing: a delete of a key that the table lacks, a row with an older ordering value than the stored one, a row
-    of a stored key where an insert takes new keys only.
+    change nothing: a delete of a key that the table lacks, a row with an older ordering value than the stored one, and
+    a row of a stored key where an insert takes new keys only.
     `combined` are incoming rows that were merged into another incoming row of their key. `inserted`, `updated` and
     `deleted` are None where the write did not look whether keys are stored: it appended to log files of existing
     buckets. A row that moves to another partition path is one updated row. Log files take a row without a look at the

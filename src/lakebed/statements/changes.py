@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from lakebed.engine.spark_session import session_of
+from lakebed.engine.spark_session import session_of, zone_of
 from lakebed.errors import InvalidOption
 from lakebed.filters.pairs import PairReader, Side
 from lakebed.filters.sql import outside_parentheses
@@ -22,9 +22,8 @@ from lakebed.schema.column_names import in_any_case
 from lakebed.schema.conversion import one_array
 from lakebed.schema.spark import spark_type
 from lakebed.sharing import once
-from lakebed.statements.commands import ForSpark, Query, not_of_lakebed
+from lakebed.statements.commands import OF_DUCKDB, ForSpark, Query, not_of_lakebed
 from lakebed.statements.inserts import (
-    OF_DUCKDB,
     STATIC_PATHS,
     assigned_rows,
     overwritten_paths,
@@ -173,7 +172,7 @@ class _Change(Parts):
         """The values of PARTITION, which may come next, and the place after it."""
         if self.statement.word(at) != "PARTITION":
             return {}, at
-        cursor = Cursor(self.statement, self.form, at + 1)
+        cursor = Cursor(self.statement, self.form, at + 1, zone_of(table.session))
         constants, unset_columns = partition_values(cursor, table)
         if cursor.word == "IF":
             raise self.wrong(cursor.at, "IF NOT EXISTS is not possible")

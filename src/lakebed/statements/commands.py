@@ -5,25 +5,35 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from lakebed.engine.spark_session import zone_of
 from lakebed.errors import InvalidOption, UnsupportedFeature
 from lakebed.expressions.key_generators import key_generator
+from lakebed.expressions.partition_paths import ValuePart
+from lakebed.filters.coercion import INSTANT, SparkOnly, cast_literal, parse_zone
+from lakebed.filters.predicates import Literal
 from lakebed.filters.sql import parse_filter
 from lakebed.operations.overwrite import match_partitions
 from lakebed.properties.table_config import TableConfig, key_generator_spec
 from lakebed.read.keys import partition_layout
 from lakebed.read.prune import prune_partitions
+from lakebed.schema.assignment import Rule, check_fits, in_column
 from lakebed.schema.column_names import did_you_mean, in_any_case
+from lakebed.schema.spark import spark_type
 from lakebed.services.clustering import ClusteringResult
 from lakebed.statements.parts import Cursor, QueryText
 from lakebed.statements.sources import Sources, foreign_table_error
 from lakebed.statements.statement import Reference
 from lakebed.table import Table
 
+OF_DUCKDB = Rule(sql=True, zone="UTC")
+"""How the values of DuckDB's queries come, in which a time without a zone is one in UTC."""
 Query = Callable[[QueryText], Any]
 """Gives the rows of a query."""
 
@@ -90,11 +100,38 @@ def rows_of(rows: pa.Table, sources: Sources) -> Any:
     return result_of(rows)
 
 
+def column_constant(value: Any, field: pa.Field, zone: str = "UTC") -> pa.Scalar:
+    """The value of a partition column as the column stores it. A text is read as the value that it is, all else is
+    assigned as the values of rows are. Raises `InvalidOption` for a value that is none of the column's type, or that it
+    would round or cut, `SchemaConflict` for a type that it does not take."""
+    rule, to = Rule(sql=True, zone=zone), field.type
+    wrong = InvalidOption(
+        f"{value!r} is no {spark_type(to)}",
+        hint=f"the partition column {field.name!r} has this type: write a constant of it, as DATE '2024-01-31'",
+        context={"column": field.name},
+    )
+    try:
+        values = pa.array([value])
+        if isinstance(value, str):
+            if pa.types.is_timestamp(to) and to.tz is not None:
+                values = pa.array([cast_literal(Literal(value, pa.string()), INSTANT, parse_zone(zone)).value], INSTANT)
+            return pc.cast(values, to)[0]
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OverflowError, SparkOnly):
+        raise wrong from None
+    check_fits(values.type, field, rule)
+    (stored,) = in_column(values, field, rule)
+    is_exact = pa.types.is_integer(to) or pa.types.is_decimal(to)
+    if is_exact and value is not None and stored.as_py() != Decimal(str(value)):
+        raise wrong
+    return stored
+
+
 def paths_with_values(table: Table, values: Mapping[str, Any]) -> list[str]:
-    """The partition paths of a table whose columns have these values. Raises `InvalidOption` for other columns."""
+    """The partition paths of a table whose columns have these values. Raises `InvalidOption` for other columns, and for
+    values that are none of their types."""
     config = TableConfig(dict(table.properties))
     fields = config.partition_fields
-    named = {in_any_case(name, fields): text_of(value) for name, value in values.items()}
+    named = {in_any_case(name, fields): value for name, value in values.items()}
     unknown = [name for name in named if name not in fields]
     if unknown:
         raise InvalidOption(
@@ -103,6 +140,14 @@ def paths_with_values(table: Table, values: Mapping[str, Any]) -> list[str]:
             context={"column": unknown[0]},
         )
     generator = key_generator(key_generator_spec(config))
+    plain = {part.field: part.text for part in generator.partition_path.parts if isinstance(part, ValuePart)}
+    schema, zone = table.schema, zone_of(table.session)
+    for name, value in named.items():
+        named[name] = text_of(value)
+        if name in plain and name in schema.names and value is not None:
+            stored = column_constant(value, schema.field(name), zone)
+            row = pa.RecordBatch.from_arrays([pa.array([stored.as_py()], stored.type)], names=[name])
+            named[name] = plain[name].arrow(row)[0].as_py()
     paths: list[str] = []
     for path in table.partitions:
         texts = generator.partition_values(path)

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from lakebed.config.option_table import canonical
+from lakebed.engine.spark_session import zone_of
 from lakebed.errors import InvalidOption, LakebedError, UnsupportedFeature
 from lakebed.schema.column_changes import ColumnChange, changed, field_at
 from lakebed.schema.column_names import did_you_mean, near_or_nothing
@@ -55,7 +56,7 @@ def parse_definition(statement: Statement, sources: Sources) -> Command | None:
     """
     kind = statement.word(0)
     forms = {"CREATE": _CREATE, "DROP": _DROP, "TRUNCATE": _TRUNCATE, "ALTER": _ALTER}
-    cursor = CommandCursor(statement, forms[kind], sources=sources)
+    cursor = CommandCursor(statement, forms[kind], zone=zone_of(sources.session), sources=sources)
     if kind == "CREATE":
         return _create(cursor)
     if not cursor.takes(kind, "TABLE"):

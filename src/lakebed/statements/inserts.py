@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from lakebed.engine.base import Task, persisted
 from lakebed.engine.spark import SparkEngine
@@ -19,16 +17,14 @@ from lakebed.filters.sql import parse_filter
 from lakebed.filters.text import quote_name
 from lakebed.operations.result import WriteResult
 from lakebed.properties.table_config import TableConfig, key_generator_spec
-from lakebed.schema.assignment import SQL, Rule, check_fits, in_column
+from lakebed.schema.assignment import SQL, check_fits, in_column
 from lakebed.schema.column_names import did_you_mean, in_any_case
 from lakebed.schema.spark import spark_type
-from lakebed.statements.commands import paths_with_values, text_of
+from lakebed.statements.commands import column_constant, paths_with_values, text_of
 from lakebed.statements.parts import Cursor
 from lakebed.table import Table
 
 STATIC_PATHS = "hoodie.static.overwrite.partition.paths"
-# In its queries a time without a zone is one in UTC.
-OF_DUCKDB = Rule(sql=True, zone="UTC")
 _STORED, _NEW = "stored_row__", "new_row__"
 
 
@@ -51,31 +47,16 @@ def partition_values(cursor: Cursor, table: Table) -> tuple[dict[str, pa.Scalar]
             raise cursor.wrong(first, f"{name!r} is given twice")
         if cursor.takes("="):
             value, field = cursor.literal(f"the value of {name!r}"), schema.field(name)
-            constant = _constant(value, field)
-            if constant is None:
-                raise cursor.wrong(first, f"{value!r} is no {spark_type(field.type)}")
-            constants[name] = constant
+            try:
+                constants[name] = column_constant(value, field, cursor.zone)
+            except InvalidOption as error:
+                raise cursor.wrong(first, error.message) from None
         else:
             unset_columns.append(name)
         if cursor.at != last:
             raise cursor.wrong(cursor.at, f"something follows {name!r}")
     cursor.at = after
     return constants, unset_columns
-
-
-def _constant(value: Any, field: pa.Field) -> pa.Scalar | None:
-    """The value of a partition column as the column stores it, None for one that it would round or cut. A text is read
-    as the value that it is, all else is assigned as the values of rows are."""
-    try:
-        values = pa.array([value])
-        if isinstance(value, str):
-            return pc.cast(values, field.type)[0]
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OverflowError):
-        return None
-    check_fits(values.type, field, OF_DUCKDB)
-    (stored,) = in_column(values, field, OF_DUCKDB)
-    is_exact = pa.types.is_integer(field.type) or pa.types.is_decimal(field.type)
-    return None if is_exact and value is not None and stored.as_py() != Decimal(str(value)) else stored
 
 
 def assigned_rows(rows: Any, schema: pa.Schema, names: Sequence[str]) -> Any:

@@ -13,12 +13,15 @@ from sqlglot import TokenType
 
 from lakebed.errors import InvalidOption
 from lakebed.filters.coercion import constant_text
-from lakebed.filters.sql import has_odd_escapes, outside_parentheses
+from lakebed.filters.sql import constant_of, has_odd_escapes, outside_parentheses
 from lakebed.statements.statement import Reference, Statement
 
 # Words after a table's name that are no alias of it.
 _NO_ALIAS = ("USING", "SET", "WHERE", "ON", "WHEN", "VALUES", "SELECT")
 _PAIRS = {")": "(", "]": "["}
+# Words before a text, and before parentheses, that make a constant of a type.
+_TYPED = ("DATE", "TIMESTAMP", "TIMESTAMP_LTZ", "TIMESTAMP_NTZ")
+_CASTS = ("CAST", "DATE")
 _CONSTANTS = {"TRUE": True, "FALSE": False, "NULL": None}
 
 
@@ -169,9 +172,11 @@ class Parts:
 
 @dataclass
 class Cursor(Parts):
-    """The parts of a statement, read one after the other; `at` is the place of the next token."""
+    """The parts of a statement, read one after the other; `at` is the place of the next token, `zone` the time zone of
+    times that name none."""
 
     at: int = 0
+    zone: str = "UTC"
 
     @property
     def word(self) -> str:
@@ -210,7 +215,8 @@ class Cursor(Parts):
         return ".".join(self.path(start, min(self.at, self.stop), label))
 
     def literal(self, label: str) -> Any:
-        """The constant that comes next: a text, a number, TRUE, FALSE or NULL."""
+        """The constant that comes next: a text, a number, TRUE, FALSE, NULL, or one with its type, as `DATE '...'` and
+        `CAST('...' AS DATE)`."""
         start = self.at
         sign = -1 if self.takes("-") else 1
         argument = self.statement.value_at(self.at)
@@ -220,6 +226,16 @@ class Cursor(Parts):
                 return sign * value
             if sign == 1 and (value is None or isinstance(value, str | bool | date)):
                 return value
+        elif (end := self._typed_end()) is not None:
+            text, self.at = self.text(self.at, end, label), end
+            try:
+                constant = constant_of(text, self.zone)
+            except InvalidOption as error:
+                raise self.wrong(start, f"{label}: {error.message}") from None
+            if sign == 1:
+                return constant.value
+            if isinstance(constant.value, int | float | Decimal) and not isinstance(constant.value, bool):
+                return -constant.value
         elif self.at < self.stop:
             token, word = self.statement.tokens[self.at], self.word
             self.at += 1
@@ -233,6 +249,18 @@ class Cursor(Parts):
             if word in _CONSTANTS and sign == 1:
                 return _CONSTANTS[word]
         raise self.wrong(start, f"{label} is no constant")
+
+    def _typed_end(self) -> int | None:
+        """The place after a constant that names its type, if one comes next."""
+        word, following = self.word, self.at + 1
+        if following >= self.stop:
+            return None
+        is_text = self.statement.tokens[following].token_type is TokenType.STRING
+        if word in _TYPED and is_text:
+            return following + 1
+        if word in _CASTS and self.statement.word(following) == "(":
+            return self.closing(following) + 1
+        return None
 
     def columns(self) -> list[str]:
         """The names in the parentheses that come next."""

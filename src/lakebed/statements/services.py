@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from lakebed.engine.spark_session import zone_of
 from lakebed.errors import InvalidOption, UnsupportedFeature
 from lakebed.metadata_kinds.expression_results import KINDS
 from lakebed.model import COMMIT_ACTIONS, RECORD_INDEX
@@ -59,7 +60,9 @@ def parse_service(statement: Statement, sources: Sources) -> Command | None:
         return None
     if kind == "DESCRIBE HISTORY" and statement.reference_at(2) is None:  # the columns of a table named history
         return None
-    cursor = CommandCursor(statement, _FORMS[kind], at=len(kind.split()), sources=sources)
+    cursor = CommandCursor(
+        statement, _FORMS[kind], at=len(kind.split()), zone=zone_of(sources.session), sources=sources
+    )
     match kind:
         case "CREATE INDEX":
             command = _create_index(cursor)

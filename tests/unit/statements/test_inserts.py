@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import date, datetime
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
@@ -143,6 +143,21 @@ def test_values_of_partition_are_those_that_their_columns_take() -> None:
         (pa.string(), [datetime(2024, 1, 2)], SchemaConflict),
         (pa.date32(), "'2024-01-02'", date(2024, 1, 2)),
         (pa.date32(), "20240102", SchemaConflict),
+        (pa.date32(), "DATE '2024-01-02'", date(2024, 1, 2)),
+        (pa.date32(), "CAST('2024-01-02' AS DATE)", date(2024, 1, 2)),
+        (pa.date32(), "DATE('2024-01-02')", date(2024, 1, 2)),
+        (pa.date32(), "DATE '2024-01-32'", InvalidOption),
+        (pa.date32(), "-DATE '2024-01-02'", InvalidOption),
+        (pa.date32(), "CAST(id AS DATE)", InvalidOption),
+        (pa.string(), "DATE '2024-01-02'", "2024-01-02"),
+        (pa.int32(), "CAST('7' AS INT)", 7),
+        (pa.int32(), "-CAST(7 AS INT)", -7),
+        (pa.int32(), "DATE '2024-01-02'", SchemaConflict),
+        (pa.timestamp("us", "UTC"), "TIMESTAMP '2024-01-02 03:04:05'", datetime(2024, 1, 2, 3, 4, 5, tzinfo=UTC)),
+        (pa.timestamp("us", "UTC"), "TIMESTAMP '2024-01-02 03:04:05+02:00'", datetime(2024, 1, 2, 1, 4, 5, tzinfo=UTC)),
+        (pa.timestamp("us", "UTC"), "'2024-01-02 03:04:05'", datetime(2024, 1, 2, 3, 4, 5, tzinfo=UTC)),
+        (pa.timestamp("us", "UTC"), "'tomorrow'", InvalidOption),
+        (pa.timestamp("us"), "TIMESTAMP_NTZ '2024-01-02 03:04:05'", datetime(2024, 1, 2, 3, 4, 5)),
     ]
     for at, (kind, value, stored) in enumerate(cases):
         columns = pa.schema([("id", pa.int64()), ("c", kind)])
@@ -193,3 +208,28 @@ def test_a_wrong_insert_names_the_place_and_writes_nothing(places: lakebed.Table
     with pytest.raises(InvalidOption, match=match):
         lakebed.sql(text, {"t": places})
     assert visible_rows(places) == before
+
+
+def test_typed_constants_name_partition_paths_in_every_statement() -> None:
+    kinds: list[tuple[pa.DataType, str, str, str]] = [
+        (pa.date32(), "DATE '2024-01-02'", "CAST('2024-01-03' AS DATE)", "'2024-01-32'"),
+        (pa.timestamp("us", "UTC"), "TIMESTAMP '2024-01-02 03:04:05'", "'2024-01-02 03:04:06'", "'x'"),
+        (pa.decimal128(8, 2), "1.5", "CAST(2.5 AS DECIMAL(8, 2))", "'x'"),
+    ]
+    for at, (kind, first, second, wrong) in enumerate(kinds):
+        columns = pa.schema([("id", pa.int64()), ("c", kind)])
+        table = lakebed.create(f"memory://changes/typed/{at}", columns, key="id", partition_by="c")
+        tables = {"t": table}
+        lakebed.sql(f"INSERT INTO t PARTITION (c = {first}) VALUES (1), (2)", tables)
+        lakebed.sql(f"INSERT INTO t PARTITION (c = {second}) VALUES (3)", tables)
+        lakebed.sql(f"INSERT OVERWRITE t PARTITION (c = {first}) VALUES (4)", tables)
+        assert sorted(table.scan().to_arrow()["id"].to_pylist()) == [3, 4], kind
+        shown = lakebed.sql(f"SHOW PARTITIONS t PARTITION (c = {second})", tables)
+        assert len(shown.to_arrow()) == 1, kind  # type: ignore[union-attr]
+        for statement in ("SHOW PARTITIONS t", "TRUNCATE TABLE t", "ALTER TABLE t DROP"):
+            with pytest.raises(InvalidOption, match=" is no "):
+                lakebed.sql(f"{statement} PARTITION (c = {wrong})", tables)
+        lakebed.sql(f"ALTER TABLE t DROP PARTITION (c = {first})", tables)
+        assert table.scan().to_arrow()["id"].to_pylist() == [3], kind
+        lakebed.sql(f"TRUNCATE TABLE t PARTITION (c = {second})", tables)
+        assert table.count() == 0, kind
