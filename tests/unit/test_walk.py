@@ -34,13 +34,13 @@ WATCHES = ("telemetry.py", "sharing.py")
 GROUND_MODULES = ("model.py", "errors.py", "progress.py", "wording.py")
 # A read or write: files in all, of them those of the other rooms, and functions.
 BUDGETS: dict[tuple[Literal["cow", "mor"], str], tuple[int, int, int]] = {
-    ("mor", "upsert"): (122, 69, 1377),
+    ("mor", "upsert"): (122, 69, 1379),
     ("mor", "get"): (88, 39, 832),
     ("mor", "get again"): (46, 20, 294),
     ("mor", "scan"): (71, 33, 707),
-    ("mor", "scan where"): (94, 51, 970),
+    ("mor", "scan where"): (94, 51, 972),
     ("mor", "compact"): (126, 68, 1440),
-    ("cow", "upsert"): (135, 74, 1525),
+    ("cow", "upsert"): (135, 74, 1527),
     ("cow", "get"): (73, 32, 633),
     ("cow", "scan"): (54, 26, 471),
 }
