@@ -53,12 +53,20 @@ class ExpectedFiles:
     @classmethod
     def of(cls, timeline: Timeline) -> ExpectedFiles:
         """Reads the bodies of the delta commits since the last compaction, and of all else that wrote files."""
-        files: dict[str, dict[str, list[Extent]]] = defaultdict(lambda: defaultdict(list))
+        files: dict[str, dict[str, list[Extent]]] = {}
         built: dict[str, str] = {}
-        relevant = _relevant(timeline)
+        # the files of delta commits that a compaction has put into base files need not be there
+        compacted = max([i.time for i in timeline.commits if i.action is Action.COMMIT], default="")
+        relevant = [
+            i
+            for i in timeline.commits
+            if i.action is not Action.DELTACOMMIT
+            or completed_at(i) >= compacted
+            or builds_partition(i, timeline.config.version)
+        ]
         for written in _written(timeline, relevant):
             for partition, name, extent in written.extents:
-                files[partition][name].append(extent)
+                files.setdefault(partition, {}).setdefault(name, []).append(extent)
                 if written.is_build:
                     built[partition] = max(built.get(partition, ""), completed_at(extent.instant))
         return cls(files, built, {instant.time for instant in relevant})
@@ -76,20 +84,25 @@ class ExpectedFiles:
         named = self.files.get(partition)
         if not named:
             return
-        newest = _newest_bases(timeline, partition, sizes)
+        newest: dict[str, str] = {}
+        for file in [parse_files(partition, name, 0) for name in sizes]:
+            if isinstance(file, BaseFile) and (
+                timeline.is_committed(file.instant) or file.instant.startswith(INITIAL_INSTANT)
+            ):
+                newest[file.file_id] = max(newest.get(file.file_id, ""), file.instant)
         replaced = timeline.replaced_files()
         missing: list[tuple[str, Extent]] = []
         for name, extents in named.items():
             file = parse_files(partition, name, 0)
             if file is None or (partition, file.file_id) in replaced:
                 continue
-            last = max(extents, key=lambda extent: extent.end)
+            end = max([extent.end for extent in extents])
             size = sizes.get(name)
             if size is None:
                 if _is_needed(file, extents, newest.get(file.file_id, ""), timeline.config.version):
-                    missing.append((name, last))
-            elif size < last.end:
-                raise damaged(timeline.storage, f"{partition}/{name}", f"has {size} bytes of {last.end}", offset=size)
+                    missing.append((name, next(extent for extent in extents if extent.end == end)))
+            elif size < end:
+                raise damaged(timeline.storage, f"{partition}/{name}", f"has {size} bytes of {end}", offset=size)
         if missing:
             self._check_gone(timeline, partition, missing, visible_commits)
 
@@ -110,9 +123,13 @@ class ExpectedFiles:
             extents = [Extent(Instant(log.instant, Action.DELTACOMMIT, State.COMPLETED), 0, log.size)]  # archived
         for extent in extents:
             inside = [head for head in heads if head.offset < extent.end and head.end > extent.start]
-            wrong = next((h for h in inside if not _is_block_of(h, extent.instant.time)), None)
-            if wrong is not None or not inside:
-                offset = wrong.offset if wrong is not None else extent.start
+            written = [
+                head.type is BlockType.COMMAND
+                or (head.type is not BlockType.CORRUPT and head.instant == extent.instant.time)
+                for head in inside
+            ]
+            if not inside or not all(written):
+                offset = inside[written.index(False)].offset if inside else extent.start
                 problem = f"holds no whole block of instant {extent.instant.time} at offset {offset}"
                 raise damaged(timeline.storage, log.path, problem, offset=offset)
 
@@ -182,18 +199,6 @@ def damaged(storage: Storage, path: str, problem: str, *, offset: int | None = N
     return CorruptFile(f"{path} of the metadata table {storage.url()} {problem}", hint=REPAIR_HINT, context=context)
 
 
-def _relevant(timeline: Timeline) -> list[Instant]:
-    """The commits whose files must be there: not delta commits that a compaction has put into base files."""
-    compacted = max((i.time for i in timeline.commits if i.action is Action.COMMIT), default="")
-    return [
-        i
-        for i in timeline.commits
-        if i.action is not Action.DELTACOMMIT
-        or completed_at(i) >= compacted
-        or builds_partition(i, timeline.config.version)
-    ]
-
-
 def builds_partition(instant: Instant, version: int) -> bool:
     """Whether a delta commit of this instant may have built a partition."""
     return instant.time.startswith(INITIAL_INSTANT) or (version < 8 and suffix_of(instant.time) != "")
@@ -205,11 +210,6 @@ class _Written:
 
     extents: tuple[tuple[str, str, Extent], ...]
     is_build: bool
-
-    @property
-    def nbytes(self) -> int:
-        """About how many bytes the entry takes in memory."""
-        return _BYTES_AN_INSTANT + _BYTES_AN_EXTENT * len(self.extents)
 
     @classmethod
     def of(cls, instant: Instant, body: CommitMetadata) -> _Written:
@@ -241,19 +241,10 @@ def _written(timeline: Timeline, instants: Sequence[Instant]) -> list[_Written]:
         written_by_key = {
             key: of for key, of in written_by_key.items() if key in requested_keys or key[0] in timeline.files
         } | additions
-        _WRITTEN.put(folder, CacheEntry(written_by_key, sum(of.nbytes for of in written_by_key.values())))
+        extents = sum([len(of.extents) for of in written_by_key.values()])
+        memory = _BYTES_AN_INSTANT * len(written_by_key) + _BYTES_AN_EXTENT * extents
+        _WRITTEN.put(folder, CacheEntry(written_by_key, memory))
     return [written_by_key[key] for key in keys]
-
-
-def _newest_bases(timeline: Timeline, partition: str, names: Iterable[str]) -> dict[str, str]:
-    newest: dict[str, str] = {}
-    for name in names:
-        file = parse_files(partition, name, 0)
-        if isinstance(file, BaseFile) and (
-            timeline.is_committed(file.instant) or file.instant.startswith(INITIAL_INSTANT)
-        ):
-            newest[file.file_id] = max(newest.get(file.file_id, ""), file.instant)
-    return newest
 
 
 def _is_needed(file: BaseFile | LogFile, extents: Sequence[Extent], base: str, version: int) -> bool:
@@ -276,10 +267,6 @@ def _based_before(built: str, extents: Sequence[Extent]) -> frozenset[str]:
 
 def _is_creation(log: LogFile) -> bool:
     return log.instant.startswith(INITIAL_INSTANT)
-
-
-def _is_block_of(head: BlockHead, instant: str) -> bool:
-    return head.type is not BlockType.CORRUPT and (head.type is BlockType.COMMAND or head.instant == instant)
 
 
 def _properties_of(timeline: Timeline, partition: str) -> Mapping[str, str]:
@@ -317,9 +304,9 @@ def check_groups(storage: Storage, partition: str, slices: Sequence[FileSlice]) 
             raise damaged(storage, partition, f"has lost the base file of file group {file_slice.file_id}")
     for group_numbers in numbers.values():
         present = {*group_numbers}
-        missing = next((n for n in range(min(present), max(present)) if n not in present), None)
-        if missing is not None:
-            raise damaged(storage, partition, f"has lost file group number {missing}")
+        missing = {*range(min(present), max(present))} - present
+        if missing:
+            raise damaged(storage, partition, f"has lost file group number {min(missing)}")
 
 
 def _begins_group(log: LogFile) -> bool:

@@ -86,7 +86,20 @@ def slice_by_keys(view: MetadataSlices, file_slice: FileSlice, keys: pa.Array, a
 
 def slice_by_prefixes(view: MetadataSlices, file_slice: FileSlice, prefixes: pa.Array) -> list[Layer]:
     """The records of a slice whose keys begin with one of these texts, oldest first."""
-    return _layers(view, file_slice, lambda file: file.prefix(prefixes).entries)
+
+    def ask(file: HFileReader) -> Entries:
+        if len(prefixes) * _DENSE < file.entry_count:
+            return file.prefix(prefixes).entries
+        entries, lengths = file.read(), pc.binary_length(prefixes)
+        begins = np.zeros(len(entries), np.bool_)
+        for length in pc.unique(lengths).to_pylist():
+            starts = pc.binary_slice(entries.keys, 0, length)
+            wanted = prefixes.filter(pc.equal(lengths, length)).cast(starts.type)
+            begins |= pc.is_in(starts, value_set=wanted).to_numpy(zero_copy_only=False)
+        mask = pa.array(begins)
+        return entries if begins.all() else Entries(entries.keys.filter(mask), entries.values.filter(mask))
+
+    return _layers(view, file_slice, ask)
 
 
 def keys_by_group(keys: pa.Array, groups: npt.NDArray[np.integer[Any]], count: int) -> list[pa.Array]:

@@ -181,11 +181,11 @@ class MetadataSlices:
         base = file_slice.base_file
         if base is None:
             return None
-        is_known = (base.path, 0) in self._hfiles
-        opened = self._opened((base.path, 0), lambda: CachedRanges(self._source(base)), base.size)
-        if not is_known:
-            remember_newest_base(self.storage.url(f"{base.partition}/{base.file_id}"), base.instant, opened)
-        return opened
+        reader = self._hfiles.get((base.path, 0))
+        if reader is None:
+            reader = self._hfiles[base.path, 0] = HFILES.of(CachedRanges(self._source(base)), base.size)
+            remember_newest_base(self.storage.url(f"{base.partition}/{base.file_id}"), base.instant, reader)
+        return reader
 
     def data_block(self, block: BlockHead) -> HFileReader:
         """The content of a data block, opened."""
@@ -194,7 +194,11 @@ class MetadataSlices:
                 f"{block.source.name}: a block of type {block.type.name} in the metadata table",
                 context={"path": block.source.name, "offset": block.offset},
             )
-        return self._opened((block.source.name, block.offset), lambda: block.content, block.source.size)
+        key = (block.source.name, block.offset)
+        reader = self._hfiles.get(key)
+        if reader is None:
+            reader = self._hfiles[key] = HFILES.of(block.content, block.source.size)
+        return reader
 
     def log_blocks(self, file_slice: FileSlice) -> list[BlockHead]:
         """The visible data and delete blocks of the slice's log files in merge order."""
@@ -204,12 +208,6 @@ class MetadataSlices:
         if self.config.version < 8:
             self._expected_files.check_hidden(self.timeline, logs, self.is_valid)
         return blocks_in_merge_order([head for _, heads in logs for head in heads], self.is_valid)
-
-    def _opened(self, key: tuple[str, int], source: Callable[[], ReadRange], file_size: int) -> HFileReader:
-        reader = self._hfiles.get(key)
-        if reader is None:
-            reader = self._hfiles[key] = HFILES.of(source(), file_size)
-        return reader
 
     def _heads(self, log: LogFile, bases: Set[str]) -> list[BlockHead]:
         heads = self._blocks.get(log.path)
@@ -237,11 +235,13 @@ class MetadataSlices:
         base: list[BaseFile] = []
         logs: list[LogFile] = []
         # bodies of instants are read while the folder is listed
-        expected = in_background(self._load_expected) if is_remote(self.storage) else self._load_expected
+        loaded = in_background(lambda: self._expected_files) if is_remote(self.storage) else None
         listed = self._folders.pop(partition, None)
         listed = list(self.storage.list(partition, recursive=False)) if listed is None else listed
         sizes = {info.path.rpartition("/")[2]: info.size for info in listed}
-        expected().check_folder(self.timeline, partition, sizes, self.data_timeline.commit_times)
+        if loaded is not None:
+            loaded()
+        self._expected_files.check_folder(self.timeline, partition, sizes, self.data_timeline.commit_times)
         for (name, size), info in zip(sizes.items(), listed, strict=True):
             file = parse_files(partition, name, size)
             self._modified[info.path] = info.modified
@@ -251,9 +251,6 @@ class MetadataSlices:
             elif file is not None and (self.config.version < 8 or self.is_valid(file.instant)):
                 logs.append(file)
         return base, logs
-
-    def _load_expected(self) -> ExpectedFiles:
-        return self._expected_files
 
     @once
     def _expected_files(self) -> ExpectedFiles:
@@ -275,12 +272,12 @@ class MetadataSlices:
 
     @once
     def _pending(self) -> frozenset[str]:
-        return frozenset(instant.time for instant in self.timeline.pending)
+        return frozenset([instant.time for instant in self.timeline.pending])
 
     @once
     def _pending_in_data(self) -> frozenset[str]:
         # a savepoint that is being made has the time of its commit
-        return frozenset(i.time for i in self.data_timeline.pending if i.action is not Action.SAVEPOINT)
+        return frozenset([i.time for i in self.data_timeline.pending if i.action is not Action.SAVEPOINT])
 
 
 StoreRead = tuple[TableConfig, Timeline]

@@ -143,7 +143,13 @@ def read_trailer(data: Buffer, size: int) -> Trailer:
         numbers.get(8, 1),
         numbers.get(12, NONE),
     )
-    _check_codec(trailer.codec)
+    if trailer.codec not in CODECS:
+        raise Damaged(f"the trailer's codec {trailer.codec} does not exist")
+    if trailer.codec not in (GZIP, NONE):
+        raise UnsupportedFeature(
+            f"an HFile is compressed with {CODECS[trailer.codec]}",
+            hint="Set hoodie.hfile.compression.algorithm to GZ or NONE and let Hudi compact the metadata table.",
+        )
     if not 0 <= trailer.load_on_open_offset <= trailer.file_info_offset <= size - TRAILER_BYTES - HEADER.size:
         raise Damaged("the trailer's offsets are outside the file")
     if not 1 <= trailer.index_levels <= _MAX_LEVELS:
@@ -151,30 +157,14 @@ def read_trailer(data: Buffer, size: int) -> Trailer:
     return trailer
 
 
-def _check_codec(codec: int) -> None:
-    if codec not in CODECS:
-        raise Damaged(f"the trailer's codec {codec} does not exist")
-    if codec not in (GZIP, NONE):
-        raise UnsupportedFeature(
-            f"an HFile is compressed with {CODECS[codec]}",
-            hint="Set hoodie.hfile.compression.algorithm to GZ or NONE and let Hudi compact the metadata table.",
-        )
-
-
-def block_end(data: Buffer, at: int) -> int:
-    """Where the block that starts at `at` ends, checksums included."""
-    if at < 0 or at + HEADER.size > len(data):
-        raise Damaged("a block's header is cut off")
-    on_disk = HEADER.unpack_from(data, at)[1]
-    if on_disk < 0 or on_disk > len(data) - at - HEADER.size:
-        raise Damaged("a block is cut off")
-    return at + HEADER.size + on_disk
-
-
 def read_block(data: Buffer, at: int, magic: bytes, codec: int) -> tuple[Buffer, int]:
     """The payload, inflated, of the block that starts at `at`, and where the next one starts."""
-    end = block_end(data, at)
-    block_magic, _, plain, _, _, _, with_header = HEADER.unpack_from(data, at)
+    if at < 0 or at + HEADER.size > len(data):
+        raise Damaged("a block's header is cut off")
+    block_magic, on_disk, plain, _, _, _, with_header = HEADER.unpack_from(data, at)
+    if on_disk < 0 or on_disk > len(data) - at - HEADER.size:
+        raise Damaged("a block is cut off")
+    end = at + HEADER.size + on_disk
     if block_magic != magic:
         raise Damaged(f"a block has the magic {block_magic!r}, not {magic!r}")
     if not HEADER.size <= with_header <= end - at:
@@ -286,17 +276,17 @@ def read_file_info(data: Buffer) -> dict[bytes, bytes]:
 
 def file_info_payload(info: InfoMap) -> bytes:
     """The file info's bytes, its entries in the order in which a Java map of 16 buckets has them."""
-    body = b"".join(
-        _field(1, _field(1, name) + _field(2, info[name])) for name in sorted(info, key=lambda name: _java_bucket(name))
-    )
+    body = b"".join([_field(1, _field(1, name) + _field(2, info[name])) for name in sorted(info, key=_java_bucket)])
     return _INFO_MAGIC + varint(len(body)) + body
 
 
 def trailer_bytes(fields: Mapping[int, int | bytes]) -> bytes:
     """A trailer of 4096 bytes with these protobuf fields."""
     message = b"".join(
-        varint(number << 3) + varint(value) if isinstance(value, int) else _field(number, value)
-        for number, value in fields.items()
+        [
+            varint(number << 3) + varint(value) if isinstance(value, int) else _field(number, value)
+            for number, value in fields.items()
+        ]
     )
     head = TRAILER_MAGIC + varint(len(message)) + message
     return head.ljust(TRAILER_BYTES - 4, b"\0") + b"\0\0\0\x03"

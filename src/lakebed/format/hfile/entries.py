@@ -36,17 +36,6 @@ _LOOKED_AT: Final = 32
 _FEW_LENGTHS: Final = 6
 
 
-def find_spans(data: Bytes, mvcc: bool) -> Int32s:
-    """Start and end of each entry's row and value: a row of four for each entry. `mvcc`: a version number in Hadoop's
-    variable form ends each entry."""
-    if len(data) >= 2 * _SMALLEST_ENTRY:
-        for way in (_even, _by_tails, _by_heads):
-            spans = way(data, mvcc)
-            if spans is not None:
-                return spans
-    return _walked(data, mvcc)
-
-
 def _even(data: Bytes, mvcc: bool) -> Int32s | None:
     """The spans of all entries if every row and every value has one length; None otherwise."""
     key_size, value_size, row_size = _LENGTHS.unpack_from(data.data)
@@ -63,7 +52,7 @@ def _even(data: Bytes, mvcc: bool) -> Int32s | None:
 
 def _by_tails(data: Bytes, mvcc: bool) -> Int32s | None:
     """Where all rows have the same length, or values one of few: by the tails of the cell keys, after the rows."""
-    rows, values = (sorted(set(sizes)) for sizes in _first_lengths(data, mvcc))
+    rows, values = map(sorted, map(set, _first_lengths(data, mvcc)))
     if len(rows) == 1:
         return _chained(data, _tails(data) - rows[0] - _HEAD, mvcc)
     if not 0 < len(values) <= _FEW_LENGTHS:
@@ -75,7 +64,8 @@ def _by_tails(data: Bytes, mvcc: bool) -> Int32s | None:
         return None
     starts = np.zeros(len(tails), np.int64)
     starts[1:] = smallest - (_HEAD - 1)
-    for more in (size - values[0] for size in values[1:]):
+    for size in values[1:]:
+        more = size - values[0]
         at = smallest + more
         starts[1:] += more * (data[at] == (tails[1:] - at - 1).astype(np.uint8))
     return _chained(data, starts, mvcc)
@@ -140,7 +130,7 @@ def _chained(data: Bytes, starts: Int64s, mvcc: bool) -> Int32s | None:
         return None
     heads = np.ndarray((len(data) - _HEAD + 1,), "V10", data, 0, (1,))[starts]
     fields = heads.view([("key", ">i4"), ("value", ">i4"), ("row", ">u2")])
-    keys, values, rows = (fields[name].astype(np.int64) for name in ("key", "value", "row"))
+    keys, values, rows = [fields[name].astype(np.int64) for name in ("key", "value", "row")]
     value_starts = starts + 8 + keys
     value_ends = value_starts + values
     ends = value_ends + mvcc
@@ -213,7 +203,7 @@ def _concat(arrays: list[pa.Array]) -> pa.Array:
 class EntryBlock:
     """The entries of one data block, over its bytes.
 
-    `row_starts`, `row_ends`, `value_starts`, `value_ends` count from the block's first byte.
+    `spans` has a row for each entry: start and end of its row and of its value, from the block's first byte.
     """
 
     __slots__ = ("_cells", "count", "data", "search", "spans")
@@ -247,7 +237,13 @@ class EntryBlock:
 def parse_entries(payload: Buffer, *, mvcc: bool) -> EntryBlock:
     """The entries of a data block's payload. `mvcc`: a version number in Hadoop's variable form ends each entry."""
     data = np.frombuffer(payload, np.uint8)
-    return EntryBlock(data, find_spans(data, mvcc) if len(data) else np.empty((0, 4), np.int32))
+    if not len(data):
+        return EntryBlock(data, np.empty((0, 4), np.int32))
+    for way in (_even, _by_tails, _by_heads) if len(data) >= 2 * _SMALLEST_ENTRY else ():
+        spans = way(data, mvcc)
+        if spans is not None:
+            return EntryBlock(data, spans)
+    return EntryBlock(data, _walked(data, mvcc))
 
 
 _MAX_BYTES = 256 << 20

@@ -195,7 +195,8 @@ class HFileReader:
         """All entries, in the file's order."""
         if self._entries is not None:
             return self._entries
-        entries = joined(list(self.batches()))
+        parts = list(self.batches())
+        entries = parts[0] if len(parts) == 1 else joined(parts)
         if len(entries) != self.entry_count:
             raise blocks.corrupt(
                 self._source.name, f"it has {len(entries)} entries, its trailer has {self.entry_count}"
@@ -263,8 +264,9 @@ class HFileReader:
     ) -> Iterator[tuple[int, Any]]:
         """Call `work` for each of these blocks and return its results in order. Uncached blocks are fetched in waves
         and parsed by several threads; with `keep` they go to the cache."""
+        key = self._source.key
         for wave in self._waves(numbers):
-            cached = {number: BLOCKS.get(self._cache_key(number)) if self._source.key else None for number in wave}
+            cached = {number: BLOCKS.get((*key, number)) if key else None for number in wave}
             missing = [number for number, block in cached.items() if block is None]
             handles = [self._handles[number] for number in missing]
             stored = self._source.read_many([(handle.offset, handle.size) for handle in handles]) if missing else []
@@ -280,12 +282,19 @@ class HFileReader:
                 raw: Mapping[int, Buffer] = raw,
                 turns: BoundedSemaphore = turns,
             ) -> tuple[int, Any]:
-                block = cached[number]
+                block, handle = cached[number], self._handles[number]
                 if block is not None:
                     return number, work(number, block)
-                payload = self._payload(number, raw[number])
+                with self._damage(handle.offset):
+                    if len(raw[number]) != handle.size:
+                        raise Damaged("the file ends within it")
+                    payload, _ = blocks.read_block(raw[number], 0, blocks.DATA, self._codec)
                 with turns:
-                    return number, work(number, self._parsed(number, payload, keep))
+                    with self._damage(handle.offset):
+                        block = parse_entries(payload, mvcc=self._mvcc)
+                    if keep and key:
+                        BLOCKS.put((*key, number), block)
+                    return number, work(number, block)
 
             if threads > 1 and sum(handle.size for handle in handles) > _POOL_FROM_BYTES:
                 yield from parallel_map(make, wave, threads)
@@ -302,23 +311,6 @@ class HFileReader:
             size += self._handles[number].size
         if wave:
             yield wave
-
-    def _payload(self, number: int, raw: Buffer) -> Buffer:
-        handle = self._handles[number]
-        with self._damage(handle.offset):
-            if len(raw) != handle.size:
-                raise Damaged("the file ends within it")
-            return blocks.read_block(raw, 0, blocks.DATA, self._codec)[0]
-
-    def _parsed(self, number: int, payload: Buffer, keep: bool) -> EntryBlock:
-        with self._damage(self._handles[number].offset):
-            block = parse_entries(payload, mvcc=self._mvcc)
-        if keep and self._source.key:
-            BLOCKS.put(self._cache_key(number), block)
-        return block
-
-    def _cache_key(self, number: int) -> tuple[Any, ...]:
-        return (*self._source.key, number)
 
     def _text(self, name: bytes) -> str:
         try:
@@ -354,16 +346,18 @@ class _Opening:
         codec, limit = self.trailer.codec, self.trailer.load_on_open_offset
         root, at = blocks.read_block(data, 0, blocks.ROOT_INDEX, codec)
         count, single = self.trailer.data_index_count, self.trailer.index_levels == 1
-        self.handles = self._data_handles(blocks.read_root_index(root, count, rows=True, is_complete=single), limit)
+        self.handles = blocks.read_root_index(root, count, rows=True, is_complete=single)
+        blocks.check_handles(self.handles, limit)
+        if not single:
+            self.handles = self._lowest(self.handles, limit)
         metas, _ = blocks.read_block(data, at, blocks.ROOT_INDEX, codec)
         self.metas = blocks.read_root_index(metas, self.trailer.meta_index_count, rows=False)
         blocks.check_handles(self.metas, limit)
         info, _ = blocks.read_block(data, self.trailer.file_info_offset - limit, blocks.FILE_INFO, codec)
         self.info = blocks.read_file_info(info)
 
-    def _data_handles(self, handles: list[BlockHandle], limit: int) -> list[BlockHandle]:
-        """The data blocks' handles, through the levels below the root where there are some."""
-        blocks.check_handles(handles, limit)
+    def _lowest(self, handles: list[BlockHandle], limit: int) -> list[BlockHandle]:
+        """The data blocks' handles, through the levels below the root."""
         for level in range(self.trailer.index_levels - 1, 0, -1):
             magic = blocks.INTERMEDIATE_INDEX if level > 1 else blocks.LEAF_INDEX
             below: list[BlockHandle] = []

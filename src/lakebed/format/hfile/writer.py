@@ -118,10 +118,15 @@ class HFileWriter:
         """Write what is left, the indexes and the trailer. Gives the file's size."""
         if self._open_block:
             self._emit_blocks([(self._first_key, b"".join(self._open_block))])
-        metas = self._emit_metas()
+        metas: list[BlockHandle] = []
+        if self._bloom is not None:
+            offset = self._offset
+            metas.append(BlockHandle(b"bloomFilter", offset, self._emit(blocks.META, self._bloom.to_text().encode())))
         load_on_open = self._offset
-        self._emit(blocks.ROOT_INDEX, b"".join(_index_entry(handle, self._cell_key) for handle in self._index))
-        self._emit(blocks.ROOT_INDEX, b"".join(_index_entry(handle, bytes) for handle in metas))
+        self._emit(
+            blocks.ROOT_INDEX, _index([handle._replace(key=self._cell_key(handle.key)) for handle in self._index])
+        )
+        self._emit(blocks.ROOT_INDEX, _index(metas))
         info_offset = self._offset
         self._emit(blocks.FILE_INFO, blocks.file_info_payload(self._file_info()))
         trailer: dict[int, int | bytes] = {
@@ -137,7 +142,8 @@ class HFileWriter:
             11: _COMPARATOR,
             12: self._codec,
         }
-        self._put(blocks.trailer_bytes(trailer))
+        self._write_to(blocks.trailer_bytes(trailer))
+        self._offset += blocks.TRAILER_BYTES
         return self._offset
 
     def _check_order(self, keys: pa.Array) -> None:
@@ -182,50 +188,42 @@ class HFileWriter:
         self._begun_bytes += len(data)
 
     def _emit_blocks(self, payloads: list[tuple[bytes, bytes | memoryview]]) -> None:
-        for (key, payload), stored in zip(payloads, self._stored([data for _, data in payloads]), strict=True):
+        threads = min(4, os.cpu_count() or 1, len(payloads))
+        plain = [data for _, data in payloads]
+        one_by_one = threads < 2 or self._codec == blocks.NONE
+        deflated = map(self._deflate, plain) if one_by_one else parallel_map(self._deflate, plain, threads)
+        for (key, payload), stored in zip(payloads, deflated, strict=True):
             # as Hudi writes it: not the offset of the block before but that of this one
             previous = self._offset if self._index else -1
             offset = self._offset
-            self._index.append(BlockHandle(key, offset, self._emit_stored(blocks.DATA, stored, len(payload), previous)))
-
-    def _stored(self, payloads: list[bytes | memoryview]) -> Iterator[bytes | memoryview]:
-        threads = min(4, os.cpu_count() or 1, len(payloads))
-        if threads < 2 or self._codec == blocks.NONE:
-            yield from map(self._deflate, payloads)
-            return
-        yield from parallel_map(self._deflate, payloads, threads)
+            self._index.append(BlockHandle(key, offset, self._emit(blocks.DATA, payload, stored, previous)))
 
     def _deflate(self, payload: bytes | memoryview) -> bytes | memoryview:
         return isal_zlib.compress(payload, _GZIP_LEVEL, 31) if self._codec == blocks.GZIP else payload
 
-    def _emit(self, magic: bytes, payload: bytes) -> int:
-        return self._emit_stored(magic, self._deflate(payload), len(payload), -1)
-
-    def _emit_stored(self, magic: bytes, stored: bytes | memoryview, plain: int, previous: int) -> int:
+    def _emit(
+        self, magic: bytes, payload: bytes | memoryview, stored: bytes | memoryview | None = None, previous: int = -1
+    ) -> int:
+        """Write one block, deflated here unless it is `stored` already. Returns its size."""
+        stored = self._deflate(payload) if stored is None else stored
         size = blocks.HEADER.size + len(stored)
         on_disk = len(stored) + len(_CHECKSUM)
-        head = blocks.HEADER.pack(magic, on_disk, plain, previous, 0, _BYTES_PER_CHECKSUM, size)
-        self._put(b"".join([head, stored, _CHECKSUM]))
+        head = blocks.HEADER.pack(magic, on_disk, len(payload), previous, 0, _BYTES_PER_CHECKSUM, size)
+        self._write_to(b"".join([head, stored, _CHECKSUM]))
+        self._offset += size + len(_CHECKSUM)
         return size + len(_CHECKSUM)
-
-    def _put(self, data: bytes) -> None:
-        self._write_to(data)
-        self._offset += len(data)
-
-    def _emit_metas(self) -> list[BlockHandle]:
-        if self._bloom is None:
-            return []
-        offset = self._offset
-        return [BlockHandle(b"bloomFilter", offset, self._emit(blocks.META, self._bloom.to_text().encode()))]
 
     def _cell_key(self, row: bytes) -> bytes:
         return struct.pack(">H", len(row)) + row + self._tail
 
     def _file_info(self) -> Mapping[bytes, bytes]:
         count = max(self._entries, 1)
-        info = {
-            b"MAX_MEMSTORE_TS_KEY": bytes(8),
-            **self._key_info(),
+        info = {b"MAX_MEMSTORE_TS_KEY": bytes(8)}
+        if self._bloom is not None:
+            info[b"bloomFilterTypeCode"] = self._bloom.type_code.encode()
+            if self._smallest is not None and self._greatest is not None:
+                info |= {b"minRecordKey": self._smallest, b"maxRecordKey": self._greatest}
+        info |= {
             b"hfile.LASTKEY": b"" if self._greatest is None else self._cell_key(self._greatest),
             b"hfile.AVG_KEY_LEN": struct.pack(">i", self._key_bytes // count),
             b"hfile.CREATE_TIME_TS": struct.pack(">q", time.time_ns() // 1_000_000),
@@ -237,14 +235,6 @@ class HFileWriter:
             # HBase's reader opens no file with an empty one
             del info[b"hfile.LASTKEY"]
         return info
-
-    def _key_info(self) -> Mapping[bytes, bytes]:
-        if self._bloom is None:
-            return {}
-        code = {b"bloomFilterTypeCode": self._bloom.type_code.encode()}
-        if self._smallest is None or self._greatest is None:
-            return code
-        return {**code, b"minRecordKey": self._smallest, b"maxRecordKey": self._greatest}
 
 
 def _binary(column: Any) -> pa.Array:
@@ -284,13 +274,14 @@ def _entry_bytes(keys: pa.Array, values: pa.Array, key_sizes: Int64s, value_size
     heads["key"], heads["value"], heads["row"] = key_sizes + 12, value_sizes, key_sizes
     offsets = np.arange(0, 10 * len(keys) + 1, 10, dtype=np.int32)
     head = pa.Array.from_buffers(pa.binary(), len(keys), [None, pa.py_buffer(offsets), pa.py_buffer(heads)])
-    narrow = [head, *(column.cast(pa.binary()) for column in (keys, values))]
-    cells = pc.binary_join_element_wise(
-        narrow[0], narrow[1], pa.scalar(KEY_TAIL, pa.binary()), narrow[2], pa.scalar(b"\0", pa.binary()), b""
-    )
+    tail, version = pa.scalar(KEY_TAIL, pa.binary()), pa.scalar(b"\0", pa.binary())
+    cells = pc.binary_join_element_wise(head, keys.cast(pa.binary()), tail, values.cast(pa.binary()), version, b"")
     return cells.buffers()[2]
 
 
-def _index_entry(handle: BlockHandle, key_of: Callable[[bytes], bytes]) -> bytes:
-    key = key_of(handle.key)
-    return struct.pack(">qi", handle.offset, handle.size) + blocks.vint(len(key)) + key
+def _index(handles: list[BlockHandle]) -> bytes:
+    """The bytes of a root index."""
+    parts: list[bytes] = []
+    for key, offset, size in handles:
+        parts += [struct.pack(">qi", offset, size), blocks.vint(len(key)), key]
+    return b"".join(parts)
