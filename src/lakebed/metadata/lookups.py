@@ -46,6 +46,7 @@ from lakebed.metadata_records.layout import (
     is_of_data,
     partition_identifier,
     partition_of,
+    partition_stats_keys,
     secondary_prefixes,
 )
 from lakebed.metadata_records.merge_records import Decode, Layer, alive, decoded, newest
@@ -292,6 +293,16 @@ class MetadataTable:
         if columns is None:
             return self._stats(PARTITION_STATS, None, types)
         return self._stats(PARTITION_STATS, _stats_prefixes(columns, partitions), types)
+
+    def has_partition_stats(self, columns: Sequence[str], partitions: Sequence[str]) -> bool:
+        """Whether each of these partition paths has stats of each of these columns. Bounds are not decoded."""
+        self._check(PARTITION_STATS)
+        keys = [key for column in columns for key in partition_stats_keys(column, partitions).to_pylist()]
+        remaining, requested = {*keys}, pa.array(keys, pa.string())
+        for file_slice in self._file_slices(PARTITION_STATS):
+            for flags in decoded(newest(slice_by_keys(self.slices, file_slice, requested)), stats_codec.deleted_flags):
+                remaining.difference_update(flags.filter(pc.invert(flags["is_deleted"]))["key"].to_pylist())
+        return not remaining
 
     def bloom_filters(self, files: Iterable[tuple[str, str]]) -> pa.Table:
         """`partition`, `file_name`, `type`, `timestamp` and `bloom` (the filter's text) of the base files, given as

@@ -522,8 +522,7 @@ def _widened(files: LiveFiles, written: ActionStatistics, action: TableAction) -
     if any(pt.is_binary(kind) or pt.is_fixed_size_binary(kind) for kind in kinds.values()):
         return None
     paths = sorted(files.after)
-    stored_stats = metadata.partition_stats(list(kinds), kinds, paths)
-    if any(column not in stored_stats or len(stored_stats[column]) < len(paths) for column in kinds):
+    if not metadata.has_partition_stats(list(kinds), paths):
         return None
     added = {path: files.after[path] - files.before[path] for path in paths}
     form, version = action.form, written.index_version

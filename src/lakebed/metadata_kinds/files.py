@@ -112,7 +112,10 @@ def decode(keys: pa.Array, values: pa.BinaryArray, schema_json: str) -> pa.Table
     cursors, form = enter(values, schema_json, _FIELD)
     rows, starts, ends, sizes, deleted = _entries(cursors)
     leave(cursors, form, _FIELD)
-    names = _texts(cursors, starts, ends)
+    try:
+        names = cursors.between(starts, ends).cast(pa.string())
+    except pa.ArrowInvalid as cause:
+        raise CorruptFile("a file name in the metadata table is not UTF-8") from cause
     counts = np.bincount(rows, minlength=len(values))
     empty = np.flatnonzero(counts == 0)
     table = pa.Table.from_arrays(
@@ -127,13 +130,6 @@ def decode(keys: pa.Array, values: pa.BinaryArray, schema_json: str) -> pa.Table
 
 def _nulls(count: int) -> list[pa.Array]:
     return [pa.nulls(count, field.type) for field in list(SCHEMA)[1:]]
-
-
-def _texts(cursors: AvroCursors, starts: Int64s, ends: Int64s) -> pa.StringArray:
-    try:
-        return cursors.between(starts, ends).cast(pa.string())
-    except pa.ArrowInvalid as cause:
-        raise CorruptFile("a file name in the metadata table is not UTF-8") from cause
 
 
 def _entries(cursors: AvroCursors) -> tuple[Int64s, Int64s, Int64s, Int64s, npt.NDArray[np.bool_]]:
@@ -163,7 +159,7 @@ def _entries(cursors: AvroCursors) -> tuple[Int64s, Int64s, Int64s, Int64s, npt.
         return nothing, nothing, nothing, nothing, np.empty(0, np.bool_)
     columns = [np.concatenate(column) for column in zip(*batches, strict=True)]
     order = np.argsort(columns[1], kind="stable")
-    row, start, end, size, deleted = (column[order] for column in columns)
+    row, start, end, size, deleted = [column[order] for column in columns]
     return row, start, end, size, deleted.astype(np.bool_)
 
 
@@ -246,7 +242,7 @@ def file_records(
     """Records of `files`: what was written, the action's other `partitions`, the names `removed` from each, and
     the `deleted_partitions`, which leave the list of partition paths. The list is always there, as in Hudi."""
     removed = removed or {}
-    named = sorted({*partitions, *(f.partition for f in files), *removed} - set(deleted_partitions))
+    named = sorted({*partitions, *[f.partition for f in files], *removed} - set(deleted_partitions))
     keys: list[str] = [ALL_PARTITIONS] * (len(named) + len(deleted_partitions))
     names: list[str | None] = [partition_identifier(p) for p in (*named, *deleted_partitions)]
     sizes, deleted = [0] * len(names), [False] * len(named) + [True] * len(deleted_partitions)
@@ -263,11 +259,13 @@ def file_records(
             deleted.append(is_deleted)
     if not names:
         keys, names, sizes, deleted = [ALL_PARTITIONS], [*names, None], [0], [False]
-    return Records.upserts(*encode(pa.Table.from_arrays(_arrays(keys, names, sizes, deleted), schema=SCHEMA), form))
-
-
-def _arrays(keys: list[str], names: list[str | None], sizes: list[int], deleted: list[bool]) -> list[pa.Array]:
-    return [pa.array(keys, pa.string()), pa.array(names, pa.string()), pa.array(sizes, pa.int64()), pa.array(deleted)]
+    columns = [
+        pa.array(keys, pa.string()),
+        pa.array(names, pa.string()),
+        pa.array(sizes, pa.int64()),
+        pa.array(deleted),
+    ]
+    return Records.upserts(*encode(pa.Table.from_arrays(columns, schema=SCHEMA), form))
 
 
 Bools = npt.NDArray[np.bool_]

@@ -369,7 +369,7 @@ def _owners_of(column: str, sources: Sequence[pa.Table], keys: pa.Array, owners:
     """The numbers of the partitions that have a live file with a record of the column."""
     prefix = len(h64(column))
     rows = [pc.index_in(pc.utf8_slice_codeunits(t["key"], prefix), value_set=keys).drop_null() for t in sources]
-    return {*chain.from_iterable(owners[indices.to_numpy()].tolist() for indices in rows)}
+    return {*chain.from_iterable([owners[indices.to_numpy()].tolist() for indices in rows])}
 
 
 def _widest_stats(
@@ -418,7 +418,7 @@ def _by_partition(
     owner = owners[positions.drop_null().to_numpy()]
     rows = rows.select(["min", "max", *COUNTS]).append_column("owner", pa.array(owner))
     sums = rows.group_by("owner", use_threads=False).aggregate(
-        [("min", "min"), ("max", "max"), *((name, "sum") for name in COUNTS), ("owner", "count")]
+        [("min", "min"), ("max", "max"), *[(name, "sum") for name in COUNTS], ("owner", "count")]
     )
     has_all = file_counts[sums["owner"].to_numpy()] == sums["owner_count"].to_numpy()
     sums = sums.filter(pa.array(has_all)).combine_chunks()

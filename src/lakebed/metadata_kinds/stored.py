@@ -172,7 +172,7 @@ def live_around(snapshot: Snapshot, commit: CommitMetadata) -> LiveFiles:
     slice. Files in groups that another action has replaced meanwhile are not live."""
     touched = {*commit.stats, *commit.replaced}
     stats = [(partition, stat) for partition, stats in commit.stats.items() for stat in stats]
-    bases = (parse_base_file(partition, stat.path.rpartition("/")[2], 0) for partition, stat in stats)
+    bases = [parse_base_file(partition, stat.path.rpartition("/")[2], 0) for partition, stat in stats]
     base_instants = {(base.partition, base.file_id): base.instant for base in bases if base is not None}
     replaced = {(partition, file_id) for partition, ids in commit.replaced.items() for file_id in ids}
     live = LiveFiles({path: set() for path in touched}, {path: set() for path in touched})

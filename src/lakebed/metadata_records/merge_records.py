@@ -72,7 +72,7 @@ def decoded(rows: pa.Table | None, decode: Decode[R]) -> list[R]:
     decoded_parts: list[R] = []
     for start, end in pairwise(edges):
         part = rows.slice(start, end - start)
-        keys, values = (part[name].combine_chunks() for name in ("key", "value"))
+        keys, values = part["key"].combine_chunks(), part["value"].combine_chunks()
         decoded_parts.append(decode(keys, values, part["schema"][0].as_py()))
     return decoded_parts
 

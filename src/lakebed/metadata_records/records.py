@@ -315,8 +315,7 @@ def _into_newest_form(values: pa.BinaryArray, schema_json: str) -> pa.BinaryArra
     return pa.array(out, pa.binary())
 
 
-def _no_keys() -> pa.StringArray:
-    return pa.array([], pa.string())
+_NO_KEYS: pa.StringArray = pa.array([], pa.string())
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,13 +335,13 @@ class Records:
     @staticmethod
     def upserts(keys: pa.StringArray, values: pa.BinaryArray, data_partitions: Any = None) -> Records:
         """Records that delete nothing."""
-        return Records(keys, values, _no_keys(), data_partitions, None if data_partitions is None else _no_keys())
+        return Records(keys, values, _NO_KEYS, data_partitions, None if data_partitions is None else _NO_KEYS)
 
     @staticmethod
     def deletes(keys: pa.StringArray, data_partitions: Any = None) -> Records:
         """Records that only delete."""
-        none = None if data_partitions is None else _no_keys()
-        return Records(_no_keys(), pa.array([], pa.binary()), keys, none, data_partitions)
+        none = None if data_partitions is None else _NO_KEYS
+        return Records(_NO_KEYS, pa.array([], pa.binary()), keys, none, data_partitions)
 
     @property
     def is_partitioned(self) -> bool:

@@ -9,6 +9,7 @@ from datetime import date, datetime, timedelta
 from decimal import Decimal
 from functools import lru_cache
 from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -313,6 +314,7 @@ _OTHER_FIELDS = (
 )
 COUNTS = ("value_count", "null_count", "total_size", "total_uncompressed")
 
+_FIRST = itemgetter(0)
 _WHAT = "column stats"
 _FIELD = SubRecord.COLUMN_STATS
 Int64s = npt.NDArray[np.int64]
@@ -341,24 +343,29 @@ def encode(
     The type of `min` and `max` is the column's and decides on wrapper and value type; version 2 of the index (table
     version 9) notes the value type, version 1 does not. Raises `UnsupportedFeature` for a type without stats.
     """
-    ordered = sorted((item for item in stats.items() if len(item[1])), key=lambda item: str(_kind(item[1])))
+    ordered = sorted([(str(_kind(table)), column, table) for column, table in stats.items() if len(table)], key=_FIRST)
     if not ordered:
         return pa.array([], pa.string()), pa.array([], pa.binary())
-    other_fields = pa.concat_tables([table.select(_OTHER_FIELDS) for _, table in ordered]).combine_chunks()
-    rows = np.repeat(np.arange(len(ordered)), [len(table) for _, table in ordered])
+    tables = [table for _, _, table in ordered]
+    other_fields = pa.concat_tables([table.select(_OTHER_FIELDS) for table in tables]).combine_chunks()
+    rows = pa.array(np.repeat(np.arange(len(tables)), list(map(len, tables))))
     pieces: list[pa.BinaryArray | bytes] = [
         value_head(record_type, _FIELD),
         encode_nullable(encode_binaries(plain_strings(other_fields["file_name"]))),
-        _each([_text(column) for column, _ in ordered], rows),
-        *(_bounds([table for _, table in ordered], name, index_version) for name in ("min", "max")),
-        *(_count(plain(other_fields[name])) for name in COUNTS),
-        encode_fixed(other_fields["is_deleted"].to_numpy()),
+        pa.array([_text(column) for _, column, _ in ordered], pa.binary()).take(rows),
+        _bounds(tables, "min", index_version),
+        _bounds(tables, "max", index_version),
     ]
+    for name in COUNTS:
+        counts = plain(other_fields[name])
+        numbers = join_pieces([b"\x02", encode_longs(pc.fill_null(counts, 0).to_numpy())])
+        pieces.append(pc.if_else(counts.is_valid(), numbers, pa.scalar(b"\x00", pa.binary())))
+    pieces.append(encode_fixed(other_fields["is_deleted"].to_numpy()))
     if form.has_tight_bound:
         pieces.append(encode_fixed(other_fields["is_tight"].to_numpy()))
     if form.has_value_type:
-        noted = [_value_type(_kind(table)) for _, table in ordered] if index_version > 1 else []
-        pieces.append(_each(noted, rows) if noted else b"\x00")
+        noted = [_value_type(_kind(table)) for table in tables] if index_version > 1 else []
+        pieces.append(pa.array(noted, pa.binary()).take(rows) if noted else b"\x00")
     return plain_strings(other_fields["key"]), join_pieces([*pieces, value_tail(form, _FIELD)])
 
 
@@ -373,10 +380,8 @@ def decode(
     null: a null bound means "unknown" if `null_count` is less than `value_count`.
     """
     cursors, form = enter(values, schema_json, _FIELD)
-    file_names = cursors.nullable_texts()
-    columns = pc.fill_null(cursors.nullable_texts(), "").dictionary_encode()
-    minimum, maximum = (read_wrapped(cursors, form.branches, _WHAT) for _ in range(2))
-    counts = {name: _read_count(cursors) for name in COUNTS}
+    file_names, columns, minimum, maximum, counts = _read(cursors, form)
+    columns = pc.fill_null(columns, "").dictionary_encode()
     deleted = cursors.booleans()
     tight = cursors.booleans() if form.has_tight_bound else np.zeros(len(values), np.bool_)
     kinds = _read_value_types(cursors) if form.has_value_type else _ValueTypes.none(len(values))
@@ -397,6 +402,26 @@ def decode(
         schema = stats_schema(low.type)
         result[name] = pa.Table.from_arrays([arrays[field] for field in schema.names], schema=schema)
     return result
+
+
+def deleted_flags(keys: pa.Array, values: pa.BinaryArray, schema_json: str) -> pa.Table:
+    """`key` and `is_deleted` of each record, in the given order, without its ranges."""
+    cursors, form = enter(values, schema_json, _FIELD)
+    _read(cursors, form)
+    return pa.table({"key": keys.cast(pa.string()), "is_deleted": pa.array(cursors.booleans())})
+
+
+def _read(
+    cursors: AvroCursors, form: RecordForm
+) -> tuple[pa.StringArray, pa.StringArray, Wrapped, Wrapped, dict[str, pa.Array]]:
+    """File names, columns, both bounds and the counts: the fields of each record in front of its flags."""
+    names, columns = cursors.nullable_texts(), cursors.nullable_texts()
+    minimum, maximum = [read_wrapped(cursors, form.branches, _WHAT) for _ in range(2)]
+    counts: dict[str, pa.Array] = {}
+    for name in COUNTS:
+        values, present = cursors.nullable_longs()
+        counts[name] = pa.array(values, mask=~present)
+    return names, columns, minimum, maximum, counts
 
 
 def plain(column: pa.ChunkedArray) -> pa.Array:
@@ -420,10 +445,6 @@ def _kind(table: pa.Table) -> pa.DataType:
     return table.schema.field("min").type
 
 
-def _each(pieces: list[bytes], rows: Int64s) -> pa.BinaryArray:
-    return pa.array(pieces, pa.binary()).take(pa.array(rows))
-
-
 def _text(text: str) -> bytes:
     encoded = text.encode()
     return b"\x02" + encode_long(len(encoded)) + encoded
@@ -434,31 +455,19 @@ def _bounds(tables: list[pa.Table], name: str, index_version: int) -> pa.BinaryA
     wrapped: list[pa.BinaryArray] = []
     for _, group in groupby(tables, key=_kind):
         chunks = [chunk for table in group for chunk in table[name].chunks]
-        wrapped.append(_wrapped(pa.concat_arrays(chunks), index_version))
+        bounds = pa.concat_arrays(chunks)
+        if pa.types.is_null(bounds.type):
+            wrapped.append(pa.array([b"\x00"] * len(bounds), pa.binary()))
+            continue
+        branch, values = wrap(bounds, index_version)
+        pieces = join_pieces([encode_long(branch), values])
+        wrapped.append(pc.if_else(bounds.is_valid(), pieces, pa.scalar(b"\x00", pa.binary())))
     return pa.concat_arrays(wrapped)
-
-
-def _wrapped(bounds: pa.Array, index_version: int) -> pa.BinaryArray:
-    if pa.types.is_null(bounds.type):
-        return pa.array([b"\x00"] * len(bounds), pa.binary())
-    branch, values = wrap(bounds, index_version)
-    wrapped = join_pieces([encode_long(branch), values])
-    return pc.if_else(bounds.is_valid(), wrapped, pa.scalar(b"\x00", pa.binary()))
-
-
-def _count(counts: pa.Array) -> pa.BinaryArray:
-    numbers = encode_longs(pc.fill_null(counts, 0).to_numpy())
-    return pc.if_else(counts.is_valid(), join_pieces([b"\x02", numbers]), pa.scalar(b"\x00", pa.binary()))
 
 
 def _value_type(kind: pa.DataType) -> bytes:
     ordinal, info = value_type_of(kind)
     return b"\x02" + encode_long(ordinal) + (b"\x00" if info is None else _text(info))
-
-
-def _read_count(cursors: AvroCursors) -> pa.Array:
-    values, present = cursors.nullable_longs()
-    return pa.array(values, mask=~present)
 
 
 def _read_value_types(cursors: AvroCursors) -> _ValueTypes:
@@ -487,7 +496,7 @@ def _typed_bounds(
     noted = [kinds.kinds[code] for code in np.unique(kinds.codes[rows]).tolist() if code >= 0]
     types = [values.type for pieces in parts for _, values in pieces]
     kind = target or common_type(noted + types)
-    low, high = (_assembled(pieces, len(rows), kind) for pieces in parts)
+    low, high = [_assembled(pieces, len(rows), kind) for pieces in parts]
     return low, high
 
 

@@ -68,7 +68,9 @@ class AvroCursors:
 
     def longs(self) -> Int64s:
         """Read an int or long of each record, as int64."""
-        first = self._next_bytes()
+        self._need(1)
+        first = self._data[self.at]
+        self.at = self.at + 1
         value = first.astype(np.uint64)
         rows = np.flatnonzero(first & 0x80)
         if len(rows):
@@ -76,7 +78,9 @@ class AvroCursors:
         return (value >> np.uint64(1)).view(np.int64) ^ -(value & np.uint64(1)).view(np.int64)
 
     def booleans(self) -> Bools:
-        values = self._next_bytes()
+        self._need(1)
+        values = self._data[self.at]
+        self.at = self.at + 1
         if (values > 1).any():
             self._fail("a boolean is neither 0 nor 1")
         return values.view(np.bool_)
@@ -170,12 +174,6 @@ class AvroCursors:
         """Raise `CorruptFile` unless every record was read to its end."""
         if (self.at != self.ends).any():
             self._fail("bytes are left over after the last field")
-
-    def _next_bytes(self) -> Bytes:
-        self._need(1)
-        values = self._data[self.at]
-        self.at = self.at + 1
-        return values
 
     def _continue_varints(self, value: npt.NDArray[np.uint64], rows: Rows) -> None:
         value[rows] &= np.uint64(0x7F)
