@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 import lakebed
@@ -17,8 +18,8 @@ from lakebed.metadata_kinds.stats_values import META_WITH_STATS, merged_partitio
 from lakebed.metadata_kinds.stored import live_files
 from lakebed.metadata_records.definitions import IndexName
 from lakebed.metadata_records.layout import column_stats_keys, file_keys
-from lakebed.metadata_records.records import Records
-from lakebed.metadata_records.stats_codec import Stats
+from lakebed.metadata_records.records import V9, Records, RecordType
+from lakebed.metadata_records.stats_codec import Stats, encode
 from lakebed.metadata_upkeep.commit import apply_delta
 from lakebed.metadata_upkeep.maintain import MetadataUpkeep
 from lakebed.metadata_upkeep.store import MetadataStore
@@ -85,6 +86,35 @@ def test_new_files_widen_and_changed_ones_recompute(make: Make) -> None:
     t.upsert(rows((2, "a", "c", 51), (3, "a", "", 1)), options=small)
     stats = assert_ranges_are_those_of_the_live_files(t)
     assert tight(stats, "ts") == {"a": True}
+
+
+def test_a_path_whose_record_is_marked_deleted_gets_its_range_from_all_of_its_files(make: Make) -> None:
+    t = make(type="mor", index="bucket", buckets=1, properties={"hoodie.compact.inline": False})
+    t.upsert(rows((1, "a", "b", 5), (2, "b", "c", 5)))
+    storage = open_storage(t.uri)
+    snapshot = open_snapshot(storage)
+    metadata = snapshot.metadata
+    assert metadata is not None
+    assert metadata.has_partition_stats(["v", "ts"], ["a", "b"])
+    assert not metadata.has_partition_stats(["v", "ts"], ["a", "c"])
+    assert not metadata.has_partition_stats(["v", "other"], ["a"])
+
+    stats = metadata.partition_stats(["ts"], None, ["a"])["ts"]
+    marked = stats.set_column(stats.schema.get_field_index("is_deleted"), "is_deleted", pa.array([True]))
+    records = Records.upserts(*encode({"ts": marked}, V9, index_version=2, record_type=RecordType.PARTITION_STATS))
+    store = MetadataStore(storage, snapshot.config, snapshot.timeline, lock_is_held=held)
+    apply_delta(store, store.new_time(), {"partition_stats": records})
+    metadata = open_snapshot(storage).metadata
+    assert metadata is not None
+    assert not metadata.has_partition_stats(["ts"], ["a"])
+    assert metadata.has_partition_stats(["ts"], ["b"])
+    assert metadata.has_partition_stats(["v"], ["a"])
+
+    t.upsert(rows((1, "a", "bb", 7)))
+    stats = assert_ranges_are_those_of_the_live_files(t)
+    assert stats["ts"].filter(pc.equal(stats["ts"]["file_name"], "a")).select(["min", "max"]).to_pylist() == [
+        {"min": 5, "max": 7}
+    ]
 
 
 def test_ranges_of_bytes_are_recomputed(tmp_path: Path) -> None:
