@@ -34,15 +34,15 @@ WATCHES = ("telemetry.py", "sharing.py")
 GROUND_MODULES = ("model.py", "errors.py", "progress.py", "wording.py")
 # A read or write: files in all, of them those of the other rooms, and functions.
 BUDGETS: dict[tuple[Literal["cow", "mor"], str], tuple[int, int, int]] = {
-    ("mor", "upsert"): (122, 69, 1379),
-    ("mor", "get"): (88, 39, 832),
+    ("mor", "upsert"): (121, 69, 1271),
+    ("mor", "get"): (88, 39, 800),
     ("mor", "get again"): (46, 20, 294),
-    ("mor", "scan"): (71, 33, 707),
-    ("mor", "scan where"): (94, 51, 972),
-    ("mor", "compact"): (126, 68, 1440),
-    ("cow", "upsert"): (135, 74, 1527),
-    ("cow", "get"): (73, 32, 633),
-    ("cow", "scan"): (54, 26, 471),
+    ("mor", "scan"): (71, 33, 675),
+    ("mor", "scan where"): (93, 51, 909),
+    ("mor", "compact"): (125, 68, 1353),
+    ("cow", "upsert"): (134, 74, 1442),
+    ("cow", "get"): (73, 32, 601),
+    ("cow", "scan"): (54, 26, 439),
 }
 # Parts of the function that they stand in: from Python 3.12 on the interpreter takes them so, too.
 COMPREHENSIONS = ("<listcomp>", "<dictcomp>", "<setcomp>")

@@ -95,8 +95,8 @@ def slice_by_prefixes(view: MetadataSlices, file_slice: FileSlice, prefixes: pa.
         begins = np.zeros(len(entries), np.bool_)
         for length in pc.unique(lengths).to_pylist():
             starts = pc.binary_slice(entries.keys, 0, length)
-            wanted = prefixes.filter(pc.equal(lengths, length)).cast(starts.type)
-            begins |= pc.is_in(starts, value_set=wanted).to_numpy(zero_copy_only=False)
+            requested = prefixes.filter(pc.equal(lengths, length)).cast(starts.type)
+            begins |= pc.is_in(starts, value_set=requested).to_numpy(zero_copy_only=False)
         mask = pa.array(begins)
         return entries if begins.all() else Entries(entries.keys.filter(mask), entries.values.filter(mask))
 
