@@ -163,7 +163,7 @@ def main() -> int:
         if given.shape not in shape.name:
             continue
         rows, batch = shape.rows(given.scale), next(shape.batches(given.scale))
-        advice = lakebed.advise(
+        advice = lakebed.indexes.advise(
             rows,
             key="id",
             partition_by=shape.partition_by,

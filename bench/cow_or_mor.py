@@ -80,7 +80,7 @@ class Comparison:
                 self._upsert(table, self._rows // 100)
                 done += 1
             twins = iter([self._tables.copy(table) for _ in range(_RUNS)])
-            found.append((upserts, least(lambda twins=twins: next(twins).compact())))
+            found.append((upserts, least(lambda twins=twins: next(twins).maintenance.compact())))
         return found
 
     def _upsert(self, table: lakebed.Table, size: int) -> float:

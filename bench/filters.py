@@ -30,7 +30,7 @@ def cells(table: lakebed.Table, condition: pc.Expression | None, *, forgets: boo
     """Both ways of one scan."""
 
     def scan() -> int:
-        return sum(batch.num_rows for batch in table.scan(filter=condition).to_batches())
+        return sum(batch.num_rows for batch in table.scan(where=condition).to_batches())
 
     found: list[str] = []
     for least in (_NEVER, _FIRST):
@@ -51,7 +51,7 @@ def main() -> None:
         for version in range(2, 12):
             tables.upsert(logs, tables.some(asked.rows // 100, version))
         by_day = tables.loaded("cow")
-        by_day.cluster(sort_columns=["day"])
+        by_day.maintenance.cluster(sort_columns=["day"])
         by_day = lakebed.open(by_day.uri)
         files = [file.path for file in plain.scan().plan.files]
         dataset = ds.dataset([f"{plain.uri.removeprefix('file://')}/{path}" for path in files])

@@ -79,7 +79,7 @@ def main() -> int:
                     before, began = shuffled(spark), time.monotonic()
                     for view, scan in scans.items():
                         scan.to_spark(bucketed=bucketed).createOrReplaceTempView(view)
-                    frame = lakebed.by_buckets(spark.sql(query)) if bucketed else spark.sql(query)
+                    frame = lakebed.spark.by_buckets(spark.sql(query)) if bucketed else spark.sql(query)
                     answers.add(frame.collect()[0][0])
                     if turn:
                         seconds[bucketed].append(time.monotonic() - began)

@@ -131,7 +131,7 @@ class LakebedSide:
         _consume(lakebed.open(table, spark=self.spark).scan().to_spark())
 
     def mor_compact(self, table: str) -> str:
-        done = lakebed.open(table, spark=self.spark).compact()
+        done = lakebed.open(table, spark=self.spark).maintenance.compact()
         if not done.runs:
             raise RuntimeError(f"nothing was compacted in {table}: {done}")
         return str(done)
@@ -139,18 +139,18 @@ class LakebedSide:
     def cluster(self, table: str, sort: list[str], layout: str) -> None:
         """Small files written as larger ones: in an order, or as they come."""
         order: Any = {"sort_columns": sort, "layout": layout} if sort else {}
-        if not lakebed.open(table, spark=self.spark).cluster(**order).runs:
+        if not lakebed.open(table, spark=self.spark).maintenance.cluster(**order).runs:
             raise RuntimeError(f"nothing was clustered in {table}")
 
     def clean(self, table: str, retained: int) -> int:
         """Gives the number of files deleted."""
         options = {"hoodie.clean.commits.retained": retained}
-        return lakebed.open(table, spark=self.spark).clean(options=options).files
+        return lakebed.open(table, spark=self.spark).maintenance.clean(options=options).files
 
     def archive(self, table: str, least: int, most: int, retained: int) -> int:
         names = ("hoodie.keep.min.commits", "hoodie.keep.max.commits", "hoodie.clean.commits.retained")
         options = dict(zip(names, (least, most, retained), strict=True))
-        return len(lakebed.open(table, spark=self.spark).archive(options=options).instants)
+        return len(lakebed.open(table, spark=self.spark).maintenance.archive(options=options).instants)
 
     def count_only(self, table: str, data: str) -> int:
         """The same job up to the writer: rows read, tagged, shuffled, handed to Python and counted; an empty commit."""

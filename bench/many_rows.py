@@ -97,7 +97,7 @@ def steps_of(spark: Any, inputs: Inputs, table: lakebed.Table) -> dict[str, Call
         "upsert of 10,000 rows": lambda: table.upsert(spark.read.parquet(str(inputs.small))),
         "check of the upserts": lambda: check(table, inputs.upserted),
         "lookup of 100 keys": lambda: len(table.get(inputs.lookup)),
-        "filter of one day": lambda: consume(table.scan(filter="day = date '2022-01-10'").to_spark()),
+        "filter of one day": lambda: consume(table.scan(where="day = date '2022-01-10'").to_spark()),
         "scan": lambda: consume(table.scan().to_spark()),
     }
 

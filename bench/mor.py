@@ -111,7 +111,7 @@ def measured(folder: Path, rows: int, logs: str) -> list[Bar]:
     versions = iter(range(2, 1000))
     one = cpu(lambda: tables.upsert(small, tables.some(10, next(versions))), _UPSERTS - 1)
     compacted = tables.copy(small)
-    compacted.compact()
+    compacted.maintenance.compact()
     assert scanned(compacted)() == scanned(small)() == rows
     first, again = shares(small, compacted)
     found = [
@@ -132,13 +132,13 @@ def measured(folder: Path, rows: int, logs: str) -> list[Bar]:
     ]
     twin = tables.copy(big)
     started = time.process_time()
-    twin.compact()
+    twin.maintenance.compact()
     found.append(Bar("its compaction, CPU s", time.process_time() - started, 2.8, at_least=False))
     ten = tables.loaded()
     each = cpu(lambda: tables.upsert(ten, tables.some(rows // 100, next(versions))), _UPSERTS - 1)
     found.append(Bar("upsert of a hundredth, CPU s", each, 0.15, at_least=False))
     compacted = tables.copy(ten)
-    compacted.compact()
+    compacted.maintenance.compact()
     first, again = shares(ten, compacted)
     found.append(Bar("first scan after ten of them, times that of the compacted table", first, 1.9, at_least=False))
     found.append(Bar("the next one", again, 1.3, at_least=False))

@@ -3,8 +3,8 @@
     python bench/publish.py                       1,000 files, 20 upserts of 10 files each
     python bench/publish.py --files 20000 --rounds 5
 
-CPU milliseconds of `t.publish` in this process, the median of the rounds, with the caches of a process that wrote the
-versions before. The table has no log files; each upsert replaces so many of its files by others.
+CPU milliseconds of `t.catalogs.publish` in this process, the median of the rounds, with the caches of a process that
+wrote the versions before. The table has no log files; each upsert replaces so many of its files by others.
 
 Bar: 30 ms and 1 ms for each changed file (those that come and those that leave).
 """
@@ -48,13 +48,13 @@ def measure(uri: str, files: int, changed: int, rounds: int) -> dict[str, dict[s
     seconds: dict[str, list[float]] = {name: [] for name in FORMATS}
     for name in FORMATS:
         started = time.process_time()
-        table.publish(name)
+        table.catalogs.publish(name)
         found[name] = {"first": round((time.process_time() - started) * 1000, 1)}
     for version in range(1, rounds + 1):
         table.upsert(rows_of([(version * changed + n) % files for n in range(changed)], version))
         for name in FORMATS:
             started = time.process_time()
-            result = table.publish(name)
+            result = table.catalogs.publish(name)
             seconds[name].append(time.process_time() - started)
             assert [(one.added, one.removed) for one in result.published] == [(changed, changed)]
     for name, times in seconds.items():

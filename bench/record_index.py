@@ -148,7 +148,7 @@ class Bench:
             self._asked("get, cold" if not number else "get, warm", started, found["id"].to_pylist() == [key])
         for key in keys[:2]:
             started = time.perf_counter()
-            rows = lakebed.open(str(self.simple)).scan(filter=f"id = '{key}'", columns=["id", "ts"]).to_arrow()
+            rows = lakebed.open(str(self.simple)).scan(where=f"id = '{key}'", columns=["id", "ts"]).to_arrow()
             self._asked("full scan", started, rows["id"].to_pylist() == [key])
         hudi = next((side for side in self.sides if side.name == "hudi"), None)
         for number, key in enumerate(keys[: self.rounds + 2] if hudi else ()):

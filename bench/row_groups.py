@@ -214,7 +214,7 @@ def compaction(folder: Path, count: int, rounds: int) -> list[Bar]:
             copies = turn % 2 == 1
             lakebed.open(table.uri).upsert(some_rows(rows, np.array(among), chosen, dice, turn + 1))
             way = {} if copies else PLAIN
-            spent[copies].append(cpu(lambda t=table, w=way: lakebed.open(t.uri).compact(options=w)))
+            spent[copies].append(cpu(lambda t=table, w=way: lakebed.open(t.uri).maintenance.compact(options=w)))
             clean(table)
         old, new = median(spent[False]), median(spent[True])
         print(f"compaction of logs of {name}: {old:.2f} > {new:.2f} ({new / old:.2f})", flush=True)

@@ -32,6 +32,7 @@ from lakebed.index.record import RecordIndex
 from lakebed.index.simple import GlobalSimpleIndex
 from lakebed.metadata.slices import HFILES, LOGS
 from lakebed.model import FILE_ID, PARTITION_PATH, RECORD_KEY
+from lakebed.opened_table import OpenedTable
 from lakebed.operations.hudi_job import write_context
 from lakebed.properties.file import load_table_config
 from lakebed.storage import open_storage
@@ -99,7 +100,7 @@ def counted(table: str, work: Callable[[lakebed.Table], object]) -> Tagging:
         cache.clear()
     storage = CountingStorage(open_storage(table))
     read, started, used = _bytes_read(), time.perf_counter(), time.process_time()
-    work(Table(storage, load_table_config(storage)))
+    work(Table(OpenedTable(storage, load_table_config(storage))))
     opened = set(storage.opened)
     own = {path for path in opened if not path.startswith(".hoodie")}
     seconds, cpu = time.perf_counter() - started, time.process_time() - used

@@ -58,7 +58,7 @@ def made(folder: Path, rows: int) -> None:
         at = rng.choice(rows, rows * 3 // 200, replace=False)
         table.upsert(trips_of(rng, keys.take(pa.array(at)), version, COLUMNS))
     shutil.copytree(folder / "logs", folder / "compacted")
-    lakebed.open(str(folder / "compacted")).compact()
+    lakebed.open(str(folder / "compacted")).maintenance.compact()
 
 
 def measured(folder: Path, way: str) -> dict[str, list[float]]:

@@ -216,7 +216,7 @@ def consistent_picture() -> str:
     drawing = _Drawing("Consistent hashing: one bucket is split, the others stay", 170)
     before = [("A", 0, 25), ("B", 25, 50), ("C", 50, 100)]
     after = [("A", 0, 25), ("B", 25, 50), ("C1", 50, 75), ("C2", 75, 100)]
-    for y, title, buckets in ((40, "before", before), (110, "after t.cluster()", after)):
+    for y, title, buckets in ((40, "before", before), (110, "after t.maintenance.cluster()", after)):
         drawing.text(20, y - 8, title)
         for name, start, end in buckets:
             colour = _RED if name.startswith("C") else _BLUE

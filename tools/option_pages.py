@@ -47,7 +47,7 @@ def features_page() -> str:
         + "\n## What is read and written, by table feature\n"
         + _MADE
         + "\nA table that has a feature with a *no* is refused by name before anything is read or written."
-        "\n`lakebed table describe URI` shows which of these a table has.\n\n"
+        "\n`lakebed describe URI` shows which of these a table has.\n\n"
         "| feature of the table | read | write | |\n|---|---|---|---|\n"
     )
     return head + "".join(_feature_row(feature) for feature in FEATURES)

@@ -63,6 +63,8 @@ def _python() -> Iterator[str]:
             yield from _class(thing, f"lakebed.{name}")
         elif inspect.isfunction(thing):
             yield f"lakebed.{name}{_signature(thing)}"
+        elif inspect.ismodule(thing) and name != "errors":
+            yield from (f"lakebed.{name}.{one}{_signature(getattr(thing, one))}" for one in thing.__all__)
         else:
             yield f"lakebed.{name}: {type(thing).__name__}"
     for section in reference_pages.api_sections():

@@ -12,6 +12,7 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, is_dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
@@ -27,37 +28,25 @@ from lakebed.cli import main as program_main
 MADE = "<!-- made by `make docs`; edit the code instead -->\n"
 _WIDTH = 100
 _FUNCTIONS = (
-    "create",
-    "load",
-    "convert",
-    "open",
-    "write",
-    "exists",
-    "list_tables",
-    "drop",
-    "erase",
-    "repair",
-    "doctor",
-    "advise",
-    "by_buckets",
-    "sql",
-    "stream_into",
-    "scan_polars",
-    "register",
-    "ingest",
-    "run_services",
+    *("create", "open", "load", "write", "convert", "sql", "list_tables", "drop", "ingest", "stream_into"),
+    *("maintenance.run", "maintenance.doctor", "maintenance.repair", "maintenance.erase", "indexes.advise"),
+    *("spark.create_views", "spark.by_buckets", "spark.bucketed", "polars.scan"),
 )
 # What a program holds in its hands after a call of the table: each class with the members that are there for it.
 _READS = (
     ("lakebed.read.scan", "Results", None),
-    ("lakebed.read.scan", "Scan", ("files", "available", "pruning", "explain")),
+    ("lakebed.read.scan", "Scan", ("where", "select", "files", "available", "pruning", "explain")),
     ("lakebed.read.incremental", "Changes", ("end",)),
-    ("lakebed.read.cdc", "ChangeLog", ("end",)),
+    ("lakebed.read.bucket_join", "BucketJoin", ("where", "select", "explain")),
+    ("lakebed.read.cdc", "ChangeLog", ("select", "end")),
     ("lakebed.table_consumers", "ConsumedBatch", None),
     ("lakebed.statements.duckdb_query", "QueryResult", None),
     ("lakebed.read.dataset", "TableDataset", ("schema", "scan", "scanner", "to_table", "to_batches", "count_rows")),
 )
 _VIEWS = (
+    ("lakebed.table_maintenance", "MaintenanceView"),
+    ("lakebed.table_savepoints", "SavepointsView"),
+    ("lakebed.table_catalogs", "CatalogsView"),
     ("lakebed.table_consumers", "ConsumersView"),
     ("lakebed.table_consumers", "ConsumerState"),
     ("lakebed.table_indexes", "IndexesView"),
@@ -78,7 +67,10 @@ GIVEN = (
     "Once",
 )
 _READS_INTRO = "`Table.scan`, `changes` and `cdc` give these; nothing is read before a method asks for rows."
-_VIEWS_INTRO = "`Table.consumers`, `indexes`, `timeline`, `files` and `features` give these; each prints as a table."
+_VIEWS_INTRO = (
+    "`Table.maintenance`, `savepoints`, `catalogs`, `columns`, `consumers`, `indexes`, `timeline`, `files` and"
+    " `features` give these; each prints as a table."
+)
 _RESULTS_INTRO = "What writes and services give; each prints in a line or two, `to_dict()` gives plain values."
 # Members that are there for lakebed itself, or in every class of results.
 _LEFT_OUT = frozenset({"to_dict", "apply"})
@@ -87,7 +79,7 @@ _LEFT_OUT = frozenset({"to_dict", "apply"})
 def api_page() -> str:
     """docs/api.md: every public function and class, from their docstrings."""
     parts = ["# The API\n", MADE, "\nEverything here is imported with `import lakebed`.\n\n## Functions\n"]
-    parts += [_function(getattr(lakebed, name), f"lakebed.{name}", 3) for name in _FUNCTIONS]
+    parts += [_function(attrgetter(name)(lakebed), f"lakebed.{name}", 3) for name in _FUNCTIONS]
     parts += ["\n## Table\n", _text(lakebed.Table), *_members(lakebed.Table, "Table")]
     parts.append(f"\n## Reads\n\n{_READS_INTRO}\n")
     for module, name, shown in _READS:
@@ -156,7 +148,7 @@ def _results() -> list[type]:
         "WriteResult": lakebed.WriteResult,
         "Feature": _named("lakebed.config.features", "Feature"),
     }
-    for owner in (lakebed.Table, _named("lakebed.table_indexes", "IndexesView")):
+    for owner in (lakebed.Table, *(_named(*view) for view in _VIEWS)):
         space = {name: found for part in _parts(owner) for name, found in vars(sys.modules[part.__module__]).items()}
         for _, member in _public(owner):
             function: Any = member.fget if isinstance(member, property) else member

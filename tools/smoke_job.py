@@ -28,9 +28,9 @@ def without_spark(uri: str) -> None:
     assert t.get([2])["fare"].to_pylist() == [13.0]
     assert sorted(t.changes(first.checkpoint).to_arrow()["id"].to_pylist()) == [2, 4]
     assert t.delete([4]).rows == 1
-    assert sorted(t.scan(filter="fare > 7").to_arrow()["id"].to_pylist()) == [1, 2, 3]
+    assert sorted(t.scan(where="fare > 7").to_arrow()["id"].to_pylist()) == [1, 2, 3]
     assert t.scan(as_of=first.instant).count() == 3
-    assert t.compact().runs
+    assert t.maintenance.compact().runs
     assert lakebed.open(uri).count() == 3
 
 

@@ -43,7 +43,7 @@ class Lakebed(ProcessPeer):
 
     def range(self) -> None:
         condition = f"day >= DATE '{DAYS[0]}' AND day <= DATE '{DAYS[1]}'"
-        self.result = self.table.scan(filter=condition, columns=self.columns).to_arrow()
+        self.result = self.table.scan(where=condition, columns=self.columns).to_arrow()
 
     def scan(self) -> None:
         self.result = self.table.scan(columns=self.columns).to_arrow()

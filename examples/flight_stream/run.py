@@ -102,7 +102,7 @@ def _round(done: Done, lake: Lake, feed: Source, part: pl.DataFrame, number: int
         again = f" (1 of {len(added)} batches had been written by the killed process)" if skipped else ""
         print(f"{came}; flights: {changes['i']:,} inserted, {changes['u']:,} updated, {changes['d']:,} deleted{again}")
     clock.note("gold")
-    for event in lakebed.run_services(lake.tables, once=True):
+    for event in lakebed.maintenance.run(lake.tables, once=True):
         if event.kind == "ran":
             done.services[f"{event.service} {Path(event.table).name}"] += 1
     clock.note("services")

@@ -141,7 +141,7 @@ def _read_back(done: Hourly, flights: pl.DataFrame, check: Check, reporter: Repo
     started = time.perf_counter()
     found = _polars(table.scan(as_of=done.results[recent].instant).to_arrow())
     check(f"the table as of a write on {done.steps[recent].name}", found, rows_after(done.steps[: recent + 1]), started)
-    run = table.compact()
+    run = table.maintenance.compact()
     reporter.say(f"  {run}")
     started = time.perf_counter()
     base = _polars(table.scan(query="read_optimized").to_arrow())

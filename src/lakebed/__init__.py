@@ -39,20 +39,15 @@ from lakebed.errors import (
 )
 
 if TYPE_CHECKING:
+    from lakebed import indexes, maintenance, polars, spark
     from lakebed.api import (
-        advise,
         create,
-        doctor,
         drop,
-        erase,
-        exists,
         list_tables,
         open,  # noqa: A004
-        repair,
         write,
     )
     from lakebed.diagnosis.findings import Diagnosis
-    from lakebed.engine.spark_rewrite import by_buckets
     from lakebed.ingestion.job import IngestJob
     from lakebed.ingestion.result import IngestEvent, IngestResult
     from lakebed.ingestion.run import ingest
@@ -63,9 +58,8 @@ if TYPE_CHECKING:
     from lakebed.operations.merge import MergeResult
     from lakebed.operations.once import Once
     from lakebed.operations.result import WriteResult
-    from lakebed.queries import register, scan_polars, sql
+    from lakebed.queries import sql
     from lakebed.read.lookup import KeyText
-    from lakebed.services.daemon import run_services
     from lakebed.services.erasure_report import ErasureReport
     from lakebed.spark_sink.stream import stream_into
     from lakebed.statements.duckdb_query import QueryResult
@@ -111,23 +105,18 @@ __all__ = [
     "UnsupportedFeature",
     "WriteResult",
     "__version__",
-    "advise",
-    "by_buckets",
     "convert",
     "create",
-    "doctor",
     "drop",
-    "erase",
     "errors",
-    "exists",
+    "indexes",
     "ingest",
     "list_tables",
     "load",
+    "maintenance",
     "open",
-    "register",
-    "repair",
-    "run_services",
-    "scan_polars",
+    "polars",
+    "spark",
     "sql",
     "stream_into",
     "write",
@@ -135,22 +124,13 @@ __all__ = [
 
 # Loaded when first used: a Spark worker that only writes files needs neither the SQL parser nor the public object.
 _LAZY = {
-    "by_buckets": "lakebed.engine.spark_rewrite",
-    "advise": "lakebed.api",
     "convert": "lakebed.loading",
     "create": "lakebed.api",
-    "doctor": "lakebed.api",
     "drop": "lakebed.api",
-    "erase": "lakebed.api",
-    "exists": "lakebed.api",
     "ingest": "lakebed.ingestion.run",
     "list_tables": "lakebed.api",
     "load": "lakebed.loading",
     "open": "lakebed.api",
-    "register": "lakebed.queries",
-    "repair": "lakebed.api",
-    "run_services": "lakebed.services.daemon",
-    "scan_polars": "lakebed.queries",
     "sql": "lakebed.queries",
     "stream_into": "lakebed.spark_sink.stream",
     "write": "lakebed.api",
@@ -172,7 +152,13 @@ _LAZY = {
 }
 
 
+# Modules of functions, imported when first named: `lakebed.spark.create_views`.
+_MODULES = ("indexes", "maintenance", "polars", "spark")
+
+
 def __getattr__(name: str) -> object:
+    if name in _MODULES:
+        return import_module(f"lakebed.{name}")
     if name not in _LAZY:
         raise AttributeError(f"module 'lakebed' has no attribute {name!r}")
     return getattr(import_module(_LAZY[name]), name)

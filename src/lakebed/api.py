@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
-import pyarrow.compute as pc
-
 from lakebed.catalog.registry import find_table, is_catalog_uri
-from lakebed.config.arguments import checks_arguments, refused
+from lakebed.config.arguments import Names, checks_arguments, names_of
 from lakebed.config.options import (
     Options,
     check_table_options,
@@ -17,22 +15,20 @@ from lakebed.config.options import (
     split_partition_types,
 )
 from lakebed.config.settings import TableSettings
-from lakebed.diagnosis.doctor import examine
-from lakebed.diagnosis.findings import Diagnosis
 from lakebed.engine.spark_python import use_this_python
 from lakebed.engine.spark_session import session_of
-from lakebed.errors import ErasureIncomplete, InvalidOption, LakebedError, TableNotFound
+from lakebed.errors import InvalidOption, TableNotFound
 from lakebed.index.base import Index
 from lakebed.inputs.files import data_of, is_path_of_files
 from lakebed.merge.mergers import Merger
 from lakebed.metadata_upkeep.maintain import METADATA_OPTION
 from lakebed.model import HOODIE
+from lakebed.opened_table import OpenedTable
 from lakebed.operations import hudi_job, recreate
-from lakebed.operations.advice import Advice, advise_for_data
 from lakebed.operations.create import create as create_table
 from lakebed.operations.create import explicit_schema, merge_settings, profile_of
 from lakebed.operations.foreign_files import no_table_here
-from lakebed.operations.hudi_job import choose_engine, session_engine
+from lakebed.operations.hudi_job import session_engine
 from lakebed.operations.once import Once
 from lakebed.operations.recreate import load_settled
 from lakebed.operations.result import WriteResult
@@ -40,8 +36,6 @@ from lakebed.progress import display
 from lakebed.properties.file import BACKUP_PATH, PROPERTIES_PATH
 from lakebed.services.cleaning import check_filters
 from lakebed.services.due import run_due_services
-from lakebed.services.erasure_report import ErasureReport, TableErasure, failed_table
-from lakebed.services.repair import Part, RepairResult, repair_table
 from lakebed.storage import open_storage
 from lakebed.table import Table
 
@@ -50,7 +44,6 @@ if TYPE_CHECKING:
 
     from lakebed.index.ranking import TableProfile
 
-Names = str | Sequence[str] | None
 _WORKER_TUNING = "lakebed.spark.worker.tuning"
 _OPEN_OPTIONS = ("hoodie.metadata.enable", "hoodie.enable.data.skipping", "lakebed.read.page.checksums", _WORKER_TUNING)
 
@@ -115,9 +108,9 @@ def create(
         options.table,
         type=type,
         version=table_version,
-        key_fields=_names(key),
-        partition_fields=_names(partition_by),
-        ordering_fields=_names(ordering),
+        key_fields=names_of(key),
+        partition_fields=names_of(partition_by),
+        ordering_fields=names_of(ordering),
         **merge_settings(merge),
         sort=sort,
     )
@@ -140,11 +133,11 @@ def create(
         settings=settings,
         index=named.type or index,
         buckets=buckets if buckets is not None else named.buckets,
-        hash_fields=_names(hash_fields) or named.fields or (),
+        hash_fields=names_of(hash_fields) or named.fields or (),
         update_partition_path=named.update_partition,
         hbase=named.hbase,
         partition_buckets=partition_buckets if partition_buckets is not None else named.partition_buckets,
-        indexes=tuple(dict.fromkeys([*_names(indexes), *_indexes_of(options)])),
+        indexes=tuple(dict.fromkeys([*names_of(indexes), *_indexes_of(options)])),
         properties={
             **({METADATA_OPTION: "false"} if options.write.metadata is False else {}),
             **service_properties(options.explicit),
@@ -152,7 +145,7 @@ def create(
         profile=profile,
         allow_existing=allow_existing,
     )
-    return Table(storage, config, spark, worker_tuning=options.spark.worker_tuning)
+    return Table(OpenedTable(storage, config, spark, worker_tuning=options.spark.worker_tuning))
 
 
 @checks_arguments
@@ -196,17 +189,12 @@ def open(
         config = load_settled(storage)
     except TableNotFound as error:
         raise no_table_here(storage, error) from None
-    return Table(storage, config, spark, resolved.read, worker_tuning=resolved.spark.worker_tuning)
+    return Table(OpenedTable(storage, config, spark, resolved.read, worker_tuning=resolved.spark.worker_tuning))
 
 
 @checks_arguments
 def exists(uri: str, *, storage_options: Mapping[str, str] | None = None) -> bool:
-    """Whether there is a table at a path or URL, also one that lakebed cannot open.
-
-    >>> import lakebed
-    >>> lakebed.exists("memory://docs/nothing-here")
-    False
-    """
+    """Whether there is a table at a path or URL, also one that lakebed cannot open; for statements of SQL."""
     return recreate.exists(open_storage(uri, storage_options))
 
 
@@ -261,8 +249,8 @@ def drop(
     >>> _ = lakebed.create("memory://docs/passing", {"id": [1]}, key="id")
     >>> lakebed.drop("memory://docs/passing")
     []
-    >>> lakebed.exists("memory://docs/passing")
-    False
+    >>> lakebed.list_tables("memory://docs/passing")
+    []
     """
     try:
         return recreate.drop(open_storage(uri, storage_options), resolve_options(options).write, dry_run=dry_run)
@@ -270,44 +258,6 @@ def drop(
         if not missing_ok:
             raise
         return []
-
-
-@checks_arguments
-def erase(
-    keys_by_table: Mapping[str | Table, Any],
-    *,
-    dry_run: bool = False,
-    progress: bool = True,
-    options: Mapping[str, Any] | None = None,
-    spark: SparkSession | None = None,
-    storage_options: Mapping[str, str] | None = None,
-) -> ErasureReport:
-    """Delete rows of several tables for good, as `Table.erase` does.
-
-    `keys_by_table` has for each table, or its URI, the keys or an Arrow expression as condition. A table whose erasure
-    fails does not stop the others: the report has one entry for each. At the end `ErasureIncomplete` is raised, with
-    the report, unless all tables are clean.
-
-    >>> import lakebed
-    >>> t = lakebed.create("memory://docs/customers", {"id": [1, 2]}, key="id")
-    >>> _ = t.upsert({"id": [1, 2]})
-    >>> report = lakebed.erase({"memory://docs/customers": [2]})
-    >>> report.is_clean, t.count()
-    (True, 1)
-    """
-    done: list[TableErasure] = []
-    for table, keys in keys_by_table.items():
-        uri = table.uri if isinstance(table, Table) else table
-        is_condition = isinstance(keys, pc.Expression)
-        selected: dict[str, Any] = {"where": keys} if is_condition else {"keys": keys}
-        try:
-            opened = open(uri, spark=spark, storage_options=storage_options) if isinstance(table, str) else table
-            done += opened.erase(**selected, dry_run=dry_run, progress=progress, options=options).tables
-        except ErasureIncomplete as error:
-            done += error.report.tables
-        except (LakebedError, OSError) as error:
-            done.append(failed_table(uri, error))
-    return ErasureReport(tuple(done)).checked()
 
 
 @checks_arguments
@@ -349,100 +299,6 @@ def write(
         )
 
 
-@checks_arguments
-def advise(
-    data: Any,
-    *,
-    key: Names,
-    partition_by: Names = None,
-    batch: Any = None,
-    expected_rows: int | None = None,
-    unique_keys: bool | None = None,
-    deletes: bool = False,
-    type: Literal["cow", "mor"] = "cow",
-    spark: SparkSession | None = None,
-) -> Advice:
-    """Rank the indexes for a table of these rows by their cost, each figure with its reason. Nothing is written.
-
-    `data` are rows as the table will hold them, or a sample with `expected_rows`. `batch` are rows as they are written
-    at a time, or their number (None: a hundredth). `unique_keys` is whether a key exists once in the whole table
-    (None: it is counted in the rows). `deletes` means that batches are keys to be deleted, without partition columns.
-    Raises `InvalidOption` for columns that the data lacks.
-
-    >>> import lakebed, pyarrow as pa
-    >>> rows = pa.table({"id": list(range(1000)), "city": ["Oslo", "Rome"] * 500})
-    >>> advice = lakebed.advise(rows, key="id", partition_by="city", batch=rows.slice(0, 10))
-    >>> advice.index in [one.index for one in advice.ranking], advice.workload.known
-    (True, 1.0)
-    """
-    if not key:
-        raise refused("advise", "key", key, "a name or a list of names")
-    data, batch = data_of(data), data_of(batch)
-    engine = choose_engine(data, spark)
-    return advise_for_data(
-        engine,
-        data,
-        key=_names(key),
-        partition_by=_names(partition_by),
-        batch=batch,
-        expected_rows=expected_rows,
-        unique_keys=unique_keys,
-        deletes=deletes,
-        table_type=type,
-    )
-
-
-@checks_arguments
-def repair(
-    uri: str,
-    parts: Sequence[Part] | None = None,
-    *,
-    dry_run: bool = False,
-    options: Mapping[str, Any] | None = None,
-    spark: SparkSession | None = None,
-    storage_options: Mapping[str, str] | None = None,
-) -> RepairResult:
-    """Find and mend damage of a table, as `Table.repair` does, also of a table that cannot be opened.
-
-    Returns what each part found and mended. Raises `TableNotFound` where there is no table.
-
-    >>> import lakebed
-    >>> _ = lakebed.create("memory://docs/mended-again", {"id": [1]}, key="id")
-    >>> print(lakebed.repair("memory://docs/mended-again", ["properties"]))
-    properties: nothing found
-    """
-    storage = open_storage(uri, storage_options)
-    try:
-        return repair_table(storage, parts, dry_run=dry_run, options=options, spark=spark)
-    except TableNotFound as error:
-        raise no_table_here(storage, error) from None
-
-
-@checks_arguments
-def doctor(
-    uri: str,
-    *,
-    verify: bool = False,
-    read_only: bool = False,
-    options: Mapping[str, Any] | None = None,
-    spark: SparkSession | None = None,
-    storage_options: Mapping[str, str] | None = None,
-) -> Diagnosis:
-    """Examine a table, its storage and this installation, as `Table.doctor` does, also where no table can be opened.
-
-    Returns the findings, the worst first, each with a severity and what to do. What fails is a finding: damaged
-    tables, folders without a table and missing credentials raise nothing. Raises `InvalidOption` for wrong options.
-
-    >>> import lakebed
-    >>> page = lakebed.doctor("memory://docs/no-table-here")
-    >>> page.severity.name, page.findings[0].text
-    ('ERROR', 'there is no table at memory://docs/no-table-here: .hoodie/hoodie.properties is missing')
-    """
-    return examine(
-        uri, verified=verify, read_only=read_only, options=options, storage_options=storage_options, spark=spark
-    )
-
-
 def _open_options(options: Mapping[str, Any] | None) -> Options:
     resolved = resolve_options(options)
     unexpected_names = [key for key in resolved.explicit if key not in _OPEN_OPTIONS]
@@ -453,12 +309,6 @@ def _open_options(options: Mapping[str, Any] | None) -> Options:
             context={"option": unexpected_names[0]},
         )
     return resolved
-
-
-def _names(names: Names) -> tuple[str, ...]:
-    if names is None:
-        return ()
-    return (names,) if isinstance(names, str) else tuple(names)
 
 
 def _indexes_of(options: Options) -> list[str]:

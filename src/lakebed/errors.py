@@ -61,7 +61,7 @@ class TableNotFound(LakebedError):
     Check the URI, and that the storage options name the right account: `lakebed.list_tables(folder)` lists the tables
     below a folder. `lakebed.create` makes an empty table, `lakebed.load` one with rows. A folder of Delta Lake,
     Iceberg or Parquet files becomes a table by `lakebed.convert`. If `hoodie.properties` is damaged, run
-    `lakebed.repair(uri)`.
+    `lakebed.maintenance.repair(uri)`.
     """
 
     exit_code = 3
@@ -104,7 +104,7 @@ class UnsupportedFeature(LakebedError):
     """The table or the request uses something lakebed does not do; nothing was changed.
 
     The hint names what to use instead, or the extra to install (`pip install 'lakebed[duckdb]'`). docs/features.md
-    lists what is read and written. `lakebed table describe URI` shows the features of a table.
+    lists what is read and written. `lakebed describe URI` shows the features of a table.
     """
 
     exit_code = 6
@@ -181,9 +181,9 @@ class LockTimeout(LakebedError):
 class CorruptFile(LakebedError):
     """A file whose bytes are not what they should be; `context` has `path` and, where known, `offset`.
 
-    Run `lakebed repair URI --dry-run` to see what can be repaired. A damaged metadata table is rebuilt by `lakebed
-    index repair URI`; a base file is restored from a copy, or its commit is undone (docs/damage.md). No read returns
-    fewer rows instead.
+    Run `lakebed maintenance repair URI --dry-run` to see what can be repaired. A damaged metadata table is rebuilt by
+    `lakebed indexes repair URI`; a base file is restored from a copy, or its commit is undone (docs/damage.md). No read
+    returns fewer rows instead.
     """
 
     exit_code = 12
@@ -192,9 +192,9 @@ class CorruptFile(LakebedError):
 class IndexInconsistent(LakebedError):
     """The index and the data disagree, e.g. two file groups of one bucket.
 
-    Run `lakebed index verify URI`, then `lakebed index repair URI`. Keys that are stored twice are removed by
-    `t.repair(["duplicates"])`. A bucket table that another engine wrote with another number of buckets is recorded by
-    `t.indexes.adopt`, or rebuilt by `t.indexes.use`.
+    Run `lakebed indexes verify URI`, then `lakebed indexes repair URI`. Keys that are stored twice are removed by
+    `t.maintenance.repair(["duplicates"])`. A bucket table that another engine wrote with another number of buckets is
+    recorded by `t.indexes.adopt`, or rebuilt by `t.indexes.use`.
     """
 
     exit_code = 13
@@ -203,9 +203,9 @@ class IndexInconsistent(LakebedError):
 class StorageError(LakebedError):
     """Storage failed or refused; `retryable` on the instance is whether trying again makes sense.
 
-    Run `lakebed doctor URI`: it tries listing, reading and conditional writing with your credentials, and says which
-    one is refused. Credentials are `storage_options` or the environment (docs/storage.md). Nothing of a write that
-    ended so is visible.
+    Run `lakebed maintenance doctor URI`: it tries listing, reading and conditional writing with your credentials, and
+    says which one is refused. Credentials are `storage_options` or the environment (docs/storage.md). Nothing of a
+    write that ended so is visible.
     """
 
     exit_code = 14
@@ -240,8 +240,8 @@ class CatalogError(LakebedError):
     """A catalog did not answer, or refused what it was asked; or it has another entry of that name. The table itself is
     as it was. `retryable` on the instance is whether trying again makes sense.
 
-    Check the catalog's address and credentials. Then run `lakebed catalog sync`, or commit again: both write the entry.
-    An entry of another table has to be dropped or renamed by its owner; or register this table by another name.
+    Check the catalog's address and credentials. Then run `lakebed catalogs register`, or commit again: both write the
+    entry. An entry of another table has to be dropped or renamed by its owner; or register this table by another name.
     """
 
     exit_code = 17

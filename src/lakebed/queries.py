@@ -1,4 +1,4 @@
-"""`lakebed.sql`, `lakebed.register`, `lakebed.scan_polars`: tables by statements, and in the queries of others."""
+"""`lakebed.sql`: tables by statements."""
 
 from __future__ import annotations
 
@@ -8,18 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 from lakebed.api import create, drop, exists
 from lakebed.api import open as open_table
-from lakebed.config.arguments import checks_arguments, refused
-from lakebed.engine.spark_python import use_this_python
+from lakebed.config.arguments import refused
 from lakebed.loading import load
-from lakebed.table import Table
 
 if TYPE_CHECKING:
-    import polars as pl
     from pyspark.sql import DataFrame, SparkSession
 
     from lakebed.operations.result import WriteResult
-    from lakebed.read.incremental import When
     from lakebed.statements.duckdb_query import QueryResult
+    from lakebed.table import Table
     from lakebed.table_views import View
     from lakebed.wording import Printed
 
@@ -76,61 +73,3 @@ def sql(
         exists=partial(exists, storage_options=storage_options),
     )
     return run(text, tables, args, spark, calls)
-
-
-def register(
-    spark: SparkSession,
-    tables: Mapping[str, Any] | None = None,
-    functions: bool = True,
-    *,
-    storage_options: Mapping[str, str] | None = None,
-) -> None:
-    """Give a Spark session names for tables: temporary views for `spark.sql`, and the table functions.
-
-    `tables` maps names to URIs or tables; each becomes a view `USING lakebed`, which shows the table as it is at each
-    query. With `functions` SQL has `lakebed_changes(table, start, end)`, `lakebed_cdc(table, start, end)`,
-    `lakebed_timeline(table)` and `lakebed_files(table)`, where `table` is a text with a name of `tables` or a URI. They
-    give row by row; `t.changes(start).to_spark()` is faster for many rows. Raises `InvalidOption` for a name that is no
-    plain word.
-
-    >>> def trips_by_city(spark, t):
-    ...     lakebed.register(spark, {"trips": t})
-    ...     return spark.sql("select city, count(*) from trips group by city")
-    """
-    from lakebed.statements.spark_functions import register as register_in
-
-    if not hasattr(spark, "createDataFrame"):
-        raise refused("register", "spark", spark, "a Spark session")
-    if not isinstance(functions, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise refused("register", "functions", functions, "True or False")
-    if tables is not None and not isinstance(tables, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise refused("register", "tables", tables, "a dict of names and tables")
-    use_this_python(spark)
-    uris = {name: table.uri if isinstance(table, Table) else str(table) for name, table in (tables or {}).items()}
-    register_in(spark, uris, functions=functions, storage_options=storage_options)
-
-
-@checks_arguments
-def scan_polars(
-    table: Table | str,
-    as_of: When | None = None,
-    filter: Any = None,
-    *,
-    storage_options: Mapping[str, str] | None = None,
-) -> pl.LazyFrame:
-    """The rows of a table, or of the table at a URI, as a polars LazyFrame.
-
-    Its columns, conditions and number of rows reach the table: files that partitions, buckets and statistics rule out
-    are not opened. The rows are those of one instant, the newest or `as_of`; `filter` is a condition of `scan`. Raises
-    `UnsupportedFeature` where polars is not installed.
-
-    >>> import lakebed, polars as pl
-    >>> t = lakebed.create("memory://docs/polars", {"id": [1], "fare": [9.5]}, key="id", index="bucket", buckets=1)
-    >>> _ = t.upsert({"id": [1, 2], "fare": [9.5, 12.0]})
-    >>> lakebed.scan_polars(t).filter(pl.col("id") == 2).select("fare").collect().item()
-    12.0
-    """
-    from lakebed.read.polars_scan import lazy_frame
-
-    opened_table = table if isinstance(table, Table) else open_table(table, storage_options=storage_options)
-    return lazy_frame(opened_table.scan(filter=filter, as_of=as_of))

@@ -2,30 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
-from lakebed.catalog.base import SyncResult
-from lakebed.config.arguments import public_methods_check_arguments, refused, whole_number, with_arguments
+from lakebed.config.arguments import public_methods_check_arguments, refused
 from lakebed.config.features import features_of
 from lakebed.config.options import resolve_options
-from lakebed.config.settings import ReadSettings
-from lakebed.diagnosis.doctor import examine
-from lakebed.diagnosis.findings import Diagnosis
 from lakebed.engine.arrow_data import is_read_once, to_arrow_table
-from lakebed.engine.base import Engine
 from lakebed.engine.spark_session import session_of
 from lakebed.errors import InvalidOption
-from lakebed.index.base import Resizing
-from lakebed.inputs.files import Partitioning, data_of, is_path_of_files
-from lakebed.metadata.lookups import open_again
+from lakebed.inputs.files import Partitioning, is_path_of_files
+from lakebed.opened_table import OpenedTable
 from lakebed.operations import hudi_job
-from lakebed.operations.context import WriteContext
 from lakebed.operations.delete import Where, count_deletes, delete, rows_to_delete
-from lakebed.operations.group_commit import UpsertTarget, commit
 from lakebed.operations.merge import MergeResult, merge
 from lakebed.operations.merge_statement import ClauseText, MergeStatement
 from lakebed.operations.once import Once
@@ -33,54 +25,33 @@ from lakebed.operations.overwrite import delete_partitions, insert_overwrite
 from lakebed.operations.plan import WritePlan
 from lakebed.operations.result import WriteResult
 from lakebed.operations.upsert import bulk_insert, explain_upsert, insert, upsert
-from lakebed.progress import display
-from lakebed.properties.file import load_table_config
-from lakebed.properties.table_config import CURRENT_VERSION, TableConfig
-from lakebed.publish.publication import PublishResult
 from lakebed.read import lookup
 from lakebed.read.bucket_join import BucketJoin
 from lakebed.read.cdc import ChangeLog, Images
 from lakebed.read.commit_feed import BatchLimits
 from lakebed.read.history import RowHistory, row_history
-from lakebed.read.incremental import Changes, When, in_local_zone, refuse_outside, resolve_as_of
+from lakebed.read.incremental import Changes, When, resolve_as_of
 from lakebed.read.plan import data_columns
-from lakebed.read.reopening import read_again
-from lakebed.read.scan import Scan, refuse_cleaned
-from lakebed.services.archival import ArchivalResult, archive
-from lakebed.services.catalog_sync import register_table
-from lakebed.services.change_index import Rescaled, rescale
-from lakebed.services.cleaning import CleanResult, clean
-from lakebed.services.clustering import ClusteringResult, cluster, merge_small_files
-from lakebed.services.compaction import CompactionResult, compact
+from lakebed.read.scan import Scan
 from lakebed.services.configure import Configured, configure
-from lakebed.services.driver import Reads, fitting_context
-from lakebed.services.due import AFTER_SERVICE_SETTINGS, run_due_services, show_after_service
 from lakebed.services.erasure import Erasure
 from lakebed.services.erasure_report import ErasureReport
-from lakebed.services.log_compaction import compact_logs
-from lakebed.services.partition_ttl import PartitionTtlResult, expire_partitions
-from lakebed.services.publishing import publish_table
-from lakebed.services.repair import Part, RepairResult, repair_table
 from lakebed.services.restore import RestoreResult, RollbackResult, restore, rollback
-from lakebed.services.savepoint import Savepoint, delete_savepoint, savepoint, savepoints
-from lakebed.services.upgrade import VersionChange, downgrade, upgrade
-from lakebed.slices.snapshot import Snapshot, table_features
-from lakebed.storage.base import Storage
+from lakebed.services.savepoint import Savepoint
+from lakebed.slices.snapshot import table_features
+from lakebed.table_catalogs import CatalogsView
 from lakebed.table_columns import ColumnsView
 from lakebed.table_consumers import BatchRequest, ConsumersView, Consumption
 from lakebed.table_indexes import IndexesView
+from lakebed.table_maintenance import MaintenanceView
 from lakebed.table_merge import Merge
+from lakebed.table_savepoints import SavepointsView
 from lakebed.table_views import FeaturesView, FilesView, PropertiesView, TimelineView, listed_files, table_html
 
 if TYPE_CHECKING:
     import pandas as pd
-    from pyspark.sql import DataFrame, SparkSession
 
     from lakebed.read.dataset import TableDataset
-
-T = TypeVar("T")
-# Views of this many moments are cached while nothing changes.
-_VIEWS = 4
 
 
 @public_methods_check_arguments
@@ -101,22 +72,8 @@ class Table:
     3
     """
 
-    def __init__(
-        self,
-        storage: Storage,
-        config: TableConfig,
-        spark: SparkSession | None = None,
-        reads: ReadSettings | None = None,
-        *,
-        worker_tuning: bool = True,
-    ) -> None:
-        self._storage = storage
-        self._config = config
-        self._spark = spark
-        self._reads = reads or ReadSettings()
-        self._worker_tuning = worker_tuning
-        # the view of the last read: its listings and lookups stay valid until a timeline changes
-        self._views: dict[str | None, Snapshot] = {}
+    def __init__(self, opened: OpenedTable) -> None:
+        self.opened = opened  # what the views of this table, and lakebed's own programs, work with
         self.loaded: WriteResult | None = None  # what `lakebed.load` and `lakebed.convert` have written
 
     @property
@@ -126,16 +83,7 @@ class Table:
         >>> t.uri
         'memory://example/trips'
         """
-        return self._storage.spec.uri
-
-    @property
-    def session(self) -> SparkSession | None:
-        """The Spark session that the table was opened with; None without one.
-
-        >>> t.session is None
-        True
-        """
-        return self._spark
+        return self.opened.uri
 
     @property
     def name(self) -> str:
@@ -144,7 +92,7 @@ class Table:
         >>> t.name
         'trips'
         """
-        return self._config.name
+        return self.opened.config.name
 
     @property
     def schema(self) -> pa.Schema:
@@ -153,7 +101,7 @@ class Table:
         >>> t.schema.names
         ['id', 'city', 'fare', 'ts']
         """
-        return self._steadily(data_columns)
+        return self.opened.steadily(data_columns)
 
     @property
     def properties(self) -> PropertiesView:
@@ -162,8 +110,7 @@ class Table:
         >>> t.properties["hoodie.table.type"]
         'MERGE_ON_READ'
         """
-        self._config = load_table_config(self._storage)
-        return PropertiesView(self._config.properties)
+        return PropertiesView(self.opened.reload().properties)
 
     @property
     def timeline(self) -> TimelineView:
@@ -172,7 +119,7 @@ class Table:
         >>> [instant.action.value for instant in t.timeline]
         ['deltacommit']
         """
-        return TimelineView(self._snapshot().timeline)
+        return TimelineView(self.opened.snapshot().timeline)
 
     @property
     def files(self) -> FilesView:
@@ -181,7 +128,7 @@ class Table:
         >>> sorted(file_slice.partition for file_slice in t.files)
         ['Oslo', 'Rome']
         """
-        return self._steadily(listed_files)
+        return self.opened.steadily(listed_files)
 
     @property
     def partitions(self) -> Sequence[str]:
@@ -190,7 +137,7 @@ class Table:
         >>> t.partitions
         ('Oslo', 'Rome')
         """
-        slices = self._steadily(lambda view: view.file_slices())
+        slices = self.opened.steadily(lambda view: view.file_slices())
         return tuple(dict.fromkeys(file_slice.partition for file_slice in slices))
 
     @property
@@ -200,7 +147,9 @@ class Table:
         >>> [(feature.name, feature.write) for feature in t.features]
         [('metadata table', 'yes'), ('merge-on-read', 'yes')]
         """
-        return FeaturesView(self._steadily(lambda view: features_of(view.config.properties, table_features(view))))
+        return FeaturesView(
+            self.opened.steadily(lambda view: features_of(view.config.properties, table_features(view)))
+        )
 
     @property
     def columns(self) -> ColumnsView:
@@ -210,7 +159,7 @@ class Table:
         >>> [column.name for column in t.columns]
         ['id', 'city', 'fare', 'ts']
         """
-        return ColumnsView(self)
+        return ColumnsView(self.opened)
 
     @property
     def consumers(self) -> ConsumersView:
@@ -220,7 +169,7 @@ class Table:
         >>> len(t.consumers)
         0
         """
-        return ConsumersView(self)
+        return ConsumersView(self.opened)
 
     @property
     def indexes(self) -> IndexesView:
@@ -232,7 +181,37 @@ class Table:
         >>> [index.name for index in t.indexes.list()]
         ['files', 'column_stats', 'partition_stats']
         """
-        return IndexesView(self)
+        return IndexesView(self.opened)
+
+    @property
+    def maintenance(self) -> MaintenanceView:
+        """The services that keep the table in shape, its repair and its version. Its methods compact, cluster, clean,
+        archive, repair, upgrade, ...
+
+        >>> print(t.maintenance.clean())
+        nothing to clean: the last 10 commits are kept, and there are 1
+        """
+        return MaintenanceView(self.opened)
+
+    @property
+    def savepoints(self) -> SavepointsView:
+        """The commits that cleaning and archival retain for `restore`: iterable, and printed as a table. Its methods
+        list, create and delete them.
+
+        >>> len(t.savepoints)
+        0
+        """
+        return SavepointsView(self.opened)
+
+    @property
+    def catalogs(self) -> CatalogsView:
+        """Where other programs find the table: entries in catalogs, and lists of Delta Lake and Iceberg. Its methods
+        list, register and publish them.
+
+        >>> len(t.catalogs)
+        0
+        """
+        return CatalogsView(self.opened)
 
     # -- writes
 
@@ -261,8 +240,10 @@ class Table:
         >>> t.get([1, 4], columns=["id", "fare"]).to_pylist()
         [{'id': 1, 'fare': 10.0}, {'id': 4, 'fare': 3.0}]
         """
-        rows = self._data(data, partitioning)
-        return self._write(upsert, rows, hudi_job.with_partial(partial, options), "upsert", retries, progress, once)
+        rows = self.opened.data(data, partitioning)
+        return self.opened.write(
+            upsert, rows, hudi_job.with_partial(partial, options), "upsert", retries, progress, once
+        )
 
     def insert(
         self,
@@ -285,7 +266,9 @@ class Table:
         >>> t.count()
         4
         """
-        return self._write(insert, self._data(data, partitioning), options, "insert", retries, progress, once)
+        return self.opened.write(
+            insert, self.opened.data(data, partitioning), options, "insert", retries, progress, once
+        )
 
     def bulk_insert(
         self,
@@ -307,7 +290,9 @@ class Table:
         >>> lakebed.drop(new.uri)
         []
         """
-        return self._write(bulk_insert, self._data(data, partitioning), options, "bulk_insert", retries, progress, once)
+        return self.opened.write(
+            bulk_insert, self.opened.data(data, partitioning), options, "bulk_insert", retries, progress, once
+        )
 
     def delete(
         self,
@@ -331,12 +316,12 @@ class Table:
         >>> t.delete([1, 99]).deleted, t.delete(where="fare > 10").deleted
         (1, 1)
         """
-        selector = rows_to_delete(self._data(keys, None) if is_path_of_files(keys) else keys, where)
+        selector = rows_to_delete(self.opened.data(keys, None) if is_path_of_files(keys) else keys, where)
         if dry_run:
-            return self._again(
-                lambda: count_deletes(self._context(selector, options, "delete"), selector), progress=progress
+            return self.opened.again(
+                lambda: count_deletes(self.opened.context(selector, options, "delete"), selector), progress=progress
             )
-        return self._write(delete, selector, options, "delete", retries, progress, once)
+        return self.opened.write(delete, selector, options, "delete", retries, progress, once)
 
     def merge(self, source: Any, on: Any = None, *, target: str = "t", source_alias: str = "s") -> Merge:
         """Begin a MERGE of source rows: clauses say what happens to rows that match and to those that do not.
@@ -353,8 +338,8 @@ class Table:
         >>> rates.scan().to_arrow().sort_by("id")["n"].to_pylist()
         [10, 25, 5]
         """
-        rows = self._data(source, None)
-        return Merge(rows, MergeStatement(on, target, source_alias), self._merge, self._plan_merge)
+        rows = self.opened.data(source, None)
+        return Merge(rows, MergeStatement(on, target, source_alias), self.opened.merge, self.opened.plan_merge)
 
     def update(
         self,
@@ -379,7 +364,7 @@ class Table:
         clause = ClauseText("not_matched_by_source", "update", where, set, of_update=True)
         statement = MergeStatement().with_clause(clause)
         rows = Where("true" if where is None else where)
-        return self._merge(lambda context, _: merge(context, None, statement), rows, options, retries, once)
+        return self.opened.merge(lambda context, _: merge(context, None, statement), rows, options, retries, once)
 
     def erase(
         self,
@@ -406,11 +391,11 @@ class Table:
         """
         selector = rows_to_delete(keys, where, "erase")
         selector = to_arrow_table(selector) if is_read_once(selector) else selector
-        engine = hudi_job.session_engine(session_of(selector), worker_tuning=self._worker_tuning)
+        engine = hudi_job.session_engine(session_of(selector), worker_tuning=self.opened.worker_tuning)
         with hudi_job.evaluated_once(engine, selector) as same:  # what is deleted is what is looked for afterwards
-            renew = partial(self._context, same, options, "delete")
+            renew = partial(self.opened.context, same, options, "delete")
             erasure = partial(Erasure(renew, same).run, dry_run=dry_run)
-            report = self._committed(erasure, options, preview=dry_run, progress=progress)
+            report = self.opened.committed(erasure, options, preview=dry_run, progress=progress)
         return ErasureReport((report,)).checked()
 
     def insert_overwrite(
@@ -431,8 +416,8 @@ class Table:
         [2, 9]
         """
         verb = "insert_overwrite_table" if scope == "table" else "insert_overwrite"
-        rows = self._data(data, partitioning)
-        return self._write(
+        rows = self.opened.data(data, partitioning)
+        return self.opened.write(
             lambda context, rows: insert_overwrite(context, rows, scope), rows, options, verb, retries, progress, once
         )
 
@@ -455,8 +440,10 @@ class Table:
         paths = [partitions] if isinstance(partitions, str) else partitions
         if dry_run:
             arguments = options, "delete_partition"
-            return self._again(lambda: delete_partitions(self._context(None, *arguments), paths, dry_run=True))
-        return self._write(
+            return self.opened.again(
+                lambda: delete_partitions(self.opened.context(None, *arguments), paths, dry_run=True)
+            )
+        return self.opened.write(
             lambda context, _: delete_partitions(context, paths), None, options, "delete_partition", retries, once=once
         )
 
@@ -468,15 +455,15 @@ class Table:
         (3, 'local')
         """
         job_options = hudi_job.with_partial(partial, options)
-        rows = self._data(upsert, None)
-        return self._again(lambda: explain_upsert(self._context(rows, job_options, "upsert"), rows))
+        rows = self.opened.data(upsert, None)
+        return self.opened.again(lambda: explain_upsert(self.opened.context(rows, job_options, "upsert"), rows))
 
     # -- reads
 
     def scan(
         self,
         columns: Sequence[str] | None = None,
-        filter: Any = None,
+        where: Any = None,
         as_of: When | None = None,
         query: Query = "snapshot",
         *,
@@ -484,7 +471,7 @@ class Table:
     ) -> Scan:
         """A lazy read of the table's rows.
 
-        `.to_spark()`, `.to_arrow()`, `.to_batches()`, `.to_pandas()`, `.to_polars()` and `.count()` run it. `filter` is
+        `.to_spark()`, `.to_arrow()`, `.to_batches()`, `.to_pandas()`, `.to_polars()` and `.count()` run it. `where` is
         a SQL condition or a `pyarrow.compute.Expression`. `as_of` is an instant, a timestamp or a date (without a zone
         in the Spark session's, or the machine's), not before the table's first commit and not in the future.
         `meta=True` adds Hudi's five meta columns, and `_hoodie_operation` where the table has it.
@@ -492,20 +479,20 @@ class Table:
 
         Raises `InvalidOption` for columns that the table lacks and times outside its history.
 
-        >>> t.scan(columns=["id", "fare"], filter="city = 'Rome'").to_arrow().to_pylist()
+        >>> t.scan(columns=["id", "fare"], where="city = 'Rome'").to_arrow().to_pylist()
         [{'id': 2, 'fare': 12.0}]
         """
-        cut = None if as_of is None else resolve_as_of(self._moment(as_of), self._config)
-        view = self._view(cut)
+        cut = None if as_of is None else resolve_as_of(self.opened.moment(as_of), self.opened.config)
+        view = self.opened.view(cut)
         return Scan(
             view,
             columns=columns,
-            filter=filter,
+            where=where,
             query=query,
             meta=meta,
-            spark=self._spark,
-            reads=self._reads,
-            worker_tuning=self._worker_tuning,
+            spark=self.opened.spark,
+            reads=self.opened.reads,
+            worker_tuning=self.opened.worker_tuning,
         )
 
     def dataset(self, as_of: When | None = None) -> TableDataset:
@@ -539,18 +526,6 @@ class Table:
         """
         return self.scan(columns, where).to_pandas()
 
-    def _view(self, cut: str | None) -> Snapshot:
-        """The view as of an instant time (None: of now). Raises `InvalidOption` where it is cleaned, before the first
-        commit or in the future."""
-
-        def opened() -> Snapshot:
-            view = self._snapshot(cut)
-            refuse_outside(view)
-            refuse_cleaned(view)
-            return view
-
-        return opened() if cut is None else self._again(opened)
-
     def join(
         self,
         other: Table | Scan,
@@ -558,7 +533,7 @@ class Table:
         how: Literal["inner", "left", "right", "full", "semi", "anti"] = "inner",
         *,
         columns: Sequence[str] | None = None,
-        filter: Any = None,
+        where: Any = None,
         suffix: str = "_right",
     ) -> BucketJoin:
         """The rows of this table with those of another that has the same key, bucket by bucket: no shuffle, no more in
@@ -566,8 +541,8 @@ class Table:
 
         Both have a bucket index over columns of the same types; their numbers of buckets may differ. `on` are the
         columns that must be equal, the bucket key among them (None: the bucket key), or a dict of this table's names to
-        the other's. `columns` and `filter` are of the result: this table's columns, then the other's, those with a name
-        that is taken with `suffix`. `other` may be a scan with a filter of its own, or as of another time.
+        the other's. `columns` and `where` are of the result: this table's columns, then the other's, those with a name
+        that is taken with `suffix`. `other` may be a scan with a condition of its own, or as of another time.
 
         Raises `UnsupportedFeature` where a table has no bucket index, `InvalidOption` where they are hashed otherwise
         or `on` lacks a column of the bucket key.
@@ -587,24 +562,15 @@ class Table:
             raise InvalidOption(f"join() takes a table or a scan, not {type(other).__name__}", hint="open it first")
         other_scan = other if isinstance(other, Scan) else other.scan()
         return BucketJoin(
-            self.scan(), other_scan, on=on, how=how, columns=columns, filter=filter, suffix=suffix, spark=self._spark
+            self.scan(),
+            other_scan,
+            on=on,
+            how=how,
+            columns=columns,
+            where=where,
+            suffix=suffix,
+            spark=self.opened.spark,
         )
-
-    def bucketed(
-        self, data: DataFrame, on: str | Sequence[str] | None = None, *, buckets: bool | int | Scan = True
-    ) -> DataFrame:
-        """The rows of any DataFrame, in the partitions of this table's buckets, with the column `_bucket`.
-
-        One shuffle of the DataFrame lays it out. It then joins with `t.scan().to_spark(bucketed=True)` on the key and
-        `_bucket` as another table would. `on` names its columns for the bucket key (None: those of the same names);
-        they must have the key's types. `buckets` is what `bucketed` is on the table's side.
-
-        >>> def joined(frame):  # a Spark DataFrame with the column id
-        ...     return t.scan().to_spark(bucketed=True).join(t.bucketed(frame), ["id", "_bucket"])
-        """
-        from lakebed.read.spark_buckets import bucketed_data
-
-        return bucketed_data(self._snapshot(), data, on, buckets)
 
     def changes(
         self,
@@ -612,7 +578,7 @@ class Table:
         end: When | None = None,
         *,
         columns: Sequence[str] | None = None,
-        filter: Any = None,
+        where: Any = None,
         meta: bool = False,
     ) -> Changes:
         """The rows written in (start, end], in their latest state. `.end` is the checkpoint for the next read.
@@ -627,15 +593,15 @@ class Table:
         [13.0]
         """
         return Changes(
-            self._snapshot(),
-            self._moment(start),
-            None if end is None else self._moment(end),
+            self.opened.snapshot(),
+            self.opened.moment(start),
+            None if end is None else self.opened.moment(end),
             columns=columns,
-            filter=filter,
+            where=where,
             meta=meta,
-            spark=self._spark,
-            reads=self._reads,
-            worker_tuning=self._worker_tuning,
+            spark=self.opened.spark,
+            reads=self.opened.reads,
+            worker_tuning=self.opened.worker_tuning,
         )
 
     def cdc(
@@ -659,15 +625,15 @@ class Table:
         >>> logged.cdc("000").to_arrow()["op"].to_pylist(), lakebed.drop(logged.uri)
         (['i', 'd'], [])
         """
-        last = None if end is None else self._moment(end)
+        last = None if end is None else self.opened.moment(end)
         return ChangeLog(
-            self._snapshot(),
-            self._moment(start),
+            self.opened.snapshot(),
+            self.opened.moment(start),
             last,
             columns,
             images,
-            self._spark,
-            worker_tuning=self._worker_tuning,
+            self.opened.spark,
+            worker_tuning=self.opened.worker_tuning,
         )
 
     def consume(
@@ -678,7 +644,7 @@ class Table:
         start: When = "earliest",
         max_commits: int | None = None,
         columns: Sequence[str] | None = None,
-        filter: Any = None,
+        where: Any = None,
         images: Images = "rows",
         options: Mapping[str, Any] | None = None,
     ) -> Consumption:
@@ -701,7 +667,7 @@ class Table:
         0
         """
         limits = BatchLimits(commits=max_commits)
-        return Consumption(self, name, BatchRequest(start, cdc, limits, columns, filter, images), options)
+        return Consumption(self.opened, name, BatchRequest(start, cdc, limits, columns, where, images), options)
 
     def get(self, keys: Any, columns: Sequence[str] | None = None) -> pa.Table:
         """The rows of these keys as an Arrow table. The index finds them, without a Spark job; missing keys give no
@@ -712,7 +678,7 @@ class Table:
         >>> t.get([2, 99], columns=["fare"]).to_pylist()
         [{'fare': 12.0}]
         """
-        return self._steadily(lambda view: lookup.get(view, keys, columns), looks_up=True)
+        return self.opened.steadily(lambda view: lookup.get(view, keys, columns), looks_up=True)
 
     def history(self, keys: Any, *, before: str | None = None, lookups: int = 100) -> RowHistory:
         """The versions of one key's rows that can still be read, newest first: what each commit did, the row before and
@@ -725,7 +691,7 @@ class Table:
         >>> [(one.change, one.after["fare"]) for one in t.history([2])]
         [('update', 14.0), ('insert', 12.0)]
         """
-        return self._steadily(lambda view: row_history(view, keys, before=before, lookups=lookups))
+        return self.opened.steadily(lambda view: row_history(view, keys, before=before, lookups=lookups))
 
     def exists(self, keys: Any) -> pa.BooleanArray:
         """Whether the table has each of these keys, in their order.
@@ -733,7 +699,7 @@ class Table:
         >>> t.exists([2, 99]).to_pylist()
         [True, False]
         """
-        return self._steadily(lambda view: lookup.exists(view, keys))
+        return self.opened.steadily(lambda view: lookup.exists(view, keys))
 
     def locate(self, keys: Any) -> pa.Table:
         """Where the keys are stored: a table with the columns key, partition_path, file_id and instant (of the file
@@ -742,7 +708,7 @@ class Table:
         >>> t.locate([2])["partition_path"].to_pylist()
         ['Rome']
         """
-        return self._steadily(lambda view: lookup.locate(view, keys))
+        return self.opened.steadily(lambda view: lookup.locate(view, keys))
 
     def count(self, *, where: Any = None) -> int:
         """The number of rows, or of those that fulfil a condition.
@@ -753,7 +719,7 @@ class Table:
         >>> t.count(), t.count(where="city = 'Oslo'")
         (3, 2)
         """
-        return self.scan(filter=where).count()
+        return self.scan(where=where).count()
 
     def __len__(self) -> int:
         return self.count()
@@ -762,7 +728,7 @@ class Table:
         """The table's rows for any library that takes Arrow streams: `polars.DataFrame(t)`, `duckdb.sql("from t")`."""
         return self.scan().__arrow_c_stream__(requested_schema)
 
-    # -- services
+    # -- state and settings
 
     def configure(
         self, settings: Mapping[str, Any], *, dry_run: bool = False, options: Mapping[str, Any] | None = None
@@ -776,271 +742,9 @@ class Table:
         >>> print(t.configure({"hoodie.clean.commits.retained": 24}))
         lakebed.clean.commits.retained: (none) -> 24
         """
-        return self._again(lambda: configure(self._storage, settings, resolve_options(options).write, dry_run=dry_run))
-
-    def compact(
-        self,
-        *,
-        plan_only: bool = False,
-        dry_run: bool = False,
-        when_due: bool = False,
-        progress: bool = True,
-        options: Mapping[str, Any] | None = None,
-    ) -> CompactionResult:
-        """Merge the log files of a merge-on-read table into new base files. Writers continue meanwhile.
-
-        Pending plans are run first, then a plan of all other file slices with log files. `plan_only` makes the plan and
-        leaves it to another process, `dry_run` only returns it. `when_due` makes a plan only where the table's trigger
-        (`hoodie.compact.inline.*`) calls for it. Tables made by lakebed are compacted after writes, when it is due.
-
-        >>> _ = t.upsert([{"id": 1, "city": "Oslo", "fare": 10.0, "ts": 2}])
-        >>> _ = t.compact()
-        >>> [len(file_slice.log_files) for file_slice in t.files]
-        [0, 0]
-        """
-        return self._committed(
-            lambda: compact(
-                self._service_context(options, "compact"), plan_only=plan_only, dry_run=dry_run, when_due=when_due
-            ),
-            options,
-            preview=plan_only or dry_run,
-            progress=progress,
+        return self.opened.again(
+            lambda: configure(self.opened.storage, settings, resolve_options(options).write, dry_run=dry_run)
         )
-
-    def compact_logs(
-        self,
-        *,
-        plan_only: bool = False,
-        dry_run: bool = False,
-        when_due: bool = False,
-        progress: bool = True,
-        options: Mapping[str, Any] | None = None,
-    ) -> CompactionResult:
-        """Merge the log blocks of file slices that have many of them (`hoodie.log.compaction.blocks.threshold`) into
-        few.
-
-        Base files are not rewritten, so it costs less than `compact`, and reads open fewer blocks. The arguments are
-        those of `compact`.
-
-        >>> print(t.compact_logs())
-        no log compaction was planned: no file slice has 5 blocks
-        """
-        return self._again(
-            lambda: compact_logs(
-                self._service_context(options, "compact"), plan_only=plan_only, dry_run=dry_run, when_due=when_due
-            ),
-            progress=progress,
-        )
-
-    def cluster(
-        self,
-        sort_columns: Sequence[str] | None = None,
-        *,
-        layout: Literal["linear", "zorder", "hilbert"] | None = None,
-        partitions: Sequence[str] | None = None,
-        plan_only: bool = False,
-        dry_run: bool = False,
-        when_due: bool = False,
-        progress: bool = True,
-        options: Mapping[str, Any] | None = None,
-    ) -> ClusteringResult:
-        """Rewrite small files as fewer and larger ones. Reads and inserts continue meanwhile.
-
-        Pending plans are run first, then a plan by the table's settings (`hoodie.clustering.*`). `sort_columns` orders
-        the rows; the layouts `zorder` and `hilbert` order them along a curve through all of these columns. Without sort
-        columns files are joined as bytes. `partitions` limits the plan to these partition paths. `plan_only` makes the
-        plan and leaves it to another process, `dry_run` only returns it. `when_due` makes a plan only after as many
-        commits as the settings ask for.
-
-        >>> print(t.cluster(["fare"], partitions=["Oslo"], dry_run=True))
-        to be done: clustering of 1 file slice of ... bytes into about 1 file, sorted by fare
-        """
-        keyword_options = {
-            "hoodie.clustering.plan.strategy.sort.columns": sort_columns,
-            "hoodie.layout.optimize.strategy": layout and layout.upper(),
-        }
-        all_options = with_arguments(options, keyword_options)
-        return self._committed(
-            lambda: cluster(
-                self._service_context(all_options, "cluster", "files"),
-                partitions=partitions,
-                plan_only=plan_only,
-                dry_run=dry_run,
-                when_due=when_due,
-            ),
-            all_options,
-            preview=plan_only or dry_run,
-            progress=progress,
-        )
-
-    def merge_small_files(
-        self,
-        least: int | None = None,
-        *,
-        plan_only: bool = False,
-        dry_run: bool = False,
-        progress: bool = True,
-        options: Mapping[str, Any] | None = None,
-    ) -> ClusteringResult:
-        """Join files of less than `hoodie.parquet.small.file.limit` bytes, up to `hoodie.parquet.max.file.size`.
-
-        It takes partition paths with at least `least` such files (None: 2). Rows are ordered as clustering orders them,
-        or files are joined as bytes. `lakebed services run` does it from `lakebed.file.sizing.files` files on.
-        `plan_only` makes the plan and leaves it to another process, `dry_run` only returns it. Raises `InvalidOption`
-        for a table with a bucket index.
-
-        >>> small = lakebed.create("memory://docs/small", rows, key="id", index="simple")
-        >>> for n in range(3): _ = small.bulk_insert(rows.slice(n, 1))
-        >>> _ = small.merge_small_files()
-        >>> len(small.files), lakebed.drop(small.uri)
-        (1, [])
-        """
-        return self._committed(
-            lambda: merge_small_files(
-                self._service_context(options, "cluster", "files"), least=least, plan_only=plan_only, dry_run=dry_run
-            ),
-            options,
-            preview=plan_only or dry_run,
-            progress=progress,
-        )
-
-    def clean(
-        self,
-        *,
-        plan_only: bool = False,
-        dry_run: bool = False,
-        when_due: bool = False,
-        progress: bool = True,
-        options: Mapping[str, Any] | None = None,
-    ) -> CleanResult:
-        """Delete files that no retained commit (`hoodie.clean.policy`) can see. Writes and reads continue meanwhile.
-
-        A pending clean is carried out first, then a new plan. `plan_only` makes the plan and leaves it to another
-        process, `dry_run` only returns it. `when_due` makes a plan only where commits since the last clean left files
-        to delete.
-
-        >>> print(t.clean())
-        nothing to clean: the last 10 commits are kept, and there are 1
-        """
-        return self._again(
-            lambda: clean(
-                self._context(None, options, "clean"), plan_only=plan_only, dry_run=dry_run, when_due=when_due
-            ),
-            progress=progress,
-        )
-
-    def archive(self, *, dry_run: bool = False, options: Mapping[str, Any] | None = None) -> ArchivalResult:
-        """Move the oldest instants of a long timeline to the archived timeline.
-
-        It begins at `hoodie.keep.max.commits` and leaves `hoodie.keep.min.commits`, and all instants that are still
-        needed. `dry_run` only returns what would be moved.
-
-        >>> print(t.archive())
-        nothing to archive: the timeline has 1 commit, 30 may stay
-        """
-        return self._again(lambda: archive(self._context(None, options, "archive"), dry_run=dry_run))
-
-    def expire_partitions(
-        self,
-        days: int | None = None,
-        *,
-        partitions: Sequence[str] | None = None,
-        dry_run: bool = False,
-        options: Mapping[str, Any] | None = None,
-    ) -> PartitionTtlResult:
-        """Delete partitions without a write in the last `days` days: all of them, or those among `partitions`.
-
-        The defaults are the table's settings (`hoodie.partition.ttl.*`). With `dry_run` nothing is deleted.
-
-        >>> print(t.expire_partitions(days=30))
-        no partition path is older than 30 days
-        """
-        all_options = with_arguments(options, {"hoodie.partition.ttl.strategy.days.retain": days})
-        context = partial(self._context, None, all_options, "expire_partitions")
-        return self._committed(
-            lambda: expire_partitions(context(), partitions=partitions, dry_run=dry_run), all_options, preview=dry_run
-        )
-
-    def savepoint(
-        self,
-        instant: str | None = None,
-        *,
-        comment: str = "",
-        user: str | None = None,
-        options: Mapping[str, Any] | None = None,
-    ) -> Savepoint:
-        """Retain a completed commit (None: the last one), so that `restore` can return to it.
-
-        Cleaning retains its files and archival its instant until `delete_savepoint`. `user` is recorded (None: the user
-        of this process). Raises `InvalidOption` for an instant that is no completed commit, or is already cleaned.
-
-        >>> t.savepoint(comment="before the import").comment
-        'before the import'
-        """
-        return self._again(
-            lambda: savepoint(self._context(None, options, "savepoint"), instant, comment=comment, user=user)
-        )
-
-    def savepoints(self) -> list[Savepoint]:
-        """The table's savepoints, oldest commit first.
-
-        >>> saved = t.savepoint()
-        >>> [one.instant for one in t.savepoints()] == [saved.instant]
-        True
-        """
-        return self._steadily(lambda view: savepoints(view.timeline))
-
-    def delete_savepoint(self, instant: str, *, options: Mapping[str, Any] | None = None) -> Savepoint | None:
-        """Delete the savepoint of a commit: cleaning and archival may then remove what it retained.
-
-        Returns the savepoint; None where only the remains of one were deleted. Raises `InvalidOption` where there is
-        none.
-
-        >>> saved = t.savepoint()
-        >>> t.delete_savepoint(saved.instant).instant == saved.instant, t.savepoints()
-        (True, [])
-        """
-        return self._again(lambda: delete_savepoint(self._context(None, options, "savepoint"), instant))
-
-    def rescale(
-        self,
-        buckets: int | None = None,
-        *,
-        partitions: str | Sequence[str] | None = None,
-        rules: str | None = None,
-        split_over: int | None = None,
-        dry_run: bool = False,
-        progress: bool = True,
-        options: Mapping[str, Any] | None = None,
-    ) -> Rescaled:
-        """Give a bucket index another number of buckets, in one commit.
-
-        `buckets` is for all partition paths, or for those in `partitions` (`*` matches any text). `rules` are Hudi's
-        "regex,count;..." for partition paths; `buckets` is then the number for all others. A number that is a multiple
-        or a divisor of the current one needs no shuffle. `split_over` splits only buckets of more bytes, in halves,
-        until none is left. With `dry_run` the result is the plan with its reasons, and nothing is written.
-
-        Raises `InvalidOption` for another index and for numbers that it cannot have. Raises `CommitConflict` while a
-        compaction or clustering is planned there. Of this and a concurrent write, the one that commits last gets a
-        conflict.
-
-        >>> t.rescale(4).rows
-        3
-        >>> t.indexes.index.buckets
-        4
-        """
-        if split_over is not None:
-            whole_number("rescale", "split_over", split_over, minimum=1)
-        paths = (partitions,) if isinstance(partitions, str) else partitions
-        resizing = Resizing(buckets, None if paths is None else tuple(paths), rules, split_over)
-        done = self._committed(
-            lambda: rescale(self._service_context(options, "rescale", "files"), resizing, dry_run=dry_run),
-            options,
-            preview=dry_run,
-            progress=progress,
-        )
-        self._config = load_table_config(self._storage)
-        return done
 
     def restore(
         self, to: str | Savepoint | None = None, *, dry_run: bool = False, options: Mapping[str, Any] | None = None
@@ -1050,7 +754,7 @@ class Table:
         All later commits are rolled back for good. With `dry_run` the result names them, and nothing changes. Without
         `to` an interrupted restore is finished.
 
-        >>> saved = t.savepoint()
+        >>> saved = t.savepoints.create()
         >>> _ = t.delete([1, 2, 3])
         >>> _ = t.restore(saved)
         >>> t.count()
@@ -1059,8 +763,10 @@ class Table:
         instant = to.instant if isinstance(to, Savepoint) else to
         if not (instant is None or isinstance(instant, str)):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise refused("restore", "to", to, "an instant or a savepoint")
-        return self._committed(
-            lambda: restore(self._context(None, options, "restore"), instant, dry_run=dry_run), options, preview=dry_run
+        return self.opened.committed(
+            lambda: restore(self.opened.context(None, options, "restore"), instant, dry_run=dry_run),
+            options,
+            preview=dry_run,
         )
 
     def rollback(
@@ -1075,225 +781,20 @@ class Table:
         >>> t.count()
         3
         """
-        context = partial(self._context, None, options, "rollback")
-        return self._committed(lambda: rollback(context(), instant, dry_run=dry_run), options, preview=dry_run)
-
-    def publish(
-        self, format: Literal["delta", "iceberg"], *, options: Mapping[str, Any] | None = None
-    ) -> PublishResult:
-        """List the table's base files as a table of Delta Lake or Iceberg, next to the data, for engines that read
-        these.
-
-        Each commit that is not published yet gets a version of its own, so that other engines travel in time over the
-        same commits. Rows in log files of a merge-on-read table are shown after a compaction: `.unmerged` of the result
-        names their file groups. The table's setting `lakebed.publish` does it after each commit.
-
-        Raises `UnsupportedFeature` for a table that the format cannot express, and where others changed the list.
-
-        >>> paper = lakebed.create("memory://docs/paper", rows, key="id")
-        >>> _ = paper.upsert(rows)
-        >>> result = paper.publish("delta")
-        >>> result.version, result.instant == paper.timeline.last.time
-        (0, True)
-        """
-        return self._again(lambda: publish_table(self._storage, format, resolve_options(options).write))
-
-    def register(
-        self, catalog: str, name: str | None = None, *, full: bool = False, options: Mapping[str, Any] | None = None
-    ) -> SyncResult:
-        """Create or update the table's entries in a catalog, such as `t.register("hive://host:9083", "shop.trips")`.
-
-        Only partitions that later commits touched are compared, except with `full`. The table's setting
-        `lakebed.catalogs` does it after each commit. Raises `CatalogError` for an entry of another table, and where the
-        catalog does not answer.
-
-        >>> t.register("nowhere", "shop.trips")
-        Traceback (most recent call last):
-        lakebed.errors.InvalidOption: 'nowhere' is no kind of catalog. It is one of glue, hive, ...
-        """
-        return self._again(lambda: register_table(self._storage, catalog, name, options, full=full))
-
-    def repair(
-        self, parts: Sequence[Part] | None = None, *, dry_run: bool = False, options: Mapping[str, Any] | None = None
-    ) -> RepairResult:
-        """Find and mend damage of the table: all parts, or the `parts` named.
-
-        The parts are "properties", "partition_metadata", "orphans" (files that no commit names), "metadata",
-        "keys" (a complex key of one field as `id:1` and as `1`) and "duplicates" (several rows of a key); rows change
-        only where one of the last two is named. With `dry_run` nothing is mended.
-
-        >>> print(t.repair(["orphans"]))
-        orphans: nothing found
-        """
-        return self._again(
-            lambda: repair_table(self._storage, parts, dry_run=dry_run, options=options, spark=self._spark)
-        )
-
-    def doctor(
-        self, *, verify: bool = False, read_only: bool = False, options: Mapping[str, Any] | None = None
-    ) -> Diagnosis:
-        """Examine the table, its storage and this installation: findings with a severity and what to do.
-
-        A probe file is created and deleted below `.hoodie/.temp`, and the table lock is taken and given back, unless
-        `read_only`. `verify` compares the indexes with the rows, which reads all keys. `options` are those of a job,
-        such as its lock provider.
-
-        >>> t.doctor().of_check("services")
-        (ok       services: no service is due, and no writer has died,)
-        """
-        where = self._storage.spec.options
-        return examine(
-            self.uri, verified=verify, read_only=read_only, options=options, storage_options=where, spark=self._spark
-        )
-
-    def upgrade(
-        self, to: int = CURRENT_VERSION, *, dry_run: bool = False, options: Mapping[str, Any] | None = None
-    ) -> VersionChange:
-        """Change the table to a later version (8 or 9) with the same rows. Log files are compacted first.
-
-        With `dry_run` the result names the changes, and nothing is written. No other call changes a table's version.
-
-        >>> print(t.upgrade(dry_run=True))
-        the table has version 9
-        """
-        version = whole_number("upgrade", "to", to)
-        return self._changed(lambda: upgrade(self._service_context(options, "upgrade"), version, dry_run=dry_run))
-
-    def downgrade(self, to: int, *, dry_run: bool = False, options: Mapping[str, Any] | None = None) -> VersionChange:
-        """Change the table to an earlier version (8 or 6), which older releases of Hudi read, with the same rows.
-
-        A merge-on-read table of version 6 loses the rows that only earlier views can see. With `dry_run` the result
-        names the changes, and nothing is written.
-
-        >>> _ = t.downgrade(8)
-        >>> t.properties["hoodie.table.version"], t.count()
-        ('8', 3)
-        """
-        version = whole_number("downgrade", "to", to)
-        return self._changed(lambda: downgrade(self._service_context(options, "downgrade"), version, dry_run=dry_run))
-
-    def _changed(self, change: Callable[[], VersionChange]) -> VersionChange:
-        done = self._again(change)
-        self._config = load_table_config(self._storage)
-        return done
-
-    # -- inside
-
-    def _write(
-        self,
-        verb: Callable[[WriteContext, Any], WriteResult],
-        data: Any,
-        options: Mapping[str, Any] | None,
-        name: str,
-        retries: int | None = None,
-        progress: bool = True,
-        once: Once | None = None,
-    ) -> WriteResult:
-        """A write, with its retries after conflicts, and then the services that the table's settings make due."""
-        settings = hudi_job.with_retries(retries, options)
-        run = partial(hudi_job.run_again, lambda: self._context(data, settings, name), data=data, name=name, once=once)
-        target = None if once else UpsertTarget(self._storage, self._config, settings)
-        with display(enabled=progress):
-            return commit(run, verb, data, target, partial(run_due_services, spark=self._spark))
-
-    def _data(self, data: Any, partitioning: Partitioning | None) -> Any:
-        return data_of(data, partitioning, (self._storage.spec.uri, self._storage.spec.options))
-
-    def _merge(
-        self,
-        verb: Callable[[WriteContext, Any], MergeResult],
-        source: Any,
-        options: Mapping[str, Any] | None,
-        retries: int | None,
-        once: Once | None,
-    ) -> MergeResult:
-        result = self._write(verb, source, options, "upsert", retries, once=once)
-        if result.skipped:
-            return MergeResult(result.instant, result.checkpoint, "merge", skipped=True)
-        assert isinstance(result, MergeResult)
-        return result
-
-    def _plan_merge(self, plan: Callable[[WriteContext], T], source: Any, options: Mapping[str, Any] | None) -> T:
-        return self._again(lambda: plan(self._context(source, options, "upsert")))
-
-    def _moment(self, when: When) -> When:
-        return in_local_zone(when, None if self._spark is None else self._spark.conf.get("spark.sql.session.timeZone"))
-
-    def _snapshot(self, as_of: str | None = None, *, looks_up: bool = False) -> Snapshot:
-        # the metadata table may have changed since: a dropped index must not be used
-        cached, use = self._views.pop(as_of, None), self._reads.use_metadata
-        too = looks_up if cached is None else cached.metadata_is_open
-        fresh = open_again(self._storage, self._config, as_of, use_metadata=use, metadata_too=too)
-        self._config = fresh.config
-        view = self._views[as_of] = cached if cached is not None and cached.shows_same(fresh) else fresh
-        if len(self._views) > _VIEWS:
-            del self._views[next(iter(self._views))]
-        return view
-
-    def _steadily(self, read: Callable[[Snapshot], T], *, looks_up: bool = False) -> T:
-        """The result of `read` with the latest view. If the table changes during the read, it is repeated with a later
-        view."""
-        views = [self._snapshot(looks_up=looks_up)]
-
-        def renew() -> bool:
-            views.append(self._snapshot())
-            return not views[-2].shows_same(views[-1])
-
-        return read_again(self._storage, lambda: read(views[-1]), renew)
-
-    def _again(self, serve: Callable[[], T], *, progress: bool = True) -> T:
-        """The result of a service, which is started again if the table changed while it was planned."""
-        with display(enabled=progress):
-            return read_again(self._storage, serve, lambda: True)
-
-    def _committed(
-        self, serve: Callable[[], T], options: Mapping[str, Any] | None, *, preview: bool = False, progress: bool = True
-    ) -> T:
-        """Like the method above, for a service that commits. Unless it is a preview, published lists and catalogs are
-        updated."""
-        done = self._again(serve, progress=progress)
-        if not preview and AFTER_SERVICE_SETTINGS & {*self._config.properties, *(options or {})}:
-            show_after_service(self._storage, self._config.properties, options)
-        return done
-
-    def _engine(self) -> Engine:
-        """The engine of a call that writes only indexes of the metadata table."""
-        spark = None if self._storage.spec.in_this_process else self._spark
-        return hudi_job.session_engine(spark, worker_tuning=self._worker_tuning)
-
-    def _service_context(self, options: Mapping[str, Any] | None, verb: str, reads: Reads = "logs") -> WriteContext:
-        """The context of a service that merges the table's log files, or may rewrite every file ("files")."""
-        return fitting_context(self._context(None, options, verb), reads, self._spark)
-
-    def _context(self, data: Any, options: Mapping[str, Any] | None, verb: str) -> WriteContext:
-        opened = hudi_job.open_for_write(self._storage, self._config)
-        self._config = opened.config
-        resolved = resolve_options(options)
-        hudi_job.check_verb(resolved, verb)
-        engine = hudi_job.choose_engine(
-            data,
-            self._spark,
-            resolved.write.tasks,
-            worker_tuning=self._worker_tuning and resolved.spark.worker_tuning,
-            local_rows=resolved.spark.local_rows,
-            table_bytes=lambda: hudi_job.bytes_of_files(self._snapshot()),
-        )
-        return hudi_job.write_context(self._storage, self._config, engine, resolved, snapshot=opened)
-
-    def __getstate__(self) -> dict[str, Any]:
-        # cached views and the session are not pickled: another process cannot use them
-        return {**self.__dict__, "_views": {}, "_spark": None}
+        context = partial(self.opened.context, None, options, "rollback")
+        return self.opened.committed(lambda: rollback(context(), instant, dry_run=dry_run), options, preview=dry_run)
 
     def __repr__(self) -> str:
-        keys = ", ".join(self._config.key_fields) or "generated"
-        partitions = ", ".join(self._config.partition_fields) or "none"
+        keys = ", ".join(self.opened.config.key_fields) or "generated"
+        partitions = ", ".join(self.opened.config.partition_fields) or "none"
         return (
-            f"lakebed.Table({self.name!r}, {self.uri}, version {self._config.version}, {self._config.table_type}, "
+            f"lakebed.Table({self.name!r}, {self.uri}, version {self.opened.config.version},"
+            f" {self.opened.config.table_type}, "
             f"key: {keys}, partitions: {partitions})"
         ) + ("" if self.loaded is None else f"\n{self.loaded}")
 
     def _repr_html_(self) -> str:
-        return self._steadily(table_html)
+        return self.opened.steadily(table_html)
 
 
 Query = Literal["snapshot", "read_optimized"]

@@ -1,17 +1,15 @@
 """`Table.columns`: the columns of a table, and the verbs that change them without writing its files again."""
 
-# pyright: reportPrivateUsage=false
-# The view is a part of the table: it uses the table's view and contexts.
-
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
 from lakebed.config.arguments import public_methods_check_arguments, refused
+from lakebed.opened_table import OpenedTable
 from lakebed.read.plan import data_columns
 from lakebed.schema.column_changes import ColumnChange, column_paths
 from lakebed.schema.spark import spark_type
@@ -19,9 +17,6 @@ from lakebed.services.columns import ColumnsChanged, change_columns
 from lakebed.slices.snapshot import Snapshot
 from lakebed.table_views import View
 from lakebed.timeline.schema_versions import comments_of
-
-if TYPE_CHECKING:
-    from lakebed.table import Table
 
 _SCHEMA = pa.schema([("name", pa.string()), ("type", pa.string()), ("nullable", pa.bool_()), ("comment", pa.string())])
 
@@ -52,14 +47,14 @@ class ColumnsView(View):
     [9.5, 12.0, 7.25]
     """
 
-    def __init__(self, table: Table) -> None:
-        self._table = table
+    def __init__(self, opened: OpenedTable) -> None:
+        self._opened = opened
 
     def __iter__(self) -> Iterator[ColumnFacts]:
-        return iter(self._table._steadily(_facts))
+        return iter(self._opened.steadily(_facts))
 
     def __len__(self) -> int:
-        return len(self._table._steadily(_facts))
+        return len(self._opened.steadily(_facts))
 
     def to_arrow(self) -> pa.Table:
         """Columns: name, type, nullable, comment. Fields inside a struct that have a comment follow their column.
@@ -67,7 +62,7 @@ class ColumnsView(View):
         >>> t.columns.to_arrow().column("name").to_pylist()
         ['id', 'city', 'fare', 'ts']
         """
-        return self._table._steadily(_as_arrow)
+        return self._opened.steadily(_as_arrow)
 
     def add(
         self,
@@ -142,8 +137,8 @@ class ColumnsView(View):
         return self._change(ColumnChange("move", name, after=after, first=first), options)
 
     def _change(self, change: ColumnChange, options: Mapping[str, Any] | None) -> ColumnsChanged:
-        table = self._table
-        return table._committed(lambda: change_columns(table._context(None, options, "columns"), change), options)
+        opened = self._opened
+        return opened.committed(lambda: change_columns(opened.context(None, options, "columns"), change), options)
 
 
 def _facts(view: Snapshot) -> list[ColumnFacts]:

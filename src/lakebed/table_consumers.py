@@ -1,21 +1,19 @@
 """`Table.consumers` and `Table.consume`: named consumers, whose positions are recorded in the table."""
 
-# pyright: reportPrivateUsage=false
-# The view is a part of the table: it uses the table's storage, settings and views.
-
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
 from lakebed.config.arguments import public_methods_check_arguments, whole_number
 from lakebed.config.options import resolve_options
 from lakebed.errors import InvalidOption
+from lakebed.opened_table import OpenedTable
 from lakebed.operations.once import Once
 from lakebed.read.cdc import ChangeLog, Images
 from lakebed.read.commit_feed import BEGINNING, BatchLimits, BatchOfChanges, CommitFeed, resolve_start
@@ -27,9 +25,6 @@ from lakebed.timeline.consumers import Consumer, ConsumerFiles, check_consumer_n
 from lakebed.timeline.instants import parse_time
 from lakebed.timeline.timeline import completed_at
 from lakebed.wording import Printed, count_text
-
-if TYPE_CHECKING:
-    from lakebed.table import Table
 
 _SCHEMA = pa.schema(
     [
@@ -84,9 +79,9 @@ class ConsumersView(View):
     ['daily']
     """
 
-    def __init__(self, table: Table) -> None:
-        self._table = table
-        self._files = ConsumerFiles(table._storage)
+    def __init__(self, opened: OpenedTable) -> None:
+        self._opened = opened
+        self._files = ConsumerFiles(opened.storage)
 
     def __iter__(self) -> Iterator[ConsumerState]:
         return iter(self.list())
@@ -102,7 +97,7 @@ class ConsumersView(View):
         [('daily', 1)]
         """
         consumers = self._files.read_all()
-        snapshot = self._table._snapshot()
+        snapshot = self._opened.snapshot()
         return [_state(consumer, snapshot) for consumer in consumers]
 
     def get(self, name: str) -> ConsumerState:
@@ -111,7 +106,7 @@ class ConsumersView(View):
         >>> t.consumers.start("daily", "latest").position == t.consumers.get("daily").position
         True
         """
-        return _state(self._files.get(name), self._table._snapshot())
+        return _state(self._files.get(name), self._opened.snapshot())
 
     def start(self, name: str, start: When = BEGINNING, *, options: Mapping[str, Any] | None = None) -> ConsumerState:
         """Record a new consumer at `earliest`, `latest`, a checkpoint, an instant or a time.
@@ -123,10 +118,10 @@ class ConsumersView(View):
         consumer 'daily' at ...: it has read every commit
         """
         check_consumer_name(name)
-        table = self._table
-        snapshot = table._snapshot()
-        position = resolve_start(snapshot, table._moment(start))
-        return _state(start_consumer(table._storage, name, position, resolve_options(options).write), snapshot)
+        opened = self._opened
+        snapshot = opened.snapshot()
+        position = resolve_start(snapshot, opened.moment(start))
+        return _state(start_consumer(opened.storage, name, position, resolve_options(options).write), snapshot)
 
     def move(self, name: str, to: When, *, options: Mapping[str, Any] | None = None) -> ConsumerState:
         """Move a consumer to `earliest`, `latest`, a checkpoint, an instant or a time, forward or back.
@@ -139,10 +134,10 @@ class ConsumersView(View):
         1
         """
         consumer = self._files.get(name)
-        table = self._table
-        snapshot = table._snapshot()
-        note_consumers(table._storage, resolve_options(options).write)
-        position = resolve_start(snapshot, table._moment(to))
+        opened = self._opened
+        snapshot = opened.snapshot()
+        note_consumers(opened.storage, resolve_options(options).write)
+        position = resolve_start(snapshot, opened.moment(to))
         return _state(self._files.put_at(consumer, position), snapshot)
 
     def delete(self, name: str) -> bool:
@@ -182,15 +177,15 @@ class BatchRequest:
     cdc: bool
     limits: BatchLimits
     columns: Sequence[str] | None
-    filter: Any
+    where: Any
     images: Images
 
     def __post_init__(self) -> None:
-        if self.cdc and self.filter is not None:
+        if self.cdc and self.where is not None:
             raise InvalidOption(
-                "a consumer of changes takes no filter",
+                "a consumer of changes takes no condition",
                 hint="filter the rows of the batch, e.g. by after.city",
-                context={"option": "filter"},
+                context={"option": "where"},
             )
         if self.limits.commits is not None:
             whole_number("consume", "max_commits", self.limits.commits, minimum=1)
@@ -231,28 +226,28 @@ class Consumption:
     when the block ends without an error."""
 
     def __init__(
-        self, table: Table, name: str, request: BatchRequest, options: Mapping[str, Any] | None = None
+        self, opened: OpenedTable, name: str, request: BatchRequest, options: Mapping[str, Any] | None = None
     ) -> None:
         check_consumer_name(name)
         self._settings = resolve_options(options).write
-        self._table = table
+        self._opened = opened
         self._name = name
         self._request = request
-        self._files = ConsumerFiles(table._storage)
+        self._files = ConsumerFiles(opened.storage)
         self._consumer: Consumer | None = None
         self._end = ""
 
     def __enter__(self) -> ConsumedRows | ConsumedChanges:
-        return self._table._again(self._begin, progress=False)
+        return self._opened.again(self._begin, progress=False)
 
     def _begin(self) -> ConsumedRows | ConsumedChanges:
-        snapshot = self._table._snapshot()
+        snapshot = self._opened.snapshot()
         self._consumer = self._recorded(snapshot)
         start = self._consumer.position
         feed = CommitFeed(snapshot, start, cdc=self._request.cdc)
         self._end = self._consumer.pending or feed.end(self._request.limits)
         batch = self._batch(snapshot, start)
-        batch._consumption = self
+        batch._consumption = self  # pyright: ignore[reportPrivateUsage]
         return batch
 
     def __exit__(
@@ -280,13 +275,13 @@ class Consumption:
         consumer = self._files.find(self._name)
         if consumer is not None:
             if not snapshot.config.has_consumers:  # the properties are from a copy or a backup
-                note_consumers(self._table._storage, self._settings)
+                note_consumers(self._opened.storage, self._settings)
             return consumer
-        position = resolve_start(snapshot, self._table._moment(self._request.start))
-        return start_consumer(self._table._storage, self._name, position, self._settings)
+        position = resolve_start(snapshot, self._opened.moment(self._request.start))
+        return start_consumer(self._opened.storage, self._name, position, self._settings)
 
     def _batch(self, snapshot: Snapshot, start: str) -> ConsumedRows | ConsumedChanges:
-        table, request = self._table, self._request
+        opened, request = self._opened, self._request
         if request.cdc:
             return ConsumedChanges(
                 snapshot,
@@ -294,18 +289,18 @@ class Consumption:
                 self._end,
                 request.columns,
                 request.images,
-                table._spark,
-                worker_tuning=table._worker_tuning,
+                opened.spark,
+                worker_tuning=opened.worker_tuning,
             )
         rows = ConsumedRows(
             snapshot,
             start,
             self._end,
             columns=request.columns,
-            filter=request.filter,
-            spark=table._spark,
-            reads=table._reads,
-            worker_tuning=table._worker_tuning,
+            where=request.where,
+            spark=opened.spark,
+            reads=opened.reads,
+            worker_tuning=opened.worker_tuning,
         )
         rows.consumer = self._name
         rows.check()

@@ -1,12 +1,9 @@
 """`Table.indexes`: lists, creates and checks the index that writes use and the indexes of the metadata table."""
 
-# pyright: reportPrivateUsage=false
-# The view is a part of the table: it uses the table's storage, engine and contexts.
-
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,6 +18,7 @@ from lakebed.index.registry import check_new_indexes, index_of
 from lakebed.metadata.lookups import open_snapshot
 from lakebed.metadata_upkeep.comparison import Verification
 from lakebed.metadata_upkeep.skew import reshard_index, shards, summed_up
+from lakebed.opened_table import OpenedTable
 from lakebed.operations.advice import Advice, advise_for_table
 from lakebed.pictures import Picture, ranges
 from lakebed.properties.file import load_table_config, update_table_config
@@ -41,9 +39,6 @@ from lakebed.slices.snapshot import Snapshot
 from lakebed.table_views import View
 from lakebed.timeline.index_changes import declare_index
 from lakebed.wording import count_text
-
-if TYPE_CHECKING:
-    from lakebed.table import Table
 
 # Labels at the ends of an axis have at most this many letters.
 _LONGEST_END = 40
@@ -148,9 +143,9 @@ class IndexesView(View):
     index            kind             fields ...
     """
 
-    def __init__(self, table: Table) -> None:
-        self._table = table
-        self._storage = table._storage
+    def __init__(self, opened: OpenedTable) -> None:
+        self._opened = opened
+        self._storage = opened.storage
 
     @property
     def index(self) -> Index:
@@ -159,7 +154,7 @@ class IndexesView(View):
         >>> t.indexes.index.name, t.indexes.index.buckets
         ('bucket', 2)
         """
-        return self._table._again(lambda: index_of(self._snapshot(), for_write=False))
+        return self._opened.again(lambda: index_of(self._snapshot(), for_write=False))
 
     @property
     def reason(self) -> str:
@@ -176,7 +171,7 @@ class IndexesView(View):
         >>> [(index.name, index.file_groups) for index in t.indexes.list()]
         [('files', 1), ('column_stats', 2), ('partition_stats', 1)]
         """
-        return self._table._again(lambda: list_indexes(self._snapshot()))
+        return self._opened.again(lambda: list_indexes(self._snapshot()))
 
     def to_arrow(self) -> pa.Table:
         """Columns: index, kind, fields, file_groups, bytes.
@@ -217,7 +212,7 @@ class IndexesView(View):
 
         With `wait` the index is built now, and writers wait for the table's lock meanwhile. Without it the plan is put
         on the timeline and returned (version 8 and 9): `build` builds it while writers continue, in a thread or another
-        process, and so does `lakebed services run`.
+        process, and so does `lakebed maintenance run`.
 
         Raises `InvalidOption`, `SchemaConflict`, `UnsupportedFeature` or `IndexInconsistent`; nothing changes then.
 
@@ -232,7 +227,7 @@ class IndexesView(View):
             raise InvalidOption(
                 f"an expression index {name!r} without a column", hint="Name the column of the function: column=."
             )
-        return self._table._again(
+        return self._opened.again(
             lambda: create_index(
                 self._storage,
                 name,
@@ -240,7 +235,7 @@ class IndexesView(View):
                 partitioned=partitioned,
                 groups=groups,
                 settings=resolve_options(options).write,
-                engine=self._table._engine(),
+                engine=self._opened.engine(),
                 wait=wait,
             )
         )
@@ -253,7 +248,7 @@ class IndexesView(View):
         >>> len(t.indexes.waiting)
         1
         """
-        return self._table._again(lambda: index_plans(self._storage, self._snapshot().timeline))
+        return self._opened.again(lambda: index_plans(self._storage, self._snapshot().timeline))
 
     def build(self, *, options: Mapping[str, Any] | None = None) -> IndexingResult:
         """Build the planned indexes, also those that real Hudi planned, while writers continue.
@@ -268,7 +263,7 @@ class IndexesView(View):
         ('record_index', [])
         """
         settings = resolve_options(options).write
-        return self._table._again(lambda: build_planned(self._storage, settings, self._table._engine()))
+        return self._opened.again(lambda: build_planned(self._storage, settings, self._opened.engine()))
 
     def drop(self, name: str, *, options: Mapping[str, Any] | None = None) -> None:
         """Delete an index of the metadata table. `name` is that of `create`, or a name that `list` returns.
@@ -278,7 +273,7 @@ class IndexesView(View):
         ['files']
         """
         settings = resolve_options(options).write
-        self._table._again(lambda: drop_index(self._storage, name, settings=settings))
+        self._opened.again(lambda: drop_index(self._storage, name, settings=settings))
 
     def reshard(
         self, name: str, file_groups: int | Mapping[str, int], *, options: Mapping[str, Any] | None = None
@@ -299,7 +294,7 @@ class IndexesView(View):
         [4, 4]
         """
         settings = resolve_options(options).write
-        return self._table._again(lambda: reshard_index(self._storage, name, file_groups, settings=settings))
+        return self._opened.again(lambda: reshard_index(self._storage, name, file_groups, settings=settings))
 
     def skew(self, name: str | None = None) -> SkewView:
         """How evenly the entries of a record or secondary index (None: of all) are spread over its file groups.
@@ -310,7 +305,7 @@ class IndexesView(View):
         >>> sum(t.indexes.skew("record_index").shards["entries"].to_pylist())
         3
         """
-        return self._table._again(lambda: SkewView(shards(self._snapshot(), name)))
+        return self._opened.again(lambda: SkewView(shards(self._snapshot(), name)))
 
     def verify(self, name: str | None = None) -> Verification:
         """Compare one index (as `list` names it) or all with the files and rows of the table. The result names each
@@ -323,7 +318,7 @@ class IndexesView(View):
         checked column_stats, files, partition_stats
         no difference
         """
-        return self._table._again(lambda: verify(self._storage, name))
+        return self._opened.again(lambda: verify(self._storage, name))
 
     def repair(self, name: str | None = None, *, options: Mapping[str, Any] | None = None) -> Verification:
         """Verify one index (as `list` names it) or all, and write the records that differ. Returns the differences
@@ -335,7 +330,7 @@ class IndexesView(View):
         True
         """
         names, settings = None if name is None else [name], resolve_options(options).write
-        return self._table._again(lambda: repair(self._storage, names, settings=settings))
+        return self._opened.again(lambda: repair(self._storage, names, settings=settings))
 
     def ranges(self, columns: Sequence[str] | None = None) -> RangesView:
         """How far the ranges of columns (None: of all with statistics) overlap from base file to base file: a table,
@@ -346,7 +341,7 @@ class IndexesView(View):
         >>> t.indexes.ranges(["city"]).to_arrow().to_pylist()
         [{'column': 'city', 'type': 'string', 'files': 2, 'with_range': 2, 'overlap': 0.5}]
         """
-        return self._table._again(lambda: RangesView(column_ranges(self._snapshot(), columns)))
+        return self._opened.again(lambda: RangesView(column_ranges(self._snapshot(), columns)))
 
     def bloom_rates(self, files: int = 64) -> pa.Table:
         """The false-positive rates of bloom filters: partition, file_name and rate, for at most so many base files.
@@ -360,7 +355,7 @@ class IndexesView(View):
         """
         if files < 1:
             raise refused("bloom_rates", "files", files, "a number of files, 1 or more")
-        return self._table._again(lambda: bloom_rates(self._snapshot(), files))
+        return self._opened.again(lambda: bloom_rates(self._snapshot(), files))
 
     def use(
         self,
@@ -388,8 +383,8 @@ class IndexesView(View):
         'simple'
         """
         choice = IndexChoice(index, buckets, tuple(fields), update_partition_path, partition_buckets)
-        return self._table._again(
-            lambda: use_index(self._table._service_context(options, "use", "files"), choice, dry_run=dry_run)
+        return self._opened.again(
+            lambda: use_index(self._opened.service_context(options, "use", "files"), choice, dry_run=dry_run)
         )
 
     def adopt(
@@ -434,7 +429,7 @@ class IndexesView(View):
                 changes = declare_index(snapshot.config, snapshot.timeline, adopted_index.settings())
                 update_table_config(self._storage, changes, lock.lock_is_held)
 
-        self._table._again(adopted)
+        self._opened.again(adopted)
         return self.index
 
     def advise(self, batch: Any = None, *, deletes: bool = False) -> Advice:
@@ -447,15 +442,15 @@ class IndexesView(View):
         >>> advice.index in [choice.index for choice in advice.ranking]
         True
         """
-        return self._table._again(
-            lambda: advise_for_table(self._snapshot(), self._table._engine(), batch, deletes=deletes)
+        return self._opened.again(
+            lambda: advise_for_table(self._snapshot(), self._opened.engine(), batch, deletes=deletes)
         )
 
     def __repr__(self) -> str:
         listed = super().__repr__()
         reason = self.reason
         choice = f"chosen: {reason}\n" if reason else ""
-        explanation = self._table._again(lambda: self.index.explain_for(self._snapshot()))
+        explanation = self._opened.again(lambda: self.index.explain_for(self._snapshot()))
         return f"writes: {explanation}\n{choice}{listed}"
 
     def _snapshot(self) -> Snapshot:

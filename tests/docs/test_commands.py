@@ -28,7 +28,7 @@ _FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 # made from the program itself; changes of the past
 _APART = {"cli.md", "api.md"}
 # Commands that go on until they are stopped.
-_ENDLESS = ("lakebed inspect", "lakebed services run URI")
+_ENDLESS = ("lakebed inspect", "lakebed maintenance run URI")
 
 
 def commands_of(page: str) -> Iterator[str]:

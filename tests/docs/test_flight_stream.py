@@ -39,7 +39,7 @@ def test_the_tables_are_those_of_the_events_although_steps_were_killed(tmp_path:
     assert [rows for _, rows in done.equal] == [27465, 8786, 8786, 15, 15]
     lake = Lake(tmp_path / "lake")
     [united] = lakebed.open(lake.gold).get([("UA", 1)]).to_pylist()
-    flown = lakebed.open(lake.silver).scan(filter="carrier = 'UA'").to_arrow()
+    flown = lakebed.open(lake.silver).scan(where="carrier = 'UA'").to_arrow()
     assert united["flights"] == flown.num_rows == 1531
     assert united["delay"] == sum(flown["arr_delay"].drop_null().to_pylist())
     lakebed.open(lake.silver).delete([flown["flight"][0].as_py()])

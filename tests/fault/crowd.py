@@ -208,11 +208,11 @@ class Crowd:
             time.sleep(0.2)
 
     def _run_services(self, table: lakebed.Table) -> None:
-        table.cluster(options=self.shape.options)
+        table.maintenance.cluster(options=self.shape.options)
         if self.shape.kind == "mor":
-            table.compact_logs(options=self.shape.options)
-            table.compact(options=self.shape.options)
-        table.clean(options=self.shape.options)
+            table.maintenance.compact(logs=True, options=self.shape.options)
+            table.maintenance.compact(options=self.shape.options)
+        table.maintenance.clean(options=self.shape.options)
         if table.indexes.waiting:
             table.indexes.build()
 
@@ -267,7 +267,7 @@ class Crowd:
             if not verified.ok:
                 self.log.say("finding", text=f"{when}: verify: {verified}")
             self._published(when, table)
-            repaired = table.repair(dry_run=True)
+            repaired = table.maintenance.repair(dry_run=True)
             if not repaired.ok:
                 self.log.say("finding", text=f"{when}: repair: {repaired}")
 
@@ -276,7 +276,7 @@ class Crowd:
         if not self.shape.is_published:
             return
         with suppress(lakebed.UnsupportedFeature):
-            table.publish("delta")
+            table.catalogs.publish("delta")
             stored = expected_rows(table)
             listed = sorted_rows(read_deltalake(self.uri))
             if listed != stored:

@@ -198,7 +198,7 @@ class Writer(Role):
                 found = self.try_to(how, lambda: table_rows(table.get(keys)))  # noqa: B023
             else:
                 condition = f"w = {number}" if how == "filter" else None
-                found = self.try_to(how, lambda: table_rows(table.scan(filter=condition)))  # noqa: B023
+                found = self.try_to(how, lambda: table_rows(table.scan(where=condition)))  # noqa: B023
             if found is not None:
                 return found.get(number, {})
         raise AssertionError("no read succeeds")  # three interrupts in a row are no chance
@@ -292,19 +292,19 @@ class Services(Role):
         table = self.open()
         self.log.say("begin", verb=verb)
         calls: dict[str, Callable[[], Any]] = {
-            "clean": lambda: table.clean(options=self.options),
-            "archive": lambda: table.archive(options=self.options),
-            "compact": lambda: table.compact(options=self.options),
-            "plan compact": lambda: table.compact(plan_only=True, options=self.options),
-            "compact_logs": lambda: table.compact_logs(options=self.options),
+            "clean": lambda: table.maintenance.clean(options=self.options),
+            "archive": lambda: table.maintenance.archive(options=self.options),
+            "compact": lambda: table.maintenance.compact(options=self.options),
+            "plan compact": lambda: table.maintenance.compact(plan_only=True, options=self.options),
+            "compact_logs": lambda: table.maintenance.compact(logs=True, options=self.options),
             "cluster": lambda: self._cluster(table, plan_only=False),
             "plan cluster": lambda: self._cluster(table, plan_only=True),
-            "merge_small_files": lambda: table.merge_small_files(options=self.options),
+            "merge_small_files": lambda: table.maintenance.merge_small_files(options=self.options),
             "savepoint": lambda: self._savepoint(table),
             "configure": lambda: table.configure(
                 {"hoodie.metadata.compact.max.delta.commits": self.dice.choice([2, 5])}
             ),
-            "rescale": lambda: table.rescale(self.dice.choice([1, 2, 3, 4]), options=self.options),
+            "rescale": lambda: table.maintenance.rescale(self.dice.choice([1, 2, 3, 4]), options=self.options),
             "reshard": lambda: table.indexes.reshard("record_index", self.dice.choice([1, 2, 3])),
             "index": lambda: table.indexes.create(self._index()),
             "drop index": lambda: table.indexes.drop(self._index()),
@@ -312,7 +312,7 @@ class Services(Role):
             "add column": lambda: table.columns.add(self._column(), "int", options=self.options),
             "drop column": lambda: table.columns.drop(self._column(), options=self.options),
             "comment": lambda: table.columns.comment("v", f"at {time.time()}", options=self.options),
-            "publish": lambda: table.publish(self.dice.choice(["delta", "iceberg"]), options=self.options),
+            "publish": lambda: table.catalogs.publish(self.dice.choice(["delta", "iceberg"]), options=self.options),
             "run_services": lambda: self._run_services(table),
         }
         # an index or a column that is there or is not, a service or a list that this table does not take
@@ -331,20 +331,20 @@ class Services(Role):
         if self.shape.index == "consistent":
             sizes = {"hoodie.bucket.index.max.num.buckets": 8, "hoodie.bucket.index.min.num.buckets": 1}
             more = {"hoodie.parquet.max.file.size": self.dice.choice([1_500, 4_000]), **sizes}
-            return table.cluster(plan_only=plan_only, options={**self.options, **more})
+            return table.maintenance.cluster(plan_only=plan_only, options={**self.options, **more})
         if self.shape.index in HASHED:
-            return table.cluster(["v"], options=self.options)
-        return table.cluster(self.dice.choice([None, ["v"]]), plan_only=plan_only, options=self.options)
+            return table.maintenance.cluster(["v"], options=self.options)
+        return table.maintenance.cluster(self.dice.choice([None, ["v"]]), plan_only=plan_only, options=self.options)
 
     def _savepoint(self, table: Table) -> None:
-        there = table.savepoints()
+        there = table.savepoints.list()
         if len(there) > 1 or (there and self.dice.random() < 0.7):
-            table.delete_savepoint(self.dice.choice(there).instant)
+            table.savepoints.delete(self.dice.choice(there).instant)
         elif any(i.is_completed for i in table.timeline):
-            table.savepoint()
+            table.savepoints.create()
 
     def _run_services(self, table: Table) -> None:
-        for event in lakebed.run_services(table.uri, once=True):
+        for event in lakebed.maintenance.run(table.uri, once=True):
             if event.kind == "failed" and "by another process" not in str(event):
                 raise AssertionError(f"{event.service}: {event}")
 
@@ -403,7 +403,7 @@ class Reader(Role):
     def _filter(self) -> None:
         number = self.dice.choice(sorted(self._histories()) or [0])
         everything = {number: list(range(Task.KEYS))}
-        self._look("filter", lambda: self.open().scan(filter=f"w = {number}"), everything)
+        self._look("filter", lambda: self.open().scan(where=f"w = {number}"), everything)
 
     def _get(self) -> None:
         number = self.dice.choice(sorted(self._histories()) or [0])

@@ -40,7 +40,7 @@ READS: dict[str, Callable[[Table, str], Any]] = {
     "cdc": lambda t, start: t.cdc(start).count(),
     "files": lambda t, _: len(list(t.files)),
     "timeline": lambda t, _: t.timeline.to_arrow().column("operation").to_pylist(),
-    "savepoints": lambda t, _: len(t.savepoints()),
+    "savepoints": lambda t, _: len(t.savepoints.list()),
     "indexes": lambda t, _: [one.name for one in t.indexes.list()],
     "explain": lambda t, _: t.explain(upsert=rows(*OURS)).operation,
     "verify": lambda t, _: t.indexes.verify().ok,
@@ -52,10 +52,10 @@ WRITES: dict[str, Callable[[Table], Any]] = {
     "delete": lambda t: t.delete([0, 3], options=OPTIONS),
     "delete of rows that match": lambda t: t.delete(where="v >= 'v5'", options=OPTIONS),
     "insert_overwrite": lambda t: t.insert_overwrite(rows(OURS[2]), options=OPTIONS),
-    "cluster": lambda t: t.cluster(["v"], options=OPTIONS),
-    "clean": lambda t: t.clean(options=OPTIONS),
-    "archive": lambda t: t.archive(options=OPTIONS),
-    "savepoint": lambda t: t.savepoint(),
+    "cluster": lambda t: t.maintenance.cluster(["v"], options=OPTIONS),
+    "clean": lambda t: t.maintenance.clean(options=OPTIONS),
+    "archive": lambda t: t.maintenance.archive(options=OPTIONS),
+    "savepoint": lambda t: t.savepoints.create(),
 }
 
 
@@ -76,17 +76,17 @@ def build(table: Table) -> None:
 CHANGES: dict[str, Callable[[Table], Any]] = {
     "restore": lambda t: t.restore(third_last(t)),
     "rollback": lambda t: t.rollback(commits(t)[-1]),
-    "rescale": lambda t: t.rescale(2),
+    "rescale": lambda t: t.maintenance.rescale(2),
     "use bucket": lambda t: t.indexes.use("bucket", buckets=2),
     "use record": lambda t: t.indexes.use("record"),
-    "upgrade": lambda t: t.upgrade(),
-    "downgrade": lambda t: t.downgrade(6),
+    "upgrade": lambda t: t.maintenance.upgrade(),
+    "downgrade": lambda t: t.maintenance.downgrade(6),
     "create": lambda t: t.indexes.create("bloom_filters"),
     "build": build,
     "repair of indexes": lambda t: t.indexes.repair(),
-    "repair": lambda t: t.repair(),
+    "repair": lambda t: t.maintenance.repair(),
     "drop": lambda t: t.indexes.drop("column_stats"),
-    "compact": lambda t: t.compact(options=OPTIONS),
+    "compact": lambda t: t.maintenance.compact(options=OPTIONS),
 }
 
 

@@ -75,11 +75,11 @@ def prepared(index: str, kind: str, version: int, planned: bool) -> tuple[dict[s
         model = put(model, *made)
         if n == 2:
             if kind == "mor":
-                table.compact(options=options)
+                table.maintenance.compact(options=options)
             table.delete_partitions(["c2"], options=options)
             del model[2]
     if planned:
-        assert table.clean(plan_only=True, options=_KEEP).planned
+        assert table.maintenance.clean(plan_only=True, options=_KEEP).planned
         late = (1, "c1", "late", 9)
         table.upsert(rows(late), options=options)
         model = put(model, late)
@@ -96,14 +96,14 @@ class Struck:
 
 
 def _clean_and_archive(table: Table) -> None:
-    table.clean(options=_KEEP)
-    table.archive(options=_KEEP)
+    table.maintenance.clean(options=_KEEP)
+    table.maintenance.archive(options=_KEEP)
 
 
 CASES = {
-    "plan": Struck(lambda t: t.clean(plan_only=True, options=_KEEP)),
-    "clean": Struck(lambda t: t.clean(options=_KEEP)),
-    "pending": Struck(lambda t: t.clean(options=_KEEP), planned=True),
+    "plan": Struck(lambda t: t.maintenance.clean(plan_only=True, options=_KEEP)),
+    "clean": Struck(lambda t: t.maintenance.clean(options=_KEEP)),
+    "pending": Struck(lambda t: t.maintenance.clean(options=_KEEP), planned=True),
     "archive": Struck(_clean_and_archive),
 }
 
@@ -139,8 +139,8 @@ def _crash(case: Struck, kind: tuple[str, str, int, str], mode: Mode, at: int) -
             model = NEXT.model(model)
             _check(uri, model)
             table = lakebed.open(uri)
-            table.clean(options=_KEEP)
-            table.archive(options=_KEEP)
+            table.maintenance.clean(options=_KEEP)
+            table.maintenance.archive(options=_KEEP)
             _check(uri, model)
             assert [i for i in timeline(table).pending if i.action is Action.CLEAN] == []
             assert _left(uri) == []

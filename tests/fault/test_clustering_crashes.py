@@ -65,7 +65,7 @@ def prepared(index: str, version: int, kind: str, planned: bool) -> tuple[dict[s
     table.upsert(rows((1, "c1", "newer", 5)), options=SMALL)
     model = put(model, (1, "c1", "newer", 5))
     if planned:
-        table.cluster(plan_only=True, options=SORTED)
+        table.maintenance.cluster(plan_only=True, options=SORTED)
         if index == "consistent":
             # beside the plan, whose new buckets get the row as well
             table.upsert(rows((2, "c0", "beside", 6)), options=SMALL)
@@ -95,12 +95,12 @@ def _crash(case: str, index: str, version: int, kind: str, mode: Mode, at: int) 
     files, model = prepared(index, version, kind, case == "pending")
     with copied("memory", files) as uri:
         with crash_at(at, mode) as crash, suppress(Killed, lakebed.LakebedError):
-            lakebed.open(uri).cluster(plan_only=case == "plan", options=SORTED)
+            lakebed.open(uri).maintenance.cluster(plan_only=case == "plan", options=SORTED)
         if not crash.fired:
             return len(crash.mutations)
         try:
             assert state(uri) == model
-            lakebed.open(uri).cluster(options=SORTED)
+            lakebed.open(uri).maintenance.cluster(options=SORTED)
             assert state(uri) == model
             storage = open_storage(uri)
             timeline = load_timeline(storage, load_table_config(storage))

@@ -94,7 +94,7 @@ def test_rows_logged_by_a_commit_taken_back_are_never_read(version: int, monkeyp
         frozen = published(uri, monkeypatch)
         lakebed.open(uri).upsert(rows(*THEIRS), options=OPTIONS)
         thawed(uri, frozen, old, *THEIRS, stands=False)
-        lakebed.open(uri).compact(options=OPTIONS)
+        lakebed.open(uri).maintenance.compact(options=OPTIONS)
         assert state(uri) == put(old, *THEIRS, *LATER)
 
 
@@ -116,7 +116,7 @@ def test_records_of_a_commit_taken_back_leave_a_compacted_metadata_table(
         thawed(uri, frozen, old, *theirs, stands=False)
         for n in range(6):
             lakebed.open(uri).upsert(rows((1, "c1", "last", 20 + n)), options=options)
-        lakebed.open(uri).archive(options={"hoodie.keep.min.commits": 2, "hoodie.keep.max.commits": 3})
+        lakebed.open(uri).maintenance.archive(options={"hoodie.keep.min.commits": 2, "hoodie.keep.max.commits": 3})
         expected = put(old, *LATER, (1, "c1", "last", 25))
         assert state(uri) == expected
         assert sorted(lakebed.open(uri).get(sorted(expected))["id"].to_pylist()) == sorted(expected)
@@ -124,16 +124,16 @@ def test_records_of_a_commit_taken_back_leave_a_compacted_metadata_table(
 
 
 def compacts(table: Table) -> None:
-    assert table.compact(plan_only=True, options=OPTIONS).plan is not None
+    assert table.maintenance.compact(plan_only=True, options=OPTIONS).plan is not None
 
 
 def clusters(table: Table) -> None:
-    assert table.cluster(["v"], options=OPTIONS).runs
+    assert table.maintenance.cluster(["v"], options=OPTIONS).runs
 
 
 def cleans(table: Table) -> None:
     table.upsert(rows(*THEIRS), options=OPTIONS)
-    assert table.clean(options=OPTIONS | {"hoodie.clean.commits.retained": 1}).files
+    assert table.maintenance.clean(options=OPTIONS | {"hoodie.clean.commits.retained": 1}).files
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ def test_a_commit_stays_where_a_service_was_built_on_it(
         lakebed.open(uri).upsert(rows(*THEIRS), options=OPTIONS)
         thawed(uri, frozen, old, *THEIRS, stands=True)
         if index.startswith("mor-"):
-            lakebed.open(uri).compact(options=OPTIONS)
+            lakebed.open(uri).maintenance.compact(options=OPTIONS)
         assert state(uri) == put(old, *OURS, *THEIRS, *LATER)
 
 
@@ -171,11 +171,11 @@ def test_changes_are_read_on_from_a_compaction(version: int, monkeypatch: pytest
     """A compaction completed while the writer stood still with its completion time taken: it would come before it."""
     files, old = prepared("mor-bucket", version)
     with copied("memory", files) as uri:
-        planned = lakebed.open(uri).compact(plan_only=True, options=OPTIONS)
+        planned = lakebed.open(uri).maintenance.compact(plan_only=True, options=OPTIONS)
         frozen = FrozenWriter(uri, write, is_publication, monkeypatch)
         assert frozen.freeze()
         frozen.time_is_over(of_heartbeat=False)
-        assert lakebed.open(uri).compact(options=OPTIONS).instants == (planned.planned,)
+        assert lakebed.open(uri).maintenance.compact(options=OPTIONS).instants == (planned.planned,)
         checkpoint = lakebed.open(uri).changes("000").end
         frozen.thaw()
         assert isinstance(frozen.error, CommitConflict)

@@ -63,7 +63,7 @@ def prepared(index: str, version: int, planned: bool) -> tuple[dict[str, bytes],
     model = put(put({}, *_FIRST), *_SECOND)
     del model[4]
     if planned:
-        table.compact(plan_only=True, options=OPTIONS)
+        table.maintenance.compact(plan_only=True, options=OPTIONS)
         table.upsert(rows(*_LATE), options=_BY_HAND)
         model = put(model, *_LATE)
     storage = open_storage(uri)
@@ -82,9 +82,9 @@ class Struck:
 
 
 CASES = {
-    "plan": Struck(lambda t: t.compact(plan_only=True, options=OPTIONS), dict),
-    "compact": Struck(lambda t: t.compact(options=OPTIONS), dict),
-    "pending": Struck(lambda t: t.compact(options=OPTIONS), dict, planned=True),
+    "plan": Struck(lambda t: t.maintenance.compact(plan_only=True, options=OPTIONS), dict),
+    "compact": Struck(lambda t: t.maintenance.compact(options=OPTIONS), dict),
+    "pending": Struck(lambda t: t.maintenance.compact(options=OPTIONS), dict, planned=True),
     "inline": Struck(lambda t: t.upsert(rows(*_INLINE_ROWS), options=_INLINE), lambda m: put(m, *_INLINE_ROWS)),
 }
 
@@ -143,7 +143,7 @@ def _run(case: Struck, uri: str, old: Model) -> tuple[Model, ...]:
 
 
 def _compact(uri: str) -> None:
-    lakebed.open(uri).compact(options=OPTIONS)
+    lakebed.open(uri).maintenance.compact(options=OPTIONS)
     storage = open_storage(uri)
     pending = load_timeline(storage, load_table_config(storage)).pending
     assert [i for i in pending if i.action is Action.COMPACTION] == []

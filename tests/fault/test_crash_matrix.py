@@ -56,8 +56,8 @@ class Deed:
 
 
 def _archive(table: Table) -> None:
-    table.clean(options=_KEEP)
-    table.archive(options=_KEEP)
+    table.maintenance.clean(options=_KEEP)
+    table.maintenance.archive(options=_KEEP)
 
 
 DEEDS = {
@@ -65,14 +65,14 @@ DEEDS = {
     "delete_where": Deed(
         lambda t: t.delete(where="ts = 2", options=OPTIONS), lambda m: {k: v for k, v in m.items() if v[2] != 2}
     ),
-    "compact": Deed(lambda t: t.compact(options=_KEEP), again=True, kinds=("mor",)),
-    "compact_logs": Deed(lambda t: t.compact_logs(options=_KEEP), again=True, kinds=("mor",)),
-    "cluster": Deed(lambda t: t.cluster(options=_KEEP), again=True),
-    "cluster_sorted": Deed(lambda t: t.cluster(["v"], options=_KEEP), again=True),
-    "clean": Deed(lambda t: t.clean(options=_KEEP), again=True),
+    "compact": Deed(lambda t: t.maintenance.compact(options=_KEEP), again=True, kinds=("mor",)),
+    "compact_logs": Deed(lambda t: t.maintenance.compact(logs=True, options=_KEEP), again=True, kinds=("mor",)),
+    "cluster": Deed(lambda t: t.maintenance.cluster(options=_KEEP), again=True),
+    "cluster_sorted": Deed(lambda t: t.maintenance.cluster(["v"], options=_KEEP), again=True),
+    "clean": Deed(lambda t: t.maintenance.clean(options=_KEEP), again=True),
     "archive": Deed(_archive, again=True),
-    "savepoint": Deed(lambda t: t.savepoints() or t.savepoint(), again=True),
-    "expire_partitions": Deed(lambda t: t.expire_partitions(3650, options=OPTIONS)),
+    "savepoint": Deed(lambda t: t.savepoints.list() or t.savepoints.create(), again=True),
+    "expire_partitions": Deed(lambda t: t.maintenance.expire_partitions(3650, options=OPTIONS)),
     "configure": Deed(lambda t: t.configure({"hoodie.clean.commits.retained": 7})),
 }
 

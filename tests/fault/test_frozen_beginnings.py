@@ -34,7 +34,9 @@ def test_a_process_that_begins_leaves_the_records_of_a_living_writer(
 ) -> None:
     files, old = prepared("simple", version)
     with copied("memory", files) as uri:
-        lakebed.open(uri).cluster(["v"], plan_only=True, options=OPTIONS)  # each writer looks at what is pending
+        lakebed.open(uri).maintenance.cluster(
+            ["v"], plan_only=True, options=OPTIONS
+        )  # each writer looks at what is pending
         with jumping(0, lambda: None) as counted:
             table = lakebed.open(uri)
         counted.names.clear()
@@ -44,7 +46,7 @@ def test_a_process_that_begins_leaves_the_records_of_a_living_writer(
     assert points
     for at in points:
         with copied("memory", files) as uri, monkeypatch.context() as patch:
-            lakebed.open(uri).cluster(["v"], plan_only=True, options=OPTIONS)
+            lakebed.open(uri).maintenance.cluster(["v"], plan_only=True, options=OPTIONS)
             writers = list[FrozenWriter]()
             with jumping(0, lambda: writers[0].stand()) as jumped:  # noqa: B023
                 ours = FrozenWriter(uri, lambda table: table.upsert(rows(*OURS), options=SOON), never, patch)

@@ -19,7 +19,7 @@ KINDS = [("simple", 9), ("record", 8), ("simple", 6), ("mor-simple", 9), ("mor-r
 
 
 def cluster(table: Table) -> Any:
-    return table.cluster(["v"], options=OPTIONS)
+    return table.maintenance.cluster(["v"], options=OPTIONS)
 
 
 def is_publication(mutation: Mutation) -> bool:

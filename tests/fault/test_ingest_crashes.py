@@ -49,7 +49,7 @@ def job_of(folder: str, kind: str, operation: str, version: int) -> dict[str, An
 def commits(uri: str, version: int) -> list[tuple[str, int]]:
     """The checkpoint and the number of rows of each completed commit of the target."""
     t = lakebed.open(uri)
-    timeline = load_timeline(open_storage(uri), t._config)  # pyright: ignore[reportPrivateUsage]
+    timeline = load_timeline(open_storage(uri), t.opened.config)
     bodies = map(timeline.commit_metadata, timeline.commits)
     return [
         (b.extra[KEYS[version]], sum(s.num_writes for part in b.stats.values() for s in part))

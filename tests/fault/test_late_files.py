@@ -29,11 +29,11 @@ _KEEP_FEW = {
 
 
 def cluster(table: Table) -> Any:
-    return table.cluster(["v"], options=OPTIONS)
+    return table.maintenance.cluster(["v"], options=OPTIONS)
 
 
 def compact(table: Table) -> Any:
-    return table.compact(options=OPTIONS)
+    return table.maintenance.compact(options=OPTIONS)
 
 
 def upsert(table: Table) -> Any:
@@ -64,9 +64,9 @@ def others_commit(uri: str, model: Model) -> Model:
         table = lakebed.open(uri)
         table.upsert(rows(*given), options=OPTIONS)
         if table.properties["hoodie.table.type"] == "MERGE_ON_READ" and n % 4 == 3:
-            table.compact(options=OPTIONS)
-        table.clean(options=_KEEP_FEW)
-        table.archive(options=_KEEP_FEW)
+            table.maintenance.compact(options=OPTIONS)
+        table.maintenance.clean(options=_KEEP_FEW)
+        table.maintenance.archive(options=_KEEP_FEW)
         model = put(model, *given)
     return model
 
@@ -141,8 +141,8 @@ def test_of_a_compaction_that_another_process_completed(
         frozen = FrozenWriter(uri, compact, is_marker, monkeypatch, dies)
         assert frozen.freeze()
         frozen.time_is_over()
-        assert lakebed.open(uri).compact(options=OPTIONS).runs
-        assert lakebed.open(uri).cluster(["v"], options=OPTIONS).runs
+        assert lakebed.open(uri).maintenance.compact(options=OPTIONS).runs
+        assert lakebed.open(uri).maintenance.cluster(["v"], options=OPTIONS).runs
         model = others_commit(uri, model)
         frozen.thaw()
         assert isinstance(frozen.error, Killed if dies is takes_lock else CommitConflict), frozen.error

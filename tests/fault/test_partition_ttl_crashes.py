@@ -68,7 +68,7 @@ def _crash(kind: tuple[str, int, str], mode: Mode, at: int) -> int | None:
     files, old, left = prepared(*kind[:2])
     with copied(kind[2], files) as uri:
         with _faulty(kind[2], uri, at, mode) as crash, suppress(Killed, lakebed.LakebedError):
-            lakebed.open(uri).expire_partitions(100, options=OPTIONS)
+            lakebed.open(uri).maintenance.expire_partitions(100, options=OPTIONS)
         if not crash.fired:
             return len(crash.mutations)
         try:
@@ -89,4 +89,4 @@ def _crash(kind: tuple[str, int, str], mode: Mode, at: int) -> int | None:
 
 
 def _expire(uri: str) -> list[str]:
-    return list(lakebed.open(uri).expire_partitions(100, options=OPTIONS).paths)
+    return list(lakebed.open(uri).maintenance.expire_partitions(100, options=OPTIONS).paths)

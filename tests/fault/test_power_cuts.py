@@ -14,8 +14,8 @@ from support.power_cuts import Files, unsynced_lost
 from support.sampling import CRASH, is_todays
 
 _SERVICES: dict[str, Callable[[lakebed.Table], Any]] = {
-    "compact": lambda t: t.compact(options=OPTIONS),
-    "clean": lambda t: t.clean(options=OPTIONS | {"hoodie.clean.commits.retained": 1}),
+    "compact": lambda t: t.maintenance.compact(options=OPTIONS),
+    "clean": lambda t: t.maintenance.clean(options=OPTIONS | {"hoodie.clean.commits.retained": 1}),
 }
 
 

@@ -30,7 +30,7 @@ def prepared(uri: str, form: str, published: int) -> list[Rows]:
     states: list[Rows] = []
     for n in range(published):
         table.upsert({"id": [n], "city": ["Oslo"], "v": [n]})
-        table.publish(form)
+        table.catalogs.publish(form)
     if published:
         states.append(expected_rows(table))
     for n in (50, 51):
@@ -49,7 +49,7 @@ def crash(model: Path, states: list[Rows], form: str, mode: Mode, at: int) -> in
     published = len(states) == 3
     with crash_at(at, mode) as struck:
         try:
-            lakebed.open(uri).publish(form)  # pyright: ignore[reportArgumentType]
+            lakebed.open(uri).catalogs.publish(form)  # pyright: ignore[reportArgumentType]
             published = True
         except (Killed, lakebed.LakebedError):
             pass
@@ -58,9 +58,9 @@ def crash(model: Path, states: list[Rows], form: str, mode: Mode, at: int) -> in
     try:
         if published or is_listed(uri, form):
             assert sorted_rows(read(uri, None)) in states
-        again = lakebed.open(uri).publish(form)
+        again = lakebed.open(uri).catalogs.publish(form)
         assert sorted_rows(read(uri, None)) == states[-1]
-        assert lakebed.open(uri).publish(form).published == ()
+        assert lakebed.open(uri).catalogs.publish(form).published == ()
         assert lakebed.open(uri).consumers.get(f"published-{form}").lag_commits == 0
         assert len(again.published) <= 2
     except Exception as error:
@@ -94,16 +94,16 @@ def crash_of_forgetting(model: Path, states: list[Rows], form: str, mode: Mode, 
     shutil.copytree(model, uri)
     read = READERS[form][NAMES[form]]
     with crash_at(at, mode) as struck, suppress(Killed, lakebed.LakebedError):
-        publish_alone(lakebed.open(uri)._storage, form, WriteSettings())
+        publish_alone(lakebed.open(uri).opened.storage, form, WriteSettings())
     if not struck.fired:
         return len(struck.mutations)
     try:
         assert sorted_rows(read(uri, None)) in states
-        publish_alone(lakebed.open(uri)._storage, form, WriteSettings())
+        publish_alone(lakebed.open(uri).opened.storage, form, WriteSettings())
         assert sorted_rows(read(uri, None)) == states[-1]
         assert versions_of(uri, form) == 1
         lakebed.open(uri).upsert({"id": [60], "city": ["Oslo"], "v": [60]})
-        lakebed.open(uri).publish(form)  # pyright: ignore[reportArgumentType]
+        lakebed.open(uri).catalogs.publish(form)  # pyright: ignore[reportArgumentType]
         assert len(read(uri, None)) == len(states[-1]) + 1
     except Exception as error:
         error.add_note(f"{form}: {struck}")

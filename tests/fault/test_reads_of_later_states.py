@@ -81,7 +81,7 @@ def test_a_replacement_that_was_taken_back_hides_no_rows(verb: str, version: int
     before = read_rows(lakebed.open(states.uri).scan().to_arrow())
     table = lakebed.open(states.uri)
     if verb == "cluster":
-        table.cluster(["v"], options=OPTIONS)
+        table.maintenance.cluster(["v"], options=OPTIONS)
     else:
         table.insert_overwrite(rows(*((key, "c0", "over", 1) for key in (0, 2))), options=OPTIONS)
     states.note(verb)
@@ -107,13 +107,13 @@ def test_an_index_whose_files_were_cleaned_and_archived_is_not_taken_for_a_small
         for n in range(14):
             upsert(states, first[3 + n])
         table = lakebed.open(states.uri)
-        table.clean(options=OPTIONS)
-        table.archive(options=OPTIONS)
+        table.maintenance.clean(options=OPTIONS)
+        table.maintenance.archive(options=OPTIONS)
         upsert(states, first[20])
     keys = first[:3]
 
     def read() -> Rows:
-        return read_rows(lakebed.open(states.uri).scan(filter=f"id in {tuple(keys)}").to_arrow())
+        return read_rows(lakebed.open(states.uri).scan(where=f"id in {tuple(keys)}").to_arrow())
 
     begin = 5  # both file groups were compacted once
     states.enter(begin)

@@ -79,15 +79,15 @@ def test_the_next_repair_completes_an_interrupted_one(kind: tuple[str, int, str]
 def _crash(kind: tuple[str, int, str], mode: Mode, at: int) -> int | None:
     with copied(kind[2], prepared(*kind[:2])) as uri:
         with _faulty(kind[2], uri, at, mode) as crash, suppress(Killed, lakebed.LakebedError):
-            lakebed.repair(uri, PARTS, options=OPTIONS)
+            lakebed.maintenance.repair(uri, PARTS, options=OPTIONS)
         if not crash.fired:
             return len(crash.mutations)
         try:
             assert visible_rows(uri) in (OLD, HALF, NEW)
-            lakebed.repair(uri, ["properties"])
+            lakebed.maintenance.repair(uri, ["properties"])
             NEXT.run(lakebed.open(uri))  # a writer that died in it is taken back
-            assert lakebed.repair(uri, PARTS, options=OPTIONS).ok
-            again = lakebed.repair(uri, dry_run=True)
+            assert lakebed.maintenance.repair(uri, PARTS, options=OPTIONS).ok
+            again = lakebed.maintenance.repair(uri, dry_run=True)
             assert [part.found for part in again.parts] == [()] * len(PARTS)
             assert [row for row in visible_rows(uri) if row[1] != "next"] == NEW
         except Exception as error:

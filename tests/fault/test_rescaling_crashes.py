@@ -31,13 +31,13 @@ Change = Callable[[Table], Any]
 KINDS = ((9, "mor"), (6, "cow"), (8, "mor"), (9, "cow"), (6, "mor"))
 FAULTS: tuple[Mode, ...] = ("unacknowledged", "fail", "doubtful", "lost")
 CHANGES: dict[str, Change] = {
-    "split": lambda t: t.rescale(4, options=OPTIONS),
-    "overwrite": lambda t: t.rescale(3, options=OPTIONS),
-    "by partition": lambda t: t.rescale(4, partitions="c1", options=OPTIONS),
+    "split": lambda t: t.maintenance.rescale(4, options=OPTIONS),
+    "overwrite": lambda t: t.maintenance.rescale(3, options=OPTIONS),
+    "by partition": lambda t: t.maintenance.rescale(4, partitions="c1", options=OPTIONS),
     "record": lambda t: t.indexes.use("record", options=OPTIONS),
     "simple": lambda t: t.indexes.use("simple", options=OPTIONS),
-    "merge": lambda t: t.rescale(1, options=OPTIONS),
-    "extendible": lambda t: t.rescale(split_over=1, options=OPTIONS),
+    "merge": lambda t: t.maintenance.rescale(1, options=OPTIONS),
+    "extendible": lambda t: t.maintenance.rescale(split_over=1, options=OPTIONS),
     "bucket groups": lambda t: t.indexes.use("bucket_groups", buckets=2, options=OPTIONS),
     "bucket": lambda t: t.indexes.use("bucket", buckets=2, options=OPTIONS),
 }
@@ -122,8 +122,8 @@ def _look(uri: str, model: Model) -> None:
     table = lakebed.open(uri)
     assert table.get(list(model)).num_rows == len(model)
     for key in list(model)[:3]:
-        assert table.scan(filter=f"id = {key}").count() == 1
-    table.indexes.index.check(table._snapshot())  # pyright: ignore[reportPrivateUsage]
+        assert table.scan(where=f"id = {key}").count() == 1
+    table.indexes.index.check(table.opened.snapshot())
 
 
 @pytest.mark.parametrize(("version", "kind"), [(9, "cow"), (8, "mor"), (6, "cow")])

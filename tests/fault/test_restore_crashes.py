@@ -64,7 +64,7 @@ def prepared(index: str, version: int) -> Prepared:
     table.upsert(rows(*_THIRD), options=_BY_HAND)
     states.append(put(states[-1], *_THIRD))
     if index.startswith(MOR):
-        table.compact(options=_BY_HAND)
+        table.maintenance.compact(options=_BY_HAND)
     last = table.upsert(rows(*_LAST), options=_BY_HAND).instant
     states.append(put(states[-1], *_LAST))
     storage = open_storage(uri)
@@ -82,7 +82,7 @@ class Struck:
 
 
 CASES = {
-    "savepoint": Struck(lambda t, p: t.savepoint(p.last), (2,)),
+    "savepoint": Struck(lambda t, p: t.savepoints.create(p.last), (2,)),
     "restore": Struck(lambda t, p: t.restore(p.second, options=OPTIONS), (2, 1, 0)),
     "rollback": Struck(lambda t, p: t.rollback(p.last, options=OPTIONS), (2, 1)),
 }
@@ -142,7 +142,7 @@ def _go_on(case: Struck, uri: str, table: Prepared, allowed: list[Model]) -> Non
     # partitions of the metadata table may have been built anew
     left = [what for what in leftovers(uri) if "metadata file" not in what]
     assert [path for path in left if load_table_config(open_storage(uri)).version >= 8 or ".log." not in path] == []
-    if not lakebed.open(uri).savepoints() and found != table.states[0]:
+    if not lakebed.open(uri).savepoints.list() and found != table.states[0]:
         lakebed.open(uri).restore(table.second, options=OPTIONS)
         assert state(uri) == table.states[0]
 

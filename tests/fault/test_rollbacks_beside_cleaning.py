@@ -54,10 +54,10 @@ def test_no_rollback_takes_the_name_of_a_log_file_that_the_clean_deletes(monkeyp
     with copied("memory", files) as uri:
         table = lakebed.open(uri)
         table.upsert(rows(LOGGED), options=_NOT_CLEANED)
-        table.cluster(["v"], partitions=["c0"], plan_only=True, options=_NOT_CLEANED)
+        table.maintenance.cluster(["v"], partitions=["c0"], plan_only=True, options=_NOT_CLEANED)
         table.upsert(rows(THEIRS), options=_NOT_CLEANED)
         first, second = Dying(uri, monkeypatch), Dying(uri, monkeypatch)
-        assert lakebed.open(uri).cluster(options=_NOT_CLEANED).runs
+        assert lakebed.open(uri).maintenance.cluster(options=_NOT_CLEANED).runs
         before = logs(uri)
         first.die()
         table.upsert(rows(THEIRS), options=_NOT_CLEANED)  # rolls it back
@@ -68,7 +68,7 @@ def test_no_rollback_takes_the_name_of_a_log_file_that_the_clean_deletes(monkeyp
             deleted.update([mutation.path] if is_log(mutation.path) else [])
             return bool(deleted) and "/.locks/" in mutation.path
 
-        clean = FrozenWriter(uri, lambda t: t.clean(options=_CLEAN), has_deleted, monkeypatch)
+        clean = FrozenWriter(uri, lambda t: t.maintenance.clean(options=_CLEAN), has_deleted, monkeypatch)
         assert clean.freeze()
         clean.time_is_over(of_heartbeat=False, is_noticed=False)
         assert hides_first in deleted

@@ -36,7 +36,7 @@ def rolled_back(table: Table) -> None:
 
 
 OTHERS: dict[str, Callable[[Table], Any]] = {
-    "clean": lambda t: t.clean(options=CLEANS),
+    "clean": lambda t: t.maintenance.clean(options=CLEANS),
     "upsert": lambda t: t.upsert(rows(*THEIRS), options=OPTIONS),
     "rollback": rolled_back,
 }

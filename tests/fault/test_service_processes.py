@@ -1,5 +1,5 @@
-"""`lakebed services run` as real processes: two share three tables that a writer goes on writing to; one is killed with
-a lease in its hands, or told to stop. No row is lost, and no work is done twice.
+"""`lakebed maintenance run` as real processes: two share three tables that a writer goes on writing to; one is killed
+with a lease in its hands, or told to stop. No row is lost, and no work is done twice.
 """
 
 from __future__ import annotations
@@ -59,10 +59,10 @@ PLAIN = "from lakebed.cli.main import run; run()"
 
 
 class Runner:
-    """`lakebed services run` of these tables, and what it says."""
+    """`lakebed maintenance run` of these tables, and what it says."""
 
     def __init__(self, *arguments: str, code: str = PLAIN) -> None:
-        command = [sys.executable, "-c", code, "services", "run", *arguments, "-o", "json"]
+        command = [sys.executable, "-c", code, "maintenance", "run", *arguments, "-o", "json"]
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
@@ -136,14 +136,14 @@ def test_two_processes_share_the_services_of_three_tables(folder: str) -> None:
                 table.upsert(rows(*input_rows(n)), options={"lakebed.write.tasks": 1})
                 models[at] = put(models[at], *input_rows(n))
         deadline = time.monotonic() + _SECONDS
-        while list(lakebed.run_services(uris, dry_run=True)) and time.monotonic() < deadline:
+        while list(lakebed.maintenance.run(uris, dry_run=True)) and time.monotonic() < deadline:
             time.sleep(0.2)
         told = [runner.end() for runner in runners]
     events = [event for one in told for event in one]
     assert [event for event in events if event["event"] == "failed"] == []
     assert [one[-1]["event"] for one in told] == ["stopped", "stopped"]
     for uri, model in zip(uris, models, strict=True):
-        assert list(lakebed.run_services(uri, dry_run=True)) == []
+        assert list(lakebed.maintenance.run(uri, dry_run=True)) == []
         assert state(uri) == model
         _each_once(uri, [event for event in events if event.get("table") == uri])
         assert pending(lakebed.open(uri)) == []
@@ -185,7 +185,7 @@ def test_the_lease_and_the_plan_of_a_killed_process_are_taken_over(folder: str) 
     slow = Runner(uri, "--once", code=SLOW)
     with running(slow):
         slow.until("merging")
-        (held,) = lakebed.run_services(uri, once=True)
+        (held,) = lakebed.maintenance.run(uri, once=True)
         assert (held.kind, held.text) == ("held", f"process {slow.process.pid} on {os.uname().nodename}")
         lakebed.open(uri).upsert(rows(*input_rows(50)))  # a writer is not held up
         slow.process.kill()
@@ -193,11 +193,11 @@ def test_the_lease_and_the_plan_of_a_killed_process_are_taken_over(folder: str) 
     model = put(model, *input_rows(50))
     (plan,) = pending(lakebed.open(uri))
     assert (plan.action, plan.state) == (Action.COMPACTION, State.INFLIGHT)
-    done = list(lakebed.run_services(uri, once=True))
+    done = list(lakebed.maintenance.run(uri, once=True))
     assert [(event.kind, event.service) for event in done] == [("due", "compact"), ("ran", "compact")]
     assert [run["instant"] for run in done[1].detail["runs"]] == [plan.time]
     assert state(uri) == model
-    assert list(lakebed.run_services(uri, dry_run=True)) == []
+    assert list(lakebed.maintenance.run(uri, dry_run=True)) == []
 
 
 def test_sigterm_lets_the_service_that_runs_end(folder: str) -> None:
@@ -226,6 +226,6 @@ def test_a_second_signal_leaves_the_plan_to_others(folder: str) -> None:
     (plan,) = pending(lakebed.open(uri))
     assert (plan.action, plan.state) == (Action.COMPACTION, State.REQUESTED)
     assert ServicesLease(open_storage(uri)).holder() == ""
-    assert invoke(["services", "run", uri, "--once"]) == 0
+    assert invoke(["maintenance", "run", uri, "--once"]) == 0
     assert pending(lakebed.open(uri)) == []
     assert state(uri) == model

@@ -24,17 +24,17 @@ from support.sampling import CRASH, todays_of
 OURS = (0, "c0", "ours", 90)
 NEW_FILES = {**OPTIONS, "hoodie.parquet.small.file.limit": 0}
 SERVICES: dict[str, Callable[[Table], Any]] = {
-    "clean": lambda t: t.clean(options={"hoodie.clean.commits.retained": 1}),
-    "archive": lambda t: t.archive(options={"hoodie.keep.min.commits": 2, "hoodie.keep.max.commits": 3}),
-    "cluster": lambda t: t.cluster(["v"], partitions=["c1"]),
-    "savepoint": lambda t: t.savepoint(),
+    "clean": lambda t: t.maintenance.clean(options={"hoodie.clean.commits.retained": 1}),
+    "archive": lambda t: t.maintenance.archive(options={"hoodie.keep.min.commits": 2, "hoodie.keep.max.commits": 3}),
+    "cluster": lambda t: t.maintenance.cluster(["v"], partitions=["c1"]),
+    "savepoint": lambda t: t.savepoints.create(),
     "configure": lambda t: t.configure({"hoodie.clean.commits.retained": 7}),
-    "expire": lambda t: t.expire_partitions(10_000),
-    "repair": lambda t: t.repair(["properties"]),
-    "compact": lambda t: t.compact(),
-    "compact_logs": lambda t: t.compact_logs(options={"hoodie.log.compaction.blocks.threshold": 2}),
+    "expire": lambda t: t.maintenance.expire_partitions(10_000),
+    "repair": lambda t: t.maintenance.repair(["properties"]),
+    "compact": lambda t: t.maintenance.compact(),
+    "compact_logs": lambda t: t.maintenance.compact(logs=True, options={"hoodie.log.compaction.blocks.threshold": 2}),
     "index": lambda t: (t.indexes.create("bloom_filters", wait=False), t.indexes.build()),
-    "services": lambda t: list(lakebed.run_services([t.uri], once=True)),
+    "services": lambda t: list(lakebed.maintenance.run([t.uri], once=True)),
 }
 _OF_LOGS, _OF_V8 = ("compact", "compact_logs"), ("index",)
 KINDS = (("simple", 9), ("record", 8), ("mor-bucket", 9), ("mor-record", 8), ("bucket", 6))

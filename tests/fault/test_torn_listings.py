@@ -57,7 +57,7 @@ def archivable(kind: str, version: int) -> tuple[Mapping[str, bytes], Rows]:
 
 
 def archive(uri: str) -> None:
-    assert len(lakebed.open(uri).archive(options=OPTIONS).instants) == COMMITS - LEFT
+    assert len(lakebed.open(uri).maintenance.archive(options=OPTIONS).instants) == COMMITS - LEFT
 
 
 def read_rows(uri: str) -> Rows:

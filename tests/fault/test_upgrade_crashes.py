@@ -59,9 +59,9 @@ def prepared(index: str, version: int) -> tuple[dict[str, bytes], Model]:
         table.upsert(rows(*given), options=_BY_HAND)
         model = put(model, *given)
     if index.startswith(MOR):
-        table.compact(options=_BY_HAND)
-    table.clean(options=_OFTEN)
-    table.archive(options=_OFTEN)
+        table.maintenance.compact(options=_BY_HAND)
+    table.maintenance.clean(options=_OFTEN)
+    table.maintenance.archive(options=_OFTEN)
     table.delete([4], options=_BY_HAND)
     del model[4]
     storage = open_storage(uri)
@@ -193,7 +193,7 @@ def _run(uri: str, to: int) -> None:
 def _change(uri: str, to: int) -> Any:
     table = lakebed.open(uri)
     up = to >= _config(uri).version
-    return (table.upgrade if up else table.downgrade)(to=to, options=OPTIONS)
+    return (table.maintenance.upgrade if up else table.maintenance.downgrade)(to=to, options=OPTIONS)
 
 
 def _config(uri: str) -> Any:

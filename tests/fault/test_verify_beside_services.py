@@ -32,8 +32,8 @@ KINDS: tuple[tuple[Kind, int, str], ...] = (
 CLEAN = {**OPTIONS, "hoodie.clean.commits.retained": 1}
 SETTINGS = {**QUIET, "hoodie.clean.automatic": False, "hoodie.metadata.compact.max.delta.commits": 2}
 SERVICES: dict[str, Callable[[Table], Any]] = {
-    "clean": lambda t: t.clean(options=CLEAN),
-    "cluster": lambda t: t.cluster(options=OPTIONS),
+    "clean": lambda t: t.maintenance.clean(options=CLEAN),
+    "cluster": lambda t: t.maintenance.cluster(options=OPTIONS),
     "upsert": lambda t: t.upsert(rows((0, "c0", "late", 9)), options=CLEAN),
     "rollback": lambda t: t.rollback(timeline(t).commits[-1].time),
 }
@@ -47,7 +47,9 @@ def create(kind: Kind, version: int, index: str) -> States:
     for n in range(5):
         upsert(states, 0)
         if kind == "mor" and n % 2:
-            lakebed.open(states.uri).compact(options={**OPTIONS, "hoodie.compact.inline.max.delta.commits": 1})
+            lakebed.open(states.uri).maintenance.compact(
+                options={**OPTIONS, "hoodie.compact.inline.max.delta.commits": 1}
+            )
     return states
 
 
@@ -71,15 +73,15 @@ def test_files_that_a_dead_clean_has_deleted_are_no_difference(kind: Kind, versi
         with copied("memory", files) as uri:
             before = data_files(lakebed.open(uri))
             with crash_at(dies) as crash, pytest.raises(Killed):
-                lakebed.open(uri).clean(options=CLEAN)
+                lakebed.open(uri).maintenance.clean(options=CLEAN)
             deleted = before - data_files(lakebed.open(uri))
             assert deleted
             table = lakebed.open(uri)
             assert [i.action for i in timeline(table).pending] == [Action.CLEAN]
             verified = table.indexes.verify()
             assert verified.ok, f"{crash}\n{deleted}\n{verified}"
-            assert table.repair(["metadata"], dry_run=True).ok
-            table.clean(options=CLEAN)
+            assert table.maintenance.repair(["metadata"], dry_run=True).ok
+            table.maintenance.clean(options=CLEAN)
             assert table.indexes.verify().ok
 
 
@@ -88,7 +90,7 @@ def test_files_that_a_dead_clean_has_deleted_are_no_difference(kind: Kind, versi
 def test_a_file_that_no_clean_plans_to_delete_is_a_difference_beside_one(version: int) -> None:
     uri = create("mor", version, "simple").uri
     table = lakebed.open(uri)
-    assert table.clean(plan_only=True, options=CLEAN).planned
+    assert table.maintenance.clean(plan_only=True, options=CLEAN).planned
     storage = open_storage(uri)
     (clean,) = timeline(table).pending
     plan = clean_files(timeline(table).plan(clean))

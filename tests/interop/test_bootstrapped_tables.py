@@ -51,9 +51,9 @@ def test_hudi_reads_and_updates_a_table_that_was_converted_in_place(
     agree(table, oracle)
     assert rows_by_key(table) == expected
     if kind == "mor":
-        table.compact()
+        table.maintenance.compact()
         agree(table, oracle)
-    table.cluster()
+    table.maintenance.cluster()
     agree(table, oracle)
     assert rows_by_key(table) == expected
     assert digests(source) == before

@@ -79,4 +79,4 @@ def test_real_hudi_reads_buckets_of_several_files_and_does_not_write_to_them(
         oracle.write(table.uri, rows(range(5), 9), options=bucket_job)
     assert_same_rows(lakebed.open(table.uri).scan().to_arrow(), expected)
     table.upsert(rows(range(5), 2), options=SMALL)
-    assert lakebed.open(table.uri).scan(filter="ts = 2").count() == 5
+    assert lakebed.open(table.uri).scan(where="ts = 2").count() == 5

@@ -73,7 +73,7 @@ def test_plans_of_one_are_carried_out_by_the_other(type: Any, version: int, tmp_
     for _ in range(ROUNDS):
         # lakebed plans, real Hudi carries it out within a write, and archives
         write(False, QUIET)
-        lakebed.open(uri).clean(plan_only=True, options=QUIET)
+        lakebed.open(uri).maintenance.clean(plan_only=True, options=QUIET)
         planned = cleans(pending=True)
         write(True, RUNS)
         assert cleans(pending=True) == []
@@ -84,11 +84,11 @@ def test_plans_of_one_are_carried_out_by_the_other(type: Any, version: int, tmp_
         theirs = cleans(pending=True)
         assert len(theirs) == len(new) <= 1, new  # none where no file group has a version that is not retained
         by_hudi += len(new)
-        done = lakebed.open(uri).clean(options=SHORT)
+        done = lakebed.open(uri).maintenance.clean(options=SHORT)
         assert set(theirs) <= set(done.instants), done
-        lakebed.open(uri).archive(options=SHORT)
+        lakebed.open(uri).maintenance.archive(options=SHORT)
         check()
     assert by_hudi >= ROUNDS - 1
-    assert lakebed.open(uri).savepoints() == []
+    assert lakebed.open(uri).savepoints.list() == []
     archived = load_timeline(storage, load_table_config(storage)).archived().instants
     assert len([i for i in archived if i.action in (Action.COMMIT, Action.DELTACOMMIT)]) >= ROUNDS

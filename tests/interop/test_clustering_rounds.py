@@ -88,21 +88,21 @@ def plan_and_run(oracle: HudiOracle, table: Table, case: Case) -> None:
     write(False, QUIET)
     write(True, QUIET)
     # lakebed clusters, in files as bytes and then sorted
-    assert table.cluster().runs
+    assert table.maintenance.cluster().runs
     check(oracle, table, case, model, turn)
     write(True, QUIET)
-    assert table.cluster(["price", "v"], layout="zorder").runs
+    assert table.maintenance.cluster(["price", "v"], layout="zorder").runs
     check(oracle, table, case, model, turn)
     # real Hudi plans, lakebed runs the plan
     write(False, QUIET)
     write(True, PLANS)
     (plan,) = pending(table)
-    done = table.cluster()
+    done = table.maintenance.cluster()
     assert done.instants[:1] == (plan.time,), done
     check(oracle, table, case, model, turn)
     # lakebed plans; real Hudi runs the plan, once it has written elsewhere
     write(False, QUIET)
-    planned = table.cluster(["ts"], partitions=["rome"], plan_only=True).planned
+    planned = table.maintenance.cluster(["ts"], partitions=["rome"], plan_only=True).planned
     assert planned is not None
     turn += 1
     rows = [row | {"city": "new"} for row in batch(chance, turn, new=True)[:3]]

@@ -99,7 +99,7 @@ def test_hudi_reads_columns_that_lakebed_changed(version: int, kind: str, tmp_pa
     found = both_read(oracle, table)
     assert found["note"].null_count == 8
     if kind == "mor":
-        table.compact()
+        table.maintenance.compact()
         both_read(oracle, table)
 
     then = oracle.read(table.uri, as_of=first.instant, option=BY_IDS, conf=BY_IDS)

@@ -91,13 +91,13 @@ def plan_and_run(oracle: HudiOracle, table: Table, case: Case) -> None:
     write(False, WRITES)
     write(True, WRITES, gone=True)
     check(oracle, table, case, model, turn)
-    done = table.compact()
+    done = table.maintenance.compact()
     assert done.instants[:1] == (plan.time,), done
     check(oracle, table, case, model, turn)
     assert log_files(table) == 0
     # lakebed plans, both write, real Hudi runs the plan
     write(False, WRITES)
-    planned = table.compact(plan_only=True).planned
+    planned = table.maintenance.compact(plan_only=True).planned
     assert planned is not None
     write(False, WRITES, gone=True)
     write(True, WRITES)

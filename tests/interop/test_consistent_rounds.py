@@ -60,7 +60,7 @@ def test_rings_and_resizes_of_both(case: Case, tmp_path: Path, oracle: HudiOracl
     turns.delete(by_hudi=True)
     turns.delete(by_hudi=False)
     # lakebed plans, both write beside the plan, real Hudi runs it, and one of its own after it
-    planned = table.cluster(plan_only=True, options=SIZES).planned
+    planned = table.maintenance.cluster(plan_only=True, options=SIZES).planned
     assert planned is not None
     turns.write(by_hudi=False)
     turns.write(by_hudi=True)
@@ -74,13 +74,13 @@ def test_rings_and_resizes_of_both(case: Case, tmp_path: Path, oracle: HudiOracl
     (plan,) = pending(table)
     turns.write(by_hudi=False)
     turns.write(by_hudi=True)
-    done = table.cluster(options=SIZES)
+    done = table.maintenance.cluster(options=SIZES)
     assert done.instants[:1] == (plan.time,), done
     turns.check()
     turns.write(by_hudi=True)
     turns.write(by_hudi=False)
     turns.delete(by_hudi=False)
-    table.compact()
+    table.maintenance.compact()
     turns.check()
 
 
@@ -107,11 +107,11 @@ def test_rows_written_during_a_resize_equal_the_last_write(runs: str, tmp_path: 
         oracle.write(table.uri, rows(5), options=options | ONLY_RUNS)
     else:
         oracle.write(table.uri, rows(5), options=options | QUIET)
-        assert table.cluster(options={"hoodie.bucket.index.min.num.buckets": 9}).instants == (plan.time,)
+        assert table.maintenance.cluster(options={"hoodie.bucket.index.min.num.buckets": 9}).instants == (plan.time,)
     assert not pending(table)
     assert set(turns_in(lakebed.open(table.uri).scan().to_arrow())) == {5}
     assert 3 in turns_in(oracle.read(table.uri)), "mended in this release: the pages say otherwise"
-    table.compact()
+    table.maintenance.compact()
     assert set(turns_in(lakebed.open(table.uri).scan().to_arrow())) == {5}
     assert set(turns_in(oracle.read(table.uri))) == {5}
 

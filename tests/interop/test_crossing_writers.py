@@ -91,5 +91,5 @@ def assert_same_answers(oracle: HudiOracle, table: Table) -> None:
     expected = {where: sorted(r["id"] for r in every if r[f"c{n}"]) for n, where in enumerate(FILTERS)}
     assert found_by_filter(oracle, table, FILTERS, SKIPPING) == expected
     for where in FILTERS:
-        found = lakebed.open(table.uri).scan(filter=where)
+        found = lakebed.open(table.uri).scan(where=where)
         assert sorted(found.to_arrow().column("id").to_pylist()) == expected[where], where

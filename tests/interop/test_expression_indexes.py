@@ -140,7 +140,7 @@ def take_turn(
             getattr(table, kind)(data)
         return
     if kind == "delete":
-        data = table.scan(filter=f"id in ({', '.join(map(str, gone))})").to_arrow()
+        data = table.scan(where=f"id in ({', '.join(map(str, gone))})").to_arrow()
     oracle.write(table.uri, data, operation=kind, options=options)
 
 
@@ -152,9 +152,9 @@ def check(oracle: HudiOracle, table: Table, model: DictTable, turn: int) -> None
     if turn % 2 == 0 or turn == len(TURNS) - 1:  # what real Hudi wrote itself it reads with what comes next
         some = next(row for row in model.rows.values() if row["secs"] is not None)
         at = {"day": f"{some['at']:%Y-%m-%d}"}
-        secs = table.scan(filter=f"id = {some['id']}").to_arrow()["secs"].cast(pa.timestamp("s"))[0].as_py()
+        secs = table.scan(where=f"id = {some['id']}").to_arrow()["secs"].cast(pa.timestamp("s"))[0].as_py()
         for text in ASKED if turn in (6, len(TURNS) - 1) else [ASKED[turn // 2]]:
             where = text.format(**at, secs=f"{secs:%Y-%m-%d}")
             plain = oracle.read(table.uri, where=where, option=PLAIN)
             assert_same_rows(oracle.read(table.uri, where=where, option=SKIPPING), plain)
-            assert_same_rows(table.scan(filter=where).to_arrow(), plain.select(SCHEMA.names))
+            assert_same_rows(table.scan(where=where).to_arrow(), plain.select(SCHEMA.names))

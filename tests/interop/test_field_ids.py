@@ -83,7 +83,7 @@ def check_turns(oracle: HudiOracle, folder: Path, version: int, kind: Kind) -> N
     ours = pa.concat_tables([rows(0, 2, 3), rows(61, 63, 3)])
     table.upsert(ours)
     if kind == "mor":
-        table.compact()
+        table.maintenance.compact()
     expected = replaced(expected, ours, ["id"])
     assert_both_read(oracle, table, expected)
     oracle.write(table.uri, rows(4, 5, 4), options=options)
@@ -92,7 +92,7 @@ def check_turns(oracle: HudiOracle, folder: Path, version: int, kind: Kind) -> N
     found = ids_of_files(table)
     assert {} in found
     assert numbered in found
-    table.publish("iceberg")
+    table.catalogs.publish("iceberg")
     assert_same_rows(read_pyiceberg(table.uri), expected)
 
 

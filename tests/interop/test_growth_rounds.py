@@ -71,7 +71,7 @@ def test_real_hudi_goes_on_after_a_write_that_split_buckets(
         assert_same_rows(oracle.incremental(table.uri, start), fresh.changes(start).to_arrow())
         write(turn + 1, by_hudi=True)
         fresh = lakebed.open(table.uri)
-        fresh.indexes.index.check(fresh._snapshot())  # pyright: ignore[reportPrivateUsage]
+        fresh.indexes.index.check(fresh.opened.snapshot())
         write(turn + 2, by_hudi=False)
         # real Hudi 1.2.0 counts the rows of replaced files in the ranges of a partition path that it writes to
         check(oracle, lakebed.open(table.uri), case, model, turn, without=["partition_stats"])
@@ -106,6 +106,6 @@ def test_real_hudi_and_lakebed_take_turns_with_new_keys_in_small_files(
         model.upsert(rows)
         table = lakebed.open(table.uri)
     check(oracle, table, case, model, 5)
-    assert table.merge_small_files().runs
+    assert table.maintenance.merge_small_files().runs
     check(oracle, lakebed.open(table.uri), case, model, 5)
     assert len(lakebed.open(table.uri).files) == 1

@@ -127,7 +127,7 @@ def check(hudi: HudiOracle, table: Table, model: dict[str, tuple[str, int]]) -> 
     assert_same_rows(ours.scan().to_arrow(), expected)
     assert_same_rows(hudi.read(table.uri), expected)
     index: Any = ours.indexes.index
-    index.check(ours._snapshot())  # pyright: ignore[reportPrivateUsage]
+    index.check(ours.opened.snapshot())
     places = ours.locate(list(model))
     found = dict(zip(places["key"].to_pylist(), places["partition_path"].to_pylist(), strict=True))
     assert found == {key: city for key, (city, _) in model.items()}

@@ -68,7 +68,7 @@ def test_both_writers_in_turn_see_each_others_rows(
             if turn == 4:
                 table.delete(gone)
             else:
-                stored = table.scan(filter=f"id in ({', '.join(map(str, gone))})").to_arrow()
+                stored = table.scan(where=f"id in ({', '.join(map(str, gone))})").to_arrow()
                 oracle.write(table.uri, stored, operation="delete", options=options)
         assert_rows(oracle, table, model, turn)
     left_as_it_was(oracle, table, version)

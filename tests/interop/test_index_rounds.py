@@ -146,7 +146,7 @@ def test_keys_that_hudi_inserts_again_are_found_and_changed(tmp_path: Path, orac
     key = first[0]["id"]
     oracle.write(where, data_of([{**first[0], "note": "again"}]), operation="insert", options=options)
     table = lakebed.open(where)
-    assert [table.scan(filter=text).count() for text in (f"id = {key}", f"id <= {key} and id >= {key}")] == [2, 2]
+    assert [table.scan(where=text).count() for text in (f"id = {key}", f"id <= {key} and id >= {key}")] == [2, 2]
     assert table.get([key])["note"].to_pylist().count("again") == 1
     assert table.get([key]).num_rows == table.locate([key]).num_rows == 2
     table.upsert(data_of([{**first[0], "note": "by lakebed", "ts": 99}]))
@@ -189,7 +189,7 @@ def write_by_hudi(
 ) -> None:
     data = data_of(rows)
     if kind == "delete":
-        data = table.scan(filter=f"id in ({', '.join(map(str, gone))})").to_arrow()
+        data = table.scan(where=f"id in ({', '.join(map(str, gone))})").to_arrow()
     oracle.write(table.uri, data, operation=kind, options=options)
 
 
@@ -216,7 +216,7 @@ def found_by_index(oracle: HudiOracle, table: Table, model: DictTable) -> None:
     filters[f"day = date'{one['day']}'"] = data_of([row for row in rows if row["day"] == one["day"]])
     for where, expected in filters.items():
         assert_same_rows(oracle.read(table.uri, where=where, option={"hoodie.metadata.enable": "true"}), expected)
-        assert_same_rows(lakebed.open(table.uri).scan(filter=where).to_arrow(), expected)
+        assert_same_rows(lakebed.open(table.uri).scan(where=where).to_arrow(), expected)
 
 
 def check_indexes(oracle: HudiOracle, table: Table, case: Case) -> None:

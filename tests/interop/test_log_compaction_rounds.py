@@ -27,7 +27,7 @@ def test_plans_of_one_are_run_by_the_other(version: int, index: str, tmp_path: P
         # lakebed plans, real Hudi runs it
         turns.write(by_hudi=True)
         turns.write(by_hudi=False)
-        planned = turns.table.compact_logs(plan_only=True, options=OFTEN).planned
+        planned = turns.table.maintenance.compact(logs=True, plan_only=True, options=OFTEN).planned
         assert planned is not None
         assert turns.instants(Action.LOGCOMPACTION, pending=True) == [planned]
         turns.ask("log_compact", planned)
@@ -38,10 +38,10 @@ def test_plans_of_one_are_run_by_the_other(version: int, index: str, tmp_path: P
         turns.write(by_hudi=False)
         turns.ask("schedule_log_compaction", **ENABLED)
         (theirs,) = turns.instants(Action.LOGCOMPACTION, pending=True)
-        assert theirs in turns.table.compact_logs(options=OFTEN).instants
+        assert theirs in turns.table.maintenance.compact(logs=True, options=OFTEN).instants
         assert _ran(turns, theirs)
         if n % 2:
-            turns.table.compact(options=OFTEN)
+            turns.table.maintenance.compact(options=OFTEN)
         turns.check()
 
 

@@ -172,7 +172,7 @@ def write_by_hudi(
 ) -> None:
     data = data_of(rows)
     if kind == "delete":
-        data = table.scan(filter=f"id in ({', '.join(map(str, gone))})").to_arrow()
+        data = table.scan(where=f"id in ({', '.join(map(str, gone))})").to_arrow()
     if kind == "delete_partition":
         options = options | {"hoodie.datasource.write.partitions.to.delete": CITIES[0]}
     oracle.write(table.uri, data, operation=kind, options=options)

@@ -144,7 +144,7 @@ def test_the_same_rows_as_without_skipping(table: Table, oracle: HudiOracle) -> 
 
 
 def test_files_that_cannot_match_are_not_opened(table: Table, oracle: HudiOracle) -> None:
-    ruled_out = table.scan(filter="id = 12", meta=True).to_arrow().column("_hoodie_file_name")[0].as_py()
+    ruled_out = table.scan(where="id = 12", meta=True).to_arrow().column("_hoodie_file_name")[0].as_py()
     (path,) = Path(table.uri).glob(f"*/{ruled_out}")
     aside = path.rename(path.with_suffix(".aside"))
     try:

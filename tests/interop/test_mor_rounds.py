@@ -164,7 +164,7 @@ def write_by_lakebed(table: Table, kind: str, rows: list[dict[str, Any]], gone: 
     else:
         getattr(table, "upsert" if kind == "compact" else kind)(data_of(rows))
     if kind == "compact":
-        table.compact()  # what the write itself has not compacted, as it was due
+        table.maintenance.compact()  # what the write itself has not compacted, as it was due
         assert not any(lakebed.open(table.uri).files.to_arrow()["log_files"].to_pylist())
 
 
@@ -173,7 +173,7 @@ def write_by_hudi(
 ) -> None:
     data = data_of(rows)
     if gone:
-        data = table.scan(filter=f"id in ({', '.join(map(str, gone))})").to_arrow()
+        data = table.scan(where=f"id in ({', '.join(map(str, gone))})").to_arrow()
     operation = "upsert" if kind == "compact" else kind
     hudi.write(table.uri, data, operation=operation, options=options)
 

@@ -77,7 +77,7 @@ def test_both_writers_take_turns_on_a_table_with_logs(
             delete(oracle, table, model, chance, ours=turn in OUR_DELETE, options=options)
             deleted |= before - model.rows.keys()
         if turn in OUR_COMPACTION:
-            assert lakebed.open(table.uri).compact()
+            assert lakebed.open(table.uri).maintenance.compact()
         if turn in (*OUR_COMPACTION, *THEIR_COMPACTION):
             deleted.clear()
             if isinstance(model, LoggedTable):
@@ -99,7 +99,7 @@ def delete(
         lookup = not isinstance(model, LoggedTable)
         table.delete(gone, options={"lakebed.delete.lookup": lookup})
         return
-    stored = lakebed.open(table.uri).scan(filter=f"id in ({', '.join(map(str, gone))})").to_arrow()
+    stored = lakebed.open(table.uri).scan(where=f"id in ({', '.join(map(str, gone))})").to_arrow()
     oracle.write(table.uri, stored, operation="delete", options=options)
 
 

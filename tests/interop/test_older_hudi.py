@@ -160,7 +160,7 @@ def write_by_hudi(
 ) -> None:
     data = data_of(rows)
     if gone:
-        data = table.scan(filter=f"id in ({', '.join(map(str, gone))})").to_arrow()
+        data = table.scan(where=f"id in ({', '.join(map(str, gone))})").to_arrow()
     hudi.write(table.uri, data, operation=kind, options=options)
 
 
@@ -200,7 +200,7 @@ def skips_files(hudi: HudiOracle, table: Table, case: Case) -> None:
             by_key = {"hoodie.metadata.index.column.stats.enable": "false"} if where.startswith("id") else {}
             found = hudi.read(table.uri, where=where, option=SKIPPING | by_key, conf=WHOLE_FILES)
             assert_same_rows(found, data_of(expected))
-            assert_same_rows(lakebed.open(table.uri).scan(filter=where).to_arrow(), data_of(expected))
+            assert_same_rows(lakebed.open(table.uri).scan(where=where).to_arrow(), data_of(expected))
         unskipped = SKIPPING | {"hoodie.enable.data.skipping": "false"}
         with pytest.raises(OracleError):
             hudi.read(table.uri, where="v > 50003", option=unskipped, conf=WHOLE_FILES)

@@ -76,15 +76,15 @@ def test_deleted_rows_stay_deleted_in_a_table_with_a_changelog(name: str, tmp_pa
     assert read_here(table) == expected
     assert read_by_hudi(oracle, table) == expected
 
-    table.compact()
+    table.maintenance.compact()
     table.upsert(rows_of([7], "y", 11))
     expected[7] = ("U", "b", "y7", 7, 11)
     assert read_here(table) == expected
     assert read_by_hudi(oracle, table) == expected
 
     if located:
-        table.compact()
-        table.cluster()
+        table.maintenance.compact()
+        table.maintenance.cluster()
         assert read_here(table) == expected
         assert read_by_hudi(oracle, table) == expected
     assert oracle.problems(table.uri) == []

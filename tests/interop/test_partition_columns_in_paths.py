@@ -54,7 +54,7 @@ def test_all_reads_take_the_values_from_the_paths(version: str, tmp_path: Path, 
         assert visible_rows(table.changes("000").to_arrow()) == expected
         assert visible_rows(table.get(list(range(12)))) == expected
         some = [row for row in expected if row[1:3] == ("d1", "2")]
-        assert visible_rows(table.scan(filter="day = 'd1' AND hour = '2'").to_arrow()) == some
+        assert visible_rows(table.scan(where="day = 'd1' AND hour = '2'").to_arrow()) == some
 
     oracle.write(folder, rows(range(12), "a", 1), "upsert", job, "overwrite")
     oracle.write(folder, rows(range(1, 2), "", 2), "delete", job)

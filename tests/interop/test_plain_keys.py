@@ -47,7 +47,7 @@ def test_hash_fields_rule_out_no_row_of_either_writer(
     expected = replaced(expected, third, KEY)
     assert_filters(table, expected)
     if kind == "mor":
-        table.compact()
+        table.maintenance.compact()
         assert_filters(table, expected)
     assert_both_read(oracle, table, expected)
 
@@ -55,6 +55,6 @@ def test_hash_fields_rule_out_no_row_of_either_writer(
 def assert_filters(table: lakebed.Table, expected: pa.Table) -> None:
     """Each city's rows, found by the city alone."""
     for city in CITIES:
-        found = lakebed.open(table.uri).scan(["city", "id", "v"], filter=f"city = '{city}'")
+        found = lakebed.open(table.uri).scan(["city", "id", "v"], where=f"city = '{city}'")
         mine = [r for r in expected.to_pylist() if r["city"] == city]
         assert sorted(found.to_arrow().to_pylist(), key=str) == sorted(mine, key=str), found.explain()

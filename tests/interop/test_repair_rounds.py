@@ -37,27 +37,27 @@ def test_each_writer_continues_on_a_table_that_the_other_repaired(
         turns.write(by_hudi=bool(n % 2))
         # partitions without their mark
         assert storage.delete("c1/.hoodie_partition_metadata")
-        assert turns.table.repair(["partition_metadata"])["partition_metadata"].mended
+        assert turns.table.maintenance.repair(["partition_metadata"])["partition_metadata"].mended
         turns.check()
         # properties
         whole = storage.read(PROPERTIES)
         storage.write(PROPERTIES + ".backup", whole)
         storage.write(PROPERTIES, whole[:60])
-        assert turns.table.repair(["properties"])["properties"].mended
+        assert turns.table.maintenance.repair(["properties"])["properties"].mended
         turns.write(by_hudi=True)
         (tmp_path / "wanted.properties").write_bytes(storage.read(PROPERTIES))
         wanted = f"{tmp_path}/wanted.properties"
         call(turns, f"repair_overwrite_hoodie_props(table => 'turns', new_props_file_path => '{wanted}')")
-        assert turns.table.repair(["properties"], dry_run=True).ok
+        assert turns.table.maintenance.repair(["properties"], dry_run=True).ok
         # a file that no commit names: lakebed's alone
         name = next(s.base_file.path for s in turns.table.files if s.base_file is not None)
         storage.write(name.replace("_0-", "_9-"), storage.read(name))
-        assert turns.table.repair(["orphans"])["orphans"].mended
+        assert turns.table.maintenance.repair(["orphans"])["orphans"].mended
         turns.write(by_hudi=False)
         # the metadata table
         newest = max(i for i in storage.list_names(".hoodie/metadata/.hoodie/timeline") if i.endswith(".deltacommit"))
         storage.delete(f".hoodie/metadata/.hoodie/timeline/{newest}")
         with pytest.raises(CorruptFile, match="no delta commit of the table's commit"):
             turns.table.indexes.verify()
-        assert turns.table.repair(["metadata"])["metadata"].mended
+        assert turns.table.maintenance.repair(["metadata"])["metadata"].mended
         turns.check()

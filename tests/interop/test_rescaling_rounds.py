@@ -66,18 +66,18 @@ def test_real_hudi_goes_on_with_the_new_count(kind: Any, case: Case, tmp_path: P
     write(False)
     write(True)
     for rescale in RESCALES:
-        done = table.rescale(**rescale)
+        done = table.maintenance.rescale(**rescale)
         assert done.instant is not None, rescale
         check(oracle, table, case, model, turn, without=["partition_stats"])
         write(True)
         fresh = lakebed.open(table.uri)
-        fresh.indexes.index.check(fresh._snapshot())  # pyright: ignore[reportPrivateUsage]
+        fresh.indexes.index.check(fresh.opened.snapshot())
         write(False)
         # real Hudi 1.2.0 counts the rows of replaced files in the ranges of a partition path that it writes to
         check(oracle, table, case, model, turn, without=["partition_stats"])
     # split buckets are for lakebed's writes; real Hudi reads them
     largest = max(one.size for one in table.files)
-    assert table.rescale(split_over=largest - 1).plan.way == "split"
+    assert table.maintenance.rescale(split_over=largest - 1).plan.way == "split"
     write(False)
     check(oracle, table, case, model, turn, without=["partition_stats"])
 
@@ -106,7 +106,7 @@ def test_counts_that_real_hudis_procedure_changes_are_followed(
     assert_same_rows(opened.scan().to_arrow(), first)
     assert opened.upsert(first).inserted == 0
     opened.upsert(second)
-    opened.indexes.index.check(opened._snapshot())  # pyright: ignore[reportPrivateUsage]
+    opened.indexes.index.check(opened.opened.snapshot())
     everything = pa.concat_tables([first, second])
     assert_same_rows(lakebed.open(table.uri).scan().to_arrow(), everything)
     assert_same_rows(oracle.read(table.uri), everything)

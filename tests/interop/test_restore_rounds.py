@@ -28,24 +28,24 @@ def test_each_writer_restores_savepoints_of_the_other(
     for n in range(ROUNDS):
         # lakebed saves, both write, real Hudi goes back
         saved, rows = turns.write(by_hudi=bool(n % 2)), dict(turns.expected)
-        assert turns.table.savepoint(saved).instant == saved
+        assert turns.table.savepoints.create(saved).instant == saved
         turns.write(by_hudi=True)
         turns.write(by_hudi=False)
         turns.ask("restore", saved)
         turns.expected = rows
         turns.check()
         turns.ask("delete_savepoint", saved)
-        assert turns.table.savepoints() == []
+        assert turns.table.savepoints.list() == []
         # real Hudi saves, both write, lakebed goes back
         saved, rows = turns.write(by_hudi=not n % 2), dict(turns.expected)
         turns.ask("savepoint", saved)
-        assert [s.instant for s in turns.table.savepoints()] == [saved]
+        assert [s.instant for s in turns.table.savepoints.list()] == [saved]
         turns.write(by_hudi=False)
         turns.write(by_hudi=True)
         turns.table.restore(saved)
         turns.expected = rows
         turns.check()
-        turns.table.delete_savepoint(saved)
+        turns.table.savepoints.delete(saved)
     assert len(turns.instants(Action.RESTORE)) == 2 * ROUNDS
 
 

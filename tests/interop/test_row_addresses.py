@@ -92,7 +92,7 @@ def test_hudi_goes_on_with_files_that_have_addresses(oracle: HudiOracle, kind: s
         assert_both_read(oracle, table, rows)
         check_get(table, rows)
     if kind == "mor":
-        lakebed.open(table.uri).compact()
+        lakebed.open(table.uri).maintenance.compact()
     assert with_addresses(table) == [True], "files of Hudi have none, and those that are written after have them again"
     check_get(table, rows)
     assert_both_read(oracle, table, rows)

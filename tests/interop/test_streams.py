@@ -25,7 +25,7 @@ def batch(number: int) -> pa.Table:
 
 def commits(t: Table) -> list[tuple[dict[str, str], dict[str, int]]]:
     """Of each write Hudi's record and lakebed's, the first one first."""
-    timeline = t._snapshot().timeline  # pyright: ignore[reportPrivateUsage]
+    timeline = t.opened.snapshot().timeline
     found: list[Any] = []
     for body in timeline.commits_metadata(timeline.commits_by_completion):
         if body.operation == "COMPACT":

@@ -89,7 +89,7 @@ def created(folder: Path, way: Way) -> Table:
 
 def change(table: Table, to: int) -> None:
     up = to > load_table_config(open_storage(table.uri)).version
-    done = (table.upgrade if up else table.downgrade)(to=to)
+    done = (table.maintenance.upgrade if up else table.maintenance.downgrade)(to=to)
     assert done.done
 
 

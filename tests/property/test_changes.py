@@ -173,15 +173,15 @@ class History:
 
     def compact(self) -> None:
         if self.kind == "mor":
-            self.table.compact()
+            self.table.maintenance.compact()
 
     def compact_logs(self) -> None:
         if self.kind == "mor":
-            self.table.compact_logs()
+            self.table.maintenance.compact(logs=True)
 
     def cluster(self) -> None:
         if self.index not in HASHED and self.dice.random() < 0.5:
-            self.table.cluster()
+            self.table.maintenance.cluster()
 
     # -- reads
 

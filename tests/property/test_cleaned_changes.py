@@ -49,14 +49,14 @@ def _history(uri: str, dice: random.Random) -> list[str]:
             result = table.upsert(rows(*((key, f"c{key % 2}", f"v{n}", n) for key in keys)), options=QUIET)
         checkpoints.append(result.checkpoint)
         if dice.random() < 0.3:
-            table.compact(options=QUIET)
+            table.maintenance.compact(options=QUIET)
         if dice.random() < 0.12:
-            table.cluster(["v"], options=QUIET)
+            table.maintenance.cluster(["v"], options=QUIET)
         if dice.random() < 0.3:
-            table.clean(options=QUIET | {"hoodie.clean.commits.retained": dice.choice([1, 2, 3])})
+            table.maintenance.clean(options=QUIET | {"hoodie.clean.commits.retained": dice.choice([1, 2, 3])})
         if dice.random() < 0.2:
             kept = {"hoodie.clean.commits.retained": 1, "hoodie.keep.min.commits": 2, "hoodie.keep.max.commits": 3}
-            table.archive(options=QUIET | kept)
+            table.maintenance.archive(options=QUIET | kept)
     return checkpoints
 
 
@@ -120,17 +120,17 @@ def _replacing_history(uri: str, dice: random.Random) -> tuple[list[str], list[d
         states.append(state | dict.fromkeys(keys, f"v{n}"))
         checkpoints.append(result.checkpoint)
         if kind == "mor" and dice.random() < 0.2:
-            table.compact(options=QUIET | {"hoodie.compact.inline.max.delta.commits": 1})
+            table.maintenance.compact(options=QUIET | {"hoodie.compact.inline.max.delta.commits": 1})
         if dice.random() < 0.2:
-            table.savepoint()
+            table.savepoints.create()
         if dice.random() < 0.3:
-            table.clean(options=QUIET | {"hoodie.clean.commits.retained": dice.choice([1, 2, 3])})
+            table.maintenance.clean(options=QUIET | {"hoodie.clean.commits.retained": dice.choice([1, 2, 3])})
         if dice.random() < 0.2:
-            for savepoint in table.savepoints():
-                table.delete_savepoint(savepoint.instant)
+            for savepoint in table.savepoints.list():
+                table.savepoints.delete(savepoint.instant)
         if dice.random() < 0.2:
             limits = {"hoodie.clean.commits.retained": 1, "hoodie.keep.min.commits": 2, "hoodie.keep.max.commits": 3}
-            table.archive(options=QUIET | limits)
+            table.maintenance.archive(options=QUIET | limits)
     return checkpoints, states
 
 

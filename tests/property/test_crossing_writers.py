@@ -162,7 +162,7 @@ class History:
         names, rows = list(self.model.columns), list(self.model.rows.values())
         asked = filters(self.random, rows, self.model.columns)
         for where, holds in asked if verify else self.random.sample(asked, min(3, len(asked))):
-            found = table.scan(filter=where).to_arrow().to_pylist()
+            found = table.scan(where=where).to_arrow().to_pylist()
             assert texts(found, names) == texts([r for r in rows if holds(r)], names), where
         ids = [0, 5, 31, *self.draw.new_keys]
         wanted = [r for r in rows if r["id"] in ids]

@@ -70,8 +70,8 @@ def _step(table: Table, model: Model, dice: random.Random, turn: int) -> lakebed
     what = dice.choice(["upsert", "upsert", "upsert", "few", "delete", "service"])
     if what == "service":
         if kind_of(table) == "mor":
-            table.compact()
-        table.clean()
+            table.maintenance.compact()
+        table.maintenance.clean()
         return None
     if what == "delete":
         keys = dice.sample(sorted(model), min(len(model), 15))
@@ -92,7 +92,7 @@ def _time(key: int, model: Model, turn: int, dice: random.Random) -> int:
 
 
 def kind_of(table: Table) -> str:
-    return table._snapshot().config.table_type  # pyright: ignore[reportPrivateUsage]
+    return table.opened.snapshot().config.table_type
 
 
 def _written_by(table: Table, instant: str) -> list[dict[str, Any]]:
@@ -107,7 +107,7 @@ def _check(table: Table, model: Model, dice: random.Random) -> None:
     assert sorted(tuple(row.values()) for row in found) == sorted((key, *row) for key, row in model.items())
     keys = dice.sample(sorted(model), min(len(model), 5))
     assert {row["id"]: row["v"] for row in table.get(keys).to_pylist()} == {key: model[key][1] for key in keys}
-    snapshot = table._snapshot()  # pyright: ignore[reportPrivateUsage]
+    snapshot = table.opened.snapshot()
     table.indexes.index.check(snapshot)
     hashing = table.indexes.index.hashing
     assert hashing is not None

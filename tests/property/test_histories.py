@@ -164,7 +164,7 @@ class History(RuleBasedStateMachine):
     def _run_plans(self) -> None:
         """What replaces file groups is refused while a clustering of theirs is pending."""
         if self.resizes:
-            self.table.cluster(options={"hoodie.bucket.index.max.num.buckets": 1})
+            self.table.maintenance.cluster(options={"hoodie.bucket.index.max.num.buckets": 1})
 
     @rule(batch=batches)
     def upsert(self, batch: list[dict[str, Any]]) -> None:
@@ -268,7 +268,7 @@ class History(RuleBasedStateMachine):
     def compact(self) -> None:
         if isinstance(self.model, LoggedTable):
             self.model.compact()
-        self.table.compact()
+        self.table.maintenance.compact()
 
     @precondition(lambda self: self.resizes and bool(self.past))
     @rule(largest=st.integers(1000, 4000), least=st.integers(1, 3), planned=st.booleans())
@@ -276,17 +276,17 @@ class History(RuleBasedStateMachine):
         """Buckets split and merge; what is only planned is run by a later call, with writes in between."""
         sizes = {"hoodie.bucket.index.max.num.buckets": 8, "hoodie.bucket.index.min.num.buckets": least}
         options = {**sizes, "hoodie.parquet.max.file.size": largest, "hoodie.bucket.index.merge.threshold": 1.5}
-        self.table.cluster(plan_only=planned, options=options)
+        self.table.maintenance.cluster(plan_only=planned, options=options)
 
     @precondition(lambda self: self.logs_rows and bool(self.past))
     @rule()
     def compact_logs(self) -> None:
-        self.table.compact_logs(options={"hoodie.log.compaction.blocks.threshold": 2})
+        self.table.maintenance.compact(logs=True, options={"hoodie.log.compaction.blocks.threshold": 2})
 
     @precondition(lambda self: self.buckets)
     @rule(buckets=st.integers(1, 8))
     def rescale(self, buckets: int) -> None:
-        done = self.table.rescale(buckets)
+        done = self.table.maintenance.rescale(buckets)
         if done.instant is None:
             return
         if isinstance(self.model, LoggedTable):
@@ -312,7 +312,7 @@ class History(RuleBasedStateMachine):
             ]
             for city in CITIES:
                 matching = sum(row[1] == city for row in rows)
-                assert table.scan(filter=f"city = '{city}'", as_of=instant).count() == matching
+                assert table.scan(where=f"city = '{city}'", as_of=instant).count() == matching
 
     @invariant()
     def lookups_agree(self) -> None:

@@ -115,7 +115,7 @@ class LongHistory:
         self.look()
         table = self.table()
         table.upsert(self.batch([0]))
-        table.clean()
+        table.maintenance.clean()
         assert [path for path in leftovers(self.uri) if "history/" not in path] == []
         verified = lakebed.open(self.uri).indexes.verify()
         assert verified.ok, verified
@@ -189,12 +189,12 @@ class LongHistory:
 
     def cluster(self) -> None:
         if self.index == "consistent":
-            self.table().cluster(options={"hoodie.parquet.max.file.size": self.dice.randrange(1000, 4000)})
+            self.table().maintenance.cluster(options={"hoodie.parquet.max.file.size": self.dice.randrange(1000, 4000)})
         elif self.index not in HASHED:
-            self.table().cluster(self.dice.choice([None, ["v"]]) if self.sort == "none" else None)
+            self.table().maintenance.cluster(self.dice.choice([None, ["v"]]) if self.sort == "none" else None)
 
     def clean(self) -> None:
-        self.table().clean()
+        self.table().maintenance.clean()
         self.past = self.past[-1:]
         if self.past and self.is_cleanable(self.past[0][0]):
             self.past = []
@@ -206,12 +206,12 @@ class LongHistory:
 
     def archive(self) -> None:
         self.clean()
-        self.table().archive()
+        self.table().maintenance.archive()
 
     def save(self) -> None:
         if self.past and self.saved is None:
             with suppress(InvalidOption):  # files that cleaning may have taken stand in its way
-                self.saved = self.table().savepoint().instant, self.rows
+                self.saved = self.table().savepoints.create().instant, self.rows
 
     def restore(self) -> None:
         if self.saved is not None:
@@ -219,7 +219,7 @@ class LongHistory:
             with suppress(InvalidOption):
                 self.table().restore(instant)
                 self.rows, self.past = rows, []
-            self.table().delete_savepoint(instant)
+            self.table().savepoints.delete(instant)
             self.saved = None
 
     def roll_back(self) -> None:

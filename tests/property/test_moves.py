@@ -173,7 +173,7 @@ class History:
 
     def compact(self) -> Any:
         if self.kind == "mor":
-            self.table.compact()
+            self.table.maintenance.compact()
 
     def expect(self, refused: type[Exception] | None, run: Any) -> None:
         if refused is None:

@@ -88,23 +88,23 @@ class History:
 
     def serve(self) -> None:
         if self.kind in ("mor", "consistent"):
-            self.random.choice([self.table.compact, self.table.compact_logs])()
+            self.random.choice([self.table.maintenance.compact, self.table.compact_logs])()
         elif self.kind == "cow":
-            self.table.cluster()
+            self.table.maintenance.cluster()
 
     def rescale(self) -> None:
         if self.kind != "consistent" and self.rows:
-            self.table.rescale(self.random.choice([4, 8, 16]))
+            self.table.maintenance.rescale(self.random.choice([4, 8, 16]))
 
     def check(self) -> None:
         for city in self.random.sample(CITIES, 4):
             condition = "city IS NULL" if city is None else f"city = '{city}'"
             expected = sorted((r for r in self.rows.values() if r[0] == city), key=str)
-            found = self.table.scan(filter=condition)
+            found = self.table.scan(where=condition)
             assert rows_of(found) == expected, (condition, found.explain())
             self.pruned += "by bucket" in str(found.explain())
         for instant, rows in self.seen[-3:]:
-            found = self.table.scan(filter="city = 'oslo'", as_of=instant)
+            found = self.table.scan(where="city = 'oslo'", as_of=instant)
             assert rows_of(found) == [r for r in rows if r[0] == "oslo"], found.explain()
 
 

@@ -30,12 +30,12 @@ def run(uri: str, case: tuple[str, str, str], seed: int, steps: int) -> None:
         if lags:
             continue
         try:
-            history.note(history.table.publish(form))
+            history.note(history.table.catalogs.publish(form))
             check_published(history.table, form)
         except BaseException as error:
             error.add_note(f"{case}, seed {seed}: {done}")
             raise
-    history.note(history.table.publish(form))
+    history.note(history.table.catalogs.publish(form))
     read = READERS[form][{"delta": "deltalake", "iceberg": "pyiceberg"}[form]]
     for version, rows in history.readable_versions().items():
         assert sorted_rows(read(uri, version)) == rows, (version, done)

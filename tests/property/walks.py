@@ -108,7 +108,7 @@ class Walk:
         self.upsert(self.dice.sample(range(95), 40), deletes=10)
         self.check()
         if self.version < 9 and self.dice.random() < 0.5:
-            self.table.upgrade()
+            self.table.maintenance.upgrade()
             self.check_keys()
             self.upsert(self.dice.sample(range(95), 20))
             self.check()
@@ -183,18 +183,18 @@ class Walk:
         """What the table's services do to its files."""
         if self.kind == "mor":
             if self.dice.random() < 0.5:
-                self.table.compact_logs(options={"hoodie.log.compaction.blocks.threshold": 2})
+                self.table.maintenance.compact(logs=True, options={"hoodie.log.compaction.blocks.threshold": 2})
                 self.check_keys()
-            self.table.compact()
+            self.table.maintenance.compact()
         if self.index == "bucket":
-            self.table.rescale(self.dice.choice([1, 2, 4]))
+            self.table.maintenance.rescale(self.dice.choice([1, 2, 4]))
         elif self.index == "consistent":
-            self.table.cluster(options={"hoodie.parquet.max.file.size": 2_000})
+            self.table.maintenance.cluster(options={"hoodie.parquet.max.file.size": 2_000})
         elif self.index != "bucket_groups":
-            self.table.cluster(self.dice.choice([None, ["v"]]) if not self.is_sorted else None)
+            self.table.maintenance.cluster(self.dice.choice([None, ["v"]]) if not self.is_sorted else None)
         if self.dice.random() < 0.3:
-            self.table.clean(options={"hoodie.clean.commits.retained": 2})
-            self.table.archive(options={"hoodie.keep.min.commits": 3, "hoodie.keep.max.commits": 4})
+            self.table.maintenance.clean(options={"hoodie.clean.commits.retained": 2})
+            self.table.maintenance.archive(options={"hoodie.keep.min.commits": 3, "hoodie.keep.max.commits": 4})
             self.past = self.past[-1:]
 
     def _put(self, rows: list[dict[str, Any]]) -> None:
@@ -244,7 +244,7 @@ class Walk:
             f"id > '{key(60)}' or note = 'same'": lambda row: row[0] > key(60) or self._number(row) % 5 == 2,
         }
         for text, holds in self.dice.sample(list(filters.items()), 3):
-            assert self._rows(self.table.scan(filter=text)) == sorted(filter(holds, self.rows.values())), text
+            assert self._rows(self.table.scan(where=text)) == sorted(filter(holds, self.rows.values())), text
 
     def check_changes(self) -> None:
         changed = self.table.changes(self.checkpoint)

@@ -75,7 +75,7 @@ def bucket(spark: SparkSession, folder: Path) -> None:
         del state[i]
     check(table, state)
 
-    filtered = table.scan(columns=["id"], filter="id >= 100 and city = 'c1'").to_spark()
+    filtered = table.scan(columns=["id"], where="id >= 100 and city = 'c1'").to_spark()
     assert sorted(r.id for r in filtered.collect()) == [100, 103, 106, 109]
     assert table.scan(as_of=first.instant).to_spark().count() == 60
     assert table.insert_overwrite(frame(spark, range(7), "e", 4), "table").inserted == 7
@@ -159,7 +159,8 @@ def joined(spark: SparkSession, folder: Path) -> None:
 
 
 def statements(spark: SparkSession, folder: Path) -> None:
-    """Queries, MERGE, UPDATE and DELETE by `lakebed.sql`, and the views and table functions of `lakebed.register`."""
+    """Queries, MERGE, UPDATE and DELETE by `lakebed.sql`, and the views and table functions of
+    `lakebed.spark.create_views`."""
     trips, cities = make(spark, folder, "trips", "bucket"), str(folder / "cities")
     lakebed.load(cities, {"city": ["c0", "c1", "c2"], "country": ["no", "it", "fr"]}, key="city", index="simple")
     state, (first, _) = upserts(spark, trips)
@@ -180,7 +181,7 @@ def statements(spark: SparkSession, folder: Path) -> None:
     lakebed.sql("DELETE FROM trips WHERE id BETWEEN 10 AND 19", names)
     check(trips, {i: row for i, row in state.items() if not 10 <= i < 20})
 
-    lakebed.register(spark, {"trips": trips})
+    lakebed.spark.create_views(spark, {"trips": trips})
     assert spark.sql("SELECT sum(ts) FROM trips WHERE id < 3").collect()[0][0] == 5
     changed = spark.sql(f"SELECT id FROM lakebed_changes('trips', '{first.checkpoint}')").collect()
     assert {row.id for row in changed} == {0, 1, *range(40, 95)}

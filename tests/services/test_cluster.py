@@ -195,7 +195,7 @@ def test_same_upserts_as_in_process(
     assert read_rows(twin.scan().to_arrow()) == expected(model)
     monkeypatch.setattr(spark_module, "_warned", set())
     with pytest.warns(UserWarning, match="no file system for s3a") as warned:
-        frames = [table.scan().to_spark(), table.scan(filter="id >= 100 and city = 'c1'").to_spark()]
+        frames = [table.scan().to_spark(), table.scan(where="id >= 100 and city = 'c1'").to_spark()]
     assert len(warned) == 1
     assert read_rows(frames[0].toArrow()) == expected(model)
     assert frames[1].count() == 50
@@ -301,7 +301,7 @@ def check_after_clean(
     table: lakebed.Table, s3: dict[str, Any], results: list[lakebed.WriteResult], model: Model
 ) -> None:
     """`check` after a clean that retains one commit: no data file is left that no commit names."""
-    table.clean(options={"hoodie.clean.commits.retained": 1})
+    table.maintenance.clean(options={"hoodie.clean.commits.retained": 1})
     check(table, s3, results[-1], model)
     paths = [item.path for item in open_storage(table.uri, s3["options"]).list()]
     stored = {path for path in paths if path.endswith(".parquet") and not path.startswith(".hoodie")}
@@ -358,7 +358,7 @@ def test_half_of_all_rows_in_one_bucket_are_written_by_executors_of_512_mib(spar
     assert found_rows["v"].to_pylist() == [f"v{i + 20}" for i in ids]
     assert found_rows["city"].to_pylist() == ["c0" if i % 2 == 0 else f"c{i % cities}" for i in ids]
     largest = max(table.scan().files, key=lambda file: file.size)
-    assert table.scan(filter="city = 'c0'").files == (largest,)
+    assert table.scan(where="city = 'c0'").files == (largest,)
 
 
 @pytest.mark.rest

@@ -55,7 +55,7 @@ def kill(process: subprocess.Popen[bytes]) -> None:
 
 def stored(folder: Path, name: str, columns: list[str]) -> list[tuple[Any, ...]]:
     uri = str(folder / "lake" / name)
-    if not lakebed.exists(uri):
+    if not lakebed.list_tables(uri, depth=0):
         return []
     found = lakebed.open(uri).to_arrow()
     if not set(columns) <= set(found.column_names):

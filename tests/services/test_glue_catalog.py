@@ -50,30 +50,30 @@ def test_entries_in_glue_have_the_columns_formats_and_properties_of_the_table(
     store: GlueCatalog, name: str, tmp_path: Path
 ) -> None:
     cow, mor = new_table(tmp_path / "cow"), new_table(tmp_path / "mor", type="mor")
-    cow.register(GLUE, name)
+    cow.catalogs.register(GLUE, name)
     assert parsed(entry_values(store, name)) == expected(cow, False, INPUT)
-    mor.register(GLUE, f"{name}_log")
+    mor.catalogs.register(GLUE, f"{name}_log")
     assert parsed(entry_values(store, f"{name}_log_ro")) == expected(mor, True, INPUT)
     assert parsed(entry_values(store, f"{name}_log_rt")) == expected(mor, False, REALTIME)
-    assert [one.action for one in cow.register(GLUE, name).entries] == ["unchanged"]
+    assert [one.action for one in cow.catalogs.register(GLUE, name).entries] == ["unchanged"]
     assert lakebed.open(f"{GLUE}/{name.replace('.', '/')}").count() == 2
 
 
 def test_partitions_in_glue_follow_the_commits(store: GlueCatalog, name: str, tmp_path: Path) -> None:
     table = new_table(tmp_path)
-    table.register(GLUE, name)
+    table.catalogs.register(GLUE, name)
     table.upsert({"id": list(range(3, 153)), "City": [f"c{n}" for n in range(150)]}, partial=True)
     table.delete_partitions(["Oslo"])
-    (change,) = table.register(GLUE, name).entries
+    (change,) = table.catalogs.register(GLUE, name).entries
     assert (change.added, change.dropped, change.compared) == (150, 1, "touched")
     entry = store.find(EntryName.parse(name))
     assert entry is not None
     store.move_partitions(entry, {("Rome",): "/elsewhere/Rome"})
-    (change,) = table.register(GLUE, name, full=True).entries
+    (change,) = table.catalogs.register(GLUE, name, full=True).entries
     assert (change.added, change.moved, change.dropped) == (0, 1, 0)
     assert entry_values(store, name)["partitions"] == {(path,): f"{table.uri}/{path}" for path in table.partitions}
     table.columns.add("note", "string")
-    table.register(GLUE, name)
+    table.catalogs.register(GLUE, name)
     assert entry_values(store, name)["columns"][-1] == ("note", "string", "")
     answer = store._glue.get_partitions(DatabaseName=name.split(".")[0], TableName="trips")
     assert {one["StorageDescriptor"]["Columns"][-1]["Name"] for one in answer["Partitions"]} == {"note"}
@@ -102,13 +102,13 @@ def test_a_glue_that_does_not_answer_or_has_another_table_is_refused(
     store: GlueCatalog, name: str, tmp_path: Path
 ) -> None:
     table, other = new_table(tmp_path / "one"), new_table(tmp_path / "two")
-    table.register(GLUE, name)
+    table.catalogs.register(GLUE, name)
     with pytest.raises(CatalogError, match=r"is the table at .*one/trips, not the one at .*two/trips"):
-        other.register(GLUE, name)
+        other.catalogs.register(GLUE, name)
     (port,) = free_ports(1)
     down = {"hoodie.aws.glue.endpoint": f"http://{HOST}:{port}", "lakebed.catalog.timeout": 1}
     with pytest.raises(CatalogError, match=f"{GLUE} failed to look up {name}") as error:
-        table.register(GLUE, name, options=down)
+        table.catalogs.register(GLUE, name, options=down)
     assert error.value.retryable
     job = {"hoodie.datasource.meta.sync.enable": True, "hoodie.aws.glue.region": REGION}
     job |= {"hoodie.meta.sync.client.tool.class": "org.apache.hudi.aws.sync.AwsGlueCatalogSyncTool"}

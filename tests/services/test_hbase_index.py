@@ -89,7 +89,7 @@ class IndexedTable:
         table = self.table
         stored = table.scan().to_arrow().to_pylist()
         assert sorted((r["id"], r["city"], r["v"]) for r in stored) == sorted((i, *at) for i, at in self.rows.items())
-        table.indexes.index.check(table._snapshot())  # pyright: ignore[reportPrivateUsage]
+        table.indexes.index.check(table.opened.snapshot())
         places = table.locate(list(self.rows))
         where = dict(zip(places["key"].to_pylist(), places["partition_path"].to_pylist(), strict=True))
         assert where == {i: city for i, (city, _) in self.rows.items()}
@@ -221,7 +221,7 @@ def test_restore_puts_places_back(admin: Admin, tmp_path: Path) -> None:
     indexed_table = IndexedTable(admin, tmp_path)
     first = indexed_table.upsert(("a", "oslo", 1), ("b", "oslo", 2), ("c", "rome", 3)).instant
     before = dict(indexed_table.rows)
-    indexed_table.table.savepoint(first)
+    indexed_table.table.savepoints.create(first)
     indexed_table.upsert(("a", "rome", 10), ("d", "rome", 4))
     indexed_table.upsert(("a", "bonn", 11))
     indexed_table.table.delete(["b"])
@@ -335,7 +335,7 @@ def test_a_random_history_gives_the_rows_of_the_model(
                 model.drop_partition("rome")
                 indexed_table.table.delete_partitions(["rome"])
             case "compact" if kind == "mor":
-                indexed_table.table.compact()
+                indexed_table.table.maintenance.compact()
             case _:
                 model.upsert(some)
                 indexed_table.table.upsert(given)

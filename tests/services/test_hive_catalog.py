@@ -134,15 +134,15 @@ def test_entries_have_the_columns_formats_and_properties_of_the_table(
     hive: str, store: Store, name: str, tmp_path: Path
 ) -> None:
     cow, mor = new_table(tmp_path / "cow"), new_table(tmp_path / "mor", type="mor")
-    assert [str(one) for one in cow.register(hive, name).entries] == [f"created {name}: 2 partitions added"]
+    assert [str(one) for one in cow.catalogs.register(hive, name).entries] == [f"created {name}: 2 partitions added"]
     assert parsed(entry_values(store, name)) == expected(cow, False, INPUT)
-    done = mor.register(f"{hive}/{name.replace('.', '/')}_log")
+    done = mor.catalogs.register(f"{hive}/{name.replace('.', '/')}_log")
     assert [entry.name for entry in done.entries] == [f"{name}_log_ro", f"{name}_log_rt", f"{name}_log"]
     assert parsed(entry_values(store, f"{name}_log_ro")) == expected(mor, True, INPUT)
     assert parsed(entry_values(store, f"{name}_log_rt")) == expected(mor, False, REALTIME)
     assert parsed(entry_values(store, f"{name}_log")) == expected(mor, False, REALTIME)
     # the second time nothing is written, and nothing but the entry is read
-    assert [one.action for one in cow.register(hive, name).entries] == ["unchanged"]
+    assert [one.action for one in cow.catalogs.register(hive, name).entries] == ["unchanged"]
     assert lakebed.open(f"{hive}/{name.replace('.', '/')}").count() == 2
     assert lakebed.open(catalog=hive, name=f"{name}_log_ro").uri == mor.uri
 
@@ -151,7 +151,7 @@ def test_partitions_that_later_commits_touched_are_added_dropped_and_moved(
     hive: str, store: Store, name: str, tmp_path: Path
 ) -> None:
     table = new_table(tmp_path)
-    table.register(hive, name)
+    table.catalogs.register(hive, name)
     entry = store.find(EntryName.parse(name))
     assert entry is not None
     store.add_partitions(entry, {("Nowhere",): "/elsewhere/Nowhere", ("Ghost",): f"{table.uri}/Ghost"})
@@ -170,7 +170,7 @@ def test_partitions_that_later_commits_touched_are_added_dropped_and_moved(
     assert ("Oslo",) not in found
     # what no commit touched is compared on request; a partition elsewhere is not the table's
     assert {("Ghost",), ("Nowhere",)} <= found.keys()
-    (change,) = table.register(hive, name, full=True).entries
+    (change,) = table.catalogs.register(hive, name, full=True).entries
     assert (change.added, change.moved, change.dropped) == (0, 1, 1)
     after = entry_values(store, name)["partitions"]
     assert after == {values: where for values, where in found.items() if values != ("Ghost",)} | {
@@ -184,11 +184,11 @@ def test_all_partitions_are_compared_where_the_commit_of_the_entry_was_taken_bac
     table = new_table(tmp_path)
     first = table.timeline.last
     assert first is not None
-    table.savepoint(first.time)
+    table.savepoints.create(first.time)
     table.upsert({"id": [3], "City": ["Lima"]}, partial=True)
-    table.register(hive, name)
+    table.catalogs.register(hive, name)
     table.restore(first.time)
-    (change,) = table.register(hive, name).entries
+    (change,) = table.catalogs.register(hive, name).entries
     assert (change.compared, change.dropped) == ("all", 1)
     assert entry_values(store, name)["partitions"].keys() == {("Oslo",), ("Rome",)}
 
@@ -198,9 +198,9 @@ def test_columns_and_comments_reach_the_entry_and_its_partitions(
 ) -> None:
     table = new_table(tmp_path)
     with_comments = {"hoodie.datasource.hive_sync.sync_comment": True}
-    table.register(hive, name, options=with_comments)
+    table.catalogs.register(hive, name, options=with_comments)
     table.columns.add("note", "string", comment="what the driver says")
-    (change,) = table.register(hive, name, options=with_comments).entries
+    (change,) = table.catalogs.register(hive, name, options=with_comments).entries
     assert change.columns
     columns = [("note", "string", "what the driver says")]
     assert entry_values(store, name)["columns"][-1:] == columns
@@ -209,7 +209,7 @@ def test_columns_and_comments_reach_the_entry_and_its_partitions(
             assert [(c.name, c.type) for c in one.sd.cols][-1] == ("note", "string")
     # without the option comments that are there stay
     table.upsert({"id": [5], "City": ["Oslo"]}, partial=True)
-    table.register(hive, name)
+    table.catalogs.register(hive, name)
     assert entry_values(store, name)["columns"][-1:] == columns
 
 
@@ -217,14 +217,14 @@ def test_columns_and_properties_that_others_added_to_an_entry_are_retained(
     hive: str, store: Store, name: str, tmp_path: Path
 ) -> None:
     table = new_table(tmp_path)
-    table.register(hive, name)
+    table.catalogs.register(hive, name)
     with store._asking("change the entry") as client:
         stored = table_of(store, client, name)
         stored.parameters["owner.team"] = "rides"
         stored.sd.serdeInfo.parameters["custom"] = "1"
         client.alter_table_with_environment_context(*name.split("."), stored, None)
     table.upsert({"id": [3], "City": ["Lima"]}, partial=True)
-    table.register(hive, name)
+    table.catalogs.register(hive, name)
     entry = entry_values(store, name)
     assert (entry["properties"]["owner.team"], entry["serde"]["custom"]) == ("rides", "1")
 
@@ -255,7 +255,7 @@ def test_a_registration_that_is_cut_off_is_finished_by_the_next_one(
     def check(table: lakebed.Table, name: str, again: bool) -> None:
         for entry in (f"{name}{suffix}" for suffix in suffixes):
             found = store.find(EntryName.parse(entry))
-            newest = catalog_sync._newest(table._snapshot().timeline.commits)
+            newest = catalog_sync._newest(table.opened.snapshot().timeline.commits)
             if again or (found is not None and found.synced == newest):
                 assert_shows(store, entry, table)  # an entry that shows the commit is complete
 
@@ -266,7 +266,7 @@ def test_a_registration_that_is_cut_off_is_finished_by_the_next_one(
 def changed(folder: Path, catalog: str, name: str, **kind: str) -> lakebed.Table:
     """A table that is registered and has changed since: a column more, a partition more and one less."""
     table = new_table(folder, **kind)
-    table.register(catalog, name)
+    table.catalogs.register(catalog, name)
     table.columns.add("note", "string")
     table.upsert({"id": [3], "City": ["Lima"]}, partial=True)
     table.delete_partitions(["Oslo"])
@@ -284,9 +284,9 @@ def assert_shows(store: Metastore, name: str, table: lakebed.Table) -> None:
 
 def test_entries_of_others_are_refused_by_name(hive: str, store: Store, name: str, tmp_path: Path) -> None:
     table, other = new_table(tmp_path / "one"), new_table(tmp_path / "two")
-    table.register(hive, name)
+    table.catalogs.register(hive, name)
     with pytest.raises(CatalogError, match=f"{name} in {hive} is the table at .*one/trips, not the one at .*two") as at:
-        other.register(hive, name)
+        other.catalogs.register(hive, name)
     assert "another name" in at.value.hint
     database = name.split(".")[0]
     with store._asking("make other entries") as client:
@@ -294,7 +294,7 @@ def test_entries_of_others_are_refused_by_name(hive: str, store: Store, name: st
         stored.tableName, stored.parameters = "plain", {}
         stored.sd.inputFormat = "org.apache.hadoop.mapred.TextInputFormat"
         client.create_table(stored)
-    for verb in (lambda n: table.register(hive, n), lambda n: lakebed.open(catalog=hive, name=n)):
+    for verb in (lambda n: table.catalogs.register(hive, n), lambda n: lakebed.open(catalog=hive, name=n)):
         with pytest.raises(CatalogError, match=f"{database}.plain in {hive} is no Hudi table"):
             verb(f"{database}.plain")
     unpartitioned = lakebed.create(str(tmp_path / "three"), ROWS, key="id")
@@ -303,16 +303,16 @@ def test_entries_of_others_are_refused_by_name(hive: str, store: Store, name: st
         stored.sd.location = unpartitioned.uri
         client.alter_table_with_environment_context(database, "trips", stored, None)
     with pytest.raises(CatalogError, match="is partitioned by city string, the table by nothing"):
-        unpartitioned.register(hive, name)
+        unpartitioned.catalogs.register(hive, name)
 
 
 def test_a_database_is_created_only_where_that_is_allowed(hive: str, name: str, tmp_path: Path) -> None:
     table = new_table(tmp_path)
     with pytest.raises(CatalogError, match=f"has no database {name.split('.')[0]}"):
-        table.register(hive, name, options={"hoodie.datasource.hive_sync.auto_create_database": False})
+        table.catalogs.register(hive, name, options={"hoodie.datasource.hive_sync.auto_create_database": False})
     with pytest.raises(TableNotFound, match=f"has no table {name}"):
         lakebed.open(catalog=hive, name=name)
-    assert table.register(hive, name).has_changed
+    assert table.catalogs.register(hive, name).has_changed
 
 
 def test_a_column_without_a_type_in_hive_is_refused_before_anything_is_written(
@@ -321,9 +321,9 @@ def test_a_column_without_a_type_in_hive_is_refused_before_anything_is_written(
     rows = pa.table({"id": [1], "at": pa.array([1], pa.time64("us"))})
     table = lakebed.create(str(tmp_path / "t"), rows, key="id")
     with pytest.raises(UnsupportedFeature, match=r"column at has the type time64"):
-        table.register(hive, name)
+        table.catalogs.register(hive, name)
     assert not store.has_database(name.split(".")[0])
-    table.register(hive, name, options={"hoodie.datasource.hive_sync.sync_as_datasource": False})
+    table.catalogs.register(hive, name, options={"hoodie.datasource.hive_sync.sync_as_datasource": False})
     assert entry_values(store, name)["columns"][-1] == ("at", "bigint", "")
 
 
@@ -337,7 +337,7 @@ def test_each_commit_is_registered_where_the_table_says_so(hive: str, store: Sto
     table.delete_partitions(["Rome"])
     assert_shows(store, name, table)
     # services that commit are shown too
-    table.cluster()
+    table.maintenance.cluster()
     assert_shows(store, name, table)
 
 
@@ -373,7 +373,7 @@ def test_a_catalog_that_is_down_or_silent_fails_no_commit_and_is_caught_up_with(
             assert time.monotonic() - started < 10
     said = [r for r in caplog.records if "registration in a catalog failed" in r.getMessage()]
     assert [r.levelname for r in said] == ["WARNING", "INFO"]  # once, until it works again
-    assert f"`lakebed catalog sync {table.uri} --catalog {entry}`" in said[0].getMessage()
+    assert f"`lakebed catalogs register {table.uri} --catalog {entry}`" in said[0].getMessage()
     with forwarder(port, int(hive.rpartition(":")[2])):
         table.upsert({"id": [5], "City": ["Bonn"]}, partial=True)
     assert_shows(store, name, table)
@@ -385,15 +385,15 @@ def test_the_command_line_registers_and_finds_tables(
 ) -> None:
     table = new_table(tmp_path)
     capsys.readouterr()
-    command = ["catalog", "sync", table.uri, "--catalog", hive, "--table", name, "--output", "json"]
+    command = ["catalogs", "register", table.uri, "--catalog", hive, "--table", name, "--output", "json"]
     assert invoke(command) == 0
     answer = json.loads(capsys.readouterr().out)
     (entry,) = answer["entries"]
     assert (answer["catalog"], entry["name"], entry["action"], entry["added"]) == (hive, name, "created", 2)
-    assert invoke(["catalog", "find", "--catalog", f"{hive}/{name.replace('.', '/')}"]) == 0
+    assert invoke(["catalogs", "find", "--catalog", f"{hive}/{name.replace('.', '/')}"]) == 0
     assert capsys.readouterr().out.strip() == table.uri
-    assert invoke(["catalog", "sync", table.uri, "--catalog", "ftp://x", "--table", name]) == 5
-    assert invoke(["catalog", "find", "--catalog", hive, "--table", "none.none"]) == 3
+    assert invoke(["catalogs", "register", table.uri, "--catalog", "ftp://x", "--table", name]) == 5
+    assert invoke(["catalogs", "find", "--catalog", hive, "--table", "none.none"]) == 3
     (port,) = free_ports(1)
-    assert invoke(["catalog", "sync", table.uri, "--catalog", f"hive://{HOST}:{port}", "--table", name]) == 17
-    assert isinstance(table.register(hive, name), SyncResult)
+    assert invoke(["catalogs", "register", table.uri, "--catalog", f"hive://{HOST}:{port}", "--table", name]) == 17
+    assert isinstance(table.catalogs.register(hive, name), SyncResult)

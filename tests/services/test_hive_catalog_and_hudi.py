@@ -96,22 +96,22 @@ def test_entries_equal_those_of_real_hudis_sync(
     hudi.write(uri, rows, options=options)
     catalog = uris.replace("thrift://", "hive://")
     table = lakebed.open(str(uri))
-    table.register(catalog, f"lake.{name}", options=sync)
+    table.catalogs.register(catalog, f"lake.{name}", options=sync)
     assert entries(store, "lake", name) == entries(store, "real", name)
     # Hudi finds lakebed's entries as they are to be, and lakebed Hudi's
     hudi.write(uri, rows.slice(0, 1), options={**options, SYNC + "database": "lake"})
-    again = table.register(catalog, f"lake.{name}", options=sync)
+    again = table.catalogs.register(catalog, f"lake.{name}", options=sync)
     assert {entry.action for entry in again.entries} == {"unchanged"}
-    table.register(catalog, f"real.{name}", options=sync)
+    table.catalogs.register(catalog, f"real.{name}", options=sync)
     assert entries(store, "lake", name) == entries(store, "real", name)
     # a column and a partition come, by lakebed, and by Hudi's sync after the next commit
     table.columns.add("note", "string")
     table.upsert({"id": [7], "City": ["Lima"], "note": ["new"]}, partial=True)
-    table.register(catalog, f"lake.{name}", options=sync)
+    table.catalogs.register(catalog, f"lake.{name}", options=sync)
     lake = entries(store, "lake", name)
     full = pa.table({**{c: table.get([1]).column(c) for c in table.schema.names}})
     hudi.write(uri, full, options={**options, SYNC + "database": "real"})
-    table.register(catalog, f"lake.{name}", options=sync)
+    table.catalogs.register(catalog, f"lake.{name}", options=sync)
     assert entries(store, "lake", name) == entries(store, "real", name)
     assert [one["partitions"] for one in entries(store, "lake", name)] == [one["partitions"] for one in lake]
 
@@ -123,7 +123,7 @@ def test_spark_with_hive_support_reads_the_rows_of_an_entry(hudi: HudiOracle, ur
     )
     table.upsert(ROWS)
     table.upsert({"id": [2], "City": ["Rome"], "tags": [["new"]]}, partial=True)
-    table.register(uris.replace("thrift://", "hive://"), "spark.trips")
+    table.catalogs.register(uris.replace("thrift://", "hive://"), "spark.trips")
     for name, tags in (("trips", ["new"]), ("trips_rt", ["new"])):
         found = hudi.ask("sql", sql=f"select id, City, tags, st.Km from spark.{name} order by id")
         assert found["data"] == [

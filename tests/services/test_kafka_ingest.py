@@ -67,7 +67,7 @@ def ids(uri: str) -> list[int]:
 def commits(uri: str) -> list[tuple[str, int]]:
     """The checkpoint and the number of rows of each commit."""
     t = lakebed.open(uri)
-    timeline = load_timeline(open_storage(uri), t._config)  # pyright: ignore[reportPrivateUsage]
+    timeline = load_timeline(open_storage(uri), t.opened.config)
     bodies = [timeline.commit_metadata(i) for i in timeline.commits if i.action.value == "deltacommit"]
     key = "streamer.checkpoint.key.v2"
     return [(b.extra[key], sum(s.num_writes for part in b.stats.values() for s in part)) for b in bodies]

@@ -357,7 +357,7 @@ def test_processes_write_one_table(every_lock: dict[str, Any], tmp_path: Path) -
     rows = dict(zip(*lakebed.open(uri).scan().to_arrow().select(["id", "v"]).to_pydict().values(), strict=True))
     assert rows.pop(0) in [first + COMMITS - 1 for first in firsts]
     assert rows == {first + n: first for first in firsts for n in range(COMMITS)}
-    lakebed.open(uri).clean()
+    lakebed.open(uri).maintenance.clean()
     # archived instants, and what locks lie in
     known = (".hoodie/timeline/history/", ".hoodie/.lock")
     assert [path for path in leftovers(uri) if not path.startswith(known)] == []

@@ -67,7 +67,7 @@ def written(uri: str, version: int, kind: Literal["cow", "mor"], options: dict[s
     table.upsert(pa.Table.from_pylist([row(2, 2, 5), row(3, 0, 6), row(40, 2)], schema=SCHEMA))
     table.delete([4])
     for form in LISTS:
-        table.publish(form)
+        table.catalogs.publish(form)
     return table
 
 
@@ -124,10 +124,10 @@ def test_lists_of_tables_with_new_and_dropped_columns_are_read(tmp_path: Path):
     wider = SCHEMA.append(pa.field("new", pa.string()))
     rows = [row(5, 3, 7) | {"new": "a"}, row(41, 1) | {"new": "b"}]
     table.upsert(pa.Table.from_pylist(rows, schema=wider))
-    table.publish("iceberg")
+    table.catalogs.publish("iceberg")
     table.columns.drop("n")
     table.delete([6])
-    table.publish("iceberg")
+    table.catalogs.publish("iceberg")
     names = table.schema.names
     assert "new" in names
     assert "n" not in names

@@ -33,8 +33,8 @@ def test_spark_reads_the_rows_of_the_table_from_its_published_lists(tmp_path: Pa
     for _ in range(STEPS):
         history.step()
         try:
-            result = history.table.publish("delta")
-            history.table.publish("iceberg")
+            result = history.table.catalogs.publish("delta")
+            history.table.catalogs.publish("iceberg")
         except lakebed.UnsupportedFeature:
             continue
         history.note(result)

@@ -69,7 +69,7 @@ def test_commits_over_a_server_that_fails_now_and_then(kind: str, version: int) 
         model = put(model, *given)
         if n % 10 == 9:
             assert again(lambda: state(uri)) == model
-    again(lambda: lakebed.open(uri).clean(options=_KEEP))
+    again(lambda: lakebed.open(uri).maintenance.clean(options=_KEEP))
     assert again(lambda: state(uri)) == model
     assert [path for path in again(lambda: leftovers(uri)) if "/history/" not in path] == []
     verified = again(lambda: lakebed.open(uri).indexes.verify())

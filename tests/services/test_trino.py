@@ -74,7 +74,7 @@ def test_trino_reads_the_base_files_of_tables_and_lists(
     table = written(str(tmp_path / "table"), version, kind)
     table.configure(TIMESTAMPS)
     name = f"v{version}_{kind}"
-    table.register(catalog, f"default.{name}")
+    table.catalogs.register(catalog, f"default.{name}")
     expected = as_trino_shows(table.scan(query="read_optimized").to_arrow())
     assert len(expected) >= 30
     assert answer_rows(url, f"hudi.default.{name}") == expected

@@ -24,7 +24,7 @@ def test_spark_reads_and_writes_rows_of_source_files(table: GoldenTable, tmp_pat
     assert_same_rows(opened.scan(columns=columns).to_spark().toArrow(), table.expected)
     by_format = spark.read.format("lakebed").load(str(path))
     assert_same_rows(by_format.toArrow(), table.expected.select(by_format.columns))
-    rare = opened.scan(filter="rider is null and id like 'k00%'").to_spark().toArrow()
+    rare = opened.scan(where="rider is null and id like 'k00%'").to_spark().toArrow()
     assert rare["id"].to_pylist() == ["k000", "k007"]
 
     opened.indexes.adopt("simple")

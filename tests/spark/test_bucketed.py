@@ -63,7 +63,7 @@ def views(spark: Any, **tables: tuple[Any, Any]) -> None:
 def test_sorted_tables_join_and_group_without_exchange_and_sort(tmp_path: Path, plain: Any) -> None:
     a = new_table(tmp_path, plain, "a", trips(), sort="key")
     b = new_table(tmp_path, plain, "b", fares(), sort="key")
-    a_rows, b_rows = a.scan(), b.scan(filter="y > 10")
+    a_rows, b_rows = a.scan(), b.scan(where="y > 10")
     left, right = a_rows.to_spark(bucketed=True), b_rows.to_spark(bucketed=True)
     assert left.columns == ["id", "x", "city", "_bucket"]
     views(plain, a=(left, a_rows.to_spark()), b=(right, b_rows.to_spark()))
@@ -71,7 +71,7 @@ def test_sorted_tables_join_and_group_without_exchange_and_sort(tmp_path: Path, 
         join = lambda one, other, how=how: one.join(other, one["id"] == other["id"], how)  # noqa: E731
         columns = ["x", "city"] if "semi" in how or "anti" in how else ["x", "city", "y"]
         expected = join(a_rows.to_spark(), b_rows.to_spark()).select(*columns)
-        check(lakebed.by_buckets(join(left, right).select(*columns)), expected, sort=False)
+        check(lakebed.spark.by_buckets(join(left, right).select(*columns)), expected, sort=False)
     for query in (
         "SELECT a.id, x, y FROM a JOIN b ON a.id = b.id",
         "SELECT a.id, y FROM a JOIN b ON a.id = b.id AND a.x < b.y WHERE x > 5 AND city <> 'Rome'",
@@ -82,7 +82,7 @@ def test_sorted_tables_join_and_group_without_exchange_and_sort(tmp_path: Path, 
         "SELECT id, x, y FROM a FULL JOIN b USING (id)",
     ):
         ordinary = query.replace("FROM a", "FROM a_plain a").replace("JOIN b", "JOIN b_plain b")
-        check(lakebed.by_buckets(plain.sql(query)), plain.sql(ordinary), sort=False)
+        check(lakebed.spark.by_buckets(plain.sql(query)), plain.sql(ordinary), sort=False)
 
 
 @pytest.mark.rest
@@ -92,7 +92,7 @@ def test_partitions_log_files_and_a_multiple_of_buckets(tmp_path: Path, plain: A
     b = new_table(tmp_path, plain, "b", fares(), buckets=8, type="mor", sort="key")
     lakebed.open(a.uri).upsert(pa.table({"id": ["k0", "k41"], "x": [-1, -41], "city": ["Oslo", "Bern"]}))
     lakebed.open(b.uri).delete(["k50"])
-    scan = b.scan(["id", "y"], filter="y >= 3")
+    scan = b.scan(["id", "y"], where="y >= 3")
     left, right = a.scan().to_spark(bucketed=scan), scan.to_spark(bucketed=4)
     assert left.rdd.getNumPartitions() == right.rdd.getNumPartitions() == 4
     for how in HOWS:
@@ -100,7 +100,7 @@ def test_partitions_log_files_and_a_multiple_of_buckets(tmp_path: Path, plain: A
         joined = left.join(right, ["id", "_bucket"], how).select(*columns)
         check(joined, a.scan().to_spark().join(scan.to_spark(), "id", how).select(*columns), sort=True)
     merged = b.scan().to_spark(bucketed=True)
-    counted = lakebed.by_buckets(merged.groupBy("id").count())
+    counted = lakebed.spark.by_buckets(merged.groupBy("id").count())
     check(counted, b.scan().to_spark().groupBy("id").count(), sort=False)
 
 
@@ -126,7 +126,7 @@ def test_queries_give_the_same_rows_with_and_without_buckets(tmp_path: Path, pla
     ):
         ordinary = query.replace("FROM a", "FROM a_plain a").replace("FROM b", "FROM b_plain b")
         ordinary = ordinary.replace("JOIN b", "JOIN b_plain b")
-        assert rows_of(lakebed.by_buckets(plain.sql(query))) == rows_of(plain.sql(ordinary)), query
+        assert rows_of(lakebed.spark.by_buckets(plain.sql(query))) == rows_of(plain.sql(ordinary)), query
 
 
 def test_ctes_keep_their_buckets(tmp_path: Path, plain: Any) -> None:
@@ -141,7 +141,7 @@ def test_ctes_keep_their_buckets(tmp_path: Path, plain: Any) -> None:
         "WITH c AS (SELECT id, x FROM a), d AS (SELECT id, sum(x) AS s FROM c GROUP BY id) SELECT id, s FROM d",
     ):
         ordinary = query.replace("FROM a", "FROM a_plain a").replace("JOIN b", "JOIN b_plain b")
-        changed = lakebed.by_buckets(plain.sql(query))
+        changed = lakebed.spark.by_buckets(plain.sql(query))
         assert "Exchange" not in plan_of(changed), query
         assert rows_of(changed) == rows_of(plain.sql(ordinary))
 
@@ -170,7 +170,7 @@ def test_subqueries_in_conditions_are_followed(tmp_path: Path, plain: Any) -> No
         "SELECT id, count(*) FROM a WHERE id IN (SELECT id FROM b) GROUP BY id",
         "SELECT id, x FROM a WHERE id IN (SELECT id FROM a WHERE x > 50)",
     ):
-        changed, expected = lakebed.by_buckets(plain.sql(query)), plain.sql(ordinary(query))
+        changed, expected = lakebed.spark.by_buckets(plain.sql(query)), plain.sql(ordinary(query))
         assert plan_of(expected).count("Exchange") == 2, query
         assert "Exchange" not in plan_of(changed), plan_of(changed)
         assert changed.columns == expected.columns
@@ -180,7 +180,7 @@ def test_subqueries_in_conditions_are_followed(tmp_path: Path, plain: Any) -> No
 def test_the_plan_of_a_subquery_that_gives_one_value_is_followed(tmp_path: Path, plain: Any) -> None:
     both(tmp_path, plain)
     query = "SELECT id, x FROM a WHERE x > (SELECT max(n) FROM (SELECT id, count(*) n FROM b GROUP BY id))"
-    changed, expected = lakebed.by_buckets(plain.sql(query)), plain.sql(ordinary(query))
+    changed, expected = lakebed.spark.by_buckets(plain.sql(query)), plain.sql(ordinary(query))
     assert plan_of(expected).count("Exchange") > 1
     # one row a partition for the greatest of all
     assert plan_of(changed).count("Exchange") == 1, plan_of(changed)
@@ -191,7 +191,7 @@ def test_explain_of_not_in_states_that_it_uses_no_buckets(tmp_path: Path, plain:
     both(tmp_path, plain)
     query = "SELECT id, x FROM a WHERE id NOT IN (SELECT id FROM b)"
     with pytest.warns(UserWarning, match="NOT IN compares with all buckets.*NOT EXISTS"):
-        changed = lakebed.by_buckets(plain.sql(query))
+        changed = lakebed.spark.by_buckets(plain.sql(query))
     assert rows_of(changed) == rows_of(plain.sql(ordinary(query)))
 
 
@@ -199,7 +199,7 @@ def test_a_subquery_over_other_buckets_says_that_it_shuffles(tmp_path: Path, pla
     both(tmp_path, plain, a=8)
     query = "SELECT id, x FROM a WHERE id IN (SELECT id FROM b)"
     with pytest.warns(UserWarning, match=r"8 with 4 buckets shuffles both sides.*bucketed=4"):
-        changed = lakebed.by_buckets(plain.sql(query))
+        changed = lakebed.spark.by_buckets(plain.sql(query))
     assert rows_of(changed) == rows_of(plain.sql(ordinary(query)))
 
 
@@ -211,7 +211,7 @@ def test_a_group_by_over_a_union_needs_no_exchange(tmp_path: Path, plain: Any) -
         "SELECT id, sum(x) FROM (SELECT id, x FROM a UNION ALL SELECT id, x + 1 FROM a) GROUP BY id",
         "SELECT DISTINCT id FROM (SELECT id FROM a UNION ALL SELECT id FROM b)",
     ):
-        changed, expected = lakebed.by_buckets(plain.sql(query)), plain.sql(ordinary(query))
+        changed, expected = lakebed.spark.by_buckets(plain.sql(query)), plain.sql(ordinary(query))
         assert "Exchange" in plan_of(expected)
         assert "Exchange" not in plan_of(changed), plan_of(changed)
         assert changed.columns == expected.columns
@@ -221,7 +221,7 @@ def test_a_group_by_over_a_union_needs_no_exchange(tmp_path: Path, plain: Any) -
 def test_a_union_that_nothing_groups_stays_as_it_was(tmp_path: Path, plain: Any) -> None:
     both(tmp_path, plain)
     query = "SELECT id FROM (SELECT id FROM a UNION ALL SELECT id FROM b) WHERE id = 'k31'"
-    changed = lakebed.by_buckets(plain.sql(query))
+    changed = lakebed.spark.by_buckets(plain.sql(query))
     # the condition is pushed below the union
     assert plan_of(changed).count("Filter") == 2, plan_of(changed)
     assert rows_of(changed) == [("k31",), ("k31",)]
@@ -231,10 +231,10 @@ def test_a_union_whose_sides_have_other_keys_or_buckets_is_grouped_right(tmp_pat
     both(tmp_path, plain, a=8)
     # the key of one side stands where the other has another text
     query = "SELECT id, count(*) FROM (SELECT id, city FROM a UNION ALL SELECT upper(id), id FROM b) GROUP BY id"
-    assert rows_of(lakebed.by_buckets(plain.sql(query))) == rows_of(plain.sql(ordinary(query)))
+    assert rows_of(lakebed.spark.by_buckets(plain.sql(query))) == rows_of(plain.sql(ordinary(query)))
     query = "SELECT id, count(*) FROM (SELECT id FROM a UNION ALL SELECT id FROM b) GROUP BY id"
     with pytest.warns(UserWarning, match=r"a union of 4 with 8 buckets shuffles.*bucketed=4"):
-        changed = lakebed.by_buckets(plain.sql(query))
+        changed = lakebed.spark.by_buckets(plain.sql(query))
     assert rows_of(changed) == rows_of(plain.sql(ordinary(query)))
 
 
@@ -243,12 +243,12 @@ def test_a_join_of_other_numbers_of_buckets_says_that_it_shuffles(tmp_path: Path
     left, right = a.scan().to_spark(bucketed=True), b.scan().to_spark(bucketed=True)
     joined = left.join(right, left["id"] == right["id"])
     with pytest.warns(UserWarning, match=r"8 with 4 buckets shuffles both sides.*bucketed=4"):
-        changed = lakebed.by_buckets(joined)
+        changed = lakebed.spark.by_buckets(joined)
     assert plan_of(changed).count("Exchange") == 2
     four = a.scan().to_spark(bucketed=4)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        check(lakebed.by_buckets(four.join(right, four["id"] == right["id"]).select("x", "y")),
+        check(lakebed.spark.by_buckets(four.join(right, four["id"] == right["id"]).select("x", "y")),
               joined.select("x", "y"), sort=True)  # fmt: skip
 
 
@@ -270,7 +270,7 @@ def test_a_hash_field_next_to_a_text_joins_and_groups_alone(tmp_path: Path, plai
     left, right = a.scan().to_spark(bucketed=True), b.scan().to_spark(bucketed=True)
     expected = queries(a.scan().to_spark(), b.scan().to_spark())
     for query, ordinary in zip(queries(left, right), expected, strict=True):
-        changed = lakebed.by_buckets(query)
+        changed = lakebed.spark.by_buckets(query)
         assert "Exchange" not in plan_of(changed)
         assert rows_of(changed) == rows_of(ordinary)
     # a text that can be misread: only the whole key says where a row of that table is
@@ -280,7 +280,7 @@ def test_a_hash_field_next_to_a_text_joins_and_groups_alone(tmp_path: Path, plai
     expected = queries(a.scan().to_spark(), b.scan().to_spark())
     shuffles = []
     for query, ordinary in zip(queries(left, right), expected, strict=True):
-        changed = lakebed.by_buckets(query)
+        changed = lakebed.spark.by_buckets(query)
         shuffles.append("Exchange" in plan_of(changed))
         assert rows_of(changed) == rows_of(ordinary)
     assert shuffles == [True, False, False, False]
@@ -291,7 +291,7 @@ def test_any_dataframe_is_brought_to_the_buckets_by_a_shuffle_of_its_own(tmp_pat
     left = a.scan().to_spark(bucketed=True)
     visits = plain.createDataFrame([(f"k{n % 70}", n) for n in range(100)], "trip string, n int")
     placed = a.bucketed(visits, on="trip")
-    joined = lakebed.by_buckets(left.join(placed, left["id"] == placed["trip"]))
+    joined = lakebed.spark.by_buckets(left.join(placed, left["id"] == placed["trip"]))
     plan = plan_of(joined)
     # the table's scan is printed before the one exchange, the DataFrame's below it
     assert [part.count("Scan ") for part in plan.split("Exchange")] == [1, 1], plan
@@ -314,7 +314,7 @@ def test_a_plain_dataframe_is_never_taken_for_a_bucketed_one(tmp_path: Path, pla
     assert joined.count() == 60
     # a bucket out of a struct still says whose it is, but the key beside it is another by now
     cut = left.selectExpr("struct(substring(id, 1, 2) AS id, _bucket) AS s").select("s.*").groupBy("id").count()
-    assert rows_of(lakebed.by_buckets(cut)) == rows_of(cut)
+    assert rows_of(lakebed.spark.by_buckets(cut)) == rows_of(cut)
     assert rows_of(cut)[:2] == [("k0", 1), ("k1", 11)]
 
 
@@ -323,7 +323,7 @@ def test_a_join_by_buckets_in_python_tasks(tmp_path: Path, plain: Any) -> None:
         new_table(tmp_path, plain, "a", trips(), partition_by="city"),
         new_table(tmp_path, plain, "b", fares(), buckets=2),
     )
-    joined = a.join(b, columns=["id", "x", "y"], filter="y > 5")
+    joined = a.join(b, columns=["id", "x", "y"], where="y > 5")
     frame = joined.to_spark()
     assert "Exchange" not in plan_of(frame)
     assert rows_of(frame) == sorted((tuple(r.values()) for r in joined.to_arrow().to_pylist()), key=str)

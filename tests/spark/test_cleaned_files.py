@@ -50,8 +50,8 @@ def write_and_clean(uri: str) -> None:
     other = lakebed.open(uri)
     other.upsert(rows(*THEIRS))
     if other.properties["hoodie.table.type"] == "MERGE_ON_READ":
-        other.compact()
-    assert other.clean(options=CLEAN).runs
+        other.maintenance.compact()
+    assert other.maintenance.clean(options=CLEAN).runs
 
 
 def write_and_clean_all(uri: str) -> None:

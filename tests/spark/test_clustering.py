@@ -43,7 +43,7 @@ def test_both_engines_write_the_same_files(tmp_path: Path, spark: Any, sort: str
         assert bare(fresh.scan(meta=True).to_arrow()) == before
         assert fresh.indexes.verify().ok
         # which of equal slices comes first is up to their random names
-        rows_of = [fresh.scan(filter=f"city = 'c{n}'").to_arrow() for n in range(4)]
+        rows_of = [fresh.scan(where=f"city = 'c{n}'").to_arrow() for n in range(4)]
         found.append([one.select(["ts", "v"]) if sort else one.sort_by("id") for one in rows_of])
     assert found[0] == found[1]
 

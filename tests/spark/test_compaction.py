@@ -73,7 +73,7 @@ def test_logs_are_merged_by_tasks_too(tmp_path: Path, spark: Any) -> None:
 def test_the_error_of_a_task_is_raised_and_the_plan_stays(tmp_path: Path, spark: Any) -> None:
     table = new_table(tmp_path)
     logged(table)
-    planned = table.compact(plan_only=True).planned
+    planned = table.maintenance.compact(plan_only=True).planned
     log = next(log for s in snapshot(table).file_slices() for log in s.log_files)
     path = Path(table.uri, log.path)
     kept = path.read_bytes()

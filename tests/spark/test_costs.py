@@ -90,14 +90,14 @@ def test_rows_during_a_pending_resize_are_written_by_the_same_one_job(
     )
     t.upsert(rows)
     splits = {"hoodie.bucket.index.max.num.buckets": 4, "hoodie.parquet.max.file.size": 300}
-    assert t.cluster(plan_only=True, options=splits).planned is not None
+    assert t.maintenance.cluster(plan_only=True, options=splits).planned is not None
     plans.clear()
     done = t.upsert(rows.filter("id < 40").withColumn("ts", F.lit(7)))
     assert (done.rows, done.updated) == (40, None)
     assert [len(EXCHANGE.findall(plan)) for plan in plans] == [1], plans
-    assert {row["id"] for row in t.scan(filter="ts = 7").to_arrow().to_pylist()} == set(range(40))
-    t.cluster()
-    assert {row["id"] for row in t.scan(filter="ts = 7").to_arrow().to_pylist()} == set(range(40))
+    assert {row["id"] for row in t.scan(where="ts = 7").to_arrow().to_pylist()} == set(range(40))
+    t.maintenance.cluster()
+    assert {row["id"] for row in t.scan(where="ts = 7").to_arrow().to_pylist()} == set(range(40))
     assert t.count() == 100
 
 

@@ -50,7 +50,7 @@ def test_filters_of_the_data_source_select_the_right_rows(tmp_path: Path, sessio
         "not (region <=> 'asia') and amount > 1.5",
         "at >= timestamp '2010-01-01 00:00:00'",
     ):
-        mine = Scan(open_snapshot(open_storage(str(path))), filter=condition).to_arrow()
+        mine = Scan(open_snapshot(open_storage(str(path))), where=condition).to_arrow()
         assert_same_rows(frame.filter(condition).toArrow(), mine)
     assert frame.count() == whole.count()
 
@@ -113,7 +113,7 @@ def test_options_of_the_data_source_choose_instant_and_query(tmp_path: Path, spa
     assert_same_rows(changed.toArrow(), Changes(snapshot, first.completion_time or "").to_arrow())
     some = spark.read.format("lakebed").option("columns", "ID, qty").option("filter", "region = 'eu'").load(path)
     assert some.columns == ["id", "qty"]
-    assert some.count() == Scan(snapshot, filter="region = 'eu'").count()
+    assert some.count() == Scan(snapshot, where="region = 'eu'").count()
 
 
 @pytest.mark.rest

@@ -59,13 +59,13 @@ def test_services_keep_the_maximum(
     for rows in given[1:3]:
         table.upsert(pa.concat_tables([given[0].slice(0, 200), rows]), options=LIMITS)
     assert any(file_slice.log_files for file_slice in table.files)
-    table.compact(options=LIMITS)
+    table.maintenance.compact(options=LIMITS)
     assert not any(file_slice.log_files for file_slice in table.files)
     assert max(sizes(table)) <= 1.1 * LIMIT, sizes(table)
     for rows in given[3:]:
         table.insert(rows, options=LIMITS | {"hoodie.parquet.small.file.limit": 0})
     before = len(sizes(table))
-    table.cluster(sorts, options=LIMITS | {"hoodie.clustering.plan.strategy.target.file.max.bytes": LIMIT})
+    table.maintenance.cluster(sorts, options=LIMITS | {"hoodie.clustering.plan.strategy.target.file.max.bytes": LIMIT})
     assert len(sizes(table)) < before
     assert max(sizes(table)) <= 1.1 * LIMIT, sizes(table)
     assert table.scan().to_arrow().sort_by("id").equals(pa.concat_tables(given).combine_chunks())

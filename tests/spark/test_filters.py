@@ -371,7 +371,7 @@ def test_null_constants_select_the_rows_that_they_select_in_process(spark: Any, 
         "NULL OR id = 0": [0],
     }
     for condition, ids in expected.items():
-        frame = table.scan(["id"], filter=condition).to_spark()
+        frame = table.scan(["id"], where=condition).to_spark()
         assert sorted(row["id"] for row in frame.collect()) == ids, condition
-        assert sorted(table.scan(["id"], filter=condition).to_arrow()["id"].to_pylist()) == ids, condition
+        assert sorted(table.scan(["id"], where=condition).to_arrow()["id"].to_pylist()) == ids, condition
     assert table.delete(where="v = NULL OR id = 1").deleted == 1

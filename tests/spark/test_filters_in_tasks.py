@@ -1,4 +1,4 @@
-"""Rows that come through Python are filtered there: of `scan(filter=)` tasks apply what compares columns with
+"""Rows that come through Python are filtered there: of `scan(where=)` tasks apply what compares columns with
 constants, Spark the whole condition."""
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ def table(tmp_path: Path, spark: Any) -> Table:
     ],
 )
 def test_rows_that_fulfil_no_plain_condition_stay_in_python(table: Table, condition: str, crossing: int) -> None:
-    frame = table.scan(filter=condition).to_spark()
+    frame = table.scan(where=condition).to_spark()
     rows = frame.collect()
-    expected = lakebed.open(table.uri).scan(filter=condition).to_arrow()
+    expected = lakebed.open(table.uri).scan(where=condition).to_arrow()
     assert len(rows) == expected.num_rows
     assert sorted(row["id"] for row in rows) == sorted(expected["id"].to_pylist())
     assert sum(rows_from_python(frame)) == crossing
-    assert_same_rows(table.scan(filter=condition).to_spark().toArrow(), expected)
+    assert_same_rows(table.scan(where=condition).to_spark().toArrow(), expected)

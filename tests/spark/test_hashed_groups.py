@@ -47,7 +47,7 @@ def test_both_engines_write_to_the_same_buckets(index: str, tmp_path: Path, spar
 
         table.upsert(data(range(120), 0), options=SIZES)
         model = {row[0]: row for row in batch(range(120), 0)}
-        planned = table.cluster(plan_only=True, options=SIZES).planned if index == "consistent" else None
+        planned = table.maintenance.cluster(plan_only=True, options=SIZES).planned if index == "consistent" else None
         table.upsert(data(range(100, 140), 1), options=SIZES)
         model.update({row[0]: row for row in batch(range(100, 140), 1)})
         table.delete(data(range(3), 2))
@@ -55,12 +55,12 @@ def test_both_engines_write_to_the_same_buckets(index: str, tmp_path: Path, spar
             del model[gone]
         assert content(table) == sorted(model.values())
         if planned is not None:
-            assert planned in table.cluster(options=SIZES).instants
+            assert planned in table.maintenance.cluster(options=SIZES).instants
             assert content(table) == sorted(model.values())
         assert lakebed.open(table.uri).indexes.verify().ok
         if index == "consistent":
             # rings begin alike, and a pending plan names groups of its own
-            held = table.scan(columns=["id", "_hoodie_file_name"], filter="id < 100").to_arrow().to_pylist()
+            held = table.scan(columns=["id", "_hoodie_file_name"], where="id < 100").to_arrow().to_pylist()
             by_group: dict[str, set[int]] = {}
             for row in held:
                 by_group.setdefault(row["_hoodie_file_name"].split("_")[0], set()).add(row["id"])

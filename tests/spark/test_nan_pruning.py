@@ -49,7 +49,7 @@ def assert_nan_is_found(table: Table, **to_spark: Any) -> None:
     frame = table.scan().to_spark(**to_spark)
     found = {text: {row.id for row in frame.where(text).select("id").collect()} for text in CONDITIONS}
     assert [text for text, ids in found.items() if 17 not in ids] == []
-    asked = {text: {row.id for row in table.scan(filter=text).to_spark(**to_spark).collect()} for text in CONDITIONS}
+    asked = {text: {row.id for row in table.scan(where=text).to_spark(**to_spark).collect()} for text in CONDITIONS}
     assert asked == found
 
 

@@ -33,5 +33,5 @@ def test_a_null_loses_against_every_value(spark: Any, tmp_path: Path, kind: str,
         )
     assert content(table) == [(1, "a", "value", 1), (2, second, "later null", None), (3, "a", "value", -5)]
     if kind == "mor":
-        table.compact(options={"hoodie.compact.inline.max.delta.commits": 1})
+        table.maintenance.compact(options={"hoodie.compact.inline.max.delta.commits": 1})
         assert [row[2] for row in content(table)] == ["value", "later null", "value"]

@@ -30,6 +30,6 @@ def test_overwrite_with_another_key_and_schema(spark: SparkSession, tmp_path: Pa
     found = [tuple(r) for r in table.scan().to_spark().sort("name").collect()]
     assert found == [("x", 2.5, 2), ("y", 3.5, 1)]
     # a table may be overwritten with rows of its own
-    lakebed.write(table.scan(filter="name = 'y'").to_spark(), uri, options, mode="overwrite")
+    lakebed.write(table.scan(where="name = 'y'").to_spark(), uri, options, mode="overwrite")
     assert [tuple(r) for r in lakebed.open(uri).scan().to_spark().collect()] == [("y", 3.5, 1)]
     assert lakebed.open(uri).indexes.verify().ok

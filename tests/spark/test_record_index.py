@@ -157,8 +157,8 @@ def test_keys_that_inserts_store_again_are_noted(
     asked = "id in ('k29', 'k30')"
     for one in (lakebed.open(table.uri), lakebed.open(table.uri, spark=spark)):
         assert one.get(["k29", "k30"]).num_rows == len(before) == 4
-        assert one.scan(filter=asked).to_arrow().num_rows == 4
-        assert one.scan(filter=asked).to_spark().count() == 4
+        assert one.scan(where=asked).to_arrow().num_rows == 4
+        assert one.scan(where=asked).to_spark().count() == 4
     table.delete(spark.createDataFrame([("k29",), ("k31",)], ["id"]))
     left = lakebed.open(table.uri).scan().to_arrow()["id"].to_pylist()
     assert sorted(left) == sorted(f"k{i}" for i in [*range(29), 30, 30, *range(32, 60)])

@@ -122,8 +122,8 @@ def test_rows_are_moved_by_spark_where_the_files_are_large(
     monkeypatch.setattr(change_index, "run_moves", _noting(engines, change_index.run_moves))
     monkeypatch.setattr(change_index, "_shuffle", _noting(engines, getattr(change_index, "_shuffle")))  # noqa: B009
     assert table.indexes.use("bucket", buckets=2).rows == 50
-    assert table.rescale(4).rows == 50
-    assert table.rescale(6).rows == 50
+    assert table.maintenance.rescale(4).rows == 50
+    assert table.maintenance.rescale(6).rows == 50
     assert set(engines) == {"local" if most else "spark"}
     assert len({one.file_id for one in snapshot(table).file_slices()}) == 6
     assert sorted(table.scan(["id"]).to_arrow()["id"].to_pylist()) == list(range(50))

@@ -73,7 +73,7 @@ def test_slices_with_log_files_are_filtered_counted_and_read_as_of_on_spark(tmp_
     merged = [bool(s.log_files) for s in snapshot.file_slices()]
     assert any(merged)
     for filter in ("qty > 100", "region = 'eu' and id < 'k0030'"):
-        scan = Scan(snapshot, columns=["id", "qty"], filter=filter, spark=spark)
+        scan = Scan(snapshot, columns=["id", "qty"], where=filter, spark=spark)
         assert_same_rows(scan.to_spark().toArrow(), scan.to_arrow())
     scan = Scan(snapshot, columns=["id"], spark=spark)
     assert scan.to_spark().count() == scan.count()
@@ -87,7 +87,7 @@ def test_slices_with_log_files_are_filtered_counted_and_read_as_of_on_spark(tmp_
 
 def test_filter_columns_and_files(tmp_path: Path, spark: Any) -> None:
     snapshot = opened(tmp_path, "v9_cow_simple")
-    scan = Scan(snapshot, columns=["id", "qty"], filter="region = 'eu' and qty > 100", spark=spark)
+    scan = Scan(snapshot, columns=["id", "qty"], where="region = 'eu' and qty > 100", spark=spark)
     frame = scan.to_spark()
     assert_same_rows(frame.toArrow(), scan.to_arrow())
     assert {Path(f).name for f in frame.inputFiles()} == {f.name for f in scan.files}
@@ -101,7 +101,7 @@ def test_filter_columns_and_files(tmp_path: Path, spark: Any) -> None:
 
 def test_an_arrow_expression_that_sql_cannot_say(tmp_path: Path, spark: Any) -> None:
     snapshot = opened(tmp_path, "v9_cow_simple")
-    scan = Scan(snapshot, columns=["id"], filter=pc.utf8_length(pc.field("name")) > 8, spark=spark)
+    scan = Scan(snapshot, columns=["id"], where=pc.utf8_length(pc.field("name")) > 8, spark=spark)
     spark_scan._warned.clear()
     with pytest.warns(UserWarning, match="no Spark SQL form"):
         frame = scan.to_spark()
@@ -111,7 +111,7 @@ def test_an_arrow_expression_that_sql_cannot_say(tmp_path: Path, spark: Any) -> 
 
 def test_a_filter_that_only_spark_knows(tmp_path: Path, spark: Any) -> None:
     snapshot = opened(tmp_path, "v9_cow_simple")
-    scan = Scan(snapshot, columns=["id", "region"], filter="region = 'eu' and id rlike '[02468]$'", spark=spark)
+    scan = Scan(snapshot, columns=["id", "region"], where="region = 'eu' and id rlike '[02468]$'", spark=spark)
     rows = scan.to_spark().collect()
     assert rows
     assert all(r.region == "eu" and int(r.id[-1]) % 2 == 0 for r in rows)
@@ -120,7 +120,7 @@ def test_a_filter_that_only_spark_knows(tmp_path: Path, spark: Any) -> None:
 
 def test_changes_on_spark_equal_those_in_process(tmp_path: Path, spark: Any) -> None:
     snapshot = opened(tmp_path, "v9_cow_simple")
-    changes = Changes(snapshot, snapshot.commits[0].time, spark=spark, meta=True, filter="qty > 0 -- all")
+    changes = Changes(snapshot, snapshot.commits[0].time, spark=spark, meta=True, where="qty > 0 -- all")
     assert_same_rows(changes.to_spark().toArrow(), changes.to_arrow())
     assert Changes(snapshot, changes.end, spark=spark).to_spark().count() == 0
 
@@ -129,7 +129,7 @@ def test_where_hadoop_has_no_file_system(tmp_path: Path, spark: Any, monkeypatch
     snapshot = opened(tmp_path, "v9_cow_evolve_write")
     monkeypatch.setattr(spark_scan, "can_open", lambda spark, url: False)
     spark_scan._warned.clear()
-    scan = Scan(snapshot, filter="id > 'k0010'", spark=spark, meta=True)
+    scan = Scan(snapshot, where="id > 'k0010'", spark=spark, meta=True)
     with pytest.warns(UserWarning, match="no file system for file://"):
         frame = scan.to_spark()
     assert_same_rows(frame.toArrow(), scan.to_arrow())
@@ -251,13 +251,13 @@ def test_no_columns_and_columns_of_paths(
     table.upsert(pa.table({"id": [2, 3], "city": ["rome", "bergen"], "n": [2, 3]}, schema))
     assert set(table.schema.names) == {"id", "city", "n"}
     for condition, count in ((None, 3), ("id > 1", 2), ("n = 3", 1), ("id > 9", 0)):
-        for scan in (table.scan([], condition), table.changes("000", columns=[], filter=condition)):
+        for scan in (table.scan([], condition), table.changes("000", columns=[], where=condition)):
             assert scan.to_spark().count() == scan.count() == count
             assert scan.to_spark().columns == []
     for changes, expected in (
         (table.changes(first.checkpoint), [(2, "rome", 2), (3, "bergen", 3)]),
         (table.changes("000", first.checkpoint), [(1, "oslo", 1), (2, "rome", 2)]),
-        (table.changes("000", filter="n = 2 and city = 'rome'"), [(2, "rome", 2)]),
+        (table.changes("000", where="n = 2 and city = 'rome'"), [(2, "rome", 2)]),
     ):
         found = changes.to_spark().select("id", "city", "n")
         assert sorted(tuple(row) for row in found.collect()) == expected

@@ -124,7 +124,7 @@ def test_a_setting_changes_no_answer(key: str, value: str, tables: list[Table], 
             assert_same_rows(frame.toArrow(), ROWS)
             assert_same_rows(session.read.format("lakebed").load(table.uri).toArrow(), ROWS)
             for condition, expected in CONDITIONS.items():
-                assert ids(table.scan(filter=condition).to_spark()) == expected, condition
+                assert ids(table.scan(where=condition).to_spark()) == expected, condition
             # what was read is written back, keys are found, and the table is as before
             assert table.upsert(frame.where("id < 4")).rows == 4
             assert table.delete(where="NAME = 'n7' AND at = TIMESTAMP '2026-03-01 16:00:00'").deleted == 1

@@ -46,7 +46,7 @@ def test_a_scan_of_no_columns_counts_right(table: Table, logs: bool) -> None:
     if logs:
         table.upsert(ROWS.slice(0, 4))
     assert table.scan(columns=[]).to_spark().count() == 20
-    assert table.scan(columns=[], filter="v >= 20").to_spark().count() == 10
+    assert table.scan(columns=[], where="v >= 20").to_spark().count() == 10
     assert table.scan(columns=[]).limit(7).to_spark().count() == 7
     assert table.scan(columns=[]).to_spark().columns == []
     assert table.scan(columns=["id"]).limit(3).to_spark().toArrow().num_rows == 3
@@ -77,7 +77,7 @@ def test_the_option_filter_uses_the_zone_of_the_session_as_where_does(tokyo: Spa
     read = tokyo.read.format("lakebed")
     assert sorted(r.id for r in read.option("filter", condition).load(table.uri).collect()) == [2, 3]
     assert sorted(r.id for r in read.load(table.uri).where(condition).collect()) == [2, 3]
-    assert sorted(table.scan(filter=condition).to_arrow()["id"].to_pylist()) == [2, 3]
+    assert sorted(table.scan(where=condition).to_arrow()["id"].to_pylist()) == [2, 3]
     assert table.delete(where=condition).deleted == 2
 
 
@@ -101,8 +101,8 @@ def test_a_condition_that_spark_does_not_know_is_refused_before_the_write(table:
 
 def test_reads_of_a_table_of_a_session_take_all_of_sparks_sql(table: Table) -> None:
     condition = "levenshtein(city, 'rom') = 1 AND v < 10"
-    table.upsert(table.scan(filter="id < 3").to_arrow())
-    read = table.scan(filter=condition)
+    table.upsert(table.scan(where="id < 3").to_arrow())
+    read = table.scan(where=condition)
     expected = sorted(row["id"] for row in read.to_spark().select("id").toArrow().to_pylist())
     assert expected
     assert read.count() == len(expected)
@@ -113,12 +113,12 @@ def test_reads_of_a_table_of_a_session_take_all_of_sparks_sql(table: Table) -> N
     assert read.head(1).num_rows == 1
     assert read.limit(1).count() == 1
     assert set(read.head(1)["id"].to_pylist()) <= set(expected)
-    changes = table.changes("000", filter=condition)
+    changes = table.changes("000", where=condition)
     assert sorted(changes.to_arrow()["id"].to_pylist()) == expected
     assert changes.count() == len(expected)
-    assert table.scan(columns=["v"], filter=condition).to_arrow().column_names == ["v"]
+    assert table.scan(columns=["v"], where=condition).to_arrow().column_names == ["v"]
     with pytest.raises(InvalidOption, match="on Spark only: LEVENSHTEIN"):
-        lakebed.open(table.uri).scan(filter=condition).count()
+        lakebed.open(table.uri).scan(where=condition).count()
 
 
 def test_another_object_for_a_session_costs_no_call_to_the_jvm(

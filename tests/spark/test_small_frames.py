@@ -213,7 +213,7 @@ def test_the_bytes_of_a_frame_are_bounded_not_guessed(
         table = table or lakebed.create(str(tmp_path / "t"), data, key="id", index="bucket", buckets=1)
         assert table.explain(upsert=data).engine == engine
         table.upsert(data)
-        assert table.scan(filter="wide IS NOT NULL").count() == 40
+        assert table.scan(where="wide IS NOT NULL").count() == 40
 
 
 def test_rows_that_a_small_file_or_cache_holds_are_counted_not_guessed(spark: SparkSession, tmp_path: Path) -> None:

@@ -169,7 +169,7 @@ def test_a_session_has_views_of_tables_and_the_table_functions(
     )
     checkpoint = logged.upsert(ROWS.slice(0, 2)).checkpoint
     logged.delete([1])
-    lakebed.register(spark, {"logged": logged, "b": tables["b"].uri})
+    lakebed.spark.create_views(spark, {"logged": logged, "b": tables["b"].uri})
     expected = {
         "select count(*), max(x) from b": [(39, 100)],
         "select colA, city from logged": [(0, "beijing")],
@@ -221,7 +221,7 @@ def test_statements_about_tables_run_in_a_session_and_all_others_are_the_session
     assert cached.storageLevel.useMemory  # the cache of the caller is left to the caller
     assert set(cached.sparkSession.sparkContext._jsc.getPersistentRDDs()) == stored
     cached.unpersist()
-    lakebed.register(spark, tables)
+    lakebed.spark.create_views(spark, tables)
     lakebed.sql("DELETE FROM t WHERE id = 7", spark=spark)  # the name of `register`
     assert lakebed.sql("SELECT id FROM t WHERE n > 1", spark=spark).count() == 2
     for text, name in (

@@ -38,7 +38,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Table:
     table = lakebed.create(str(folder / "t"), SCHEMA, key="id", ordering="ts", index="simple", properties=properties)
     for commit, count in enumerate(COMMITS):
         table.upsert(rows(*((10 * commit + n, "a", str(n), 0) for n in range(count))))
-    table.cluster()  # a commit of a service is in no batch and counts for no limit
+    table.maintenance.cluster()  # a commit of a service is in no batch and counts for no limit
     return table
 
 

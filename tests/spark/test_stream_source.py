@@ -45,14 +45,14 @@ def test_a_stream_copies_a_table_over_stops_with_limits_and_deletes(tmp_path: Pa
 
     source.upsert(rows(*((n, "a", "0", 0) for n in range(4))))
     source.upsert(rows((1, "a", "1", 1)))
-    source.compact()
+    source.maintenance.compact()
     source.delete([2])
     source.upsert(rows((9, "b", "9", 1)))
     catch_up()
     assert content(copy) == content(source)
     assert sizes == [5, 2]
     source.upsert(rows((3, "a", "33", 2)))
-    source.compact()
+    source.maintenance.compact()
     catch_up()
     assert content(copy) == content(source)
     assert sizes == [5, 2, 1]

@@ -43,7 +43,7 @@ def created(path: Path, kind: str = "mor") -> Table:
 
 def commits(t: Table) -> list[tuple[int, int]]:
     """The batch and the rows that each commit of a stream wrote, the first commit first."""
-    timeline = t._snapshot().timeline  # pyright: ignore[reportPrivateUsage]
+    timeline = t.opened.snapshot().timeline
     found: list[tuple[int, int]] = []
     for instant in timeline.commits_by_completion:
         body = timeline.commit_metadata(instant)

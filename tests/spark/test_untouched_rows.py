@@ -80,7 +80,7 @@ def test_conditions_and_columns_of_a_frame_reach_the_parquet_reader(
     plan = some._jdf.queryExecution().executedPlan().toString()
     assert "GreaterThanOrEqual(n,8)" in plan
     assert "ReadSchema: struct<v:string,n:bigint" in plan
-    asked = table_of(tmp_path / "asked", spark).scan(["v"], filter="n >= 8 and n < 28").to_spark()
+    asked = table_of(tmp_path / "asked", spark).scan(["v"], where="n >= 8 and n < 28").to_spark()
     assert sorted(row.v for row in asked.collect()) == ["new"] * 2 + ["old"] * 13
 
 

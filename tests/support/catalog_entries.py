@@ -29,7 +29,7 @@ class Cut(Exception):
 
 def registered(store: Any, table: lakebed.Table, name: str, **settings: Any) -> Sequence[EntryChange]:
     """A registration over a given store."""
-    described = catalog_sync._described(table._snapshot())
+    described = catalog_sync._described(table.opened.snapshot())
     return MetastoreCatalog(store).register(described, EntryName.parse(name), CatalogSettings(**settings))
 
 

@@ -91,7 +91,7 @@ def serve(table: Table, number: int) -> None:
     """One service after each batch."""
     name = SERVICES[number % len(SERVICES)]
     if name != "compact" or table.properties["hoodie.table.type"] == "MERGE_ON_READ":
-        getattr(table, name)()
+        getattr(table.maintenance, name)()
 
 
 def content(table: Table) -> dict[int, Row]:

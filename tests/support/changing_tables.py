@@ -182,8 +182,8 @@ def _files_of_table(index: str, version: int) -> tuple[Mapping[str, bytes], Mode
         checkpoints.append(done.checkpoint or done.instant)
         model = put(model, *given)
         if kind == "mor" and n == COMMITS - 3:
-            table.compact(options=OPTIONS)
-    table.cluster(["v"], partitions=[CLUSTERED], plan_only=True, options=OPTIONS)
+            table.maintenance.compact(options=OPTIONS)
+    table.maintenance.cluster(["v"], partitions=[CLUSTERED], plan_only=True, options=OPTIONS)
     with suppress(Killed), crash_at(_is_completion):
         lakebed.open(uri).upsert(rows((0, OTHER, "dead", 99)), options=OPTIONS)
     storage = open_storage(uri)
@@ -209,8 +209,8 @@ def take_plan_off(table: Table) -> None:
 
 
 def archive(table: Table) -> None:
-    table.clean(options=_CLEAN)
-    table.archive(options=_ARCHIVE)
+    table.maintenance.clean(options=_CLEAN)
+    table.maintenance.archive(options=_ARCHIVE)
 
 
 def write(table: Table) -> None:
@@ -219,7 +219,7 @@ def write(table: Table) -> None:
     for n in (1, 2):
         table.upsert(rows(*THEIRS[-1:]), options=_AT_ONCE) if n == 2 else table.upsert(rows(*THEIRS), options=_AT_ONCE)
     if table.properties["hoodie.table.type"] == "MERGE_ON_READ":
-        table.compact(options=_AT_ONCE)
+        table.maintenance.compact(options=_AT_ONCE)
     archive(table)
 
 
@@ -230,7 +230,7 @@ OURS = [(0, "c0", "ours", 90), (3, "c1", "ours", 90), (70, "c0", "ours", 90), (7
 def roll_back(table: Table) -> None:
     """What the dead writer left, then the last commit."""
     take_plan_off(table)
-    table.clean(options=_AT_ONCE | {"hoodie.clean.commits.retained": 100})
+    table.maintenance.clean(options=_AT_ONCE | {"hoodie.clean.commits.retained": 100})
     commits = [i for i in table.timeline if i.state.name == "COMPLETED" and "commit" in i.action.value]
     with suppress(CommitConflict, lakebed.LakebedError):
         table.rollback(commits[-1].time, options=_AT_ONCE)
@@ -241,8 +241,8 @@ def write_and_clean(table: Table) -> None:
     take_plan_off(table)
     table.upsert(rows(*THEIRS), options=_AT_ONCE)
     if table.properties["hoodie.table.type"] == "MERGE_ON_READ":
-        table.compact(options=_AT_ONCE)
-    table.clean(options=_CLEAN)
+        table.maintenance.compact(options=_AT_ONCE)
+    table.maintenance.clean(options=_CLEAN)
     delete_old_slices(table.uri)
 
 
@@ -264,9 +264,9 @@ def delete_old_slices(uri: str) -> list[str]:
 
 def delete_savepoint(table: Table) -> None:
     """Let go of what was savepointed, and have it cleaned and archived."""
-    at_once = table._context(None, _AT_ONCE, "savepoint")
-    for one in table.savepoints():
-        savepoint.delete_savepoint(at_once, one.instant)
+    at_once = table.opened.context(None, _AT_ONCE, "savepoint")
+    for one in table.savepoints.list():
+        savepoint.savepoints.delete(at_once, one.instant)
     archive(table)
 
 
@@ -275,12 +275,12 @@ def savepointed(table: Table) -> None:
     take_plan_off(table)
     for commit in [i for i in table.timeline if i.is_completed and i.action in (Action.COMMIT, Action.DELTACOMMIT)]:
         with suppress(InvalidOption):
-            table.savepoint(commit.time)
+            table.savepoints.create(commit.time)
             return
 
 
 ACTIONS: dict[str, Callable[[Table], None]] = {
-    "clean": lambda t: t.clean(options=_CLEAN) and None,
+    "clean": lambda t: t.maintenance.clean(options=_CLEAN) and None,
     "archive": archive,
     "take_plan_off": take_plan_off,
     "roll_back": roll_back,

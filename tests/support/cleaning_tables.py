@@ -45,6 +45,6 @@ def files_of_views(table: Table, times: Iterable[str]) -> set[str]:
 
 def savepoint(table: Table, instant: Instant) -> set[str]:
     """Make a savepoint of the view at a commit; gives the files that it names."""
-    table.savepoint(instant.time)
+    table.savepoints.create(instant.time)
     now = timeline(table)
     return {path for i in now.completed if i.time == instant.time for path in savepointed_paths(now.metadata(i))}

@@ -44,7 +44,7 @@ def hostile_table(uri: str) -> lakebed.Table:
         t.upsert(rows)
         t.indexes.create(EVIL, column=EVIL, function="lower")
         t.indexes.create(EVIL)
-        t.savepoint(comment=EVIL, user=EVIL)
+        t.savepoints.create(comment=EVIL, user=EVIL)
         t.columns.comment(EVIL, EVIL)
     storage, pending = open_storage(t.uri), "20300101000000000"
     for path in (
@@ -80,22 +80,22 @@ def notebook_views(t: lakebed.Table) -> Mapping[str, str]:
         "ranges plot": t.indexes.ranges().plot(EVIL),
         "advice": t.indexes.advise(),
         "consumers": t.consumers,
-        "savepoint": t.savepoints()[0],
+        "savepoint": t.savepoints.list()[0],
         "scan": t.scan(),
-        "plan of a scan": t.scan(filter=f"`{EVIL}` = 'x'").explain(),
+        "plan of a scan": t.scan(where=f"`{EVIL}` = 'x'").explain(),
         "changes": t.changes("earliest"),
         "change log": t.cdc("earliest"),
         "history": t.history([EVIL]),
         "plan of a write": t.explain(upsert=rows.select(["id", "part"]), partial=True),
         "delete": t.delete([EVIL], dry_run=True),
         "delete of partitions": t.delete_partitions([PARTITION], dry_run=True),
-        "compaction": t.compact(dry_run=True),
-        "clustering": t.cluster([EVIL], dry_run=True),
-        "cleaning": t.clean(dry_run=True),
-        "archival": t.archive(dry_run=True),
-        "restore": t.restore(t.savepoints()[0], dry_run=True),
+        "compaction": t.maintenance.compact(dry_run=True),
+        "clustering": t.maintenance.cluster([EVIL], dry_run=True),
+        "cleaning": t.maintenance.clean(dry_run=True),
+        "archival": t.maintenance.archive(dry_run=True),
+        "restore": t.restore(t.savepoints.list()[0], dry_run=True),
         "erasure": t.erase([EVIL], dry_run=True),
-        "repair": t.repair(dry_run=True),
-        "doctor": t.doctor(read_only=True),
+        "repair": t.maintenance.repair(dry_run=True),
+        "doctor": t.maintenance.doctor(read_only=True),
     }
     return {name: view._repr_html_() for name, view in shown.items()}

@@ -101,7 +101,7 @@ def commits(job: KilledJob) -> list[tuple[str, str, int]]:
     written to log files is not known to be new: all rows of a merge-on-read table count."""
     count = "num_writes" if job.create.get("type") == "mor" else "num_inserts"
     storage = open_storage(job.uri)
-    timeline = load_timeline(storage, lakebed.open(job.uri)._config)  # pyright: ignore[reportPrivateUsage]
+    timeline = load_timeline(storage, lakebed.open(job.uri).opened.config)
     archived = timeline.archived()
     instants = {instant: archived.commit_metadata(instant.time) for instant in archived.instants if _is_commit(instant)}
     instants |= {instant: timeline.commit_metadata(instant) for instant in timeline.commits if _is_commit(instant)}

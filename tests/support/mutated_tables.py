@@ -170,7 +170,7 @@ def _condition(known: Mapping[str, Any]) -> str:
 
 
 def _filtered(uri: str, known: Mapping[str, Any]) -> Counter[str]:
-    return _counted(lakebed.open(uri).scan(filter=_condition(known)).to_arrow())
+    return _counted(lakebed.open(uri).scan(where=_condition(known)).to_arrow())
 
 
 def _say_condition(uri: str, known: Mapping[str, Any]) -> str:

@@ -193,23 +193,23 @@ class PublishedHistory:
 
     def _cluster(self) -> None:
         if not self.rescales:
-            self.table.cluster(["id"], options={"hoodie.clustering.plan.strategy.small.file.limit": 10**9})
+            self.table.maintenance.cluster(["id"], options={"hoodie.clustering.plan.strategy.small.file.limit": 10**9})
 
     def _compact(self) -> None:
         if self.table.properties["hoodie.table.type"] == "MERGE_ON_READ":
-            self.table.compact()
+            self.table.maintenance.compact()
 
     def _rescale(self) -> None:
         if self.rescales and len(self.table.timeline):
-            self.table.rescale(self.random.choice([1, 2, 4]))
+            self.table.maintenance.rescale(self.random.choice([1, 2, 4]))
 
     def _restore(self) -> None:
         commits = [i.time for i in self.table.timeline if i.is_completed and i.action.value.endswith("commit")]
         if len(commits) > 3:
-            saved = self.table.savepoint()
+            saved = self.table.savepoints.create()
             self._upsert()
             self.table.restore(saved)
-            self.table.delete_savepoint(saved.instant)
+            self.table.savepoints.delete(saved.instant)
 
     def _rollback(self) -> None:
         self._upsert()
@@ -217,7 +217,7 @@ class PublishedHistory:
             self.table.rollback(self.table.timeline.last.time)
 
     def _clean(self) -> None:
-        self.table.clean(options={"hoodie.clean.commits.retained": self.random.choice([1, 2, 5])})
+        self.table.maintenance.clean(options={"hoodie.clean.commits.retained": self.random.choice([1, 2, 5])})
 
 
 def quiet() -> Iterator[None]:

@@ -42,10 +42,10 @@ def every_action(table: Table) -> None:
     table.upsert(rows((1, "c1", "z", 3), (100, "c3", "z", 3)), options=OPTIONS)
     table.delete([2, 3], options=OPTIONS)
     if "MERGE" in table.properties["hoodie.table.type"]:
-        table.compact(options=OPTIONS)
+        table.maintenance.compact(options=OPTIONS)
         table.upsert(rows((1, "c1", "y", 4), (101, "c3", "z", 3)), options=OPTIONS)
-        table.compact_logs(options={**OPTIONS, "hoodie.log.compaction.blocks.threshold": 1})
-        table.compact(plan_only=True, options=OPTIONS)
+        table.maintenance.compact(logs=True, options={**OPTIONS, "hoodie.log.compaction.blocks.threshold": 1})
+        table.maintenance.compact(plan_only=True, options=OPTIONS)
         table.upsert(rows((1, "c1", "x", 5), (102, "c3", "z", 3)), options=OPTIONS)
     table.insert_overwrite(rows((7, "c1", "o", 9)), options=OPTIONS)
     table.delete_partitions(["c3"], options=OPTIONS)

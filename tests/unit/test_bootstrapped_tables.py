@@ -57,7 +57,7 @@ def test_lookups_filters_and_sql_give_the_rows_of_source_files(table: GoldenTabl
     of_keys = rows.filter(pc.is_in(rows["id"], pa.array(keys)))
     assert_same_rows(opened.get([*keys, "nobody"]), of_keys)
     assert opened.exists([*keys, "nobody"]).to_pylist() == [*[True] * len(keys), False]
-    assert_same_rows(opened.scan(filter="fare > 20 and rider is not null").to_arrow(), selected(rows, 20))
+    assert_same_rows(opened.scan(where="fare > 20 and rider is not null").to_arrow(), selected(rows, 20))
     by_sql: Any = lakebed.sql("select * from t where fare > 20 and rider is not null", {"t": opened})
     assert_same_rows(by_sql.to_arrow().select(data), selected(rows, 20))
     assert_same_rows(opened.changes("000").to_arrow().select(data), rows)
@@ -99,14 +99,16 @@ def test_writes_and_services_leave_full_files_and_the_source_as_it_was(table: Go
         *(("u", replaced[key], expected[key]) for key in ("k004", "k012")),
     ]
     if table.type == "mor":
-        opened.compact()
+        opened.maintenance.compact()
         assert rows_by_key(opened) == expected
     opened.indexes.create("column_stats")
     opened.indexes.create("bloom_filters")
     assert opened.indexes.verify().ok
-    assert opened.scan(filter="fare < 9").to_arrow().num_rows == sum(row["fare"] < 9 for row in expected.values())
-    opened.cluster(options={"hoodie.clustering.plan.strategy.single.group.clustering.enabled": True})
-    opened.clean(options={"hoodie.clean.policy": "KEEP_LATEST_FILE_VERSIONS", "hoodie.clean.fileversions.retained": 1})
+    assert opened.scan(where="fare < 9").to_arrow().num_rows == sum(row["fare"] < 9 for row in expected.values())
+    opened.maintenance.cluster(options={"hoodie.clustering.plan.strategy.single.group.clustering.enabled": True})
+    opened.maintenance.clean(
+        options={"hoodie.clean.policy": "KEEP_LATEST_FILE_VERSIONS", "hoodie.clean.fileversions.retained": 1}
+    )
     assert rows_by_key(lakebed.open(str(path))) == expected
     assert digests(table.source_of(path)) == source
 
@@ -158,19 +160,19 @@ def files_of(first: int, day: str) -> list[dict[str, Any]]:
 
 def test_statistics_of_source_files_rule_them_out(tmp_path: Path) -> None:
     table = converted(flat_folder(tmp_path / "source"), tmp_path / "table")
-    assert table.scan(filter="fare < 3").to_arrow()["id"].to_pylist() == ["k000", "k001"]
-    assert "2 files by column statistics" in table.scan(filter="fare < 3").explain()
+    assert table.scan(where="fare < 3").to_arrow()["id"].to_pylist() == ["k000", "k001"]
+    assert "2 files by column statistics" in table.scan(where="fare < 3").explain()
 
 
 def test_a_table_is_published_when_no_row_is_in_a_source_file(tmp_path: Path) -> None:
     table = converted(flat_folder(tmp_path / "source"), tmp_path / "t")
     with pytest.raises(UnsupportedFeature, match="in a file outside of the table"):
-        table.publish("delta")
+        table.catalogs.publish("delta")
     assert not (tmp_path / "t" / "_delta_log").exists()
     rows = table.to_arrow().sort_by("id")
-    table.cluster()
+    table.maintenance.cluster()
     assert skeletons(table) == 0
-    table.publish("delta")
+    table.catalogs.publish("delta")
     listed = pa.table(DeltaTable(table.uri).to_pyarrow_table())
     assert listed.sort_by("id").to_pylist() == rows.select(listed.column_names).to_pylist()
 

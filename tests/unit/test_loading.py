@@ -70,7 +70,7 @@ def test_rows_of_one_key_are_refused_and_no_table_is_left(
     with pytest.raises(InvalidRecord, match="2 rows have the key '1' in partition path 'Oslo'") as raised:
         lakebed.load(uri, twice, key="id", partition_by="city", index=index)
     assert raised.value.context["record_key"] == "1"
-    assert not lakebed.exists(uri)
+    assert not lakebed.list_tables(uri, depth=0)
     combine = {"hoodie.combine.before.insert": True}
     t = lakebed.load(uri, twice, key="id", partition_by="city", index=index, options=combine)
     assert stored(t) == ROWS.to_pylist()
@@ -94,7 +94,7 @@ def test_after_an_error_in_the_middle_there_is_no_table(monkeypatch: pytest.Monk
     for data in (rows, rows.to_reader(max_chunksize=1)):
         with pytest.raises(InvalidRecord, match="null or empty record key"):
             lakebed.load("memory://loading/failed", data, key="id")
-        assert not lakebed.exists("memory://loading/failed")
+        assert not lakebed.list_tables("memory://loading/failed", depth=0)
     assert lakebed.load("memory://loading/failed", rows.slice(0, 2), key="id").count() == 2
 
 
@@ -120,7 +120,7 @@ def test_a_stream_that_breaks_leaves_no_table() -> None:
 
     with pytest.raises(OSError, match="the source is gone"):
         lakebed.load("memory://loading/broken", pa.RecordBatchReader.from_batches(ROWS.schema, batches()), key="id")
-    assert not lakebed.exists("memory://loading/broken")
+    assert not lakebed.list_tables("memory://loading/broken", depth=0)
 
 
 @pytest.mark.rest
@@ -133,7 +133,7 @@ lakebed.load({str(tmp_path / "t")!r}, [{{"id": 1}}], key="id", index="simple")
 """
     environment = {**os.environ, "PYTHONPATH": str(Path(lakebed.__file__).parents[1])}
     assert subprocess.run([sys.executable, "-c", script], env=environment, check=False).returncode == 9
-    assert lakebed.exists(str(tmp_path / "t"))
+    assert lakebed.list_tables(str(tmp_path / "t"), depth=0)
     assert lakebed.load(str(tmp_path / "t"), [{"id": 2}], key="id").scan().to_arrow()["id"].to_pylist() == [2]
     lakebed.create(str(tmp_path / "empty"), pa.schema([("id", pa.int64())]), key="id")
     with pytest.raises(TableExists):  # one that was made on purpose
@@ -309,7 +309,7 @@ def test_a_delta_table_whose_files_have_columns_by_their_ids_alone_is_refused(
         UnsupportedFeature, match=r"finds columns by their ids, and its file a\.parquet has other names"
     ):
         lakebed.convert(str(tmp_path), "memory://loading/delta-by-id", key="id")
-    assert not lakebed.exists("memory://loading/delta-by-id")
+    assert not lakebed.list_tables("memory://loading/delta-by-id", depth=0)
 
 
 def test_a_delta_table_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
@@ -318,7 +318,7 @@ def test_a_delta_table_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
         os.unlink(uri.removeprefix("file://"))
     with pytest.raises(UnsupportedFeature, match="cannot be read by deltalake"):
         lakebed.convert(str(tmp_path), "memory://loading/delta-broken", key="id")
-    assert not lakebed.exists("memory://loading/delta-broken")
+    assert not lakebed.list_tables("memory://loading/delta-broken", depth=0)
     with pytest.raises(TableNotFound, match=r"lakebed\.convert\(.*, new_uri, key=\.\.\.\)"):
         lakebed.open(str(tmp_path))
 
@@ -395,4 +395,4 @@ def test_a_source_with_another_number_of_rows_than_it_states_is_an_error(
     monkeypatch.setattr(DeltaTable, "rows", 7)
     with pytest.raises(LakebedError, match="the source has 7 rows, and 3 were read"):
         lakebed.convert(str(tmp_path), "memory://loading/delta-count", key="id")
-    assert not lakebed.exists("memory://loading/delta-count")
+    assert not lakebed.list_tables("memory://loading/delta-count", depth=0)

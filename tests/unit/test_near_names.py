@@ -53,9 +53,9 @@ CALLS: dict[str, tuple[Callable[[Table], Any], str]] = {
     ),
     "hash field of adopt": (lambda t: t.indexes.adopt("bucket", buckets=2, fields=["ix"]), "id"),
     "scanned column": (lambda t: t.scan(["qyt"]).to_arrow(), "qty"),
-    "filter": (lambda t: t.scan(filter="qyt = 1").to_arrow(), "qty"),
-    "field of a struct": (lambda t: t.scan(filter="event.a = 1").to_arrow(), "event.at"),
-    "Arrow filter": (lambda t: t.scan(filter=pc.field("qyt") == 1).to_arrow(), "qty"),
+    "filter": (lambda t: t.scan(where="qyt = 1").to_arrow(), "qty"),
+    "field of a struct": (lambda t: t.scan(where="event.a = 1").to_arrow(), "event.at"),
+    "Arrow filter": (lambda t: t.scan(where=pc.field("qyt") == 1).to_arrow(), "qty"),
     "keys of a lookup": (lambda t: t.get(pa.table({"idd": [1]})), "idd"),
     "changes": (lambda t: t.changes("000", columns=["qyt"]).to_arrow(), "qty"),
     "delete": (lambda t: t.delete(where="qyt = 1"), "qty"),
@@ -65,7 +65,7 @@ CALLS: dict[str, tuple[Callable[[Table], Any], str]] = {
         lambda t: lakebed.sql("ALTER TABLE t DROP PARTITION (city = 'Osl')", tables={"t": t}),
         "Oslo",
     ),
-    "partition to cluster": (lambda t: t.cluster(partitions=["Rom"]), "Rome"),
+    "partition to cluster": (lambda t: t.maintenance.cluster(partitions=["Rom"]), "Rome"),
     "secondary index": (lambda t: t.indexes.create("qyt"), "qty"),
     "expression index": (lambda t: t.indexes.create("a", column="cty", function="upper"), "city"),
     "index to drop": (lambda t: t.indexes.drop("column_stat"), "column_stats"),
@@ -107,8 +107,8 @@ def test_a_secondary_index_on_a_column_that_is_not_there_gives_the_near_name() -
     ("version", "way"),
     [
         (9, "With t.indexes.create('record_index', partitioned=True) each partition path has an index of its own."),
-        (8, "Tables of version 9 can have a record index for each partition path: t.upgrade()."),
-        (6, "Tables of version 9 can have a record index for each partition path: t.upgrade()."),
+        (8, "Tables of version 9 can have a record index for each partition path: t.maintenance.upgrade()."),
+        (6, "Tables of version 9 can have a record index for each partition path: t.maintenance.upgrade()."),
     ],
 )
 def test_a_global_record_index_that_is_refused_names_what_the_version_has(version: int, way: str) -> None:
@@ -131,4 +131,4 @@ def test_partial_rows_with_a_short_name_mistyped_are_refused(table: Table) -> No
 
 def test_a_path_into_a_column_that_is_no_struct_is_left_to_spark(table: Table) -> None:
     with pytest.raises(lakebed.errors.InvalidOption, match="runs on Spark only: a field of city, which is no struct"):
-        table.scan(filter="city.name = 1").to_arrow()
+        table.scan(where="city.name = 1").to_arrow()

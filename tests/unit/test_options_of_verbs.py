@@ -11,14 +11,20 @@ import pytest
 import lakebed
 from lakebed.cli.main import invoke
 from lakebed.table import Table
+from lakebed.table_catalogs import CatalogsView
 from lakebed.table_columns import ColumnsView
 from lakebed.table_consumers import ConsumersView
 from lakebed.table_indexes import IndexesView
+from lakebed.table_maintenance import MaintenanceView
+from lakebed.table_savepoints import SavepointsView
 
 # Methods that only read, or delete one file without the lock.
 WITHOUT: dict[type, set[str]] = {
-    Table: {"bucketed", "cdc", "changes", "count", "dataset", "exists", "get", "history", "join", "locate", "merge"}
-    | {"savepoints", "scan", "to_arrow", "to_pandas"},
+    Table: {"cdc", "changes", "count", "dataset", "exists", "get", "history", "join", "locate", "merge"}
+    | {"scan", "to_arrow", "to_pandas"},
+    MaintenanceView: set(),
+    SavepointsView: {"list", "to_arrow"},
+    CatalogsView: {"list", "to_arrow"},
     IndexesView: {"advise", "bloom_rates", "list", "ranges", "skew", "to_arrow", "verify"},
     ColumnsView: {"to_arrow"},
     ConsumersView: {"delete", "get", "list", "to_arrow"},
@@ -28,13 +34,13 @@ LOCK: dict[str, Any] = {"hoodie.write.lock.provider": "ZookeeperBasedLockProvide
 LACKS = "hoodie.write.lock.zookeeper.url"
 ROWS = {"id": [1, 2]}
 CALLS: dict[str, Callable[[Table, dict[str, Any]], object]] = {
-    "savepoint": lambda t, options: t.savepoint(options=options),
-    "delete_savepoint": lambda t, options: t.delete_savepoint(t.savepoint().instant, options=options),
-    "publish": lambda t, options: t.publish("delta", options=options),
+    "savepoint": lambda t, options: t.savepoints.create(options=options),
+    "delete_savepoint": lambda t, options: t.savepoints.delete(t.savepoints.create().instant, options=options),
+    "publish": lambda t, options: t.catalogs.publish("delta", options=options),
     "consume": lambda t, options: t.consume("daily", options=options).__enter__(),
     "consumers.start": lambda t, options: t.consumers.start("daily", options=options),
     "erase": lambda t, options: t.erase([1], options=options),
-    "restore": lambda t, options: t.restore(t.savepoint(), options=options),
+    "restore": lambda t, options: t.restore(t.savepoints.create(), options=options),
 }
 
 
@@ -72,12 +78,12 @@ def test_a_moved_consumer_goes_by_the_options() -> None:
 def test_commands_give_their_options_to_the_verb(capsys: pytest.CaptureFixture[str]) -> None:
     table = loaded("commands")
     option = ["--option", f"hoodie.write.lock.provider={LOCK['hoodie.write.lock.provider']}"]
-    for command in (["savepoint", table.uri], ["publish", table.uri, "--as", "delta"]):
+    for command in (["savepoints", "create", table.uri], ["catalogs", "publish", table.uri, "delta"]):
         assert invoke([*command, *option]) == 5
         assert LACKS in capsys.readouterr().err
-    saved = table.savepoint()
-    assert invoke(["savepoint", table.uri, saved.instant, "--delete", *option]) == 5
-    assert [one.instant for one in table.savepoints()] == [saved.instant]
+    saved = table.savepoints.create()
+    assert invoke(["savepoints", "delete", table.uri, saved.instant, *option]) == 5
+    assert [one.instant for one in table.savepoints.list()] == [saved.instant]
     table.consumers.start("daily", "latest")
-    assert invoke(["consumers", "reset", table.uri, "daily", "--option", "hoodie.write.lock.provder=x"]) == 5
+    assert invoke(["consumers", "move", table.uri, "daily", "--option", "hoodie.write.lock.provder=x"]) == 5
     assert table.consumers.get("daily").lag_commits == 0

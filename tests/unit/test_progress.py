@@ -70,7 +70,7 @@ def test_nothing_is_shown_where_the_caller_wants_none(monkeypatch: pytest.Monkey
     pq.write_table(pa.table({"id": [1]}), sink)
     open_storage("memory://progress/files").write("rows.parquet", sink.getvalue().to_pybytes())
     t.upsert([{"id": 1}], progress=False)
-    t.clean(progress=False)
+    t.maintenance.clean(progress=False)
     lakebed.load("memory://progress/loaded", [{"id": 1}], key="id", progress=False)
     lakebed.convert("memory://progress/files", "memory://progress/converted", key="id", progress=False)
     with progress.display(enabled=False), progress.display(), progress.progress("working") as advance:

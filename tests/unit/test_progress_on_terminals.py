@@ -77,11 +77,11 @@ with wrapping(Slow):
     elif verb == "convert in place":
         print(repr(lakebed.convert(folder, uri, key="id", in_place=True, **words)))
     elif verb == "services":
-        sys.exit(invoke(["services", "run", uri, "--once", "--option", "hoodie.compact.inline=true"]))
+        sys.exit(invoke(["maintenance", "run", uri, "--once", "--option", "hoodie.compact.inline=true"]))
     elif verb == "erase":
         print(lakebed.open(uri).erase([1], **words))
     else:
-        print(getattr(lakebed.open(uri), verb)(**words))
+        print(getattr(lakebed.open(uri).maintenance, verb)(**words))
 """
 
 

@@ -55,7 +55,7 @@ def test_a_setting_with_a_credential_is_not_recorded(
 
 
 def test_a_credential_that_a_table_has_recorded_is_removed_without_being_shown(table: lakebed.Table) -> None:
-    update_table_config(table._storage, {"lakebed.catalogs": HIVE}, lambda: True)
+    update_table_config(table.opened.storage, {"lakebed.catalogs": HIVE}, lambda: True)
     done = lakebed.open(table.uri).configure({"lakebed.catalogs": None})
     assert str(done) == "lakebed.catalogs: hive://***@host:9083/db/t -> (none)"
     assert SECRET not in f"{done!r} {done.to_dict()}"

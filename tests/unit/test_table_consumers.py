@@ -59,9 +59,11 @@ def write_history(table: Table) -> None:
     """Commits with upserts and deletes, and services between them."""
     table.upsert(rows((1, "a", "1", 1), (2, "a", "2", 1)))
     table.upsert(rows((2, "a", "22", 2), (3, "b", "3", 2)))
-    table.compact() if table.properties["hoodie.table.type"] == "MERGE_ON_READ" else table.clean()
+    table.maintenance.compact() if table.properties[
+        "hoodie.table.type"
+    ] == "MERGE_ON_READ" else table.maintenance.clean()
     table.delete([1])
-    table.cluster()
+    table.maintenance.cluster()
     table.upsert(rows((1, "a", "again", 4)))
     table.insert_overwrite(rows((9, "c", "9", 5)), "table")
 
@@ -121,7 +123,7 @@ def test_the_first_batch_is_the_table_as_of_its_end_where_older_files_are_cleane
     table = make()
     for n in range(4):
         table.upsert(rows((1, "a", f"v{n}", n), (10 + n, "b", "x", n)))
-    table.clean(options={"hoodie.clean.commits.retained": 1})
+    table.maintenance.clean(options={"hoodie.clean.commits.retained": 1})
     assert [row[:3] for row in consumed(table, max_commits=1)] == [
         (1, "a", "v3"),
         *((10 + n, "b", "x") for n in range(4)),
@@ -257,12 +259,12 @@ def test_the_second_process_of_one_consumer_gets_an_error_that_names_it(make: Ca
         other.consumers.delete("daily")
 
 
-def test_columns_and_filter_are_those_of_the_batch(make: Callable[..., Table]) -> None:
+def test_columns_and_condition_are_those_of_the_batch(make: Callable[..., Table]) -> None:
     table = make()
     table.upsert(rows((1, "a", "1", 1), (2, "b", "2", 1)))
-    assert consumed(table, columns=["id"], filter="city = 'b'") == [(2,)]
-    with pytest.raises(InvalidOption, match="takes no filter"):
-        table.consume("changes", cdc=True, filter="id > 1")
+    assert consumed(table, columns=["id"], where="city = 'b'") == [(2,)]
+    with pytest.raises(InvalidOption, match="takes no condition"):
+        table.consume("changes", cdc=True, where="id > 1")
     with pytest.raises(InvalidOption, match="max_commits"):
         table.consume("daily", max_commits=0)
 
@@ -343,8 +345,8 @@ def test_commits_archived_before_a_consumer_reads_them_are_an_error_with_the_fir
         "hoodie.compact.inline.max.delta.commits": 2,
     }
     table.upsert(rows((99, "a", "99", 99)), options=options)
-    table.clean(options=options)
-    assert table.archive(options=options).instants
+    table.maintenance.clean(options=options)
+    assert table.maintenance.archive(options=options).instants
     for request in ({}, {"cdc": True}):
         with pytest.raises(CheckpointBehind, match="archived") as raised, table.consume("daily", **request) as batch:
             batch.to_arrow()
@@ -366,8 +368,8 @@ def test_files_that_are_cleaned_before_a_consumer_reads_them_are_an_error_with_t
     for n in range(1, 5):
         table.upsert(rows((0, "a", str(n), n), (n, "a", "x", n)))
         if kind == "mor":
-            table.compact()
-    table.clean(options={"lakebed.consumers.max_lag": 0, "hoodie.clean.commits.retained": 1})
+            table.maintenance.compact()
+    table.maintenance.clean(options={"lakebed.consumers.max_lag": 0, "hoodie.clean.commits.retained": 1})
     with pytest.raises(CheckpointBehind, match="cleaned") as raised, table.consume("daily", max_commits=1) as batch:
         batch.to_arrow()
     assert raised.value.context["consumer"] == "daily"

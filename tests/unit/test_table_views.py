@@ -52,8 +52,8 @@ def test_bodies_and_commits_are_those_of_the_instants(make: Make) -> None:
 def test_archived_instants_have_bodies(make: Make) -> None:
     t = make(properties={**LEFT, "hoodie.keep.min.commits": 12, "hoodie.keep.max.commits": 14})
     done = [t.upsert(rows(step)).instant for step in range(20)]
-    t.clean()
-    t.archive()
+    t.maintenance.clean()
+    t.maintenance.archive()
     archived = t.timeline.archived
     commits = [one for one in archived if one.action.value == "commit"]
     assert [one.time for one in commits] == done[: len(commits)]
@@ -68,7 +68,7 @@ def test_versions_of_a_group_are_all_stored_slices(make: Make, kind: str) -> Non
     t = make(type=kind, index="bucket", buckets=1, properties=LEFT)
     done = [t.upsert(rows(step)).instant for step in range(3)]
     if kind == "mor":
-        done.append(t.compact().instants[0])
+        done.append(t.maintenance.compact().instants[0])
     first = next(one for one in t.files if one.partition == "c0")
     versions = t.files.versions("c0", first.file_id)
     assert versions[-1] == first

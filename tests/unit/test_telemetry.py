@@ -155,11 +155,11 @@ def test_services_are_counted_by_what_they_did(uri: str, spans: Callable[[], lis
     table = make(uri, type="mor", index="bucket", buckets=1, properties=quiet)
     for _ in range(3):
         table.upsert(ROWS)
-    compacted = list(table.compact().runs)
+    compacted = list(table.maintenance.compact().runs)
     table.upsert(ROWS)
     table.upsert(ROWS)
-    compacted += table.compact().runs
-    cleaned = table.clean()
+    compacted += table.maintenance.compact().runs
+    cleaned = table.maintenance.clean()
     work = measured(uri)["lakebed.service.work"]
     assert work["compact log_files"] == sum(run.log_files for run in compacted) == 8
     assert work["compact rows"] == 6
@@ -173,7 +173,7 @@ def test_a_plan_of_a_read_is_counted_with_what_ruled_files_out(uri: str) -> None
     providers()
     table = make(uri, index="simple")
     table.upsert(ROWS)
-    table.scan(filter="city = 'a'").to_arrow()
+    table.scan(where="city = 'a'").to_arrow()
     table.scan().to_arrow()
     found = measured(uri)
     assert found["lakebed.scan.plans"] == {"snapshot": 2}
@@ -196,12 +196,12 @@ def test_the_lag_of_a_service_grows_until_it_has_run(uri: str, monkeypatch: pyte
     telemetry.services_due(uri, ["compact", "clean"], ["compact"])
     assert measured(uri)["lakebed.service.lag"] == {"compact": 60.0, "clean": 0.0}
     monkeypatch.undo()
-    events = list(lakebed.run_services(uri, once=True))
+    events = list(lakebed.maintenance.run(uri, once=True))
     assert [event.kind for event in events] == ["due", "ran"]
     assert measured(uri)["lakebed.service.lag"]["compact"] != 0
-    assert list(lakebed.run_services(uri, once=True)) == []
+    assert list(lakebed.maintenance.run(uri, once=True)) == []
     assert measured(uri)["lakebed.service.lag"]["compact"] == 0
-    assert next(iter(lakebed.run_services(f"{uri}-none", once=True))).kind == "failed"
+    assert next(iter(lakebed.maintenance.run(f"{uri}-none", once=True))).kind == "failed"
     assert measured(f"{uri}-none")["lakebed.service.failures"] == {"opening": 1}
 
 
@@ -244,7 +244,7 @@ def test_a_server_for_other_machines_is_named_by_addresses_and_by_its_machine() 
 
 def test_the_endpoint_of_the_services_command_ends_with_it(uri: str, capsys: pytest.CaptureFixture[str]) -> None:
     make(uri, index="bucket", buckets=1).upsert(ROWS)
-    assert invoke(["services", "run", uri, "--once", "--metrics-port", "0"]) == 0
+    assert invoke(["maintenance", "run", uri, "--once", "--metrics-port", "0"]) == 0
     page = capsys.readouterr().err.split()[-1]
     assert page.startswith("http://127.0.0.1:")
     with pytest.raises(URLError):
@@ -259,7 +259,7 @@ def test_the_services_command_serves_metrics_on_the_loopback_address(tmp_path: P
     table = make(uri, type="mor", index="bucket", buckets=1, properties=settings)
     table.upsert(ROWS)
     table.upsert(ROWS)
-    command = [sys.executable, "-m", "lakebed", "services", "run", uri, "--interval", "60", "-o", "json"]
+    command = [sys.executable, "-m", "lakebed", "maintenance", "run", uri, "--interval", "60", "-o", "json"]
     process = subprocess.Popen(
         [*command, "--metrics-port", "0"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )

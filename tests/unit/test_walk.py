@@ -34,15 +34,15 @@ WATCHES = ("telemetry.py", "sharing.py")
 GROUND_MODULES = ("model.py", "errors.py", "progress.py", "wording.py")
 # A read or write: files in all, of them those of the other rooms, and functions.
 BUDGETS: dict[tuple[Literal["cow", "mor"], str], tuple[int, int, int]] = {
-    ("mor", "upsert"): (121, 69, 1271),
-    ("mor", "get"): (88, 39, 800),
-    ("mor", "get again"): (46, 20, 294),
-    ("mor", "scan"): (71, 33, 675),
-    ("mor", "scan where"): (93, 51, 909),
-    ("mor", "compact"): (125, 68, 1353),
-    ("cow", "upsert"): (134, 74, 1442),
-    ("cow", "get"): (73, 32, 601),
-    ("cow", "scan"): (54, 26, 439),
+    ("mor", "upsert"): (122, 70, 1273),
+    ("mor", "get"): (89, 40, 802),
+    ("mor", "get again"): (47, 21, 296),
+    ("mor", "scan"): (72, 34, 677),
+    ("mor", "scan where"): (94, 52, 913),
+    ("mor", "compact"): (127, 70, 1357),
+    ("cow", "upsert"): (135, 75, 1444),
+    ("cow", "get"): (74, 33, 603),
+    ("cow", "scan"): (55, 27, 441),
 }
 # Parts of the function that they stand in: from Python 3.12 on the interpreter takes them so, too.
 COMPREHENSIONS = ("<listcomp>", "<dictcomp>", "<setcomp>")
@@ -76,8 +76,8 @@ CALLS: dict[str, Callable[[Table], object]] = {
     "get": lambda t: t.get([1]),
     "get again": lambda t: t.get([1]),
     "scan": lambda t: t.scan().to_arrow(),
-    "scan where": lambda t: t.scan(filter="n > 1").to_arrow(),
-    "compact": lambda t: t.compact(),
+    "scan where": lambda t: t.scan(where="n > 1").to_arrow(),
+    "compact": lambda t: t.maintenance.compact(),
 }
 
 

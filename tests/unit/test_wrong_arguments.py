@@ -6,6 +6,7 @@ import inspect
 from contextlib import suppress
 from datetime import datetime
 from itertools import count
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,10 @@ from lakebed.read.cdc import ChangeLog
 from lakebed.read.incremental import Changes
 from lakebed.read.scan import Scan
 from lakebed.table import Table
+from lakebed.table_catalogs import CatalogsView
+from lakebed.table_indexes import IndexesView
+from lakebed.table_maintenance import MaintenanceView
+from lakebed.table_savepoints import SavepointsView
 from support.sampling import some
 
 ROWS = pa.table({"id": [1, 2], "city": ["a", "b"], "ts": [1, 1]})
@@ -164,31 +169,33 @@ def test_a_limit_beyond_all_numbers_of_arrow_gives_all_rows(table: Table) -> Non
     assert sorted(table.scan().head(1 << 70)["id"].to_pylist()) == [1, 2]
 
 
-@pytest.mark.parametrize("name", methods(type(new_table().indexes)))
-def test_methods_of_indexes_raise_lakebeds_errors_alone(name: str) -> None:
-    indexes = new_table().indexes
-    try_all(getattr(indexes, name), inspect.signature(getattr(type(indexes), name)))
+VIEWS: list[tuple[str, type]] = [
+    *(("indexes", IndexesView), ("savepoints", SavepointsView)),
+    *(("catalogs", CatalogsView), ("maintenance", MaintenanceView)),
+]
+OF_VIEWS = [f"{view}.{name}" for view, owner in VIEWS for name in methods(owner)]
+
+
+# methods that change their table get a new one for each wrong argument, which takes ten seconds
+@pytest.mark.parametrize(
+    "name", some(OF_VIEWS, *(name for name in OF_VIEWS if name.rpartition(".")[2] not in CHANGING))
+)
+def test_methods_of_views_raise_lakebeds_errors_alone(name: str) -> None:
+    table = new_table()
+    method = attrgetter(name)
+    fresh = (lambda: method(new_table())) if name.startswith("maintenance.") and name[12:] in CHANGING else None
+    try_all(method(table), inspect.signature(method(table)), fresh)
 
 
 @pytest.mark.parametrize(
     "name",
     [
-        "create",
-        "open",
-        "write",
-        "exists",
-        "list_tables",
-        "drop",
-        "repair",
-        "doctor",
-        "advise",
-        "run_services",
-        "sql",
-        "scan_polars",
+        *("create", "open", "write", "list_tables", "drop", "sql"),
+        *("maintenance.repair", "maintenance.doctor", "maintenance.run", "indexes.advise", "polars.scan"),
     ],
 )
 def test_functions_of_the_package_raise_lakebeds_errors_alone(name: str, table: Table) -> None:
-    function = getattr(lakebed, name)
+    function = attrgetter(name)(lakebed)
     signature = inspect.signature(function)
     job = {"hoodie.table.name": "t", "hoodie.datasource.write.recordkey.field": "id"}
     for parameter in signature.parameters:
@@ -199,13 +206,13 @@ def test_functions_of_the_package_raise_lakebeds_errors_alone(name: str, table: 
             elif name == "drop":
                 uri = lakebed.create(f"memory://wrong-arguments/{next(_numbers)}", ROWS, key="id").uri
             right: dict[str, Any] = {"uri": uri, "schema_or_data": ROWS, "key": "id", "df": ROWS}
-            if name == "advise":
+            if name == "indexes.advise":
                 right["data"] = ROWS
             if name == "sql":
                 right |= {"text": "select 1", "tables": None}
-            if name == "scan_polars":
+            if name == "polars.scan":
                 right["table"] = table
-            if name == "run_services":
+            if name == "maintenance.run":
                 right |= {"tables": [uri], "once": True, "dry_run": True}
             if name == "write":
                 right["options"] = job
@@ -220,7 +227,7 @@ def test_functions_of_the_package_raise_lakebeds_errors_alone(name: str, table: 
         (lambda t: t.upsert(ROWS, options=["a"]), "upsert() takes a dict of option names and values as options"),
         (lambda t: t.get(7), "keys are given as a collection, not as int"),
         (lambda t: t.changes(7), "changes() takes an instant, a datetime or a date as start, not 7"),
-        (lambda t: t.clean(dry_run="yes"), "clean() takes True or False as dry_run, not 'yes'"),
+        (lambda t: t.maintenance.clean(dry_run="yes"), "clean() takes True or False as dry_run, not 'yes'"),
         (lambda t: t.restore(7), "restore() takes an instant or a savepoint as to, not 7"),
         (lambda t: lakebed.open(7), "open() takes a path or a URI as uri, not 7"),
         (
@@ -230,8 +237,8 @@ def test_functions_of_the_package_raise_lakebeds_errors_alone(name: str, table: 
         (lambda t: t.indexes.advise(deletes="no"), "advise() takes True or False as deletes, not 'no'"),
         (lambda t: t.indexes.create("record_index", partitioned="no"), "takes True or False as partitioned, not 'no'"),
         (lambda t: t.upsert(ROWS.column("id")), "cannot take rows from pyarrow.lib.ChunkedArray"),
-        (lambda t: lakebed.run_services(7), "run_services() takes a name or a list of names as tables, not 7"),
-        (lambda t: lakebed.by_buckets(ROWS), "by_buckets() takes a Spark DataFrame"),
+        (lambda t: lakebed.maintenance.run(7), "run() takes a name or a list of names as tables, not 7"),
+        (lambda t: lakebed.spark.by_buckets(ROWS), "by_buckets() takes a Spark DataFrame"),
         (lambda t: t.scan().to_spark(bucketed="yes"), "to_spark() takes"),
         (lambda t: lakebed.open(t.uri, spark="local"), "open() takes a Spark session as spark, not 'local'"),
     ],
@@ -248,7 +255,7 @@ def test_an_error_says_what_is_taken(call: Any, said: str, table: Table) -> None
 
 # What these take is more than a type: the methods look themselves.
 LOOKED_AT = {
-    *("data", "upsert", "schema_or_data", "df", "batch", "frame", "keys", "filter"),
+    *("data", "upsert", "schema_or_data", "df", "batch", "frame", "keys"),
     *("condition", "args", "text", "table", "functions", "source", "create_options", "set", "values", "keys_by_table"),
     *("on", "other", "index", "merge", "to", "file_groups", "bucketed", "conditions", "stop"),
     *("checkpoint", "job", "max_local_bytes", "on_event", "operation", "output_mode", "t", "trigger"),
@@ -256,9 +263,10 @@ LOOKED_AT = {
 
 
 def test_every_argument_names_the_values_that_it_accepts() -> None:
-    owners = [Table, type(new_table().indexes), Scan, Changes, ChangeLog]
+    owners = [Table, *(owner for _, owner in VIEWS), Scan, Changes, ChangeLog]
     public = [(name, getattr(owner, name)) for owner in owners for name in methods(owner)]
-    public += inspect.getmembers(lakebed, inspect.isfunction)
+    for module in (lakebed, lakebed.maintenance, lakebed.indexes, lakebed.polars, lakebed.spark):
+        public += [one for one in inspect.getmembers(module, inspect.isfunction) if one[0] in module.__all__]
     named = {(name, parameter) for name, function in public for parameter in inspect.signature(function).parameters}
     assert sorted((n, p) for n, p in named if p not in {*TAKEN, *LOOKED_AT, "self", "options"}) == []
 

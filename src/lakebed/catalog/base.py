@@ -288,7 +288,7 @@ def no_entry(catalog: str, name: object) -> TableNotFound:
     """The error for a name that a catalog does not have."""
     return TableNotFound(
         f"{catalog} has no table {name}",
-        hint="t.register(catalog, name) registers one.",
+        hint="t.catalogs.register(catalog, name) registers one.",
         context={"catalog": catalog, "name": str(name)},
     )
 

@@ -52,7 +52,7 @@ class UnityCatalog:
         if partition_columns is None:
             raise UnsupportedFeature(
                 f"the table at {table.location} is not published as Delta, and Unity Catalog has no Hudi tables",
-                hint='Publish it, then register it: t.publish("delta"), and for each commit'
+                hint='Publish it, then register it: t.catalogs.publish("delta"), and for each commit'
                 ' t.configure({"lakebed.publish": "delta"}).',
                 context={"uri": table.location},
             )

@@ -1,4 +1,4 @@
-"""`lakebed consumers`: the named consumers of a table; and `lakebed changes --consumer`, which reads as one of them."""
+"""`lakebed consumers`: the named consumers of a table; and `lakebed consume`, which reads as one of them."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def list_consumers(uri: Uri, output: Output = Form.TABLE, storage_option: Storag
     show_records([consumer.to_dict() for consumer in consumers], _COLUMNS, output)
 
 
-@app.command("reset")
-def reset(
+@app.command("move")
+def move(
     uri: Uri,
     name: Name,
     to: Annotated[
@@ -56,13 +56,13 @@ def delete(uri: Uri, name: Name, storage_option: StorageOptions = None) -> None:
 
 @dataclass(frozen=True)
 class Following:
-    """What `lakebed changes --consumer` reads and how it prints it; `interval` is in seconds, None for one batch."""
+    """What `lakebed consume` reads and how it prints it; `interval` is in seconds, None for one batch."""
 
     consumer: str
     cdc: bool
     start: str
     columns: list[str] | None
-    filter: str | None
+    where: str | None
     max_commits: int | None
     output: Form
     interval: float | None
@@ -87,7 +87,7 @@ class Following:
             start=self.start,
             max_commits=self.max_commits,
             columns=self.columns,
-            filter=self.filter,
+            where=self.where,
             images="rows" if self.output in (Form.JSON, Form.NDJSON) else "json",
         ) as batch:
             is_new = batch.end != batch.start

@@ -1,4 +1,4 @@
-"""`lakebed services run`: one process that keeps many tables in shape; a line for each event, and on a terminal,
+"""`lakebed maintenance run`: one process that keeps many tables in shape; a line for each event, and on a terminal,
 while nothing is due, the state of each table.
 """
 
@@ -115,15 +115,6 @@ def _clock(event: ServiceEvent) -> str:
     return datetime.fromisoformat(event.at).astimezone().strftime("%H:%M:%S")
 
 
-app = typer.Typer(help="Table services: cleaning, archival, compaction, clustering, ...", no_args_is_help=True)
-
-
-@app.callback()
-def services() -> None:
-    """Table services as a process of their own."""
-
-
-@app.command("run")
 def run(
     uris: Annotated[list[str], typer.Argument(metavar="URI", help="The tables.", show_default=False)],
     once: Annotated[bool, typer.Option("--once", help="Run what is due now, then end.")] = False,
@@ -166,7 +157,7 @@ def run(
     with served as port, stopped_by_signals(stop), ServicesView(uris) as view:
         if port is not None:
             typer.echo(f"metrics are at http://{metrics_address}:{port}/metrics", err=True)
-        events = lakebed.run_services(
+        events = lakebed.maintenance.run(
             uris,
             once=once,
             interval=interval,

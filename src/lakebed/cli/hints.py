@@ -14,24 +14,16 @@ import typer
 
 # Commands with other words than the call, and what precedes its first arguments: options, or "" for an argument.
 _COMMANDS: dict[str, tuple[str, tuple[str, ...]]] = {
-    "lakebed.create": ("table create", ("", "--schema-from")),
-    "create": ("table create", ("", "--schema-from")),
-    "lakebed.drop": ("table drop", ("",)),
-    "lakebed.repair": ("repair", ("", "--part")),
-    "lakebed.exists": ("table describe", ("",)),
-    "t.compact_logs": ("compact --logs", ()),
-    "t.cluster": ("cluster", ("--sort",)),
-    "t.consume": ("changes", ("--consumer",)),
-    "t.consumers.start": ("changes", ("--consumer",)),
-    "t.consumers.move": ("consumers reset", ("", "")),
-    "t.delete_savepoint": ("savepoint --delete", ("",)),
+    "lakebed.create": ("create", ("", "--schema-from")),
+    "create": ("create", ("", "--schema-from")),
+    "lakebed.maintenance.repair": ("maintenance repair", ("", "--part")),
+    "t.maintenance.cluster": ("maintenance cluster", ("--sort",)),
+    "t.maintenance.repair": ("maintenance repair", ("--part",)),
+    "t.maintenance.rescale": ("maintenance rescale", ("--buckets",)),
+    "t.consumers.start": ("consume", ("",)),
     "t.erase": ("erase", ("--key",)),
-    "t.publish": ("publish", ("--as",)),
-    "t.register": ("catalog sync", ("--catalog", "--table")),
-    "t.repair": ("repair", ("--part",)),
-    "t.rescale": ("rescale", ("--buckets",)),
-    "t.indexes.advise": ("advise", ("--batch",)),
-    "t.indexes.ranges": ("index list", ()),
+    "t.indexes.advise": ("indexes advise", ("--batch",)),
+    "t.indexes.ranges": ("indexes list", ()),
     "t.merge": ("merge", ("",)),
 }
 # Arguments of calls whose options have other names; a value of them may have its own option.
@@ -44,7 +36,6 @@ _OPTIONS = {
     "options": "--option",
     "tables": "--table",
     "args": "--arg",
-    "name": "--table",
     "storage_options": "--storage-option",
     "source_options": "--source-option",
     "update_partition_path=True": "--move",
@@ -97,14 +88,16 @@ _PHRASES: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
     (r"^sql\(\) does not run (.+) without a session, in the", r"\1 is no statement that runs without Spark, in the"),
     (r"; give spark= for those of Spark|\b[Ww]ithout spark= ", ""),
     (r"\b[Gg]ive spark=", "run it in a Python program with Spark"),
-    (r"\blakebed\.create\b(?!\()", "`lakebed table create`"),
-    (r"\blakebed\.open\b(?!\()", "`lakebed table describe`"),
+    (r"\blakebed\.create\b(?!\()", "`lakebed create`"),
+    (r"\blakebed\.open\b(?!\()", "`lakebed describe`"),
 )
 # How a method refuses a value (`lakebed.config.arguments.refused`).
 _TAKES = re.compile(r"^\w+\(\) takes (.+) as (\w+), not ")
-_GROUPS = {"indexes": "index"}
 # The command of a group that shows what the group is of.
-_LISTS = {"index": "index list", "timeline": "timeline show", "files": "files show", "consumers": "consumers list"}
+_LISTS = {
+    **{group: f"{group} list" for group in ("catalogs", "columns", "consumers", "indexes", "savepoints")},
+    **{group: f"{group} show" for group in ("files", "timeline")},
+}
 _apps: list[typer.Typer] = []
 
 
@@ -123,8 +116,9 @@ def as_commands(text: str) -> str:
     """The text with `lakebed ...` in place of each call that a command does, too.
 
     >>> import lakebed.cli.main
-    >>> as_commands("First t.restore(), or t.rescale(buckets=8, dry_run=True). t.nothing() is no command.")
-    'First `lakebed restore URI`, or `lakebed rescale URI --buckets 8 --dry-run`. t.nothing() is no command.'
+    >>> as_commands("First t.restore(), or t.maintenance.rescale(buckets=8, dry_run=True). t.nothing() is no command.")
+    'First `lakebed restore URI`, or `lakebed maintenance rescale URI --buckets 8 --dry-run`. t.nothing() is no
+    command.'
     """
     for pattern, command in _PHRASES:
         text = re.sub(pattern, command, text)
@@ -154,8 +148,8 @@ def hint_as_commands(hint: str) -> str:
     """The hint of an error as `message_as_commands` gives it, with options in place of names of arguments, too.
 
     >>> import lakebed.cli.main
-    >>> hint_as_commands("Give buckets=, or make it with type='mor'; t.upgrade(to=9).")
-    'Give --buckets, or make it with --type mor; `lakebed upgrade URI --to 9`.'
+    >>> hint_as_commands("Give buckets=, or make it with type='mor'; t.maintenance.upgrade(to=9).")
+    'Give --buckets, or make it with --type mor; `lakebed maintenance upgrade URI --to 9`.'
     """
     pieces = message_as_commands(hint).split("`")
     pieces[::2] = [_LONG_NAME.sub(_long_option, piece) for piece in pieces[::2]]
@@ -237,7 +231,7 @@ def _found(words: str) -> Any:
 
 def _words_of(name: str) -> str:
     """The words of a command with the name of the call."""
-    parts = [_GROUPS.get(part, part) for part in name.replace("_", "-").split(".")]
+    parts = name.replace("_", "-").split(".")
     return " ".join(parts[1:] if parts[0] in ("t", "lakebed") else parts)
 
 

@@ -1,6 +1,4 @@
-"""`lakebed index`, `lakebed advise`, `lakebed rescale`: the indexes of a table, which one fits, and other numbers of
-buckets.
-"""
+"""`lakebed indexes`: the indexes of a table, and which one fits."""
 
 from __future__ import annotations
 
@@ -10,35 +8,12 @@ from typing import Annotated
 import typer
 
 import lakebed
-from lakebed.cli.command import DryRun, PartitionPaths, WriteOptions, open_table, show_result, table_command
+from lakebed.cli.command import DryRun, WriteOptions, open_table, show_result, table_command
 from lakebed.cli.hints import as_commands
 from lakebed.cli.output import Form, Output, StorageOptions, Uri, data_files, names, pairs, show_rows, working
 from lakebed.services.build_index import IndexingResult
 from lakebed.services.change_index import Rescaled
 from lakebed.services.verify import Verification
-
-
-@table_command("rescaling")
-def rescale(
-    table: lakebed.Table,
-    options: dict[str, str],
-    buckets: Annotated[int | None, typer.Option(help="The new number of buckets of each partition.")] = None,
-    partition: PartitionPaths = None,
-    rules: Annotated[
-        str | None, typer.Option(help="Numbers of buckets by partition path: 'regex,count;regex,count'.")
-    ] = None,
-    split_over: Annotated[
-        int | None, typer.Option(metavar="BYTES", help="Split only the buckets that are larger than this.")
-    ] = None,
-    dry_run: DryRun = False,
-) -> Rescaled:
-    """Change the number of buckets of a table's bucket index, in the cheapest way."""
-    if buckets is None and rules is None and split_over is None:
-        raise typer.BadParameter("give --buckets, --rules or --split-over", param_hint="--buckets")
-    return table.rescale(
-        buckets, partitions=partition, rules=rules, split_over=split_over, dry_run=dry_run, options=options
-    )
-
 
 app = typer.Typer(help="The indexes of a table.", no_args_is_help=True)
 Name = Annotated[
@@ -80,7 +55,9 @@ def create(
     ] = "column_stats",
     wait: Annotated[
         bool,
-        typer.Option("--wait/--no-wait", help="Build it now, or only plan it for `lakebed index build` or a service."),
+        typer.Option(
+            "--wait/--no-wait", help="Build it now, or only plan it for `lakebed indexes build` or a service."
+        ),
     ] = True,
     option: WriteOptions = None,
     output: Output = Form.TABLE,
@@ -117,7 +94,7 @@ def build(table: lakebed.Table, options: dict[str, str]) -> IndexingResult:
 @app.command()
 def drop(
     uri: Uri,
-    name: Annotated[str, typer.Argument(help="An index, as `lakebed index list` shows it.")],
+    name: Annotated[str, typer.Argument(help="An index, as `lakebed indexes list` shows it.")],
     option: WriteOptions = None,
     output: Output = Form.TABLE,
     storage_option: StorageOptions = None,
@@ -200,7 +177,7 @@ def reshard(
     name: Annotated[
         str,
         typer.Argument(
-            help="record_index, a column with a secondary index, or an index as `lakebed index list` shows it."
+            help="record_index, a column with a secondary index, or an index as `lakebed indexes list` shows it."
         ),
     ],
     file_groups: Annotated[
@@ -252,7 +229,7 @@ def verify(uri: Uri, output: Output = Form.TABLE, storage_option: StorageOptions
 @app.command()
 def repair(
     uri: Uri,
-    index: Annotated[str | None, typer.Option(help="Only this index, as `lakebed index list` shows it.")] = None,
+    index: Annotated[str | None, typer.Option(help="Only this index, as `lakebed indexes list` shows it.")] = None,
     option: WriteOptions = None,
     output: Output = Form.TABLE,
     storage_option: StorageOptions = None,
@@ -281,6 +258,7 @@ def _show(verification: Verification, output: Form) -> None:
         show_rows(verification.differences.drop_columns(["key", "entry"]), output)
 
 
+@app.command()
 def advise(
     target: Annotated[str, typer.Argument(help="A table; or with --key, data files.", show_default=False)],
     batch: Annotated[str | None, typer.Option(help="Data files with the rows of one typical write.")] = None,
@@ -303,7 +281,7 @@ def advise(
     """Rank the indexes by what a typical write costs: to find its keys, to write, to read. Nothing is written."""
     written = data_files(batch) if batch is not None else batch_rows or None
     if key:
-        advice = lakebed.advise(
+        advice = lakebed.indexes.advise(
             data_files(target),
             key=names(key),
             partition_by=names(partition_by),

@@ -20,9 +20,10 @@ from lakebed.cli import (
     indexes,
     ingest,
     inspect,
+    maintenance,
     options,
     rows,
-    services,
+    savepoints,
     sql,
     tables,
 )
@@ -60,37 +61,25 @@ def main(
     """
 
 
-app.add_typer(tables.app, name="table")
-app.add_typer(tables.timeline_app, name="timeline")
-app.add_typer(tables.files_app, name="files")
-app.add_typer(indexes.app, name="index")
+_COMMANDS = (
+    *(tables.create, tables.load, tables.convert, tables.describe, tables.list_tables, tables.drop),
+    *(rows.scan, rows.count, rows.get, rows.locate, rows.changes, rows.cdc, rows.consume),
+    *(rows.upsert, rows.insert, rows.bulk_insert, rows.insert_overwrite, rows.delete, rows.delete_partitions),
+    *(rows.erase, rows.explain, sql.sql, sql.merge, sql.update, ingest.ingest),
+    *(tables.configure, savepoints.restore, savepoints.rollback, inspect.inspect),
+)
+for command in _COMMANDS:
+    app.command()(command)
+maintenance.app.command()(daemon.run)
+app.add_typer(maintenance.app, name="maintenance")
+app.add_typer(savepoints.app, name="savepoints")
+app.add_typer(catalogs.app, name="catalogs")
+app.add_typer(indexes.app, name="indexes")
 app.add_typer(columns.app, name="columns")
 app.add_typer(consumers.app, name="consumers")
-app.add_typer(daemon.app, name="services")
-app.add_typer(catalogs.app, name="catalog")
+app.add_typer(tables.timeline_app, name="timeline")
+app.add_typer(tables.files_app, name="files")
 app.add_typer(options.app, name="options")
-_ROWS = (
-    *(rows.scan, rows.count, rows.get, rows.locate, rows.changes, rows.cdc),
-    *(tables.load, tables.convert, ingest.ingest),
-    *(rows.upsert, rows.insert, rows.bulk_insert, rows.insert_overwrite, rows.delete, rows.delete_partitions),
-    *(rows.erase, rows.explain, sql.sql, sql.merge, sql.update),
-)
-for command in _ROWS:
-    app.command()(command)
-_SERVICES = (
-    *(
-        services.compact,
-        services.cluster,
-        services.merge_small_files,
-        services.clean,
-        services.archive,
-        services.expire_partitions,
-    ),
-    *(services.savepoint, services.restore, services.rollback, services.publish, tables.configure, services.repair),
-    *(services.doctor, tables.upgrade, tables.downgrade, indexes.rescale, indexes.advise, inspect.inspect),
-)
-for command in _SERVICES:
-    app.command()(command)
 add_examples(app)
 name_program(app)
 

@@ -47,7 +47,7 @@ class QueryType(StrEnum):
     READ_OPTIMIZED = "read_optimized"
 
 
-Filter = Annotated[str | None, typer.Option("--filter", help="A SQL condition, e.g. \"city = 'Oslo' and fare > 10\".")]
+Where = Annotated[str | None, typer.Option(help="A SQL condition, e.g. \"city = 'Oslo' and fare > 10\".")]
 Columns = Annotated[list[str] | None, typer.Option(metavar="A,B", help="Columns to show, separated by commas.")]
 AsOf = Annotated[str | None, typer.Option(help="An instant, a timestamp or a date: the table as it was then.")]
 Query = Annotated[
@@ -103,7 +103,7 @@ def _show_some(results: Results, limit: int | None, output: Form) -> bool:
 
 def scan(
     uri: Uri,
-    filter_by: Filter = None,
+    where: Where = None,
     columns: Columns = None,
     limit: Limit = None,
     as_of: AsOf = None,
@@ -112,15 +112,13 @@ def scan(
     storage_option: StorageOptions = None,
 ) -> None:
     """Print rows of the table."""
-    rows = open_table(uri, storage_option).scan(
-        columns=names(columns), filter=filter_by, as_of=as_of, query=query.value
-    )
+    rows = open_table(uri, storage_option).scan(columns=names(columns), where=where, as_of=as_of, query=query.value)
     _show_some(rows, limit, output)
 
 
 def count(
     uri: Uri,
-    filter_by: Filter = None,
+    where: Where = None,
     as_of: AsOf = None,
     query: Query = QueryType.SNAPSHOT,
     output: Output = Form.TABLE,
@@ -128,7 +126,7 @@ def count(
 ) -> None:
     """Count the rows of the table."""
     with working("counting"):
-        rows = open_table(uri, storage_option).scan(filter=filter_by, as_of=as_of, query=query.value).count()
+        rows = open_table(uri, storage_option).scan(where=where, as_of=as_of, query=query.value).count()
     if output.is_for_programs:
         show_facts({"rows": rows}, output)
     else:
@@ -178,61 +176,26 @@ def _require(missing: list[str]) -> None:
         raise typer.Exit(NOT_THERE)
 
 
+Start = Annotated[str, typer.Option(help="A checkpoint or instant (exclusive); 000: from the beginning.")]
+End = Annotated[str | None, typer.Option(help="A checkpoint or instant (inclusive).")]
+
+
 def changes(
     uri: Uri,
-    start: Annotated[str, typer.Option(help="A checkpoint or instant (exclusive); 000: from the beginning.")] = "000",
-    end: Annotated[str | None, typer.Option(help="A checkpoint or instant (inclusive).")] = None,
+    start: Start = "000",
+    end: End = None,
     columns: Columns = None,
-    filter_by: Filter = None,
+    where: Where = None,
     limit: Limit = None,
-    consumer: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Read on from the position of this consumer, and move it once the rows are printed. A new consumer"
-            " begins at --start.",
-        ),
-    ] = None,
-    cdc: Annotated[
-        bool, typer.Option("--cdc", help="Print inserts, updates and deletes, with the rows before and after.")
-    ] = False,
-    follow: Annotated[
-        bool, typer.Option("--follow", help="With --consumer: wait for further commits, until the command is stopped.")
-    ] = False,
-    max_commits: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="With --consumer: read at most N commits at a time.")
-    ] = None,
-    interval: Annotated[
-        float,
-        typer.Option(
-            metavar="SECONDS", min=0.0, help="With --follow: how long to wait before it looks for new commits again."
-        ),
-    ] = 1.0,
     output: Output = Form.TABLE,
     storage_option: StorageOptions = None,
 ) -> None:
     """Print the rows written since a checkpoint.
 
     The checkpoint to start the next call with is printed on standard error; if --limit left rows out, that is the same
-    --start again. With --consumer the table remembers the position, and it moves only after all rows are printed.
+    --start again. `lakebed consume` remembers it in the table.
     """
-    if consumer is not None:
-        if end is not None or limit is not None:
-            raise typer.BadParameter("a consumer reads whole commits: give --max-commits", param_hint="--consumer")
-        step = interval if follow else None
-        column_names = names(columns)
-        Following(consumer, cdc, start, column_names, filter_by, max_commits, output, step).run(
-            open_table(uri, storage_option)
-        )
-        return
-    if follow or max_commits is not None:
-        raise typer.BadParameter("it needs --consumer, whose position it records", param_hint="--follow")
-    if cdc:
-        if filter_by is not None:
-            raise typer.BadParameter("changes with --cdc take no filter", param_hint="--filter")
-        _show_changes(uri, start, end, columns, limit, output, storage_option)
-        return
-    changed_rows = open_table(uri, storage_option).changes(start, end, columns=names(columns), filter=filter_by)
+    changed_rows = open_table(uri, storage_option).changes(start, end, columns=names(columns), where=where)
     cut = _show_some(changed_rows, limit, output)
     # a checkpoint covers all rows before it: if some were not printed, the next read begins where this one did
     typer.echo(f"next --start {start if cut else changed_rows.end}", err=True)
@@ -240,8 +203,8 @@ def changes(
 
 def cdc(
     uri: Uri,
-    start: Annotated[str, typer.Option(help="A checkpoint or instant (exclusive); 000: from the beginning.")] = "000",
-    end: Annotated[str | None, typer.Option(help="A checkpoint or instant (inclusive).")] = None,
+    start: Start = "000",
+    end: End = None,
     columns: Annotated[
         list[str] | None, typer.Option(metavar="A,B", help="Columns of the images, separated by commas.")
     ] = None,
@@ -254,22 +217,45 @@ def cdc(
     The checkpoint to start the next call with is printed on standard error; if --limit left changes out, that is the
     same --start again.
     """
-    _show_changes(uri, start, end, columns, limit, output, storage_option)
-
-
-def _show_changes(
-    uri: str,
-    start: str,
-    end: str | None,
-    columns: list[str] | None,
-    limit: int | None,
-    output: Form,
-    storage_option: list[str] | None,
-) -> None:
     images = "rows" if output in (Form.JSON, Form.NDJSON) else "json"
     row_changes = open_table(uri, storage_option).cdc(start, end, columns=names(columns), images=images)
     cut = _show_some(row_changes, limit, output)
     typer.echo(f"next --start {start if cut else row_changes.end}", err=True)
+
+
+def consume(
+    uri: Uri,
+    name: Annotated[str, typer.Argument(help="The consumer's name.", show_default=False)],
+    cdc: Annotated[
+        bool, typer.Option("--cdc", help="Print inserts, updates and deletes, with the rows before and after.")
+    ] = False,
+    start: Annotated[
+        str, typer.Option(help="Where a new consumer begins: earliest, latest, a checkpoint, an instant or a time.")
+    ] = "earliest",
+    max_commits: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Read at most N commits at a time.")
+    ] = None,
+    columns: Columns = None,
+    where: Where = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Wait for further commits, until the command is stopped.")
+    ] = False,
+    interval: Annotated[
+        float,
+        typer.Option(
+            metavar="SECONDS", min=0.0, help="With --follow: how long to wait before it looks for new commits again."
+        ),
+    ] = 1.0,
+    output: Output = Form.TABLE,
+    storage_option: StorageOptions = None,
+) -> None:
+    """Print the rows written since a named consumer read last.
+
+    The table remembers the consumer's position. It moves only after all rows are printed.
+    """
+    step = interval if follow else None
+    batches = Following(name, cdc, start, names(columns), where, max_commits, output, step)
+    batches.run(open_table(uri, storage_option))
 
 
 @table_command("upserting {file}")
@@ -433,7 +419,7 @@ def explain(
         str | None,
         typer.Argument(help="Data files to upsert; without FILE the plan is that of a scan.", show_default=False),
     ] = None,
-    filter_by: Filter = None,
+    where: Where = None,
     columns: Columns = None,
     as_of: AsOf = None,
     files: Annotated[
@@ -458,5 +444,5 @@ def explain(
             plan = table.explain(upsert=data_files(file, delimiter, encoding), options=pairs(option, "--option"))
         show_result(plan, output)
         return
-    plan = as_commands(table.scan(columns=names(columns), filter=filter_by, as_of=as_of).explain(files=files))
+    plan = as_commands(table.scan(columns=names(columns), where=where, as_of=as_of).explain(files=files))
     show_text(plan, output)

@@ -1,6 +1,5 @@
-"""`lakebed table`, `timeline`, `files`, `upgrade`, `downgrade`, `configure`: create, list, describe and drop tables,
-change its settings or version.
-"""
+"""`lakebed create`, `describe`, `list-tables`, `drop`, `load`, `convert`, `configure`; and `lakebed timeline`,
+`files`."""
 
 from __future__ import annotations
 
@@ -13,7 +12,7 @@ import pyarrow.compute as pc
 import typer
 
 import lakebed
-from lakebed.cli.command import DryRun, WriteOptions, open_table, show_result, table_command
+from lakebed.cli.command import DryRun, WriteOptions, open_table, show_result
 from lakebed.cli.hints import as_commands
 from lakebed.cli.output import (
     Delimiter,
@@ -37,13 +36,9 @@ from lakebed.cli.output import (
 )
 from lakebed.config.options import stored_merge_mode
 from lakebed.errors import InvalidOption, LakebedError
-from lakebed.services.upgrade import VersionChange
 from lakebed.wording import count_text
 
-app = typer.Typer(help="Create, list, describe and drop tables.", no_args_is_help=True)
 
-
-@app.command()
 def describe(uri: Uri, output: Output = Form.TABLE, storage_option: StorageOptions = None) -> None:
     """Show what the table is, its columns, and which of its features lakebed reads and writes."""
     table = open_table(uri, storage_option)
@@ -109,7 +104,6 @@ Properties = Annotated[
 ]
 
 
-@app.command()
 def create(
     uri: Uri,
     schema_from: Annotated[
@@ -249,8 +243,7 @@ def _show_new(table: lakebed.Table, output: Form) -> None:
     show_facts(facts if output.is_for_programs else _for_people(facts), output)
 
 
-@app.command("list")
-def list_all(
+def list_tables(
     folder: Annotated[str, typer.Argument(help="A folder: a path or a URI.", show_default=False)],
     depth: Annotated[int, typer.Option(metavar="N", min=0, help="How many levels of folders below it to search.")] = 3,
     output: Output = Form.TABLE,
@@ -285,7 +278,6 @@ def _kind_and_fields(stored: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-@app.command()
 def drop(
     uri: Uri,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
@@ -297,7 +289,7 @@ def drop(
 ) -> None:
     """Delete a table with all its rows and its history. Other files in its folder stay, and are listed."""
     storage_options = pairs(storage_option, "--storage-option")
-    if missing_ok and not lakebed.exists(uri, storage_options=storage_options):
+    if missing_ok and not lakebed.list_tables(uri, storage_options=storage_options, depth=0):
         dropped, left = False, []
     else:
         if not (yes or dry_run):
@@ -399,28 +391,6 @@ def show_files(
 def show_skew(uri: Uri, output: Output = Form.TABLE, storage_option: StorageOptions = None) -> None:
     """List the sizes of the buckets, the largest first; 3 GB is the advised limit."""
     show_rows(open_table(uri, storage_option).files.skew().to_arrow(), output)
-
-
-@table_command("upgrading")
-def upgrade(
-    table: lakebed.Table,
-    options: dict[str, str],
-    to: Annotated[int, typer.Option(help="The version to bring it to: 8 or 9.")] = 9,
-    dry_run: DryRun = False,
-) -> VersionChange:
-    """Bring a table to a later version of Hudi's table format; its rows stay."""
-    return table.upgrade(to=to, dry_run=dry_run, options=options)
-
-
-@table_command("downgrading")
-def downgrade(
-    table: lakebed.Table,
-    options: dict[str, str],
-    to: Annotated[int, typer.Option(help="The version to bring it to: 8 or 6.")],
-    dry_run: DryRun = False,
-) -> VersionChange:
-    """Bring a table to an earlier version of Hudi's table format, for older releases of Hudi; its rows stay."""
-    return table.downgrade(to=to, dry_run=dry_run, options=options)
 
 
 def configure(

@@ -19,6 +19,7 @@ from lakebed.errors import InvalidOption
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _C = TypeVar("_C", bound=type)
+Names = str | Sequence[str] | None
 
 
 def _is_text(value: Any) -> bool:
@@ -37,7 +38,8 @@ def _are_seconds(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def _are_names(value: Any) -> bool:
+def are_names(value: Any) -> bool:
+    """Whether it is a name or a list of names."""
     return isinstance(value, str) or (
         isinstance(value, Sequence) and not isinstance(value, bytes) and all(isinstance(name, str) for name in value)
     )
@@ -80,7 +82,7 @@ _TYPE = (_is_type, "a text or an Arrow type")
 _PATH = (_is_path, "a path or a URI")
 _NUMBER = (_is_number, "a whole number")
 _SECONDS = (_are_seconds, "a number of seconds")
-_NAMES = (_are_names, "a name or a list of names")
+_NAMES = (are_names, "a name or a list of names")
 _FLAG = (_is_flag, "True or False")
 _OPTIONS = (_are_options, "a dict of option names and values")
 _MOMENT = (_is_moment, "an instant, a datetime or a date")
@@ -104,7 +106,7 @@ TAKEN: dict[str, tuple[Callable[[Any], bool], str]] = {
         ("dry_run", "plan_only", "when_due", "meta", "partial", "missing_ok", "wait", "verify", "read_only"), _FLAG
     ),
     **dict.fromkeys(("deletes", "unique_keys", "partitioned", "update_partition_path", "cdc"), _FLAG),
-    **dict.fromkeys(("allow_existing", "first", "progress", "in_place", "full"), _FLAG),
+    **dict.fromkeys(("allow_existing", "first", "progress", "in_place", "full", "logs"), _FLAG),
     **dict.fromkeys(("partitioning", "delimiter", "target", "source_alias", "identifier"), _TEXT),
     **dict.fromkeys(
         ("options", "function_options", "storage_options", "source_options", "properties", "settings"), _OPTIONS
@@ -197,3 +199,14 @@ def with_arguments(options: Mapping[str, Any] | None, arguments: Mapping[str, An
     {'a': 1, 'b': 3}
     """
     return {**{key: value for key, value in arguments.items() if value is not None}, **(options or {})}
+
+
+def names_of(names: Names) -> tuple[str, ...]:
+    """A name, several or none as a tuple.
+
+    >>> names_of("id"), names_of(None)
+    (('id',), ())
+    """
+    if names is None:
+        return ()
+    return (names,) if isinstance(names, str) else tuple(names)

@@ -62,7 +62,7 @@ def _config(opened: Storage) -> tuple[TableConfig | None, Finding | None]:
     except TableNotFound as error:
         return None, finding_of(TABLE, no_table_here(opened, error))
     except CorruptFile as error:
-        mend = command("repair", opened.spec.uri, "--part", "properties")
+        mend = command("maintenance repair", opened.spec.uri, "--part", "properties")
         try:
             mend_properties(opened, dry_run=True)
         except CorruptFile:

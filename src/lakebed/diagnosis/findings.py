@@ -17,7 +17,7 @@ _URI_OF_COMMAND = re.compile(r"(?<=\blakebed )([a-z-]+ (?:[a-z-]+ )?)URI\b")
 
 
 class Severity(IntEnum):
-    """How bad a finding is. The greatest of all findings is the exit code of `lakebed doctor`.
+    """How bad a finding is. The greatest of all findings is the exit code of `lakebed maintenance doctor`.
 
     >>> max([Severity.FINE, Severity.ERROR, Severity.WARNING]).name
     'ERROR'
@@ -138,7 +138,7 @@ def name_table(text: str, uri: str) -> str:
 def command(verb: str, uri: str, *arguments: str) -> str:
     """A command line about a table, quoted for a shell.
 
-    >>> command("index repair", "a b", "--index", "files")
-    "lakebed index repair 'a b' --index files"
+    >>> command("indexes repair", "a b", "--index", "files")
+    "lakebed indexes repair 'a b' --index files"
     """
     return " ".join(["lakebed", verb, shlex.quote(uri), *map(shlex.quote, arguments)])

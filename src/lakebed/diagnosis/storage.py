@@ -90,7 +90,7 @@ def lock(storage: Storage, settings: LockSettings, table: str) -> Iterator[Findi
         with table_lock(storage, settings, wait_seconds=LOCK_SECONDS, table=table) as guard:
             guard.lock_is_held()
     except LockTimeout as error:
-        again = command("doctor", uri)
+        again = command("maintenance doctor", uri)
         yield Finding(LOCK, Severity.WARNING, error.message, f"{error.hint} Then look again: {again}")
     except (LakebedError, OSError) as error:
         yield finding_of(LOCK, error)
@@ -122,5 +122,5 @@ def _denied(storage: Storage, step: str, error: Exception) -> Finding:
         Severity.ERROR,
         f"cannot {step} a probe file in {TEMPORARY}: {cause.text}",
         f"{cause.remedy + ' ' if cause.remedy else ''}Where this user is only to read:"
-        f" {command('doctor', storage.spec.uri, '--read-only')}",
+        f" {command('maintenance doctor', storage.spec.uri, '--read-only')}",
     )

@@ -42,7 +42,7 @@ def properties(storage: Storage, config: Mapping[str, str], uri: str) -> Iterato
     """What of `hoodie.properties` this or another engine refuses."""
     damage = mend_properties(storage, dry_run=True)
     if damage is not None:
-        repair = command("repair", uri, "--part", "properties")
+        repair = command("maintenance repair", uri, "--part", "properties")
         yield Finding(PROPERTIES, Severity.ERROR, f"{damage}; real Hudi may refuse the table", repair)
     version = config.get("hoodie.table.version", "")
     if version in _RELEASES:
@@ -79,7 +79,7 @@ def features(snapshot: Snapshot) -> Iterator[Finding]:
 
 def services(context: WriteContext, uri: str) -> Iterator[Finding]:
     """The services that are due, with the reason, and the actions that go on."""
-    run = command("services run", uri, "--once")
+    run = command("maintenance run", uri, "--once")
     is_any_due = False
     for service in SERVICES:
         try:
@@ -133,15 +133,17 @@ def indexes(snapshot: Snapshot, uri: str, *, verified: bool) -> Iterator[Finding
     for fact in facts:
         if not fact.file_groups and paths:  # an index by partition path has no file groups before the first path
             text = f"the index {fact.name} is declared and has no file"
-            yield Finding(INDEX, Severity.ERROR, text, command("index repair", uri, "--index", fact.name))
+            yield Finding(INDEX, Severity.ERROR, text, command("indexes repair", uri, "--index", fact.name))
     if config.metadata_partitions_inflight:
         waiting = ", ".join(config.metadata_partitions_inflight)
         text = f"the build of {waiting} is not complete"
-        yield Finding(INDEX, Severity.WARNING, text, command("index build", uri))
+        yield Finding(INDEX, Severity.WARNING, text, command("indexes build", uri))
     if verified:
         yield from _verified(snapshot.storage, uri)
     else:
-        yield Finding(INDEX, Severity.FINE, f"records were not compared; {command('doctor', uri, '--verify')} does")
+        yield Finding(
+            INDEX, Severity.FINE, f"records were not compared; {command('maintenance doctor', uri, '--verify')} does"
+        )
 
 
 def keys(snapshot: Snapshot, uri: str, *, verified: bool) -> Iterator[Finding]:
@@ -155,10 +157,10 @@ def keys(snapshot: Snapshot, uri: str, *, verified: bool) -> Iterator[Finding]:
     field = config.key_fields[0]
     if len(forms) > 1:
         text = f"some keys are stored as '{field}:1' and some as '1': a key may have a row of each"
-        yield Finding(INDEX, Severity.ERROR, text, command("repair", uri, "--part", "keys"))
+        yield Finding(INDEX, Severity.ERROR, text, command("maintenance repair", uri, "--part", "keys"))
     elif PLAIN in forms and config.version >= NAMED_VERSION:
         text = f"keys are stored as '1', not '{field}:1': a job of real Hudi would store a second row of each key"
-        mend = 't.repair(["keys"], options={"hoodie.write.complex.keygen.new.encoding": "false"})'
+        mend = 't.maintenance.repair(["keys"], options={"hoodie.write.complex.keygen.new.encoding": "false"})'
         yield Finding(INDEX, Severity.WARNING, text, mend)
 
 
@@ -183,7 +185,9 @@ def _verified(storage: Storage, uri: str) -> Iterator[Finding]:
         )
     for name, count in sorted(counts.items()):
         is_of_rows = name not in result.checked
-        mend = command("repair", uri, "--part", "duplicates") if is_of_rows else command("index repair", uri)
+        mend = (
+            command("maintenance repair", uri, "--part", "duplicates") if is_of_rows else command("indexes repair", uri)
+        )
         yield Finding(INDEX, Severity.ERROR, f"{name}: {count_text(count, 'difference')} from the table's rows", mend)
 
 
@@ -205,7 +209,7 @@ def files(context: WriteContext, uri: str) -> Iterator[Finding]:
             Severity.WARNING,
             f"{count_text(len(crowded), 'partition path')} with {_SMALL_FILES} small files or more;"
             f" {worst or 'the table'} has {crowded[worst]}",
-            command("merge-small-files", uri, "--least", str(_SMALL_FILES)),
+            command("maintenance merge-small-files", uri, "--least", str(_SMALL_FILES)),
         )
 
 
@@ -223,4 +227,6 @@ def archive(snapshot: Snapshot, uri: str) -> Iterator[Finding]:
     because = (
         f"; the pending {oldest_pending.action} {oldest_pending.time} retains what follows it" if oldest_pending else ""
     )
-    yield Finding(ARCHIVE, Severity.WARNING, f"{text}: every call lists them{because}", command("archive", uri))
+    yield Finding(
+        ARCHIVE, Severity.WARNING, f"{text}: every call lists them{because}", command("maintenance archive", uri)
+    )

@@ -259,7 +259,7 @@ class LakebedClient(JobClientBase, WithStateSync):
 
     def _rows(self, name: str, column: str | None, value: Any) -> list[dict[str, Any]]:
         condition = None if column is None else pc.field(column) == value
-        return self._dataset.open(name).scan(filter=condition).to_arrow().to_pylist()
+        return self._dataset.open(name).scan(where=condition).to_arrow().to_pylist()
 
     def _put(self, name: str, key: Sequence[str], row: dict[str, Any]) -> None:
         columns = self._columns(name)

@@ -74,7 +74,7 @@ def by_buckets(frame: DataFrame) -> DataFrame:
     Spark Connect the DataFrame is returned unchanged. Raises `InvalidOption` for anything but a Spark DataFrame.
 
     >>> def fares(t):  # a table with a bucket index
-    ...     return lakebed.by_buckets(t.scan().to_spark(bucketed=True).groupBy("id").sum("fare"))
+    ...     return lakebed.spark.by_buckets(t.scan().to_spark(bucketed=True).groupBy("id").sum("fare"))
     """
     if session_of(frame) is None:
         raise refused("by_buckets", "frame", frame, "a Spark DataFrame")

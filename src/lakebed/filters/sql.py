@@ -9,7 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime, tzinfo
+from functools import reduce
 from math import isinf
+from operator import and_
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
@@ -19,7 +21,7 @@ from sqlglot import Token, exp
 from sqlglot.dialects.spark import Spark
 from sqlglot.errors import SqlglotError
 
-from lakebed.errors import InvalidOption
+from lakebed.errors import InvalidOption, UnsupportedFeature
 from lakebed.expressions.base import sql_literal
 from lakebed.filters.coercion import SparkOnly, compare, membership, parse_zone
 from lakebed.filters.functions import only
@@ -39,6 +41,7 @@ from lakebed.filters.predicates import (
     Operator,
     Or,
     Predicate,
+    combine,
     node_to_spark,
     walk,
 )
@@ -497,6 +500,36 @@ def _flatten(e: Expression) -> list[Expression]:
     return parts
 
 
+Condition = str | pc.Expression
+"""What callers give as `where`: Spark SQL, or an expression of Arrow."""
+
+
+def parse_conditions(conditions: Sequence[Condition], schema: pa.Schema, *, zone: str = "UTC") -> Predicate | None:
+    """All of several conditions as one tree; None for none. Raises as `parse_filter` does, and `UnsupportedFeature`
+    where SQL that only Spark evaluates meets an expression that SQL cannot say.
+
+    >>> parse_conditions(["a > 1", "a < 5"], pa.schema({"a": pa.int64()})).text
+    '(\\na > 1\\n) AND (\\na < 5\\n)'
+    """
+    parsed = [parse_filter(condition, schema, zone=zone) for condition in conditions]
+    if len(parsed) < 2:
+        return parsed[0] if parsed else None
+    texts = [condition for condition in conditions if isinstance(condition, str)]
+    expressions = [condition for condition in conditions if not isinstance(condition, str)]
+    # the line breaks keep a comment in a text from swallowing what follows
+    of_texts = parse_filter(" AND ".join(f"(\n{text}\n)" for text in texts), schema, zone=zone) if texts else None
+    of_expressions = parse_filter(reduce(and_, expressions), schema) if expressions else None
+    if of_texts is None or of_expressions is None:
+        return of_texts or of_expressions
+    for first, second in ((of_texts, of_expressions), (of_expressions, of_texts)):
+        if not any(isinstance(node, Opaque) for node in walk(second.root)):
+            return combine(first, [second.root])
+    raise UnsupportedFeature(
+        "a SQL condition that only Spark evaluates, and an Arrow expression that SQL cannot say, in one read",
+        hint="give both as SQL, or both as expressions",
+    )
+
+
 def parse_filter(
     text_or_expression: str | pc.Expression, schema: pa.Schema, *, zone: str = "UTC", now: datetime | None = None
 ) -> Predicate:
@@ -516,8 +549,8 @@ def parse_filter(
         return predicate_of_expression(text_or_expression, schema)
     if not isinstance(text_or_expression, str):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InvalidOption(
-            f"a filter is SQL text or a pyarrow.compute.Expression, not {type(text_or_expression).__name__}",
-            hint="for example filter=\"city = 'Oslo' and ts >= '2024-01-01'\"",
+            f"a condition is SQL text or a pyarrow.compute.Expression, not {type(text_or_expression).__name__}",
+            hint="for example where=\"city = 'Oslo' and ts >= '2024-01-01'\"",
         )
     # the SQL parser takes long to import, and most reads have no filter
 

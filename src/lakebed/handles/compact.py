@@ -300,7 +300,7 @@ class LogCompactor:
         if not merged.picks_winners:
             raise UnsupportedFeature(
                 f"{file_slice.label}: its log records are partial updates, which are merged with base rows alone",
-                hint="Compact the table instead: t.compact().",
+                hint="Compact the table instead: t.maintenance.compact().",
                 context={"feature": "log compaction of partial updates", "path": file_slice.label},
             )
         log = self._log_writer(file_slice, task)

@@ -44,7 +44,11 @@ def revealing(group: GroupWrite, incoming: Incoming, handle: Handle) -> Handle:
             " files delete it with a greater ordering value, and the file group cannot be rewritten "
             + ("while a service is about to do so" if waits else "by writers that do not wait for one another"),
             hint="Nothing of this write is visible. Run it again after "
-            + ("t.cluster()." if target.slice is None else "t.compact(): retries= waits for one that runs."),
+            + (
+                "t.maintenance.cluster()."
+                if target.slice is None
+                else "t.maintenance.compact(): retries= waits for one that runs."
+            ),
             context={"record_key": key, "partition": group.partition, "file_id": target.file_id},
         )
     return MergeHandle(group)

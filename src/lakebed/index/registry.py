@@ -179,8 +179,8 @@ def check_same_index(recorded: Index, requested: Index) -> None:
     hint = "leave the index options out: the table knows its own"
     if all(index.hashing is None or index.hashing.rows_can_move for index in (recorded, requested)):
         if recorded.name == requested.name and "bucket.count" in has:
-            hint += ". t.rescale(buckets=...) gives it another count, t.indexes.use('bucket', fields=[...]) other hash"
-            hint += " fields"
+            hint += ". t.maintenance.rescale(buckets=...) gives it another count,"
+            hint += " t.indexes.use('bucket', fields=[...]) other hash fields"
         else:
             hint += f". t.indexes.use({asks.get('type')!r}) gives it another"
     raise InvalidOption(

@@ -52,7 +52,7 @@ from lakebed.progress import progress
 from lakebed.properties.table_config import CURRENT_VERSION, TableConfig
 from lakebed.schema.conversion import readable_texts
 from lakebed.secrets import masked_text
-from lakebed.services.daemon import run_services
+from lakebed.services.daemon import run as run_services
 from lakebed.storage import open_storage
 from lakebed.table import Table
 
@@ -336,7 +336,7 @@ class JobRounds:
         except InvalidRecord as error:
             refused: list[tuple[int, str]] = []
             if intake.rows is not None:
-                context = table._context(intake.rows, self._options(), "upsert")  # pyright: ignore[reportPrivateUsage]
+                context = table.opened.context(intake.rows, self._options(), "upsert")
                 refused = refused_rows(context, intake.rows)
             if not refused:
                 raise self._of_span(error, span) from error

@@ -111,13 +111,15 @@ def _advice(sizes: Sizes, index: str) -> list[str]:
     )
     is_bucketed = sizes.groups["bucket"].null_count < sizes.groups.num_rows and "bucket" in index
     if over:
-        call = "t.rescale(buckets=...)" if is_bucketed else "t.cluster()"
+        call = "t.maintenance.rescale(buckets=...)" if is_bucketed else "t.maintenance.cluster()"
         lines.append(f"{count_text(over, 'file group')} of more than the advised 3 GB: {call} splits them.")
     if largest_ratio >= _UNEVEN and totals["groups"] > 1:
-        call = "t.rescale(split_over=...)" if is_bucketed else "t.merge_small_files()"
+        call = "t.maintenance.rescale(split_over=...)" if is_bucketed else "t.maintenance.merge_small_files()"
         lines.append(f"The largest file group has {largest_ratio:.1f} times the mean size: {call} evens them out.")
     if totals["ratio"] is not None and totals["ratio"] > _MANY_LOGS:
-        lines.append(f"Log files have {totals['ratio']:.1f} times the bytes of base files: t.compact() merges them.")
+        lines.append(
+            f"Log files have {totals['ratio']:.1f} times the bytes of base files: t.maintenance.compact() merges them."
+        )
     if totals["small"] > 1 and not is_bucketed:
         limit = size_text(totals["small_limit"])
         lines.append(f"{count_text(totals['small'], 'base file')} below {limit}: new rows go to them first.")
@@ -164,11 +166,11 @@ def plans(pages: Pages, table: InspectedTable, request: Request) -> Response:
     written."""
     with table.opened() as opened:
         services: tuple[tuple[str, str, Callable[..., object], bool], ...] = (
-            ("Compaction", "merges log files into base files", opened.compact, True),
-            ("Clustering", "rewrites files, sorted or joined", opened.cluster, True),
-            ("Small files", "joins files below the limit", opened.merge_small_files, False),
-            ("Cleaning", "deletes files that no retained commit needs", opened.clean, True),
-            ("Archival", "moves old instants off the timeline", opened.archive, False),
+            ("Compaction", "merges log files into base files", opened.maintenance.compact, True),
+            ("Clustering", "rewrites files, sorted or joined", opened.maintenance.cluster, True),
+            ("Small files", "joins files below the limit", opened.maintenance.merge_small_files, False),
+            ("Cleaning", "deletes files that no retained commit needs", opened.maintenance.clean, True),
+            ("Archival", "moves old instants off the timeline", opened.maintenance.archive, False),
         )
         listed = [(name, purpose, *_preview(call, has_trigger=trigger)) for name, purpose, call, trigger in services]
     return pages.show(table, "part_plans.html", {"listed": listed}, request)

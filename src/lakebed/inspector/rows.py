@@ -82,7 +82,7 @@ def query(pages: Pages, table: InspectedTable, request: Request) -> Response:
 
 
 def _plan(opened: lakebed.Table, text: str, by: str | None, page: int) -> Mapping[str, Any]:
-    scan = opened.scan(filter=text or None)
+    scan = opened.scan(where=text or None)
     plan, pruning = scan.plan, scan.pruning()
     slices = plan.slices
     left = total = pruning.num_rows

@@ -48,7 +48,9 @@ def problem_of(error: Exception) -> Problem:
         return Problem(title, error.message, error.hint, f"{path} at byte {offset}" if offset is not None else path)
     if isinstance(error, FileNotFoundError):
         return Problem("File missing", str(error), "Reload the page: another process may have moved the file.")
-    return Problem("Unreadable", f"{type(error).__name__}: {error}", "Check the table with `lakebed index verify URI`.")
+    return Problem(
+        "Unreadable", f"{type(error).__name__}: {error}", "Check the table with `lakebed indexes verify URI`."
+    )
 
 
 class InspectedTable:

@@ -224,7 +224,7 @@ def _check_renamed(index: ExpressionIndex, snapshot: Snapshot) -> None:
         raise UnsupportedFeature(
             f"an expression index on column {index.column}, which files of table {snapshot.config.name!r} have under"
             " another name or not at all",
-            hint="Write the table's files again first: t.cluster() with"
+            hint="Write the table's files again first: t.maintenance.cluster() with"
             " hoodie.clustering.plan.strategy.small.file.limit above the size of its files.",
             context={"feature": "expression index", "column": index.column},
         )

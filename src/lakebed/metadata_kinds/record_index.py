@@ -348,7 +348,7 @@ class RecordIndexKind(KeyIndexKind):
             )
         if not index.name.partitioned:
             way = "With t.indexes.create('record_index', partitioned=True) each partition path has an index of its own."
-            older = "Tables of version 9 can have a record index for each partition path: t.upgrade()."
+            older = "Tables of version 9 can have a record index for each partition path: t.maintenance.upgrade()."
             hint = f" {way if index.config.version >= 9 else older}"
             index.require_one_location("a global record index has one place for it", hint)
 

@@ -131,7 +131,7 @@ class WriteContext:
                 f"the keys of table {self.config.name!r} are stored as {example!r}, and {_KEY_ENCODING} asks for the"
                 " other form",
                 hint="leave the option out: lakebed goes on with the form that the table has; with the option"
-                ' t.repair(["keys"]) gives all stored keys the other form',
+                ' t.maintenance.repair(["keys"]) gives all stored keys the other form',
                 context={"option": _KEY_ENCODING},
             )
         return table_keys(self.opened, options.timestamp, options.partition_types, key_form=requested)

@@ -60,7 +60,11 @@ def refuse_planned(timeline: Timeline, paths: frozenset[str]) -> None:
     met: list[FileGroupId] = sorted(group for group in planned if group[0] in paths)
     if met:
         instant = planned[met[0]]
-        run = "t.cluster()" if timeline.is_pending_clustering(instant) else "t.compact() and t.compact_logs()"
+        run = (
+            "t.maintenance.cluster()"
+            if timeline.is_pending_clustering(instant)
+            else "t.maintenance.compact() and t.maintenance.compact(logs=True)"
+        )
         raise CommitConflict(
             f"{instant.action} {instant.time} is pending in partition {met[0][0]!r}, whose rows the change of the index"
             " moves",

@@ -144,7 +144,7 @@ class MergeJoin:
         target = Side(self.bound.reader.target.alias, "", self.bound.stored)  # columns by the table's own names
         reader = PairReader(target, self.bound.reader.source)
         condition = " OR ".join(reader.condition(text, (target,), "condition").spark_enclosed for text in texts)
-        return Scan(snapshot, columns=columns, filter=condition, spark=spark)
+        return Scan(snapshot, columns=columns, where=condition, spark=spark)
 
     def _of_source(self, source: pa.Table | None) -> list[Node]:
         """Conditions on stored columns, from the source's values: only rows that fulfil them can match."""

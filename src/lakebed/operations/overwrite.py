@@ -194,7 +194,7 @@ def _refuse_planned(snapshot: Snapshot, partitions: Sequence[str]) -> None:
         instant = planned[met[0]]
         raise CommitConflict(
             f"partition {met[0][0]!r} cannot be deleted: {instant.action} {instant.time} is pending in it",
-            hint="Run it first: t.compact().",
+            hint="Run it first: t.maintenance.compact().",
             context={"partition": met[0][0], "instant": instant.time},
         )
 

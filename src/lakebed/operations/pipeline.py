@@ -95,7 +95,7 @@ def refuse_clustered(
             raise CommitConflict(
                 f"file group {file_id} in partition {partition!r} is in the pending clustering {instant}",
                 hint="Nothing of this write is visible. Run it again when the clustering is done: retries= waits for"
-                " it, t.cluster() runs a plan that waits. Or let the clustering give way: write with"
+                " it, t.maintenance.cluster() runs a plan that waits. Or let the clustering give way: write with"
                 f" hoodie.clustering.updates.strategy={GIVES_WAY}.",
                 context={"partition": partition, "file_id": file_id, "instant": instant},
             )
@@ -124,7 +124,8 @@ def warn_about_large_buckets(
         _warned.add(bucket)
         _log.warning(
             "bucket %s of table %r has grown to %s; %s is advised, since each write that meets a bucket reads and"
-            " writes all of it. t.rescale(buckets=...) gives the table more of them, t.rescale(split_over=%d) splits"
+            " writes all of it. t.maintenance.rescale(buckets=...) gives the table more of them,"
+            " t.maintenance.rescale(split_over=%d) splits"
             " this one; t.files.skew() shows them all",
             path_in(*group),
             snapshot.config.name,

@@ -315,7 +315,7 @@ def drop(storage: Storage, settings: WriteSettings, *, dry_run: bool = False) ->
     if not exists(storage) and not storage.list_folders(HOODIE):
         raise TableNotFound(
             f"there is no table at {storage.url()}",
-            hint="check the path; lakebed.exists(uri) checks whether there is one",
+            hint="check the path; lakebed.list_tables(uri, depth=0) checks whether there is one",
             context={"uri": storage.url()},
         )
     if dry_run:

@@ -89,7 +89,7 @@ def read_data_files(
         if base.is_skeleton:
             raise UnsupportedFeature(
                 f"the columns of {base.path} are in a file outside of the table, which no list can name with it",
-                hint="Rewrite the files with t.cluster(), then publish again.",
+                hint="Rewrite the files with t.maintenance.cluster(), then publish again.",
                 context={"path": base.path},
             )
         footer = read_footer(storage, base.path, base.size or None)
@@ -124,7 +124,7 @@ def check_types(
 def _refused(column: str, problem: str, file: DataFile) -> UnsupportedFeature:
     return UnsupportedFeature(
         f"column {column} {problem}: readers of a published table go by the names and types of the files",
-        hint="Rewrite older files with t.cluster(), then publish again.",
+        hint="Rewrite older files with t.maintenance.cluster(), then publish again.",
         context={"column": column, "path": file.base.path},
     )
 

@@ -425,7 +425,7 @@ def _field(name: str, kind: pa.DataType, path: str) -> Action:
     if _NAMES_REFUSED & set(name):
         raise UnsupportedFeature(
             f"column {path!r} cannot be published as Delta: names there have no white space and none of ,;{{}}()=",
-            hint="Rename it with t.columns.rename(), then rewrite its files with t.cluster().",
+            hint="Rename it with t.columns.rename(), then rewrite its files with t.maintenance.cluster().",
             context={"column": path},
         )
     return {"name": name, "type": _type(kind, path), "nullable": True, "metadata": {}}

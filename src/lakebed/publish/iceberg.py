@@ -240,7 +240,8 @@ class _ColumnIds:
             raise UnsupportedFeature(
                 f"column {path} of {file.base.path} has the id {field_id(path)} there, which another column has in the"
                 " Iceberg list",
-                hint="Rename one of the two columns, rewrite the files with t.cluster(), then publish again.",
+                hint="Rename one of the two columns, rewrite the files with t.maintenance.cluster(), then"
+                " publish again.",
                 context={"column": path, "path": file.base.path},
             )
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 import pyarrow as pa
@@ -14,13 +14,13 @@ import pyarrow.compute as pc
 
 from lakebed.errors import InvalidOption, SchemaConflict
 from lakebed.filters.predicates import Node, Opaque, Predicate, columns_of, conjuncts, walk
-from lakebed.filters.sql import parse_filter
+from lakebed.filters.sql import Condition, parse_conditions
 from lakebed.filters.text import resolve_column
 from lakebed.model import FileSlice
 from lakebed.read.batches import RowReader, in_order, row_readers
 from lakebed.read.buckets import Buckets, buckets_of, common_count, equal_columns
 from lakebed.read.reopening import in_task, read_again
-from lakebed.read.scan import Results, Scan
+from lakebed.read.scan import Results, Scan, column_names_of
 from lakebed.sharing import once
 from lakebed.slices.reader import SliceReader
 from lakebed.wording import Lines, count_text
@@ -131,9 +131,11 @@ class JoinTask:
 class BucketJoin(Results):
     """The join of two scans on the key of their buckets, lazily: `to_arrow`, `to_batches`, `to_pandas`, `to_spark`...
 
-    Each bucket is read, joined and given on its own; a scan's conditions and those of `filter` that speak of one side
+    Each bucket is read, joined and given on its own; a scan's conditions and those of `where` that speak of one side
     rule out its files first.
     """
+
+    _plans = ("_task",)
 
     def __init__(
         self,
@@ -143,7 +145,7 @@ class BucketJoin(Results):
         on: On = None,
         how: How = "inner",
         columns: Sequence[str] | None = None,
-        filter: str | pc.Expression | None = None,
+        where: Condition | None = None,
         suffix: str = "_right",
         spark: SparkSession | None = None,
     ) -> None:
@@ -158,9 +160,22 @@ class BucketJoin(Results):
         self._on = _pairs(on, left.available, right.available, *self._side_buckets)
         self._columns = _result_columns(left, right, self._on, self._how, suffix)
         self._joined = pa.schema([f for f, _, _ in self._columns])
-        self._predicate = None if filter is None else parse_filter(filter, self._joined, zone=left.zone())
-        names = self._joined.names if columns is None else [resolve_column(c, self._joined).name for c in columns]
-        self._requested = tuple(dict.fromkeys(names))
+        self._filters: tuple[Condition, ...] = () if where is None else (where,)
+        self._predicate = parse_conditions(self._filters, self._joined, zone=left.zone())
+        self._requested = self._resolved(self._joined.names if columns is None else columns)
+
+    def where(self, condition: Condition) -> Self:
+        """This join of those rows alone that also fulfil a condition over the columns of the result. Raises
+        `InvalidOption` for a condition that does not parse."""
+        filters = (*self._filters, condition)
+        return self._with(_filters=filters, _predicate=parse_conditions(filters, self._joined, zone=self._left.zone()))
+
+    def select(self, *columns: str | Sequence[str]) -> Self:
+        """This join with these columns of the result, in this order. Raises `InvalidOption` for one that it lacks."""
+        return self._with(_requested=self._resolved(column_names_of(columns)))
+
+    def _resolved(self, columns: Sequence[str]) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(resolve_column(name, self._joined).name for name in columns))
 
     @property
     def schema(self) -> pa.Schema:

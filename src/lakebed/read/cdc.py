@@ -10,7 +10,7 @@ import os
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import pyarrow as pa
 
@@ -42,7 +42,7 @@ from lakebed.read.cdc_rows import CLEANED, ChangeReader, ChangeSource, cleaned_e
 from lakebed.read.incremental import CommitRange, When, select_commits
 from lakebed.read.plan import data_columns, plan_scan
 from lakebed.read.reopening import MISSING, in_task, missing_path, read_again, reopened
-from lakebed.read.scan import Cells, Results, first_rows_html, refuse_cleaned
+from lakebed.read.scan import Cells, Results, column_names_of, first_rows_html, refuse_cleaned
 from lakebed.schema.json_rows import json_texts
 from lakebed.schema.spark import arrow_to_spark_ddl, as_spark_reads, read_by_spark
 from lakebed.sharing import once
@@ -394,6 +394,8 @@ class ChangeLog(Results):
     the order in which they are stored; deletes of whole file groups come first.
     """
 
+    _plans = ("image_schema", "sources", "jobs")
+
     def __init__(
         self,
         snapshot: Snapshot,
@@ -414,6 +416,18 @@ class ChangeLog(Results):
         self._names = columns
         self._as_text = images == "json"
         self._worker_tuning = worker_tuning
+
+    def select(self, *columns: str | Sequence[str]) -> Self:
+        """These changes with images of these columns: names, or a list of them. Reading raises `InvalidOption` for a
+        column that the table lacks.
+
+        >>> import lakebed
+        >>> logged = {"hoodie.table.cdc.enabled": True}
+        >>> t = lakebed.load("memory://docs/images", {"id": [1], "city": ["Oslo"]}, key="id", properties=logged)
+        >>> t.cdc("000").select("city").to_arrow()["after"].to_pylist()
+        [{'city': 'Oslo'}]
+        """
+        return self._with(_names=column_names_of(columns))
 
     @once
     def range(self) -> CommitRange:

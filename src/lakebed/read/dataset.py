@@ -58,9 +58,7 @@ class TableDataset(ds.Dataset):  # pyright: ignore[reportUntypedBaseClass]
         names = self.schema.names if columns is None else list(columns)
         scan = self._scan.of_columns(names)
         return (
-            scan.filtered(conditions[0] if len(conditions) == 1 else conditions[0] & conditions[1])
-            if conditions
-            else scan
+            scan.where(conditions[0] if len(conditions) == 1 else conditions[0] & conditions[1]) if conditions else scan
         )
 
     def scanner(

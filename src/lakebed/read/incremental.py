@@ -12,12 +12,12 @@ from datetime import UTC, date, datetime, time, tzinfo
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from lakebed.config.settings import ReadSettings
 from lakebed.errors import InvalidOption
 from lakebed.filters.coercion import parse_zone
 from lakebed.filters.predicates import Column, In, Literal, Predicate, combine
+from lakebed.filters.sql import Condition
 from lakebed.model import COMMIT_ACTIONS, COMMIT_TIME, Action, FileSlice, Instant, has_completion_times
 from lakebed.policies.compaction import last_compaction
 from lakebed.properties.table_config import TableConfig
@@ -301,7 +301,7 @@ class Changes(Scan):
         start: When,
         end: When | None = None,
         columns: Sequence[str] | None = None,
-        filter: str | pc.Expression | None = None,
+        where: Condition | None = None,
         spark: SparkSession | None = None,
         meta: bool = False,
         reads: ReadSettings | None = None,
@@ -312,7 +312,7 @@ class Changes(Scan):
                 f"table {snapshot.config.name!r} has no meta fields, so its rows do not show which commit wrote them",
                 hint="read a snapshot, or compare two as_of reads",
             )
-        super().__init__(snapshot, columns, filter, "snapshot", spark, meta, reads, worker_tuning)
+        super().__init__(snapshot, columns, where, "snapshot", spark, meta, reads, worker_tuning)
         self._newest = snapshot
         self._start = start
         self._end = end

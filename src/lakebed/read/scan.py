@@ -10,13 +10,12 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from lakebed.config.arguments import refused, whole_number
+from lakebed.config.arguments import are_names, names_of, refused, whole_number
 from lakebed.config.settings import ReadSettings
 from lakebed.errors import InvalidOption, UnsupportedFeature
 from lakebed.filters.predicates import Node, Predicate, combine
-from lakebed.filters.sql import parse_filter
+from lakebed.filters.sql import Condition, parse_conditions
 from lakebed.filters.text import resolve_column
 from lakebed.model import ALL_META_COLUMNS, OPERATION_COLUMN, Action, BaseFile
 from lakebed.read.batches import scan_batches
@@ -49,6 +48,9 @@ _PREVIEWED = 10
 
 class Results:
     """Rows that are read when one of the `to_*` methods is called."""
+
+    # what is computed once of the columns and conditions
+    _plans: tuple[str, ...] = ("plan",)
 
     def __init__(self, spark: SparkSession | None = None) -> None:
         self._spark = spark
@@ -88,7 +90,7 @@ class Results:
         """This read with other settings; it is planned again. It is not a `copy`, since pickled reads lack the
         session."""
         twin = object.__new__(type(self))
-        twin.__dict__ = {name: value for name, value in self.__dict__.items() if name != "plan"} | changed
+        twin.__dict__ = {name: value for name, value in self.__dict__.items() if name not in self._plans} | changed
         return twin
 
     def _storage(self) -> Storage:
@@ -237,6 +239,20 @@ def first_rows_html(rows: Results, cells: Callable[[pa.Table], Cells] | None = N
     return f"{plan}{rows_html(names, values)}{text_html(more)}"
 
 
+def column_names_of(columns: Sequence[str | Sequence[str]]) -> tuple[str, ...]:
+    """The names that `select` was given, each by itself or in a list.
+
+    >>> column_names_of(("id", ["city", "fare"]))
+    ('id', 'city', 'fare')
+    """
+    names: list[str] = []
+    for column in columns:
+        if not are_names(column):
+            raise refused("select", "columns", column, "a name or a list of names")
+        names += names_of(column)
+    return tuple(names)
+
+
 def require(package: str) -> Any:
     """A package of one of the extras. Raises `UnsupportedFeature` that names the extra where it is not installed."""
     try:
@@ -251,17 +267,17 @@ class Scan(Results):
     """Rows of a table as one snapshot shows them.
 
     `columns` None gives the data columns, with `meta` the meta columns in front; names may be in any case, and meta
-    columns may be named. `filter` is Spark SQL or a pyarrow expression; times in it without a zone are in the Spark
+    columns may be named. `where` is Spark SQL or a pyarrow expression; times in it without a zone are in the Spark
     session's zone, without Spark in UTC. `reads` is whether the metadata table's indexes and statistics rule out
     files, and whether pages are checked, `worker_tuning` whether tasks tune the Spark workers that they run in. Raises
-    `InvalidOption` for unknown columns and filters that do not parse.
+    `InvalidOption` for unknown columns and conditions that do not parse.
     """
 
     def __init__(
         self,
         snapshot: Snapshot,
         columns: Sequence[str] | None = None,
-        filter: str | pc.Expression | None = None,
+        where: Condition | None = None,
         query: str = "snapshot",
         spark: SparkSession | None = None,
         meta: bool = False,
@@ -276,7 +292,7 @@ class Scan(Results):
         super().__init__(spark)
         self._snapshot = snapshot
         self._columns = columns
-        self._filter = filter
+        self._filters: tuple[Condition, ...] = () if where is None else (where,)
         self._query: Query = query
         self._meta = meta
         self._reads = reads or ReadSettings()
@@ -316,7 +332,7 @@ class Scan(Results):
 
     def _columns_of(self, snapshot: Snapshot) -> pa.Schema:
         """All columns of a view that can be asked for; `_hoodie_operation` only where it is asked for."""
-        named = OPERATION_COLUMN in (self._columns or ()) or OPERATION_COLUMN in str(self._filter)
+        named = OPERATION_COLUMN in (self._columns or ()) or OPERATION_COLUMN in str(self._filters)
         return table_columns(snapshot, operations=self._meta or named)
 
     @property
@@ -337,6 +353,30 @@ class Scan(Results):
         """Reads the table's file slices."""
         return self._snapshot.reader
 
+    def where(self, condition: Condition) -> Self:
+        """This read of those rows alone that also fulfil a condition: SQL, or a `pyarrow.compute.Expression`.
+
+        Nothing is read yet. Reading raises `InvalidOption` for a condition that does not parse.
+
+        >>> import lakebed
+        >>> t = lakebed.load("memory://docs/where", {"id": [1, 2, 3], "city": ["Oslo", "Rome", "Rome"]}, key="id")
+        >>> t.scan().where("city = 'Rome'").where("id > 2").select("id").to_arrow().to_pylist()
+        [{'id': 3}]
+        """
+        return self._with(_filters=(*self._filters, condition))
+
+    def select(self, *columns: str | Sequence[str]) -> Self:
+        """This read with these columns, in this order, in place of those it had: names, or a list of them.
+
+        Nothing is read yet. Reading raises `InvalidOption` for a column that the table lacks.
+
+        >>> import lakebed
+        >>> t = lakebed.load("memory://docs/select", {"id": [1], "city": ["Oslo"], "fare": [9.5]}, key="id")
+        >>> t.scan().select("fare", "city").to_arrow().column_names
+        ['fare', 'city']
+        """
+        return self._with(_columns=column_names_of(columns))
+
     def narrowed(self, conditions: Sequence[Node]) -> Self:
         """This scan with more conditions."""
         return self._with(_conditions=(*self._conditions, *conditions))
@@ -345,19 +385,14 @@ class Scan(Results):
         """This scan over the files alone that may hold rows which fulfil conditions; its caller tests the rows."""
         return self._with(_choosing=(*self._choosing, *conditions))
 
-    def filtered(self, condition: pc.Expression) -> Self:
-        """This scan, which has no condition, with this one."""
-        assert self._filter is None, "a scan has one filter"
-        return self._with(_filter=condition)
-
     def of_columns(self, columns: Sequence[str]) -> Self:
         """This scan of these columns alone."""
         return self._with(_columns=tuple(dict.fromkeys(columns)), _meta=False)
 
     def parsed_filter(self) -> Predicate | None:
         """The filter as it is understood; raises `InvalidOption` for one that means nothing."""
-        column_names = None if self._filter is None else parse_filter(self._filter, self.available, zone=self.zone())
-        return combine(column_names, self._conditions)
+        predicate = parse_conditions(self._filters, self.available, zone=self.zone()) if self._filters else None
+        return combine(predicate, self._conditions)
 
     def zone(self) -> str:
         """The time zone of times that name none."""
@@ -380,9 +415,9 @@ class Scan(Results):
 
         With `bucketed` each bucket of a table with a bucket index is one Spark partition, and Spark knows it by the
         column `_bucket` that the DataFrame then has: what is joined on or grouped by the bucket key and this column
-        needs no exchange; `lakebed.by_buckets(query)` adds the column to queries by the key alone. A number (or the
-        scan to join with) puts buckets together, where the other table has fewer.
-        Raises `UnsupportedFeature` for a table without buckets; see docs/joins.md.
+        needs no exchange; `lakebed.spark.by_buckets(query)` adds the column to queries by the key alone. A number (or
+        the scan to join with) puts buckets together, where the other table has fewer. Raises `UnsupportedFeature` for a
+        table without buckets; see docs/joins.md.
         """
         if not isinstance(bucketed, int | Scan):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise refused("to_spark", "bucketed", bucketed, "True or False, a number of buckets or a scan")
@@ -467,7 +502,7 @@ class Scan(Results):
         >>> import lakebed
         >>> cities = {"id": [1, 2], "city": ["Oslo", "Rome"]}
         >>> t = lakebed.load("memory://docs/pruning", cities, key="id", partition_by="city")
-        >>> t.scan(filter="city = 'Oslo'").pruning().select(["partition", "pruned_by"]).to_pylist()
+        >>> t.scan(where="city = 'Oslo'").pruning().select(["partition", "pruned_by"]).to_pylist()
         [{'partition': 'Oslo', 'pruned_by': None}, {'partition': 'Rome', 'pruned_by': 'partition'}]
         """
         return self.plan.pruning()

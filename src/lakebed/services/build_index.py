@@ -251,7 +251,7 @@ class _Build:
             if time.monotonic() > until:
                 raise CommitConflict(
                     f"the writer of instant {min(left)}, which knows nothing of the new index, is not done",
-                    hint="Run it again when it is: t.indexes.build() or `lakebed services run`.",
+                    hint="Run it again when it is: t.indexes.build() or `lakebed maintenance run`.",
                     context={"instant": min(left)},
                 )
             time.sleep(_LOOK_SECONDS)

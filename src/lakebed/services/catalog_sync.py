@@ -22,9 +22,10 @@ from lakebed.properties.file import load_table_config
 from lakebed.read.plan import data_columns
 from lakebed.secrets import masked_text
 from lakebed.services.driver import Service, ServiceState
-from lakebed.services.publishing import published_columns
+from lakebed.services.publishing import FORMATS, consumer_of, published_columns
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
+from lakebed.timeline.consumers import ConsumerFiles
 from lakebed.timeline.schema_versions import comments_of
 from lakebed.timeline.timeline import completed_at
 from lakebed.wording import Printed
@@ -44,6 +45,24 @@ class Synced(Printed):
 
     def __str__(self) -> str:
         return "\n".join([*map(str, self.results), *self.failures])
+
+
+@dataclass(frozen=True, repr=False)
+class CatalogEntry(Printed):
+    """Where other programs find a table: `catalog` is the URI of an entry, or the format of a published list.
+
+    `kind` is "entry" or "list"; `automatic` is whether each commit updates it; `shows` is the completion time of the
+    commit that a list shows, empty for an entry, whose catalog is not asked.
+    """
+
+    catalog: str
+    kind: str
+    automatic: bool
+    shows: str = ""
+
+    def __str__(self) -> str:
+        how = "each commit updates it" if self.automatic else "updated on request"
+        return f"{self.kind} {self.catalog}: {how}" + (f", shows {self.shows}" if self.shows else "")
 
 
 class CatalogSync(Service[Synced]):
@@ -89,6 +108,19 @@ def entries_of(settings: CatalogSettings, table: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(entries))
 
 
+def listed_entries(storage: Storage) -> list[CatalogEntry]:
+    """The entries that the table's settings name, then the lists of other formats that are published or due."""
+    config = load_table_config(storage)
+    settings = service_settings({}, config.properties)
+    entries = [CatalogEntry(uri, "entry", True) for uri in entries_of(settings.catalog, config.name)]
+    files = ConsumerFiles(storage)
+    for form in FORMATS:
+        consumer, automatic = files.find(consumer_of(form)), form in settings.publish.formats
+        if consumer is not None or automatic:
+            entries.append(CatalogEntry(form, "list", automatic, "" if consumer is None else consumer.position))
+    return entries
+
+
 def register_table(
     storage: Storage, catalog: str, name: str | None, options: Mapping[str, Any] | None, *, full: bool = False
 ) -> SyncResult:
@@ -115,7 +147,7 @@ def sync_all(storage: Storage, settings: CatalogSettings) -> Synced:
             results.append(_register(storage, table, entry, None, settings))
             _failed.discard(key)
         except Exception as error:
-            command = f"lakebed catalog sync {key[0]} --catalog {entry}"
+            command = f"lakebed catalogs register {key[0]} {entry}"
             again = f"The next commit registers it again, and so does `{command}`."
             reason = str(error) if isinstance(error, LakebedError) else f"{type(error).__name__}: {error}."
             failures.append(masked_text(f"{entry}: {reason} {again}"))

@@ -315,7 +315,8 @@ def _refuse_unknown_locations(context: WriteContext, new: Index) -> None:
 
 
 def rescale(context: WriteContext, resizing: Resizing, *, dry_run: bool = False) -> Rescaled:
-    """Give the table's index other buckets; see `Table.rescale`. With `dry_run` only report what that takes."""
+    """Give the table's index other buckets; see `Table.maintenance.rescale`. With `dry_run` only report what that
+    takes."""
     snapshot = context.opened
     _check(context, resizing)
     if resizing.partitions is not None:

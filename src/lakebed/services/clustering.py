@@ -479,7 +479,8 @@ def merge_small_files(
         raise InvalidOption(
             f"the files of table {context.config.name!r} cannot be put together: its {context.index.name} index"
             " has file groups for each bucket",
-            hint="The number of buckets decides how large files are: t.rescale() for a bucket index, t.cluster() for"
+            hint="The number of buckets decides how large files are: t.maintenance.rescale() for a bucket index,"
+            " t.maintenance.cluster() for"
             " a consistent one, or a table with another index.",
             context={"index": context.index.name},
         )

@@ -230,7 +230,8 @@ def _refuse_pending(timeline: Timeline) -> None:
     for plan in plans.values():
         raise CommitConflict(
             f"{plan.action.value} {plan.time} is planned: its files would be read under the columns of its instant",
-            hint="Run it first (t.compact(), t.compact_logs(), t.cluster()), then change the columns.",
+            hint="Run it first (t.maintenance.compact(), t.maintenance.compact(logs=True),"
+            " t.maintenance.cluster()), then change the columns.",
             context={"instant": plan.time},
         )
 

@@ -25,7 +25,11 @@ from lakebed.wording import Printed
 # What to do instead, by the beginning of a key or of the setting that it ends in.
 _INSTEAD = (
     ("index.", "lakebed.index.", "An index belongs to the files: t.indexes.adopt() records one that they have."),
-    ("table.version", "hoodie.table.version", "t.upgrade(to=...) and t.downgrade(to=...) change the version."),
+    (
+        "table.version",
+        "hoodie.table.version",
+        "t.maintenance.upgrade(to=...) and t.maintenance.downgrade(to=...) change the version.",
+    ),
     ("table.", "hoodie.", "Make a new table with lakebed.create and write the rows of this one to it."),
     ("keygen.", "hoodie.keygen.", "Make a new table with lakebed.create and write the rows of this one to it."),
 )

@@ -118,7 +118,7 @@ def plan_index(
     if not has_completion_times(config.version):
         raise UnsupportedFeature(
             f"an index of table {config.name!r}, of version {config.version}, cannot be built while others write",
-            hint="Build it at once, with wait=True, or upgrade the table: t.upgrade().",
+            hint="Build it at once, with wait=True, or upgrade the table: t.maintenance.upgrade().",
             context={"feature": "indexing", "version": config.version},
         )
     needed = kind_of(name.partition).dropped_with
@@ -264,7 +264,7 @@ def create_index(
         if (planned := planned_partitions(timeline).get(index_name.partition)) is not None:
             raise InvalidOption(
                 f"the index {index_name.partition} of table {config.name!r} waits to be built (indexing {planned})",
-                hint="Build it with t.indexes.build() or `lakebed services run`, or take the plan off:"
+                hint="Build it with t.indexes.build() or `lakebed maintenance run`, or take the plan off:"
                 " t.indexes.drop().",
                 context={"index": index_name.partition, "instant": planned},
             )

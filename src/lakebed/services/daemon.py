@@ -1,4 +1,4 @@
-"""`lakebed.run_services`: one process that maintains many tables. Several such processes share the tables.
+"""`lakebed.maintenance.run`: one process that maintains many tables. Several such processes share the tables.
 
 A process runs the services that are due on a table while it has the table's lease. A failed service is tried again
 later. Each event is a record for programs and a line for people.
@@ -253,7 +253,7 @@ class ServedTable:
 
 
 @checks_arguments
-def run_services(
+def run(
     tables: str | Sequence[str],
     *,
     once: bool = False,
@@ -281,7 +281,7 @@ def run_services(
     >>> settings = {"hoodie.clean.automatic": False, "hoodie.clean.commits.retained": 1}
     >>> t = lakebed.create("memory://docs/served", rows, key="id", index="bucket", buckets=1, properties=settings)
     >>> for n in range(3): _ = t.upsert(rows)
-    >>> for event in lakebed.run_services([t.uri], once=True): print(event)
+    >>> for event in lakebed.maintenance.run([t.uri], once=True): print(event)
     memory://docs/served: clean is due: ...
     memory://docs/served: clean ...: 1 file in 1 partition deleted, ... (... s)
     """

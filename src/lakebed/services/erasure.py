@@ -102,7 +102,7 @@ class Erasure:
             raise InvalidOption(
                 f"savepoint {', '.join(saved)} of table {context.config.name!r} holds rows that are to be erased, and"
                 " the files of a savepoint are not deleted",
-                hint="Delete it first: " + " ".join(f"t.delete_savepoint({savepoint!r})" for savepoint in saved),
+                hint="Delete it first: " + " ".join(f"t.savepoints.delete({savepoint!r})" for savepoint in saved),
                 context={"savepoints": saved},
             )
         if rows:
@@ -245,23 +245,26 @@ class Erasure:
         for path, file in sorted(left.items()):
             savepoint = next((time for time, paths in saved.items() if path in paths), None)
             if savepoint is not None:
-                why = f"savepoint {savepoint} holds it", f"t.delete_savepoint({savepoint!r}), then erase again."
+                why = f"savepoint {savepoint} holds it", f"t.savepoints.delete({savepoint!r}), then erase again."
             elif file.group in planned:
                 plan = planned[file.group]
-                run = "t.cluster()" if timeline.is_pending_clustering(plan) else "t.compact()"
+                run = "t.maintenance.cluster()" if timeline.is_pending_clustering(plan) else "t.maintenance.compact()"
                 why = f"the pending {plan.action} {plan.time} reads it", f"Run it with {run}, then erase again."
             elif file.store in lists:
                 why = "the list could not be published again", f"Delete {lists[file.store]}/, then publish again."
             elif timeline.pending:
                 pending = timeline.pending[0]
-                way = "Wait for the process that runs it, or let t.repair() roll it back if it died"
+                way = "Wait for the process that runs it, or let t.maintenance.repair() roll it back if it died"
                 if timeline.is_pending_clustering(pending):
-                    way = "Run it with t.cluster()"
+                    way = "Run it with t.maintenance.cluster()"
                 why = f"{pending.action} {pending.time} is pending", f"{way}; then erase again."
             elif file.data is None and file.store == OTHER:
                 why = "it is no file of a commit", "Delete it by hand, then erase again."
             elif file.data is not None and file.group not in recorded:
-                why = "no commit names it", "t.repair(['orphans']) deletes it, or delete it by hand; then erase again."
+                why = (
+                    "no commit names it",
+                    "t.maintenance.repair(['orphans']) deletes it, or delete it by hand; then erase again.",
+                )
             else:
                 why = _UNEXPLAINED
             remainders.append(Remainder(path, *why))
@@ -340,7 +343,7 @@ def _with_deleted_rows(snapshot: Snapshot, scan: Scan, keys: RowKeys) -> RowKeys
     matching_rows = pa.concat_tables([_NO_ROWS, *parallel_map(matching, data)])
     by = [RECORD_KEY] if keys.partitions is None else [RECORD_KEY, PARTITION_PATH]
     living = Scan(
-        snapshot, columns=by, filter=pc.field(RECORD_KEY).isin(pc.unique(matching_rows[RECORD_KEY]))
+        snapshot, columns=by, where=pc.field(RECORD_KEY).isin(pc.unique(matching_rows[RECORD_KEY]))
     ).to_arrow()
     living = pa.table({name: living.column(name).cast(pa.string()) for name in by})
     deleted_rows = matching_rows.select(by).group_by(by).aggregate([]).join(living, keys=by, join_type="left anti")
@@ -391,7 +394,7 @@ def _savepoints_of(snapshot: Snapshot, records: Iterable[str]) -> list[str]:
 
 
 def _savepoint_note(savepoint: str) -> str:
-    return f"savepoint {savepoint} holds the rows: t.delete_savepoint({savepoint!r}) first"
+    return f"savepoint {savepoint} holds the rows: t.savepoints.delete({savepoint!r}) first"
 
 
 @dataclass(frozen=True)

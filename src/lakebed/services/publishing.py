@@ -28,7 +28,7 @@ from lakebed.timeline.consumers import ConsumerFiles
 from lakebed.timeline.timeline import completed_at
 from lakebed.wording import Printed, count_text
 
-_FORMATS: Mapping[str, ListFormat] = {form.name: form for form in (DeltaFormat(), IcebergFormat())}
+FORMATS: Mapping[str, ListFormat] = {form.name: form for form in (DeltaFormat(), IcebergFormat())}
 _log = logging.getLogger("lakebed")
 
 
@@ -81,26 +81,26 @@ def publish_table(storage: Storage, form: str, settings: WriteSettings) -> Publi
 
     Raises `InvalidOption` for a name that is no format's, and what `publication.publish` raises.
     """
-    if form not in _FORMATS:
+    if form not in FORMATS:
         raise InvalidOption(
             f"there is no format {form!r} to publish a table as",
-            hint=f"It is one of {', '.join(_FORMATS)}.",
-            context={"option": "format", "value": form, "expected": list(_FORMATS)},
+            hint=f"It is one of {', '.join(FORMATS)}.",
+            context={"option": "format", "value": form, "expected": list(FORMATS)},
         )
-    result, position = publish(storage, partial(_opened, storage), _FORMATS[form])
+    result, position = publish(storage, partial(_opened, storage), FORMATS[form])
     _note_position(storage, consumer_of(form), position.completed, settings)
     return result
 
 
 def published_formats(storage: Storage) -> Mapping[str, str]:
     """The folder of each list that the table has, by its format; whoever wrote it."""
-    return {form.name: form.folder for form in _FORMATS.values() if storage.list_names(form.folder)}
+    return {form.name: form.folder for form in FORMATS.values() if storage.list_names(form.folder)}
 
 
 def publish_alone(storage: Storage, form: str, settings: WriteSettings) -> str:
     """Publish, and delete every version of the list but the newest; gives a line about it. Raises what `publish_table`
     raises."""
-    result, position, deleted = forget_earlier(storage, partial(_opened, storage), _FORMATS[form])
+    result, position, deleted = forget_earlier(storage, partial(_opened, storage), FORMATS[form])
     _note_position(storage, consumer_of(form), position.completed, settings)
     return (
         f"{form} list: {count_text(deleted, 'file')} of versions before {result.instant or 'the first commit'} deleted"
@@ -113,7 +113,7 @@ def _opened(storage: Storage) -> Snapshot:
 
 def published_columns(storage: Storage, form: str) -> tuple[str, ...] | None:
     """The partition columns of the table's list in a format; None where it has none."""
-    listed = _FORMATS[form].newest(storage)
+    listed = FORMATS[form].newest(storage)
     return None if listed is None else listed.partition_columns
 
 
@@ -126,7 +126,9 @@ def publish_all(storage: Storage, formats: tuple[str, ...], settings: WriteSetti
         try:
             results.append(publish_table(storage, form, settings))
         except LakebedError as error:
-            again = f"The next commit publishes again, and so does `lakebed publish {storage.spec.uri} --as {form}`."
+            again = (
+                f"The next commit publishes again, and so does `lakebed catalogs publish {storage.spec.uri} {form}`."
+            )
             failed = failed or type(error)(f"{form}: {error.message}", f"{error.hint} {again}".strip(), error.context)
     if failed is not None:
         raise failed

@@ -191,7 +191,7 @@ class KeepNewest(_CopiesVerb):
         if busy:
             raise CommitConflict(
                 f"file group {busy[0][1]} in partition {busy[0][0]!r} is in a pending compaction",
-                hint="run t.compact() first",
+                hint="run t.maintenance.compact() first",
             )
         with persisted(write.context.engine, prepared) as rows:
             yield TaggedRows(write, rows, renewed=frozenset(groups))

@@ -64,7 +64,7 @@ def savepoint(
         if old is not None and old.is_completed:
             raise InvalidOption(
                 f"{target.action} {target.time} has a savepoint already: {_stored(timeline, old)}",
-                hint="Delete that one first to change its comment: t.delete_savepoint(instant).",
+                hint="Delete that one first to change its comment: t.savepoints.delete(instant).",
                 context={"instant": target.time},
             )
         files = _files(snapshot, target)
@@ -136,7 +136,7 @@ def _files(snapshot: Snapshot, target: Instant) -> dict[str, list[str]]:
         raise InvalidOption(
             f"{target.action} {target.time} cannot have a savepoint: {subject} of it may be cleaned already"
             f" (everything is kept from {retained} on)",
-            hint="Choose a later commit: t.savepoint() takes the last one.",
+            hint="Choose a later commit: t.savepoints.create() takes the last one.",
             context={"instant": target.time, "retained": retained, "files": lost[:20]},
         )
     files: dict[str, list[str]] = {}

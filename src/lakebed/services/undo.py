@@ -287,7 +287,7 @@ def check_not_savepointed(timeline: Timeline, target: Instant) -> None:
     if saved is not None:
         raise InvalidOption(
             f"{target.action} {target.time} has a savepoint, it cannot be rolled back",
-            hint=f'Delete the savepoint first: t.delete_savepoint("{target.time}"), or restore to it.',
+            hint=f'Delete the savepoint first: t.savepoints.delete("{target.time}"), or restore to it.',
             context={"instant": target.time},
         )
 
@@ -299,7 +299,7 @@ def check_no_file_lost(snapshot: Snapshot, without: set[str], operation: str) ->
         raise InvalidOption(
             f"{operation} is not possible: cleaning has deleted {len(lost)} files that are needed then, {lost[0]} among"
             " them (or a pending clean is about to)",
-            hint="Choose a later instant. Savepoints keep the files of a commit: t.savepoint().",
+            hint="Choose a later instant. Savepoints keep the files of a commit: t.savepoints.create().",
             context={"files": lost[:20]},
         )
 

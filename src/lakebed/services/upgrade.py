@@ -211,7 +211,7 @@ def _check_timeline(snapshot: Snapshot, plan: VersionPlan) -> None:
             raise CommitConflict(
                 f"clustering {pending.time} of table {snapshot.config.name!r} is pending: the log files of its file"
                 " groups cannot be compacted before it is finished",
-                hint="Run it with t.cluster(), or take it off with real Hudi, then try again.",
+                hint="Run it with t.maintenance.cluster(), or take it off with real Hudi, then try again.",
                 context={"instant": pending.time},
             )
         if pending.action is Action.INDEXING:
@@ -226,7 +226,7 @@ def _check_timeline(snapshot: Snapshot, plan: VersionPlan) -> None:
             raise InvalidOption(
                 f"savepoint {saved} of table {snapshot.config.name!r} keeps log files that version {plan.target}"
                 " would read otherwise",
-                hint=f'Delete it first: t.delete_savepoint("{saved}"). Savepoints stay whose file slices have no log'
+                hint=f'Delete it first: t.savepoints.delete("{saved}"). Savepoints stay whose file slices have no log'
                 " files.",
                 context={"instant": saved},
             )
@@ -263,7 +263,8 @@ def _refuse_plain_keys(snapshot: Snapshot) -> None:
     raise UnsupportedFeature(
         f"the keys of table {config.name!r} are stored as '1', {'some as' if mixed else 'not as'} '{field}:1', which"
         " real Hudi writes from version 9 on: it would store a second row of each key",
-        hint='t.repair(["keys"], options={"hoodie.write.complex.keygen.new.encoding": "false"}) stores all of them so'
+        hint='t.maintenance.repair(["keys"], options={"hoodie.write.complex.keygen.new.encoding": "false"})'
+        " stores all of them so"
         " first. With hoodie.write.complex.keygen.validation.enable=false they stay, and lakebed alone may write.",
         context={"feature": "complex key of one field", "table": config.name},
     )

@@ -117,6 +117,6 @@ def repair(
             raise CommitConflict(
                 f"the metadata table cannot be repaired while instant {waiting.time} is pending",
                 hint="Try again when the writers are done. The next write undoes what dead ones left, and"
-                " `lakebed services run URI --once` runs the plans of services.",
+                " `lakebed maintenance run URI --once` runs the plans of services.",
             )
         return align(snapshot, names, settings, lock.lock_is_held)

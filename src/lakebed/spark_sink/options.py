@@ -21,7 +21,7 @@ STORAGE_PREFIX = "storage."
 OF_SPARK = ("checkpointlocation", "queryname", "serialization.format", "owner", "provider", "location", "comment")
 OF_SPARK_TABLES = ("external", "is_managed_location", "collation")
 # A view may have them, and Spark gives its options to writes as well.
-OF_READS = ("as_of", "query_type", "query", "start", "end", "columns", "filter", "meta", "images")
+OF_READS = ("as_of", "query_type", "query", "start", "end", "columns", "where", "meta", "images")
 _LAKEBED_OPTIONS = ("path", "operation", "identifier", "retries")
 _PREFIXES = ("hoodie.", "lakebed.")
 _STREAM_RETRIES = 3

@@ -15,6 +15,7 @@ from lakebed.config.options import resolve_options
 from lakebed.engine.spark import SparkEngine, most_collected_bytes
 from lakebed.engine.spark_session import is_connect, session_of
 from lakebed.errors import InvalidOption
+from lakebed.opened_table import OpenedTable
 from lakebed.operations.once import DEFAULT_IDENTIFIER, Once
 from lakebed.operations.result import WriteResult
 from lakebed.slices.row_size import from_types
@@ -79,7 +80,7 @@ def stream_into(
     _check_operation(operation, output_mode)
     resolve_options(options)
     # nothing of the session goes to a server that runs the function
-    table = Table(t._storage, t._config) if is_connect(session) else t  # pyright: ignore[reportPrivateUsage]
+    table = Table(OpenedTable(t.opened.storage, t.opened.config)) if is_connect(session) else t
     write = operation if callable(operation) else write_method(operation, retries, options)
     max_local_bytes = 0 if callable(operation) else min(max_local_bytes, most_local_bytes(df))
     batches = BatchWriter(table, write, str(checkpoint), identifier, max_local_bytes, operation == OPERATIONS[-1])

@@ -28,7 +28,7 @@ _LAKEBED_OPTIONS = (
     "start",
     "end",
     "columns",
-    "filter",
+    "where",
     "meta",
     "pushdown",
     "metadata",
@@ -74,7 +74,7 @@ class SourceOptions:
     start: str | None = None
     end: str | None = None
     columns: tuple[str, ...] | None = None
-    filter: str | None = None
+    where: str | None = None
     meta: bool = False
     pushdown: str = "auto"
     use_metadata: bool = True
@@ -89,8 +89,8 @@ class SourceOptions:
         snapshot = self.snapshot()
         if self.query_type == "incremental":
             start = "000" if self.start is None else self.start
-            return Changes(snapshot, start, self.end, self.columns, self.filter, meta=self.meta, reads=self.reads)
-        return Scan(snapshot, self.columns, self.filter, self.query_type, meta=self.meta, reads=self.reads)
+            return Changes(snapshot, start, self.end, self.columns, self.where, meta=self.meta, reads=self.reads)
+        return Scan(snapshot, self.columns, self.where, self.query_type, meta=self.meta, reads=self.reads)
 
     @property
     def schema(self) -> pa.Schema:
@@ -186,7 +186,7 @@ def source_options(options: Mapping[str, str]) -> SourceOptions:
         start=start,
         end=end,
         columns=tuple(c.strip() for c in columns.split(",")) if columns else None,
-        filter=settings.get("filter"),
+        where=settings.get("where"),
         meta=settings.get("meta", "false").lower() == "true",
         pushdown=_word(settings, "pushdown", ("auto", "always")),
         images=cast(Images, images),
@@ -198,7 +198,7 @@ def source_options(options: Mapping[str, str]) -> SourceOptions:
 
 
 def _refuse_with_changes(options: Mapping[str, str]) -> None:
-    for name in ("as_of", "filter", "meta"):
+    for name in ("as_of", "where", "meta"):
         if name in options:
             raise InvalidOption(
                 f"a cdc query takes no option {name!r}",

@@ -79,7 +79,7 @@ class LakebedSource(SentToWorkers, DataSource):
             raise UnsupportedFeature(
                 f"pushdown=always would give wrong rows on PySpark {pyspark.__version__}: it answers a query with the"
                 " files and the filters of an earlier one on the same DataFrame",
-                hint="leave the option out, and give the condition as the option filter, which prunes everywhere",
+                hint="leave the option out, and give the condition as the option where, which prunes everywhere",
                 context={"feature": "filter pushdown", "found": pyspark.__version__},
             )
         return options
@@ -102,9 +102,9 @@ class TableReader(SentToWorkers, DataSourceReader):
         self.nodes: list[Node] = []
 
     def partitions(self) -> list[InputPartition]:
-        zoned = zoned_filter(self.options.filter, self._scan().available, self.nodes)
+        zoned = zoned_filter(self.options.where, self._scan().available, self.nodes)
         # what depends on the session's zone, which only tasks know, is left to them
-        scan = self._scan() if zoned is None else self._scan(filter=None).narrowed([zoned.for_every_zone])
+        scan = self._scan() if zoned is None else self._scan(where=None).narrowed([zoned.for_every_zone])
         return slice_batches(scan, zoned)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -134,7 +134,7 @@ class PushdownReader(TableReader):
     """For sessions with `spark.sql.python.filterPushdown.enabled` and a Spark that keeps pushed filters apart.
 
     Spark up to 4.3.0 keeps the files planned for one filter and gives them to the next query on the same DataFrame, and
-    to the other side of a union or join, which then lack rows. There no filter is pushed. The option `filter` prunes
+    to the other side of a union or join, which then lack rows. There no filter is pushed. The option `where` prunes
     everywhere.
     """
 

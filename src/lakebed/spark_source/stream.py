@@ -66,7 +66,7 @@ _log = logging.getLogger("lakebed")
 
 @dataclass(frozen=True)
 class StreamOptions:
-    """What a stream reads: `source` names the table, the columns and the filter; a new stream begins at `start`."""
+    """What a stream reads: `source` names the table, the columns and the condition; a new stream begins at `start`."""
 
     source: SourceOptions
     start: str = BEGINNING
@@ -176,9 +176,9 @@ class StreamReader(SentToWorkers, DataSourceStreamReader):
             rows.strict, rows.consumer = self.options.fail_on_data_loss, self.options.consumer
             return rows
 
-        zoned = zoned_filter(source.filter, batch(None).available, ())
+        zoned = zoned_filter(source.where, batch(None).available, ())
         # what depends on the session's zone, which only tasks know, is left to them
-        rows = batch(source.filter) if zoned is None else batch(None).narrowed([zoned.for_every_zone])
+        rows = batch(source.where) if zoned is None else batch(None).narrowed([zoned.for_every_zone])
         return slice_batches(rows, zoned)
 
     def _changes(self, snapshot: Snapshot, first: str, last: str) -> list[InputPartition]:

@@ -287,7 +287,7 @@ class _Change(Parts):
             raise self.wrong(at, f"there is no source {reference.name!r}: tables= lacks it")
         if isinstance(source, Table):
             scan = source.scan(as_of=reference.as_of)
-            source = scan.to_spark() if source.session is not None else scan.to_arrow()
+            source = scan.to_spark() if source.opened.spark is not None else scan.to_arrow()
         return source, after, alias
 
     def _renamed(self, rows: Any, at: int) -> tuple[Any, int]:

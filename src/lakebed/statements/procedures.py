@@ -192,7 +192,7 @@ def _run_compaction(table: Table, arguments: _Arguments) -> Any:
     if op == "execute":
         never = {"trigger.strategy": "NUM_COMMITS", "max.delta.commits": _NEVER_DUE}
         options |= {f"hoodie.compact.inline.{key}": value for key, value in never.items()}
-    return table.compact(plan_only=op == "schedule", when_due=op == "execute", options=options)
+    return table.maintenance.compact(plan_only=op == "schedule", when_due=op == "execute", options=options)
 
 
 def _run_clustering(table: Table, arguments: _Arguments) -> Any:
@@ -206,7 +206,7 @@ def _run_clustering(table: Table, arguments: _Arguments) -> Any:
     if op == "execute":
         options["hoodie.clustering.inline.max.commits"] = _NEVER_DUE
     layout: Any = arguments.text("order_strategy").lower().replace("-", "") or None
-    return table.cluster(
+    return table.maintenance.cluster(
         arguments.texts("order") or None,
         layout=layout,
         partitions=paths,
@@ -226,7 +226,7 @@ def _run_clean(table: Table, arguments: _Arguments) -> Any:
         trigger_strategy="hoodie.clean.trigger.strategy",
         trigger_max_commits="hoodie.clean.trigger.max.commits",
     )
-    return table.clean(options=options)
+    return table.maintenance.clean(options=options)
 
 
 def _archive_commits(table: Table, arguments: _Arguments) -> Any:
@@ -234,7 +234,7 @@ def _archive_commits(table: Table, arguments: _Arguments) -> Any:
         raise UnsupportedFeature(
             "archive_commits keeps the metadata table up to date", hint="leave out enable_metadata"
         )
-    return table.archive(
+    return table.maintenance.archive(
         options=arguments.options(
             min_commits="hoodie.keep.min.commits",
             max_commits="hoodie.keep.max.commits",
@@ -245,12 +245,12 @@ def _archive_commits(table: Table, arguments: _Arguments) -> Any:
 
 def _run_ttl(table: Table, arguments: _Arguments) -> Any:
     options = arguments.options(ttl_policy="hoodie.partition.ttl.strategy.type")
-    return table.expire_partitions(arguments.number("retain_days"), options=options)
+    return table.maintenance.expire_partitions(arguments.number("retain_days"), options=options)
 
 
 def _savepoint_of(table: Table, arguments: _Arguments) -> str:
     """The instant of the savepoint that is named, or of the last one."""
-    instants = [savepoint.instant for savepoint in table.savepoints()]
+    instants = [savepoint.instant for savepoint in table.savepoints.list()]
     instant = arguments.text("instant_time") or (instants[-1] if instants else "")
     if instant not in instants:
         raise InvalidOption(
@@ -262,14 +262,14 @@ def _savepoint_of(table: Table, arguments: _Arguments) -> str:
 
 def _create_savepoint(table: Table, arguments: _Arguments) -> Any:
     user = arguments.text("user") or None
-    return table.savepoint(arguments.text("commit_time") or None, comment=arguments.text("comments"), user=user)
+    return table.savepoints.create(arguments.text("commit_time") or None, comment=arguments.text("comments"), user=user)
 
 
 def _delete_savepoint(table: Table, arguments: _Arguments) -> Any:
     instants = arguments.texts("instant_time") or [_savepoint_of(table, arguments)]
     for instant in instants:
         _savepoint_of(table, _Arguments(arguments.procedure, {"instant_time": instant}))
-    return [table.delete_savepoint(instant) for instant in instants][-1]
+    return [table.savepoints.delete(instant) for instant in instants][-1]
 
 
 def _drop_partition(table: Table, arguments: _Arguments) -> Any:
@@ -313,7 +313,7 @@ def _show_actions(name: str, *actions: Action) -> Callable[[Table, _Arguments], 
 
 
 def _show_savepoints(table: Table, arguments: _Arguments) -> pa.Table:
-    savepoints = table.savepoints()[::-1]
+    savepoints = table.savepoints.list()[::-1]
     columns = {
         "savepoint_time": [savepoint.instant for savepoint in savepoints],
         "savepointed_by": [savepoint.user for savepoint in savepoints],
@@ -381,10 +381,14 @@ _PROCEDURES: dict[str, _Procedure] = {
     "drop_partition": _Procedure(("table", "partition"), _drop_partition, ("partition",)),
     "truncate_table": _Procedure(("table", "partitions"), _truncate_table),
     "upgrade_table": _Procedure(
-        ("table", "to_version"), lambda table, arguments: table.upgrade(_version(arguments)), ("to_version",)
+        ("table", "to_version"),
+        lambda table, arguments: table.maintenance.upgrade(_version(arguments)),
+        ("to_version",),
     ),
     "downgrade_table": _Procedure(
-        ("table", "to_version"), lambda table, arguments: table.downgrade(_version(arguments)), ("to_version",)
+        ("table", "to_version"),
+        lambda table, arguments: table.maintenance.downgrade(_version(arguments)),
+        ("to_version",),
     ),
     "show_commits": _Procedure(
         _SHOW, lambda table, arguments: _limited(table.timeline.commit_totals(), arguments, "commit_time")
@@ -402,7 +406,7 @@ _PROCEDURES: dict[str, _Procedure] = {
     "show_table_properties": _Procedure(("table", "path", "limit", "filter"), _show_properties),
     "help": _Procedure(("cmd",), lambda table, arguments: None),
 }
-_REPAIR = "t.repair() finds and mends damage"
+_REPAIR = "t.maintenance.repair() finds and mends damage"
 _METADATA = "t.indexes lists, makes, drops, verifies and repairs what the metadata table has"
 _OTHERS = {
     "show_archived_commits": "t.timeline has the active timeline",
@@ -413,7 +417,7 @@ _OTHERS = {
     "delete_marker": _REPAIR,
     "repair_add_partition_meta": _REPAIR,
     "repair_corrupted_clean_files": _REPAIR,
-    "repair_deduplicate": "t.repair(['duplicates']) does it",
+    "repair_deduplicate": "t.maintenance.repair(['duplicates']) does it",
     "repair_migrate_partition_meta": _REPAIR,
     "repair_overwrite_hoodie_props": _REPAIR,
     "create_metadata_table": _METADATA,
@@ -421,6 +425,6 @@ _OTHERS = {
     "init_metadata_table": _METADATA,
     "validate_metadata_table_files": "t.indexes.verify() does it",
     "copy_to_table": "CREATE TABLE ... AS SELECT, or INSERT INTO",
-    "copy_to_temp_view": "lakebed.register(spark, {'name': t})",
+    "copy_to_temp_view": "lakebed.spark.create_views(spark, {'name': t})",
     "hive_sync": "no catalog is changed",
 }

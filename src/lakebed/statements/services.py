@@ -199,7 +199,7 @@ class Optimize:
         if paths == []:
             return nothing_to_cluster(self.condition)
         layout: Any = self.layout
-        return table.cluster(list(self.columns) or None, layout=layout, partitions=paths)
+        return table.maintenance.cluster(list(self.columns) or None, layout=layout, partitions=paths)
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +211,7 @@ class Vacuum:
     dry_run: bool = False
 
     def run(self, sources: Sources, query: Query) -> Any:
-        return table_of(sources, self.table).clean(dry_run=self.dry_run, options=self.options)
+        return table_of(sources, self.table).maintenance.clean(dry_run=self.dry_run, options=self.options)
 
 
 @dataclass(frozen=True, slots=True)

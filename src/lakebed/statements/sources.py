@@ -35,7 +35,7 @@ class TableCalls:
 
 
 registered: WeakKeyDictionary[Any, dict[str, str]] = WeakKeyDictionary()
-"""The URIs of the names that `lakebed.register` made in each session."""
+"""The URIs of the names that `lakebed.spark.create_views` made in each session."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Sources:
         self._named_tables = {checked_name(name): table for name, table in (tables or {}).items()}
         self.calls = calls
         sessions = (
-            source.session if isinstance(source, Table) else session_of(source)
+            source.opened.spark if isinstance(source, Table) else session_of(source)
             for source in self._named_tables.values()
         )
         self.session = (
@@ -79,7 +79,7 @@ class Sources:
 
     def uri_of(self, reference: Reference) -> str | None:
         """The URI of lakebed's table that a reference means; the table need not exist yet. None for data, and for a
-        name that neither `tables` nor `lakebed.register` has."""
+        name that neither `tables` nor `lakebed.spark.create_views` has."""
         source = self._named_tables.get(reference.name.lower())
         if source is None:
             names = {} if self.session is None else registered.get(self.session, {})
@@ -94,7 +94,7 @@ class Sources:
         Raises `TableNotFound` where there is none at its URI.
         """
         source = self._named_tables.get(reference.name.lower())
-        if isinstance(source, Table) and (self.session is None or source.session is not None):
+        if isinstance(source, Table) and (self.session is None or source.opened.spark is not None):
             return source
         uri = self.uri_of(reference)
         return None if uri is None else self.opened(uri)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from lakebed.errors import InvalidOption
+from lakebed.opened_table import OpenedTable
 from lakebed.properties.file import load_table_config
 from lakebed.read.scan import Results
 from lakebed.schema.spark import read_by_spark
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def register(
+def create_views(
     spark: SparkSession, uris: Mapping[str, str], *, functions: bool, storage_options: Mapping[str, str] | None
 ) -> None:
     """Make a temporary view of each table, by name, and register the table functions, which know the same names."""
@@ -57,7 +58,7 @@ class TableFunction:
         uri = cls.uris.get(table.lower(), table)
         storage = open_storage(uri, dict(cls.storage_options))
         texts = tuple(str(argument) for argument in arguments if argument is not None)
-        return function_rows(Table(storage, load_table_config(storage)), cls.function, texts)
+        return function_rows(Table(OpenedTable(storage, load_table_config(storage))), cls.function, texts)
 
     def eval(self, table: str, *arguments: Any) -> Iterator[tuple[Any, ...]]:
         """The rows, as Spark's Python table functions give them."""

@@ -1,4 +1,5 @@
-"""The same world under whole writes: Parquet and log files, indexes, the metadata table, compaction by `t.compact()`.
+"""The same world under whole writes: Parquet and log files, indexes, the metadata table, compaction by
+`t.maintenance.compact()`.
 
 A schedule takes some fifty times longer than one of tiny files, so there are few; `LAKEBED_HISTORIES=all` runs 600.
 """
@@ -119,14 +120,14 @@ class WholeSchedule:
                 self.refused.add(mark)
 
     def _compacts(self) -> None:
-        lakebed.open(self.uri).compact(options=OPTIONS)
+        lakebed.open(self.uri).maintenance.compact(options=OPTIONS)
 
     def _settles(self) -> None:
         for number in range(3):
             self.world.pause(LONG - 1)
             lakebed.open(self.uri).upsert(rows({100 + number: "later"}), options=OPTIONS)
         if self.kind[0] == "mor":
-            lakebed.open(self.uri).compact(options=OPTIONS)
+            lakebed.open(self.uri).maintenance.compact(options=OPTIONS)
 
     def _check(self) -> None:
         found = self._rows({})

@@ -74,10 +74,10 @@ def test_a_missing_package_names_the_extra(
     table = lakebed.create(str(tmp_path / "t"), {"id": [1]}, key="id")
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(UnsupportedFeature, match=rf"pip install 'lakebed\[{extra}\]'"):
-        table.register(catalog, "db.t")
+        table.catalogs.register(catalog, "db.t")
 
 
 def test_a_table_in_the_memory_of_a_process_is_not_registered() -> None:
     table = lakebed.create("memory://catalog/t", {"id": [1]}, key="id")
     with pytest.raises(UnsupportedFeature, match="memory of this process"):
-        table.register("hive://localhost:1", "db.t")
+        table.catalogs.register("hive://localhost:1", "db.t")

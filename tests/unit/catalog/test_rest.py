@@ -33,16 +33,16 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 def new_table(folder: Path, **given: Any) -> lakebed.Table:
     table = lakebed.load(str(folder / "trips"), {"id": [1, 2], "city": ["Oslo", "Rome"]}, key="id", **given)
-    table.publish("delta")
+    table.catalogs.publish("delta")
     return table
 
 
 def test_an_entry_is_created_once_and_opens_the_table_by_name(server: CatalogServer, kind: str, tmp_path: Path) -> None:
     table, uri = new_table(tmp_path), f"{kind}://{server.address}"
-    done = table.register(uri, NAME)
+    done = table.catalogs.register(uri, NAME)
     assert (done.catalog, [str(one) for one in done.entries]) == (uri, [f"created {NAME}"])
     server.requests.clear()
-    assert [one.action for one in table.register(f"{uri}/main/shop/trips").entries] == ["unchanged"]
+    assert [one.action for one in table.catalogs.register(f"{uri}/main/shop/trips").entries] == ["unchanged"]
     assert [method for method, _ in server.requests] == ["GET"]
     assert lakebed.open(f"{uri}/main/shop/trips").count() == 2
     assert lakebed.open(catalog=uri, name=NAME).uri == table.uri
@@ -52,16 +52,16 @@ def test_an_entry_is_created_once_and_opens_the_table_by_name(server: CatalogSer
 
 def test_entries_of_others_are_refused_by_name(server: CatalogServer, kind: str, tmp_path: Path) -> None:
     table, other, uri = new_table(tmp_path / "one"), new_table(tmp_path / "two"), f"{kind}://{server.address}"
-    table.register(uri, NAME)
+    table.catalogs.register(uri, NAME)
     with pytest.raises(CatalogError, match=f"{NAME} in {uri} is the table at .*one/trips, not the one at .*two/trips"):
-        other.register(uri, NAME)
+        other.catalogs.register(uri, NAME)
     server.tables[KEY]["properties"].pop("hudi.table")
-    for verb in (lambda: other.register(uri, NAME), lambda: lakebed.open(catalog=uri, name=NAME)):
+    for verb in (lambda: other.catalogs.register(uri, NAME), lambda: lakebed.open(catalog=uri, name=NAME)):
         with pytest.raises(CatalogError, match=f"{NAME} in {uri} is no Hudi table"):
             verb()
     # the table's own place: another writer has listed it, and what it added stays
     server.tables[KEY]["properties"]["team"] = "rides"
-    assert [one.action for one in table.register(uri, NAME).entries] == ["updated"]
+    assert [one.action for one in table.catalogs.register(uri, NAME).entries] == ["updated"]
     properties = server.tables[KEY]["properties"]
     assert (properties["hudi.table"], properties["team"]) == ("trips", "rides")
 
@@ -71,9 +71,9 @@ def test_a_name_or_schema_that_the_catalog_cannot_have_is_refused(
 ) -> None:
     table, uri = new_table(tmp_path), f"{kind}://{server.address}"
     with pytest.raises(InvalidOption, match=r"'shop\.trips' is no name of a table in"):
-        table.register(uri, "shop.trips")
+        table.catalogs.register(uri, "shop.trips")
     with pytest.raises(CatalogError, match=r"has no schema main\.shop"):
-        table.register(uri, NAME, options={"hoodie.datasource.hive_sync.auto_create_database": False})
+        table.catalogs.register(uri, NAME, options={"hoodie.datasource.hive_sync.auto_create_database": False})
     assert not server.tables
     assert not server.schemas
 
@@ -90,11 +90,11 @@ def test_each_commit_is_registered_and_a_catalog_that_is_down_is_caught_up_with(
         table.upsert({"id": [3], "city": ["Lima"]})
         table.upsert({"id": [4], "city": ["Cork"]})
         with pytest.raises(CatalogError) as error:
-            table.register(entry)
+            table.catalogs.register(entry)
         assert error.value.retryable
     failures = [r for r in caplog.records if "registration in a catalog failed" in r.getMessage()]
     assert [r.levelname for r in failures] == ["WARNING", "INFO"]
-    assert f"`lakebed catalog sync {table.uri} --catalog {entry}`" in failures[0].getMessage()
+    assert f"`lakebed catalogs register {table.uri} --catalog {entry}`" in failures[0].getMessage()
     assert table.count() == 4
     table.configure({"lakebed.catalogs": f"{kind}://{host}/main/shop/trips"})
     done = table.upsert({"id": [5], "city": ["Bonn"]})
@@ -110,11 +110,11 @@ def test_tokens_are_sent_to_the_catalog_and_appear_in_no_error(
     variable = f"LAKEBED_{kind.upper()}_TOKEN"
     monkeypatch.setenv(variable, "a-wrong-token")
     with pytest.raises(CatalogError, match=f"failed to look up {NAME}: Refused: 401") as error:
-        table.register(uri, NAME)
+        table.catalogs.register(uri, NAME)
     assert not error.value.retryable
     assert "a-wrong-token" not in f"{error.value} {error.value.to_json()}"
     monkeypatch.setenv(variable, TOKEN)
-    assert TOKEN not in str(table.register(uri, NAME))
+    assert TOKEN not in str(table.catalogs.register(uri, NAME))
     assert KEY in server.tables
 
 
@@ -123,7 +123,7 @@ def test_the_environment_names_the_server_of_a_catalog_without_a_host(
 ) -> None:
     variable = f"LAKEBED_{kind.upper()}_URL"
     monkeypatch.setenv(variable, f"http://{server.address}")
-    assert new_table(tmp_path).register(kind, NAME).catalog == f"{kind}://{server.address}"
+    assert new_table(tmp_path).catalogs.register(kind, NAME).catalog == f"{kind}://{server.address}"
     monkeypatch.setenv(variable, "http://user:secret@host")
     with pytest.raises(InvalidOption, match=variable) as error:
         lakebed.open(catalog=kind, name=NAME)
@@ -159,19 +159,19 @@ def test_a_registration_that_is_cut_off_is_finished_by_the_next_one(
         server.tables.clear()
         server.schemas.clear()
         if scenario == "other":
-            table.register(uri, NAME)
+            table.catalogs.register(uri, NAME)
             server.tables[KEY]["properties"] = {"team": "rides"}
         server.requests.clear()
         server.last = last
         try:
-            table.register(uri, NAME)
+            table.catalogs.register(uri, NAME)
         except CatalogError:
             cuts += 1
         else:
             break
         finally:
             server.last = None
-        table.register(uri, NAME)
+        table.catalogs.register(uri, NAME)
         entry = server.tables[KEY]
         assert entry["properties"]["hudi.table"] == "trips"
         assert str(entry.get("storage_location") or entry["base-location"]) == f"file://{table.uri}"
@@ -181,18 +181,18 @@ def test_a_registration_that_is_cut_off_is_finished_by_the_next_one(
 
 def test_an_entry_that_is_not_accepted_leaves_the_former_one(server: CatalogServer, kind: str, tmp_path: Path) -> None:
     table, uri = new_table(tmp_path), f"{kind}://{server.address}"
-    table.register(uri, NAME)
+    table.catalogs.register(uri, NAME)
     before = server.tables[KEY] = {**server.tables[KEY], "properties": {"team": "rides"}}
     server.refused = True
     with pytest.raises(CatalogError, match="type_json is wrong"):
-        table.register(uri, NAME)
+        table.catalogs.register(uri, NAME)
     assert server.tables[KEY]["properties"] == before["properties"]
 
 
 def test_a_table_in_memory_is_refused(server: CatalogServer, kind: str) -> None:
     table = lakebed.load(f"memory://rest/{kind}", {"id": [1]}, key="id")
     with pytest.raises(UnsupportedFeature, match="in the memory of this process"):
-        table.register(f"{kind}://{server.address}", NAME)
+        table.catalogs.register(f"{kind}://{server.address}", NAME)
 
 
 def test_polaris_gives_a_token_for_the_credential_of_a_principal(
@@ -202,10 +202,10 @@ def test_polaris_gives_a_token_for_the_credential_of_a_principal(
     table, uri = new_table(tmp_path), f"polaris://{server.address}"
     monkeypatch.setenv("LAKEBED_POLARIS_CREDENTIAL", "root:wrong-secret")
     with pytest.raises(CatalogError, match="failed to fetch a token: Refused: 401 The client") as error:
-        table.register(uri, NAME)
+        table.catalogs.register(uri, NAME)
     assert "wrong-secret" not in str(error.value)
     monkeypatch.setenv("LAKEBED_POLARIS_CREDENTIAL", CREDENTIAL)
-    table.register(uri, "main.eu.shop.trips")
+    table.catalogs.register(uri, "main.eu.shop.trips")
     location = f"file://{table.uri}"
     assert server.tables == {
         ("main", "eu\x1fshop", "trips"): {

@@ -59,10 +59,10 @@ def test_the_entry_is_an_external_delta_table_with_the_columns_of_the_list(
 ) -> None:
     table, uri = new_table(tmp_path), f"unity://{server.address}"
     with pytest.raises(UnsupportedFeature, match="is not published as Delta, and Unity Catalog has no Hudi tables"):
-        table.register(uri, NAME)
+        table.catalogs.register(uri, NAME)
     assert not server.requests
-    table.publish("delta")
-    table.register(uri, NAME)
+    table.catalogs.publish("delta")
+    table.catalogs.register(uri, NAME)
     entry = server.tables[KEY]
     assert (entry["table_type"], entry["data_source_format"]) == ("EXTERNAL", "DELTA")
     assert entry["storage_location"] == f"file://{table.uri}"
@@ -82,28 +82,28 @@ def test_an_entry_is_written_again_for_new_columns_unless_that_would_lose_grants
     server: CatalogServer, tmp_path: Path
 ) -> None:
     table, uri = new_table(tmp_path), f"unity://{server.address}"
-    table.publish("delta")
-    table.register(uri, NAME)
+    table.catalogs.publish("delta")
+    table.catalogs.register(uri, NAME)
     table.columns.add("note", "string", comment="of the driver")
     server.grants = ["analysts"]
     with pytest.raises(CatalogError, match="analysts would lose privileges on it") as error:
-        table.register(uri, NAME)
+        table.catalogs.register(uri, NAME)
     assert "--full" in error.value.hint
     assert len(server.tables[KEY]["columns"]) == 8
-    (change,) = table.register(uri, NAME, full=True).entries
+    (change,) = table.catalogs.register(uri, NAME, full=True).entries
     assert str(change) == f"updated {NAME}: new columns"
     assert server.tables[KEY]["columns"][-1]["comment"] == "of the driver"
     server.grants = []
     table.columns.add("more", "int")
-    assert [one.action for one in table.register(uri, NAME).entries] == ["updated"]
+    assert [one.action for one in table.catalogs.register(uri, NAME).entries] == ["updated"]
 
 
 def test_an_entry_whose_files_the_catalog_manages_is_never_deleted(server: CatalogServer, tmp_path: Path) -> None:
     table, uri = new_table(tmp_path), f"unity://{server.address}"
-    table.publish("delta")
-    table.register(uri, NAME)
+    table.catalogs.publish("delta")
+    table.catalogs.register(uri, NAME)
     changed: dict[str, Any] = {**server.tables[KEY], "table_type": "MANAGED", "properties": {}}
     server.tables[KEY] = changed
     with pytest.raises(UnsupportedFeature, match=r"is no external table but MANAGED"):
-        table.register(uri, NAME)
+        table.catalogs.register(uri, NAME)
     assert server.tables[KEY] == changed

@@ -56,7 +56,7 @@ def test_the_version_option_prints_the_version():
 
 
 def test_describe_shows_the_tables_settings(capsys: pytest.CaptureFixture[str], uri: str):
-    facts = json_output(capsys, "table", "describe", uri)
+    facts = json_output(capsys, "describe", uri)
     assert (facts["table"], facts["version"], facts["key"], facts["partitions"]) == ("trips", 9, ["id"], ["city"])
     assert facts["index"].startswith("bucket")
     assert facts["sort"] == "none"
@@ -68,7 +68,7 @@ def test_describe_shows_the_tables_settings(capsys: pytest.CaptureFixture[str], 
 def test_describe_names_what_is_refused(capsys: pytest.CaptureFixture[str], uri: str):
     with (Path(uri) / ".hoodie" / "hoodie.properties").open("a") as properties:
         properties.write("hoodie.table.keygenerator.type=OWN\n")
-    feature = json_output(capsys, "table", "describe", uri)["features"][-1]
+    feature = json_output(capsys, "describe", uri)["features"][-1]
     assert (feature["feature"][:13], feature["read"], feature["write"]) == ("key generator", "yes", "no")
 
 
@@ -95,7 +95,7 @@ def test_create_takes_the_columns_of_a_file(capsys: pytest.CaptureFixture[str], 
     place = str(tmp_path / "new")
     facts = json_output(
         capsys,
-        *("table", "create", place, "--schema-from", str(tmp_path / "rows.parquet"), "--key", "id"),
+        *("create", place, "--schema-from", str(tmp_path / "rows.parquet"), "--key", "id"),
         *("--ordering", "ts", "--index", "bucket", "--buckets", "4", "--table-version", "8"),
     )
     assert (facts["version"], facts["file_groups"]) == (8, 0)
@@ -105,7 +105,7 @@ def test_create_takes_the_columns_of_a_file(capsys: pytest.CaptureFixture[str], 
 def test_create_makes_either_kind_of_table_of_a_csv_file(capsys: pytest.CaptureFixture[str], tmp_path: Path):
     (tmp_path / "rows.csv").write_text("id;city\n1;oslo\n")
     place, rows = str(tmp_path / "new"), ("--schema-from", str(tmp_path / "rows.csv"), "--delimiter", ";")
-    facts = json_output(capsys, "table", "create", place, *rows, "--key", "id", "--type", "mor")
+    facts = json_output(capsys, "create", place, *rows, "--key", "id", "--type", "mor")
     assert facts["type"] == "MERGE_ON_READ"
     assert json_output(capsys, "upsert", place, str(tmp_path / "rows.csv"), "--delimiter", ";")["inserted"] == 1
     assert json_output(capsys, "scan", place) == [{"id": 1, "city": "oslo"}]
@@ -114,7 +114,7 @@ def test_create_makes_either_kind_of_table_of_a_csv_file(capsys: pytest.CaptureF
 def test_reading_commands_give_rows(capsys: pytest.CaptureFixture[str], uri: str):
     assert json_output(capsys, "count", uri) == {"rows": 3}
     assert json_output(capsys, "get", uri, "t2") == [{"id": "t2", "city": "oslo", "fare": 12.0, "ts": 10}]
-    found = json_output(capsys, "scan", uri, "--filter", "city = 'rome'", "--columns", "id")
+    found = json_output(capsys, "scan", uri, "--where", "city = 'rome'", "--columns", "id")
     assert sorted(row["id"] for row in found) == ["t1", "t3"]
     assert len(json_output(capsys, "scan", uri, "--limit", "1")) == 1
 
@@ -186,7 +186,7 @@ def test_rows_that_the_command_line_prints_can_be_written_again(
 
 
 def test_scan_prints_a_table_with_aligned_columns(capsys: pytest.CaptureFixture[str], uri: str):
-    assert invoke(["scan", uri, "--columns", "id,fare", "--filter", "id = 't2'"]) == 0
+    assert invoke(["scan", uri, "--columns", "id,fare", "--where", "id = 't2'"]) == 0
     lines = capsys.readouterr().out.split()
     assert lines == ["id", "fare", "t2", "12.0"]
 
@@ -270,55 +270,55 @@ def test_a_file_of_unknown_kind(capsys: pytest.CaptureFixture[str], uri: str, tm
 
 
 def test_expression_indexes_are_made_and_dropped(uri: str, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["index", "create", uri, "by_city", "--column", "city", "--function", "substring"]
+    words = ["indexes", "create", uri, "by_city", "--column", "city", "--function", "substring"]
     made = json_output(
         capsys, *words, "--function-option", "pos=1", "--function-option", "len=2", "--kind", "bloom_filters"
     )
     assert [row["kind"] for row in made if row["index"] == "expr_index_by_city"] == [
         "expression index: substring, bloom filters"
     ]
-    assert json_output(capsys, "index", "verify", uri) == []
-    left = json_output(capsys, "index", "drop", uri, "by_city")
+    assert json_output(capsys, "indexes", "verify", uri) == []
+    left = json_output(capsys, "indexes", "drop", uri, "by_city")
     assert "expr_index_by_city" not in {row["index"] for row in left}
     assert invoke([*words[:-1], "soundex"]) == lakebed.UnsupportedFeature.exit_code
 
 
 def test_indexes_are_made_listed_and_dropped(uri: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert {row["index"] for row in json_output(capsys, "index", "list", uri)} == {
+    assert {row["index"] for row in json_output(capsys, "indexes", "list", uri)} == {
         "files",
         "column_stats",
         "partition_stats",
     }
-    made = json_output(capsys, "index", "create", uri, "record_index", "--groups", "2")
+    made = json_output(capsys, "indexes", "create", uri, "record_index", "--groups", "2")
     assert {"index": "record_index", "file_groups": 4} in [
         {k: row[k] for k in ("index", "file_groups")} for row in made
     ]
-    assert json_output(capsys, "index", "verify", uri) == []
-    assert invoke(["index", "verify", uri]) == 0
+    assert json_output(capsys, "indexes", "verify", uri) == []
+    assert invoke(["indexes", "verify", uri]) == 0
     assert "no difference" in capsys.readouterr().out
     listed = open_snapshot(open_storage(uri)).metadata
     assert listed is not None
     log = next(log for s in listed.slices.file_slices("files") for log in s.log_files if log.size > 100)
     (Path(uri) / ".hoodie" / "metadata" / log.path).unlink()
-    assert invoke(["index", "verify", uri]) == lakebed.CorruptFile.exit_code
+    assert invoke(["indexes", "verify", uri]) == lakebed.CorruptFile.exit_code
     told = capsys.readouterr().err
     assert log.path in told
     assert "repair" in told
-    assert invoke(["index", "repair", uri]) == 0
+    assert invoke(["indexes", "repair", uri]) == 0
     capsys.readouterr()
-    assert json_output(capsys, "index", "verify", uri) == []
-    paths = {row["partition_path"] for row in json_output(capsys, "index", "skew", uri)}
-    resharded = json_output(capsys, "index", "reshard", uri, "record_index", "--file-groups", "3")
+    assert json_output(capsys, "indexes", "verify", uri) == []
+    paths = {row["partition_path"] for row in json_output(capsys, "indexes", "skew", uri)}
+    resharded = json_output(capsys, "indexes", "reshard", uri, "record_index", "--file-groups", "3")
     assert {row["partition_path"]: row["shards"] for row in resharded} == dict.fromkeys(paths, 3)
     some = sorted(path for path in paths if path)[0]
-    json_output(capsys, "index", "reshard", uri, "record_index", "--partition", f"{some}=1")
-    shards = json_output(capsys, "index", "skew", uri, "record_index", "--shards")
+    json_output(capsys, "indexes", "reshard", uri, "record_index", "--partition", f"{some}=1")
+    shards = json_output(capsys, "indexes", "skew", uri, "record_index", "--shards")
     assert [row["partition_path"] for row in shards].count(some) == 1
-    assert json_output(capsys, "index", "verify", uri) == []
+    assert json_output(capsys, "indexes", "verify", uri) == []
     for wrong in ([], ["--file-groups", "2", "--partition", "a=1"], ["--partition", "a"]):
-        assert invoke(["index", "reshard", uri, "record_index", *wrong]) == 2
+        assert invoke(["indexes", "reshard", uri, "record_index", *wrong]) == 2
     capsys.readouterr()
-    left = json_output(capsys, "index", "drop", uri, "record_index")
+    left = json_output(capsys, "indexes", "drop", uri, "record_index")
     assert "record_index" not in {row["index"] for row in left}
 
 
@@ -363,12 +363,14 @@ def test_advise_ranks_the_indexes_of_a_table_and_of_a_file(
 ):
     rows = tmp_path / "rows.parquet"
     pq.write_table(TRIPS, rows)
-    of_table = json_output(capsys, "advise", uri, "--batch", str(rows))
-    of_file = json_output(capsys, "advise", str(rows), "--key", "id", "--partition-by", "city", "--batch-rows", "2")
+    of_table = json_output(capsys, "indexes", "advise", uri, "--batch", str(rows))
+    of_file = json_output(
+        capsys, "indexes", "advise", str(rows), "--key", "id", "--partition-by", "city", "--batch-rows", "2"
+    )
     for ranking in (of_table, of_file):
         assert {"bucket", "simple", "record", "global_simple"} <= {one["index"] for one in ranking}
         assert all(one["seconds"] > 0 and "tagging: " in one["why"] for one in ranking)
-    assert invoke(["advise", uri]) == 0
+    assert invoke(["indexes", "advise", uri]) == 0
     assert capsys.readouterr().out.startswith("take index=")
 
 

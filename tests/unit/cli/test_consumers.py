@@ -1,4 +1,4 @@
-"""`lakebed changes --consumer` and `lakebed consumers`: positions move after the output is flushed."""
+"""`lakebed consume` and `lakebed consumers`: positions move after the output is flushed."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def lines(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[Any]:
 
 
 def test_changes_of_a_consumer_come_once(table: Table, capsys: pytest.CaptureFixture[str]) -> None:
-    command = ("changes", table.uri, "--consumer", "daily", "--output", "ndjson", "--columns", "id,v")
+    command = ("consume", table.uri, "daily", "--output", "ndjson", "--columns", "id,v")
     assert lines(capsys, *command, "--max-commits", "1") == [{"id": 1, "v": "1"}, {"id": 2, "v": "2"}]
     assert lines(capsys, *command) == [{"id": 1, "v": "11"}]
     assert lines(capsys, *command) == []
@@ -43,7 +43,7 @@ def test_changes_of_a_consumer_come_once(table: Table, capsys: pytest.CaptureFix
 def test_json_has_a_list_a_batch_and_cdc_the_rows_before_and_after(
     table: Table, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    command = ("changes", table.uri, "--consumer", "daily", "--cdc", "--output", "json", "--columns", "v")
+    command = ("consume", table.uri, "daily", "--cdc", "--output", "json", "--columns", "v")
     (first,) = lines(capsys, *command, "--max-commits", "1")
     assert [change["after"]["v"] for change in first] == ["1", "2"]
     ((second,),) = lines(capsys, *command)
@@ -51,15 +51,9 @@ def test_json_has_a_list_a_batch_and_cdc_the_rows_before_and_after(
     assert lines(capsys, *command) == [[]]
 
 
-def test_cdc_without_a_consumer_is_that_of_the_command_cdc(table: Table, capsys: pytest.CaptureFixture[str]) -> None:
-    both = [lines(capsys, *words, table.uri, "--output", "json") for words in (["changes", "--cdc"], ["cdc"])]
-    assert both[0] == both[1] != [[]]
-
-
 def test_a_batch_is_printed_in_full_or_refused(table: Table) -> None:
     for words in (["--limit", "1"], ["--end", "20990101000000000"]):
-        assert invoke(["changes", table.uri, "--consumer", "daily", *words]) == 2
-    assert invoke(["changes", table.uri, "--follow"]) == 2
+        assert invoke(["consume", table.uri, "daily", *words]) == 2
     assert table.consumers.list() == []
 
 
@@ -67,7 +61,7 @@ def test_consumers_are_listed_reset_and_deleted(table: Table, capsys: pytest.Cap
     table.consumers.start("daily")
     ((listed,),) = lines(capsys, "consumers", "list", table.uri, "--output", "json")
     assert (listed["consumer"], listed["position"], listed["lag_commits"]) == ("daily", "", 2)
-    (moved,) = lines(capsys, "consumers", "reset", table.uri, "daily", "latest", "--output", "json")
+    (moved,) = lines(capsys, "consumers", "move", table.uri, "daily", "latest", "--output", "json")
     assert moved["lag_commits"] == 0
     assert invoke(["consumers", "delete", table.uri, "daily"]) == 0
     assert "is deleted" in capsys.readouterr().out
@@ -91,7 +85,7 @@ def test_the_position_stays_where_output_fails(
 
     with monkeypatch.context() as patch:
         patch.setattr(sys, "stdout", Full())
-        assert invoke(["changes", table.uri, "--consumer", "daily", "--output", "csv"]) == 1
+        assert invoke(["consume", table.uri, "daily", "--output", "csv"]) == 1
     assert "No space left" in capsys.readouterr().err
     assert table.consumers.get("daily").position == ""
 
@@ -99,7 +93,7 @@ def test_the_position_stays_where_output_fails(
 @pytest.mark.rest
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_following_ends_cleanly_on_a_signal(table: Table, number: signal.Signals) -> None:
-    arguments = ["changes", table.uri, "--consumer", "daily", "--follow", "--interval", "0.05", "--output", "ndjson"]
+    arguments = ["consume", table.uri, "daily", "--follow", "--interval", "0.05", "--output", "ndjson"]
     program = [sys.executable, "-m", "lakebed", *arguments]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     with subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) as run:

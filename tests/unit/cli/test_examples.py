@@ -137,10 +137,10 @@ def test_several_columns_are_given_with_commas_or_one_by_one(tmp_path: Path) -> 
     pacsv.write_csv(rows, tmp_path / "rows.csv")
     for number, key in enumerate((["--key", "id,day"], ["--key", "id", "--key", "day"])):
         uri = str(tmp_path / str(number))
-        assert invoke(["table", "create", uri, "--schema-from", str(tmp_path / "rows.csv"), *key]) == 0
+        assert invoke(["create", uri, "--schema-from", str(tmp_path / "rows.csv"), *key]) == 0
         assert lakebed.open(uri).properties["hoodie.table.recordkey.fields"] == "id,day"
         assert invoke(["upsert", uri, str(tmp_path / "rows.csv")]) == 0
         assert invoke(["scan", uri, "--columns", "id,city", "--columns", "ts"]) == 0
-        assert invoke(["cluster", uri, "--sort", "city,ts", "--dry-run"]) == 0
-        assert invoke(["repair", uri, "--part", "orphans,metadata", "--dry-run"]) == 0
-    assert invoke(["advise", str(tmp_path / "rows.csv"), "--key", "id,day", "--batch-rows", "2"]) == 0
+        assert invoke(["maintenance", "cluster", uri, "--sort", "city,ts", "--dry-run"]) == 0
+        assert invoke(["maintenance", "repair", uri, "--part", "orphans,metadata", "--dry-run"]) == 0
+    assert invoke(["indexes", "advise", str(tmp_path / "rows.csv"), "--key", "id,day", "--batch-rows", "2"]) == 0

@@ -41,14 +41,14 @@ def test_ndjson_is_an_object_a_line_and_csv_a_row(capsys: pytest.CaptureFixture[
     lakebed.open(uri).upsert([{"id": 2, "zip": 'a,"b"', "price": 2, "x": 0.5, "ts": 1}])
     assert invoke(["scan", uri, "-o", "ndjson", "--columns", "id"]) == 0
     assert sorted(json.loads(line)["id"] for line in capsys.readouterr().out.splitlines()) == [1, 2]
-    assert invoke(["scan", uri, "-o", "csv", "--filter", "id = 2"]) == 0
+    assert invoke(["scan", uri, "-o", "csv", "--where", "id = 2"]) == 0
     found = list(csv.reader(io.StringIO(capsys.readouterr().out)))
     assert found == [["id", "zip", "price", "x", "ts"], ["2", 'a,"b"', "2.00", "0.5", "1"]]
-    assert invoke(["table", "describe", uri, "-o", "csv"]) == 0
+    assert invoke(["describe", uri, "-o", "csv"]) == 0
     assert next(csv.reader(io.StringIO(capsys.readouterr().out)))[0] == "table"
 
 
-@pytest.mark.parametrize("command", [("rescale", "{uri}", "--buckets", "2"), ("index", "use", "{uri}", "simple")])
+@pytest.mark.parametrize("command", [("rescale", "{uri}", "--buckets", "2"), ("indexes", "use", "{uri}", "simple")])
 def test_a_change_of_the_index_is_values_for_programs_in_every_form(
     capsys: pytest.CaptureFixture[str], uri: str, command: tuple[str, ...]
 ) -> None:
@@ -120,17 +120,17 @@ def test_piped_tables_break_no_line(capsys: pytest.CaptureFixture[str], uri: str
 
 
 def test_facts_have_keys_that_programs_can_use(capsys: pytest.CaptureFixture[str], uri: str) -> None:
-    assert invoke(["table", "describe", uri, "-o", "json"]) == 0
+    assert invoke(["describe", uri, "-o", "json"]) == 0
     facts = json.loads(capsys.readouterr().out)
     assert all(key == key.lower() and " " not in key for key in facts)
     assert (facts["version"], facts["key"], facts["partitions"], facts["ordering"]) == (9, ["id"], ["zip"], ["ts"])
-    assert invoke(["table", "describe", uri]) == 0
+    assert invoke(["describe", uri]) == 0
     assert re.search(r"^partitions +zip *$", capsys.readouterr().out, re.MULTILINE)
     plain = lakebed.create(uri + "2", SCHEMA).uri
-    assert invoke(["table", "describe", plain, "-o", "json"]) == 0
+    assert invoke(["describe", plain, "-o", "json"]) == 0
     facts = json.loads(capsys.readouterr().out)
     assert (facts["key"], facts["partitions"], facts["newest_instant"]) == ([], [], None)
-    assert invoke(["table", "describe", plain]) == 0
+    assert invoke(["describe", plain]) == 0
     assert re.search(r"^key +generated *$", capsys.readouterr().out, re.MULTILINE)
     assert invoke(["options", "show", "hoodie.index.type", "-o", "json"]) == 0
     assert isinstance(json.loads(capsys.readouterr().out)["older_names"], list)
@@ -198,7 +198,7 @@ def test_no_line_of_a_table_ends_in_spaces(capsys: pytest.CaptureFixture[str], u
 
 
 def test_services_run_once_ends_with_what_was_done(capsys: pytest.CaptureFixture[str], uri: str) -> None:
-    assert invoke(["services", "run", uri, "--once"]) == 0
+    assert invoke(["maintenance", "run", uri, "--once"]) == 0
     assert (
         capsys.readouterr().out.splitlines()[-1] == "1 table: 0 services ran, 0 services failed; nothing was due on 1"
     )

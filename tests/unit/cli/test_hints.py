@@ -21,12 +21,18 @@ from lakebed.errors import InvalidOption, LakebedError
     ("hint", "expected"),
     [
         ("Finish it first: t.restore().", "Finish it first: `lakebed restore URI`."),
-        ("t.rescale(buckets=8), or t.cluster()", "`lakebed rescale URI --buckets 8`, or `lakebed cluster URI`"),
-        ("t.indexes.use('bucket', buckets=...)", "`lakebed index use URI bucket --buckets ...`"),
-        ("t.repair(['orphans', 'metadata'])", "`lakebed repair URI --part orphans,metadata`"),
-        ("t.delete_savepoint('20261126')", "`lakebed savepoint URI --delete 20261126`"),
-        ("t.nothing(), t.cluster(of=1), t.indexes(), t.compact(1, 2)",) * 2,
-        ("t.upsert(rows); t.compact_logs()", "`lakebed upsert URI FILE`; `lakebed compact URI --logs`"),
+        (
+            "t.maintenance.rescale(buckets=8), or t.maintenance.cluster()",
+            "`lakebed maintenance rescale URI --buckets 8`, or `lakebed maintenance cluster URI`",
+        ),
+        ("t.indexes.use('bucket', buckets=...)", "`lakebed indexes use URI bucket --buckets ...`"),
+        ("t.maintenance.repair(['orphans', 'metadata'])", "`lakebed maintenance repair URI --part orphans,metadata`"),
+        ("t.savepoints.delete('20261126')", "`lakebed savepoints delete URI 20261126`"),
+        ("t.nothing(), t.maintenance.cluster(of=1), t.indexes(), t.maintenance.compact(1, 2)",) * 2,
+        (
+            "t.upsert(rows); t.maintenance.compact(logs=True)",
+            "`lakebed upsert URI FILE`; `lakebed maintenance compact URI --logs`",
+        ),
         (
             "give t.delete([key, ...]) or t.delete(where=condition)",
             "give `lakebed delete URI KEY ...` or `lakebed delete URI --where CONDITION`",
@@ -39,20 +45,23 @@ from lakebed.errors import InvalidOption, LakebedError
         ),
         ("give it: delimiter=';', or --delimiter ';' on the command line", "give it: --delimiter ';'"),
         ("ON t.count = s.count, t.id",) * 2,
-        ("t.consumers.move('daily', to)", "`lakebed consumers reset URI daily TO`"),
-        ("lakebed.repair(uri, ['properties'])", "`lakebed repair URI --part properties`"),
-        ("use t.upgrade(to=9) or `lakebed upgrade URI --to 9`", "use `lakebed upgrade URI --to 9`"),
+        ("t.consumers.move('daily', to)", "`lakebed consumers move URI daily TO`"),
+        ("lakebed.maintenance.repair(uri, ['properties'])", "`lakebed maintenance repair URI --part properties`"),
+        (
+            "use t.maintenance.upgrade(to=9) or `lakebed maintenance upgrade URI --to 9`",
+            "use `lakebed maintenance upgrade URI --to 9`",
+        ),
         (
             "t.timeline has it; correct it with t.configure",
             "`lakebed timeline show URI` has it; correct it with `lakebed configure URI`",
         ),
         ("rows move under it (update_partition_path=False); wait=True", "rows move under it (--stay); --wait"),
         ("give buckets=, or rules= for partition paths", "give --buckets, or --rules for partition paths"),
-        ("Check it, or make it with lakebed.create.", "Check it, or make it with `lakebed table create`."),
+        ("Check it, or make it with lakebed.create.", "Check it, or make it with `lakebed create`."),
         ("t.configure({'a.b': True})", "`lakebed configure URI a.b=true`"),
         (
             "t.indexes.adopt('bucket', buckets=..., fields=['id', 'day'])",
-            "`lakebed index adopt URI bucket --buckets ... --hash-fields id,day`",
+            "`lakebed indexes adopt URI bucket --buckets ... --hash-fields id,day`",
         ),
         (
             "make a full copy: lakebed.convert(source, new_uri, key=...)",
@@ -60,7 +69,7 @@ from lakebed.errors import InvalidOption, LakebedError
         ),
         ("lakebed.load(uri, rows, key=...)", "`lakebed load URI FILE --key ...`"),
         ('create it with type="mor", or take another index', "create it with --type mor, or take another index"),
-        ("name it: create(..., ordering='at')", "name it: `lakebed table create URI --schema-from FILE --ordering at`"),
+        ("name it: create(..., ordering='at')", "name it: `lakebed create URI --schema-from FILE --ordering at`"),
         ("by lakebed.open(uri, options={'a.b': False}).", "by a Python program that opens the table with a.b=False."),
         ("open the table with spark=..., or write it in simpler SQL", "write it in simpler SQL"),
         ("give options={'lakebed.write.evolution': 'add'}", "give `--option lakebed.write.evolution=add`"),
@@ -71,8 +80,8 @@ def test_calls_become_commands(hint: str, expected: str) -> None:
 
 
 def test_reports_keep_what_only_looks_like_an_argument() -> None:
-    text = "3 files in type=mor/key=1, index=bucket; t.clean() deletes them"
-    assert as_commands(text) == "3 files in type=mor/key=1, index=bucket; `lakebed clean URI` deletes them"
+    text = "3 files in type=mor/key=1, index=bucket; t.maintenance.clean() deletes them"
+    assert as_commands(text) == "3 files in type=mor/key=1, index=bucket; `lakebed maintenance clean URI` deletes them"
 
 
 # Rooms and files whose errors only Python programs get: what they are given has no form on the command line.
@@ -163,8 +172,8 @@ def test_no_message_that_a_command_can_print_has_words_of_python() -> None:
         ("skew() takes a number, 1 or more as file_groups, not 0", "--file-groups takes a number, 1 or more, not 0"),
         ("get() takes keys of the table as keys, not 1.5", "KEY... takes keys of the table, not 1.5"),
         (
-            "t.upsert(...) of a table that only t.compact() reads",
-            "`lakebed upsert URI FILE` of a table that only `lakebed compact URI` reads",
+            "t.upsert(...) of a table that only t.maintenance.compact() reads",
+            "`lakebed upsert URI FILE` of a table that only `lakebed maintenance compact URI` reads",
         ),
         (
             "sql() does not run SET without a session, in the SQL text near 'set'",
@@ -183,14 +192,14 @@ def test_warnings_of_a_command_name_commands(tmp_path: Path, capsys: pytest.Capt
     assert invoke(["upsert", table.uri, str(tmp_path / "rows.json"), *small]) == 0
     said = capsys.readouterr().err
     assert said.startswith("warning: bucket 00000000-")
-    assert "`lakebed rescale URI --buckets ...` gives the table more of them" in said
+    assert "`lakebed maintenance rescale URI --buckets ...` gives the table more of them" in said
     assert " t." not in said
 
 
 def test_reports_of_a_command_name_commands(capsys: pytest.CaptureFixture[str]) -> None:
     table = lakebed.load("memory://hints/doctor", {"id": [1]}, key="id")
     assert invoke(["explain", table.uri]) == 0
-    assert invoke(["advise", table.uri, "--batch-rows", "10"]) == 0
+    assert invoke(["indexes", "advise", table.uri, "--batch-rows", "10"]) == 0
     assert "t.indexes" not in capsys.readouterr().out
 
 
@@ -198,11 +207,11 @@ def test_an_error_of_a_command_names_a_command(capsys: pytest.CaptureFixture[str
     table = lakebed.create("memory://hints/t", {"id": [1], "v": ["a"]}, key="id", type="mor", index="bucket", buckets=1)
     table.upsert({"id": [1], "v": ["a"]})
     table.upsert({"id": [1], "v": ["b"]})
-    table.compact(plan_only=True)
+    table.maintenance.compact(plan_only=True)
     assert invoke(["columns", "rename", table.uri, "v", "w"]) != 0
     said = capsys.readouterr().err
-    assert "`lakebed compact URI`" in said
-    assert "t.compact()" not in said
+    assert "`lakebed maintenance compact URI`" in said
+    assert "t.maintenance.compact()" not in said
 
 
 def test_hints_of_tables_and_columns_name_commands_that_are_there(
@@ -219,12 +228,12 @@ def test_hints_of_tables_and_columns_name_commands_that_are_there(
         assert invoke(words) > 2
         return capsys.readouterr().err.partition("hint:")[2]
 
-    assert "`lakebed table create`" in hint("scan", uri)
+    assert "`lakebed create`" in hint("scan", uri)
     assert f"`lakebed convert {tmp_path}/delta NEW_URI --key ...`" in hint("scan", f"{tmp_path}/delta")
-    assert "`lakebed table describe URI`" in hint("table", "drop", uri, "--yes")
-    assert "--allow-existing`" in hint("table", "create", f"{tmp_path}/delta", *create)
-    assert invoke(["table", "create", f"{tmp_path}/delta", *create, "--allow-existing"]) == 0
-    assert invoke(["table", "create", uri, *create]) == 0
+    assert "`lakebed list-tables URI --depth 0`" in hint("drop", uri, "--yes")
+    assert "--allow-existing`" in hint("create", f"{tmp_path}/delta", *create)
+    assert invoke(["create", f"{tmp_path}/delta", *create, "--allow-existing"]) == 0
+    assert invoke(["create", uri, *create]) == 0
     assert "`lakebed upsert URI FILE --partial`" in hint("upsert", uri, str(tmp_path / "lacks.json"))
     assert "`lakebed configure URI hoodie.table.cdc.enabled=true`" in hint("cdc", uri)
     capsys.readouterr()
@@ -250,8 +259,8 @@ def test_names_that_no_table_can_hold_come_with_a_query_that_renames_them(
 def test_the_index_of_another_writer_is_adopted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     uri = str(tmp_path / "t")
     lakebed.load(uri, {"id": [1, 2], "day": [1, 2]}, key=["id", "day"], index="bucket", buckets=2)
-    assert invoke(["index", "adopt", uri, "bucket", "--buckets", "3", "--hash-fields", "id,day"]) == 13
-    assert invoke(["index", "adopt", uri, "bucket", "--buckets", "2", "--hash-fields", "id,day"]) == 0
+    assert invoke(["indexes", "adopt", uri, "bucket", "--buckets", "3", "--hash-fields", "id,day"]) == 13
+    assert invoke(["indexes", "adopt", uri, "bucket", "--buckets", "2", "--hash-fields", "id,day"]) == 0
     assert capsys.readouterr().out.strip() == "writes go by the index bucket from now on"
 
 
@@ -261,6 +270,6 @@ def test_a_partition_path_with_a_typo_is_named(tmp_path: Path, capsys: pytest.Ca
     assert invoke(["files", "show", uri, "--partition", "olso"]) == 5
     assert "Did you mean 'oslo'?" in capsys.readouterr().err
     with pytest.raises(InvalidOption, match=r"no partition 'olso'\. Did you mean 'oslo'"):
-        table.cluster(partitions=["olso"])
+        table.maintenance.cluster(partitions=["olso"])
     with pytest.raises(InvalidOption, match="did you mean 'city'"):
         lakebed.sql("insert overwrite t partition (ctiy = 'oslo') select 1", tables={"t": table})

@@ -1,4 +1,4 @@
-"""`lakebed table list` and `lakebed table drop`."""
+"""`lakebed list-tables` and `lakebed drop`."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_tables_of_a_folder_are_listed_down_to_a_depth(folder: Path) -> None:
 
 
 def test_the_list_shows_each_table_and_why_one_does_not_open(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
-    assert invoke(["table", "list", str(folder), "-o", "json"]) == 0
+    assert invoke(["list-tables", str(folder), "-o", "json"]) == 0
     broken, people, orders = json.loads(capsys.readouterr().out)
     last = lakebed.open(str(folder / "people")).timeline.last
     assert last is not None
@@ -56,15 +56,15 @@ def test_the_list_shows_each_table_and_why_one_does_not_open(capsys: pytest.Capt
 def test_drop_deletes_only_after_a_yes_and_names_what_stays(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
     uri = str(folder / "people")
     (folder / "people" / "notes.txt").write_text("mine")
-    assert invoke(["table", "drop", uri]) == 2
+    assert invoke(["drop", uri]) == 2
     assert "--yes" in capsys.readouterr().err
-    assert invoke(["table", "drop", uri, "--dry-run"]) == 0
+    assert invoke(["drop", uri, "--dry-run"]) == 0
     assert capsys.readouterr().out == f"would drop {uri}\n1 other file in the folder:\n  notes.txt\n"
     assert lakebed.open(uri).count() == 1
-    assert invoke(["table", "drop", uri, "--yes", "-o", "json"]) == 0
+    assert invoke(["drop", uri, "--yes", "-o", "json"]) == 0
     assert json.loads(capsys.readouterr().out) == {"location": uri, "dropped": True, "left": ["notes.txt"]}
-    assert not lakebed.exists(uri)
+    assert not lakebed.list_tables(uri, depth=0)
     assert (folder / "people" / "notes.txt").read_text() == "mine"
-    assert invoke(["table", "drop", uri, "--yes"]) == TableNotFound.exit_code
-    assert invoke(["table", "drop", uri, "--yes", "--missing-ok", "-o", "json"]) == 0
+    assert invoke(["drop", uri, "--yes"]) == TableNotFound.exit_code
+    assert invoke(["drop", uri, "--yes", "--missing-ok", "-o", "json"]) == 0
     assert json.loads(capsys.readouterr().out)["dropped"] is False

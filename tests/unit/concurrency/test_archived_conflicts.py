@@ -67,7 +67,7 @@ def archived_between(uri: str, version: int, kind: str, first: Any, last: Any, *
         writers[0].step(model)
         assert writers[0].error is None
         lakebed.open(uri).upsert(rows((100, "d", "other", 0)))
-        lakebed.open(uri).archive(options=_KEEP)
+        lakebed.open(uri).maintenance.archive(options=_KEEP)
         assert began not in {i.time for i in lakebed.open(uri).timeline}
         writers[1].step(model)
     return writers[1]

@@ -89,7 +89,7 @@ def crossed(uri: str, given: Sequence[Write], order: Sequence[int] = (1, 0)) -> 
 
 
 def ids(table: Table, where: str) -> list[int]:
-    return sorted(table.scan(filter=where).to_arrow().column("id").to_pylist())
+    return sorted(table.scan(where=where).to_arrow().column("id").to_pylist())
 
 
 def is_well(uri: str) -> None:

@@ -73,7 +73,7 @@ def test_a_partial_upsert_that_completes_after_a_delete_is_run_again(
     assert visible_rows(table) == [(2, 1, "b", 2)]
     writes["partial"].run(lakebed.open(table.uri))
     assert visible_rows(table) == AFTER
-    table.compact()
+    table.maintenance.compact()
     assert visible_rows(table) == AFTER
 
 

@@ -19,10 +19,10 @@ KEYS = range(20)
 # A key that comes back after a delete: its row goes to the base file that has it, which is written again.
 RETURNS = (3, "a", "new", 11)
 SERVICES: dict[str, Callable[[Table], Any]] = {
-    "plan of a compaction": lambda table: table.compact(plan_only=True),
-    "compaction": lambda table: table.compact(),
-    "plan of a log compaction": lambda table: table.compact_logs(plan_only=True, options=FEW_BLOCKS),
-    "log compaction": lambda table: table.compact_logs(options=FEW_BLOCKS),
+    "plan of a compaction": lambda table: table.maintenance.compact(plan_only=True),
+    "compaction": lambda table: table.maintenance.compact(),
+    "plan of a log compaction": lambda table: table.maintenance.compact(logs=True, plan_only=True, options=FEW_BLOCKS),
+    "log compaction": lambda table: table.maintenance.compact(logs=True, options=FEW_BLOCKS),
 }
 FEW_BLOCKS = {"hoodie.log.compaction.blocks.threshold": 2}
 OLD = {key: (key, "a", "old", 10) for key in KEYS}
@@ -56,9 +56,9 @@ def with_service(monkeypatch: pytest.MonkeyPatch, table: Table, service: str) ->
 
 def check_after_services(table: Table) -> None:
     assert content(table) == EXPECTED
-    table.compact_logs(options=FEW_BLOCKS)
+    table.maintenance.compact(logs=True, options=FEW_BLOCKS)
     assert content(table) == EXPECTED
-    table.compact()
+    table.maintenance.compact()
     assert content(table) == EXPECTED
     assert lakebed.open(table.uri).indexes.verify().ok
 

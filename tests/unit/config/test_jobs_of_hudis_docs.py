@@ -264,4 +264,4 @@ def test_a_job_that_is_refused_says_what_to_write_instead(page: str) -> None:
         option in str(refused.value) and words.lower() in str(refused.value).lower()
         for option, words in instead.items()
     )
-    assert not lakebed.exists("memory://hudis-docs/refused")
+    assert not lakebed.list_tables("memory://hudis-docs/refused", depth=0)

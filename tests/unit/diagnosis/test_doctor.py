@@ -1,4 +1,5 @@
-"""`lakebed doctor`: what is wrong with a table, its storage or the installation, and what is to be done about it."""
+"""`lakebed maintenance doctor`: what is wrong with a table, its storage or the installation, and what is to be done
+about it."""
 
 from __future__ import annotations
 
@@ -59,7 +60,7 @@ def bad(page: Diagnosis) -> list[tuple[str, str]]:
 def test_a_table_in_order_has_no_finding_to_act_on_and_stays_as_it_is(trips: Callable[..., Table]) -> None:
     table = trips()
     before = stored(table)
-    page = table.doctor(verify=True)
+    page = table.maintenance.doctor(verify=True)
     assert bad(page) == []
     assert page.ok
     assert page
@@ -90,7 +91,7 @@ def test_read_only_writes_nothing_at_all(trips: Callable[..., Table]) -> None:
             assert verb.startswith(("list", "head", "read", "open")), f"{verb} {path}"
 
     with wrapping(Watched):
-        page = lakebed.doctor(table.uri, read_only=True, verify=True)
+        page = lakebed.maintenance.doctor(table.uri, read_only=True, verify=True)
     assert "writing was not tried" in page.of_check("storage")[0].text
     assert page.of_check("lock") == ()
     assert stored(table) == before
@@ -119,11 +120,11 @@ def test_a_permission_that_is_lacking_is_named_and_the_probe_removed(
 
     Refusing.verb = verb
     with wrapping(Refusing):
-        page = lakebed.doctor(table.uri)
+        page = lakebed.maintenance.doctor(table.uri)
     (finding,) = page.of_check("storage")
     assert finding.severity is Severity.ERROR
     assert finding.text == f"cannot {step} a probe file in .hoodie/.temp: Forbidden"
-    assert finding.remedy.endswith(f"lakebed doctor {table.uri} --read-only")
+    assert finding.remedy.endswith(f"lakebed maintenance doctor {table.uri} --read-only")
     assert any(".doctor-" in path for path in stored(table)) is (verb == "delete")
 
 
@@ -144,7 +145,7 @@ def test_a_clock_that_differs_from_the_storages_is_a_warning(
     table = trips()
     monkeypatch.setattr(Shifted, "seconds", seconds)
     with wrapping(Shifted):
-        page = lakebed.doctor(table.uri)
+        page = lakebed.maintenance.doctor(table.uri)
     (finding,) = page.of_check("clock")
     assert finding.severity is Severity.WARNING
     assert finding.text.startswith("the clock here is 3")
@@ -159,7 +160,7 @@ def test_seconds_between_two_clocks_are_no_finding_to_act_on(
     table = trips()
     monkeypatch.setattr(Shifted, "seconds", seconds)
     with wrapping(Shifted):
-        assert lakebed.doctor(table.uri).of_check("clock")[0].severity is severity
+        assert lakebed.maintenance.doctor(table.uri).of_check("clock")[0].severity is severity
 
 
 def test_a_lock_that_another_writer_holds_is_a_warning_with_its_holder(
@@ -168,17 +169,17 @@ def test_a_lock_that_another_writer_holds_is_a_warning_with_its_holder(
     table = trips()
     monkeypatch.setattr(storage_checks, "LOCK_SECONDS", 0.05)
     with default_lock(open_storage(table.uri)):
-        (finding,) = table.doctor().of_check("lock")
+        (finding,) = table.maintenance.doctor().of_check("lock")
     assert finding.severity is Severity.WARNING
     assert "is held by" in finding.text
-    (fine,) = table.doctor().of_check("lock")
+    (fine,) = table.maintenance.doctor().of_check("lock")
     assert fine.severity is Severity.FINE
 
 
 def test_a_lock_provider_that_cannot_be_used_is_an_error(trips: Callable[..., Table]) -> None:
     table = trips()
     provider = "org.apache.hudi.client.transaction.lock.ZookeeperBasedLockProvider"
-    (finding,) = table.doctor(options={"hoodie.write.lock.provider": provider}).of_check("lock")
+    (finding,) = table.maintenance.doctor(options={"hoodie.write.lock.provider": provider}).of_check("lock")
     assert finding.severity is Severity.ERROR
     assert finding.text.endswith("needs hoodie.write.lock.zookeeper.url")
 
@@ -186,13 +187,13 @@ def test_a_lock_provider_that_cannot_be_used_is_an_error(trips: Callable[..., Ta
 def test_a_service_that_no_write_runs_is_a_warning_whose_command_ends_it(trips: Callable[..., Table]) -> None:
     table = trips(type="mor", properties=QUIET | {"hoodie.compact.inline.max.delta.commits": 2})
     table.upsert(ROWS)
-    page = table.doctor()
+    page = table.maintenance.doctor()
     assert bad(page) == [("services", "WARNING")]
     finding = page.findings[0]
     assert finding.text.startswith("compact is due: 2 delta commits since the last compaction")
     assert finding.text.endswith("; no write runs it")
     assert invoke(shlex.split(finding.remedy)[1:]) == 0
-    assert table.doctor().ok
+    assert table.maintenance.doctor().ok
 
 
 @pytest.mark.rest
@@ -200,7 +201,7 @@ def test_a_service_that_the_next_write_runs_is_no_warning(trips: Callable[..., T
     table = trips(type="mor", properties={"hoodie.compact.inline": True, "hoodie.compact.inline.max.delta.commits": 9})
     table.upsert(ROWS)
     table.configure({"hoodie.compact.inline.max.delta.commits": "2"})
-    page = table.doctor()
+    page = table.maintenance.doctor()
     assert page.ok
     assert any("compact is due" in f.text and f.text.endswith("; the next write runs it") for f in page.findings)
 
@@ -210,11 +211,11 @@ def test_a_dead_writer_is_a_warning_whose_command_rolls_it_back(trips: Callable[
     table = trips(properties=QUIET)
     with crash_at(12, "kill"), pytest.raises(Killed):
         lakebed.open(table.uri).upsert(ROWS)
-    page = table.doctor()
+    page = table.maintenance.doctor()
     (finding,) = [one for one in page.findings if one.severity]
     assert finding.text.startswith("rollback is due: the writers of 2")
     assert invoke(shlex.split(finding.remedy)[1:]) == 0
-    assert table.doctor().ok
+    assert table.maintenance.doctor().ok
 
 
 @pytest.mark.rest
@@ -224,13 +225,13 @@ def test_many_small_files_of_a_partition_path_are_a_warning_whose_command_ends_i
     table = trips(index="simple", buckets=None, properties=QUIET)
     for n in range(8):
         table.bulk_insert(ROWS.set_column(0, "id", [pa.array([10 * n + 10, 10 * n + 11, 10 * n + 12])]))
-    assert table.doctor().ok  # nine in each partition path
+    assert table.maintenance.doctor().ok  # nine in each partition path
     table.bulk_insert(ROWS.set_column(0, "id", [pa.array([991, 992, 993])]))
-    page = table.doctor()
+    page = table.maintenance.doctor()
     assert bad(page) == [("files", "WARNING")]
     assert page.findings[0].text == "2 partition paths with 10 small files or more; a has 10"
     assert invoke(shlex.split(page.findings[0].remedy)[1:]) == 0
-    assert table.doctor().ok
+    assert table.maintenance.doctor().ok
     assert table.count() == 30
 
 
@@ -238,16 +239,16 @@ def test_many_small_files_of_a_partition_path_are_a_warning_whose_command_ends_i
 def test_an_index_by_partition_path_lacks_nothing_before_the_first_path(tmp_path: Path) -> None:
     table = lakebed.create(str(tmp_path / "new"), ROWS, key="id", partition_by="city", index="simple")
     table.indexes.create("record_index")
-    assert bad(table.doctor(verify=True)) == []
+    assert bad(table.maintenance.doctor(verify=True)) == []
     table.upsert(ROWS)
-    assert bad(table.doctor(verify=True)) == []
+    assert bad(table.maintenance.doctor(verify=True)) == []
 
 
 def test_a_missing_base_file_is_named_with_what_to_do_before_an_index_is_repaired(trips: Callable[..., Table]) -> None:
     table = trips()
     lost = next(one.label for one in table.files if one.partition == "a")
     (Path(table.uri) / lost).unlink()
-    page = table.doctor(verify=True)
+    page = table.maintenance.doctor(verify=True)
     (finding,) = page.of_check("files")[:1]
     assert finding.text == f"missing, and the table lists it, so that reads of its rows fail: {lost}"
     assert finding.remedy.startswith("restore the file from a copy, or roll back the commit that wrote it, before")
@@ -259,12 +260,12 @@ def test_a_missing_base_file_is_named_with_what_to_do_before_an_index_is_repaire
 def test_keys_that_are_stored_twice_are_an_error_of_verify_whose_command_mends_it(trips: Callable[..., Table]) -> None:
     table = trips(index="simple", buckets=None)
     table.bulk_insert(ROWS.slice(0, 1))
-    assert table.doctor().ok  # nothing was compared
-    page = table.doctor(verify=True)
+    assert table.maintenance.doctor().ok  # nothing was compared
+    page = table.maintenance.doctor(verify=True)
     assert bad(page) == [("indexes", "ERROR")]
     assert page.findings[0].text == "record keys: 1 difference from the table's rows"
     assert invoke(shlex.split(page.findings[0].remedy)[1:]) == 0
-    assert table.doctor(verify=True).ok
+    assert table.maintenance.doctor(verify=True).ok
     assert table.count() == 3
 
 
@@ -272,7 +273,7 @@ def test_a_metadata_table_that_is_missing_is_an_error_and_the_other_checks_run(t
     table = trips()
     properties = Path(table.uri) / ".hoodie" / "metadata" / ".hoodie" / "hoodie.properties"
     properties.unlink()
-    page = table.doctor()
+    page = table.maintenance.doctor()
     assert ("indexes", "ERROR") in bad(page)
     assert page.of_check("archive")[0].severity is Severity.FINE
     assert page.of_check("lock")[0].severity is Severity.FINE
@@ -281,16 +282,16 @@ def test_a_metadata_table_that_is_missing_is_an_error_and_the_other_checks_run(t
 def test_remedies_on_the_command_line_name_the_table(trips: Callable[..., Table], capsys: Any) -> None:
     table = trips("my trips")
     (Path(table.uri) / ".hoodie" / "metadata" / ".hoodie" / "hoodie.properties").unlink()
-    assert invoke(["doctor", table.uri]) == 2
+    assert invoke(["maintenance", "doctor", table.uri]) == 2
     shown = capsys.readouterr().out
     assert not re.search(r"\bURI\b|\bt\.\w+\(", shown)
-    assert f"`lakebed index repair '{table.uri}'` builds it again" in shown
-    assert invoke(["doctor", table.uri, "--output", "json"]) == 2
+    assert f"`lakebed indexes repair '{table.uri}'` builds it again" in shown
+    assert invoke(["maintenance", "doctor", table.uri, "--output", "json"]) == 2
     finding = next(one for one in json.loads(capsys.readouterr().out)["findings"] if one["check"] == "indexes")
     line = finding["remedy"].split("`")[1]
-    assert line == f"lakebed index repair '{table.uri}'"
+    assert line == f"lakebed indexes repair '{table.uri}'"
     assert invoke(shlex.split(line)[1:]) == 0
-    assert table.doctor().ok
+    assert table.maintenance.doctor().ok
 
 
 def test_an_unfinished_restore_is_finished_by_the_command_of_its_finding(trips: Callable[..., Table]) -> None:
@@ -298,17 +299,17 @@ def test_an_unfinished_restore_is_finished_by_the_command_of_its_finding(trips: 
     first = table.timeline[0].time
     table.upsert(ROWS)
     table.restore(first)
-    assert table.doctor().ok
+    assert table.maintenance.doctor().ok
     (completed,) = Path(table.uri, ".hoodie/timeline").glob("*.restore")
     completed.unlink()
     for path in completed.parent.glob("*.restore.*"):
         os.utime(path, (1, 1))  # its writer is dead
-    (finding,) = (one for one in table.doctor().of_check("properties") if one.severity)
+    (finding,) = (one for one in table.maintenance.doctor().of_check("properties") if one.severity)
     assert finding.text == "unfinished restore: the table has an unfinished restore on its timeline"
     line = finding.remedy.split("`")[1]
     assert line == f"lakebed restore {table.uri}"
     assert invoke(shlex.split(line)[1:]) == 0
-    assert table.doctor().ok
+    assert table.maintenance.doctor().ok
 
 
 @pytest.mark.rest
@@ -317,19 +318,19 @@ def test_the_command_repairs_broken_properties_from_a_backup(trips: Callable[...
     file = Path(table.uri) / PROPERTIES_PATH
     right = file.read_bytes()
     file.write_bytes(b"hoodie.table.name")
-    (finding,) = lakebed.doctor(table.uri).of_check("properties")
+    (finding,) = lakebed.maintenance.doctor(table.uri).of_check("properties")
     assert finding.severity is Severity.ERROR
     assert "Restore the file from a copy" in finding.remedy
     (Path(table.uri) / BACKUP_PATH).write_bytes(right)
-    (finding, _) = lakebed.doctor(table.uri).of_check("properties")
-    assert finding.remedy == f"lakebed repair {table.uri} --part properties"
+    (finding, _) = lakebed.maintenance.doctor(table.uri).of_check("properties")
+    assert finding.remedy == f"lakebed maintenance repair {table.uri} --part properties"
     assert invoke(shlex.split(finding.remedy)[1:]) == 0
-    assert table.doctor().ok
+    assert table.maintenance.doctor().ok
 
 
 def test_a_folder_without_a_table_says_what_it_holds_and_gets_no_probe(tmp_path: Path) -> None:
     pq.write_table(ROWS, tmp_path / "rows.parquet")
-    page = lakebed.doctor(str(tmp_path))
+    page = lakebed.maintenance.doctor(str(tmp_path))
     assert bad(page) == [("table", "ERROR")]
     assert page.findings[0].text.endswith("it holds Parquet files")
     assert "lakebed.load(" in page.findings[0].remedy
@@ -344,27 +345,27 @@ def test_storage_that_does_not_answer_is_one_error(trips: Callable[..., Table]) 
             raise refused("no credentials", "set AWS_ACCESS_KEY_ID", url="s3://lake/trips")
 
     with wrapping(Closed):
-        page = lakebed.doctor(table.uri)
+        page = lakebed.maintenance.doctor(table.uri)
     assert [(f.check, f.text, f.remedy) for f in page.findings if f.severity] == [
         ("storage", "no credentials", "Set AWS_ACCESS_KEY_ID.")
     ]
 
 
 def test_a_scheme_that_no_storage_serves_is_an_error() -> None:
-    page = lakebed.doctor("ftp://lake/trips")
+    page = lakebed.maintenance.doctor("ftp://lake/trips")
     assert bad(page) == [("storage", "ERROR")]
     assert not page
 
 
 def test_wrong_options_raise() -> None:
     with pytest.raises(InvalidOption, match="provder"):
-        lakebed.doctor("memory://doctor/none", options={"hoodie.write.lock.provder": "x"})
+        lakebed.maintenance.doctor("memory://doctor/none", options={"hoodie.write.lock.provder": "x"})
 
 
 def test_properties_that_other_engines_refuse_are_warnings(trips: Callable[..., Table]) -> None:
     dropped = trips(properties={"hoodie.datasource.write.drop.partition.columns": True})
-    assert bad(dropped.doctor()) == [("properties", "WARNING")]
-    assert "the files lack the partition columns" in dropped.doctor().findings[0].text
+    assert bad(dropped.maintenance.doctor()) == [("properties", "WARNING")]
+    assert "the files lack the partition columns" in dropped.maintenance.doctor().findings[0].text
 
 
 def test_a_java_that_pyspark_cannot_start_is_a_warning(
@@ -372,7 +373,7 @@ def test_a_java_that_pyspark_cannot_start_is_a_warning(
 ) -> None:
     table = trips()
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "no-java"))
-    page = table.doctor()
+    page = table.maintenance.doctor()
     assert bad(page) == [("versions", "WARNING")]
     assert page.findings[0].text.startswith("no Java was found: PySpark ")
     java = tmp_path / "old-java" / "bin" / "java"
@@ -380,28 +381,28 @@ def test_a_java_that_pyspark_cannot_start_is_a_warning(
     java.write_text("#!/bin/sh\necho 'openjdk version \"11.0.2\" 2019-01-15' >&2\n")
     java.chmod(0o755)
     monkeypatch.setenv("JAVA_HOME", str(java.parents[1]))
-    assert table.doctor().findings[0].text.startswith("Java 11.0.2 is older than 17: PySpark ")
+    assert table.maintenance.doctor().findings[0].text.startswith("Java 11.0.2 is older than 17: PySpark ")
 
 
 def test_the_command_ends_with_the_severity_and_prints_json(
     trips: Callable[..., Table], capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     table = trips(type="mor", properties=QUIET | {"hoodie.compact.inline.max.delta.commits": 2})
-    assert invoke(["doctor", table.uri, "--verify"]) == 0
+    assert invoke(["maintenance", "doctor", table.uri, "--verify"]) == 0
     text = capsys.readouterr().out
     assert text.startswith(f"{table.uri}: 0 errors, 0 warnings\nok       versions: lakebed ")
     table.upsert(ROWS)
-    assert invoke(["doctor", table.uri, "--read-only", "--output", "json"]) == 1
+    assert invoke(["maintenance", "doctor", table.uri, "--read-only", "--output", "json"]) == 1
     page = json.loads(capsys.readouterr().out)
     assert (page["uri"], page["severity"], page["exit_code"]) == (table.uri, "warning", 1)
     assert page["findings"][0]["check"] == "services"
-    assert page["findings"][0]["remedy"] == f"lakebed services run {table.uri} --once"
-    assert invoke(["doctor", str(tmp_path / "none")]) == 2
+    assert page["findings"][0]["remedy"] == f"lakebed maintenance run {table.uri} --once"
+    assert invoke(["maintenance", "doctor", str(tmp_path / "none")]) == 2
     assert capsys.readouterr().out.startswith(f"{tmp_path / 'none'}: 1 error, 0 warnings\nerror    table: there is no")
 
 
 def test_the_worst_findings_come_first_and_show_as_text_in_html(trips: Callable[..., Table]) -> None:
-    page = lakebed.doctor("ftp://<b>/trips")
+    page = lakebed.maintenance.doctor("ftp://<b>/trips")
     assert [finding.severity for finding in page.findings] == sorted(
         (finding.severity for finding in page.findings), reverse=True
     )

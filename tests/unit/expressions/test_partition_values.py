@@ -75,7 +75,7 @@ def test_other_values_are_written_and_found_by_their_filter(
     table.upsert(rows(*given))
     assert content(table) == given
     for n, value in enumerate(values):
-        assert table.scan(filter=pc.field("city") == value).to_arrow()["id"].to_pylist() == [n], value
+        assert table.scan(where=pc.field("city") == value).to_arrow()["id"].to_pylist() == [n], value
     assert lakebed.open(table.uri).scan().count() == len(values)
 
 
@@ -86,7 +86,7 @@ def test_a_slash_in_one_of_two_partition_columns_hides_no_rows(make: Make, prope
     table.upsert(rows(*given))
     assert content(table) == given
     for n, city, v, _ in given:
-        found = table.scan(filter=f"city = '{city}' and v = '{v}'").to_arrow()["id"].to_pylist()
+        found = table.scan(where=f"city = '{city}' and v = '{v}'").to_arrow()["id"].to_pylist()
         assert found == [n]
 
 

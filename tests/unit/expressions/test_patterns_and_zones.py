@@ -116,4 +116,4 @@ def test_spark_types_of_nothing_but_void_are_arrows_null() -> None:
 def test_numbers_with_a_suffix_and_a_sign_are_read(make: Make, condition: str, count: int) -> None:
     table = make()
     table.upsert(rows((1, "a", "x", 1)))
-    assert table.scan(filter=condition).count() == count
+    assert table.scan(where=condition).count() == count

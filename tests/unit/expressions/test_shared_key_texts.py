@@ -191,13 +191,13 @@ def test_log_files_of_another_writer_do_not_replace_one_by_the_other(
     more = {"properties": {"hoodie.table.partial.update.mode": "IGNORE_DEFAULTS"}} if fills else {}
     table = new_table(make, "mor", "bucket", **more)
     table.upsert(rows((*one, "p", 1)))
-    table.compact()
+    table.maintenance.compact()
     # a writer that does not look, as real Hudi's
     with monkeypatch.context() as patched:
         patched.setattr(group_writer, "check_stored_key_fields", lambda *_: None)
         table.upsert(rows((*other, "p", 2)))
     table = lakebed.open(table.uri)
-    for read in (table.compact, table.scan().to_arrow):
+    for read in (table.maintenance.compact, table.scan().to_arrow):
         with refused_rows(one, other):
             read()
     assert table.scan(columns=["v"]).to_arrow()["v"].to_pylist() == [2]
@@ -217,11 +217,11 @@ def test_a_deleted_row_lets_another_with_its_key_text_in(
     table = new_table(make, kind, "bucket", **more)
     table.upsert(rows((*one, "p", 1)))
     if kind == "mor":
-        table.compact()
+        table.maintenance.compact()
     table.delete([one])
     table.upsert(rows((*other, "p", 2)))
     assert content(table) == {(*other, "p", 2)}
     assert table.get([one, other], columns=["v"])["v"].to_pylist() == [2]
     if kind == "mor":
-        table.compact()
+        table.maintenance.compact()
         assert content(table) == {(*other, "p", 2)}

@@ -42,7 +42,7 @@ def texts(folder: Path, **words: Any) -> Table:
 @pytest.mark.parametrize("type_", ["cow", "mor"])
 def test_letters_whose_case_is_not_one_letter(tmp_path: Path, condition: str, matching: list[str], type_: str) -> None:
     table = texts(tmp_path, type=type_)
-    assert table.scan(filter=condition).to_arrow()["s"].to_pylist() == matching
+    assert table.scan(where=condition).to_arrow()["s"].to_pylist() == matching
     assert table.delete(where=condition).deleted == len(matching)
     left = table.scan().to_arrow()["s"].to_pylist()
     assert sorted(map(str, left)) == sorted(str(name) for name in NAMES if name not in matching)
@@ -82,7 +82,7 @@ def times(folder: Path, kind: str) -> Table:
 
 def assert_found(table: Table) -> None:
     for condition, holds in CONDITIONS.items():
-        found = table.scan(filter=condition).to_arrow()["id"].to_pylist()
+        found = table.scan(where=condition).to_arrow()["id"].to_pylist()
         assert sorted(found) == [n for n, second in enumerate(SECONDS) if holds(second)], condition
 
 
@@ -91,7 +91,7 @@ def test_seconds_are_cut_toward_zero(tmp_path: Path, kind: str) -> None:
     table = times(tmp_path, kind)
     assert_found(table)
     if kind:
-        assert len(table.scan(filter="unix_timestamp(at) = 1").files) < len(MICROS)
+        assert len(table.scan(where="unix_timestamp(at) = 1").files) < len(MICROS)
     assert table.indexes.verify()
 
 

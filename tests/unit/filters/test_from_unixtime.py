@@ -42,5 +42,5 @@ def test_times_out_of_range_do_not_stop_a_scan(indexed: bool) -> None:
         options = {"format": "yyyy-MM-dd"}
         table.indexes.create("by_day", column="s", function="from_unixtime", function_options=options)
     table.upsert(NUMBERS)
-    found = table.scan(["s"], filter="from_unixtime(s, 'yyyy-MM-dd') = '1970-01-01'").to_arrow()["s"].to_pylist()
+    found = table.scan(["s"], where="from_unixtime(s, 'yyyy-MM-dd') = '1970-01-01'").to_arrow()["s"].to_pylist()
     assert sorted(found) == [-(2**63), 0, 2**62]

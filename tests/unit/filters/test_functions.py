@@ -120,7 +120,7 @@ def test_partitions_are_skipped_by_the_current_date(tmp_path: Path) -> None:
     rows = pa.table({"id": range(5), "day": days})
     table = lakebed.create(str(tmp_path / "t"), rows, key="id", partition_by="day")
     table.upsert(rows)
-    scan = table.scan(filter="day >= date_sub(current_date, 1)")
+    scan = table.scan(where="day >= date_sub(current_date, 1)")
     expected = {day for day in days if day >= datetime.now(UTC).date() - timedelta(days=1)}
     assert set(scan.to_arrow()["day"].to_pylist()) in (expected, set(days[:2]))
     assert len(scan.files) <= 2
@@ -158,7 +158,7 @@ def test_partitions_are_skipped_by_the_current_date(tmp_path: Path) -> None:
 def test_functions_that_arrow_computes_otherwise_are_left_to_spark(table: lakebed.Table, text: str) -> None:
     assert isinstance(parse_filter(text, ROWS.schema).root, Opaque)
     with pytest.raises(InvalidOption, match="runs on Spark only"):
-        table.scan(filter=text).to_arrow()
+        table.scan(where=text).to_arrow()
 
 
 def test_arithmetic_with_null_is_null() -> None:

@@ -84,7 +84,7 @@ def test_null_constants_select_rows_as_spark_does(condition: str) -> None:
     table = lakebed.create("memory://null-constants/t", rows, key="id", index="simple")
     try:
         table.upsert(rows)
-        found = table.scan(["id"], filter=condition).to_arrow()["id"].to_pylist()
+        found = table.scan(["id"], where=condition).to_arrow()["id"].to_pylist()
         assert sorted(found) == NULL_CONDITIONS[condition]
     finally:
         lakebed.drop("memory://null-constants/t")

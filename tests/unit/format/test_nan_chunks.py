@@ -169,8 +169,8 @@ def test_column_stats_hold_the_least_value_of_a_copied_chunk_with_nan(tmp_path: 
     table = created(tmp_path, indexes=["column_stats"])
     table.bulk_insert(rows(range(30), nan=3))
     table.upsert(rows(range(28, 29)))
-    assert table.scan(filter="d = 0").to_arrow()["id"].to_pylist() == [0]
-    assert table.scan(filter="d > 100").to_arrow()["id"].to_pylist() == [3]
+    assert table.scan(where="d = 0").to_arrow()["id"].to_pylist() == [0]
+    assert table.scan(where="d > 100").to_arrow()["id"].to_pylist() == [3]
     assert not table.indexes.verify().differences
 
 
@@ -186,7 +186,7 @@ def test_a_parquet_log_block_with_nan_has_no_min_and_max(tmp_path: Path) -> None
     metadata = pq.read_metadata(io.BytesIO(bytes(content)))
     chunks = {c.path_in_schema: c for c in map(metadata.row_group(0).column, range(metadata.num_columns))}
     assert [path for path in (*FLOATS, "id") if chunks[path].statistics.has_min_max] == ["id"]
-    assert sorted(lakebed.open(table.uri).scan(filter="d > 100").to_arrow()["id"].to_pylist()) == [1]
+    assert sorted(lakebed.open(table.uri).scan(where="d > 100").to_arrow()["id"].to_pylist()) == [1]
 
 
 def written(*groups: pa.Table, **settings: Any) -> Any:

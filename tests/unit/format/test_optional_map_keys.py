@@ -26,7 +26,7 @@ def test_every_row_of_such_a_file_is_read(tmp_path: Path) -> None:
         expected = table.expected.filter(
             pc.field("id") == 2 if ids else (pc.field("id") > 2) & pc.field("m").is_valid()
         )
-        assert_same_rows(t.scan(filter=filter).to_arrow(), expected)
+        assert_same_rows(t.scan(where=filter).to_arrow(), expected)
     assert_same_rows(t.get([1, 3]), table.expected.filter(pc.field("id").isin([1, 3])))
     assert t.indexes.verify().ok
 

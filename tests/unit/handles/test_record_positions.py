@@ -176,7 +176,7 @@ def test_all_rows_of_a_repeated_key_are_updated_and_deleted(mor: Make, ordering:
     assert content(table) == [(1, "c", "new", 4)] * 2 + [(2, "c", "a", 1), (3, "c", "a", 1), (3, "c", "b", 1)]
     table.delete([3])
     assert content(table) == [(1, "c", "new", 4)] * 2 + [(2, "c", "a", 1)]
-    table.compact()
+    table.maintenance.compact()
     assert content(table) == [(1, "c", "new", 4)] * 2 + [(2, "c", "a", 1)]
 
 
@@ -197,18 +197,18 @@ def test_numbers_are_those_of_the_base_file_that_is_there(mor: Make) -> None:
     first = slices(table)[0].instant
     table.delete([0, 1, 2])
     assert {b.base for b in blocks(table)} == {first}
-    planned = table.compact(plan_only=True)
+    planned = table.maintenance.compact(plan_only=True)
     assert planned
     table.upsert(rows((7, "c", "b", 6), (3, "c", "b", 6)))
     before = content(table)
-    lakebed.open(table.uri).compact()
+    lakebed.open(table.uri).maintenance.compact()
     assert content(table) == before
     table.upsert(rows((19, "c", "c", 7), (4, "c", "c", 7)))
     model = {n: (n, "c", "a", 5) for n in range(3, 20)} | {n: (n, "c", "b", 6) for n in (3, 7)}
     assert content(table) == sorted((model | {n: (n, "c", "c", 7) for n in (4, 19)}).values())
     (second,) = {s.base_file.instant for s in slices(table) if s.base_file is not None}
     assert second != first
-    table.compact()
+    table.maintenance.compact()
     table.upsert(rows((19, "c", "d", 8)))
     (block,) = blocks(table)
     assert (block.keys, block.named) == (["19"], ["19"])

@@ -32,7 +32,7 @@ def test_loads_merges_copied_row_groups_and_compactions_stay_sorted(tmp_path: Pa
         table.upsert(trips(order, 0))
         table.upsert(trips([5, 30_000], 1))
         if type_ == "mor":
-            table.compact()
+            table.maintenance.compact()
         assert is_marked_sorted(tmp_path / type_)
         assert newest(tmp_path / type_).num_row_groups > 1
         keys = table.scan(["_hoodie_record_key"]).to_arrow().column(0).to_pylist()

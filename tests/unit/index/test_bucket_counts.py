@@ -84,8 +84,8 @@ def test_a_new_table_with_rules_and_what_real_hudi_finds_of_them(uri: str) -> No
         '  "instant" : "00000000000000"\n}'
     )
     # a filter that says nothing of the key loses no row, one that does reads one bucket
-    assert table.scan(filter="v = 'v'").count() == 100
-    assert [table.scan(filter=f"id = {n}").count() for n in (3, 4)] == [1, 1]
+    assert table.scan(where="v = 'v'").count() == 100
+    assert [table.scan(where=f"id = {n}").count() for n in (3, 4)] == [1, 1]
     with pytest.raises(InvalidOption):
         table.upsert(rows((1, "rome", "v", 1)), options={"hoodie.bucket.index.partition.expressions": "rome,7"})
 
@@ -100,7 +100,7 @@ def test_a_bucket_that_has_grown_is_warned_of_once(uri: str, caplog: pytest.LogC
             table.upsert(rows(*((n, "c", f"v{turn}-{n * 7919}", 1) for n in range(900))), options=small)
     told = [r.getMessage() for r in caplog.records if "has grown" in r.getMessage()]
     assert len(told) == 1
-    assert "t.rescale(split_over=3000)" in told[0]
+    assert "t.maintenance.rescale(split_over=3000)" in told[0]
 
 
 def test_sizes_of_buckets_as_a_table_and_a_picture(uri: str) -> None:
@@ -128,11 +128,11 @@ def test_counts_that_real_hudi_gave_to_a_table_without_any_are_followed(uri: str
     assert "lakebed.index.bucket.partitions" not in table.properties
     assert sum(one.partition == "rome" for one in table.files) == 5
     assert table.get(list(range(60))).num_rows == 60
-    assert [table.scan(filter=f"id = {n}").count() for n in range(60)] == [1] * 60
+    assert [table.scan(where=f"id = {n}").count() for n in range(60)] == [1] * 60
     assert table.upsert(rows(*((n, ("oslo", "rome")[n % 2], "w", 2) for n in range(70)))).inserted == 10
     assert table.scan().count() == 70
     # one count for all again, as a rule of Hudi's and as none of lakebed's
-    table.rescale(2)
+    table.maintenance.rescale(2)
     assert table.properties.get("lakebed.index.bucket.partitions") is None
     assert lakebed.open(uri).indexes.index.settings()["bucket.count"] == "2"
     assert table.get(list(range(70))).num_rows == 70

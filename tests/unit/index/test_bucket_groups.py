@@ -70,9 +70,9 @@ def test_a_bucket_grows_by_file_groups(make: Made, kind: Literal["cow", "mor"]) 
         model.update({row[0]: row for row in batch(range(1, 3), turn)})
         assert content(table) == sorted(model.values())
     if kind == "mor":
-        table.compact()
+        table.maintenance.compact()
         assert content(table) == sorted(model.values())
-    table.cluster(["v"])
+    table.maintenance.cluster(["v"])
     assert content(table) == sorted(model.values())
     assert lakebed.open(table.uri).indexes.verify().ok
     assert {bucket_of_file_id(f["file_id"]) for f in files_of(table)} == {0, 1}

@@ -81,9 +81,9 @@ def test_every_row_goes_to_the_log_of_its_bucket(make: Made) -> None:
 
 def test_look_ups_and_filters_read_one_bucket_of_a_partition_path(make: Made) -> None:
     table, _ = new_table(make, buckets=8)
-    plan = table.scan(filter="id = 7").explain()
+    plan = table.scan(where="id = 7").explain()
     assert "by bucket" in str(plan)
-    assert table.scan(filter="id = 7").to_arrow().column("v").to_pylist() == ["v0"]
+    assert table.scan(where="id = 7").to_arrow().column("v").to_pylist() == ["v0"]
     located = table.locate([7]).to_pylist()
     assert [row["partition_path"] for row in located] == ["c1"] or [*located[0].values()][1] == "c1"
 
@@ -102,7 +102,7 @@ def test_overwritten_partitions_have_the_new_rows(make: Made, version: int, meta
 @pytest.mark.parametrize("version", [6, 8, 9])
 def test_writes_continue_during_a_pending_split(make: Made, version: int) -> None:
     table, model = new_table(make, version)
-    plan = table.cluster(plan_only=True, options=SPLITS)
+    plan = table.maintenance.cluster(plan_only=True, options=SPLITS)
     assert plan.planned is not None
     result = write(table, model, range(30, 60), 1)
     assert result.rows == 30
@@ -115,13 +115,13 @@ def test_writes_continue_during_a_pending_split(make: Made, version: int) -> Non
     check(table, model)
     before = sorted(model.values())
     at = last(table)
-    done = table.cluster(options=SPLITS)
+    done = table.maintenance.cluster(options=SPLITS)
     assert plan.planned in done.instants
     check(table, model)
     assert all(len(r.nodes) > 2 and r.sequence for r in rings(table).values())
     write(table, model, range(60, 70), 3)
     check(table, model)
-    table.compact()
+    table.maintenance.compact()
     check(table, model)
     past = table.scan(as_of=at).to_arrow().to_pylist()
     assert sorted(tuple(r.values()) for r in past) == before
@@ -135,14 +135,14 @@ RESIZES = {"split": (2, SPLITS), "merge": (4, MERGES)}
 def test_stored_keys_are_left_out_of_files_of_a_pending_resize(make: Made, version: int, resize: str) -> None:
     buckets, sizes = RESIZES[resize]
     table, model = new_table(make, version, buckets=buckets)
-    assert table.cluster(plan_only=True, options=sizes).planned is not None
+    assert table.maintenance.cluster(plan_only=True, options=sizes).planned is not None
     model.update({row[0]: row for row in batch(range(40, 60), 1)})
     known_and_new = rows(*batch(range(30, 60), 1))
     assert table.insert(known_and_new, options={"hoodie.datasource.insert.dup.policy": "drop"}).inserted == 20
     check(table, model)
     with pytest.raises(InvalidRecord, match="is in the table already"):
         table.insert(known_and_new, options={"hoodie.datasource.insert.dup.policy": "fail"})
-    table.cluster(options=sizes)
+    table.maintenance.cluster(options=sizes)
     assert rings(table)["c0"].sequence, "the resize ran"
     check(table, model)
 
@@ -152,12 +152,12 @@ def test_stored_keys_are_left_out_of_files_of_a_pending_resize(make: Made, versi
 def test_partial_rows_are_complete_in_files_of_a_pending_resize(make: Made, version: int, resize: str) -> None:
     buckets, sizes = RESIZES[resize]
     table, model = new_table(make, version, buckets=buckets)
-    assert table.cluster(plan_only=True, options=sizes).planned is not None
+    assert table.maintenance.cluster(plan_only=True, options=sizes).planned is not None
     some = rows(*batch(range(20), 1)).drop_columns(["v"])
     table.upsert(some, partial=True)
     model.update({n: (*model[n][:2], "v0", 1) for n in range(20)})
     check(table, model)
-    table.cluster(options=sizes)
+    table.maintenance.cluster(options=sizes)
     check(table, model)
 
 
@@ -167,7 +167,7 @@ def test_rows_brought_along_count_in_the_order_of_their_writes_whatever_their_fi
     table = make(properties={"hoodie.compact.inline": False, "hoodie.metadata.enable": False}, **words)
     model: dict[int, Row] = {}
     write(table, model, range(40), 0)
-    plan = table.cluster(plan_only=True, options=SPLITS).planned
+    plan = table.maintenance.cluster(plan_only=True, options=SPLITS).planned
     assert plan is not None
     write(table, model, range(30, 60), 1)
     write(table, model, range(30, 60), 2)
@@ -178,15 +178,15 @@ def test_rows_brought_along_count_in_the_order_of_their_writes_whatever_their_fi
         storage.write(f"{path.partition('.log.')[0]}.log.1_0-0-0", storage.read(path))
         storage.delete(path)
     no_more = {"hoodie.bucket.index.max.num.buckets": 1, "hoodie.bucket.index.min.num.buckets": 9}
-    assert table.cluster(options=no_more).instants == (plan,)
+    assert table.maintenance.cluster(options=no_more).instants == (plan,)
     assert content(table) == sorted(model.values())
-    table.compact()
+    table.maintenance.compact()
     assert content(table) == sorted(model.values())
 
 
 def test_small_neighbours_merge_into_one(make: Made) -> None:
     table, model = new_table(make, buckets=4)
-    assert table.cluster(options=MERGES).runs
+    assert table.maintenance.cluster(options=MERGES).runs
     assert {p: len(r.nodes) for p, r in rings(table).items()} == {"c0": 1, "c1": 1}
     check(table, model)
     write(table, model, range(20, 80), 1)
@@ -197,20 +197,20 @@ def test_a_delete_of_a_log_file_stays_a_delete_in_a_rewritten_slice(make: Made) 
     table, model = new_table(make)
     table.delete(where="id = 2")
     del model[2]
-    assert table.cluster(options=SPLITS).runs
+    assert table.maintenance.cluster(options=SPLITS).runs
     check(table, model)
 
 
 def test_buckets_of_the_right_size_are_not_rewritten(make: Made) -> None:
     table, model = new_table(make)
-    assert not table.cluster().runs, "without bounds of their own buckets stay as they are"
-    assert table.cluster(["ts"]).runs, "sort columns are a reason of their own"
+    assert not table.maintenance.cluster().runs, "without bounds of their own buckets stay as they are"
+    assert table.maintenance.cluster(["ts"]).runs, "sort columns are a reason of their own"
     check(table, model)
 
 
 def test_a_completed_resize_is_rolled_back(make: Made) -> None:
     table, model = new_table(make)
-    table.cluster(options=SPLITS)
+    table.maintenance.cluster(options=SPLITS)
     table.rollback(last(table))
     assert {p: (len(r.nodes), r.sequence) for p, r in rings(table).items()} == {"c0": (2, 0), "c1": (2, 0)}
     write(table, model, range(30, 60), 1)
@@ -220,23 +220,23 @@ def test_a_completed_resize_is_rolled_back(make: Made) -> None:
 def test_a_restore_takes_a_pending_resize_and_its_copies_back(make: Made) -> None:
     table, model = new_table(make)
     at = last(table)
-    table.cluster(plan_only=True, options=SPLITS)
+    table.maintenance.cluster(plan_only=True, options=SPLITS)
     write(table, dict(model), range(30, 60), 1)
     table.restore(at)
     check(table, model)
     write(table, model, range(10, 50), 2)
-    assert table.cluster(options=SPLITS).runs
+    assert table.maintenance.cluster(options=SPLITS).runs
     check(table, model)
 
 
 def test_a_table_with_an_index_of_keys_is_not_written_during_a_plan(make: Made, uri: str) -> None:
     table, model = new_table(make, partition_by=None, indexes=["record_index"])
-    assert table.cluster(plan_only=True, options=SPLITS).planned is not None
+    assert table.maintenance.cluster(plan_only=True, options=SPLITS).planned is not None
     with refused(uri, CommitConflict, "pending clustering"):
         table.upsert(rows(*batch(range(40), 1)), options=REJECT)
     write(table, model, range(40), 1)
     check(table, model)
-    assert table.cluster(options=SPLITS).runs
+    assert table.maintenance.cluster(options=SPLITS).runs
     write(table, model, range(30, 60), 1)
     check(table, model)
 
@@ -267,7 +267,7 @@ def test_buckets_stay_those_of_an_action_that_is_archived(make: Made, version: i
     by_hand = {"hoodie.compact.inline": False, "hoodie.archive.automatic": False, "hoodie.clean.automatic": False}
     table, model = new_table(make, version, properties=by_hand)
     if verb == "cluster":
-        table.cluster(options={**SPLITS, "hoodie.clustering.plan.strategy.partition.selected": "c0"})
+        table.maintenance.cluster(options={**SPLITS, "hoodie.clustering.plan.strategy.partition.selected": "c0"})
     elif verb == "insert_overwrite":
         table.insert_overwrite(rows(*batch(range(0, 40, 2), 1)))
         model.update({row[0]: row for row in batch(range(0, 40, 2), 1)})
@@ -283,8 +283,8 @@ def test_buckets_stay_those_of_an_action_that_is_archived(make: Made, version: i
     for turn in range(2, 9):
         write(table, model, range(1, 9, 2), turn)
     retained = {"hoodie.clean.commits.retained": 1}
-    table.clean(options=retained)
-    table.archive(options={**retained, "hoodie.keep.min.commits": 2, "hoodie.keep.max.commits": 3})
+    table.maintenance.clean(options=retained)
+    table.maintenance.archive(options={**retained, "hoodie.keep.min.commits": 2, "hoodie.keep.max.commits": 3})
     assert at not in [i.time for i in lakebed.open(table.uri).timeline]
     write(table, model, range(0, 44, 2), 9)
     check(table, model)
@@ -328,7 +328,7 @@ def between(monkeypatch: pytest.MonkeyPatch, table: Table, *services: str) -> No
         other = lakebed.open(table.uri)
         written = run(rows)
         for service in services:
-            getattr(other, service)()
+            getattr(other.maintenance, service)()
         return written
 
     monkeypatch.setattr(NumberedLayout, "run", with_services)
@@ -339,20 +339,20 @@ def test_a_split_may_complete_while_a_write_is_under_way(
     make: Made, version: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table, model = new_table(make, version)
-    planned = table.cluster(plan_only=True, options=SPLITS).planned
+    planned = table.maintenance.cluster(plan_only=True, options=SPLITS).planned
     between(monkeypatch, table, "cluster")
     write(table, model, range(30, 60), 1)
     assert planned is not None
     check(table, model)
     assert all(ring.sequence for ring in rings(table).values())
     write(table, model, range(5), 2)
-    table.compact()
+    table.maintenance.compact()
     check(table, model)
 
 
 def test_a_compaction_of_the_new_buckets_loses_no_write(make: Made, monkeypatch: pytest.MonkeyPatch) -> None:
     table, model = new_table(make)
-    table.cluster(plan_only=True, options=SPLITS)
+    table.maintenance.cluster(plan_only=True, options=SPLITS)
     write(table, model, range(30, 45), 1)
     between(monkeypatch, table, "cluster", "compact")
     with pytest.raises(CommitConflict, match=r"another writer \(COMPACT\)"):
@@ -378,5 +378,5 @@ def test_writers_that_do_not_wait_append_to_the_same_buckets(make: Made, monkeyp
     model.update({row[0]: row for row in batch(range(5, 45), 1)})
     model.update({row[0]: row for row in batch(range(10, 50), 2)})
     check(table, model)
-    table.compact()
+    table.maintenance.compact()
     check(table, model)

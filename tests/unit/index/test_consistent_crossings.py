@@ -76,7 +76,7 @@ def check(table: Table, model: Model) -> None:
         turn = 1 + max(row[3] for row in model.values())
         assert content(table) == sorted(model.values())
         fresh = lakebed.open(table.uri)
-        verified, repaired = fresh.indexes.verify(), fresh.repair(dry_run=True)
+        verified, repaired = fresh.indexes.verify(), fresh.maintenance.repair(dry_run=True)
         assert verified.ok, verified
         assert repaired.ok, repaired
         fresh.upsert(put(model, range(44), turn))
@@ -108,9 +108,9 @@ def test_an_overwrite_conflicts_with_a_resize_that_completes_meanwhile(
 ) -> None:
     """It would replace the buckets of before, whose rows are in others by now."""
     table, model = new_table(make, version)
-    planned = table.cluster(plan_only=True, options=SPLITS).planned
+    planned = table.maintenance.cluster(plan_only=True, options=SPLITS).planned
     other = lakebed.open(table.uri)
-    meanwhile(monkeypatch, lambda: other.cluster(options=SPLITS), of=layout)
+    meanwhile(monkeypatch, lambda: other.maintenance.cluster(options=SPLITS), of=layout)
     with pytest.raises(CommitConflict, match=rf"changed by another writer \(CLUSTER\) at instant {planned}"):
         verb(table)
     check(table, model)
@@ -122,7 +122,7 @@ def test_an_overwrite_takes_the_plan_of_a_resize_off_with_the_copies_of_other_wr
     make: Made, version: int, verb: Callable[[Table], None]
 ) -> None:
     table, model = new_table(make, version)
-    planned = table.cluster(plan_only=True, options=SPLITS).planned
+    planned = table.maintenance.cluster(plan_only=True, options=SPLITS).planned
     table.upsert(put(model, range(10), 1))
     assert named_after(table, planned)
     verb(table)
@@ -177,7 +177,7 @@ def test_a_write_during_a_resize_that_is_removed_leaves_nothing(
 ) -> None:
     """The overwrite of another partition path took the plan off; what was written beside it would be of no slice."""
     table, model = new_table(make, version)
-    planned = table.cluster(plan_only=True, options=SPLITS).planned
+    planned = table.maintenance.cluster(plan_only=True, options=SPLITS).planned
     other = lakebed.open(table.uri)
     meanwhile(monkeypatch, lambda: overwrite(other), before=before)
     with pytest.raises(CommitConflict, match=f"clustering {planned}, .*, was taken off the timeline"):
@@ -196,7 +196,7 @@ def test_a_plan_that_came_after_an_overwrite_began_goes_with_the_copies(
     plans: list[str | None] = []
 
     def plan_and_write() -> None:
-        plans.append(other.cluster(plan_only=True, options=SPLITS).planned)
+        plans.append(other.maintenance.cluster(plan_only=True, options=SPLITS).planned)
         other.upsert(put(model, range(1, 30, 2), 2))
 
     meanwhile(monkeypatch, plan_and_write)
@@ -222,13 +222,13 @@ def test_copies_of_a_write_that_goes_on_after_its_rollback_are_removed(
     make: Made, version: int, resize: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table, model = new_table(make, version)
-    planned = table.cluster(plan_only=True, options=SPLITS).planned
+    planned = table.maintenance.cluster(plan_only=True, options=SPLITS).planned
     other = lakebed.open(table.uri)
 
     def crossing() -> None:
         take_for_dead(table)
         if resize == "completed":
-            other.cluster(options=SPLITS)
+            other.maintenance.cluster(options=SPLITS)
         elif resize == "taken off":
             overwrite(other)
             put(model, range(0, 40, 2), 1)
@@ -247,7 +247,7 @@ def test_copies_of_a_write_that_dies_after_its_rollback_are_swept(
     make: Made, version: int, resize: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table, model = new_table(make, version)
-    planned = table.cluster(plan_only=True, options=SPLITS).planned
+    planned = table.maintenance.cluster(plan_only=True, options=SPLITS).planned
     other = lakebed.open(table.uri)
     meanwhile(monkeypatch, partial(take_for_dead, table), before=True)
     run = NumberedLayout.run
@@ -263,7 +263,7 @@ def test_copies_of_a_write_that_dies_after_its_rollback_are_swept(
     monkeypatch.undo()
     assert logs_of_c1(table, planned)
     if resize == "completed":
-        other.cluster(options=SPLITS)
+        other.maintenance.cluster(options=SPLITS)
     elif resize == "taken off":
         overwrite(other)
         put(model, range(0, 40, 2), 1)
@@ -276,7 +276,7 @@ def test_copies_of_a_write_that_dies_after_its_rollback_are_swept(
 @pytest.mark.parametrize("version", VERSIONS)
 def test_copies_of_lost_attempts_go_or_count_once(make: Made, version: int, monkeypatch: pytest.MonkeyPatch) -> None:
     table, model = new_table(make, version)
-    planned = table.cluster(plan_only=True, options=SPLITS).planned
+    planned = table.maintenance.cluster(plan_only=True, options=SPLITS).planned
     run = NumberedLayout.run
 
     def twice(layout: NumberedLayout) -> list[WriteStatus]:
@@ -288,7 +288,7 @@ def test_copies_of_lost_attempts_go_or_count_once(make: Made, version: int, monk
     monkeypatch.setattr(NumberedLayout, "run", run)
     assert len(logs_of_c1(table, planned)) == (4 if version == 6 else 2)
     check(table, model)
-    table.cluster(options=SPLITS)
+    table.maintenance.cluster(options=SPLITS)
     check(table, model)
 
 
@@ -316,5 +316,5 @@ def test_blocks_of_a_write_that_dies_after_its_rollback_never_show(
     monkeypatch.undo()
     for turn in range(1, 9):
         lakebed.open(table.uri).upsert(put(model, range(19, 20), turn))
-    table.archive(options={"hoodie.keep.min.commits": 2, "hoodie.keep.max.commits": 3})
+    table.maintenance.archive(options={"hoodie.keep.min.commits": 2, "hoodie.keep.max.commits": 3})
     check(table, model)

@@ -108,7 +108,7 @@ def test_known_and_new_partition_paths(table: Table, monkeypatch: pytest.MonkeyP
 
 
 def test_rows_of_a_pending_split_come_for_the_new_buckets_too(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    table.cluster(plan_only=True, options=SPLITS)
+    table.maintenance.cluster(plan_only=True, options=SPLITS)
     before = {one.file_id for one in table.files}
     here = all_ways(INDEX, incoming("p0", "p1", "p9"), table, monkeypatch)
     copies = [row for row in here if row[2] not in before and row[0] != "p9"]
@@ -118,7 +118,7 @@ def test_rows_of_a_pending_split_come_for_the_new_buckets_too(table: Table, monk
 
 
 def test_a_ring_that_has_split_is_read(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    table.cluster(options=SPLITS)
+    table.maintenance.cluster(options=SPLITS)
     table.upsert({"id": KEYS, "region": [f"p{n % 2}" for n in range(60)], "v": [2] * 60})
     here = all_ways(INDEX, incoming("p0", "p1"), table, monkeypatch)
     assert {file_id for _, _, file_id, _, _ in here} == {one.file_id for one in table.files}
@@ -127,7 +127,7 @@ def test_a_ring_that_has_split_is_read(table: Table, monkeypatch: pytest.MonkeyP
 
 
 def test_a_write_that_replaces_names_new_groups_where_a_ring_is(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    table.cluster(plan_only=True, options=SPLITS)
+    table.maintenance.cluster(plan_only=True, options=SPLITS)
     here = all_ways(INDEX.for_new_groups("20300101000000000"), incoming("p0", "p9"), table, monkeypatch)
     assert len(here) == 60
     before = {one.file_id for one in table.files}
@@ -138,7 +138,7 @@ def test_a_write_that_replaces_names_new_groups_where_a_ring_is(table: Table, mo
 
 
 def test_every_ring_is_read_once_and_a_completed_change_noted_once(table: Table) -> None:
-    table.cluster(options=SPLITS)
+    table.maintenance.cluster(options=SPLITS)
     storage = CountingStorage(open_storage(table.uri))
     # as where the runner died before it noted the change
     notes = [info.path for info in storage.list(FOLDER) if info.path.endswith(".commit")]

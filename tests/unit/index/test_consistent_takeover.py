@@ -36,7 +36,7 @@ def test_lakebed_writes_on_and_splits_buckets(table: GoldenTable, tmp_path: Path
     assert {f["file_id"] for f in t.files.to_arrow().to_pylist()} == on_ring
     after = pa.concat_tables([changed, before.slice(10)])
     assert_same_rows(lakebed.open(t.uri).scan().to_arrow(), after)
-    assert t.cluster(options=SPLITS).runs
+    assert t.maintenance.cluster(options=SPLITS).runs
     assert len(t.files.to_arrow()) > len(on_ring)
     gone = after.slice(3, 4)
     t.delete(gone.select(["id", "region"]))
@@ -54,7 +54,7 @@ def test_the_index_can_be_adopted_and_no_other(table: GoldenTable, tmp_path: Pat
     t.indexes.adopt("consistent")
     key = some.column("id")[0].as_py()
     t = lakebed.open(t.uri)
-    assert "by bucket" in str(t.scan(filter=f"id = {key!r}").explain())
+    assert "by bucket" in str(t.scan(where=f"id = {key!r}").explain())
     assert_same_rows(t.get([key]), some)
     # a file group that is on no node of the ring
     (path, *_) = sorted(p for p in Path(t.uri.removeprefix("file://")).rglob(".*.log.*") if ".hoodie" not in str(p))

@@ -32,7 +32,7 @@ def rows(ids: list[int], city: str) -> pa.Table:
 
 
 def cities_of(t: lakebed.Table, id: int) -> list[str]:
-    return sorted(t.scan(filter=f"id = {id}").to_arrow()["city"].to_pylist())
+    return sorted(t.scan(where=f"id = {id}").to_arrow()["city"].to_pylist())
 
 
 def test_a_row_whose_key_is_in_another_partition_path_is_refused_until_an_index_is_adopted(tmp_path: Path) -> None:

@@ -103,14 +103,14 @@ def data(count: int) -> pa.Table:
 def test_advice_names_the_facts_of_the_rows() -> None:
     rows = data(1000)
     batch = pa.table({"id": [5, 5000], "city": ["c1", "c0"], "x": [1, 1]})
-    workload = lakebed.advise(rows, key="id", partition_by="city", batch=batch).workload
+    workload = lakebed.indexes.advise(rows, key="id", partition_by="city", batch=batch).workload
     assert (workload.rows, workload.partitions, workload.batch, workload.touched) == (1000, 4, 2, 2)
     assert (workload.touched_rows, workload.known, workload.grows, workload.unique) == (500, 0.5, True, True)
     assert workload.largest == 0.25
-    again = lakebed.advise(rows, key="x", partition_by="city", batch=7, expected_rows=100_000).workload
+    again = lakebed.indexes.advise(rows, key="x", partition_by="city", batch=7, expected_rows=100_000).workload
     assert (again.rows, again.batch, again.grows, again.unique) == (100_000, 7, False, False)
     with pytest.raises(InvalidOption, match="no column 'town'"):
-        lakebed.advise(rows, key="id", partition_by="town")
+        lakebed.indexes.advise(rows, key="id", partition_by="town")
 
 
 def test_a_table_describes_its_files_its_commits_and_the_batchs_keys() -> None:
@@ -155,7 +155,7 @@ def test_rows_that_only_log_files_hold_count() -> None:
 
 
 def test_advice_prints_and_shows_as_a_table() -> None:
-    advice = lakebed.advise(data(1000), key="id")
+    advice = lakebed.indexes.advise(data(1000), key="id")
     assert str(advice).startswith(f"take index={advice.index!r}\n1,000 rows")
     assert all(one.index in advice._repr_html_() for one in advice.ranking)
     assert advice.to_arrow().column("index").to_pylist() == [one.index for one in advice.ranking]

@@ -151,7 +151,7 @@ def test_versions_before_9_have_no_record_index_for_each_partition_path(version:
         lakebed.create(uri, SCHEMA, index="record_level_index", **words)  # type: ignore[arg-type]
     with pytest.raises(UnsupportedFeature, match=message):
         lakebed.create(uri, SCHEMA, properties={"hoodie.index.type": "RECORD_LEVEL_INDEX"}, **words)  # type: ignore[arg-type]
-    assert not lakebed.exists(uri)
+    assert not lakebed.list_tables(uri, depth=0)
     table = new_table("simple", table_version=version)
     table.upsert(data("a"))
     for change in (table.indexes.adopt, table.indexes.use):

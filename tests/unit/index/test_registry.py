@@ -96,7 +96,7 @@ def test_options_of_another_index_are_refused() -> None:
 @pytest.mark.parametrize(
     ("table", "write", "says"),
     [
-        (BucketIndex(8, ("id",)), BucketIndex(16, ("id",)), ["8 buckets", "16 buckets", "t.rescale"]),
+        (BucketIndex(8, ("id",)), BucketIndex(16, ("id",)), ["8 buckets", "16 buckets", "t.maintenance.rescale"]),
         (BucketIndex(8, ("id",)), BucketIndex(8, ("code",)), ["hashed on id", "hashed on code"]),
         (BucketIndex(8, ("id",)), SimpleIndex(), ["bucket (8 buckets, hashed on id)", "asks for simple"]),
         (SimpleIndex(), GlobalSimpleIndex(), ["simple", "global_simple (moving rows to their new partition: true)"]),

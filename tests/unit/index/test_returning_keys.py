@@ -99,11 +99,11 @@ def test_deleted_keys_are_new_to_an_insert_that_drops_stored_ones(make: Make, in
 def test_returning_keys_are_appended_while_their_file_group_is_compacted(make: Make, index: str) -> None:
     table = new_table(make, index, "commit_time")
     (before,) = holding(table)
-    table.compact(plan_only=True)
+    table.maintenance.compact(plan_only=True)
     table.upsert(rows((3, "a", "new", 1)), options=APART)
     assert {one.file_id for one in holding(table)} == {before.file_id}
     expected = sorted([*[(key, "a", "old", 10) for key in KEYS if key not in (3, 5)], (3, "a", "new", 1)])
     assert content(table) == expected
-    table.compact()
+    table.maintenance.compact()
     assert content(table) == expected
     assert [one.file_id for one in holding(table)] == [before.file_id]

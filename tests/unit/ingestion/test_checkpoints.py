@@ -19,7 +19,7 @@ ROWS = pa.table({"id": [1], "at": [1]})
 
 def table(version: int, name: str = "", **arguments: object) -> lakebed.Table:
     uri = f"memory://checkpoints/{version}{name}{'-'.join(map(str, arguments.values()))}"
-    if lakebed.exists(uri):
+    if lakebed.list_tables(uri, depth=0):
         lakebed.drop(uri)
     return lakebed.create(uri, ROWS, key="id", table_version=version, **arguments)  # type: ignore[arg-type]
 
@@ -52,10 +52,10 @@ def test_commits_without_a_checkpoint_are_passed_by_also_where_the_checkpoint_is
     options = {"hoodie.keep.max.commits": 3, "hoodie.keep.min.commits": 2, "hoodie.clean.commits.retained": 1}
     for at in range(2, 6):
         t.upsert(pa.table({"id": [1], "at": [at]}), options=options)
-    t.clean(options=options)
+    t.maintenance.clean(options=options)
     first = open_storage(t.uri)
-    t.archive(options=options)
-    timeline = load_timeline(first, t._config)  # pyright: ignore[reportPrivateUsage]
+    t.maintenance.archive(options=options)
+    timeline = load_timeline(first, t.opened.config)
     assert not any(V2 in timeline.commit_metadata(commit).extra for commit in timeline.commits)
     assert stored(t).value == "a,0:7"
 
@@ -64,7 +64,7 @@ def test_only_delta_commits_of_a_merge_on_read_table_count() -> None:
     t = table(9, type="mor", index="bucket", buckets=1)
     t.upsert(ROWS, options={V2: "1"})
     t.upsert(ROWS, options={V2: "2"})
-    t.compact(options={V2: "of a compaction"})
+    t.maintenance.compact(options={V2: "of a compaction"})
     assert stored(t).value == "2"
 
 

@@ -203,7 +203,7 @@ def test_changes_without_a_position_need_an_ordering_that_the_job_names() -> Non
     job: dict[str, Any] = {"source": source, "target": {"uri": uri, "create": {"key": "id"}}}
     with pytest.raises(InvalidOption, match="the changes name no position in a log"):
         lakebed.ingest(job, once=True)
-    assert not lakebed.exists(uri)
+    assert not lakebed.list_tables(uri, depth=0)
     job["target"]["create"]["ordering"] = "_event_origin_ts_ms"
     assert lakebed.ingest(job, once=True).rows == 1
     lakebed.drop(uri)
@@ -232,7 +232,11 @@ def partitioned(changes: list[bytes], uri: str, **create: Any) -> tuple[list[tup
     }
     lakebed.ingest(job, once=True)
     rows = lakebed.open(uri).scan(["id", "city", "v"]).to_arrow().sort_by("id")
-    bad = [] if not lakebed.exists(f"{uri}-errors") else lakebed.open(f"{uri}-errors").to_arrow()["error"].to_pylist()
+    bad = (
+        []
+        if not lakebed.list_tables(f"{uri}-errors", depth=0)
+        else lakebed.open(f"{uri}-errors").to_arrow()["error"].to_pylist()
+    )
     for name in (uri, f"{uri}-errors"):
         lakebed.drop(name, missing_ok=True)
     return [tuple(one.values()) for one in rows.to_pylist()], bad

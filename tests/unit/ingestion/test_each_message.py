@@ -22,10 +22,10 @@ def ingested(*rounds: list[Message], transform: str | None = None, **settings: A
     }
     lakebed.ingest(job if transform is None else {**job, "transform": transform}, once=True)
     rows, errors = [], {}
-    if lakebed.exists(uri):
+    if lakebed.list_tables(uri, depth=0):
         rows = lakebed.open(uri).scan().to_arrow().sort_by("id").to_pylist()
         lakebed.drop(uri)
-    if lakebed.exists(f"{uri}-errors"):
+    if lakebed.list_tables(f"{uri}-errors", depth=0):
         found = lakebed.open(f"{uri}-errors").scan(["position", "error"]).to_arrow().to_pylist()
         errors = {row["position"]: row["error"] for row in found}
         lakebed.drop(f"{uri}-errors")

@@ -57,7 +57,7 @@ def ids(uri: str) -> list[int]:
 def commits(uri: str) -> list[tuple[str | None, int]]:
     """The checkpoint and the number of rows of each completed commit."""
     t = lakebed.open(uri)
-    timeline = load_timeline(open_storage(uri), t._config)  # pyright: ignore[reportPrivateUsage]
+    timeline = load_timeline(open_storage(uri), t.opened.config)
     bodies = [timeline.commit_metadata(commit) for commit in timeline.commits]
     return [(b.extra.get(V2), sum(s.num_writes for part in b.stats.values() for s in part)) for b in bodies]
 
@@ -84,7 +84,7 @@ def test_nothing_new_makes_no_commit_and_the_next_run_goes_on_from_the_checkpoin
 
 def test_a_source_without_rows_creates_no_table(uri: str) -> None:
     assert lakebed.ingest(job_of(Numbers(0), uri), once=True).commits == 0
-    assert not lakebed.exists(uri)
+    assert not lakebed.list_tables(uri, depth=0)
 
 
 def test_max_rows_bounds_a_round(uri: str) -> None:
@@ -96,7 +96,7 @@ def test_a_bad_row_ends_the_job_by_its_position_and_nothing_is_committed(uri: st
     with pytest.raises(InvalidRecord, match=r"n/1 is no row of the table: odd") as error:
         lakebed.ingest(job_of(Numbers(2, bad=[1]), uri), once=True)
     assert error.value.context["position"] == "n/1"
-    assert not lakebed.exists(uri)
+    assert not lakebed.list_tables(uri, depth=0)
 
 
 def test_bad_rows_are_in_the_table_of_errors_once_and_the_others_in_the_table(uri: str) -> None:
@@ -193,7 +193,7 @@ def test_a_table_that_is_dropped_meanwhile_is_an_error_by_its_name(uri: str) -> 
     with pytest.raises(TableNotFound, match="was dropped while the job"):
         lakebed.ingest(job_of(Numbers(4), uri), once=True, on_event=drop_after_the_first)
     assert events == ["committed", "failed"]
-    assert not lakebed.exists(uri)
+    assert not lakebed.list_tables(uri, depth=0)
     # started again, the job reads the source from its start
     assert lakebed.ingest(job_of(Numbers(4), uri), once=True).rows == 4
 
@@ -230,7 +230,7 @@ def test_a_table_that_is_dropped_between_poll_and_write_does_not_get_the_rows(
     what = "was dropped and created again while" if again else "was dropped while"
     with pytest.raises(TableNotFound, match=what):
         lakebed.ingest(job_of(Meanwhile(6, drop), uri, target=target), once=True)
-    assert ids(uri) == [100] if again else not lakebed.exists(uri)
+    assert ids(uri) == [100] if again else not lakebed.list_tables(uri, depth=0)
     assert lakebed.ingest(job_of(Numbers(6), uri, target=target), once=True).rows == 6
     assert ids(uri) == [*range(6), *([100] if again else [])]
 
@@ -254,7 +254,7 @@ def test_a_table_that_is_created_again_is_none_that_hudi_streamer_filled(uri: st
 def test_a_table_that_is_restored_between_poll_and_write_is_read_after_its_own_checkpoint(uri: str) -> None:
     lakebed.ingest(job_of(Numbers(2), uri), once=True)
     first = lakebed.open(uri).timeline.to_arrow()["time"][0].as_py()
-    lakebed.open(uri).savepoint(first)
+    lakebed.open(uri).savepoints.create(first)
     source = Meanwhile(6, lambda: lakebed.open(uri).restore(first))
     lakebed.ingest(job_of(source, uri), once=True)
     assert (source.polled, ids(uri)) == (["2", "4", "2", "4"], [0, 1, 2, 3, 4, 5])
@@ -491,4 +491,4 @@ def test_rows_that_cannot_be_written_together_are_an_error_with_their_checkpoint
     job = job_of(Once(rows), uri, target={"uri": uri}, errors={"table": f"{uri}-errors"})
     with pytest.raises(InvalidRecord, match="rows after checkpoint None up to 1: two rows have the record key"):
         lakebed.ingest(job, once=True)
-    assert (commits(uri), lakebed.exists(f"{uri}-errors")) == ([], False)
+    assert (commits(uri), lakebed.list_tables(f"{uri}-errors", depth=0)) == ([], False)

@@ -195,10 +195,10 @@ def test_columns_of_sqlite_have_their_declared_types(database: sqlite3.Connectio
         assert lakebed.ingest(job, once=True).commits == 2
         table = lakebed.open(job["target"]["uri"])
         assert {column.name: str(column.type) for column in table.schema} == expected
-        (row,) = table.scan(filter="id = 2000").to_arrow().to_pylist()
+        (row,) = table.scan(where="id = 2000").to_arrow().to_pylist()
         assert tuple(row.values()) == (2000, "late", None, 2.5, Decimal("9.99"), Decimal(12), "b", b"x", 0.5)
         assert table.count() == 1101
-        assert table.scan(filter="late is null and n = id and price = id and u = id").count() == 1100
+        assert table.scan(where="late is null and n = id and price = id and u = id").count() == 1100
 
 
 def test_a_value_of_sqlite_that_is_not_of_the_declared_type_is_named(

@@ -52,7 +52,7 @@ def test_rows_of_new_commits_are_read_and_the_checkpoint_is_a_time_of_the_source
     assert last is not None
     assert (result.rows, result.checkpoint) == (2, last.completion_time or last.time)
     put(t, (2, "B", 2), (3, "c", 1))
-    t.compact() if kind == "mor" else None
+    t.maintenance.compact() if kind == "mor" else None
     assert lakebed.ingest(job_of(folder), once=True).rows == 2
     assert rows(f"{folder}/to") == rows(t) == [(1, "a", 1), (2, "B", 2), (3, "c", 1)]
     assert lakebed.ingest(job_of(folder), once=True).rows == 0

@@ -187,7 +187,7 @@ def test_a_number_in_sql_beyond_a_double_is_refused_as_spark_does() -> None:
     table.upsert([{"id": 1, "v": math.inf}, {"id": 2, "v": 1.5}])
     for condition in ("v = 1e400", "v > -1e400", "v < 1.8E308"):
         with pytest.raises(InvalidOption, match=r"the filter has 1\.?8?[eE]\d+, which is too great for a DOUBLE"):
-            table.scan(filter=condition).count()
+            table.scan(where=condition).count()
     for text in (
         "UPDATE t SET v = 1e400",
         "INSERT INTO t VALUES (3, 1e400)",
@@ -196,8 +196,8 @@ def test_a_number_in_sql_beyond_a_double_is_refused_as_spark_does() -> None:
     ):
         with pytest.raises(InvalidOption, match="the SQL text has 1e400, which is too great for a DOUBLE"):
             lakebed.sql(text, {"t": table})
-    assert table.scan(filter="v = CAST('Infinity' AS DOUBLE)").to_arrow()["id"].to_pylist() == [1]
-    assert table.scan(filter="v < 1.7e308").to_arrow()["id"].to_pylist() == [2]
+    assert table.scan(where="v = CAST('Infinity' AS DOUBLE)").to_arrow()["id"].to_pylist() == [1]
+    assert table.scan(where="v < 1.7e308").to_arrow()["id"].to_pylist() == [2]
 
 
 def test_a_time_without_an_offset_is_no_moment_by_any_way_in(tmp_path: Path) -> None:

@@ -161,7 +161,11 @@ def test_files_show_partitions_groups_and_slices(server: InspectorServer, table:
 def test_plans_are_those_of_the_dry_runs(server: InspectorServer, table: lakebed.Table) -> None:
     text = plain(page(server, "/t/0/files/plans"))
     assert "Its trigger is reached." in text
-    for result in (table.compact(dry_run=True), table.clean(dry_run=True), table.archive(dry_run=True)):
+    for result in (
+        table.maintenance.compact(dry_run=True),
+        table.maintenance.clean(dry_run=True),
+        table.maintenance.archive(dry_run=True),
+    ):
         assert " ".join(str(result).split()) in text
 
 
@@ -211,7 +215,7 @@ def test_a_key_shows_its_place_and_its_versions(server: InspectorServer, table: 
 
 def test_the_plan_of_a_query_shows_what_is_read(server: InspectorServer, table: lakebed.Table) -> None:
     condition = "city = 'Oslo' and fare > 100"
-    plan = table.scan(filter="city = 'Oslo'").plan
+    plan = table.scan(where="city = 'Oslo'").plan
     text = page(server, "/t/0/query?" + urlencode({"filter": "city = 'Oslo'"}))
     read = [row[0] for row in rows_of(text[text.index('id="files"') :]) if len(row) == 3]
     assert read[1:] == [one.label for one in plan.slices]
@@ -229,7 +233,7 @@ def test_the_plan_of_a_query_names_the_files_that_each_step_rules_out(
     server: InspectorServer, table: lakebed.Table
 ) -> None:
     condition = "city != 'Rome' and fare > 38"
-    pruning = table.scan(filter=condition).pruning().to_pylist()
+    pruning = table.scan(where=condition).pruning().to_pylist()
     steps = {row["pruned_by"] for row in pruning}
     assert len(steps) > 1
     for step in steps:
@@ -257,7 +261,7 @@ def test_files_of_a_plan_are_paged(server: InspectorServer) -> None:
 def test_a_bad_filter_shows_the_text_of_the_error(server: InspectorServer, table: lakebed.Table) -> None:
     for text in ("nowhere = 1", "fare >", "city = "):
         with pytest.raises(lakebed.InvalidOption) as refusal:
-            table.scan(filter=text).plan  # noqa: B018
+            table.scan(where=text).plan  # noqa: B018
         shown = plain(page(server, "/t/0/query?" + urlencode({"filter": text})))
         assert " ".join(refusal.value.message.split()) in shown
 

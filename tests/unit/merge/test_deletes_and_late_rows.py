@@ -60,7 +60,7 @@ def visible_rows(t: Table, *columns: str) -> list[tuple[Any, ...]]:
     keys = range(1, 50)
     assert sorted(tuple(row[n] for n in names) for row in t.get(list(keys)).to_pylist()) == found
     assert t.count() == len(found)
-    t.compact()
+    t.maintenance.compact()
     assert [tuple(row[n] for n in names) for row in t.scan().to_arrow().sort_by("id").to_pylist()] == found
     return found
 
@@ -252,11 +252,11 @@ def test_buckets_that_are_about_to_split_get_the_value_as_well(version: int) -> 
     split = {"hoodie.bucket.index.max.num.buckets": 4, "hoodie.parquet.max.file.size": 900}
     ids = range(1, 41)
     t = table(pa.concat_tables([rows((n, 10, f"old{n}")) for n in ids]), "consistent", version)
-    assert t.cluster(plan_only=True, options=split).planned
+    assert t.maintenance.cluster(plan_only=True, options=split).planned
     t.delete([1, 2, 3])
     t.upsert(rows((1, 5, "late"), (2, 20, "new")))
     expected = [(2, 20, "new"), *((n, 10, f"old{n}") for n in ids if n > 3)]
-    assert t.cluster(options=split).instants
+    assert t.maintenance.cluster(options=split).instants
     assert visible_rows(t) == expected
 
 
@@ -282,7 +282,7 @@ def test_zero_orders_whole_numbers() -> None:
 def test_late_rows_stay_deleted_during_a_pending_compaction(version: int) -> None:
     t = table(rows((1, 10, "old"), (2, 10, "other")), version=version)
     t.upsert(rows((1, 20, "newer")))
-    t.compact(plan_only=True)
+    t.maintenance.compact(plan_only=True)
     t.delete([1])
     t.upsert(rows((1, 15, "late")))
     assert t.scan().to_arrow()["id"].to_pylist() == [2]
@@ -312,7 +312,7 @@ def test_log_compaction_and_indexes_of_keys_know_of_late_rows(version: int) -> N
     t.upsert(rows((1, 5, "late"), (3, 1, "new")))
     expected = [(2, 10, "other"), (3, 1, "new")]
     assert lakebed.open(t.uri).indexes.verify().ok
-    t.compact_logs(options={"hoodie.log.compaction.blocks.threshold": 2})
+    t.maintenance.compact(logs=True, options={"hoodie.log.compaction.blocks.threshold": 2})
     t.upsert(rows((1, 7, "late")))
     assert lakebed.open(t.uri).indexes.verify().ok
     assert visible_rows(t) == expected

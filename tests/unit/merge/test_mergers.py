@@ -87,7 +87,7 @@ def test_random_histories_give_the_rows_of_the_model(kind: str, version: int, in
         amounts = table.scan(columns=["amount"]).to_arrow().column("amount").to_pylist()
         assert (sorted(amounts), table.count()) == (sorted(row["amount"] for row in stored.values()), len(stored))
     if kind == "mor":
-        lakebed.open(uri).compact()
+        lakebed.open(uri).maintenance.compact()
         assert lakebed.open(uri).count() == len(stored)
 
 
@@ -203,7 +203,7 @@ def test_rows_of_a_merger_are_checked(how: str, words: str, kind: str) -> None:
     if kind == "mor":
         table.upsert(row)
     with pytest.raises(InvalidRecord, match=f"the merger Broken {words}"):
-        table.upsert(row) if kind == "cow" else table.compact()
+        table.upsert(row) if kind == "cow" else table.maintenance.compact()
     assert table.scan(query="read_optimized").to_arrow().to_pylist() == row.to_pylist()
 
 

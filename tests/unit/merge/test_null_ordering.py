@@ -32,7 +32,7 @@ def test_a_null_loses_against_every_value(make: Make, kind: str, version: int, i
     expected = [*expected, (4, "a", "null", None)]
     assert content(table) == expected
     if kind == "mor":
-        table.compact(options={"hoodie.compact.inline.max.delta.commits": 1})
+        table.maintenance.compact(options={"hoodie.compact.inline.max.delta.commits": 1})
         assert content(table) == expected
     assert sorted(lakebed.open(table.uri).get([1, 4])["v"].to_pylist()) == ["null", "value"]
     table.delete([1, 2])

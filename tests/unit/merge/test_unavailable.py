@@ -73,7 +73,7 @@ def test_changes_of_one_key_keep_earlier_values_under_the_marker_in_one_batch_an
                 table.upsert(pa.Table.from_pylist([first, *later][start:end], SCHEMA))
             assert table.scan(SCHEMA.names).to_arrow().to_pylist() == [expected], (kind, cuts)
             if kind == "mor":
-                table.compact()
+                table.maintenance.compact()
                 assert table.scan(SCHEMA.names).to_arrow().to_pylist() == [expected], ("compacted", cuts)
             lakebed.drop(uri)
 

@@ -50,13 +50,13 @@ def test_cleaning_takes_the_statistics_of_a_joined_column_off(kind: str, version
     for n in range(3):
         table.upsert(pa.table({"id": [0, 1, 2], "city": ["a"] * 3, "v": [n] * 3, "w": [n, n + 1, n + 2]}))
     if kind == "mor":
-        table.compact(options={"hoodie.compact.inline.max.delta.commits": 1})
+        table.maintenance.compact(options={"hoodie.compact.inline.max.delta.commits": 1})
     assert len(files_with_statistics(table, "w")) >= 2
-    lakebed.open(table.uri).clean(options=NOW)
+    lakebed.open(table.uri).maintenance.clean(options=NOW)
     table = lakebed.open(table.uri)
     assert files_with_statistics(table, "w") == {path.name for path in Path(table.uri, "a").glob("*.parquet")}
     assert table.indexes.verify().ok
-    assert table.scan(filter="w = 4").to_arrow()["id"].to_pylist() == [2]
+    assert table.scan(where="w = 4").to_arrow()["id"].to_pylist() == [2]
 
 
 @pytest.mark.parametrize("version", [6, 8, 9])
@@ -78,4 +78,4 @@ def test_statistics_of_a_column_go_when_it_is_dropped(kind: str, version: int, t
     assert [len(one["w"].filter(pc.invert(one["w"]["is_deleted"]))) for one in stored if "w" in one] == []
     assert files_with_statistics(table, "v")
     assert table.indexes.verify().ok
-    assert table.scan(filter="v = 7").to_arrow()["id"].to_pylist() == [3]
+    assert table.scan(where="v = 7").to_arrow()["id"].to_pylist() == [3]

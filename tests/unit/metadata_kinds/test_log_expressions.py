@@ -37,8 +37,8 @@ def test_ranges_of_log_files_are_those_of_their_rows(table: Table) -> None:
     of_files, _ = metadata(table).expression_stats("expr_index_v_upper", {"v": schema.field("v").type})
     found = sorted((row["min"], row["max"], row["value_count"]) for row in of_files["v"].to_pylist())
     assert found == [("LOW", "LOW", 1), ("YAK", "ZEBRA", 2)]
-    assert [r["id"] for r in table.scan(filter="upper(v) = 'ZEBRA'").to_arrow().to_pylist()] == [1]
-    assert table.scan(filter="upper(v) = 'LOW'").to_arrow().num_rows == 0
+    assert [r["id"] for r in table.scan(where="upper(v) = 'ZEBRA'").to_arrow().to_pylist()] == [1]
+    assert table.scan(where="upper(v) = 'LOW'").to_arrow().num_rows == 0
     assert table.indexes.verify().ok
 
 
@@ -46,6 +46,6 @@ def test_filters_of_log_files_hold_their_rows(table: Table) -> None:
     table.upsert(rows((1, "a", "Low", 1)))
     table.indexes.create("v_lower", column="v", function="lower", kind="bloom_filters")
     table.upsert(rows((2, "a", "Zebra", 2)))
-    assert [r["id"] for r in table.scan(filter="lower(v) = 'zebra'").to_arrow().to_pylist()] == [2]
-    assert [r["id"] for r in table.scan(filter="lower(v) = 'low'").to_arrow().to_pylist()] == [1]
+    assert [r["id"] for r in table.scan(where="lower(v) = 'zebra'").to_arrow().to_pylist()] == [2]
+    assert [r["id"] for r in table.scan(where="lower(v) = 'low'").to_arrow().to_pylist()] == [1]
     assert table.indexes.verify().ok

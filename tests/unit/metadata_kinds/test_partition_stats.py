@@ -70,7 +70,7 @@ def test_appended_rows_widen_and_a_compaction_recomputes(make: Make, version: in
     t.delete([2])
     stats = assert_ranges_are_those_of_the_live_files(t)
     assert tight(stats, "ts") == {"a": False, "b": False, "c": True}
-    t.compact()
+    t.maintenance.compact()
     stats = assert_ranges_are_those_of_the_live_files(t)
     assert tight(stats, "ts") == {"a": True, "b": True, "c": True}
     assert stats["ts"].sort_by("key")["min"].to_pylist().count(12) == 1
@@ -134,7 +134,7 @@ def test_nan_stays_the_greatest_value_of_a_range(make: Make) -> None:
     t.insert(rows((2, "a", "c", 6)).append_column("f", pa.array([float("nan")])), options=small)
     t.insert(rows((3, "a", "c", 6)).append_column("f", pa.array([2.5])), options=small)
     stats = assert_ranges_are_those_of_the_live_files(t)
-    assert t.scan(filter="f = 2.5").to_arrow()["id"].to_pylist() == [3]
+    assert t.scan(where="f = 2.5").to_arrow()["id"].to_pylist() == [3]
     assert stats["f"]["max"][0].as_py() > 1e300
 
 
@@ -175,7 +175,7 @@ def test_a_write_removes_partition_stats_without_column_stats(
     assert "partition_stats" in caplog.text
     assert [index.name for index in t.indexes.list()] == ["files"]
     t.indexes.create("column_stats")
-    assert [row["id"] for row in t.scan(filter="v = 'z'").to_arrow().to_pylist()] == [3]
+    assert [row["id"] for row in t.scan(where="v = 'z'").to_arrow().to_pylist()] == [3]
 
 
 @pytest.mark.parametrize("kind", ["cow", "mor"])
@@ -193,8 +193,8 @@ def test_a_write_that_began_before_them_says_nothing_while_column_stats_are_buil
         patch.setattr(MetadataUpkeep, "_cannot_keep", lambda _: [])
         patch.setattr(build_index._Build, "write", held)  # pyright: ignore[reportPrivateUsage]
         t.indexes.build()
-    assert [row["id"] for row in t.scan(filter="v = 'z'").to_arrow().to_pylist()] == [3]
-    assert [row["id"] for row in t.scan(filter="v = 'b'").to_arrow().to_pylist()] == [2]
+    assert [row["id"] for row in t.scan(where="v = 'z'").to_arrow().to_pylist()] == [3]
+    assert [row["id"] for row in t.scan(where="v = 'b'").to_arrow().to_pylist()] == [2]
 
 
 @pytest.mark.parametrize("index", ["simple", "bucket"])
@@ -211,12 +211,12 @@ def test_a_compaction_of_a_partition_path_that_was_deleted_meanwhile_gives_it_no
     other, run = lakebed.open(table.uri), EmptyLayout.run
 
     def planning(layout: EmptyLayout) -> list[WriteStatus]:
-        assert other.compact(plan_only=True).plan is not None
+        assert other.maintenance.compact(plan_only=True).plan is not None
         return run(layout)
 
     monkeypatch.setattr(EmptyLayout, "run", planning)
     table.delete_partitions(["c0"])
-    assert table.compact().runs
+    assert table.maintenance.compact().runs
     found = assert_ranges_are_those_of_the_live_files(lakebed.open(table.uri))
     assert found["ts"]["min"].to_pylist() == [1]
     verified = lakebed.open(table.uri).indexes.verify()
@@ -244,8 +244,8 @@ def test_a_file_written_before_its_column_was_widened_leaves_the_table_well(kind
     table.upsert([{"id": 5, "city": "a", "v": 50}])
     verified = table.indexes.verify()
     assert verified.ok, str(verified)
-    assert table.scan(filter="v IS NULL").count() == 4
-    assert sorted(table.scan(filter="v > 5").to_arrow()["v"].to_pylist()) == [6, 7, 50]
+    assert table.scan(where="v IS NULL").count() == 4
+    assert sorted(table.scan(where="v > 5").to_arrow()["v"].to_pylist()) == [6, 7, 50]
 
 
 def changelog_rows(ids: list[int], ts: int) -> pa.Table:
@@ -296,7 +296,7 @@ def test_verify_names_files_without_statistics_of_meta_columns_and_repair_adds_t
     }
     table.indexes.repair()
     assert table.indexes.verify().ok
-    table.compact()
+    table.maintenance.compact()
     verified = table.indexes.verify()
     assert verified.ok
     assert "partition_stats" in verified.checked

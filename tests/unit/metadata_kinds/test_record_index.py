@@ -15,6 +15,7 @@ from lakebed.handles import group_writer, stored_rows
 from lakebed.metadata.lookups import open_snapshot
 from lakebed.metadata_kinds import key_changes
 from lakebed.model import RECORD_KEY
+from lakebed.opened_table import OpenedTable
 from lakebed.properties.file import load_table_config
 from lakebed.storage import open_storage
 from lakebed.table import Table
@@ -198,7 +199,7 @@ def test_deletes_by_key_read_no_other_file_group(make: Make) -> None:
     table = make(index="record")
     table.upsert(rows(*FIRST))
     storage = CountingStorage(open_storage(table.uri))
-    counted = Table(storage, load_table_config(storage))
+    counted = Table(OpenedTable(storage, load_table_config(storage)))
     assert counted.delete([1, 99]).deleted == 1
     assert {path.partition("/")[0] for path in storage.opened if path.endswith(".parquet")} == {"c1"}
     agrees(table)

@@ -57,7 +57,7 @@ def test_an_index_that_was_dropped_and_built_again_lives_on(version: int, tmp_pa
     upserts(table, 12, 17)
     again = lakebed.open(table.uri)
     assert again.indexes.verify().ok
-    assert again.scan(filter="v >= 14").to_arrow()["v"].to_pylist() == [15, 16, 14]
+    assert again.scan(where="v >= 14").to_arrow()["v"].to_pylist() == [15, 16, 14]
     if version >= 8:  # what is told apart: the build is archived, a compaction of before it is not
         own = store_timeline(table)
         assert not [i for i in own.completed if i.time.startswith(INITIAL_INSTANT)]

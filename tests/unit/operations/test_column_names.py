@@ -48,7 +48,7 @@ def test_columns_of_every_name_keep_their_values(make: Make, index: str, partiti
     assert table.changes("000").to_arrow().sort_by("id").to_pylist() == stored(table)
     assert table.get([7]).to_pylist() == second.slice(1, 1).to_pylist()
     assert (
-        table.scan(filter="_FILE_ID = '_file_id-7-20' and _delete").to_arrow().to_pylist()
+        table.scan(where="_FILE_ID = '_file_id-7-20' and _delete").to_arrow().to_pylist()
         == second.slice(1, 1).to_pylist()
     )
 
@@ -100,8 +100,8 @@ def test_secondary_indexes_on_columns_of_every_name(make: Make, name: str) -> No
     table = make(schema, index="record", indexes=[name])
     for ts in (1, 2):
         table.upsert(pa.table([[1, 2], ["a", "b"], [ts, ts], [f"x{ts}", f"y{ts}"]], schema=schema))
-    assert table.scan(filter=f"{name} = 'x2'").to_arrow()["id"].to_pylist() == [1]
-    assert table.scan(filter=f"{name} = 'x1'").count() == 0
+    assert table.scan(where=f"{name} = 'x2'").to_arrow()["id"].to_pylist() == [1]
+    assert table.scan(where=f"{name} = 'x1'").count() == 0
     assert table.indexes.verify().ok
 
 

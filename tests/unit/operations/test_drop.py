@@ -25,11 +25,11 @@ def new_table(uri: str) -> lakebed.Table:
 
 
 def test_a_dropped_table_has_no_files_and_can_be_created_again(uri: str) -> None:
-    assert not lakebed.exists(uri)
+    assert not lakebed.list_tables(uri, depth=0)
     new_table(uri)
-    assert lakebed.exists(uri)
+    assert lakebed.list_tables(uri, depth=0)
     lakebed.drop(uri)
-    assert not lakebed.exists(uri)
+    assert not lakebed.list_tables(uri, depth=0)
     assert files(uri) == {}
     assert new_table(uri).count() == 2
 
@@ -46,7 +46,7 @@ def test_a_damaged_table_is_there_and_can_be_dropped(tmp_path: Path) -> None:
     new_table(uri)
     for name in ("hoodie.properties", "hoodie.properties.backup"):
         (tmp_path / "t" / ".hoodie" / name).write_bytes(b"\x00\xff")
-    assert lakebed.exists(uri)
+    assert lakebed.list_tables(uri, depth=0)
     lakebed.drop(uri)
     assert files(uri) == {}
 
@@ -60,7 +60,7 @@ def test_a_drop_that_is_cut_off_shows_no_half_table_and_is_finished_by_the_next(
             lakebed.drop(uri)
         if not crash.fired:
             break
-        if lakebed.exists(uri):
+        if lakebed.list_tables(uri, depth=0):
             assert lakebed.open(uri).count() == 2
         lakebed.drop(uri, missing_ok=True)
         assert files(uri) == {}, crash
@@ -88,7 +88,7 @@ def test_a_drop_leaves_files_that_are_not_the_tables(tmp_path: Path, caplog: pyt
     assert files(uri) == {**foreign, **inner}
     assert f"{len(foreign) + len(inner)} files are not the table's and stay" in caplog.text
     assert lakebed.open(f"{uri}/raw/inner").count() == 2
-    assert not lakebed.exists(uri)
+    assert not lakebed.list_tables(uri, depth=0)
 
 
 def test_an_overwrite_leaves_files_that_are_not_the_tables(tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ def test_every_file_of_a_table_is_known_by_its_name(tmp_path: Path, type_: str, 
     table.upsert(rows((1, "a", "y", 2), (3, "b", "z", 1)))
     table.delete([2])
     if type_ == "mor":
-        table.compact()
+        table.maintenance.compact()
     table.upsert(rows((1, "a", "z", 3)))
     assert lakebed.drop(uri) == []
     assert files(uri) == {}

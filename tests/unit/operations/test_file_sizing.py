@@ -206,7 +206,7 @@ def test_services_keep_the_maximum(make: Make, kinds: str) -> None:
         table.insert(part, options=small)
     assert len(sizes(table)) == len(given)
     asked = {"hoodie.clustering.plan.strategy.target.file.max.bytes": LIMIT, "hoodie.parquet.max.file.size": LIMIT}
-    table.cluster(options=asked)
+    table.maintenance.cluster(options=asked)
     assert len(sizes(table)) < len(given)
     assert max(sizes(table)) <= LIMIT * TOLERANCE, sizes(table)
     assert table.scan().to_arrow().sort_by("id").equals(pa.concat_tables(given).sort_by("id").combine_chunks())
@@ -221,7 +221,7 @@ def test_a_file_is_not_appended_to_one_that_it_would_make_too_large(make: Make, 
     for part in given:
         table.insert(part, options=limits)
     table.upsert(given[3].slice(0, 400), options=limits)
-    table.cluster(options=limits | {"hoodie.clustering.plan.strategy.target.file.max.bytes": LIMIT})
+    table.maintenance.cluster(options=limits | {"hoodie.clustering.plan.strategy.target.file.max.bytes": LIMIT})
     assert max(sizes(table)) <= LIMIT * TOLERANCE, sizes(table)
     assert len(sizes(table)) == 4, sizes(table)
     assert table.scan().to_arrow().sort_by("id").equals(pa.concat_tables(given).sort_by("id").combine_chunks())
@@ -234,7 +234,7 @@ def test_a_compaction_keeps_the_maximum(make: Make) -> None:
     for part in given:
         table.upsert(part, options=limits)
         table.upsert(part.slice(0, 300), options=limits)
-    table.compact(options=limits)
+    table.maintenance.compact(options=limits)
     assert max(sizes(table)) <= LIMIT * TOLERANCE, sizes(table)
     assert not any(file_slice.log_files for file_slice in table.files)
     assert table.scan().to_arrow().sort_by("id").equals(pa.concat_tables(given).sort_by("id").combine_chunks())
@@ -290,7 +290,7 @@ def test_fifty_upserts_leave_few_files(make: Make, serviced: bool) -> None:
     for turn in range(50):
         table.upsert(rows((turn, "c", "new", 1), (turn // 2, "c", f"w{turn}", 2 + turn), (1000 + turn, "c", "new", 1)))
         if serviced and turn % 5 == 4:
-            list(lakebed.run_services([table.uri], once=True))
+            list(lakebed.maintenance.run([table.uri], once=True))
             assert len(lakebed.open(table.uri).files) == 1
         most = max(most, len(lakebed.open(table.uri).files))
     assert most == (5 if serviced else MOST_SMALL_FILES)

@@ -126,7 +126,7 @@ def test_opening_such_a_folder_says_what_it_holds(tmp_path: Path, make: Make, ki
     assert (kind in raised.value.message) == is_known
     way = f"lakebed.convert({str(folder)!r}" if kind.endswith("table") else f"lakebed.load(new_uri, {str(folder)!r}"
     assert (way in raised.value.hint) == is_known
-    assert not lakebed.exists(str(folder))
+    assert not lakebed.list_tables(str(folder), depth=0)
 
 
 def test_the_way_that_an_error_names_loads_the_rows(tmp_path: Path) -> None:
@@ -143,7 +143,7 @@ def test_an_empty_uri_is_not_the_current_folder(uri: str, tmp_path: Path, monkey
     calls: list[Callable[[], object]] = [
         lambda: lakebed.create(uri, ROWS, key="id"),
         lambda: lakebed.open(uri),
-        lambda: lakebed.exists(uri),
+        lambda: lakebed.list_tables(uri, depth=0),
         lambda: lakebed.drop(uri, missing_ok=True),
         lambda: lakebed.write(ROWS, uri, OPTIONS),
     ]
@@ -161,8 +161,8 @@ def test_a_table_without_its_settings_is_not_taken_for_data_files(version: int) 
     table = lakebed.create(uri, {"id": [1]}, key="id", table_version=version)
     table.upsert({"id": [1]})
     open_storage(uri).delete(".hoodie/hoodie.properties")
-    for act in (lambda: lakebed.open(uri), lambda: lakebed.repair(uri, ["properties"])):
+    for act in (lambda: lakebed.open(uri), lambda: lakebed.maintenance.repair(uri, ["properties"])):
         with pytest.raises(TableNotFound, match="has a timeline, but"):
             act()
     with pytest.raises(TableNotFound, match="there is no table at"):
-        lakebed.repair("memory://foreign/nothing", ["properties"])
+        lakebed.maintenance.repair("memory://foreign/nothing", ["properties"])

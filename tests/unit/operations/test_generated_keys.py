@@ -38,7 +38,7 @@ def times_ten(rows: pa.Table) -> pa.Table:
 
 
 def test_the_update_of_hudis_quickstart_is_refused_with_both_ways_out(uri: str) -> None:
-    rows = times_ten(lakebed.open(uri).scan(filter="rider = 'b'").to_arrow())
+    rows = times_ten(lakebed.open(uri).scan(where="rider = 'b'").to_arrow())
     with pytest.raises(UnsupportedFeature, match="were read from this table") as raised:
         lakebed.write(rows, uri, OPTIONS)
     assert "recordkey.field" in raised.value.hint
@@ -61,7 +61,7 @@ def test_an_update_with_pandas_is_refused_too(uri: str) -> None:
 
 def _frames(uri: str) -> dict[str, Callable[[], Any]]:
     """Reads of the table whose data carry no note, each with its fares times ten."""
-    table, scan = lakebed.open(uri), lakebed.scan_polars(uri)
+    table, scan = lakebed.open(uri), lakebed.polars.scan(uri)
     tenfold = pl.col("fare") * 10
     return {
         "frame": lambda: table.scan().to_polars().filter(pl.col("rider") == "b").with_columns(tenfold),

@@ -295,7 +295,7 @@ def test_services_run_once_for_an_action() -> None:
 def test_upserts_are_not_joined_while_a_clustering_is_pending() -> None:
     table = created("cow", "simple")
     table.bulk_insert(rows((50, 1)))  # a second file
-    table.cluster(["id"], plan_only=True)
+    table.maintenance.cluster(["id"], plan_only=True)
     assert len(table.timeline.pending) == 1
     results = together(table.uri, [rows((100 + n, 9)) for n in range(3)])
     assert commits(results) == [[0], [1], [2]]

@@ -58,10 +58,10 @@ def check(table: Table, model: dict[int, Any]) -> None:
     table = lakebed.open(table.uri)
     found = table.scan(["id", "city", "v", "ts"]).to_arrow().to_pylist()
     assert sorted(tuple(row.values()) for row in found) == sorted((key, *row) for key, row in model.items())
-    table.indexes.index.check(table._snapshot())  # pyright: ignore[reportPrivateUsage]
+    table.indexes.index.check(table.opened.snapshot())
     for key in list(model)[::13]:
         assert table.get([key])["v"].to_pylist() == [model[key][1]]
-        assert table.scan(filter=f"id = {key}").count() == 1
+        assert table.scan(where=f"id = {key}").count() == 1
     assert table.indexes.verify().ok
 
 
@@ -172,7 +172,7 @@ def test_only_rows_of_upserts_and_inserts_split_buckets_and_only_where_the_table
     assert table.insert(rows((700, "c1", "w", 3))).bucket_changes
     check(table, model_of([r for r in FIRST if r[0] != 3], [(1, "c1", "w", 3), (5, "c1", "u", 1), (700, "c1", "w", 3)]))
     # the settings are not those of the index: they stay when it changes
-    table.rescale(3)
+    table.maintenance.rescale(3)
     assert (table.properties[GROW], table.properties[ADVISED]) == ("true", "2000")
 
 
@@ -228,10 +228,10 @@ def test_explain_and_skew_say_what_the_next_write_splits(make: Make, kind: str) 
 @pytest.mark.rest
 def test_a_write_waits_with_the_split_for_a_compaction_that_is_planned(make: Make) -> None:
     table = filled(make, type="mor")
-    table.compact(plan_only=True)
+    table.maintenance.compact(plan_only=True)
     table.configure({ADVISED: 2000})
     assert table.upsert(rows((1, "c1", "w", 3))).bucket_changes == ()
-    table.compact()
+    table.maintenance.compact()
     assert table.upsert(rows((1, "c1", "w", 4))).bucket_changes
     check(table, model_of(FIRST, [(3, "c1", "again", 2), (1, "c1", "w", 4)]))
 
@@ -245,7 +245,7 @@ def test_rollback_and_restore_give_the_count_of_before(make: Make, version: int,
     table.rollback(done.instant)
     check(table, small)
     assert buckets(table) == {"c0": {0, 1}, "c1": {0, 1}}
-    table.savepoint()
+    table.savepoints.create()
     assert table.upsert(rows((1, "c1", "w", 3)), options={ADVISED: 2000}).bucket_changes
     table.upsert(rows((7, "c1", "w", 3)))
     table.restore(before.time)

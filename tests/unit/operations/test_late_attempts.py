@@ -67,7 +67,7 @@ def test_a_late_attempt_leaves_neither_a_file_nor_a_marker(
     recorded = Recorded(monkeypatch)
     newer = [(n, "oslo", "newer", 100) for n in (0, 1, 9)]
     table.upsert(rows(*newer))
-    storage = table._storage
+    storage = table.opened.storage
     before = sorted(info.path for info in storage.list() if "/metadata/" not in info.path)
     errors = list(recorded.late())
     assert errors
@@ -82,7 +82,7 @@ def test_a_late_attempt_leaves_neither_a_file_nor_a_marker(
 def test_a_marker_of_a_pending_instant_is_written_and_one_of_a_completed_instant_is_not() -> None:
     table = lakebed.create(f"memory://{uuid.uuid4().hex}", SCHEMA, key="id")
     instant = table.upsert(rows(*GIVEN)).instant
-    storage, later = table._storage, f"{int(instant) + 1}"
+    storage, later = table.opened.storage, f"{int(instant) + 1}"
     for state in ("requested", "inflight"):
         storage.write(f".hoodie/timeline/{later}.deltacommit.{state}", b"")
         write_marker(storage, later, "oslo", f"f_{state}_{later}.parquet", "CREATE", may_be_late=True)
@@ -99,14 +99,14 @@ def test_a_file_of_the_newest_commit_that_it_does_not_name_is_an_orphan(kind: st
     table = lakebed.create(f"memory://{uuid.uuid4().hex}", SCHEMA, key="id", type=kind, index="bucket", buckets=1)
     table.upsert(rows(*GIVEN))
     result = table.upsert(rows((1, "oslo", "newer", 100)))
-    storage = table._storage
+    storage = table.opened.storage
     (path,) = result.files
     folder, _, name = path.rpartition("/")
     late = re.sub(r"_(\d+)-(\d+)-", r"_\1-99-", name, count=1)
     assert late != name
     left = f"{folder}/{late}" if folder else late
     storage.write(left, storage.read(path))
-    assert left in str(table.repair(["orphans"]))
+    assert left in str(table.maintenance.repair(["orphans"]))
     assert storage.head(left) is None
     assert storage.head(path) is not None
     assert content(table) == sorted([row for row in GIVEN if row[0] != 1] + [(1, "oslo", "newer", 100)])

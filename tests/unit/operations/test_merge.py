@@ -132,7 +132,7 @@ class TestEventTime:
         table.update({"n": "n + 10"}, where="id = 2")
         assert visible_rows(table) == [(1, "set", 1, 5), (2, "a", 12, 5)]
         if kind == "mor":
-            table.compact()
+            table.maintenance.compact()
         assert visible_rows(table) == [(1, "set", 1, 5), (2, "a", 12, 5)]
 
     def test_a_delete_wins_whatever_the_ordering_value_is(self, make: Make, kind: str, index: str) -> None:
@@ -409,7 +409,7 @@ def test_secondary_indexes_follow_merges_and_updates(make: Make) -> None:
     table.indexes.create("b")
     table.merge({"id": [1, 9], "b": ["new", "other"]}).when_matched_update().when_not_matched_insert().execute()
     table.update({"b": "concat(b, '!')"}, where="id < 2")
-    assert table.scan(filter="b = 'new!'").to_arrow()["id"].to_pylist() == [1]
+    assert table.scan(where="b = 'new!'").to_arrow()["id"].to_pylist() == [1]
     assert table.indexes.verify().ok
 
 
@@ -481,7 +481,7 @@ def test_a_partition_column_that_on_equates_may_be_set(make: Make, kind: str, in
     assert (moved.path, moved.updated) == ("join", 1)
     expected = [(1, "kyiv", 10.0, "a"), (2, "oslo", 20.0, "b"), (3, "rome", 3.0, "c"), (4, "bern", 4.0, "d")]
     assert visible_rows(table) == expected
-    assert [row["id"] for row in table.scan(filter="city = 'kyiv'").to_arrow().to_pylist()] == [1]
+    assert [row["id"] for row in table.scan(where="city = 'kyiv'").to_arrow().to_pylist()] == [1]
     assert table.locate([1])["partition_path"].to_pylist() == ["kyiv"]
 
 

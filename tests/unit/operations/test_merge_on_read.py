@@ -122,8 +122,8 @@ def test_keys_without_their_partition_are_looked_for_in_their_buckets_alone(
     here = [(7, "c1", "a", 1), (7, "c2", "a", 1)]
     for look in (
         lambda t: t.get([7]),
-        lambda t: t.scan(filter="id = 7").to_arrow(),
-        lambda t: t.scan(filter="_hoodie_record_key = '7'").to_arrow(),
+        lambda t: t.scan(where="id = 7").to_arrow(),
+        lambda t: t.scan(where="_hoodie_record_key = '7'").to_arrow(),
     ):
         assert sorted(tuple(row.values()) for row in looked_in(look).to_pylist()) == here
     assert looked_in(lambda t: t.exists([7])).to_pylist() == [True]
@@ -347,6 +347,6 @@ def test_parquet_log_blocks_hold_keys_of_one_length_with_nothing_in_common(versi
     rows = table.scan().to_arrow().to_pylist()
     assert sorted((row["v"], row["id"]) for row in rows) == list(enumerate(keys))
     assert table.get(keys[60:62]).num_rows == 2
-    table.compact()
+    table.maintenance.compact()
     assert lakebed.open(table.uri).count() == 100
     MemoryStorage.drop(f"uuid-keys-{version}")

@@ -138,7 +138,7 @@ def test_a_row_that_comes_back_to_where_its_key_was_deleted_is_seen(make: Make, 
         assert stored(table) == [(1, "a", 5, 3), (2, "a", 10, 3)], said
         if comes_back is moves:
             assert table.indexes.verify().ok, said
-            table.compact()
+            table.maintenance.compact()
             assert stored(table) == [(1, "a", 5, 3), (2, "a", 10, 3)], said
 
 
@@ -156,7 +156,7 @@ def test_a_late_row_of_an_upsert_stays_deleted(make: Make) -> None:
 def test_a_deleted_key_comes_back_to_a_file_group_that_begins_with_log_files_and_was_compacted(make: Make) -> None:
     table = make(type="mor", index="consistent")
     table.upsert(given((1, "a", 10, 1)))
-    table.compact()
+    table.maintenance.compact()
     table.delete([1])
     table.upsert(given((1, "b", 5, 2)))
     table.update({"p": "'a'"}, where="id = 1")
@@ -174,7 +174,7 @@ def test_a_file_group_that_cannot_be_rewritten_now_takes_no_row_of_a_deleted_key
         table.update({"p": "'a'"}, where="id = 1", options=NON_BLOCKING)
     assert stored(table) == [(1, "b", 5, 2), (3, "b", 5, 2)]
     table.update({"p": "'a'"}, where="id = 3", options=NON_BLOCKING)  # no delete of it is stored
-    table.compact()
+    table.maintenance.compact()
     table.update({"p": "'a'"}, where="id = 1", options=NON_BLOCKING)
     assert stored(table) == [(1, "a", 5, 2), (3, "a", 5, 2)]
 

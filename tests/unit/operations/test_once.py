@@ -35,14 +35,14 @@ def created(uri: str, kind: str = "cow", version: int = 9, index: str = "simple"
 
 def records(t: Table) -> list[tuple[dict[str, str], dict[str, int]]]:
     """Of each commit Hudi's record and lakebed's, the newest commit first."""
-    timeline = load_timeline(t._storage, t._config)  # pyright: ignore[reportPrivateUsage]
+    timeline = load_timeline(t.opened.storage, t.opened.config)
     bodies = [timeline.commit_metadata(i).extra for i in newest_first(timeline)]
     return [(json.loads(e.get(SINK_CHECKPOINT, "{}")), json.loads(e.get(STREAMS, "{}"))) for e in bodies]
 
 
 def as_hudi_left_it(t: Table, checkpoint: str | None, *, rolling: bool = False) -> None:
     """Make the newest commit one of real Hudi, with its own record of batches, or without any."""
-    storage, config = t._storage, t._config  # pyright: ignore[reportPrivateUsage]
+    storage, config = t.opened.storage, t.opened.config
     timeline = load_timeline(storage, config)
     last = next(newest_first(timeline))
     body = timeline.commit_metadata(last)
@@ -183,14 +183,14 @@ def test_compaction_and_clustering_commits_keep_the_records() -> None:
     t = created("memory://once/services", "mor", index="bucket")
     t.upsert(ROWS, once=Once("q", 2))
     t.upsert(ROWS)
-    t.compact()
+    t.maintenance.compact()
     t.columns.add("more", "long")
     assert records(t) == [({"default_single_writer": "2"}, {"q": 2})] * 4
     lakebed.drop(t.uri)
     t = created("memory://once/services")
     t.bulk_insert(ROWS, once=Once("q", 2))
     t.bulk_insert({"id": [3], "n": [3]})
-    t.cluster()
+    t.maintenance.cluster()
     assert records(t) == [({"default_single_writer": "2"}, {"q": 2})] * 3
     lakebed.drop(t.uri)
 
@@ -284,7 +284,7 @@ def test_more_keys_are_taken_over_where_they_are_named() -> None:
     t.upsert(ROWS, options=extra)
     t.upsert(ROWS, options={"hoodie.write.rolling.metadata.keys": "_my_mark"})
     t.upsert(ROWS)
-    commits = load_timeline(t._storage, t._config)  # pyright: ignore[reportPrivateUsage]
+    commits = load_timeline(t.opened.storage, t.opened.config)
     bodies = commits.commits_metadata(commits.commits)
     assert [body.extra.get("_my_mark") for body in bodies] == ["17", "17", None]
     lakebed.drop(t.uri)

@@ -298,7 +298,7 @@ def test_rows_read_with_their_generated_keys_are_not_added_again(uri: str) -> No
     options = {"hoodie.table.name": "t", "hoodie.datasource.write.partitionpath.field": "city"}
     lakebed.write(rows(*FIRST), uri, options)
     table = lakebed.open(uri)
-    read = table.scan(filter="id < 2", meta=True).to_arrow()
+    read = table.scan(where="id < 2", meta=True).to_arrow()
     for again in (read, read.select(SCHEMA.names).to_reader()):
         with refused(uri, UnsupportedFeature, "recordkey.field"):
             lakebed.write(again, uri, options)

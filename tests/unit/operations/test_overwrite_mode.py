@@ -106,7 +106,7 @@ def test_nothing_of_the_old_table_is_left(uri: str) -> None:
 
 def test_a_table_is_read_while_it_is_overwritten_with_its_own_rows(uri: str) -> None:
     table = old_table(uri)
-    lakebed.write(table.scan(filter="city = 'b'").to_arrow(), uri, KEYED, mode="overwrite")
+    lakebed.write(table.scan(where="city = 'b'").to_arrow(), uri, KEYED, mode="overwrite")
     assert content(lakebed.open(uri)) == OLD[1:]
 
 
@@ -266,7 +266,7 @@ def test_an_overwrite_that_stood_still_deletes_no_file_of_the_table_that_another
         return mutation.path == step and mutation.verb in ("write", "delete")
 
     def overwrite(table: lakebed.Table) -> None:
-        storage = table._storage
+        storage = table.opened.storage
         recreate(storage, lambda new: lakebed.write(rows(*TWICE), new.spec.uri, KEYED), default_lock(storage))
 
     frozen = FrozenWriter(uri, overwrite, stands, monkeypatch)

@@ -105,7 +105,7 @@ def test_random_histories_give_the_rows_of_the_model(kind: str, version: int, in
         upsert_model(stored, rows, columns, event_time=merge == "event_time")
         assert visible_rows(table) == sorted(stored.values(), key=lambda r: (r["id"], r["city"])), (turn, columns)
     if kind == "mor":
-        table.compact()
+        table.maintenance.compact()
         assert visible_rows(table) == sorted(stored.values(), key=lambda r: (r["id"], r["city"]))
 
 
@@ -217,7 +217,7 @@ def test_a_deleted_key_that_comes_again_takes_nothing_of_what_was_deleted(index:
     table.upsert(table_of([row(1, 4, s="new")], ["id", "city", "ts", "s"]), partial=True)
     left[0] |= {"ts": 4, "s": "new"}
     assert visible_rows(table) == left
-    table.compact()
+    table.maintenance.compact()
     assert visible_rows(table) == left
 
 

@@ -33,8 +33,8 @@ def matches_of_key(table: Table, key: int = 1) -> list[int]:
     """How many rows of a key each way to look for it gives."""
     table = lakebed.open(table.uri)
     filters = (f"id = {key}", f"id <= {key} AND id >= {key}", f"_hoodie_record_key = '{key}'")
-    rows_of = [table.scan(filter=text).to_arrow().num_rows for text in filters]
-    return [*rows_of, table.scan(filter=filters[0]).count(), table.get([key]).num_rows, table.locate([key]).num_rows]
+    rows_of = [table.scan(where=text).to_arrow().num_rows for text in filters]
+    return [*rows_of, table.scan(where=filters[0]).count(), table.get([key]).num_rows, table.locate([key]).num_rows]
 
 
 @EVERY_TYPE
@@ -96,7 +96,7 @@ def test_repaired_duplicates_are_found_by_the_index_again(make: Make) -> None:
     for value in ("x", "y"):
         table.insert(rows((1, "a", value, 1)), options=APART)
     assert lakebed.open(table.uri).properties[NOTE] == "true"
-    table.repair(["duplicates"])
+    table.maintenance.repair(["duplicates"])
     assert NOTE not in lakebed.open(table.uri).properties
     assert matches_of_key(table) == [1] * 6
     assert content(table) == [(1, "a", "y", 1)]
@@ -196,7 +196,7 @@ def test_where_counting_takes_too_long_a_repair_says_that_keys_are_unique(
     as_if_by_another_writer(table)
     assert open_snapshot(open_storage(table.uri)).repeats_keys
     assert matches_of_key(table) == [1] * 6
-    table.repair(["duplicates"])
+    table.maintenance.repair(["duplicates"])
     assert not open_snapshot(open_storage(table.uri)).repeats_keys
     table.insert(rows((2, "a", "y", 1)), options=APART)
     assert lakebed.open(table.uri).properties[NOTE] == "true"
@@ -248,7 +248,7 @@ def test_a_delete_by_a_condition_takes_all_rows_of_a_key_in_one_base_file(make: 
     assert (done.rows, done.deleted) == (2, 2)
     assert content(table) == [(1, "b", "x", 1), (2, "a", "x", 1)]
     if kind == "mor":
-        table.compact()
+        table.maintenance.compact()
         assert content(table) == [(1, "b", "x", 1), (2, "a", "x", 1)]
 
 

@@ -137,14 +137,14 @@ def test_a_get_sees_what_completes_between_the_looks_at_both_timelines(uri: str,
         if last == "savepoint":
             commit = other.upsert(rows(0, 3, 8)).instant
             other.upsert(rows(3, 97, 9))
-            other.savepoint(commit)
+            other.savepoints.create(commit)
         else:
             other.upsert(rows(0, 100, 9))
         if last == "compaction":
-            other.compact()
+            other.maintenance.compact()
         elif last == "clean":
-            other.compact()
-            other.clean(options={"hoodie.clean.commits.retained": 1})
+            other.maintenance.compact()
+            other.maintenance.clean(options={"hoodie.clean.commits.retained": 1})
 
     with request_rounds(late=late) as clock, wrapping(lambda inner: BusyStorage(inner, clock, actions)):
         t = lakebed.open(uri)

@@ -156,7 +156,7 @@ def test_changes_print_as_changes(make: Make) -> None:
     assert lines[0] == f"changes of {table.name}: the rows written by 1 commit"
     assert not any("_hoodie_commit_time" in line for line in lines)
     assert lines[-1].startswith("  commits     1 in (000, ")
-    assert "id > 0" in repr(table.changes("000", filter="id > 0"))
+    assert "id > 0" in repr(table.changes("000", where="id > 0"))
 
 
 def test_files_and_their_skew_show_the_top_and_say_how_many_more(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -87,7 +87,7 @@ def test_a_row_that_is_lost_or_doubled_on_its_way_ends_the_write(index: str, kin
             assert raised.value.retryable, case
             assert "Run it again" in raised.value.hint, case
             assert content(table) == GIVEN, case
-            assert not load_timeline(table._storage, table._config).pending, case
+            assert not load_timeline(table.opened.storage, table.opened.config).pending, case
         VERBS[name](table)
         assert content(table) != GIVEN, f"{name}: unchanged rows are written"
 

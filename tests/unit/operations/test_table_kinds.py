@@ -62,7 +62,7 @@ def test_partition_columns_that_are_not_stored(make: Make, index: str, version: 
     found = lakebed.open(table.uri).scan(["id", "city", "v", "ts"]).to_arrow().to_pylist()
     assert sorted(tuple(r.values()) for r in found) == expected
     assert table.get([9], ["city"]).to_pylist() == [{"city": "c0"}]
-    assert lakebed.open(table.uri).scan(filter="city = 'c1'").count() == 2
+    assert lakebed.open(table.uri).scan(where="city = 'c1'").count() == 2
 
 
 @pytest.mark.parametrize("version", [9, 6])

@@ -104,7 +104,7 @@ def test_column_statistics_take_every_type_or_leave_it_out(make: Make, version: 
         for value in (even, odd):
             wanted = rows.filter(pc.equal(rows[name], pa.scalar(value, kind)))["id"].to_pylist()
             assert len(wanted) >= 2
-            found = table.scan(["id"], filter=pc.field(name) == pa.scalar(value, kind)).to_arrow()["id"].to_pylist()
+            found = table.scan(["id"], where=pc.field(name) == pa.scalar(value, kind)).to_arrow()["id"].to_pylist()
             assert sorted(found) == sorted(wanted)
 
 
@@ -328,7 +328,7 @@ def test_a_dropped_column_that_is_added_again_has_its_type_and_values(
     assert found.schema.field("x").type == back
     # of files that were not rewritten meanwhile, as real Hudi shows them
     assert {r["id"]: r["x"] for r in found.to_pylist()} == {1: None, 2: stored, 3: given}
-    kept = table.scan(["id"], filter="x IS NOT NULL").to_arrow()["id"].to_pylist()
+    kept = table.scan(["id"], where="x IS NOT NULL").to_arrow()["id"].to_pylist()
     assert sorted(kept) == ([3] if stored is None else [2, 3])
     assert table.get([2])["x"].to_pylist() == [stored]
 
@@ -347,8 +347,8 @@ def test_values_of_a_column_that_came_back_with_a_foreign_type_stay_hidden(
     found = {r["id"]: r["x"] for r in table.scan().to_arrow().to_pylist()}
     assert found == {1: None, 2: None, 3: dt.date(2024, 1, 1)}
     assert table.get([2])["x"].to_pylist() == [None]
-    assert sorted(table.scan(["id"], filter="x IS NULL").to_arrow()["id"].to_pylist()) == [1, 2]
-    assert table.scan(["id"], filter="x > DATE '1969-01-01'").to_arrow()["id"].to_pylist() == [3]
+    assert sorted(table.scan(["id"], where="x IS NULL").to_arrow()["id"].to_pylist()) == [1, 2]
+    assert table.scan(["id"], where="x > DATE '1969-01-01'").to_arrow()["id"].to_pylist() == [3]
 
 
 @pytest.mark.parametrize(("kind", "version"), [("cow", 9), ("mor", 9), ("mor", 6)])
@@ -364,6 +364,6 @@ def test_columns_that_nest_thirty_types_deep(kind: str, version: int, make: Make
     expected = [{"id": 1, "n": value}, {"id": 2, "n": None}]
     assert table.scan().to_arrow().sort_by("id").to_pylist() == expected
     if kind == "mor":
-        table.compact()
+        table.maintenance.compact()
     assert table.get([1, 2]).sort_by("id").to_pylist() == expected
     assert table.indexes.verify().ok

@@ -118,7 +118,7 @@ def test_nan_is_null_in_a_column_of_another_kind(kind: pa.DataType, missing: Any
     table.upsert({"id": [2], "u": [missing]})
     table.upsert({"id": [3], "u": np.array([missing])})
     assert values(table) == [None] * 3
-    assert table.scan(filter="u IS NULL").count() == 3
+    assert table.scan(where="u IS NULL").count() == 3
 
 
 def test_nan_among_texts_is_null_and_in_a_floating_column_a_number() -> None:

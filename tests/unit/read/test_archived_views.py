@@ -45,7 +45,7 @@ def archived(version: int, type_: Any, index: str) -> tuple[Table, list[str]]:
     made.append(t.upsert(rows(3, pa.int32(), text=["b", "c"]), options=KEEP).instant)
     made.append(t.upsert(rows(4, pa.int64(), text=["d", "e"]), options=wide).instant)
     made += [t.upsert(rows(n, pa.int64(), text=["x", "y"]), options=KEEP).instant for n in range(5, 11)]
-    t.archive(options={**KEEP, "hoodie.keep.min.commits": 3, "hoodie.keep.max.commits": 4})
+    t.maintenance.archive(options={**KEEP, "hoodie.keep.min.commits": 3, "hoodie.keep.max.commits": 4})
     return t, made
 
 

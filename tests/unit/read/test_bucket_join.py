@@ -66,7 +66,7 @@ def test_a_filter_is_of_the_result_wherever_it_is_applied(tmp_path: Path, how: s
     whole = left.join(right.scan(["id", "x"]), how=how).to_arrow()
     if "x_right" not in whole.column_names:
         condition = condition.replace("x_right", "x")
-    ids = left.join(right.scan(["id", "x"]), how=how, columns=["ID"], filter=condition).to_arrow()
+    ids = left.join(right.scan(["id", "x"]), how=how, columns=["ID"], where=condition).to_arrow()
     known = {"x > 25": lambda r: r["x"] is not None and r["x"] > 25, "id = 'k33'": lambda r: r["id"] == "k33"}
     if condition in known:
         assert sorted(ids["id"].to_pylist()) == sorted(r["id"] for r in whole.to_pylist() if known[condition](r))
@@ -79,7 +79,7 @@ def test_a_filter_is_of_the_result_wherever_it_is_applied(tmp_path: Path, how: s
 
 def test_lists_and_structs_come_along(tmp_path: Path) -> None:
     left, right = two(tmp_path)
-    found = left.join(right, columns=["id", "tags"], filter="x = 20").to_arrow()
+    found = left.join(right, columns=["id", "tags"], where="x = 20").to_arrow()
     assert found.to_pylist() == [{"id": "k20", "tags": [0]}]
 
 
@@ -99,7 +99,7 @@ def test_a_bucket_is_read_at_a_time_and_only_where_both_have_rows(
     assert read == []
     next(batches)
     assert read == [0]
-    one = left.join(right, filter="id = 'k33'")
+    one = left.join(right, where="id = 'k33'")
     assert sum(len(some) for some in one._task.left.slices) == 1
     assert sum(len(some) for some in one._task.right.slices) == 1
 

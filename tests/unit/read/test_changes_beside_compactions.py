@@ -63,10 +63,10 @@ def written(index: str, version: int, *, has_base: bool = True, **properties: An
     )
     table.upsert(rows(*((n, "c0", "a", 0) for n in range(3))))
     if has_base:
-        table.compact()
+        table.maintenance.compact()
     table.upsert(rows((0, "c0", "b", 1)))
     start = table.cdc("000").end
-    assert table.compact(plan_only=True).plan is not None
+    assert table.maintenance.compact(plan_only=True).plan is not None
     table.upsert(rows((0, "c0", "c", 2), (1, "c0", "c", 2)))
     table.delete([2])
     table.upsert(rows((0, "c0", "d", 3), (3, "c0", "d", 3)))
@@ -79,11 +79,11 @@ def written(index: str, version: int, *, has_base: bool = True, **properties: An
 def test_writes_during_a_pending_compaction_have_their_images(index: str, has_base: bool, version: int) -> None:
     table, start = written(index, version, has_base=has_base)
     assert changes(table, start) == EXPECTED
-    assert table.compact().runs
+    assert table.maintenance.compact().runs
     assert changes(table, start) == EXPECTED
     table.upsert(rows((0, "c0", "e", 4)))
     assert changes(table, start) == MORE
-    assert table.cluster().runs
+    assert table.maintenance.cluster().runs
     assert changes(table, start) == MORE
 
 
@@ -91,17 +91,17 @@ def test_writes_during_a_pending_compaction_have_their_images(index: str, has_ba
 def test_images_are_there_until_the_compacted_slice_is_cleaned(version: int) -> None:
     table, start = written("bucket", version)
     begun = next(i.time for i in table.timeline if not i.is_completed)
-    table.compact()
+    table.maintenance.compact()
     table.upsert(rows((0, "c0", "e", 4)))
     if version == 6:  # the slice that the compaction began has all that the change data of its log files takes
         older = [path for path in bases(table) if not path.endswith(f"_{begun}.parquet")][:1]
-        table.clean(options={"hoodie.clean.commits.retained": 3})
+        table.maintenance.clean(options={"hoodie.clean.commits.retained": 3})
         assert not set(older) & set(bases(table))
         assert changes(table, start) == MORE
     for n in range(5, 8):
-        table.compact()
+        table.maintenance.compact()
         table.upsert(rows((0, "c0", f"f{n}", n)))
-    table.clean(options={"hoodie.clean.commits.retained": 1})
+    table.maintenance.clean(options={"hoodie.clean.commits.retained": 1})
     with pytest.raises(InvalidOption, match="are not known any more"):
         changes(table, start)
 
@@ -109,7 +109,7 @@ def test_images_are_there_until_the_compacted_slice_is_cleaned(version: int) -> 
 def test_a_missing_compacted_base_file_is_no_slice_of_log_files_alone() -> None:
     """Of a clean that was killed: it has deleted the base file, and not yet the log files of its slice."""
     table, start = written("bucket", 6, **{"hoodie.metadata.enable": False})
-    table.compact()
+    table.maintenance.compact()
     storage = table.scan().snapshot.storage
     for path in bases(table):
         storage.delete(path)
@@ -121,8 +121,8 @@ def test_a_missing_compacted_base_file_is_no_slice_of_log_files_alone() -> None:
 def test_images_of_version_6_are_the_same_after_an_upgrade(is_compacted: bool) -> None:
     table, start = written("bucket", 6)
     if is_compacted:
-        table.compact()
-    table.upgrade(9)
+        table.maintenance.compact()
+    table.maintenance.upgrade(9)
     assert changes(table, start) == EXPECTED
     table.upsert(rows((0, "c0", "e", 4)))
     assert changes(table, start) == MORE

@@ -47,12 +47,12 @@ def test_a_write_during_a_resize_warns_once(sizes: dict[str, Any], count: int, v
     table = new_table(count, version)
     table.upsert(rows(*((n, "c0", OLD, 0) for n in range(20))))
     start = table.cdc("000").end
-    assert table.cluster(plan_only=True, options=sizes).plan is not None
+    assert table.maintenance.cluster(plan_only=True, options=sizes).plan is not None
     table.upsert(rows((0, "c0", "new", 1), (30, "c0", "new", 1)))
     table.delete([1])
     expected = [("d", 1, OLD, None), ("i", 30, None, "new"), ("u", 0, OLD, "new")]
     assert change_rows(table, start) == expected
-    assert table.cluster(options=sizes).runs
+    assert table.maintenance.cluster(options=sizes).runs
     assert change_rows(table, start) == expected
     table.upsert(rows((30, "c0", "newer", 2)))
     assert change_rows(table, start) == sorted([*expected, ("u", 30, "new", "newer")])
@@ -64,7 +64,7 @@ def test_a_write_during_a_resize_that_is_removed_warns_once(version: int) -> Non
     table = new_table(2, version)
     table.upsert(rows(*((n, f"c{n % 2}", OLD, 0) for n in range(40))))
     start = table.cdc("000").end
-    plan = table.cluster(plan_only=True, options=SPLITS).planned
+    plan = table.maintenance.cluster(plan_only=True, options=SPLITS).planned
     table.upsert(rows((0, "c0", "new", 1), (50, "c0", "new", 1)))
     expected = [("i", 50, None, "new"), ("u", 0, OLD, "new")]
     end = table.cdc(start).end

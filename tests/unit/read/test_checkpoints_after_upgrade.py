@@ -28,13 +28,13 @@ def test_a_checkpoint_of_version_6_replaces_its_archived_commit(kind: str, to: i
     for n in range(4):
         table.upsert([{"id": n, "v": n}])
         checkpoints[n] = table.changes(checkpoints[n - 1]).end
-    table.upgrade(to=to)
+    table.maintenance.upgrade(to=to)
     table = lakebed.open(table.uri)
     active = {n: [changed(table, start), changed(table, start, checkpoints[3])] for n, start in checkpoints.items()}
     for n in range(4, 12):
         table.upsert([{"id": n, "v": n}], options=FEW)
-        table.clean(options=FEW)
-        table.archive(options=FEW)
+        table.maintenance.clean(options=FEW)
+        table.maintenance.archive(options=FEW)
     table = lakebed.open(table.uri)
     assert not set(checkpoints.values()) & {i.time for i in table.timeline}
     for n, start in checkpoints.items():

@@ -51,7 +51,7 @@ def upserts(table: Table) -> None:
     for n in (1, 2):
         table.upsert(rows((0, "c0", f"b{n}", n)))
         if table.properties["hoodie.table.type"] == "MERGE_ON_READ":
-            table.compact(options=AT_ONCE)
+            table.maintenance.compact(options=AT_ONCE)
 
 
 def overwrites(table: Table) -> None:
@@ -68,8 +68,8 @@ def drops(table: Table) -> None:
 def archives(table: Table) -> None:
     for n in range(8):
         table.upsert(rows((0, "c0", f"b{n}", n)))
-        table.clean(options=RETAINED)
-    table.archive(options={**RETAINED, "hoodie.keep.min.commits": 2, "hoodie.keep.max.commits": 3})
+        table.maintenance.clean(options=RETAINED)
+    table.maintenance.archive(options={**RETAINED, "hoodie.keep.min.commits": 2, "hoodie.keep.max.commits": 3})
 
 
 CHANGES: list[Callable[[Table], None]] = [upserts, overwrites, drops, archives]
@@ -108,7 +108,7 @@ def test_a_scan_that_is_read_after_a_clean_shows_the_table_of_then(
     scan = table.scan()
     then, files = visible_rows(table.scan()), data_files(table)
     change(table)
-    table.clean(options=RETAINED)
+    table.maintenance.clean(options=RETAINED)
     now = visible_rows(table.scan())
     # where no file of then was deleted the scan may go on with its own view
     assert visible_rows(scan) in ([now, then] if files <= data_files(table) else [now])
@@ -123,7 +123,7 @@ def test_a_view_of_the_past_that_is_cleaned_before_it_is_read_is_refused(
     instant = table.timeline.to_arrow()["time"][0].as_py()
     scan = table.scan(as_of=instant)
     upserts(table)
-    table.clean(options=RETAINED)
+    table.maintenance.clean(options=RETAINED)
     with pytest.raises(InvalidOption, match="cannot be read any more"):
         scan.to_arrow()
 
@@ -132,7 +132,7 @@ def cleaned_by_another(table: Table) -> Callable[[], None]:
     def do() -> None:
         other = lakebed.open(table.uri)
         upserts(other)
-        other.clean(options=RETAINED)
+        other.maintenance.clean(options=RETAINED)
 
     return do
 
@@ -195,7 +195,7 @@ def test_a_view_does_not_show_what_was_written_before_its_files_were_listed() ->
 @pytest.mark.parametrize(("version", "kind", "metadata"), KINDS)
 def test_a_write_after_a_commit_with_a_savepoint_begins_once(version: int, kind: str, metadata: bool) -> None:
     table = create(version, kind, metadata=metadata)
-    table.savepoint()
+    table.savepoints.create()
     table.upsert(rows((0, "c0", "mine", 9)))
     assert table.timeline.to_arrow()["action"].to_pylist().count("rollback") == 0
     assert state(table.uri) == {0: ("c0", "mine", 9), 1: ("c1", "a", 0)}

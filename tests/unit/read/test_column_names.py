@@ -43,15 +43,15 @@ def test_a_column_of_any_name_is_written_indexed_and_filtered(name: str) -> None
         return sorted(found.column(name).to_pylist())
 
     assert values(table.scan().to_arrow()) == values(table.scan([name]).to_arrow()) == [10, 21, 30]
-    assert values(table.scan(filter=f"`{name}` > 15").to_arrow()) == [21, 30]
-    assert values(table.scan(filter=f"in_it.`{name}` > 15").to_arrow()) == [21, 30]
-    assert values(table.scan(filter=pc.field(name) > 15).to_arrow()) == [21, 30]
-    assert table.scan(filter=f"`{name.upper()}` > 15").count() == 2
-    assert len(table.scan(filter=f"`{name}` > 25").files) == 1
-    assert table.scan(filter=f"`{name}` = 21").count() == 1
+    assert values(table.scan(where=f"`{name}` > 15").to_arrow()) == [21, 30]
+    assert values(table.scan(where=f"in_it.`{name}` > 15").to_arrow()) == [21, 30]
+    assert values(table.scan(where=pc.field(name) > 15).to_arrow()) == [21, 30]
+    assert table.scan(where=f"`{name.upper()}` > 15").count() == 2
+    assert len(table.scan(where=f"`{name}` > 25").files) == 1
+    assert table.scan(where=f"`{name}` = 21").count() == 1
     assert values(table.get([2])) == values(table.get([2], columns=[name])) == [21]
     assert values(table.changes(first.checkpoint).to_arrow()) == [21]
-    assert values(table.changes("000", filter=f"`{name}` < 15").to_arrow()) == [10]
+    assert values(table.changes("000", where=f"`{name}` < 15").to_arrow()) == [10]
     assert table.indexes.verify().ok, table.indexes.verify()
     assert table.delete(where=f"`{name}` = 21").deleted == 1
     assert values(table.scan().to_arrow()) == [10, 30]
@@ -67,7 +67,7 @@ def test_a_column_that_makes_keys_paths_or_order(name: str, role: str) -> None:
     table = lakebed.create(f"memory://{folder}/t", schema, **words)
     table.upsert(pa.table([[1, 2], [5, 6], ["a", "b"]], schema=schema))
     table.upsert(pa.table([[1, 2], [5, 6], ["c", "d"]], schema=schema))
-    assert sorted(table.scan(filter=f"`{name}` >= 5").to_arrow()["v"].to_pylist()) == ["c", "d"]
+    assert sorted(table.scan(where=f"`{name}` >= 5").to_arrow()["v"].to_pylist()) == ["c", "d"]
     assert table.scan(["v"], f"`{name}` = 6").to_arrow()["v"].to_pylist() == ["d"]
     assert table.get([6 if role == "key" else 2])["v"].to_pylist() == ["d"]
     MemoryStorage.drop(folder)

@@ -92,11 +92,11 @@ def test_a_feed_has_no_commits_of_services(uri: str, kind: str, version: int) ->
     written = [table.upsert(rows((1, "a", "1", 1), (2, "a", "1", 1)))]
     written.append(table.upsert(rows((1, "a", "2", 2))))
     if kind == "mor":
-        table.compact()
-    table.cluster()
+        table.maintenance.compact()
+    table.maintenance.cluster()
     written.append(table.delete([2]))
     if kind == "mor":
-        table.compact()
+        table.maintenance.compact()
     snapshot = open_snapshot(open_storage(uri))
     feed = CommitFeed(snapshot, "")
     assert [instant.time for _, instant in feed.commits] == [result.instant for result in written]

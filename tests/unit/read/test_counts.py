@@ -16,6 +16,7 @@ import pytest
 import lakebed
 from lakebed.format import base_file
 from lakebed.model import CommitMetadata
+from lakebed.opened_table import OpenedTable
 from lakebed.properties.file import load_table_config
 from lakebed.storage import open_storage
 from lakebed.testing import CountingStorage
@@ -54,12 +55,12 @@ def table(request: pytest.FixtureRequest) -> lakebed.Table:
 
 def counting(table: lakebed.Table) -> tuple[lakebed.Table, CountingStorage]:
     storage = CountingStorage(open_storage(table.uri))
-    return lakebed.Table(storage, load_table_config(storage)), storage
+    return lakebed.Table(OpenedTable(storage, load_table_config(storage))), storage
 
 
 @pytest.mark.parametrize("condition", CONDITIONS)
 def test_a_count_is_the_number_of_rows_that_a_read_gives(table: lakebed.Table, condition: str | None) -> None:
-    assert table.count(where=condition) == table.scan(filter=condition).to_arrow().num_rows
+    assert table.count(where=condition) == table.scan(where=condition).to_arrow().num_rows
 
 
 def test_a_count_over_partition_columns_reads_no_rows(table: lakebed.Table, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,7 +139,7 @@ def test_counts_of_tables_of_hudi_are_those_of_their_rows(
         for value in rows[field].unique() if field in rows.column_names else ():
             condition = pc.field(field) == value if value.is_valid else pc.field(field).is_null()
             # not those of `rows`: where Hudi left a row in the partition path of an older value, both are the path's
-            assert t.scan(filter=condition).count() == t.scan(filter=condition).to_arrow().num_rows
+            assert t.scan(where=condition).count() == t.scan(where=condition).to_arrow().num_rows
     plain = [f.name for f in rows.schema if not pa.types.is_nested(f.type)]
     assert str(answers(t, plain)) == str(answers(rows, plain))  # as texts NaN is equal to NaN
 

@@ -16,6 +16,7 @@ import pytest
 
 import lakebed
 from lakebed.errors import InvalidOption, UnsupportedFeature
+from lakebed.opened_table import OpenedTable
 from lakebed.properties.file import load_table_config
 from lakebed.storage import open_storage
 from lakebed.testing import CountingStorage
@@ -74,7 +75,7 @@ def opened_files(storage: CountingStorage) -> set[str]:
 
 def counting(table: lakebed.Table) -> tuple[lakebed.Table, CountingStorage]:
     storage = CountingStorage(open_storage(table.uri))
-    return lakebed.Table(storage, load_table_config(storage)), storage
+    return lakebed.Table(OpenedTable(storage, load_table_config(storage))), storage
 
 
 def test_a_point_query_of_duckdb_opens_one_file(table: lakebed.Table) -> None:

@@ -142,7 +142,7 @@ def test_random_filters_lose_no_row(table: Table, zone: str, monkeypatch: pytest
     pruned = 0
     texts = todays([random_filter(chance) for _ in range(150)], 3, HISTORIES)
     for text in texts:
-        scan = Scan(snapshot, columns=["id"], filter=text)
+        scan = Scan(snapshot, columns=["id"], where=text)
         wanted = every.filter(parse_filter(text, SCHEMA, zone=zone).to_arrow())
         names = set(wanted["_hoodie_file_name"].to_pylist())
         assert names <= {file.name for file in scan.files}, text
@@ -170,7 +170,7 @@ def test_random_filters_lose_no_row(table: Table, zone: str, monkeypatch: pytest
     ],
 )
 def test_explain_names_the_expression_index(table: Table, text: str, index: str) -> None:
-    scan = table.scan(filter=text)
+    scan = table.scan(where=text)
     assert f"by expression index {index}" in scan.explain()
     assert len(scan.files) < 10
 
@@ -183,12 +183,12 @@ def test_another_function_or_zone_is_not_taken_for_it(table: Table, monkeypatch:
         "date_format(at, 'yyyy') = '1999'",
         "date_sub(day, 4) = date'2021-01-01'",
     ):
-        assert "expression index" not in table.scan(filter=text).explain()
+        assert "expression index" not in table.scan(where=text).explain()
     monkeypatch.setattr(Scan, "zone", lambda _: "Asia/Tokyo")
     snapshot = open_snapshot(open_storage(table.uri))
     text = "date_format(at, 'yyyy-MM-dd HH') = '2021-01-01 00'"
-    assert len(Scan(snapshot, filter=text).files) == 9  # all but the one of nulls
-    assert len(Scan(snapshot, filter="year(at) = 2025").files) < 10  # no zone is a year away
+    assert len(Scan(snapshot, where=text).files) == 9  # all but the one of nulls
+    assert len(Scan(snapshot, where="year(at) = 2025").files) < 10  # no zone is a year away
 
 
 def test_as_many_nulls_as_values_are_not_all_nulls(tmp_path: Any) -> None:
@@ -200,4 +200,4 @@ def test_as_many_nulls_as_values_are_not_all_nulls(tmp_path: Any) -> None:
     ]
     table.upsert(pa.Table.from_pylist(given, SCHEMA))
     table.indexes.create("y", column="at", function="year")
-    assert table.scan(filter="year(at) = 2019").to_arrow().num_rows == 2
+    assert table.scan(where="year(at) = 2019").to_arrow().num_rows == 2

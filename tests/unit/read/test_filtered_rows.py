@@ -83,10 +83,10 @@ def test_a_filtered_scan_has_the_rows_that_fulfil_the_condition(
     REPLACEMENTS.clear()
     LOG_ROWS.clear()
     columns = ["id", "city", "tags", "place", "f", "_hoodie_commit_time"]
-    again = [table.scan(columns=columns, filter=condition).to_arrow() for _ in range(2)]
-    counted = table.scan(filter=condition).count()
+    again = [table.scan(columns=columns, where=condition).to_arrow() for _ in range(2)]
+    counted = table.scan(where=condition).count()
     monkeypatch.setattr(filtered_rows, "_LEAST_ROWS", COUNT + 1)
-    expected = table.scan(columns=columns, filter=condition).to_arrow()
+    expected = table.scan(columns=columns, where=condition).to_arrow()
     assert again[0].schema.equals(expected.schema)
     for rows in again:
         assert_same_rows(rows, expected)
@@ -98,10 +98,10 @@ def test_random_conditions_give_the_same_rows(table: Table, seed: int, monkeypat
     every = table.scan().to_arrow()
     maker = FilterMaker(every, seed)
     conditions = [maker.filter() for _ in range(4)]
-    found = [table.scan(columns=["id", "m", "tags"], filter=condition).to_arrow() for condition in conditions]
+    found = [table.scan(columns=["id", "m", "tags"], where=condition).to_arrow() for condition in conditions]
     monkeypatch.setattr(filtered_rows, "_LEAST_ROWS", COUNT + 1)
     for condition, rows in zip(conditions, found, strict=True):
-        assert_same_rows(rows, table.scan(columns=["id", "m", "tags"], filter=condition).to_arrow())
+        assert_same_rows(rows, table.scan(columns=["id", "m", "tags"], where=condition).to_arrow())
 
 
 # -- what is read
@@ -265,7 +265,7 @@ def test_many_matching_rows_come_in_several_batches(count: int) -> None:
     table = lakebed.create(f"memory://filtered-many-{count}/t", rows.schema, key="id", index="bucket", buckets=1)
     table.insert(rows)
     for condition in (f"n < {count}", f"n % 200000 < {count}"):
-        found = list(table.scan(filter=condition).to_batches())
+        found = list(table.scan(where=condition).to_batches())
         assert max(batch.num_rows for batch in found) <= BATCH_ROWS
         assert pa.Table.from_batches(found).sort_by("id").equals(rows.slice(0, count))
 
@@ -311,7 +311,7 @@ def test_partial_updates_are_merged_with_all_columns() -> None:
     numbers = pa.array(np.arange(COUNT))
     table.insert(pa.table({"id": [f"k{n:06d}" for n in range(COUNT)], "n": numbers, "v": numbers}))
     table.upsert({"id": ["k000001"], "n": [77_777], "v": pa.array([None], pa.int64())})
-    assert table.scan(filter="n = 77777").to_arrow().to_pydict() == {"id": ["k000001"], "n": [77_777], "v": [1]}
+    assert table.scan(where="n = 77777").to_arrow().to_pydict() == {"id": ["k000001"], "n": [77_777], "v": [1]}
 
 
 # -- columns that files have otherwise
@@ -343,7 +343,7 @@ def test_columns_of_partition_paths_are_filtered_too(tmp_path: Path) -> None:
         properties={"hoodie.datasource.write.drop.partition.columns": True},
     )  # fmt: skip
     table.insert(rows)
-    found = table.scan(filter="n IN (7, 8, 39999) AND (p = 'p1' OR n = 8)").to_arrow().sort_by("id")
+    found = table.scan(where="n IN (7, 8, 39999) AND (p = 'p1' OR n = 8)").to_arrow().sort_by("id")
     assert found.select(["id", "p", "n"]).to_pydict() == {
         "id": [7, 8, 39_999],
         "p": ["p1", "p0", "p1"],

@@ -49,7 +49,7 @@ def new_table(version: int, kind: str, *, metadata: bool) -> tuple[Table, str, s
         checkpoints.append(lakebed.open(table.uri).changes("000").end)
     for n in range(3, 5):
         if kind == "mor":
-            table.compact(options=AT_ONCE)
+            table.maintenance.compact(options=AT_ONCE)
         table.upsert(rows((0, "c0", f"v{n}", n)))
     return table, checkpoints[0], checkpoints[2]
 
@@ -67,7 +67,7 @@ def cut_off(table: Table, *, after: int) -> None:
         return True
 
     with suppress(Killed), crash_at(is_next):
-        lakebed.open(table.uri).clean(options=RETAINED)
+        lakebed.open(table.uri).maintenance.clean(options=RETAINED)
     assert deleted
     assert any(not i.is_completed for i in table.timeline)
 
@@ -92,7 +92,7 @@ def test_changes_of_a_range_that_is_being_cleaned_are_those_that_the_table_still
     assert visible_rows(lakebed.open(table.uri).changes(first, third)) == LATEST
     # by a timeline from before the clean the range is whole as long as its own files are there
     assert visible_rows(early) in ([LATEST] if after > 1 else [LATEST, WHOLE])
-    lakebed.open(table.uri).clean(options=RETAINED)
+    lakebed.open(table.uri).maintenance.clean(options=RETAINED)
     assert visible_rows(lakebed.open(table.uri).changes(first, third)) == LATEST
 
 
@@ -119,9 +119,9 @@ def test_change_data_of_rows_that_are_being_cleaned_is_refused(
 def deleted_partition(version: int, kind: str, *, metadata: bool) -> tuple[Table, str]:
     """A table with a savepoint whose partition c0 was written once more and then deleted; a start before that."""
     table, _, _ = new_table(version, kind, metadata=metadata)
-    table.savepoint()
+    table.savepoints.create()
     if kind == "mor":
-        table.compact(options=AT_ONCE)
+        table.maintenance.compact(options=AT_ONCE)
     table.upsert(rows((0, "c0", "newest", 8)))
     start = lakebed.open(table.uri).cdc("000").end
     table.delete_partitions(["c0"])
@@ -146,7 +146,7 @@ def test_change_data_has_no_older_rows_that_a_savepoint_retained(version: int, k
     """Of the file group that was deleted the files of the savepoint are left, and not the newest ones."""
     table, start = deleted_partition(version, kind, metadata=metadata)
     assert changed_texts(lakebed.open(table.uri), start) == sorted([*DELETED, *WRITTEN], key=str)
-    table.clean(options=RETAINED)
+    table.maintenance.clean(options=RETAINED)
     with pytest.raises(InvalidOption, match="are not known any more") as raised:
         lakebed.open(table.uri).cdc(start).to_arrow()
     later = changed_texts(lakebed.open(table.uri), raised.value.context["checkpoint"])
@@ -160,7 +160,7 @@ def test_change_data_by_a_timeline_from_before_a_clean_began_has_no_older_rows(
     """Cleans delete the files of a group in any order: here the newest one first."""
     table, start = deleted_partition(version, kind, metadata=metadata)
     with suppress(Killed), crash_at(lambda mutation: mutation.path.endswith(".clean.inflight")):
-        lakebed.open(table.uri).clean(options=RETAINED)
+        lakebed.open(table.uri).maintenance.clean(options=RETAINED)
     assert [i.state for i in lakebed.open(table.uri).timeline if not i.is_completed] == [State.REQUESTED]
     assert changed_texts(lakebed.open(table.uri), start) == sorted([*DELETED, *WRITTEN], key=str)
     timed = lakebed.open(table.uri).cdc(start)

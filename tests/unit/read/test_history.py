@@ -79,7 +79,7 @@ def test_versions_that_were_cleaned_are_named(make: Make) -> None:
     t = make(SCHEMA, index="global_simple", properties={**LEFT, "hoodie.clean.commits.retained": 2})
     for step in range(6):
         t.upsert(rows(("a", "c", step, step)))
-    t.clean()
+    t.maintenance.clean()
     history = t.history(["a"])
     assert [one.after["v"] for one in history if one.after] == [5, 4, 3]
     assert [one.change for one in history] == ["update", "update", "write"]
@@ -90,7 +90,7 @@ def test_services_make_no_version(make: Make) -> None:
     t = make(SCHEMA, type="mor", index="bucket", partition_by=None, properties=LEFT)
     for step in range(3):
         t.upsert(rows(("a", "c", step, step)))
-    t.compact()
+    t.maintenance.compact()
     assert [one.change for one in t.history(["a"])] == ["update", "update", "insert"]
     assert t.history(["a"]).to_arrow()["after"].to_pylist()[0] == {"id": "a", "city": "c", "v": 2, "ts": 2}
     assert "<table>" in t.history(["a"])._repr_html_()

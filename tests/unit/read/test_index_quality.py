@@ -73,7 +73,7 @@ def test_rates_are_those_of_the_filters_in_the_files(make: Make, in_metadata: bo
     t.upsert(pa.table({"id": range(60), "city": [f"c{n % 3}" for n in range(60)], "v": ["x"] * 60, "ts": [1] * 60}))
     if in_metadata:
         t.indexes.create("bloom_filters")
-    storage = t._storage
+    storage = t.opened.storage
     expected = {
         one.base_file.name: read_footer(storage, one.base_file.path).bloom() for one in t.files if one.base_file
     }

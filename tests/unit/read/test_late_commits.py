@@ -81,8 +81,8 @@ def tidy(uri: str) -> Table:
     if lakebed.open(uri).properties.get("hoodie.table.metadata.partitions"):
         lakebed.open(uri).upsert(rows((0, "c0", "again", 20)))  # which compacts the metadata table before
     table = lakebed.open(uri)
-    table.clean(options=_KEEP)
-    assert table.archive(options=_KEEP).instants
+    table.maintenance.clean(options=_KEEP)
+    assert table.maintenance.archive(options=_KEEP).instants
     return lakebed.open(uri)
 
 

@@ -44,7 +44,7 @@ def values(length: int, long_at: int) -> list[dict[str, Any]]:
 
 
 def matching_ids(table: Table, filter_: str) -> list[str]:
-    return sorted(table.scan(["id"], filter=filter_).to_arrow()["id"].to_pylist())
+    return sorted(table.scan(["id"], where=filter_).to_arrow()["id"].to_pylist())
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ CALLS: dict[str, Callable[[lakebed.Table], Any]] = {
     "upsert": lambda t: t.upsert(DATA),
     "insert": lambda t: t.insert(DATA),
     "delete": lambda t: t.delete([1]),
-    "clean": lambda t: t.clean(),
+    "clean": lambda t: t.maintenance.clean(),
 }
 
 

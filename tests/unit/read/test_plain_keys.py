@@ -91,7 +91,7 @@ def unwatched(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], Any]], 
 def test_a_hash_field_next_to_a_text_opens_one_file_of_eight(kind: str, version: int) -> None:
     table = new_table(type=kind, table_version=version)
     table.upsert(rows(value=1))
-    found = table.scan(filter="city = 'city7'")
+    found = table.scan(where="city = 'city7'")
     assert found.to_arrow().to_pylist() == [{"city": "city7", "id": "k7", "v": 1}]
     assert opened(table, "city = 'city7'") == 1
     assert opened(table, "city IN ('city7', 'nowhere')") <= 2
@@ -109,7 +109,7 @@ def test_no_footer_is_read_of_files_that_a_filter_rules_out() -> None:
 def test_a_file_with_a_text_that_can_be_misread_is_opened(kind: str) -> None:
     table = new_table(type=kind)
     table.upsert(rows([MISREAD], ["city1"]))
-    found = table.scan(["id"], filter="city = 'city1'").to_arrow()
+    found = table.scan(["id"], where="city = 'city1'").to_arrow()
     assert sorted(found["id"].to_pylist()) == ["k1", MISREAD]
     assert opened(table, "city = 'city1'") == 2  # its own bucket, and the one that Hudi's hash gives the misread key
     assert len(note(table).but) == 1  # type: ignore[union-attr]
@@ -122,7 +122,7 @@ def test_a_file_is_trusted_again_once_it_is_rewritten_without_such_a_text(kind: 
     table.delete(pa.table({"city": ["city1"], "id": [MISREAD]}))
     if kind == "mor":
         assert opened(table, "city = 'city1'") == 2
-        table.compact()
+        table.maintenance.compact()
     assert opened(table, "city = 'city1'") == 1
     assert note(table).but == frozenset()  # type: ignore[union-attr]
     assert set(footers(table).values()) == {"id"}
@@ -145,10 +145,10 @@ def test_files_of_a_writer_without_notes_are_opened(kind: str, version: int, unw
     table = new_table(type=kind, table_version=version)
     unwatched(lambda: table.upsert(rows([MISREAD], ["city1"])))
     ids = ["k1", MISREAD]
-    assert sorted(table.scan(["id"], filter="city = 'city1'").to_arrow()["id"].to_pylist()) == ids
+    assert sorted(table.scan(["id"], where="city = 'city1'").to_arrow()["id"].to_pylist()) == ids
     assert opened(table, "city = 'city1'") == 2
     table.upsert(rows(["k3"], ["city3"], 2))  # counts the other writer's files in
-    assert sorted(table.scan(["id"], filter="city = 'city1'").to_arrow()["id"].to_pylist()) == ids
+    assert sorted(table.scan(["id"], where="city = 'city1'").to_arrow()["id"].to_pylist()) == ids
     assert opened(table, "city = 'city1'") == 2
 
 
@@ -199,7 +199,7 @@ def test_an_older_view_uses_its_own_note() -> None:
     instant = table.upsert(rows([MISREAD], ["city1"])).instant
     table.delete(pa.table({"city": ["city1"], "id": [MISREAD]}))
     assert note(table).but == frozenset()  # type: ignore[union-attr]
-    found = table.scan(["id"], filter="city = 'city1'", as_of=instant).to_arrow()
+    found = table.scan(["id"], where="city = 'city1'", as_of=instant).to_arrow()
     assert sorted(found["id"].to_pylist()) == ["k1", MISREAD]
 
 
@@ -224,16 +224,16 @@ def test_fully_hashed_keys_and_numbers_next_to_the_hash_field_have_no_notes() ->
 def test_an_empty_hash_field_is_found_next_to_any_other(other: str) -> None:
     ids = [f"k{n}" for n in range(10)] if other == "text" else [*range(10)]
     table = new_table(rows(ids, ["", "city1"] * 5))
-    assert sorted(table.scan(["id"], filter="city = ''").to_arrow()["id"].to_pylist()) == ids[::2]
+    assert sorted(table.scan(["id"], where="city = ''").to_arrow()["id"].to_pylist()) == ids[::2]
     assert opened(table, "city = ''") == 1
 
 
 def test_a_rescale_and_a_clustering_keep_what_files_say() -> None:
     table = new_table()
     table.upsert(rows([MISREAD], ["city1"]))
-    table.rescale(4)
+    table.maintenance.rescale(4)
     assert sorted(footers(table).values(), key=str) == [None, "id", "id", "id"]
-    assert sorted(table.scan(["id"], filter="city = 'city1'").to_arrow()["id"].to_pylist()) == ["k1", MISREAD]
+    assert sorted(table.scan(["id"], where="city = 'city1'").to_arrow()["id"].to_pylist()) == ["k1", MISREAD]
 
 
 def test_an_index_that_comes_later_trusts_what_its_change_wrote() -> None:

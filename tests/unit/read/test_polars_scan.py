@@ -1,4 +1,4 @@
-"""`lakebed.scan_polars`: the rows that polars gives of the same rows in memory, and what is opened for them."""
+"""`lakebed.polars.scan`: the rows that polars gives of the same rows in memory, and what is opened for them."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pytest
 
 import lakebed
 from lakebed.errors import UnsupportedFeature
+from lakebed.opened_table import OpenedTable
 from lakebed.properties.file import load_table_config
 from lakebed.storage import open_storage
 from lakebed.testing import CountingStorage
@@ -61,15 +62,15 @@ def test_a_condition_gives_the_rows_that_it_gives_in_memory(table: lakebed.Table
     condition = CONDITIONS[name]
     expected = pl.DataFrame(ROWS).filter(condition).sort("id")
     assert expected.height
-    found = lakebed.scan_polars(table).filter(condition).collect().sort("id")
+    found = lakebed.polars.scan(table).filter(condition).collect().sort("id")
     assert found.equals(expected, null_equal=True)
-    few = lakebed.scan_polars(table).filter(condition).select("small", "id").collect().sort("id")
+    few = lakebed.polars.scan(table).filter(condition).select("small", "id").collect().sort("id")
     assert few.equals(expected.select("small", "id"))
 
 
 def test_a_point_query_opens_one_file_and_reads_the_columns_asked_for(table: lakebed.Table) -> None:
     storage = CountingStorage(open_storage(table.uri))
-    lazy = lakebed.scan_polars(lakebed.Table(storage, load_table_config(storage)))
+    lazy = lakebed.polars.scan(lakebed.Table(OpenedTable(storage, load_table_config(storage))))
     for condition in (pl.col("id") == 7, pl.col("id").is_in([7])):
         storage.reset()
         assert lazy.filter(condition).select("fare").collect().rows() == [(3.5,)]
@@ -81,7 +82,7 @@ def test_a_point_query_opens_one_file_and_reads_the_columns_asked_for(table: lak
 
 
 def test_numbers_of_rows_and_batch_sizes_are_those_asked_for(table: lakebed.Table) -> None:
-    lazy = lakebed.scan_polars(table)
+    lazy = lakebed.polars.scan(table)
     counts: list[tuple[Callable[[], int], int]] = [
         (lambda: lazy.select(pl.len()).collect().item(), 40),
         (lambda: lazy.head(3).filter(pl.col("id") >= 0).collect().height, 3),
@@ -93,12 +94,12 @@ def test_numbers_of_rows_and_batch_sizes_are_those_asked_for(table: lakebed.Tabl
 
 def test_a_filter_and_a_time_narrow_the_rows(table: lakebed.Table) -> None:
     first = next(iter(table.timeline)).time
-    few = lakebed.scan_polars(table.uri, filter="id < 5").filter(pl.col("id") > 2)
+    few = lakebed.polars.scan(table.uri, where="id < 5").filter(pl.col("id") > 2)
     assert sorted(few.collect()["id"].to_list()) == [3, 4]
-    assert lakebed.scan_polars(table, as_of=first).select(pl.len()).collect().item() == 40
+    assert lakebed.polars.scan(table, as_of=first).select(pl.len()).collect().item() == 40
 
 
 def test_without_polars_the_error_names_the_extra(table: lakebed.Table, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "polars", None)
     with pytest.raises(UnsupportedFeature, match=r"lakebed\[polars\]"):
-        lakebed.scan_polars(table)
+        lakebed.polars.scan(table)

@@ -171,7 +171,7 @@ def test_a_filter_that_names_12_000_keys_asks_the_record_index(column: str) -> N
     table = lakebed.create(uri, data, key="id", partition_by="day", index="record")
     table.upsert(data)
     keys = pa.array([*(f"x{n}" for n in range(12_000)), "k7"])
-    scan = table.scan(["id"], filter=pc.field(column).isin(keys))
+    scan = table.scan(["id"], where=pc.field(column).isin(keys))
     assert scan.to_arrow()["id"].to_pylist() == ["k7"]
     assert "15 files by record index" in str(scan.explain()).replace("\n", " ")
 
@@ -185,6 +185,6 @@ def test_more_keys_than_are_looked_up_leave_the_record_index(
     table = lakebed.create(f"memory://unit/record/most/{keys}", data, key="id", partition_by="day", index="record")
     table.upsert(data)
     named = ["k7", *(f"x{n}" for n in range(keys - 1))]
-    scan = table.scan(["id"], filter=pc.field("id").isin(pa.array(named)))
+    scan = table.scan(["id"], where=pc.field("id").isin(pa.array(named)))
     assert scan.to_arrow()["id"].to_pylist() == ["k7"]
     assert ("by record index" in str(scan.explain())) is asks

@@ -11,6 +11,7 @@ import pytest
 
 import lakebed
 from lakebed.errors import InvalidOption
+from lakebed.opened_table import OpenedTable
 from lakebed.storage import open_storage
 from lakebed.table import Table
 from lakebed.testing import CountingStorage
@@ -28,8 +29,8 @@ def table(request: pytest.FixtureRequest) -> Table:
 
 
 def test_head_and_limit_give_the_first_rows(table: Table) -> None:
-    assert table.scan(filter="v >= 100").head(3).num_rows == 3
-    some = table.scan(columns=["v"], filter="v >= 100").limit(60)
+    assert table.scan(where="v >= 100").head(3).num_rows == 3
+    some = table.scan(columns=["v"], where="v >= 100").limit(60)
     assert some.schema == pa.schema([("v", pa.int64())])
     assert sorted(some.to_arrow().column("v").to_pylist()) == list(range(100, 200, 2))
     assert some.limit(7).count() == 7
@@ -46,7 +47,7 @@ def test_a_limit_is_a_number_of_rows(table: Table, rows: object) -> None:
 
 def test_head_opens_no_more_files_than_it_needs(table: Table) -> None:
     storage = CountingStorage(open_storage(table.uri))
-    counted = Table(storage, table._config)
+    counted = Table(OpenedTable(storage, table.opened.config))
     counted.count()
     storage.reset()
     assert counted.scan().head(1).num_rows == 1
@@ -71,13 +72,13 @@ def test_other_libraries_take_the_table_itself(table: Table) -> None:
 
 def test_a_scan_of_no_columns_has_all_rows(table: Table) -> None:
     assert table.scan(columns=[]).to_arrow().num_rows == 100
-    assert table.scan(columns=[], filter="v >= 100").to_arrow().num_rows == 50
+    assert table.scan(columns=[], where="v >= 100").to_arrow().num_rows == 50
     assert len(table.scan(columns=[]).to_pandas()) == 100
 
 
 def test_a_table_pickles_after_reads(table: Table) -> None:
     table.get([3])
-    table.scan(filter="v = 4").to_arrow()
+    table.scan(where="v = 4").to_arrow()
     table.indexes.verify()
     twin = pickle.loads(pickle.dumps(table))
     assert twin.get([3]).to_pylist() == table.get([3]).to_pylist()
@@ -92,4 +93,4 @@ def test_a_table_of_5000_columns_is_written_scanned_and_looked_up() -> None:
     assert wide.scan().to_arrow().sort_by("id").equals(data)
     assert wide.get([2]).equals(data.slice(1))
     assert wide.get([1], ["C4999"]).to_pylist() == [{"c4999": 4999}]
-    assert wide.scan(columns=["c7"], filter="c4000 < 0").to_arrow().to_pylist() == [{"c7": -7}]
+    assert wide.scan(columns=["c7"], where="c4000 < 0").to_arrow().to_pylist() == [{"c7": -7}]

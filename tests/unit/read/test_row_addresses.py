@@ -121,11 +121,11 @@ def test_lookups_find_every_row_after_writes_and_services(tmp_path: Path, kind: 
     expected = by_id(first.slice(3), second)
     check_lookups(table, expected)
     if kind == "mor":
-        table.compact()
+        table.maintenance.compact()
         check_files(open_snapshot(open_storage(table.uri)))
         check_lookups(table, expected)
     if index != "bucket":
-        table.cluster()
+        table.maintenance.cluster()
     check_files(open_snapshot(open_storage(table.uri)))
     check_lookups(table, expected)
     assert table.count() == len(expected)

@@ -35,7 +35,7 @@ def test_a_filter_on_the_partition_column_finds_what_the_scan_shows(moved: tuple
     assert lying.num_rows == 1
     for region in pc.unique(shown[REGION]).to_pylist():
         wanted = shown.filter(pc.equal(shown[REGION], region))["_hoodie_record_key"].to_pylist()
-        found = table.scan(["_hoodie_record_key"], filter=f"{REGION} = '{region}'").to_arrow()
+        found = table.scan(["_hoodie_record_key"], where=f"{REGION} = '{region}'").to_arrow()
         assert sorted(found["_hoodie_record_key"].to_pylist()) == sorted(wanted)
 
 

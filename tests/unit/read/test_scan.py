@@ -61,7 +61,7 @@ def test_no_columns_give_all_rows(dropped: str) -> None:
     table = lakebed.create(uri, schema, key="id", partition_by="city", index="simple", properties=dropping)
     table.upsert(pa.table({"id": [1, 2, 3], "city": ["oslo", "rome", "rome"]}, schema=schema))
     for condition, count in ((None, 3), ("id > 1", 2), ("city = 'oslo'", 1), ("id > 9", 0), ("1 = 1", 3)):
-        for scan in (table.scan([], condition), table.changes("000", columns=[], filter=condition)):
+        for scan in (table.scan([], condition), table.changes("000", columns=[], where=condition)):
             assert (scan.to_arrow().num_rows, scan.to_arrow().num_columns) == (count, 0)
             assert sum(batch.num_rows for batch in scan.to_batches()) == count
             assert scan.to_reader().read_all().num_rows == count
@@ -75,12 +75,12 @@ def test_no_columns_give_all_rows(dropped: str) -> None:
 def test_filter_on_a_column_that_is_not_asked_for(tmp_path: Path) -> None:
     snapshot, _ = opened(tmp_path, "v9_cow_simple")
     everything = Scan(snapshot).to_arrow()
-    found = Scan(snapshot, columns=["id"], filter="qty > 500").to_arrow()
+    found = Scan(snapshot, columns=["id"], where="qty > 500").to_arrow()
     assert found.column_names == ["id"]
     assert sorted(found["id"].to_pylist()) == sorted(
         everything.filter(pc.greater(everything["qty"], 500))["id"].to_pylist()
     )
-    by_expression = Scan(snapshot, columns=["id"], filter=pc.field("qty") > 500)
+    by_expression = Scan(snapshot, columns=["id"], where=pc.field("qty") > 500)
     assert by_expression.to_arrow().equals(found)
     assert by_expression.count() == found.num_rows
 
@@ -89,7 +89,7 @@ def test_partition_pruning_opens_only_what_it_needs(tmp_path: Path) -> None:
     snapshot, storage = opened(tmp_path, "v9_cow_simple")
     whole = Scan(snapshot).plan
     storage.reset()
-    scan = Scan(snapshot, filter="region = 'eu' and qty > 0")
+    scan = Scan(snapshot, where="region = 'eu' and qty > 0")
     found = scan.to_arrow()
     assert set(found["region"].to_pylist()) == {"eu"}
     assert data_files(storage) == {f.path for f in scan.files}
@@ -106,7 +106,7 @@ def test_pruning_names_every_file_slice_once_with_the_step_that_rules_it_out() -
     rows = pa.table({"id": [f"k{n}" for n in range(40)], "city": ["Oslo", "Rome"] * 20, "fare": range(40)})
     t = lakebed.load(uri, rows, key="id", partition_by="city", index="bucket", buckets=4, type="mor")
     t.insert(pa.table({"id": ["k100"], "city": ["Lima"], "fare": [7]}))
-    scan = t.scan(filter="city != 'Rome' and id in ('k0', 'k100', 'k2')")
+    scan = t.scan(where="city != 'Rome' and id in ('k0', 'k100', 'k2')")
     found = scan.pruning()
     read = {s.label for s in scan.plan.slices}
     listed = {(s.partition, s.file_id): s for s in t.files}
@@ -125,7 +125,7 @@ def test_pruning_names_every_file_slice_once_with_the_step_that_rules_it_out() -
 
 def test_explain_names_no_more_files_than_asked_for() -> None:
     t = lakebed.load("memory://pruning-names/few", {"id": range(9), "p": range(9)}, key="id", partition_by="p")
-    scan = t.scan(filter="p < 2")
+    scan = t.scan(where="p < 2")
     paths = [f"    {s.label}" for s in t.files]
     assert not [line for line in scan.explain().splitlines() if line in paths]
     lines = scan.explain(files=2).splitlines()
@@ -147,7 +147,7 @@ def test_a_filter_on_the_hash_key_opens_one_bucket(tmp_path: Path) -> None:
     rows = Scan(snapshot, meta=True).to_arrow()
     row = rows.slice(7, 1).to_pylist()[0]
     storage.reset()
-    scan = Scan(snapshot, filter=f"id = '{row['id']}' and code = '{row['code']}'")
+    scan = Scan(snapshot, where=f"id = '{row['id']}' and code = '{row['code']}'")
     assert row["id"] in scan.to_arrow()["id"].to_pylist()
     assert len({bucket_of_file_id(f.file_id) for f in scan.files}) == 1
     assert len(scan.files) < len(Scan(snapshot).files)
@@ -263,7 +263,7 @@ def test_changes_take_a_filter_and_columns(tmp_path: Path) -> None:
     snapshot, _ = opened(tmp_path, "v9_cow_simple")
     start = snapshot.commits[0].time
     everything = Changes(snapshot, start, meta=True).to_arrow()
-    eu = Changes(snapshot, start, filter="region = 'eu'", columns=["id"])
+    eu = Changes(snapshot, start, where="region = 'eu'", columns=["id"])
     assert eu.to_arrow().column_names == ["id"]
     assert eu.count() == pc.sum(pc.equal(everything["region"], "eu")).as_py()
     assert "commits" in eu.explain()
@@ -308,11 +308,11 @@ def test_many_small_files_give_the_rows_of_a_table_of_one(condition: str | None)
     for table in (many, single):
         table.upsert(rows)
         table.delete([5, 17])
-    found = [t.scan(filter=condition).to_arrow().sort_by("id").to_pydict() for t in (many, single)]
+    found = [t.scan(where=condition).to_arrow().sort_by("id").to_pydict() for t in (many, single)]
     assert found[0] == found[1]
-    assert many.scan(columns=[], filter=condition).to_arrow().num_rows == len(found[0]["id"])
-    assert sum(b.num_rows for b in many.scan(columns=[], filter=condition).to_batches()) == len(found[0]["id"])
-    assert many.scan(filter=condition).limit(3).to_arrow().num_rows == min(3, len(found[0]["id"]))
+    assert many.scan(columns=[], where=condition).to_arrow().num_rows == len(found[0]["id"])
+    assert sum(b.num_rows for b in many.scan(columns=[], where=condition).to_batches()) == len(found[0]["id"])
+    assert many.scan(where=condition).limit(3).to_arrow().num_rows == min(3, len(found[0]["id"]))
 
 
 def test_a_condition_that_chooses_files_leaves_their_rows_as_they_are() -> None:
@@ -326,7 +326,7 @@ def test_a_condition_that_chooses_files_leaves_their_rows_as_they_are() -> None:
     scan = table.scan(["id"]).choosing_files([combined, odd])
     assert sorted(scan.to_arrow()["id"].to_pylist()) == [2, 3]
     assert (len(scan.files), scan.plan.predicate) == (2, None)
-    filtered = table.scan(["id"], filter="id > 2").choosing_files([combined, odd])
+    filtered = table.scan(["id"], where="id > 2").choosing_files([combined, odd])
     assert filtered.to_arrow()["id"].to_pylist() == [3]
     assert (len(filtered.files), str(filtered.plan.predicate)) == (1, "id > 2")
     lakebed.drop(table.uri)

@@ -148,14 +148,14 @@ def test_a_filtered_scan_gives_the_same_rows_with_and_without(name: str) -> None
     snapshot, listed = open_snapshot(storage), open_snapshot(storage, use_metadata=False)
     whole = Scan(listed, meta=True).to_arrow()
     for predicate in todays(predicates(whole, whole.schema, seed=7, count=FILTERS // 2), 2, HISTORIES):
-        found = Scan(snapshot, filter=predicate.text, meta=True).to_arrow()
+        found = Scan(snapshot, where=predicate.text, meta=True).to_arrow()
         expected = whole.filter(predicate.to_arrow())
         assert sorted(map(str, found.to_pylist())) == sorted(map(str, expected.to_pylist())), predicate.text
     for commit in listed.commits[:-1]:
         old, old_listed = snapshot.at(commit.time), listed.at(commit.time)
         rows = Scan(old_listed, meta=True).to_arrow()
         for predicate in todays(predicates(rows, rows.schema, seed=11, count=FILTERS // 8), 2, HISTORIES):
-            found = Scan(old, filter=predicate.text, meta=True).to_arrow()
+            found = Scan(old, where=predicate.text, meta=True).to_arrow()
             assert found.num_rows == on_match(predicate, rows), predicate.text
 
 
@@ -187,7 +187,7 @@ def test_slices_with_log_files_are_kept_where_a_merged_row_matches(name: str) ->
 
 
 def kept_by(name: str, text: str) -> tuple[int, str]:
-    scan = Scan(open_snapshot(storage_of(name)), filter=text)
+    scan = Scan(open_snapshot(storage_of(name)), where=text)
     return len(scan.files), scan.explain()
 
 
@@ -245,7 +245,7 @@ def test_partitions_are_dropped_by_their_statistics() -> None:
 
 def test_each_metadata_partition_in_use_is_listed_once() -> None:
     storage = in_memory("v9_cow_mdt_all", "skipping-counted")
-    scan = Scan(open_snapshot(storage), filter="qty > 100000 or ts < -1")
+    scan = Scan(open_snapshot(storage), where="qty > 100000 or ts < -1")
     assert not scan.files
     listed = storage.counts["list"]
     assert listed == 4  # two timelines, `files`, `column_stats`
@@ -256,7 +256,7 @@ def test_each_metadata_partition_in_use_is_listed_once() -> None:
 
 def test_without_data_skipping_files_are_listed_and_none_is_skipped() -> None:
     snapshot = open_snapshot(storage_of("v9_cow_mdt_all"))
-    scan = Scan(snapshot, filter="qty > 100000", reads=ReadSettings(data_skipping=False))
+    scan = Scan(snapshot, where="qty > 100000", reads=ReadSettings(data_skipping=False))
     assert len(scan.files) == len(snapshot.file_slices())
     assert "statistics" not in scan.explain()
 
@@ -269,6 +269,6 @@ def test_the_data_source_s_filter_prunes_too(tmp_path: Path) -> None:
     assert len(source_options({**given, "metadata": "false"}).scan().files) > 0
     assert len(source_options({**given, "hoodie.metadata.enable": "false"}).scan().files) > 0
     opened = lakebed.open(uri, options={"hoodie.metadata.enable": False})
-    assert len(opened.scan(filter="qty > 100000").files) > 0
+    assert len(opened.scan(where="qty > 100000").files) > 0
     with pytest.raises(InvalidOption, match="takes no option"):
         lakebed.open(uri, options={"hoodie.datasource.write.operation": "upsert"})

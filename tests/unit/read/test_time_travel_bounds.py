@@ -49,7 +49,7 @@ def test_times_from_the_first_commit_to_now_are_read(version: int) -> None:
 def test_the_first_commit_may_be_archived() -> None:
     table = lakebed.create("memory://outside-archived", SCHEMA, key="id", index="simple")
     instants = [table.upsert(rows((n, "a", "v", n)), options=_KEEP).instant for n in range(9)]
-    table.archive(options={**_KEEP, "hoodie.keep.min.commits": 3, "hoodie.keep.max.commits": 4})
+    table.maintenance.archive(options={**_KEEP, "hoodie.keep.min.commits": 3, "hoodie.keep.max.commits": 4})
     active = [path.rpartition("/")[2] for path in files(table.uri) if path.startswith(".hoodie/timeline/2")]
     assert active
     assert not any(name.startswith(instants[0]) for name in active)

@@ -164,16 +164,16 @@ def test_reads_of_two_moments_in_turn_keep_both_views(place: str) -> None:
     rows = pa.table({"id": ["a", "b"], "n": [1, 1]})
     table = lakebed.create(f"memory://{place}", rows.schema, key="id", index="simple")
     moments = [table.upsert(rows.set_column(1, "n", pa.array([n, n]))).instant for n in range(1, 8)]
-    views = [table._snapshot(moment) for moment in (None, moments[0], moments[1])]  # pyright: ignore[reportPrivateUsage]
+    views = [table.opened.snapshot(moment) for moment in (None, moments[0], moments[1])]
     for _ in range(2):
         for n, moment in enumerate(moments[:2], 1):
             assert table.scan(as_of=moment).to_arrow()["n"].to_pylist() == [n, n]
             assert table.scan().to_arrow()["n"].to_pylist() == [7, 7]
-    again = [table._snapshot(moment) for moment in (None, moments[0], moments[1])]  # pyright: ignore[reportPrivateUsage]
+    again = [table.opened.snapshot(moment) for moment in (None, moments[0], moments[1])]
     assert all(one is other for one, other in zip(views, again, strict=True))
     for n, moment in enumerate(moments, 1):
         assert table.scan(as_of=moment).to_arrow()["n"].to_pylist() == [n, n]
-    assert len(table._views) == 4  # pyright: ignore[reportPrivateUsage]
+    assert len(table.opened._views) == 4  # pyright: ignore[reportPrivateUsage]
     table.upsert(rows)
     assert table.scan().to_arrow()["n"].to_pylist() == [1, 1]
 
@@ -188,9 +188,9 @@ def test_a_view_that_is_kept_shows_what_others_write(place: str) -> None:
         for _ in range(2):
             assert reader.get(["a"])["n"].to_pylist() == [step]
             assert reader.count() == step + 1
-            assert reader.scan(filter=f"n = {step}").to_arrow().num_rows == 2
+            assert reader.scan(where=f"n = {step}").to_arrow().num_rows == 2
     writer.indexes.drop("n")
-    assert reader.scan(filter="n = 13").to_arrow().num_rows == 2
+    assert reader.scan(where="n = 13").to_arrow().num_rows == 2
     writer.delete(["a"])
     assert reader.get(["a"]).num_rows == 0
     assert reader.exists(["a", "c1"]).to_pylist() == [False, True]

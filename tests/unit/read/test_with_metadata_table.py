@@ -110,9 +110,9 @@ def test_filtered_scans_with_and_without_metadata_agree(version: int, partitione
             expected = whole.filter(predicate.to_arrow())
         except InvalidOption:
             continue
-        scan = with_it.scan(filter=text)
+        scan = with_it.scan(where=text)
         assert rows(scan.to_arrow()) == rows(expected), scan.explain()
-        fewer += len(scan.files) < len(without.scan(filter=text).files)
+        fewer += len(scan.files) < len(without.scan(where=text).files)
     assert fewer > 5 or version < 9 or not partitioned
 
 
@@ -131,7 +131,7 @@ def test_older_views_with_and_without_metadata_agree(version: int, partitioned: 
     for instant in [i.time for i in with_it.timeline if i.action.value in ("commit", "deltacommit")]:
         old = without.scan(as_of=instant).to_arrow()
         assert rows(with_it.scan(as_of=instant).to_arrow()) == rows(old)
-        assert rows(with_it.scan(as_of=instant, filter="id = 'k004'").to_arrow()) == rows(
+        assert rows(with_it.scan(as_of=instant, where="id = 'k004'").to_arrow()) == rows(
             old.filter(pc.equal(old["id"], "k004"))
         )
 

@@ -119,12 +119,12 @@ def test_names_of_key_partition_ordering_and_hash_fields_match_in_any_case(uri: 
         ),
         (lambda t: t.upsert(FIRST.rename_columns(["idd", "city", "v", "ts"])), SchemaConflict, "Did you mean 'idd'?"),
         (lambda t: t.delete_partitions("cc"), InvalidOption, "Did you mean 'c'?"),
-        (lambda t: t.scan(filter="ctiy = 'c'").count(), InvalidOption, "Did you mean 'city'?"),
+        (lambda t: t.scan(where="ctiy = 'c'").count(), InvalidOption, "Did you mean 'city'?"),
         (lambda t: t.scan(columns=["ctiy"]).count(), InvalidOption, "Did you mean 'city'?"),
         (lambda t: t.get([1], columns=["ctiy"]), InvalidOption, "Did you mean 'city'?"),
-        (lambda t: t.cluster(sort_columns=["ctiy"]), InvalidOption, "Did you mean 'city'?"),
-        (lambda t: lakebed.advise(FIRST, key="idd"), InvalidOption, "Did you mean 'id'?"),
-        (lambda t: t.rescale(4, partitions="cc"), LakebedError, "'c'"),
+        (lambda t: t.maintenance.cluster(sort_columns=["ctiy"]), InvalidOption, "Did you mean 'city'?"),
+        (lambda t: lakebed.indexes.advise(FIRST, key="idd"), InvalidOption, "Did you mean 'id'?"),
+        (lambda t: t.maintenance.rescale(4, partitions="cc"), LakebedError, "'c'"),
     ],
 )
 def test_a_wrong_name_names_the_nearest(make: Make, call: Any, error: type[LakebedError], hint: str) -> None:

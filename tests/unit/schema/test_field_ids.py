@@ -106,10 +106,10 @@ def test_every_base_file_has_the_ids_of_the_published_list(tmp_path: Path, kind:
     table.bulk_insert(rows(range(3000), 1))
     table.upsert(rows(range(2990, 3010), 2))
     if kind == "mor":
-        table.compact()
-    table.cluster()
+        table.maintenance.compact()
+    table.maintenance.cluster()
     table.upsert(rows(range(5), 3))
-    table.publish("iceberg")
+    table.catalogs.publish("iceberg")
     mapping = list_ids(tmp_path / "t")
     files = sorted((tmp_path / "t").glob("*.parquet"))
     assert len(files) >= 3
@@ -134,10 +134,10 @@ def test_files_in_which_two_columns_would_have_one_id_have_none_and_the_list_giv
     clash(monkeypatch)
     table = lakebed.create(str(tmp_path / "t"), pa.schema([("id", pa.int64()), ("a", pa.int64())]), key="id")
     table.insert(pa.table({"id": [1], "a": [5]}))
-    table.publish("iceberg")
+    table.catalogs.publish("iceberg")
     assert file_ids(newest_file(tmp_path / "t"))["a"] == 7
     table.insert(pa.table({"id": [2], "a": [6], "b": [7]}))
-    table.publish("iceberg")
+    table.catalogs.publish("iceberg")
     assert file_ids(newest_file(tmp_path / "t")) == {}
     found = list_ids(tmp_path / "t")
     assert found["a"] == 7
@@ -150,22 +150,22 @@ def test_a_file_whose_column_has_the_id_of_another_column_of_the_list_is_refused
     clash(monkeypatch)
     table = lakebed.create(str(tmp_path / "t"), pa.schema([("id", pa.int64()), ("a", pa.int64())]), key="id")
     table.insert(pa.table({"id": [1], "a": [5]}))
-    table.publish("iceberg")
+    table.catalogs.publish("iceberg")
     table.columns.rename("a", "b")
     table.upsert(pa.table({"id": [1], "b": [6]}))
     with pytest.raises(UnsupportedFeature, match=r"column b of .* has the id 7 there"):
-        table.publish("iceberg")
+        table.catalogs.publish("iceberg")
 
 
 def test_a_renamed_column_has_the_id_of_its_new_name_and_a_new_one_of_the_old_name_has_that_of_the_old(tmp_path: Path):
     uri = tmp_path / "t"
     table = lakebed.create(str(uri), pa.schema([("id", pa.int64()), ("a", pa.int64())]), key="id")
     table.insert(pa.table({"id": [1], "a": [5]}))
-    table.publish("iceberg")
+    table.catalogs.publish("iceberg")
     table.columns.rename("a", "b")
     table.upsert(pa.table({"id": [1], "b": [6]}))
     assert file_ids(newest_file(uri))["b"] == field_id("b")
-    table.publish("iceberg")
+    table.catalogs.publish("iceberg")
     found = list_ids(uri)
     assert (found["a"], found["b"]) == (field_id("a"), field_id("b"))
     newest = json.loads(Path(newest_metadata(str(uri))).read_text())
@@ -229,7 +229,7 @@ def test_copied_row_groups_take_the_ids_of_the_new_file_whether_or_not_the_old_o
     assert file_ids(newest) == {name: field_id(name) for name in first.schema.names}
     assert row_texts(pq.read_table(newest, columns=first.schema.names)) == merged(first, second)
     assert row_texts(table.scan().to_arrow()) == merged(first, second)
-    table.publish("iceberg")
+    table.catalogs.publish("iceberg")
     assert row_texts(read_pyiceberg(table.uri)) == merged(first, second)
 
 
@@ -246,10 +246,10 @@ def test_a_list_of_files_with_ids_and_of_files_without_is_read_right(kind: Any, 
             batch = numbers(1 + step, 3 + step, step + 2).append_column("extra", pa.array([f"e{step}", None]))
             table.upsert(batch)
             if kind == "mor":
-                table.compact()
+                table.maintenance.compact()
             if step == 1:
-                table.rescale(8)
-        table.publish("iceberg")
+                table.maintenance.rescale(8)
+        table.catalogs.publish("iceberg")
         rows = sorted_rows(read_pyiceberg(table.uri))
         assert rows == expected_rows(table), step
         assert len(rows) == 6
@@ -294,15 +294,15 @@ def test_ids_change_no_statistics_and_no_answer(tmp_path: Path):
 def test_a_column_that_is_dropped_and_added_again_is_shown_after_its_files_are_rewritten(tmp_path: Path):
     table = lakebed.create(str(tmp_path / "t"), pa.schema([("id", pa.int64()), ("a", pa.int64())]), key="id")
     table.insert(pa.table({"id": [1, 2], "a": [5, 6]}))
-    table.publish("iceberg")
+    table.catalogs.publish("iceberg")
     table.columns.drop("a")
-    table.publish("iceberg")
+    table.catalogs.publish("iceberg")
     check_published(table, "iceberg")
     table.columns.add("a", pa.int64())
     with pytest.raises(UnsupportedFeature, match="column a is not the column of that name in"):
-        table.publish("iceberg")
+        table.catalogs.publish("iceberg")
     table.upsert(pa.table({"id": [2, 3], "a": [7, 8]}))
-    table.publish("iceberg")
+    table.catalogs.publish("iceberg")
     check_published(table, "iceberg")
     assert row_texts(read_pyiceberg(table.uri)) == [repr({"id": n, "a": a}) for n, a in ((1, None), (2, 7), (3, 8))]
     assert file_ids(newest_file(tmp_path / "t")) == {"id": field_id("id"), "a": field_id("a")}
@@ -314,7 +314,7 @@ def test_a_reader_without_a_name_mapping_reads_a_list_by_the_ids_of_the_files(tm
     table = lakebed.create(str(tmp_path / "t"), NESTED, key="id", ordering="ts")
     row = {"id": 1, "ts": 2, "tags": [{"x": 1, "y": "a"}], "attrs": None, "pos": {"x": 0.5, "in": {"z": 3}}}
     table.upsert(pa.Table.from_pylist([row, {**row, "id": 2, "tags": []}], schema=NESTED))
-    table.publish("iceberg")
+    table.catalogs.publish("iceberg")
     path = Path(newest_metadata(table.uri))
     metadata = json.loads(path.read_text())
     del metadata["properties"]["schema.name-mapping.default"]

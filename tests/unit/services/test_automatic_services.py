@@ -170,18 +170,18 @@ def test_a_savepoint_stops_archival_and_keeps_its_files(bucket: Make) -> None:
     for n in range(3):
         put(table, n)
     saved = timeline(table).commits[1]
-    table.savepoint(saved.time)
+    table.savepoints.create(saved.time)
     for n in range(3, 40):
         put(table, n)
     now = timeline(table)
     assert now.start == now.commits[0].time or now.commits[0].time == saved.time
     assert saved.time in {i.time for i in now.commits}
     assert len(now.commits) == 39  # the one before it is archived
-    held = table.archive(dry_run=True)
+    held = table.maintenance.archive(dry_run=True)
     assert "it has a savepoint" in str(held)
     then = table.scan(as_of=saved.time).to_arrow().to_pylist()
     assert sorted(tuple(r.values()) for r in then) == after(1)
-    table.delete_savepoint(saved.time)
+    table.savepoints.delete(saved.time)
     put(table, 40)
     assert len(timeline(table).commits) <= 31
     assert table.indexes.verify().ok
@@ -199,7 +199,7 @@ def test_pending_writes_and_replaced_files_hold_archival_back(bucket: Make) -> N
         put(table, n)
     assert timeline(table).commits[0] == overwrite  # no clean has come to what it replaced
     storage, config = open_storage(table.uri), timeline(table).config
-    table.clean()
+    table.maintenance.clean()
     put(table, 34)
     assert overwrite.time not in {i.time for i in timeline(table).commits}
     assert content(table) == after(34)

@@ -88,7 +88,7 @@ class History:
         chance, table = self.chance, self.table
         kind = chance.choices(["upsert", "delete", "overwrite", "drop", "plan"], [8, 2, 1, 1, 1])[0]
         if kind == "plan" and table.features and snapshot(table).config.table_type == "mor":
-            table.compact(plan_only=True)
+            table.maintenance.compact(plan_only=True)
             return
         if kind == "delete":
             gone = chance.sample(sorted(self.rows), min(2, len(self.rows)))
@@ -128,7 +128,7 @@ class History:
             first = found.retention.earliest.time
             older = [i.time for i in before.commits if i.time < first][-1:]
             kept = files_of_views(table, [*older, *(i.time for i in before.commits if i.time >= first)])
-        done = table.clean(options={"hoodie.clean.commits.retained": retained})
+        done = table.maintenance.clean(options={"hoodie.clean.commits.retained": retained})
         # what waits in a plan may be seen by nobody else; a file group that was replaced goes as a whole
         waits = {*before.pending_compaction(), *before.replaced_files()}
         waiting = {p for p in data_files(table) if any(p.startswith(c) and f"{g}_" in p for c, g in waits)}
@@ -180,7 +180,7 @@ def test_all_files_that_no_view_needs_go_with_one_clean(plain: Make) -> None:
     times = [i.time for i in timeline(table).commits]
     needed = files_of_views(table, times[-4:])  # the last three, and what their readers may have begun with
     assert needed < data_files(table)
-    done = table.clean(options={"hoodie.clean.commits.retained": 3})
+    done = table.maintenance.clean(options={"hoodie.clean.commits.retained": 3})
     assert data_files(table) == needed
     assert done.files == 8
     assert content(table) == after(7)
@@ -195,10 +195,10 @@ def test_so_many_versions_of_each_file_group_stay(plain: Make) -> None:
     for n in range(2, 7):
         put(table, n, "a")
     options = {"hoodie.clean.policy": "KEEP_LATEST_FILE_VERSIONS", "hoodie.clean.fileversions.retained": 2}
-    assert table.clean(options=options).files == 4
+    assert table.maintenance.clean(options=options).files == 4
     by_city = {city: [p for p in data_files(table) if p.startswith(city)] for city in "ab"}
     assert {city: len(paths) for city, paths in by_city.items()} == {"a": 2, "b": 1}
-    assert str(table.clean(options=options)).startswith("nothing to clean")
+    assert str(table.maintenance.clean(options=options)).startswith("nothing to clean")
     assert table.indexes.verify().ok
     first, *_, last = (i.time for i in timeline(table).commits)
     with pytest.raises(InvalidOption, match="cleaned away"):
@@ -222,7 +222,7 @@ def test_hours_are_counted_by_the_time_of_commits(plain: Make) -> None:
     assert exact.retention.earliest == now.commits[2]
     assert "no commit before" in found(1).why  # nothing before the first commit
     assert "of the last 2 hours" in found(9).why  # nothing since: it all stays
-    by_hand = table.clean(options={"hoodie.clean.policy": "KEEP_LATEST_BY_HOURS"})
+    by_hand = table.maintenance.clean(options={"hoodie.clean.policy": "KEEP_LATEST_BY_HOURS"})
     assert by_hand.files == 0
 
 
@@ -236,11 +236,11 @@ def test_hours_count_by_this_clock_where_instants_are_ahead_of_it(plain: Make) -
     put(table, 5)
     by_hours = {"hoodie.clean.policy": "KEEP_LATEST_BY_HOURS", "hoodie.clean.hours.retained": 24}
     before = data_files(table)
-    assert table.clean(options=by_hours).files == 0
+    assert table.maintenance.clean(options=by_hours).files == 0
     assert data_files(table) == before
     with time_machine.travel(datetime.now(UTC) + timedelta(days=11), tick=True):
         put(table, 6)
-        assert table.clean(options=by_hours).files > 0
+        assert table.maintenance.clean(options=by_hours).files > 0
 
 
 def test_wrong_settings_are_refused(plain: Make) -> None:
@@ -253,9 +253,9 @@ def test_wrong_settings_are_refused(plain: Make) -> None:
         ("hoodie.archive.beyond.savepoint", True),
     ):
         with pytest.raises(lakebed.LakebedError):
-            table.clean(options={option: value})
+            table.maintenance.clean(options={option: value})
     with pytest.raises(InvalidOption, match=r"hoodie\.keep\.max\.commits=10 is not above"):
-        table.archive(options={"hoodie.keep.max.commits": 10})
+        table.maintenance.archive(options={"hoodie.keep.max.commits": 10})
 
 
 def test_only_selected_partitions_are_cleaned_without_incremental(plain: Make) -> None:
@@ -263,7 +263,7 @@ def test_only_selected_partitions_are_cleaned_without_incremental(plain: Make) -
         table = plain()
         for n in range(5):
             put(table, n)
-        done = table.clean(options={**KEEP, **chosen, "hoodie.clean.incremental.enabled": False})
+        done = table.maintenance.clean(options={**KEEP, **chosen, "hoodie.clean.incremental.enabled": False})
         assert set(done.runs[0].files) == {"a"}
         lakebed.open(table.uri)
         open_storage(table.uri).delete_folder("")
@@ -273,12 +273,12 @@ def test_a_clean_passes_at_most_so_many_commits(plain: Make) -> None:
     table = plain()
     for n in range(4):
         put(table, n)
-    assert table.clean(options=KEEP).files == 2  # the first of both groups
+    assert table.maintenance.clean(options=KEEP).files == 2  # the first of both groups
     for n in range(4, 9):
         put(table, n)
-    done = table.clean(options={**KEEP, "hoodie.clean.max.commits.to.clean": 2})
+    done = table.maintenance.clean(options={**KEEP, "hoodie.clean.max.commits.to.clean": 2})
     assert done.files == 4
-    assert table.clean(options=KEEP).files == 6
+    assert table.maintenance.clean(options=KEEP).files == 6
 
 
 # -- incremental
@@ -289,14 +289,14 @@ def test_only_partitions_that_changed_are_looked_at(plain: Make) -> None:
     put(table, 0, "ab")
     for n in range(1, 5):
         put(table, n, "a")
-    table.clean(options=KEEP)
+    table.maintenance.clean(options=KEEP)
     for n in range(5, 8):
         put(table, n, "a")
     now = timeline(table)
     found = find_cleanable(now, now.commits, CleaningSettings(commits=2), now.greatest_time, when_due=True)
     assert not isinstance(found, NothingToDo)
     assert found.partitions == {"a"}
-    assert set(table.clean(options=KEEP).runs[0].files) == {"a"}
+    assert set(table.maintenance.clean(options=KEEP).runs[0].files) == {"a"}
 
 
 def test_a_clean_that_finds_nothing_writes_nothing(plain: Make) -> None:
@@ -304,8 +304,8 @@ def test_a_clean_that_finds_nothing_writes_nothing(plain: Make) -> None:
     for n in range(4):
         table.insert(rows((n, "a", "", 1)))
     before = {info.path for info in open_storage(table.uri).list()}
-    assert str(table.clean()) == "nothing to clean: the last 10 commits are kept, and there are 4"
-    table.clean(dry_run=True)
+    assert str(table.maintenance.clean()) == "nothing to clean: the last 10 commits are kept, and there are 4"
+    table.maintenance.clean(dry_run=True)
     assert {info.path for info in open_storage(table.uri).list()} == before
 
 
@@ -315,17 +315,17 @@ def test_files_of_a_savepoint_are_deleted_after_it_is_dropped(plain: Make) -> No
         put(table, n)
     saved = timeline(table).commits[1]
     named = savepoint(table, saved)
-    table.clean(options=KEEP)
+    table.maintenance.clean(options=KEEP)
     assert named < data_files(table)
     put(table, 5)
-    table.clean(options=KEEP)
+    table.maintenance.clean(options=KEEP)
     last = last_clean(timeline(table))
     assert last is not None
     assert last.savepoints == (saved.time,)
     then = table.scan(as_of=saved.time).to_arrow().to_pylist()
     assert sorted(tuple(r.values()) for r in then) == after(1)
-    table.delete_savepoint(saved.time)
-    table.clean(options=KEEP)
+    table.savepoints.delete(saved.time)
+    table.maintenance.clean(options=KEEP)
     assert not named & data_files(table)
     assert table.indexes.verify().ok
 
@@ -348,11 +348,11 @@ def test_a_dropped_partition_is_cleaned_when_no_reader_can_see_it(make: Make, ve
     )
     put(table, 0)
     table.delete_partitions(["b"])
-    assert table.clean(options=KEEP).files == 0  # two commits
+    assert table.maintenance.clean(options=KEEP).files == 0  # two commits
     put(table, 1, "a")
     put(table, 2, "a")
     assert (tmp_path / "t" / "b").is_dir()
-    done = table.clean(options=KEEP)
+    done = table.maintenance.clean(options=KEEP)
     assert done.runs[0].partitions == ("b",)
     assert not (tmp_path / "t" / "b").exists()
     assert snapshot(table).partitions() == ("a",)
@@ -375,13 +375,13 @@ def test_a_clean_that_loses_its_lock_deletes_no_further_folder(plain: Make, monk
         return mutation.verb == "delete" and mutation.path.endswith("/.hoodie_partition_metadata")
 
     with monkeypatch.context() as patch:
-        frozen = FrozenWriter(table.uri, lambda t: t.clean(options=KEEP), is_folder, patch)
+        frozen = FrozenWriter(table.uri, lambda t: t.maintenance.clean(options=KEEP), is_folder, patch)
         assert frozen.freeze()
         frozen.lose_lock()
         frozen.thaw()
         assert isinstance(frozen.error, CommitConflict), frozen.error
     assert open_storage(table.uri).list_folders("") == [".hoodie", "b", "c"]
-    assert lakebed.open(table.uri).clean().runs[0].partitions == ("a", "b")
+    assert lakebed.open(table.uri).maintenance.clean().runs[0].partitions == ("a", "b")
     assert open_storage(table.uri).list_folders("") == [".hoodie", "c"]
     assert lakebed.open(table.uri).indexes.verify().ok
 
@@ -394,7 +394,7 @@ def test_a_dropped_partition_of_a_savepoint_stays(plain: Make) -> None:
     table.delete_partitions(["b"])
     for n in range(1, 5):
         put(table, n, "a")
-    done = table.clean(options=KEEP)
+    done = table.maintenance.clean(options=KEEP)
     assert done.files > 0
     assert named <= data_files(table)
     assert {row["id"] for row in table.scan(as_of=saved.time).to_arrow().to_pylist()} == {0, 1}
@@ -407,11 +407,11 @@ def test_a_partition_that_is_written_to_meanwhile_stays(plain: Make) -> None:
     table.delete_partitions(["b"])
     put(table, 1, "a")
     put(table, 2, "a")
-    planned = table.clean(plan_only=True, options=KEEP)
+    planned = table.maintenance.clean(plan_only=True, options=KEEP)
     assert planned.plan is not None
     assert planned.plan.partitions == ("b",)
     put(table, 3)  # before the plan is carried out
-    done = lakebed.open(table.uri).clean()
+    done = lakebed.open(table.uri).maintenance.clean()
     assert done.instants == (planned.planned,)
     assert done.runs[0].partitions == ()
     assert content(table) == after(3)
@@ -426,7 +426,7 @@ def test_a_pending_clean_is_carried_out_first(plain: Make, state: str) -> None:
     table = plain()
     for n in range(5):
         put(table, n)
-    planned = table.clean(plan_only=True, options=KEEP)
+    planned = table.maintenance.clean(plan_only=True, options=KEEP)
     if state == "inflight":  # of a runner that died, and had deleted something
         storage = open_storage(table.uri)
         with Heartbeat(storage, planned.planned or "", "dead"):
@@ -434,8 +434,11 @@ def test_a_pending_clean_is_carried_out_first(plain: Make, state: str) -> None:
         assert planned.plan is not None
         storage.delete(f"a/{planned.plan.files['a'][0]}")
     put(table, 5)
-    assert str(table.clean(plan_only=True, options=KEEP)) == f"no clean was planned: {planned.planned} is pending"
-    done = table.clean(options=KEEP)
+    assert (
+        str(table.maintenance.clean(plan_only=True, options=KEEP))
+        == f"no clean was planned: {planned.planned} is pending"
+    )
+    done = table.maintenance.clean(options=KEEP)
     assert done.instants[0] == planned.planned
     assert len(done.runs) == 2
     assert content(table) == after(5)
@@ -448,10 +451,10 @@ def test_a_clean_that_another_process_carries_out_is_left_to_it(plain: Make, mon
     table = plain()
     for n in range(5):
         put(table, n)
-    planned = table.clean(plan_only=True, options=KEEP).planned or ""
+    planned = table.maintenance.clean(plan_only=True, options=KEEP).planned or ""
     with Cleaning().transaction(context(table)) as other:
         other.take_up(planned)
-        done = table.clean(options=KEEP)
+        done = table.maintenance.clean(options=KEEP)
         assert done.runs == ()
         assert "being carried out by another process" in done.notes[0]
         put(table, 5)  # writers go on beside it
@@ -471,7 +474,7 @@ def test_a_plan_deletes_only_files_of_its_folders(plain: Make) -> None:
     time = str(int(timeline(table).greatest_time) + 1)
     body = encode_clean_plan(storage.url(), CleanPlan(hostile, partitions=("..", ".hoodie", "")))
     TimelineWriter(storage, timeline(table).config).request(Action.CLEAN, time, body)
-    assert table.clean().files == 0
+    assert table.maintenance.clean().files == 0
     assert storage.read(".hoodie/precious_1-0-1_2.parquet") == storage.read("a/notes.txt") == b"kept"
     assert content(table) == after(0)
 
@@ -487,16 +490,16 @@ def test_slices_of_a_pending_compaction_stay(make: Make, version: int) -> None:
     )
     put(table, 0)
     put(table, 1)
-    table.compact(plan_only=True)
+    table.maintenance.compact(plan_only=True)
     for n in range(2, 8):
         put(table, n)
-    assert table.clean(options={"hoodie.clean.commits.retained": 1}).files == 0
+    assert table.maintenance.clean(options={"hoodie.clean.commits.retained": 1}).files == 0
     assert content(table) == after(7)
     options = {"hoodie.clean.policy": "KEEP_LATEST_FILE_VERSIONS", "hoodie.clean.fileversions.retained": 1}
-    assert table.clean(options=options).files == 0
-    table.compact()
+    assert table.maintenance.clean(options=options).files == 0
+    table.maintenance.compact()
     assert content(table) == after(7)
-    assert table.clean(options=options).files > 0
+    assert table.maintenance.clean(options=options).files > 0
     assert content(table) == after(7)
     assert table.indexes.verify().ok
 
@@ -511,7 +514,7 @@ def test_pending_writes_hold_cleaning_back(plain: Make) -> None:
         TimelineWriter(storage, config).request(Action.COMMIT, time)
         for n in range(3, 8):
             put(table, n)
-        done = table.clean(options={"hoodie.clean.commits.retained": 1})
+        done = table.maintenance.clean(options={"hoodie.clean.commits.retained": 1})
         assert done.files == 2
         assert done.runs[0].earliest == timeline(table).commits[2].time
     assert content(table) == after(7)
@@ -528,8 +531,10 @@ def test_golden_tables_hold_the_same_rows_afterwards(table: GoldenTable, tmp_pat
         before = bare(opened.scan(meta=True).to_arrow()) if opened.schema and _has_meta(opened) else []
         plain_rows = sorted(map(str, opened.scan().to_arrow().to_pylist()))
         wrong = {str(d) for d in opened.indexes.verify().differences.to_pylist()}
-        opened.clean(options={"hoodie.clean.commits.retained": 1, "hoodie.clean.incremental.enabled": False})
-        opened.archive(options={"hoodie.keep.min.commits": 3, "hoodie.keep.max.commits": 4, **KEEP})
+        opened.maintenance.clean(
+            options={"hoodie.clean.commits.retained": 1, "hoodie.clean.incremental.enabled": False}
+        )
+        opened.maintenance.archive(options={"hoodie.keep.min.commits": 3, "hoodie.keep.max.commits": 4, **KEEP})
     except lakebed.UnsupportedFeature as refused:
         pytest.skip(str(refused))
     fresh = lakebed.open(uri)
@@ -553,7 +558,7 @@ def test_views_of_the_past_that_were_cleaned_are_refused_by_name(plain: Make) ->
     for n in range(6):
         put(table, n)
     times = [i.time for i in timeline(table).commits]
-    table.clean(options=KEEP)
+    table.maintenance.clean(options=KEEP)
     for n, time in enumerate(times):
         if n < 3:
             with pytest.raises(InvalidOption, match=rf"as of {time} .* before {times[4]} see") as refused:
@@ -571,18 +576,18 @@ def test_the_command_line_cleans_and_archives(plain: Make, capsys: pytest.Captur
         put(table, n)
     keep = ["--option", "hoodie.clean.commits.retained=2"]
     before = data_files(table)
-    assert invoke(["clean", table.uri, "--dry-run", *keep]) == 0
+    assert invoke(["maintenance", "clean", table.uri, "--dry-run", *keep]) == 0
     said = capsys.readouterr().out
     assert "would be a clean of 4 files in 2 partitions" in said
     listed = {line.strip() for line in said.splitlines()[1:]}
     assert data_files(table) == before
-    assert invoke(["clean", table.uri, "--output", "json", *keep]) == 0
+    assert invoke(["maintenance", "clean", table.uri, "--output", "json", *keep]) == 0
     done = json.loads(capsys.readouterr().out)
     assert done["runs"][0]["files"] == 4
     assert before - data_files(table) == listed
-    assert invoke(["clean", table.uri, *keep]) == 0
+    assert invoke(["maintenance", "clean", table.uri, *keep]) == 0
     assert "nothing to clean" in capsys.readouterr().out
-    assert invoke(["archive", table.uri]) == 0
+    assert invoke(["maintenance", "archive", table.uri]) == 0
     assert "nothing to archive: the timeline has 5 commits" in capsys.readouterr().out
 
 
@@ -598,6 +603,6 @@ def test_lost_files_of_a_pending_instant_are_no_version(plain: Make) -> None:
         TimelineWriter(storage, config).request(Action.COMMIT, time)
         storage.write(stray, b"half")
         options = {"hoodie.clean.policy": "KEEP_LATEST_FILE_VERSIONS", "hoodie.clean.fileversions.retained": 1}
-        assert table.clean(options=options).files == 2
+        assert table.maintenance.clean(options=options).files == 2
         assert data_files(table) == {newest, stray}
         assert open_snapshot(storage).timeline.pending[0].state is State.REQUESTED

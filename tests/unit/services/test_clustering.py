@@ -54,7 +54,7 @@ def test_rows_updated_and_then_deleted_in_logs_stay_deleted(make: Make, version:
     table.upsert(rows((1, "c0", "newer", 2)), options=SMALL)
     table.delete([2], options=SMALL)
     before = bare(table.scan(meta=True).to_arrow())
-    assert table.cluster(sort).runs
+    assert table.maintenance.cluster(sort).runs
     assert bare(lakebed.open(table.uri).scan(meta=True).to_arrow()) == before
     assert sorted(table.scan(["id"]).to_arrow()["id"].to_pylist()) == [0, 1, 3, 4, 5]
 
@@ -67,7 +67,7 @@ def test_rows_stay_and_are_found_at_their_new_places(
     table = filled(make, table_version=version, type=kind, index=index)
     before, slices = bare(table.scan(meta=True).to_arrow()), len(list(table.files))
     old = list(table.timeline)[-1].time
-    done = table.cluster(sort, layout=layout)
+    done = table.maintenance.cluster(sort, layout=layout)
     opened = lakebed.open(table.uri)
     assert bare(opened.scan(meta=True).to_arrow()) == before
     assert bare(opened.scan(as_of=old, meta=True).to_arrow()) == before
@@ -92,7 +92,9 @@ def test_rows_stay_and_are_found_at_their_new_places(
 def test_files_are_in_the_order_that_was_asked_for(make: Make, layout: Any) -> None:
     table = filled(make, partition_by=None)
     columns = ["ts", "v"] if layout else ["ts", "id"]
-    table.cluster(columns, layout=layout, options={"hoodie.clustering.plan.strategy.target.file.max.bytes": 12_000})
+    table.maintenance.cluster(
+        columns, layout=layout, options={"hoodie.clustering.plan.strategy.target.file.max.bytes": 12_000}
+    )
     found = [lakebed.open(table.uri).scan().to_arrow()]
     stored = found[0]
     if layout is None:
@@ -108,7 +110,7 @@ def test_sorted_rows_are_spread_evenly_over_the_files_of_a_group(make: Make) -> 
         table.insert(rows(*((n * 100 + k, "", f"v{k}", k) for k in range(100))), options=SMALL)
     size = sum(one.size for one in table.files)
     options = {"hoodie.clustering.plan.strategy.target.file.max.bytes": size * 9 // 10}
-    assert "5 file slices became 2 files" in str(table.cluster(["ts", "id"], options=options))
+    assert "5 file slices became 2 files" in str(table.maintenance.cluster(["ts", "id"], options=options))
     stats = [stat for group in last_commit(lakebed.open(table.uri)).stats.values() for stat in group]
     assert [stat.num_writes for stat in stats] == [250, 250]
     found = table.scan(columns=["ts", "id"]).to_arrow().to_pylist()
@@ -129,7 +131,7 @@ def test_files_without_an_order_are_copied_as_bytes(make: Make, monkeypatch: pyt
         copy(self, source, number, fresh)
 
     monkeypatch.setattr(AssembledFile, "copy", counted)
-    table.cluster()
+    table.maintenance.cluster()
     assert copied == [10_000, 10_000]
     assert len(list(lakebed.open(table.uri).files)) == 1
     assert len(content(table)) == 20_000
@@ -138,9 +140,9 @@ def test_files_without_an_order_are_copied_as_bytes(make: Make, monkeypatch: pyt
 @pytest.mark.rest
 def test_a_second_clustering_has_nothing_to_do(make: Make) -> None:
     table = filled(make)
-    assert table.cluster().runs
+    assert table.maintenance.cluster().runs
     before = table.timeline.to_arrow()
-    done = lakebed.open(table.uri).cluster()
+    done = lakebed.open(table.uri).maintenance.cluster()
     assert done.runs == ()
     assert "no file slices" in str(done)
     assert lakebed.open(table.uri).timeline.to_arrow().equals(before)
@@ -149,8 +151,8 @@ def test_a_second_clustering_has_nothing_to_do(make: Make) -> None:
 def test_a_table_that_keeps_its_files_sorted_stays_so(make: Make) -> None:
     table = filled(make, sort="key", partition_by=None)
     with pytest.raises(InvalidOption, match="order of the record key"):
-        table.cluster(["ts"])
-    table.cluster()
+        table.maintenance.cluster(["ts"])
+    table.maintenance.cluster()
     keys = lakebed.open(table.uri).scan(meta=True).to_arrow().column("_hoodie_record_key").to_pylist()
     assert keys == sorted(keys)
 
@@ -158,9 +160,9 @@ def test_a_table_that_keeps_its_files_sorted_stays_so(make: Make) -> None:
 def test_unknown_columns_and_two_ways_at_once_are_refused(make: Make) -> None:
     table = filled(make)
     with pytest.raises(InvalidOption, match="no column 'nope'"):
-        table.cluster(["nope"])
+        table.maintenance.cluster(["nope"])
     with pytest.raises(InvalidOption, match="both true"):
-        table.cluster(options={"hoodie.clustering.inline": True, "hoodie.clustering.schedule.inline": True})
+        table.maintenance.cluster(options={"hoodie.clustering.inline": True, "hoodie.clustering.schedule.inline": True})
     assert pending(table) == []
 
 
@@ -169,7 +171,7 @@ def test_partition_paths_with_a_comma_and_patterns_choose_what_they_name(make: M
     table.upsert(rows((7777, "c0,c1", "v", 1)), options=SMALL)
 
     def chosen(partitions: str | list[str]) -> set[str]:
-        plan = table.cluster(["id"], partitions=partitions, dry_run=True).plan
+        plan = table.maintenance.cluster(["id"], partitions=partitions, dry_run=True).plan
         assert plan is not None
         return {group.partition for group in plan.groups}
 
@@ -177,7 +179,7 @@ def test_partition_paths_with_a_comma_and_patterns_choose_what_they_name(make: M
     assert chosen(["c0,c1", "c1"]) == {"c0,c1", "c1"}
     assert chosen("c*") == {"c0", "c1", "c0,c1"} | chosen("*")
     with pytest.raises(InvalidOption, match="no partition 'nowhere'"):
-        table.cluster(partitions=["c0", "nowhere"])
+        table.maintenance.cluster(partitions=["c0", "nowhere"])
 
 
 # -- plans that wait
@@ -186,12 +188,12 @@ def test_partition_paths_with_a_comma_and_patterns_choose_what_they_name(make: M
 @pytest.mark.rest
 def test_a_plan_waits_while_others_write_elsewhere(make: Make) -> None:
     table = filled(make, index="record")
-    planned = table.cluster(plan_only=True, partitions=["c0"])
+    planned = table.maintenance.cluster(plan_only=True, partitions=["c0"])
     assert planned.plan is not None
     assert {group.partition for group in planned.plan.groups} == {"c0"}
     table.upsert(rows((1, "c1", "beside", 400), (900, "c0", "new", 1)), options=SMALL)
     before = bare(lakebed.open(table.uri).scan(meta=True).to_arrow())
-    done = lakebed.open(table.uri).cluster()
+    done = lakebed.open(table.uri).maintenance.cluster()
     assert done.instants[0] == planned.planned
     assert bare(lakebed.open(table.uri).scan(meta=True).to_arrow()) == before
     assert lakebed.open(table.uri).indexes.verify().ok
@@ -210,11 +212,11 @@ def test_a_clustering_gives_way_to_a_write_of_its_file_groups(make: Make, monkey
 
     monkeypatch.setattr(cluster.GroupClusterer, "cluster", late)
     with pytest.raises(CommitConflict, match="has changed since"):
-        table.cluster()
+        table.maintenance.cluster()
     assert pending(table) == []
     assert (1, "c1", "late", 600) in content(table)
     assert lakebed.open(table.uri).indexes.verify().ok
-    assert table.cluster().runs
+    assert table.maintenance.cluster().runs
 
 
 @pytest.mark.rest
@@ -222,7 +224,7 @@ def test_a_run_that_died_is_taken_back_and_run_again(make: Make, monkeypatch: py
     for version in (9, 6):
         table = filled(make, table_version=version)
         before = bare(table.scan(meta=True).to_arrow())
-        planned = table.cluster(plan_only=True).planned
+        planned = table.maintenance.cluster(plan_only=True).planned
         assert planned is not None
         run = cluster.GroupClusterer.cluster
 
@@ -235,7 +237,7 @@ def test_a_run_that_died_is_taken_back_and_run_again(make: Make, monkeypatch: py
             with pytest.raises(RuntimeError):
                 run_plan(context(table), Clustering(), planned)
         assert [i.time for i in pending(table)] == [planned]
-        assert lakebed.open(table.uri).cluster().instants == (planned,)
+        assert lakebed.open(table.uri).maintenance.cluster().instants == (planned,)
         assert bare(lakebed.open(table.uri).scan(meta=True).to_arrow()) == before
         lakebed.storage.memory.MemoryStorage.drop(table.uri.split("/")[2])
 
@@ -249,7 +251,7 @@ def test_plans_of_real_hudi_are_run(planned: GoldenTable, tmp_path: Path) -> Non
     before = bare(table.scan(meta=True).to_arrow())
     (plan,) = pending(table)
     groups = planned_clustering(snapshot(table).timeline.plan(plan)).operations
-    done = table.cluster()
+    done = table.maintenance.cluster()
     assert done.instants[0] == plan.time
     assert bare(lakebed.open(table.uri).scan(meta=True).to_arrow()) == before
     commits = [i for i in table.timeline if i.time == plan.time]
@@ -277,18 +279,18 @@ def test_a_write_only_plans_where_its_options_say_so(make: Make) -> None:
         table.upsert(rows((n, "c", "a", 1)), options=SMALL)
     (plan,) = pending(table)
     assert plan.action is Action.CLUSTERING
-    assert lakebed.open(table.uri).cluster().instants == (plan.time,)
+    assert lakebed.open(table.uri).maintenance.cluster().instants == (plan.time,)
 
 
 def test_the_command_line_clusters(make: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     table = lakebed.create(str(tmp_path / "t"), rows((0, "c", "", 0)), key="id", ordering="ts", index="simple")
     for n in range(3):
         table.upsert(rows((n, "c", "a", 3 - n)), options=SMALL)
-    command = ["cluster", table.uri, "--sort", "ts", "--layout", "linear", "--output", "json"]
+    command = ["maintenance", "cluster", table.uri, "--sort", "ts", "--layout", "linear", "--output", "json"]
     assert invoke([*command, "--plan-only"]) == 0
     planned = json.loads(capsys.readouterr().out)["planned"]
     assert (planned["slices"], planned["files"], planned["sort_columns"]) == (3, 1, ["ts"])
-    assert invoke(["cluster", table.uri, "--output", "json"]) == 0
+    assert invoke(["maintenance", "cluster", table.uri, "--output", "json"]) == 0
     (run,) = json.loads(capsys.readouterr().out)["runs"]
     assert (run["instant"], run["slices"], run["rows"]) == (planned["instant"], 3, 3)
     assert lakebed.open(table.uri).scan().to_arrow().column("id").to_pylist() == [2, 1, 0]
@@ -298,7 +300,7 @@ def test_columns_that_came_later_are_in_the_new_files(make: Make) -> None:
     table = make()
     table.upsert(rows((1, "c", "v", 1)), options=SMALL)
     table.upsert(rows((2, "c", "v", 1)).append_column("more", pa.array(["x"])), options=SMALL)
-    table.cluster()
+    table.maintenance.cluster()
     found = lakebed.open(table.uri).scan().to_arrow().sort_by("id")
     assert found.column("more").to_pylist() == [None, "x"]
     assert len(list(table.files)) == 1

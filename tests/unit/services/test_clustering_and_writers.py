@@ -40,7 +40,7 @@ def planned(make: Make, **given: Any) -> tuple[Table, str]:
     table = make(**given)
     for turn in range(3):
         table.upsert(rows(*((turn * 4 + n, f"c{n % 2}", f"v{turn}", turn) for n in range(4))), options=SMALL)
-    plan = table.cluster(["ts"], plan_only=True).planned
+    plan = table.maintenance.cluster(["ts"], plan_only=True).planned
     assert plan is not None
     return table, plan
 
@@ -51,7 +51,7 @@ def is_completion(mutation: Mutation) -> bool:
 
 def run_that_dies(uri: str) -> None:
     with pytest.raises(Killed), crash_at(is_completion):
-        lakebed.open(uri).cluster()
+        lakebed.open(uri).maintenance.cluster()
 
 
 @pytest.mark.parametrize(("version", "kind", "index"), KINDS)
@@ -67,7 +67,7 @@ def test_a_write_to_its_file_groups_is_a_conflict_where_it_does_not_give_way(
     assert conflict.value.context["instant"] == plan
     assert content(table) == before
     assert [i.time for i in pending(table)] == [plan]
-    assert table.cluster().instants[0] == plan
+    assert table.maintenance.cluster().instants[0] == plan
     WRITES[write](table, REJECT)
     assert content(table) != before
     assert table.indexes.verify().ok
@@ -88,7 +88,7 @@ def test_a_clustering_of_a_new_table_gives_way_and_its_plan_is_removed(
     assert (NEW in after) == (write in ("upsert", "insert_overwrite", "insert_overwrite of the table"))
     assert after != before
     assert pending(table) == []
-    assert table.cluster(["ts"]).notes == () or write.startswith(("insert_overwrite", "delete_partitions"))
+    assert table.maintenance.cluster(["ts"]).notes == () or write.startswith(("insert_overwrite", "delete_partitions"))
     assert content(table) == after
     assert table.indexes.verify().ok
 
@@ -103,7 +103,7 @@ def test_a_clustering_whose_runner_died_gives_way(make: Make, version: int, kind
     assert done.retries == 0
     assert content(table) == sorted({row[0]: row for row in (*before, NEW)}.values())
     assert pending(table) == []
-    table.cluster(["ts"])
+    table.maintenance.cluster(["ts"])
     assert content(table) == sorted({row[0]: row for row in (*before, NEW)}.values())
     assert table.indexes.verify().ok
 
@@ -124,7 +124,7 @@ def test_a_running_clustering_does_not_give_way_where_writes_are_rejected(
         return run(self, *given)
 
     monkeypatch.setattr(GroupClusterer, "cluster", meets)
-    assert table.cluster().instants == (plan,)
+    assert table.maintenance.cluster().instants == (plan,)
     assert errors[0].context["instant"] == plan
     assert NEW not in content(table)
 
@@ -132,7 +132,7 @@ def test_a_running_clustering_does_not_give_way_where_writes_are_rejected(
 @pytest.mark.rest
 def test_retries_wait_for_its_end(make: Make) -> None:
     table, plan = planned(make)
-    runner = threading.Timer(0.3, lambda: lakebed.open(table.uri).cluster())
+    runner = threading.Timer(0.3, lambda: lakebed.open(table.uri).maintenance.cluster())
     runner.start()
     done = table.upsert(rows(NEW), retries=20, options=REJECT)
     runner.join()
@@ -146,7 +146,7 @@ def test_a_write_to_other_file_groups_leaves_its_plan(make: Make) -> None:
     table = make()
     table.upsert(rows((1, "c1", "a", 1), (0, "c0", "a", 1)), options=SMALL)
     table.upsert(rows((3, "c1", "a", 1)), options=SMALL)
-    plan = table.cluster(["ts"], partitions=["c1"], plan_only=True).planned
+    plan = table.maintenance.cluster(["ts"], partitions=["c1"], plan_only=True).planned
     table.upsert(rows((0, "c0", "b", 2)), options=SMALL)
     assert [i.time for i in pending(table)] == [plan]
 

@@ -74,9 +74,9 @@ def test_rows_of_old_and_new_files_have_the_columns_of_today(version: int, kind:
     assert rows(table, "id", filter="price > 10 or tip > 1") == [{"id": 1}, {"id": 2}]
     table.delete([2])
     if kind == "mor":
-        assert table.compact().runs
+        assert table.maintenance.compact().runs
         assert rows(table) == [wanted[0], wanted[2]]
-    assert table.cluster(sort_columns=["price"]).runs or index == "bucket"
+    assert table.maintenance.cluster(sort_columns=["price"]).runs or index == "bucket"
     assert rows(table) == [wanted[0], wanted[2]]
     assert before is not None
     assert rows(table, as_of=before.time) == ROWS.to_pylist()
@@ -100,7 +100,7 @@ def test_a_column_that_is_dropped_and_added_again_has_no_old_values(version: int
     assert rows(table, "id", filter="stops is null") == [{"id": 2}, {"id": 3}]
     assert rows(table, "id", filter="fare = 3") == [{"id": 3}]
     if kind == "mor":
-        table.compact()
+        table.maintenance.compact()
         assert rows(table, "stops") == [{"stops": 0.5}, {"stops": None}, {"stops": None}]
     assert table.indexes.verify().ok
 
@@ -141,7 +141,7 @@ def test_a_history_has_hudis_ids_and_each_commit_carries_it():
     last = table.timeline.last
     assert last is not None
     assert newest.startswith(f"{FOLDER}/{last.time}_")
-    timeline = table._snapshot().timeline  # pyright: ignore[reportPrivateUsage]
+    timeline = table.opened.snapshot().timeline
     assert json.loads(timeline.commit_metadata(last).extra["latest_schema"]) == versions[0]
 
 
@@ -151,7 +151,7 @@ def test_a_write_that_brings_columns_continues_the_history():
     (row,) = table.get([1]).to_pylist()
     new = pa.Table.from_pylist([{**row, "fare": "cheap", "ts": 2}], table.schema.append(pa.field("fare", pa.string())))
     table.upsert(new)
-    wide = table.scan(filter="id = 3").to_arrow()
+    wide = table.scan(where="id = 3").to_arrow()
     wide = wide.set_column(wide.schema.get_field_index("stops"), "stops", pa.array([2**40]))
     table.upsert(wide, options={"lakebed.write.evolution": "widen"})
     assert rows(table, "id", "price", "fare", "stops") == [
@@ -260,17 +260,17 @@ def test_a_number_that_had_another_type_does_not_become_a_text():
 def test_a_planned_service_is_run_first():
     table = new_table(9, "mor")
     upserted(table, fare=1.0, ts=2)
-    table.compact(plan_only=True)
+    table.maintenance.compact(plan_only=True)
     with pytest.raises(CommitConflict, match=r"compaction \d+ is planned"):
         table.columns.rename("fare", "price")
-    table.compact()
+    table.maintenance.compact()
     table.columns.rename("fare", "price")
     assert rows(table, "price") == [{"price": 1.0}, {"price": 12.0}, {"price": None}]
 
 
 def test_a_restore_takes_a_change_back():
     table = new_table()
-    saved = table.savepoint()
+    saved = table.savepoints.create()
     table.columns.rename("fare", "price")
     table.columns.add("fare", "int")
     table.restore(saved.instant)
@@ -286,8 +286,8 @@ def test_the_history_outlasts_its_commits_on_the_active_timeline():
     for ts in range(2, 9):
         upserted(table, ts=ts)
     few = {"hoodie.keep.min.commits": 2, "hoodie.keep.max.commits": 3, "hoodie.clean.commits.retained": 1}
-    table.clean(options=few)
-    table.archive(options=few)
+    table.maintenance.clean(options=few)
+    table.maintenance.archive(options=few)
     upserted(table, ts=9)
     assert rows(table, "price") == [{"price": 9.5}, {"price": 12.0}, {"price": None}]
 

@@ -59,7 +59,7 @@ def test_golden_tables_hold_the_same_rows_in_base_files(table: GoldenTable, tmp_
     try:
         before = bare(opened.scan(meta=True).to_arrow())
         wrong = str(opened.indexes.verify().differences.to_pylist())
-        done = opened.compact()
+        done = opened.maintenance.compact()
     except lakebed.UnsupportedFeature as refused:
         pytest.skip(str(refused))
     assert before
@@ -159,7 +159,7 @@ def test_logs_become_base_files_and_rows_keep_their_meta_columns(mor: Make, vers
     table.delete([2])
     before = bare(table.scan(meta=True).to_arrow())
     assert log_files(table) == 2
-    result = table.compact()
+    result = table.maintenance.compact()
     (run,) = result.runs
     assert [(s.partition, s.rows, s.updated, s.inserted, s.deleted) for s in run.slices] == [("a", 2, 1, 1, 1)]
     assert str(result).startswith(f"compact {run.instant}: 2 log files with 3 records of 1 file group merged into")
@@ -182,27 +182,27 @@ def test_logs_become_base_files_and_rows_keep_their_meta_columns(mor: Make, vers
 def test_nothing_to_compact_says_why(mor: Make) -> None:
     table = mor()
     table.upsert(rows((1, "a", "x", 1)))
-    result = table.compact()
+    result = table.maintenance.compact()
     assert result.runs == ()
     assert "no file slice in the table has log files" in str(result)
     table.upsert(rows((1, "a", "y", 2)))
-    assert table.compact(plan_only=True).planned is not None
-    assert "are in pending" in str(table.compact(plan_only=True))
-    table.compact()
+    assert table.maintenance.compact(plan_only=True).planned is not None
+    assert "are in pending" in str(table.maintenance.compact(plan_only=True))
+    table.maintenance.compact()
     table.upsert(rows((1, "a", "z", 3)))
-    assert "1 delta commits since the last compaction, due from 5 on" in str(table.compact(when_due=True))
+    assert "1 delta commits since the last compaction, due from 5 on" in str(table.maintenance.compact(when_due=True))
 
 
 def test_copy_on_write_tables_are_refused(make: Make) -> None:
     with pytest.raises(InvalidOption, match="copy-on-write"):
-        make().compact()
+        make().maintenance.compact()
 
 
 def test_all_rows_deleted_leave_a_file_without_rows(mor: Make) -> None:
     table = mor()
     table.upsert(rows((1, "a", "x", 1), (2, "a", "x", 1)))
     table.delete([1, 2])
-    (merged,) = table.compact().slices
+    (merged,) = table.maintenance.compact().slices
     assert (merged.rows, merged.deleted) == (0, 2)
     storage = open_storage(table.uri)
     assert read_footer(storage, merged.file, merged.bytes).rows == 0
@@ -220,7 +220,7 @@ def test_a_slice_without_base_file_counts_inserts(mor: Make) -> None:
     table.upsert(rows((2, "a", "y", 2)), options=nbcc)
     assert snapshot(table).base_files() == ()
     before = bare(table.scan(meta=True).to_arrow())
-    (merged,) = table.compact().slices
+    (merged,) = table.maintenance.compact().slices
     assert (merged.rows, merged.inserted, merged.updated) == (2, 2, 0)
     (stat,) = last_commit(table).stats["a"]
     assert (stat.prev_commit, stat.prev_base_file, stat.num_inserts) == ("null", None, 2)
@@ -232,7 +232,7 @@ def test_rows_of_a_sorted_table_stay_in_the_order_of_their_keys(mor: Make) -> No
     table = mor(sort="key", partition_by=None)
     table.upsert(rows(*((i, "a", "x", 1) for i in range(100, 500, 2))))
     table.upsert(rows(*((i, "a", "y", 2) for i in range(300, 340))))
-    table.compact()
+    table.maintenance.compact()
     keys = lakebed.open(table.uri).scan(meta=True).to_arrow().column("_hoodie_record_key").to_pylist()
     assert keys == sorted(keys)
     assert len(keys) == 220
@@ -243,17 +243,17 @@ def test_indexes_are_right_after_a_compaction_during_writes(mor: Make) -> None:
     table.upsert(rows(*((i, "ab"[i % 2], "x", 1) for i in range(20))))
     table.upsert(rows((1, "b", "y", 2), (2, "a", "y", 2)))
     table.delete([3])
-    planned = table.compact(plan_only=True).planned
+    planned = table.maintenance.compact(plan_only=True).planned
     table.upsert(rows((2, "a", "z", 3), (30, "a", "z", 3)))
     table.delete([4, 5])
     before = content(table)
-    run = table.compact().runs[0]
+    run = table.maintenance.compact().runs[0]
     assert run.instant == planned
     assert content(table) == before
     found = table.indexes.verify()
     assert found.ok, found
     assert sorted(table.get([1, 2, 3, 4]).column("v").to_pylist()) == ["y", "z"]
-    table.compact()
+    table.maintenance.compact()
     assert content(table) == before
     assert table.indexes.verify().ok
 
@@ -266,7 +266,7 @@ def test_writes_go_on_while_a_plan_is_pending(mor: Make, version: int) -> None:
     table = mor(table_version=version)
     table.upsert(rows((1, "a", "x", 1), (2, "a", "x", 1), (3, "a", "x", 1)))
     table.upsert(rows((1, "a", "y", 2)))
-    plan = table.compact(plan_only=True)
+    plan = table.maintenance.compact(plan_only=True)
     assert (len(plan.plan.slices) if plan.plan else 0) == 1
     table.upsert(rows((2, "a", "z", 3), (4, "a", "z", 3)))
     table.delete([3])
@@ -277,7 +277,7 @@ def test_writes_go_on_while_a_plan_is_pending(mor: Make, version: int) -> None:
     assert str(explained).endswith(explained.waiting[0])
     (waiting,) = [r for r in table.timeline.to_arrow().to_pylist() if r["state"] == "requested"]
     assert (waiting["operation"], waiting["files"]) == ("compact", 1)
-    done = table.compact()
+    done = table.maintenance.compact()
     assert done.instants[0] == plan.planned
     assert content(table) == expected
     assert done.runs[0].log_files == 1  # exactly those of the plan
@@ -296,7 +296,7 @@ def test_a_plan_is_run_after_many_writes_and_another_compaction_follows(mor: Mak
         table.upsert(rows(row))
         expected[row[0], row[1]] = row
         if at % 4 == 1:
-            table.compact(plan_only=True)
+            table.maintenance.compact(plan_only=True)
         if at % 4 == 3:
             run_all(table)
         assert content(table) == sorted(expected.values())
@@ -312,11 +312,11 @@ def test_a_partition_path_in_a_pending_plan_is_not_deleted(mor: Make) -> None:
     table = mor()
     table.upsert(rows((1, "a", "x", 1), (2, "b", "x", 1)))
     table.upsert(rows((1, "a", "y", 2)))
-    table.compact(plan_only=True)
+    table.maintenance.compact(plan_only=True)
     with pytest.raises(CommitConflict, match=r"pending in it"):
         table.delete_partitions("a")
     table.delete_partitions("b")
-    table.compact()
+    table.maintenance.compact()
     table.delete_partitions("a")
     assert content(table) == []
 
@@ -325,9 +325,9 @@ def test_an_overwritten_file_group_stays_overwritten(mor: Make) -> None:
     table = mor()
     table.upsert(rows((1, "a", "x", 1)))
     table.upsert(rows((1, "a", "y", 2)))
-    table.compact(plan_only=True)
+    table.maintenance.compact(plan_only=True)
     table.insert_overwrite(rows((7, "a", "new", 1)))
-    table.compact()
+    table.maintenance.compact()
     assert content(table) == [(7, "a", "new", 1)]
     assert table.indexes.verify().ok
 
@@ -340,13 +340,13 @@ def test_a_plan_that_another_process_runs_is_left_to_it(mor: Make, monkeypatch: 
     table = mor()
     table.upsert(rows((1, "a", "x", 1)))
     table.upsert(rows((1, "a", "y", 2)))
-    planned = table.compact(plan_only=True).planned or ""
+    planned = table.maintenance.compact(plan_only=True).planned or ""
     other = context(table)
     with ServiceTransaction(other, Action.COMPACTION, "COMPACT") as tx:
         tx.take_up(planned)
         with pytest.raises(CommitConflict, match="run by another process"):
             run_plan(context(table), Compaction(), planned)
-        result = table.compact()
+        result = table.maintenance.compact()
         assert result.runs == ()
         assert "was left" in str(result)
         tx.abort()
@@ -363,12 +363,12 @@ def test_the_plan_of_a_runner_that_died_is_run_again(mor: Make, version: int) ->
     table = mor(table_version=version)
     table.upsert(rows((1, "a", "x", 1)))
     table.upsert(rows((1, "a", "y", 2)))
-    planned = table.compact(plan_only=True).planned or ""
+    planned = table.maintenance.compact(plan_only=True).planned or ""
     left = died_after_its_files(table, planned)
     assert content(table) == [(1, "a", "y", 2)]
     table.upsert(rows((1, "a", "z", 3)))  # writers leave it alone
     assert [i.state for i in pending(table)] == [State.INFLIGHT]
-    result = table.compact()
+    result = table.maintenance.compact()
     assert result.instants[0] == planned
     assert result.runs[0].rolled_back == (planned,)
     storage = open_storage(table.uri)
@@ -402,11 +402,11 @@ def test_a_runner_that_was_taken_for_dead_does_not_complete(mor: Make) -> None:
     table = mor()
     table.upsert(rows((1, "a", "x", 1)))
     table.upsert(rows((1, "a", "y", 2)))
-    planned = table.compact(plan_only=True).planned or ""
+    planned = table.maintenance.compact(plan_only=True).planned or ""
     slow = ServiceTransaction(context(table), Action.COMPACTION, "COMPACT")
     slow.take_up(planned)
     slow.stop_heartbeat()
-    table.compact()
+    table.maintenance.compact()
     before = content(table)
     with pytest.raises(CommitConflict):
         slow.finish(CommitMetadata("COMPACT"), [])
@@ -487,7 +487,7 @@ def test_a_compaction_that_fails_after_a_write_leaves_the_write(make: Make, capl
     table.upsert(rows((1, "a", "x", 1)))
     storage = open_storage(table.uri)
     table.upsert(rows((1, "a", "y", 2)), options={"hoodie.compact.inline": False})
-    table.compact(plan_only=True)
+    table.maintenance.compact(plan_only=True)
     (log,) = [log for s in snapshot(table).file_slices() for log in s.log_files]
     kept = storage.read(log.path)
     storage.delete(log.path)
@@ -497,7 +497,7 @@ def test_a_compaction_that_fails_after_a_write_leaves_the_write(make: Make, capl
     assert f"the write {result.instant} is valid" in caplog.text
     storage.write(log.path, kept)
     assert content(table) == [(1, "a", "y", 2), (2, "a", "z", 1)]
-    assert table.compact().runs != ()
+    assert table.maintenance.compact().runs != ()
     assert content(table) == [(1, "a", "y", 2), (2, "a", "z", 1)]
     assert table.indexes.verify().ok
 
@@ -534,13 +534,13 @@ def test_the_command_line_compacts(mor: Make, capsys: pytest.CaptureFixture[str]
     table = mor()
     table.upsert(rows((1, "a", "x", 1)))
     table.upsert(rows((1, "a", "y", 2)))
-    assert invoke(["compact", table.uri, "--plan-only", "--output", "json"]) == 0
+    assert invoke(["maintenance", "compact", table.uri, "--plan-only", "--output", "json"]) == 0
     planned = json.loads(capsys.readouterr().out)
     assert (planned["planned"]["file_groups"], planned["planned"]["log_files"], planned["runs"]) == (1, 1, [])
-    assert invoke(["compact", table.uri, "--output", "json"]) == 0
+    assert invoke(["maintenance", "compact", table.uri, "--output", "json"]) == 0
     done = json.loads(capsys.readouterr().out)
     assert [run["instant"] for run in done["runs"]] == [planned["planned"]["instant"]]
-    assert invoke(["compact", table.uri, "--when-due"]) == 0
+    assert invoke(["maintenance", "compact", table.uri, "--when-due"]) == 0
     assert "no compaction is due" in capsys.readouterr().out
     assert content(table) == [(1, "a", "y", 2)]
 
@@ -568,17 +568,17 @@ def test_a_write_that_began_before_a_plan_completes_after_it(mor: Make, version:
     with held_writers():
         writer = _writer(table.uri, (2, "a", "late", 3), (3, "a", "late", 3))
         if when == "plan":
-            planned = table.compact(plan_only=True).planned
+            planned = table.maintenance.compact(plan_only=True).planned
             writer.step(Model(False))
-            assert table.compact().instants[0] == planned
+            assert table.maintenance.compact().instants[0] == planned
         else:
-            assert len(table.compact().runs) == 1
+            assert len(table.maintenance.compact().runs) == 1
             writer.step(Model(False))
     assert writer.error is None
     expected = [(1, "a", "y", 2), (2, "a", "late", 3), (3, "a", "late", 3)]
     assert content(table) == expected
     assert table.indexes.verify().ok
-    table.compact()
+    table.maintenance.compact()
     assert content(table) == expected
     assert log_files(table) == 0
     assert table.indexes.verify().ok
@@ -590,10 +590,10 @@ def test_version_6_plans_after_the_write(mor: Make) -> None:
     table.upsert(rows((1, "a", "y", 2)))
     with held_writers():
         writer = _writer(table.uri, (2, "a", "late", 3))
-        assert "is pending" in str(table.compact())
+        assert "is pending" in str(table.maintenance.compact())
         writer.step(Model(False))
     assert writer.error is None
-    assert table.compact().runs[0].log_files == 2
+    assert table.maintenance.compact().runs[0].log_files == 2
     assert content(table) == [(1, "a", "y", 2), (2, "a", "late", 3)]
 
 
@@ -602,7 +602,7 @@ def test_a_write_that_began_while_a_plan_was_pending_completes_after_its_run(mor
     table = mor(table_version=version)
     table.upsert(rows((1, "a", "x", 1), (2, "a", "x", 1)))
     table.upsert(rows((1, "a", "y", 2)))
-    planned = table.compact(plan_only=True).planned or ""
+    planned = table.maintenance.compact(plan_only=True).planned or ""
     with held_writers():
         writer = _writer(table.uri, (2, "a", "late", 3))
         run_plan(context(table), Compaction(), planned)
@@ -610,7 +610,7 @@ def test_a_write_that_began_while_a_plan_was_pending_completes_after_its_run(mor
     assert writer.error is None
     assert content(table) == [(1, "a", "y", 2), (2, "a", "late", 3)]
     assert table.indexes.verify().ok
-    table.compact()
+    table.maintenance.compact()
     assert content(table) == [(1, "a", "y", 2), (2, "a", "late", 3)]
     assert table.indexes.verify().ok
 
@@ -621,7 +621,7 @@ def test_little_memory_gives_the_same_rows(mor: Make) -> None:
     for at in range(3):
         table.upsert(rows(*((i, "ab"[i % 2], f"v{at}", 2 + at) for i in range(at, 5000, 3 + at))))
     before = bare(table.scan(meta=True).to_arrow())
-    table.compact(options={"lakebed.write.memory": 10_000})
+    table.maintenance.compact(options={"lakebed.write.memory": 10_000})
     assert bare(lakebed.open(table.uri).scan(meta=True).to_arrow()) == before
 
 
@@ -637,9 +637,9 @@ def test_repeated_keys_that_a_base_file_has_as_a_dictionary_come_into_the_next_o
     wider = rows((1, "c0", "new", 2))
     table.upsert(wider.append_column("more", pa.array(["x"])))
     if service == "compact":
-        table.compact()
+        table.maintenance.compact()
     else:
-        table.cluster()
+        table.maintenance.cluster()
     assert not log_files(table)
     assert table.scan().count() == count
-    assert table.scan(filter="more = 'x'").count() == count // 1_000
+    assert table.scan(where="more = 'x'").count() == count // 1_000

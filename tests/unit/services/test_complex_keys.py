@@ -44,13 +44,13 @@ def forget_the_form(monkeypatch: pytest.MonkeyPatch, form: str) -> None:
 def test_a_table_of_version_9_with_plain_keys_is_followed(type: Literal["cow", "mor"], tmp_path: Path) -> None:
     t = new_table(tmp_path / "t", 8, type)
     t.upsert(rows([1, 2, 3], "a"), options=PLAIN_KEYS)
-    t.upgrade(options=KEEPS)
+    t.maintenance.upgrade(options=KEEPS)
     t = lakebed.open(t.uri)
     t.upsert(rows([2, 4], "b"), options=PLAIN_KEYS)
     t.delete(rows([3], ""))
     assert stored(t) == [("1", 1, "a1"), ("2", 2, "b2"), ("4", 4, "b4")]
     assert t.get([2]).to_pylist()[0]["v"] == "b2"
-    assert t.scan(filter="id = 4").to_arrow()["v"].to_pylist() == ["b4"]
+    assert t.scan(where="id = 4").to_arrow()["v"].to_pylist() == ["b4"]
     assert t.get([3]).num_rows == 0
     assert t.indexes.verify().ok
     with pytest.raises(InvalidOption, match="stored as '1'"):
@@ -60,16 +60,16 @@ def test_a_table_of_version_9_with_plain_keys_is_followed(type: Literal["cow", "
 def test_a_table_of_hudi_with_plain_keys_is_followed_without_a_note(tmp_path: Path) -> None:
     t = lakebed.open(str(golden("flinklike_v9_mor_complexraw").unpack(tmp_path)))
     before = t.scan().to_arrow().num_rows
-    row = t.scan(filter="id = 2").to_arrow()
+    row = t.scan(where="id = 2").to_arrow()
     assert row.num_rows == 1
     assert t.get([2]).num_rows == 1
     changed = row.set_column(row.schema.get_field_index("name"), "name", pa.array(["new"]))
     t.upsert(changed)
-    assert t.scan(filter="id = 2").to_arrow()["name"].to_pylist() == ["new"]
+    assert t.scan(where="id = 2").to_arrow()["name"].to_pylist() == ["new"]
     assert t.scan().to_arrow().num_rows == before
     t.delete(row.select(["id", "city", "g"]))
     assert t.scan().to_arrow().num_rows == before - 1
-    assert any("'id:1'" in str(finding) for finding in t.doctor(read_only=True).findings)
+    assert any("'id:1'" in str(finding) for finding in t.maintenance.doctor(read_only=True).findings)
 
 
 def test_named_keys_stay_named(tmp_path: Path) -> None:
@@ -78,9 +78,11 @@ def test_named_keys_stay_named(tmp_path: Path) -> None:
         t.upsert(rows([1], "a"))
         t.upsert(rows([1, 2], "b"))
         assert stored(t) == [("id:1", 1, "b1"), ("id:2", 2, "b2")]
-        assert not any("stored as" in str(finding) for finding in t.doctor(read_only=True, verify=True).findings)
+        assert not any(
+            "stored as" in str(finding) for finding in t.maintenance.doctor(read_only=True, verify=True).findings
+        )
         if version < 9:
-            t.upgrade()
+            t.maintenance.upgrade()
             assert t.get([1]).to_pylist()[0]["v"] == "b1"
 
 
@@ -90,10 +92,10 @@ def test_an_upgrade_of_plain_keys_is_refused_unless_they_are_to_be_kept(version:
     t.upsert(rows([1, 2, 3], "a"), options=PLAIN_KEYS)
     for dry_run in (True, False):
         with pytest.raises(UnsupportedFeature, match="stored as '1', not as 'id:1'") as error:
-            t.upgrade(dry_run=dry_run)
+            t.maintenance.upgrade(dry_run=dry_run)
     assert "repair" in error.value.hint
     assert f"version {version}" in repr(lakebed.open(t.uri))
-    t.upgrade(options=KEEPS)
+    t.maintenance.upgrade(options=KEEPS)
     t = lakebed.open(t.uri)
     assert "version 9" in repr(t)
     t.upsert(rows([2, 4], "b"))
@@ -122,12 +124,14 @@ def test_doctor_names_keys_in_both_forms_and_repair_gives_them_one(
         t.upsert(rows([7], "same", 5))
     t = lakebed.open(t.uri)
     assert t.scan().to_arrow().num_rows == 9
-    finding = next(f for f in t.doctor(read_only=True, verify=True).findings if "stored as 'id:1'" in str(f))
+    finding = next(
+        f for f in t.maintenance.doctor(read_only=True, verify=True).findings if "stored as 'id:1'" in str(f)
+    )
     assert "repair" in str(finding)
-    dry = t.repair(["keys"], dry_run=True)
+    dry = t.maintenance.repair(["keys"], dry_run=True)
     assert not dry["keys"].ok
     assert t.scan().to_arrow().num_rows == 9
-    assert t.repair(["keys"])["keys"].ok
+    assert t.maintenance.repair(["keys"])["keys"].ok
     t = lakebed.open(t.uri)
     expected = [
         ("id:1", 1, "a1"),
@@ -138,10 +142,10 @@ def test_doctor_names_keys_in_both_forms_and_repair_gives_them_one(
         ("id:7", 7, "same7"),
     ]
     assert stored(t) == expected
-    assert t.repair(["keys"])["keys"].found == ()
+    assert t.maintenance.repair(["keys"])["keys"].found == ()
     assert [t.get([i]).num_rows for i in (1, 2, 3, 4, 5, 6)] == [1, 1, 1, 1, 1, 0]
     assert t.indexes.verify().ok
-    assert not any("stored as" in str(f) for f in t.doctor(read_only=True, verify=True).findings)
+    assert not any("stored as" in str(f) for f in t.maintenance.doctor(read_only=True, verify=True).findings)
 
 
 def test_a_repair_stores_plain_keys_with_the_field_on_request_and_then_they_can_be_upgraded(tmp_path: Path) -> None:
@@ -149,11 +153,11 @@ def test_a_repair_stores_plain_keys_with_the_field_on_request_and_then_they_can_
         t = new_table(tmp_path / f"{version}", version, "mor" if version == 8 else "cow")
         t.upsert(rows([1, 2, 3], "a"), options=PLAIN_KEYS)
         t.upsert(rows([3, 4], "b"))
-        assert t.repair(["keys"])["keys"].found == ()
-        changed = t.repair(["keys"], options={"hoodie.write.complex.keygen.new.encoding": "false"})
+        assert t.maintenance.repair(["keys"])["keys"].found == ()
+        changed = t.maintenance.repair(["keys"], options={"hoodie.write.complex.keygen.new.encoding": "false"})
         assert sorted(changed["keys"].found) == ["1", "2", "3", "4"]
         t = lakebed.open(t.uri)
-        t.upgrade()
+        t.maintenance.upgrade()
         t.upsert(rows([1, 5], "c"))
         assert stored(t) == [(f"id:{i}", i, v) for i, v in ((1, "c1"), (2, "a2"), (3, "b3"), (4, "b4"), (5, "c5"))]
         assert t.get([2]).to_pylist()[0]["v"] == "a2"
@@ -175,7 +179,7 @@ def test_an_upgrade_of_keys_in_both_forms_names_the_repair(tmp_path: Path, monke
         t.upsert(rows([1, 2], "b", 2))
     t = lakebed.open(t.uri)
     with pytest.raises(UnsupportedFeature) as error:
-        t.upgrade()
+        t.maintenance.upgrade()
     assert "repair" in error.value.hint
-    t.repair(["keys"])
+    t.maintenance.repair(["keys"])
     assert stored(t) == [("1", 1, "b1"), ("2", 2, "b2")]

@@ -112,7 +112,7 @@ def test_settings_that_belong_together_are_checked_together(mor: Table) -> None:
     shown = {name: mor.properties[name] for name in ("lakebed.keep.min.commits", "lakebed.keep.max.commits")}
     assert shown == {"lakebed.keep.min.commits": "40", "lakebed.keep.max.commits": "50"}
     mor.upsert(rows((1, "a", "x", 1)))
-    assert mor.clean().files == 0
+    assert mor.maintenance.clean().files == 0
 
 
 def test_settings_that_lakebed_does_not_support_are_refused(mor: Table) -> None:
@@ -263,7 +263,7 @@ def test_a_table_shows_its_properties_as_they_are_now(make: Make) -> None:
     other = lakebed.open(table.uri)
     other.configure({"hoodie.clean.commits.retained": 3})
     assert table.properties["lakebed.clean.commits.retained"] == "3"
-    table.rescale(4)
+    table.maintenance.rescale(4)
     assert table.properties["lakebed.index.bucket.count"] == "4"
     table.indexes.use("simple")
     assert table.properties["lakebed.index.type"] == "simple"

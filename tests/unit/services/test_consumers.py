@@ -70,7 +70,7 @@ def test_services_after_writes_retain_every_change_that_a_consumer_has_not_read(
     before = data_files(table)
     update(table, 3, first=20)
     read_all(table)
-    table.clean()
+    table.maintenance.clean()
     assert not before <= data_files(table), "what it has read is cleaned"
 
 
@@ -94,9 +94,9 @@ def test_services_that_are_called_retain_it_too(make: MakeTable, verb: str) -> N
     for n in range(1, 8):
         table.upsert(rows((1, "a", str(n), n)), options=off)
     if verb == "daemon":
-        list(lakebed.run_services([table.uri], once=True))
+        list(lakebed.maintenance.run([table.uri], once=True))
     else:
-        getattr(table, verb)()
+        getattr(table.maintenance, verb)()
     assert read_all(table) == [str(n) for n in range(1, 8)]
 
 
@@ -106,28 +106,28 @@ def test_a_clean_names_the_consumer_that_holds_files_back(make: MakeTable) -> No
     table.consumers.start("daily", "latest")
     unread = table.upsert(rows((1, "a", "5", 5)))
     update(table, 3, first=6)
-    preview = table.clean(dry_run=True)
+    preview = table.maintenance.clean(dry_run=True)
     assert preview.plan is not None
     assert preview.plan.consumers == ("daily",)
-    done = table.clean()
+    done = table.maintenance.clean()
     assert done.runs[0].consumers == ("daily",)
     assert done.runs[0].to_dict()["consumers"] == ["daily"]
     assert "more is retained for consumer 'daily'" in str(done)
-    assert str(table.clean()) == (
+    assert str(table.maintenance.clean()) == (
         f"nothing to clean: consumer 'daily' has not read commit {unread.instant} yet, and lakebed.consumers.max_lag is"
         " not over"
     )
-    assert f"consumer 'daily' has not read commit {unread.instant} yet" in str(table.archive(dry_run=True))
+    assert f"consumer 'daily' has not read commit {unread.instant} yet" in str(table.maintenance.archive(dry_run=True))
     read_all(table)
-    assert table.clean().runs[0].consumers == ()
+    assert table.maintenance.clean().runs[0].consumers == ()
 
 
 def test_a_consumer_that_has_read_everything_holds_nothing_back(make: MakeTable) -> None:
     table = table_of(make, "mor", 9, {"hoodie.clean.automatic": False, "hoodie.archive.automatic": False})
     update(table, 6)
     table.consumers.start("daily", "latest")
-    table.compact()
-    plan = table.clean(dry_run=True, options=TIGHT).plan
+    table.maintenance.compact()
+    plan = table.maintenance.clean(dry_run=True, options=TIGHT).plan
     assert plan is not None
     assert plan.consumers == ()
 
@@ -156,8 +156,8 @@ def read_all_later(table: Table, monkeypatch: pytest.MonkeyPatch, passed: timede
     with monkeypatch.context() as patch:
         patch.setattr("lakebed.timeline.instants.time.time", lambda: moment)
         table.upsert(rows((1, "a", "99", 1000)))
-        table.clean()
-        table.archive()
+        table.maintenance.clean()
+        table.maintenance.archive()
     return read_all(table)
 
 
@@ -230,7 +230,7 @@ def test_an_upgrade_and_a_downgrade_lose_nothing_that_is_not_read(make: MakeTabl
     table.upsert(rows((1, "a", "0", 0)))
     table.consumers.start("daily", "latest")
     commit_late(table, 2)
-    table.downgrade(6)
+    table.maintenance.downgrade(6)
     table = lakebed.open(table.uri)
     if kind == "mor":  # version 6 cannot have the log files that earlier views need
         with pytest.raises(CheckpointBehind) as raised, table.consume("daily"):
@@ -239,7 +239,7 @@ def test_an_upgrade_and_a_downgrade_lose_nothing_that_is_not_read(make: MakeTabl
     with table.consume("daily") as batch:
         assert sorted(batch.to_arrow().column("v").to_pylist()) == (["2", "late"] if kind == "cow" else [])
     update(table, 1, first=10)
-    table.upgrade(9)
+    table.maintenance.upgrade(9)
     table = lakebed.open(table.uri)
     update(table, 1, first=11)
     with table.consume("daily") as batch:

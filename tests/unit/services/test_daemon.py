@@ -1,4 +1,4 @@
-"""`lakebed.run_services`: what is due is run once, by whoever has the lease; what fails does not stop the rest."""
+"""`lakebed.maintenance.run`: what is due is run once, by whoever has the lease; what fails does not stop the rest."""
 
 from __future__ import annotations
 
@@ -58,13 +58,13 @@ def after(n: int) -> list[Any]:
 
 def once(*tables: Table, **given: Any) -> list[tuple[str, str]]:
     """What happens, and in which service."""
-    events = lakebed.run_services([table.uri for table in tables], once=True, **given)
+    events = lakebed.maintenance.run([table.uri for table in tables], once=True, **given)
     return [(event.kind, event.service) for event in events]
 
 
 def settled(table: Table) -> None:
     """Nothing is due any more, and the table is whole."""
-    assert list(lakebed.run_services(table.uri, dry_run=True)) == []
+    assert list(lakebed.maintenance.run(table.uri, dry_run=True)) == []
     assert once(table) == []
     verified = table.indexes.verify()
     assert verified.ok, verified
@@ -169,10 +169,12 @@ def test_plans_that_wait_are_run_and_no_new_ones_made(make: Make, plan: str) -> 
     table = make(index="bucket", buckets=1, type=kind, properties=QUIET | never)
     put(table, *range(6))
     how: dict[str, Any] = {
+        "compact_logs": {"logs": True},
         "cluster": {"sort_columns": ["v"]},
         "clean": {"options": {"hoodie.clean.commits.retained": 1}},
     }
-    planned = getattr(table, plan)(plan_only=True, **how.get(plan, {})).planned
+    serve = getattr(table.maintenance, plan.removesuffix("_logs"))
+    planned = serve(plan_only=True, **how.get(plan, {})).planned
     assert planned
     name = {"compact_logs": "log_compact"}.get(plan, plan)
     assert once(table)[:2] == [("due", name), ("ran", name)]
@@ -193,7 +195,7 @@ def test_a_dry_run_reports_and_changes_nothing(make: Make) -> None:
     table = make(**BUCKET, type="mor", properties=PLAIN | DUE)
     put(table, 0, 1)
     before = files(table.uri)
-    (event,) = lakebed.run_services(table.uri, dry_run=True)
+    (event,) = lakebed.maintenance.run(table.uri, dry_run=True)
     assert str(event) == f"{table.uri}: compact is due: 2 delta commits since the last compaction, due from 2 on"
     assert files(table.uri) == before
 
@@ -203,7 +205,7 @@ def test_a_service_without_work_is_not_tried_again_before_the_table_changes(make
         index="simple", properties=PLAIN | {"hoodie.clustering.inline": True, "hoodie.clustering.inline.max.commits": 1}
     )
     table.insert(rows((1, "a", "x", 1)), options={"hoodie.clustering.inline": False})
-    events = lakebed.run_services(table.uri, interval=0)
+    events = lakebed.maintenance.run(table.uri, interval=0)
     kinds = [next(events).kind for _ in range(4)]
     assert kinds == ["due", "nothing", "waiting", "waiting"]
     table.insert(rows((2, "b", "y", 1)), options={"hoodie.clustering.inline": False})
@@ -212,7 +214,7 @@ def test_a_service_without_work_is_not_tried_again_before_the_table_changes(make
 
 def test_the_daemon_checks_its_tables_repeatedly(make: Make) -> None:
     table = make(**BUCKET, type="mor", properties=PLAIN | DUE)
-    events = lakebed.run_services([table.uri, table.uri], interval=0)
+    events = lakebed.maintenance.run([table.uri, table.uri], interval=0)
     assert next(events).kind == "waiting"
     for n in range(3):
         put(table, 2 * n, 2 * n + 1)
@@ -226,9 +228,9 @@ def test_the_daemon_checks_its_tables_repeatedly(make: Make) -> None:
 def test_two_do_not_look_after_one_table(make: Make) -> None:
     table = make(**BUCKET, type="mor", properties=PLAIN | DUE)
     put(table, 0, 1)
-    first = lakebed.run_services(table.uri, once=True)
+    first = lakebed.maintenance.run(table.uri, once=True)
     assert next(first).kind == "due"
-    (event,) = lakebed.run_services(table.uri, once=True)
+    (event,) = lakebed.maintenance.run(table.uri, once=True)
     assert event.kind == "held"
     assert "process" in event.text
     put(table, 2)  # writers do not ask for it
@@ -257,7 +259,7 @@ def test_the_lease_of_another_host_goes_when_it_is_not_renewed(make: Make) -> No
 def test_a_lease_that_is_lost_ends_the_turn(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     table = make(**BUCKET, properties=PLAIN | FEW)
     put(table, *range(5))
-    events = lakebed.run_services(table.uri, once=True)
+    events = lakebed.maintenance.run(table.uri, once=True)
     assert (next(events).kind, next(events).kind) == ("due", "ran")
     monkeypatch.setattr(ServicesLease, "lock_is_held", lambda _: False)
     assert list(events) == []
@@ -268,7 +270,7 @@ def test_a_lease_that_is_lost_ends_the_turn(make: Make, monkeypatch: pytest.Monk
 def test_a_process_that_stops_asking_gives_the_lease_back(make: Make) -> None:
     table = make(**BUCKET, type="mor", properties=PLAIN | DUE)
     put(table, 0, 1)
-    events: Any = lakebed.run_services(table.uri)
+    events: Any = lakebed.maintenance.run(table.uri)
     assert next(events).kind == "due"
     events.close()
     assert once(table) == [("due", "compact"), ("ran", "compact")]
@@ -279,7 +281,7 @@ def test_after_a_stop_no_other_service_begins(make: Make) -> None:
     put(table, *range(5))
     stop = threading.Event()
     kinds: list[str] = []
-    for event in lakebed.run_services([table.uri, "memory://none/at/all"], interval=3600, stop=stop):
+    for event in lakebed.maintenance.run([table.uri, "memory://none/at/all"], interval=3600, stop=stop):
         stop.set()
         kinds.append(event.kind)
     assert kinds == ["due", "ran", "stopped"]
@@ -288,7 +290,7 @@ def test_after_a_stop_no_other_service_begins(make: Make) -> None:
 def test_a_waiting_one_ends_at_once(make: Make) -> None:
     table = make(**BUCKET)
     stop = threading.Event()
-    events = lakebed.run_services(table.uri, interval=3600, stop=stop)
+    events = lakebed.maintenance.run(table.uri, interval=3600, stop=stop)
     assert next(events).kind == "waiting"
     threading.Timer(0.1, stop.set).start()
     assert [event.kind for event in events] == ["stopped"]
@@ -309,7 +311,7 @@ def test_a_table_that_fails_does_not_stop_the_others(make: Make, clock: SimpleNa
     table = make(**BUCKET, type="mor", properties=PLAIN | DUE)
     put(table, 0, 1)
     missing = "memory://none/at/all"
-    events = lakebed.run_services([missing, table.uri], interval=0)
+    events = lakebed.maintenance.run([missing, table.uri], interval=0)
     failed = next(events)
     assert (failed.kind, failed.table, failed.service, failed.seconds) == ("failed", missing, "opening", 10.0)
     assert isinstance(failed.error, TableNotFound)
@@ -342,7 +344,7 @@ def test_a_service_that_fails_does_not_stop_the_others(
             raise StorageError("no right to delete", hint="ask for it")
         delete(self, path, **how)
 
-    events = lakebed.run_services(table.uri, interval=0)
+    events = lakebed.maintenance.run(table.uri, interval=0)
     with monkeypatch.context() as no_right:
         no_right.setattr(storage, "delete", denied)
         found = [next(events) for _ in range(5)]
@@ -368,20 +370,20 @@ def test_an_unexpected_error_is_reported(make: Make, monkeypatch: pytest.MonkeyP
         raise ZeroDivisionError("by zero")
 
     monkeypatch.setattr("lakebed.services.cleaning.find_cleanable", broken)
-    (event,) = lakebed.run_services(table.uri, once=True)
+    (event,) = lakebed.maintenance.run(table.uri, once=True)
     assert (event.kind, event.text, event.seconds) == ("failed", "ZeroDivisionError: by zero", None)
 
 
 def test_wrong_arguments_are_refused_at_once(make: Make) -> None:
     table = make(**BUCKET)
     with pytest.raises(InvalidOption, match="no tables"):
-        lakebed.run_services([])
+        lakebed.maintenance.run([])
     with pytest.raises(InvalidOption, match="interval"):
-        lakebed.run_services(table.uri, interval=-1)
+        lakebed.maintenance.run(table.uri, interval=-1)
     with pytest.raises(InvalidOption, match="unknown option"):
-        lakebed.run_services(table.uri, options={"hoodie.clean.polic": "x"})
+        lakebed.maintenance.run(table.uri, options={"hoodie.clean.polic": "x"})
     with pytest.raises(UnsupportedFeature):
-        lakebed.run_services(table.uri, options={"hoodie.clean.multiple.enabled": True})
+        lakebed.maintenance.run(table.uri, options={"hoodie.clean.multiple.enabled": True})
 
 
 # -- on the command line
@@ -390,20 +392,21 @@ def test_wrong_arguments_are_refused_at_once(make: Make) -> None:
 def test_events_are_lines_for_programs(make: Make, capsys: pytest.CaptureFixture[str]) -> None:
     table = make(**BUCKET, type="mor", properties=PLAIN | DUE)
     put(table, 0, 1)
-    assert invoke(["services", "run", table.uri, "--dry-run", "-o", "json"]) == 0
+    assert invoke(["maintenance", "run", table.uri, "--dry-run", "-o", "json"]) == 0
     (due,) = map(json.loads, capsys.readouterr().out.splitlines())
     assert (due["event"], due["table"], due["service"]) == ("due", table.uri, "compact")
     assert log_files(table) == 2
-    assert invoke(["services", "run", table.uri, "--once", "--output=json"]) == 0
+    assert invoke(["maintenance", "run", table.uri, "--once", "--output=json"]) == 0
     said = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [one["event"] for one in said] == ["due", "ran"]
     (run,) = said[1]["detail"]["runs"]
     assert (run["instant"], run["rows"]) == (timeline(table).commits[-1].time, 2)
     assert content(table) == after(1)
-    assert invoke(["services", "run", table.uri, "memory://none/at/all", "--once"]) == TableNotFound.exit_code
+    assert invoke(["maintenance", "run", table.uri, "memory://none/at/all", "--once"]) == TableNotFound.exit_code
     assert "opening failed: there is no table at memory://none/at/all" in capsys.readouterr().out
     assert (
-        invoke(["services", "run", table.uri, "--once", "--option", "hoodie.clean.polic=x"]) == InvalidOption.exit_code
+        invoke(["maintenance", "run", table.uri, "--once", "--option", "hoodie.clean.polic=x"])
+        == InvalidOption.exit_code
     )
 
 

@@ -95,8 +95,8 @@ def answers(uri: str) -> dict[str, Any]:
     table = lakebed.open(uri)
     return {
         "scan": content(table),
-        "filter": sorted(table.scan(filter="v = 'new'").to_arrow()["id"].to_pylist()),
-        "range": sorted(table.scan(filter="ts > 10").to_arrow()["id"].to_pylist()),
+        "filter": sorted(table.scan(where="v = 'new'").to_arrow()["id"].to_pylist()),
+        "range": sorted(table.scan(where="ts > 10").to_arrow()["id"].to_pylist()),
         "get": sorted(table.get(list(range(120))).to_pandas()["id"].tolist()),
     }
 

@@ -112,7 +112,7 @@ def test_bytes_left_by_a_delete_a_compaction_and_a_clean_are_erased() -> None:
     table = new_table("memory://erasure/cleaned", "cow", "record")
     table.delete([KEY], options=OPTIONS)
     last = {"hoodie.clean.policy": "KEEP_LATEST_FILE_VERSIONS", "hoodie.clean.fileversions.retained": 1}
-    table.clean(options=last)
+    table.maintenance.clean(options=last)
     assert any(path.endswith(".parquet") for path in files_with_value(table)), "the range of keys in the footer"
     report = table.erase([KEY], options=OPTIONS)
     assert (report.rows, report.is_clean, files_with_value(table)) == (0, True, {})
@@ -147,8 +147,8 @@ def test_published_lists_hold_no_value_of_an_erased_row_and_show_the_others(kind
     table = new_table(str(tmp_path / "t"), kind, "bucket")
     for number in (2, 4, 6):  # versions with files that come and files that leave
         table.upsert(rows([number], 4 + number))
-        table.compact() if kind == "mor" else None
-        versions = [table.publish(form).version for form in FORMS]
+        table.maintenance.compact() if kind == "mor" else None
+        versions = [table.catalogs.publish(form).version for form in FORMS]
     expected = others(table)
     assert {path.partition("/")[0] for path in files_with_value(table)} >= {"_delta_log", "metadata"}
     report = table.erase([KEY], options=OPTIONS)
@@ -156,12 +156,12 @@ def test_published_lists_hold_no_value_of_an_erased_row_and_show_the_others(kind
     assert {"delta list", "iceberg list"} <= stores(report)
     for form, version in zip(FORMS, versions, strict=True):
         check_published(table, form)
-        result = table.publish(form)
+        result = table.catalogs.publish(form)
         assert (result.published, result.version > version) == ((), True)
         assert table.consumers.get(f"published-{form}").lag_commits == 0
     table.upsert(rows([2, 7], 20))
     for form in FORMS:
-        table.publish(form)
+        table.catalogs.publish(form)
         check_published(table, form)
 
 
@@ -172,7 +172,7 @@ def test_published_lists_without_values_of_an_erased_row_show_the_others_and_kee
 ) -> None:
     table = new_table(str(tmp_path / "t"))
     table.upsert(rows([100], 4))  # neither the least nor the greatest of its file
-    first = [table.publish(form).version for form in FORMS]
+    first = [table.catalogs.publish(form).version for form in FORMS]
     report = table.erase(["key-00000004"])
     assert report.is_clean
     assert not {"delta list", "iceberg list"} & stores(report)
@@ -185,7 +185,7 @@ def test_published_lists_without_values_of_an_erased_row_show_the_others_and_kee
 @pytest.mark.rest
 def test_a_list_that_another_engine_has_changed_is_named_as_left(tmp_path: Path) -> None:
     table = new_table(str(tmp_path / "t"))
-    table.publish("delta")
+    table.catalogs.publish("delta")
     log = Path(table.uri, "_delta_log")
     last = max(log.glob("*.json"))
     foreign = json.dumps({"commitInfo": {"operation": "WRITE", "engineInfo": "other"}})
@@ -217,7 +217,7 @@ def partition_deleted(table: Table) -> None:
 
 
 def clustered(table: Table) -> None:
-    table.cluster(["mail"])
+    table.maintenance.cluster(["mail"])
 
 
 def rolled_back(table: Table) -> None:
@@ -229,14 +229,14 @@ def archived(table: Table) -> None:
     few = {"hoodie.clean.commits.retained": 1, "hoodie.keep.min.commits": 2, "hoodie.keep.max.commits": 3}
     for at in range(4, 12):
         table.upsert(rows([ERASED], at), options={**OPTIONS, "hoodie.metadata.compact.max.delta.commits": 2, **few})
-    assert table.archive(options=few) is not None
+    assert table.maintenance.archive(options=few) is not None
 
 
 def restored(table: Table) -> None:
-    saved = table.savepoint().instant
+    saved = table.savepoints.create().instant
     table.upsert(rows([6, ERASED], 9), options=OPTIONS)
     table.restore(saved)
-    table.delete_savepoint(saved)
+    table.savepoints.delete(saved)
 
 
 HISTORIES = [overwritten, partition_deleted, clustered, rolled_back, archived, restored]
@@ -271,14 +271,14 @@ def test_a_short_key_and_a_text_within_a_longer_one_are_compared_as_values() -> 
 
 def test_a_savepoint_that_holds_the_rows_is_named_before_anything_is_done() -> None:
     table = new_table("memory://erasure/saved")
-    saved = table.savepoint().instant
+    saved = table.savepoints.create().instant
     before = paths(table)
     with pytest.raises(InvalidOption, match=f"savepoint {saved}.*holds rows") as error:
         table.erase([KEY])
-    assert f"t.delete_savepoint('{saved}')" in error.value.hint
+    assert f"t.savepoints.delete('{saved}')" in error.value.hint
     assert paths(table) == before
     assert saved in str(table.erase([KEY], dry_run=True))
-    table.delete_savepoint(saved)
+    table.savepoints.delete(saved)
     assert table.erase([KEY]).is_clean
     assert files_with_value(table) == {}
 
@@ -293,7 +293,7 @@ def test_a_savepoint_that_is_made_while_rows_are_erased_is_named_after_the_delet
 
     def delete_after_another_writer(context: WriteContext, selector: Any) -> WriteResult:
         if not saved:
-            saved.append(lakebed.open(table.uri).savepoint().instant)
+            saved.append(lakebed.open(table.uri).savepoints.create().instant)
             if failing == "the count of the delete":
                 lakebed.open(table.uri).delete([other])
         return delete(context, selector)
@@ -310,9 +310,9 @@ def test_a_savepoint_that_is_made_while_rows_are_erased_is_named_after_the_delet
         with pytest.raises(ErasureIncomplete, match=r"savepoint .* holds it") as raised:
             table.erase([other, KEY], options=OPTIONS)
     assert raised.value.report.rows == (2 if cleaned else 1)
-    assert f"t.delete_savepoint('{saved[0]}')" in str(raised.value)
+    assert f"t.savepoints.delete('{saved[0]}')" in str(raised.value)
     assert table.get([other, KEY]).num_rows == 0
-    table.delete_savepoint(saved[0])
+    table.savepoints.delete(saved[0])
     assert table.erase([other, KEY], options=OPTIONS).is_clean
     assert files_with_value(table) == {}
     lakebed.drop(table.uri)
@@ -322,7 +322,7 @@ def test_a_savepoint_that_is_made_while_rows_are_erased_is_named_after_the_delet
 def test_a_savepoint_of_a_commit_without_the_rows_does_not_hinder() -> None:
     table = new_table("memory://erasure/saved-others")
     assert table.erase([KEY]).is_clean
-    table.savepoint()
+    table.savepoints.create()
     table.upsert(rows([ERASED + 2], 1, "late"))
     assert table.erase([f"key-{ERASED + 2:08d}"]).is_clean
 
@@ -353,13 +353,13 @@ REJECTS = {"hoodie.clustering.updates.strategy": "SparkRejectUpdateStrategy"}
 @pytest.mark.rest
 def test_a_pending_clustering_of_the_rows_is_named_before_anything_is_done() -> None:
     table = new_table("memory://erasure/clustering")
-    table.cluster(["mail"], plan_only=True)
+    table.maintenance.cluster(["mail"], plan_only=True)
     before = paths(table)
     with pytest.raises(CommitConflict, match="pending clustering") as error:
         table.erase([KEY], options=REJECTS)
-    assert "t.cluster()" in error.value.hint
+    assert "t.maintenance.cluster()" in error.value.hint
     assert paths(table) == before
-    table.cluster()
+    table.maintenance.cluster()
     assert table.erase([KEY], options=REJECTS).is_clean
     assert files_with_value(table) == {}
 
@@ -369,12 +369,12 @@ def test_a_pending_clustering_of_files_that_held_the_rows_is_named_and_the_next_
     table = new_table("memory://erasure/clustering-later")
     expected = others(table)
     table.delete([KEY])
-    planned = table.cluster(["mail"], plan_only=True).planned
+    planned = table.maintenance.cluster(["mail"], plan_only=True).planned
     with pytest.raises(ErasureIncomplete, match=f"pending clustering {planned} reads it") as error:
         table.erase([KEY], options=REJECTS)
-    assert "t.cluster()" in error.value.hint
+    assert "t.maintenance.cluster()" in error.value.hint
     assert {one.path for one in error.value.report.tables[0].remainders} == set(files_with_value(table))
-    table.cluster()
+    table.maintenance.cluster()
     assert table.erase([KEY], options=REJECTS).is_clean
     assert (files_with_value(table), content(table)) == ({}, expected)
 
@@ -414,7 +414,7 @@ def test_a_file_that_no_commit_names_is_left_and_named() -> None:
             "even/_copy.txt",
         }
     )
-    assert "t.repair(['orphans'])" in " ".join(left.values())
+    assert "t.maintenance.repair(['orphans'])" in " ".join(left.values())
 
 
 @pytest.mark.rest
@@ -437,9 +437,9 @@ def test_column_ranges_that_hudi_left_in_delta_commits_are_taken_out(tmp_path: A
 @pytest.mark.rest
 def test_tables_are_erased_one_by_one_and_a_failure_does_not_stop_the_others() -> None:
     first, saved, last = (new_table(f"memory://erasure/several-{n}") for n in range(3))
-    saved.savepoint()
+    saved.savepoints.create()
     with pytest.raises(ErasureIncomplete, match="several-1: savepoint") as error:
-        lakebed.erase(
+        lakebed.maintenance.erase(
             {first: [KEY], saved.uri: [KEY], "memory://erasure/nowhere": [KEY], last.uri: pc.field("id") == KEY}
         )
     report = error.value.report
@@ -447,7 +447,7 @@ def test_tables_are_erased_one_by_one_and_a_failure_does_not_stop_the_others() -
     assert [(files_with_value(table) == {}) for table in (first, saved, last)] == [True, False, True]
     assert "1 other table" in error.value.message
     assert error.value.context["report"]["tables"][1]["error"]
-    assert lakebed.erase({first: [KEY]}).is_clean
+    assert lakebed.maintenance.erase({first: [KEY]}).is_clean
 
 
 @pytest.mark.parametrize(("given", "said"), [("one", "erase"), (7, "list"), (None, "neither")])

@@ -227,7 +227,7 @@ def test_files_whose_results_are_not_known_have_no_record(make: Make) -> None:
     assert not live & set(files["name"]["file_name"].to_pylist())
     assert sorted(paths["name"]["file_name"].to_pylist()) == ["c0", "c2"]
     assert table.indexes.verify().ok
-    assert table.scan(filter="upper(name) = 'STRASSE'").to_arrow()["id"].to_pylist() == [1]
+    assert table.scan(where="upper(name) = 'STRASSE'").to_arrow()["id"].to_pylist() == [1]
 
 
 def test_differences_are_named_and_repaired(make: Make) -> None:
@@ -332,9 +332,9 @@ def test_a_note_of_a_zone_ends_with_its_index(make: Make) -> None:
     """Made anew by another writer, the index may have the results of another zone."""
     table = indexed_with_rows(make)
     some = "date_format(at, 'yyyy-MM-dd') = '2020-01-02'"
-    assert len(table.scan(filter=some).files) == 1
+    assert len(table.scan(where=some).files) == 1
     storage = open_storage(table.uri)
     properties = load_table_config(storage).properties
     noted = properties["lakebed.metadata.expression.zones"]
     update_table_config(storage, {"lakebed.metadata.expression.zones": noted.replace(" 000000", " 000001")}, held)
-    assert len(lakebed.open(table.uri).scan(filter=some).files) == 3
+    assert len(lakebed.open(table.uri).scan(where=some).files) == 3

@@ -71,7 +71,7 @@ def test_a_commit_that_names_a_file_outside(partition: str, places: tuple[str, P
 
     told: list[Any] = []
     looks = (seen, lambda: lakebed.open(uri).changes("000").to_arrow()["id"].to_pylist())
-    services = (getattr(lakebed.open(uri), name) for name in ("compact", "clean", "archive", "cluster"))
+    services = (getattr(lakebed.open(uri).maintenance, name) for name in ("compact", "clean", "archive", "cluster"))
     for call in (*looks, *services):
         try:
             told.append(call())
@@ -93,7 +93,7 @@ def test_a_link_to_a_folder_outside_is_not_followed(places: tuple[str, Path]) ->
     ):
         with pytest.raises(LakebedError, match="is a link"):
             call()
-    lakebed.open(uri).clean()
+    lakebed.open(uri).maintenance.clean()
     assert sorted(os.listdir(secret)) == before
 
 
@@ -114,7 +114,7 @@ def test_a_condition_reaches_nothing_but_the_columns(text: str, places: tuple[st
     """Whoever evaluates it, Spark or this process: `parse_filter` is what both begin with."""
     table = lakebed.open(places[0])
     with pytest.raises(LakebedError):
-        table.scan(filter=text).to_arrow()
+        table.scan(where=text).to_arrow()
     with pytest.raises(LakebedError):
         table.delete(where=text)
     assert table.count() == 1

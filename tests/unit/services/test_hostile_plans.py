@@ -134,10 +134,12 @@ def test_nothing_outside_is_touched(hostile: Callable[[Place, str], None], folde
         lambda: table.scan().to_arrow(),
         lambda: lakebed.open(place.uri).restore(),
         lambda: lakebed.open(place.uri).upsert(rows((5, "c0", "b", 3))),
-        lambda: lakebed.open(place.uri).clean(options={"hoodie.clean.commits.retained": 1}),
-        lambda: lakebed.open(place.uri).restore(table.savepoints()[0].instant),
-        lambda: lakebed.open(place.uri).repair(["orphans"]),
-        lambda: lakebed.open(place.uri).archive(options={"hoodie.keep.min.commits": 2, "hoodie.keep.max.commits": 3}),
+        lambda: lakebed.open(place.uri).maintenance.clean(options={"hoodie.clean.commits.retained": 1}),
+        lambda: lakebed.open(place.uri).restore(table.savepoints.list()[0].instant),
+        lambda: lakebed.open(place.uri).maintenance.repair(["orphans"]),
+        lambda: lakebed.open(place.uri).maintenance.archive(
+            options={"hoodie.keep.min.commits": 2, "hoodie.keep.max.commits": 3}
+        ),
     )
     for deed in deeds:
         with suppress(LakebedError, IndexError):
@@ -154,5 +156,5 @@ def test_the_same_plans_are_carried_out_inside(plan: Callable[[Place, str], None
     inside.write_bytes(b"ours")
     plan(place, "c0")
     lakebed.open(place.uri).upsert(rows((5, "c0", "b", 3)))
-    lakebed.open(place.uri).clean()
+    lakebed.open(place.uri).maintenance.clean()
     assert not inside.exists()

@@ -187,8 +187,8 @@ def test_a_write_that_began_before_the_plan_and_commits_while_it_is_run(make: Ma
 
 
 SERVICES: dict[str, Callable[[Table], object]] = {
-    "cluster": lambda t: t.cluster(),
-    "clean": lambda t: t.clean(options={"hoodie.clean.commits.retained": 1}),
+    "cluster": lambda t: t.maintenance.cluster(),
+    "clean": lambda t: t.maintenance.clean(options={"hoodie.clean.commits.retained": 1}),
     "overwrite": lambda t: t.insert_overwrite(rows((1, "c1", "over", 5), (3, "c1", "over", 5)), options=PLAIN),
     "delete_partitions": lambda t: t.delete_partitions("c1", options=PLAIN),
 }
@@ -214,7 +214,7 @@ def test_compactions_of_both_tables_meanwhile(make: Make) -> None:
         other = lakebed.open(table.uri)
         for n in range(3):
             other.upsert(rows((n, f"c{n % 2}", f"w{n}", 2 + n), (60 + n, "c0", "new", 1)), options=often)
-        other.compact(options=often)
+        other.maintenance.compact(options=often)
 
     with while_it_is_built(change):
         assert table.indexes.build().runs
@@ -405,9 +405,9 @@ def test_services_build_planned_indexes(make: Make) -> None:
     table = created(make)
     instant = planned(table)
     quiet = {"hoodie.clean.automatic": False}
-    due = list(lakebed.run_services([table.uri], dry_run=True, options=quiet))
+    due = list(lakebed.maintenance.run([table.uri], dry_run=True, options=quiet))
     assert [(e.service, e.text) for e in due] == [("indexing", f"the plan of {instant} waits to be run")]
-    ran = [e for e in lakebed.run_services([table.uri], once=True, options=quiet) if e.kind == "ran"]
+    ran = [e for e in lakebed.maintenance.run([table.uri], once=True, options=quiet) if e.kind == "ran"]
     assert [(e.service, e.detail["runs"][0]["built"]) for e in ran] == [("indexing", ["record_index"])]
     is_right(table, "record")
 
@@ -415,15 +415,15 @@ def test_services_build_planned_indexes(make: Make) -> None:
 @pytest.mark.rest
 def test_the_command_line_plans_and_builds(make: Make, tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
     table = created(lambda **words: lakebed.create(str(tmp_path / "t"), SCHEMA, key="id", **words))
-    assert invoke(["index", "create", table.uri, "record_index", "--no-wait", "--groups", "3", "-o", "json"]) == 0
+    assert invoke(["indexes", "create", table.uri, "record_index", "--no-wait", "--groups", "3", "-o", "json"]) == 0
     plan = json.loads(capsys.readouterr().out)
     assert (plan["indexes"], plan["running"]) == (["record_index"], False)
-    assert invoke(["index", "build", table.uri, "-o", "json"]) == 0
+    assert invoke(["indexes", "build", table.uri, "-o", "json"]) == 0
     done = json.loads(capsys.readouterr().out)
     assert done["runs"][0]["instant"] == plan["instant"]
     facts = {fact.name: fact.file_groups for fact in lakebed.open(table.uri).indexes.list()}
     assert facts == {"files": 1, "record_index": 3}
-    assert invoke(["index", "build", table.uri]) == 0
+    assert invoke(["indexes", "build", table.uri]) == 0
     assert capsys.readouterr().out.strip() == "no index waits to be built"
     is_right(table, "record")
 

@@ -26,10 +26,10 @@ QUIET: dict[str, Any] = {
 }
 NEW_FILES = {"hoodie.parquet.small.file.limit": 0, "lakebed.write.tasks": 1}
 SERVICES: dict[str, Callable[[Table], Any]] = {
-    "clean": lambda t: t.clean(options={"hoodie.clean.commits.retained": 1}),
-    "cluster": lambda t: t.cluster(["v"]),
-    "compact": lambda t: t.compact(options={"hoodie.compact.inline.max.delta.commits": 1}),
-    "compact_logs": lambda t: t.compact_logs(options={"hoodie.log.compaction.blocks.threshold": 2}),
+    "clean": lambda t: t.maintenance.clean(options={"hoodie.clean.commits.retained": 1}),
+    "cluster": lambda t: t.maintenance.cluster(["v"]),
+    "compact": lambda t: t.maintenance.compact(options={"hoodie.compact.inline.max.delta.commits": 1}),
+    "compact_logs": lambda t: t.maintenance.compact(logs=True, options={"hoodie.log.compaction.blocks.threshold": 2}),
 }
 INDEXES: dict[str, Callable[[Table], Any]] = {
     "bloom_filters": lambda t: t.indexes.create("bloom_filters"),
@@ -139,7 +139,7 @@ def test_an_index_that_is_made_of_files_that_a_clean_is_about_to_delete_loses_th
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cleaning, "delete_files", held)
-        assert table.clean(options={"hoodie.clean.commits.retained": 1}).runs
+        assert table.maintenance.clean(options={"hoodie.clean.commits.retained": 1}).runs
     assert done
     verified = lakebed.open(table.uri).indexes.verify()
     assert verified.ok, verified

@@ -50,7 +50,7 @@ def test_blocks_become_one_of_records_and_one_of_deletes(mor: Make, version: int
     table.delete([2])
     before = bare(table.scan(meta=True).to_arrow())
     covered = sorted({block.instant for block in blocks(table)})
-    result = table.compact_logs()
+    result = table.maintenance.compact(logs=True)
     (run,) = result.runs
     (merged,) = run.slices
     # the key that was updated, those that came, the one that went
@@ -67,7 +67,7 @@ def test_blocks_become_one_of_records_and_one_of_deletes(mor: Make, version: int
     rest = [row for row in content(fresh) if row[0] not in (1, 2)]
     assert content(fresh) == [(1, "a", "last", 9), (2, "a", "back", 9), *rest]
     known = content(fresh)
-    fresh.compact()
+    fresh.maintenance.compact()
     assert content(fresh) == known
     assert fresh.indexes.verify().ok
 
@@ -79,7 +79,7 @@ def test_a_merged_log_is_merged_again(mor: Make) -> None:
         table.upsert(rows((1, "a", f"v{at}", at), (at, "a", f"v{at}", at)))
         before = bare(table.scan(meta=True).to_arrow())
         if at in (3, 6, 8):
-            assert table.compact_logs().runs
+            assert table.maintenance.compact(logs=True).runs
         assert bare(lakebed.open(table.uri).scan(meta=True).to_arrow()) == before
     assert table.indexes.verify().ok
 
@@ -90,10 +90,10 @@ def test_ordered_deletes_keep_their_ordering_values(mor: Make) -> None:
     table.upsert(rows((1, "a", "x", 1), (2, "a", "x", 1)))
     table.upsert(rows((1, "a", "gone", 5), (2, "a", "gone", 5)))
     table.upsert(rows((3, "a", "x", 1)))
-    assert table.compact_logs().runs
+    assert table.maintenance.compact(logs=True).runs
     table.upsert(rows((1, "a", "older", 4), (2, "a", "newer", 6)))
     assert content(table) == [(2, "a", "newer", 6), (3, "a", "x", 1)]
-    table.compact()
+    table.maintenance.compact()
     assert content(table) == [(2, "a", "newer", 6), (3, "a", "x", 1)]
 
 
@@ -106,13 +106,13 @@ def test_ordered_deletes_keep_their_ordering_values_where_no_row_is_logged(mor: 
     table.upsert(rows((3, "a", "gone", 9), (4, "a", "gone", 9)))
     table.upsert(rows((3, "a", "gone", 5), (4, "a", "gone", 5)))
     assert {block.type for block in blocks(table)} == {BlockType.DELETE}
-    (run,) = table.compact_logs().runs
+    (run,) = table.maintenance.compact(logs=True).runs
     assert [block.type for block in blocks(table) if block.instant == run.instant] == [BlockType.DELETE]
     assert content(table) == []
     # 3 comes between the two deletes of it, 4 behind both; a delete by key is older than whatever comes next
     table.upsert(rows((1, "a", "back", 2), (3, "a", "late", 7), (4, "a", "back", 10)))
     assert content(table) == [(1, "a", "back", 2), (4, "a", "back", 10)]
-    table.compact()
+    table.maintenance.compact()
     assert content(table) == [(1, "a", "back", 2), (4, "a", "back", 10)]
 
 
@@ -124,14 +124,14 @@ def test_a_pending_log_compaction_is_no_pending_compaction(mor: Make) -> None:
     known = content(table)
     begun = {s.file_id: s.instant for s in snapshot(table).file_slices()}
     least = {"hoodie.log.compaction.blocks.threshold": 3}
-    merged = table.compact_logs(plan_only=True, options=least).planned
+    merged = table.maintenance.compact(logs=True, plan_only=True, options=least).planned
     (in_a,) = {(s.partition, s.file_id) for s in snapshot(table).file_slices() if s.partition == "a"}
     timeline = snapshot(table).timeline
     assert timeline.pending_compaction() == {}
     assert {group: i.time for group, i in timeline.pending_log_compaction().items()} == {in_a: merged}
     table.upsert(rows((1, "a", "w", 9)))
     assert {s.file_id: s.instant for s in snapshot(table).file_slices()} == begun
-    compacted = table.compact(plan_only=True).planned
+    compacted = table.maintenance.compact(plan_only=True).planned
     timeline = snapshot(table).timeline
     assert {i.time for i in timeline.pending_compaction().values()} == {compacted}
     assert {partition for partition, _ in timeline.pending_compaction()} == {"a", "b"}
@@ -159,9 +159,9 @@ def test_random_histories_read_the_same_with_and_without(mor: Make, seed: int, m
             for key in known:
                 del model[key]
         elif what < 0.9:
-            table.compact_logs()
+            table.maintenance.compact(logs=True)
         else:
-            table.compact()
+            table.maintenance.compact()
         assert content(table) == sorted(model.values()), at
     assert table.indexes.verify().ok
 
@@ -170,8 +170,8 @@ def test_a_compaction_that_overtook_the_plan_takes_it_off(mor: Make) -> None:
     table = mor()
     for at in range(4):
         table.upsert(rows((1, "a", f"v{at}", at)))
-    planned = table.compact_logs(plan_only=True).planned or ""
-    table.compact()
+    planned = table.maintenance.compact(logs=True, plan_only=True).planned or ""
+    table.maintenance.compact()
     with pytest.raises(CommitConflict, match="begins new file slices"):
         run_plan(context(table), LogCompaction(), planned)
     assert pending(table) == []
@@ -182,11 +182,11 @@ def test_a_runner_that_died_leaves_no_plan(mor: Make) -> None:
     table = mor()
     for at in range(4):
         table.upsert(rows((1, "a", f"v{at}", at)))
-    planned = table.compact_logs(plan_only=True).planned or ""
+    planned = table.maintenance.compact(logs=True, plan_only=True).planned or ""
     dead = ServiceTransaction(context(table), Action.LOGCOMPACTION, "LOG_COMPACT")
     dead.take_up(planned)
     dead.stop_heartbeat()
-    result = table.compact_logs()
+    result = table.maintenance.compact(logs=True)
     assert planned not in result.instants
     assert len(result.runs) == 1
     assert f"log compaction {planned} was not run" in str(result)
@@ -202,7 +202,7 @@ def test_large_logs_go_to_several_files_which_the_commit_names(mor: Make) -> Non
         table.upsert(rows(*((i, "a", f"{at}" * 50, 2 + at) for i in range(0, 400, 2))))
     before = bare(table.scan(meta=True).to_arrow())
     small = {"hoodie.logfile.data.block.max.size": 4096, "hoodie.logfile.max.size": 8192}
-    (run,) = table.compact_logs(options=small).runs
+    (run,) = table.maintenance.compact(logs=True, options=small).runs
     files = {s.file for s in run.slices}
     assert len(files) > 1
     assert {s.path for s in last_commit(table).stats["a"]} == files
@@ -223,7 +223,7 @@ def test_log_compaction_runs_after_writes_where_configured(make: Make) -> None:
 def test_version_6_and_few_blocks_say_why(mor: Make) -> None:
     table = mor(table_version=6)
     table.upsert(rows((1, "a", "x", 1)))
-    assert "from version 8 on" in str(table.compact_logs())
+    assert "from version 8 on" in str(table.maintenance.compact(logs=True))
 
 
 @pytest.mark.parametrize("payload", ["PartialUpdateAvroPayload", "OverwriteNonDefaultsWithLatestAvroPayload"])
@@ -233,9 +233,9 @@ def test_where_rows_of_a_log_fill_each_other_no_plan_is_made(make: Make, payload
     for n in range(4):
         wrote = table.upsert(rows((1, "c", None, n), (2, "c", f"v{n}", n)))
         assert not [done for done in wrote.services if "log compaction" in done]
-    assert "by this table's merge mode" in str(table.compact_logs())
-    assert "by this table's merge mode" in str(table.compact_logs(plan_only=True))
-    assert "by this table's merge mode" in str(table.compact_logs(dry_run=True))
+    assert "by this table's merge mode" in str(table.maintenance.compact(logs=True))
+    assert "by this table's merge mode" in str(table.maintenance.compact(logs=True, plan_only=True))
+    assert "by this table's merge mode" in str(table.maintenance.compact(logs=True, dry_run=True))
     assert not [i for i in lakebed.open(table.uri).timeline if i.action is Action.LOGCOMPACTION]
     assert content(table) == [(1, "c", None, 3), (2, "c", "v3", 3)]
 
@@ -243,5 +243,5 @@ def test_where_rows_of_a_log_fill_each_other_no_plan_is_made(make: Make, payload
 def test_nothing_to_merge_says_why(mor: Make) -> None:
     table = mor()
     table.upsert(rows((1, "a", "x", 1)))
-    assert "no file slice has 2 blocks" in str(table.compact_logs())
-    assert "delta commits since" in str(table.compact_logs(when_due=True))
+    assert "no file slice has 2 blocks" in str(table.maintenance.compact(logs=True))
+    assert "delta commits since" in str(table.maintenance.compact(logs=True, when_due=True))

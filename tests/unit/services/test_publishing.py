@@ -45,18 +45,18 @@ def test_each_commit_has_a_version_that_other_readers_travel_to(tmp_path: Path) 
         table.upsert(rows)
         expected.append(expected_rows(table))
     for form, name in (("delta", "deltalake"), ("iceberg", "pyiceberg")):
-        result = table.publish(form)
+        result = table.catalogs.publish(form)
         assert [one.operation for one in result.published] == ["UPSERT"] * 3
         assert [one.instant for one in result.published] == [instant.time for instant in table.timeline]
         read = READERS[form][name]
         assert [sorted_rows(read(table.uri, one.version)) for one in result.published] == expected
-        assert table.publish(form).published == ()
+        assert table.catalogs.publish(form).published == ()
 
 
 def test_a_delta_log_has_the_values_of_the_rows_in_its_statistics(tmp_path: Path) -> None:
     rows = pa.table({"id": [1, 2], "name": ["b", None], "at": pa.array([1_001, 2_001], pa.timestamp("us", "UTC"))})
     table = new_table(tmp_path, rows, partition_by=None)
-    table.publish("delta")
+    table.catalogs.publish("delta")
     (add,) = actions(table, 0, "add")
     assert add["size"] == Path(table.uri, add["path"]).stat().st_size
     assert json.loads(add["stats"]) == {
@@ -75,7 +75,7 @@ def test_a_delta_log_has_the_values_of_the_rows_in_its_statistics(tmp_path: Path
 def test_long_texts_have_no_range(longest: int, ranges: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(data_files, "LONGEST_TEXT", longest)
     table = new_table(tmp_path, pa.table({"id": ["abc"]}), partition_by=None)
-    table.publish("delta")
+    table.catalogs.publish("delta")
     (add,) = actions(table, 0, "add")
     assert json.loads(add["stats"])["minValues"] == ranges
 
@@ -91,7 +91,7 @@ def test_small_bounds_give_the_same_rows(form: Form, tmp_path: Path, monkeypatch
     table = new_table(tmp_path)
     for n in range(4):
         table.upsert({"id": [n], "city": ["Oslo"], "v": [n]})
-        table.publish(form)
+        table.catalogs.publish(form)
         monkeypatch.setattr(foreign, "_NEWEST", BoundedCache[Any](0))
     check_published(table, form)
 
@@ -99,7 +99,7 @@ def test_small_bounds_give_the_same_rows(form: Form, tmp_path: Path, monkeypatch
 @pytest.mark.parametrize("form", FORMS)
 def test_a_list_with_a_version_of_another_writer_is_refused_by_name(form: Form, tmp_path: Path) -> None:
     table = new_table(tmp_path)
-    table.publish(form)
+    table.catalogs.publish(form)
     if form == "delta":
         import deltalake
 
@@ -110,7 +110,7 @@ def test_a_list_with_a_version_of_another_writer_is_refused_by_name(form: Form, 
         Path(table.uri, "metadata", "v2.metadata.json").write_text(text)
         where = "metadata/v2.metadata.json was not written by lakebed"
     with pytest.raises(lakebed.UnsupportedFeature, match=where):
-        table.publish(form)
+        table.catalogs.publish(form)
 
 
 def test_every_iceberg_manifest_has_the_id_and_the_columns_of_one_schema_of_the_list(
@@ -118,12 +118,12 @@ def test_every_iceberg_manifest_has_the_id_and_the_columns_of_one_schema_of_the_
 ) -> None:
     monkeypatch.setattr(iceberg, "MANIFEST_FILES", 1)
     table = new_table(tmp_path)
-    table.publish("iceberg")
+    table.catalogs.publish("iceberg")
     table.upsert({"id": [1, 9], "city": ["Oslo", "Lima"], "v": [5, 6], "extra": ["a", "b"]})
-    table.publish("iceberg")
+    table.catalogs.publish("iceberg")
     table.columns.drop("v")
     table.upsert({"id": [9], "city": ["Lima"], "extra": ["c"]})
-    table.publish("iceberg")
+    table.catalogs.publish("iceberg")
     found: set[int] = set()
     folder = Path(table.uri, "metadata")
     metadata = json.loads(max(folder.glob("v*.metadata.json")).read_text())
@@ -144,18 +144,18 @@ def test_columns_that_readers_by_name_would_read_wrong_are_refused_until_files_a
     form: Form, tmp_path: Path
 ) -> None:
     table = new_table(tmp_path, ROWS.set_column(2, "v", ROWS["v"].cast(pa.int32())), index="simple")
-    table.publish(form)
+    table.catalogs.publish(form)
     table.columns.rename("v", "value")
     with pytest.raises(lakebed.UnsupportedFeature, match="column value is column v in"):
-        table.publish(form)
+        table.catalogs.publish(form)
     table.upsert({"id": [1, 2, 3], "city": ["Oslo", "Rome", None], "value": [1, 2, 3]})
-    result = table.publish(form)
+    result = table.catalogs.publish(form)
     assert len(result.skipped) == 1
     assert "column value is column v in" in result.skipped[0]
     check_published(table, form)
     table.columns.widen("value", "long")
     with pytest.raises(lakebed.UnsupportedFeature, match="column value has type int64, and int32 in"):
-        table.publish(form)
+        table.catalogs.publish(form)
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -178,29 +178,29 @@ def test_partition_columns_that_paths_change_are_published_as_plain_columns(form
     )
     opened = lakebed.open(str(tmp_path / "t"))
     assert table is not None
-    opened.publish(form)
+    opened.catalogs.publish(form)
     check_published(opened, form)
 
 
 def test_the_empty_text_as_a_partition_value_is_refused_in_a_delta_log(tmp_path: Path) -> None:
     table = new_table(tmp_path, pa.table({"id": [1], "city": [""]}))
     with pytest.raises(lakebed.UnsupportedFeature, match="the empty text in partition column city"):
-        table.publish("delta")
-    table.publish("iceberg")
+        table.catalogs.publish("delta")
+    table.catalogs.publish("iceberg")
     check_published(table, "iceberg")
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_log_files_are_shown_after_a_compaction_and_named_before_it(form: Form, tmp_path: Path) -> None:
     table = new_table(tmp_path, type="mor", index="simple")
-    table.publish(form)
+    table.catalogs.publish(form)
     first = table.timeline.last.time
     table.upsert({"id": [1], "city": ["Oslo"], "v": [99]})
-    result = table.publish(form)
+    result = table.catalogs.publish(form)
     assert [(group.partition, group.instant, group.log_files) for group in result.unmerged] == [("Oslo", first, 1)]
     check_published(table, form)
-    table.compact()
-    assert table.publish(form).unmerged == ()
+    table.maintenance.compact()
+    assert table.catalogs.publish(form).unmerged == ()
     assert sorted_rows(READERS[form]["polars"](table.uri, None)) == sorted_rows(table.scan().to_arrow())
 
 
@@ -230,7 +230,7 @@ def test_a_failed_publication_fails_no_commit_and_the_next_one_catches_up(
     ):
         lakebed.open(table.uri).upsert({"id": [1], "city": ["Oslo"], "v": [1]})
     (record,) = [r for r in caplog.records if "publication" in r.getMessage()]
-    assert f"`lakebed publish {table.uri} --as delta`" in record.getMessage()
+    assert f"`lakebed catalogs publish {table.uri} delta`" in record.getMessage()
     table.upsert({"id": [2], "city": ["Rome"], "v": [2]})
     check_published(table, "delta")
     assert len(list(Path(table.uri, "_delta_log").glob("*.json"))) == 3
@@ -240,15 +240,15 @@ def test_a_failed_publication_fails_no_commit_and_the_next_one_catches_up(
 @pytest.mark.parametrize("form", FORMS)
 def test_cleaning_retains_the_files_of_a_list_that_is_older_than_the_table(form: Form, tmp_path: Path) -> None:
     table = new_table(tmp_path)
-    table.publish(form)
+    table.catalogs.publish(form)
     published = expected_rows(table)
     for n in range(5):
         table.upsert({"id": [1], "city": ["Oslo"], "v": [n]})
     kept = {"hoodie.clean.commits.retained": 1}
-    assert "published-" in str(table.clean(options=kept))
+    assert "published-" in str(table.maintenance.clean(options=kept))
     assert sorted_rows(READERS[form]["polars"](table.uri, None)) == published
-    table.clean(options={**kept, "lakebed.consumers.max_lag": 0})
-    result = table.publish(form)
+    table.maintenance.clean(options={**kept, "lakebed.consumers.max_lag": 0})
+    result = table.catalogs.publish(form)
     assert result.instant == table.timeline.last.time
     check_published(table, form)
 
@@ -257,10 +257,10 @@ def test_snapshots_of_cleaned_commits_are_taken_off_an_iceberg_list(tmp_path: Pa
     table = new_table(tmp_path)
     for n in range(4):
         table.upsert({"id": [1], "city": ["Oslo"], "v": [n]})
-        table.publish("iceberg")
-    table.clean(options={"hoodie.clean.commits.retained": 1})
+        table.catalogs.publish("iceberg")
+    table.maintenance.clean(options={"hoodie.clean.commits.retained": 1})
     table.upsert({"id": [1], "city": ["Oslo"], "v": [9]})
-    result = table.publish("iceberg")
+    result = table.catalogs.publish("iceberg")
     metadata = json.loads(Path(table.uri, "metadata", "v6.metadata.json").read_text())
     retained = [str(one["snapshot-id"]) for one in metadata["snapshots"]]
     assert (
@@ -280,7 +280,7 @@ def test_old_versions_of_a_delta_log_that_a_checkpoint_has_are_deleted(
     log = Path(table.uri, "_delta_log")
 
     def publish_until(version: int) -> None:
-        while table.publish("delta").version < version:
+        while table.catalogs.publish("delta").version < version:
             table.upsert({"id": [1], "city": ["Oslo"], "v": [1]})
 
     publish_until(8)
@@ -305,12 +305,12 @@ def test_a_publisher_that_reads_versions_while_another_one_deletes_them_goes_on(
     table = new_table(tmp_path)
     for n in range(3):
         table.upsert({"id": [1], "city": ["Oslo"], "v": [n]})
-        table.publish(form)
-    storage, other = table._storage, lakebed.open(table.uri)._storage
+        table.catalogs.publish(form)
+    storage, other = table.opened.storage, lakebed.open(table.uri).opened.storage
     read, reads = type(storage).read, list[str]()
 
     def read_after_the_other(self: Any, path: str) -> bytes:
-        if self is storage and path.startswith(publishing._FORMATS[form].folder) and not reads:
+        if self is storage and path.startswith(publishing.FORMATS[form].folder) and not reads:
             reads.append(path)
             publishing.publish_alone(other, form, WriteSettings())
         return read(self, path)
@@ -318,7 +318,7 @@ def test_a_publisher_that_reads_versions_while_another_one_deletes_them_goes_on(
     foreign._NEWEST.clear()
     monkeypatch.setattr(type(storage), "read", read_after_the_other)
     table.upsert({"id": [1], "city": ["Oslo"], "v": [9]})
-    result = table.publish(form)
+    result = table.catalogs.publish(form)
     assert (len(reads), result.instant) == (1, table.timeline.last.time)
     check_published(table, form)
 
@@ -326,10 +326,10 @@ def test_a_publisher_that_reads_versions_while_another_one_deletes_them_goes_on(
 @pytest.mark.parametrize("form", FORMS)
 def test_a_publisher_that_comes_second_finds_the_version_written(form: Form, tmp_path: Path) -> None:
     table = new_table(tmp_path)
-    table.publish(form)
+    table.catalogs.publish(form)
     table.upsert({"id": [1], "city": ["Oslo"], "v": [1]})
     other = lakebed.open(table.uri)
-    first = publishing._FORMATS[form]
+    first = publishing.FORMATS[form]
 
     class Overtaken:
         """A format whose first version of a publication is written by another publisher."""
@@ -342,17 +342,17 @@ def test_a_publisher_that_comes_second_finds_the_version_written(form: Form, tmp
         def append(self, *given: Any) -> Any:
             if not self.overtaken:
                 self.overtaken = True
-                publishing.publish_table(other._storage, form, WriteSettings())
+                publishing.publish_table(other.opened.storage, form, WriteSettings())
             return first.append(*given)
 
     slow = Overtaken()
-    result, _ = publishing.publish(table._storage, table._snapshot, slow)  # pyright: ignore[reportArgumentType]
+    result, _ = publishing.publish(table.opened.storage, table.opened.snapshot, slow)  # pyright: ignore[reportArgumentType]
     # both publishers write the same bytes into a Delta log, so neither can tell who was first
     assert len(result.published) == (1 if form == "delta" else 0)
-    assert (slow.newest(table._storage).version, result.instant) == (result.version, table.timeline.last.time)
+    assert (slow.newest(table.opened.storage).version, result.instant) == (result.version, table.timeline.last.time)
     check_published(table, form)
 
 
 def test_an_unknown_format_is_refused_with_the_names_of_those_that_there_are(tmp_path: Path) -> None:
     with pytest.raises(lakebed.InvalidOption, match="there is no format 'paimon' to publish a table as"):
-        new_table(tmp_path).publish("paimon")  # pyright: ignore[reportArgumentType]
+        new_table(tmp_path).catalogs.publish("paimon")  # pyright: ignore[reportArgumentType]

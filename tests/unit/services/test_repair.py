@@ -55,18 +55,18 @@ ROWS = [(1, "a", "a2", 2), (2, "b", "b1", 1), (3, "c", "c3", 3)]
 def repaired(table: Table, part: Any, *found: str) -> None:
     """A dry run finds this and changes nothing, a repair mends it, and there is no more."""
     before = files(table.uri)
-    dry = lakebed.repair(table.uri, dry_run=True)
+    dry = lakebed.maintenance.repair(table.uri, dry_run=True)
     assert dry[part].found == found
     assert (dry.ok, dry[part].mended) == (False, False)
     assert files(table.uri) == before
-    done = lakebed.repair(table.uri)
+    done = lakebed.maintenance.repair(table.uri)
     assert done[part].found == found
     assert done[part].mended
     check_intact(table)
 
 
 def check_intact(table: Table) -> None:
-    after = lakebed.repair(table.uri)
+    after = lakebed.maintenance.repair(table.uri)
     assert [part.found for part in after.parts] == [()] * len(PARTS)
     assert after
     verified = table.indexes.verify()
@@ -81,7 +81,7 @@ def test_an_intact_table_is_not_changed(make: Make, kind: str, version: int) -> 
     before = files(table.uri)
     check_intact(table)
     assert files(table.uri) == before | {k: v for k, v in files(table.uri).items() if "/.locks/" in k}
-    assert str(table.repair()).splitlines()[0] == "properties: nothing found"
+    assert str(table.maintenance.repair()).splitlines()[0] == "properties: nothing found"
 
 
 # -- properties
@@ -133,10 +133,10 @@ def test_a_checksum_that_is_missing_or_wrong_is_written(make: Make, backup: byte
             storage.write(BACKUP_PATH, backup)
         with pytest.raises(CorruptFile):
             lakebed.open(table.uri)
-        (found,) = lakebed.repair(table.uri, ["properties"], dry_run=True).parts
+        (found,) = lakebed.maintenance.repair(table.uri, ["properties"], dry_run=True).parts
         assert found.found == (f"{PROPERTIES_PATH} has {what}",)
         assert storage.read(PROPERTIES_PATH) == broken
-        assert lakebed.repair(table.uri).ok
+        assert lakebed.maintenance.repair(table.uri).ok
         assert parse_properties(storage.read(PROPERTIES_PATH)) == before
         assert storage.head(BACKUP_PATH) is None
         assert content(table) == ROWS
@@ -149,7 +149,7 @@ def test_lost_properties_are_not_made_up(make: Make) -> None:
     for broken in (body[:200], b"hoodie.table.name=t\nhoodie.table.version=9\n", b""):
         storage.write(PROPERTIES_PATH, broken)
         with pytest.raises(CorruptFile, match="cannot be mended"):
-            lakebed.repair(table.uri)
+            lakebed.maintenance.repair(table.uri)
         assert storage.read(PROPERTIES_PATH) == broken
 
 
@@ -230,9 +230,9 @@ def test_files_of_a_writer_that_is_at_work_stay(make: Make) -> None:
         requested = writer.request(Action.COMMIT, between)
         for instant in (between, later):
             storage.write(_name(base, instant=instant), body)
-        assert lakebed.repair(table.uri, ["orphans"]).ok
+        assert lakebed.maintenance.repair(table.uri, ["orphans"]).ok
         writer.remove_pending(requested)
-    found = lakebed.repair(table.uri, ["orphans"])["orphans"]
+    found = lakebed.maintenance.repair(table.uri, ["orphans"])["orphans"]
     assert len(found.found) == 2
     assert found.mended
     assert content(table) == ROWS
@@ -249,7 +249,7 @@ def test_a_log_file_of_version_6_with_blocks_of_an_undone_commit_alone_goes(make
     table.rollback(undone)
     hidden = data_files(table) - before
     table.upsert(rows((1, "a", "v2", 2)))
-    assert table.repair(["orphans"]).ok
+    assert table.maintenance.repair(["orphans"]).ok
     late = log.replace(".log.1_", ".log.9_")
     storage.write(late, body)  # by a writer that went on
     repaired(table, "orphans", f"{late}, {len(body):,} bytes")
@@ -264,7 +264,7 @@ def test_files_of_archived_commits_stay(make: Make, version: int) -> None:
     table = make(**(BUCKET | {"properties": quiet, "table_version": version}))
     instants = [table.upsert(rows((1, "a", f"v{n}", n))).instant for n in range(7)]
     few = {"hoodie.keep.min.commits": 3, "hoodie.keep.max.commits": 4, "hoodie.clean.commits.retained": 1}
-    assert len(table.archive(options=few).instants) >= 3
+    assert len(table.maintenance.archive(options=few).instants) >= 3
     before = data_files(table)
     storage = open_storage(table.uri)
     base = next(path for path in before if instants[0] in path)
@@ -272,7 +272,7 @@ def test_files_of_archived_commits_stay(make: Make, version: int) -> None:
     early = _name(base, instant="20200101000000000")
     for path in (hole, early):
         storage.write(path, storage.read(base))
-    done = table.repair(["orphans"])["orphans"]
+    done = table.maintenance.repair(["orphans"])["orphans"]
     assert [what.partition(",")[0] for what in done.found] == [hole]
     assert data_files(table) == before | {early}
     assert content(table) == [(1, "a", "v6", 6)]
@@ -284,7 +284,7 @@ def test_log_files_of_version_6_are_not_judged(make: Make) -> None:
     storage = open_storage(table.uri)
     stray = f"a/.0a0a0a0a-0000-4000-8000-000000000000-0_{int(first) + 1}.log.1_0-1-0"
     storage.write(stray, b"")
-    assert table.repair(["orphans"]).ok
+    assert table.maintenance.repair(["orphans"]).ok
     assert storage.head(stray) is not None
 
 
@@ -305,16 +305,16 @@ def test_a_metadata_table_that_differs_from_the_data_is_repaired(make: Make) -> 
     apply_delta(
         MetadataStore(storage, config, now, lock_is_held=held), str(int(now.commits[-1].time) + 1), {"files": said}
     )
-    found = lakebed.repair(table.uri, dry_run=True)["metadata"].found
+    found = lakebed.maintenance.repair(table.uri, dry_run=True)["metadata"].found
     assert {what.split(" ")[1] for what in found if what.startswith("files")} == {"missing", "extra"}
-    assert table.repair()["metadata"].mended
+    assert table.maintenance.repair()["metadata"].mended
     check_intact(table)
     assert content(table) == ROWS
 
 
 def test_repair_of_a_table_without_metadata_table_says_so(make: Make) -> None:
     table = filled(make)
-    assert table.repair()["metadata"].note == "the table has no metadata table"
+    assert table.maintenance.repair()["metadata"].note == "the table has no metadata table"
 
 
 # -- duplicates
@@ -329,12 +329,12 @@ def test_the_newest_copy_of_a_key_stays(make: Make, kind: str, version: int) -> 
     table.insert(rows((1, "a", "third", 7), (3, "a", "beside", 1)), options=APART)
     assert len(content(table)) == 6
     before = files(table.uri)
-    found = table.repair()["duplicates"]
+    found = table.maintenance.repair()["duplicates"]
     assert (found.found, found.mended) == (("1: 3 copies",), False)
     assert found.note == "name the part to delete all but the newest copy of each"
     assert "_hoodie_" not in str(found)
     assert {k for k in files(table.uri) if "/.locks/" not in k} == {k for k in before if "/.locks/" not in k}
-    done = table.repair(["duplicates"])["duplicates"]
+    done = table.maintenance.repair(["duplicates"])["duplicates"]
     assert done.mended
     assert done.note.startswith("2 rows deleted by ")
     left = [(1, "a", "third", 7), (1, "b", "elsewhere", 1), (2, "a", "alone", 1), (3, "a", "beside", 1)]
@@ -342,7 +342,7 @@ def test_the_newest_copy_of_a_key_stays(make: Make, kind: str, version: int) -> 
     check_intact(table)
     table.upsert(rows((1, "a", "after", 20)))
     assert content(table) == [(1, "a", "after", 20), *left[1:]]
-    assert table.scan(filter="v = 'second'").count() == 0
+    assert table.scan(where="v = 'second'").count() == 0
 
 
 @pytest.mark.rest
@@ -350,10 +350,10 @@ def test_a_table_of_a_global_index_has_each_key_once(make: Make) -> None:
     table = make(index="global_simple", indexes=["record_index", "v"], properties=LISTED["properties"])
     table.insert(rows((1, "a", "first", 1), (2, "a", "alone", 1)), options=APART)
     table.insert(rows((1, "b", "second", 2)), options=APART)
-    assert table.repair(["duplicates"]).ok
+    assert table.maintenance.repair(["duplicates"]).ok
     assert content(table) == [(1, "b", "second", 2), (2, "a", "alone", 1)]
     check_intact(table)
-    assert table.scan(filter="v = 'second'").to_arrow()["city"].to_pylist() == ["b"]
+    assert table.scan(where="v = 'second'").to_arrow()["city"].to_pylist() == ["b"]
 
 
 ODD = pa.schema(
@@ -401,8 +401,8 @@ def test_copies_in_one_base_file_are_repaired(tmp_path: Path, kind: str, version
         table.upsert(odd((4, "a", "in a log file", 5)))
     four = (4, "a", "in a log file", 5) if kind == "mor" else (4, "a", "beside", 1)
     assert table.count() == 7
-    assert lakebed.repair(table.uri)["duplicates"].found == ("1: 3 copies", "4: 2 copies")
-    done = table.repair(["duplicates"])["duplicates"]
+    assert lakebed.maintenance.repair(table.uri)["duplicates"].found == ("1: 3 copies", "4: 2 copies")
+    done = table.maintenance.repair(["duplicates"])["duplicates"]
     assert (done.mended, done.note.split(" deleted")[0]) == (True, "3 rows")
     expected = odd((1, "a", "third \u00fc", 2), (2, "a", None, 1), (3, "b", "alone", 1), four)
     assert table.to_arrow().sort_by("id").to_pylist() == expected.to_pylist()
@@ -426,7 +426,7 @@ def test_copies_in_several_row_groups_of_one_file_are_repaired(make: Make, sort:
     assert last is not None
     (body,) = (body for path, body in files(table.uri).items() if path.endswith(f"{last.time}.parquet"))
     assert pq.ParquetFile(pa.BufferReader(body)).metadata.num_row_groups == (2 if sort == "key" else 1)
-    assert len(table.repair(["duplicates"])["duplicates"].found) == 6_000
+    assert len(table.maintenance.repair(["duplicates"])["duplicates"].found) == 6_000
     assert content(table) == sorted((n % 6_000, "a", f"v{n}", n) for n in range(14_000, 20_000))
     check_intact(table)
 
@@ -439,9 +439,9 @@ def test_the_command_that_doctor_names_repairs_what_verify_reports(
     table.insert(rows((1, "a", "old", 1), (2, "a", "alone", 1)))
     table.insert(rows((1, "a", "new", 2)))
     assert not table.indexes.verify().ok
-    named = table.doctor(verify=True).of_check("indexes")
-    assert f"lakebed repair {table.uri} --part duplicates" in str(named)
-    assert invoke(["repair", table.uri, *part]) == 0 or not part
+    named = table.maintenance.doctor(verify=True).of_check("indexes")
+    assert f"lakebed maintenance repair {table.uri} --part duplicates" in str(named)
+    assert invoke(["maintenance", "repair", table.uri, *part]) == 0 or not part
     capsys.readouterr()
     assert table.indexes.verify().ok is bool(part)
     assert content(table) == [(1, "a", "new", 2), *([] if part else [(1, "a", "old", 1)]), (2, "a", "alone", 1)]
@@ -451,18 +451,18 @@ def test_a_repair_of_copies_waits_for_a_planned_compaction(make: Make) -> None:
     table = make(type="mor", index="simple", properties=LISTED["properties"])
     table.insert(rows((1, "a", "x", 1), (1, "a", "y", 1)))
     table.upsert(rows((1, "a", "z", 2)))
-    table.compact(plan_only=True)
+    table.maintenance.compact(plan_only=True)
     with pytest.raises(CommitConflict, match="pending compaction"):
-        table.repair(["duplicates"])
-    table.compact()
-    assert table.repair(["duplicates"]).ok
+        table.maintenance.repair(["duplicates"])
+    table.maintenance.compact()
+    assert table.maintenance.repair(["duplicates"]).ok
     assert content(table) == [(1, "a", "z", 2)]
 
 
 def test_rows_without_keys_have_no_duplicates(make: Make) -> None:
     table = make(key=None, index="simple", properties=BUCKET["properties"])
     table.insert(rows((1, "a", "x", 1), (1, "a", "x", 1)))
-    assert table.repair()["duplicates"].note == "rows have no keys to compare"
+    assert table.maintenance.repair()["duplicates"].note == "rows have no keys to compare"
     assert len(content(table)) == 2
 
 
@@ -471,7 +471,7 @@ def test_rows_without_keys_have_no_duplicates(make: Make) -> None:
 
 @pytest.mark.parametrize("table", todays(golden_tables(), 24, HISTORIES), ids=str)
 def test_golden_tables_have_no_orphans(table: GoldenTable, tmp_path: Path) -> None:
-    done = lakebed.repair(str(table.unpack(tmp_path)), dry_run=True)
+    done = lakebed.maintenance.repair(str(table.unpack(tmp_path)), dry_run=True)
     assert [done[part].found for part in ("properties", "partition_metadata", "orphans", "duplicates")] == [()] * 4
 
 
@@ -485,33 +485,36 @@ def test_a_part_that_cannot_be_repaired_does_not_stop_the_others(make: Make) -> 
     later = str(int(timeline(table).commits[-1].time) + 1)
     with Heartbeat(storage, later, "writer"):
         TimelineWriter(storage, load_table_config(storage)).request(Action.COMMIT, later)
-        done = table.repair()
+        done = table.maintenance.repair()
         assert done["partition_metadata"].mended
         assert "while instant" in done["metadata"].found[0]
         assert not done
         with pytest.raises(CommitConflict, match="while instant"):
-            table.repair(["metadata"])
+            table.maintenance.repair(["metadata"])
     assert content(table) == ROWS
 
 
 def test_parts_are_named(make: Make) -> None:
     table = filled(make)
-    assert [part.name for part in table.repair(["orphans", "properties"]).parts] == ["properties", "orphans"]
+    assert [part.name for part in table.maintenance.repair(["orphans", "properties"]).parts] == [
+        "properties",
+        "orphans",
+    ]
     wrong: Any = ["orphan"]
     with pytest.raises(InvalidOption, match="there is no part 'orphan'"):
-        table.repair(wrong)
+        table.maintenance.repair(wrong)
 
 
 def test_the_command_line_repairs(make: Make, capsys: pytest.CaptureFixture[str]) -> None:
     table = filled(make)
     open_storage(table.uri).delete("b/.hoodie_partition_metadata")
-    assert invoke(["repair", table.uri, "--dry-run"]) == 0
+    assert invoke(["maintenance", "repair", table.uri, "--dry-run"]) == 0
     first = timeline(table).commits[0].time
     shown = f"partition_metadata: 1 found, not mended\n  b of {first}\n"
     said = capsys.readouterr().out
     assert shown in said
     assert said.endswith("(nothing was done)\n")
-    assert invoke(["repair", table.uri, "--part", "partition_metadata", "-o", "json"]) == 0
+    assert invoke(["maintenance", "repair", table.uri, "--part", "partition_metadata", "-o", "json"]) == 0
     assert json.loads(capsys.readouterr().out) == {
         "parts": [{"part": "partition_metadata", "found": [f"b of {first}"], "mended": True, "note": ""}],
         "dry_run": False,

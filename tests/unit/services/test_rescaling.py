@@ -42,13 +42,13 @@ def test_an_index_whose_rows_cannot_move_is_refused_by_name(make: Make, kind: st
     table.upsert(rows(*((n, "c0", "v", 1) for n in range(20))), options=QUIET)
     before, commits = content(table), len(table.timeline)
     with pytest.raises(InvalidOption, match=f"the index '{kind}'"):
-        table.rescale(buckets=4)
+        table.maintenance.rescale(buckets=4)
     with pytest.raises(UnsupportedFeature, match=f"'{kind}' is that of a table from its first write on"):
         table.indexes.use("bucket", buckets=2)
     with pytest.raises(UnsupportedFeature, match=f"its index is {kind}"):
         table.join(table)
     with pytest.raises(InvalidOption, match=f"its {kind} index has file groups for each bucket"):
-        table.merge_small_files()
+        table.maintenance.merge_small_files()
     with pytest.raises(InvalidOption, match=f"partition_buckets does not belong to the index '{kind}'"):
         make(index=kind, type="mor", partition_buckets="c0,4")
     table = lakebed.open(table.uri)
@@ -109,10 +109,10 @@ def check(table: Table, model: list[dict[str, Any]]) -> None:
     """The table has these rows, each in its bucket, and every way to a row finds it."""
     table = lakebed.open(table.uri)
     assert content(table) == model
-    snapshot = table._snapshot()  # pyright: ignore[reportPrivateUsage]
+    snapshot = table.opened.snapshot()
     table.indexes.index.check(snapshot)
     for row in model[::17]:
-        assert table.scan(filter=f"id = {row['id']}").to_arrow().num_rows == 1
+        assert table.scan(where=f"id = {row['id']}").to_arrow().num_rows == 1
         assert table.get([row["id"]]).to_pylist() == [row]
     assert table.indexes.verify().ok
 
@@ -134,11 +134,11 @@ def test_rows_move_to_their_new_buckets_and_stay_as_they_are(make: Make, version
     for turn, (count, way) in enumerate(((8, "split"), (2, "merge"), (3, "overwrite"), (6, "split"))):
         before, logged, start = bare(table.scan(meta=True).to_arrow()), len(table.files), table.timeline.last
         assert start is not None
-        plan = table.rescale(count, dry_run=True).plan
+        plan = table.maintenance.rescale(count, dry_run=True).plan
         assert (plan.way, plan.rows, plan.slices) == (way, len(model), logged)
         assert plan.shuffle_bytes == (plan.bytes if way == "overwrite" else 0)
         assert table.timeline.last == start  # a dry run does nothing
-        done = table.rescale(count)
+        done = table.maintenance.rescale(count)
         assert (done.rows, done.plan.way) == (len(model), way)
         commits = [i for i in table.timeline if i.time > start.time and i.is_completed]
         assert [(i.time, i.action) for i in commits] == [(done.instant, Action.REPLACECOMMIT)]
@@ -148,7 +148,7 @@ def test_rows_move_to_their_new_buckets_and_stay_as_they_are(make: Make, version
         assert bare(lakebed.open(table.uri).scan(meta=True).to_arrow()) == before  # commit times, too
         assert table.properties["lakebed.index.bucket.count"] == str(count)
         assert content(table, as_of=start.time) == model
-        assert table.scan(as_of=start.time, filter="id = 7").to_arrow().num_rows == 1
+        assert table.scan(as_of=start.time, where="id = 7").to_arrow().num_rows == 1
         assert table.changes(start.completion_time or start.time).to_arrow().num_rows == 0
         check(table, model)
         model = upsert(table, turn)
@@ -160,7 +160,7 @@ def test_selected_partition_paths_get_another_bucket_count(make: Make) -> None:
     table = filled(make)
     model = content(table)
     untouched = {one.file_id for one in table.files if one.partition == "c0"}
-    done = table.rescale(8, partitions="c1")
+    done = table.maintenance.rescale(8, partitions="c1")
     assert done.plan.way == "split"
     assert {path.split("/")[0] for path in done.files} == {"c1"}
     assert {one.file_id for one in table.files if one.partition == "c0"} == untouched
@@ -169,13 +169,13 @@ def test_selected_partition_paths_get_another_bucket_count(make: Make) -> None:
     check(table, model)
     check(table, upsert(table, 0))
     # rules for what is there and what comes, then one count for all
-    table.rescale(2, rules="^c1,4;new.*,16")
+    table.maintenance.rescale(2, rules="^c1,4;new.*,16")
     assert {path: len(found) for path, found in buckets(table).items()} == {"c0": 2, "c1": 4}
     table.upsert(rows(*((n, "new1", "v", 1) for n in range(300, 400))), options=QUIET)
     assert buckets(table)["new1"] == set(range(16))
     check(table, content(table))
     table.delete(list(range(300, 400)))
-    table.rescale(4)
+    table.maintenance.rescale(4)
     assert all(found <= set(range(4)) for found in buckets(table).values())
     check(table, upsert(table, 1))
 
@@ -189,8 +189,8 @@ def test_only_buckets_that_are_too_large_are_split(make: Make) -> None:
     sizes = {(one.partition, one.file_id[:8]): one.size for one in table.files}
     limit = sorted(sizes.values())[-2] + 1
     kept = {one.file_id for one in table.files if (one.partition, one.file_id[:8]) != ("c0", "00000001")}
-    assert "way: extendible: " in str(table.rescale(split_over=limit, dry_run=True))
-    done = table.rescale(split_over=limit)
+    assert "way: extendible: " in str(table.maintenance.rescale(split_over=limit, dry_run=True))
+    done = table.maintenance.rescale(split_over=limit)
     assert done.plan.way == "split"
     assert done.plan.slices == 1
     assert kept <= {one.file_id for one in table.files}
@@ -199,9 +199,9 @@ def test_only_buckets_that_are_too_large_are_split(make: Make) -> None:
     assert max(one.size for one in table.files) < max(sizes.values())
     check(table, model)
     check(table, upsert(table, 0))
-    assert table.rescale(split_over=limit * 2).instant is None
-    assert "extendible" not in table.rescale(4, dry_run=True).plan.why
-    table.rescale(2)
+    assert table.maintenance.rescale(split_over=limit * 2).instant is None
+    assert "extendible" not in table.maintenance.rescale(4, dry_run=True).plan.why
+    table.maintenance.rescale(2)
     assert buckets(table)["c0"] == {0, 1}
     assert "lakebed.index.bucket.splits" not in table.properties
     check(table, upsert(table, 1))
@@ -210,13 +210,13 @@ def test_only_buckets_that_are_too_large_are_split(make: Make) -> None:
 @pytest.mark.rest
 def test_pending_plans_have_to_be_run_before_a_rescale(make: Make) -> None:
     table = filled(make, type="mor")
-    table.compact(plan_only=True)
+    table.maintenance.compact(plan_only=True)
     with pytest.raises(CommitConflict, match=r"compaction .* is pending") as caught:
-        table.rescale(8)
-    assert "t.compact()" in caught.value.hint
+        table.maintenance.rescale(8)
+    assert "t.maintenance.compact()" in caught.value.hint
     model = content(table)
-    table.compact()
-    table.rescale(8)
+    table.maintenance.compact()
+    table.maintenance.rescale(8)
     check(table, model)
 
 
@@ -236,14 +236,14 @@ def test_wrong_counts_and_rules_are_refused(make: Make, given: dict[str, Any], s
     table = filled(make)
     before = len(table.timeline)
     with pytest.raises(InvalidOption, match=says):
-        table.rescale(**given)
+        table.maintenance.rescale(**given)
     assert len(table.timeline) == before
 
 
 def test_an_index_without_buckets_is_not_rescaled(make: Make) -> None:
     table = make(index="simple")
     with pytest.raises(InvalidOption, match=r"no buckets to rescale.*t.indexes.use\('bucket'"):
-        table.rescale(4)
+        table.maintenance.rescale(4)
 
 
 @pytest.mark.rest
@@ -251,9 +251,9 @@ def test_the_count_before_and_after_an_undone_rescale(make: Make) -> None:
     table = filled(make)
     model, point = content(table), table.timeline.last
     assert point is not None
-    table.savepoint(point.time)
-    table.rescale(8)
-    table.rescale(16)
+    table.savepoints.create(point.time)
+    table.maintenance.rescale(8)
+    table.maintenance.rescale(16)
     table.restore(point.time)
     assert table.indexes.index.settings()["bucket.count"] == "4"
     check(table, model)
@@ -306,13 +306,13 @@ def test_rescale_and_use_on_the_command_line(make: Make, tmp_path: Any, capsys: 
     uri = str(tmp_path / "t")
     table = lakebed.create(uri, SCHEMA, key="id", partition_by="city", index="bucket", buckets=2)
     table.upsert(rows(*((n, "c0", "v", 1) for n in range(20))))
-    assert invoke(["rescale", uri, "--buckets", "4", "--dry-run", "-o", "json"]) == 0
+    assert invoke(["maintenance", "rescale", uri, "--buckets", "4", "--dry-run", "-o", "json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert (told["plan"]["way"], told["plan"]["rows"], told["instant"]) == ("split", 20, None)
-    assert invoke(["rescale", uri, "--buckets", "4"]) == 0
+    assert invoke(["maintenance", "rescale", uri, "--buckets", "4"]) == 0
     assert "no shuffle" in capsys.readouterr().out
     assert len(table.files) == 4
-    assert invoke(["index", "use", uri, "simple", "-o", "json"]) == 0
+    assert invoke(["indexes", "use", uri, "simple", "-o", "json"]) == 0
     assert lakebed.open(uri).indexes.index.name == "simple"
 
 
@@ -322,9 +322,9 @@ def test_writers_that_do_not_wait_start_again_where_a_file_group_was_replaced(ma
     table = make(index="bucket", buckets=2, type="mor", properties=QUIET)
     table.upsert(rows(*((n, "c0", "v", 1) for n in range(20))), options=beside)
     if way == "rescale":
-        table.rescale(4)
+        table.maintenance.rescale(4)
         table.delete(list(range(20)))
-        table.rescale(2)  # no bucket has rows: none has a file
+        table.maintenance.rescale(2)  # no bucket has rows: none has a file
     else:
         table.delete_partitions(["c0"])
     assert content(table) == []
@@ -352,7 +352,7 @@ def test_a_table_of_real_hudi_with_counts_by_partition(table: GoldenTable, tmp_p
     opened.indexes.adopt("bucket", buckets=4, fields=["id"], partition_buckets="eu,2;us,3")
     opened.upsert(held)
     others = {one.file_id for one in opened.files if one.partition != "us"}
-    assert opened.rescale(4, rules="eu,2;us,6").plan.way == "split"
+    assert opened.maintenance.rescale(4, rules="eu,2;us,6").plan.way == "split"
     assert others <= {one.file_id for one in opened.files}
     opened.upsert(held)
     assert buckets(lakebed.open(uri))["us"] <= set(range(6))

@@ -101,7 +101,7 @@ def test_a_secondary_index_is_resharded_under_each_of_its_names(make: Make) -> N
         table.upsert(rows((count, "c1", "v1", 30 + count)))
         assert table.indexes.verify().ok
         expected = [row for row in content(table) if row[2] == "v1"]
-        found = lakebed.open(table.uri).scan(filter="v = 'v1'").to_arrow().to_pylist()
+        found = lakebed.open(table.uri).scan(where="v = 'v1'").to_arrow().to_pylist()
         assert sorted(tuple(row.values()) for row in found) == expected
 
 

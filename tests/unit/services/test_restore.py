@@ -51,7 +51,7 @@ def test_a_restore_removes_every_later_commit(make: Make, version: int, kind: st
     table = new_table(make, version, kind, index)
     to = first_commits(table)
     before, files, instants = content(table), files_of(table), actions(table)
-    saved = table.savepoint(comment="before the change")
+    saved = table.savepoints.create(comment="before the change")
     every_action(table)
     later = [i for i in timeline(table).instants if i.time > to]
     assert content(table) != before
@@ -82,7 +82,7 @@ def test_a_restore_removes_every_later_commit(make: Make, version: int, kind: st
     assert sorted(row["id"] for row in changed) == [1, 100]
     assert sorted(tuple(r.values()) for r in table.scan(as_of=to).to_arrow().to_pylist()) == before
     if kind == "mor":
-        table.compact(options=OPTIONS)
+        table.maintenance.compact(options=OPTIONS)
         assert content(table) == sorted(after.values())
     assert is_whole(table)
 
@@ -103,7 +103,7 @@ def test_the_metadata_table_is_put_right_where_it_was_compacted_since(
     assert content(table) == before
     assert is_whole(table)
     if version > 6:
-        found = table.scan(filter="v = 'b'").to_arrow()
+        found = table.scan(where="v = 'b'").to_arrow()
         assert sorted(found["id"].to_pylist()) == [0, 2, 4, 6]
     table.upsert(rows((0, "c0", "again", 99), (201, "c1", "again", 9)), options=OPTIONS)
     assert is_whole(table)
@@ -152,15 +152,15 @@ def test_instants_that_cannot_be_restored_are_refused(make: Make) -> None:
     table = new_table(make)
     to = first_commits(table)
     every_action(table)
-    table.savepoint()
+    table.savepoints.create()
     later = timeline(table).commits[-1].time
     with refused(table.uri, InvalidOption, "no instant", "lakebed timeline show"):
         table.restore(to[:-1] + ("1" if to[-1] != "1" else "2"))
     with refused(table.uri, InvalidOption, "older than the active timeline"):
         table.restore("20200101000000000")
-    with refused(table.uri, InvalidOption, "has a savepoint", "delete_savepoint"):
+    with refused(table.uri, InvalidOption, "has a savepoint", "savepoints.delete"):
         table.restore(to)
-    table.delete_savepoint(later)
+    table.savepoints.delete(later)
     assert table.restore(to).rolled_back
 
 
@@ -171,13 +171,13 @@ def test_a_restore_to_cleaned_files_is_refused(make: Make, kind: str, index: str
     needed = files_of(table)
     table.upsert(rows((0, "c0", "z", 3)), options=OPTIONS)
     if kind == "mor":
-        table.compact(options=OPTIONS)
+        table.maintenance.compact(options=OPTIONS)
     gone = cleaned(table, lambda path: path in needed and path not in files_of(table))
     assert gone
     with refused(table.uri, InvalidOption, "cleaning has deleted", gone[0]):
         table.restore(to)
     with refused(table.uri, InvalidOption, "cannot have a savepoint"):
-        table.savepoint(to)
+        table.savepoints.create(to)
 
 
 def test_files_of_replaced_groups_that_were_cleaned(make: Make) -> None:
@@ -197,15 +197,15 @@ def test_files_of_replaced_groups_that_were_cleaned(make: Make) -> None:
 def test_a_savepoint_is_restored_many_times_with_cleaning_between(make: Make, kind: str) -> None:
     table = new_table(make, 9, kind)
     table.upsert(rows(*[(i, f"c{i % 2}", "a", 1) for i in range(8)]), options=OPTIONS)
-    saved, before = table.savepoint(), content(table)
+    saved, before = table.savepoints.create(), content(table)
     for _ in range(2):
         instants: list[str] = []
         for n in range(4):
             done = table.upsert(rows(*[(i, f"c{i % 2}", f"n{n}", 2 + n) for i in range(8)]), options=OPTIONS)
             instants.append(done.instant)
             if kind == "mor":
-                table.compact(options=OPTIONS)
-        assert table.clean(options={"hoodie.clean.commits.retained": 1}).runs
+                table.maintenance.compact(options=OPTIONS)
+        assert table.maintenance.clean(options={"hoodie.clean.commits.retained": 1}).runs
         with refused(table.uri, InvalidOption, "cleaning has deleted"):
             table.restore(instants[1])
         table.restore(saved)
@@ -231,17 +231,17 @@ def test_commits_that_are_archived_stay_where_all_that_is_left_has_a_savepoint(
     first = table.upsert(rows((1, "c1", "only here", 1)), options=ARCHIVING)
     for n in range(5):
         table.upsert(rows((2, "c0", f"n{n}", n)), options=ARCHIVING)
-    table.clean(options=ARCHIVING)
-    saved, before = table.savepoint(), content(table)
+    table.maintenance.clean(options=ARCHIVING)
+    saved, before = table.savepoints.create(), content(table)
     table.upsert(rows((3, "c1", "late", 9)), options=ARCHIVING)
-    assert first.instant in [one.time for one in table.archive(options=ARCHIVING).instants]
+    assert first.instant in [one.time for one in table.maintenance.archive(options=ARCHIVING).instants]
     while timeline(table).commits[0].time < saved.instant:  # archival goes as far as the savepoint
         table.upsert(rows((3, "c1", "late", 9)), options=ARCHIVING)
-        table.archive(options=ARCHIVING)
+        table.maintenance.archive(options=ARCHIVING)
     table.restore(saved)
     assert content(table) == before
     assert is_whole(table)
-    table.delete_savepoint(saved.instant)
+    table.savepoints.delete(saved.instant)
     assert content(table) == before
     assert is_whole(table)
 
@@ -255,11 +255,11 @@ def test_file_groups_replaced_by_an_archived_commit_do_not_block_a_restore(make:
     for n in range(3, 7):
         table.upsert(rows((1, "c0", "c", n)), options=ARCHIVING)
         if kind == "mor":
-            table.compact(options=ARCHIVING)
-    assert table.clean(options=ARCHIVING).runs
-    assert over.instant in [one.time for one in table.archive(options=ARCHIVING).instants]
+            table.maintenance.compact(options=ARCHIVING)
+    assert table.maintenance.clean(options=ARCHIVING).runs
+    assert over.instant in [one.time for one in table.maintenance.archive(options=ARCHIVING).instants]
     assert any(i.action is Action.CLEAN for i in timeline(table).instants), "its clean stays"
-    saved, before = table.savepoint(), content(table)
+    saved, before = table.savepoints.create(), content(table)
     last = table.upsert(rows((1, "c0", "late", 9)), options=ARCHIVING)
     table.rollback(last.instant)
     assert content(table) == before == [(1, "c0", "c", 6), (3, "c1", "b", 2)]
@@ -359,7 +359,7 @@ def test_tables_of_real_hudi_go_back_to_its_savepoint(name: str, tmp_path: Path)
         table = lakebed.open(str(golden(name).unpack(tmp_path)))
     except (KeyError, FileNotFoundError, StopIteration):
         pytest.skip("the subset of golden tables does not have it")
-    (saved,) = table.savepoints()
+    (saved,) = table.savepoints.list()
     expected = bare(table.scan(as_of=saved.instant, meta=True).to_arrow())
     assert {f"{p}/{name}" for p, names in saved.files.items() for name in names} <= {
         info.path for info in open_storage(table.uri).list()
@@ -379,9 +379,9 @@ def test_the_command_line_restores(make: Make, tmp_path: Path, capsys: pytest.Ca
     to = first_commits(table)
     before = content(table)
     last = table.upsert(rows((0, "c0", "z", 3))).instant
-    assert invoke(["savepoint", uri, to, "--comment", "keep", "-o", "json"]) == 0
+    assert invoke(["savepoints", "create", uri, to, "--comment", "keep", "-o", "json"]) == 0
     assert json.loads(capsys.readouterr().out)["comment"] == "keep"
-    assert invoke(["savepoint", uri, "--list", "-o", "json"]) == 0
+    assert invoke(["savepoints", "list", uri, "-o", "json"]) == 0
     assert [one["instant"] for one in json.loads(capsys.readouterr().out)] == [to]
     assert invoke(["rollback", uri, last, "--dry-run"]) == 0
     assert "nothing was done" in capsys.readouterr().out
@@ -395,7 +395,7 @@ def test_the_command_line_restores(make: Make, tmp_path: Path, capsys: pytest.Ca
     assert invoke(["rollback", uri, last, "-o", "json"]) == 0
     assert json.loads(capsys.readouterr().out)["rolled_back"] == last
     assert content(table) == before
-    assert invoke(["savepoint", uri, to, "--delete"]) == 0
-    assert table.savepoints() == []
-    assert invoke(["savepoint", uri, "--delete"]) == 2
+    assert invoke(["savepoints", "delete", uri, to]) == 0
+    assert table.savepoints.list() == []
+    assert invoke(["savepoints", "delete", uri]) == 2
     assert invoke(["restore", uri, "20200101000000000"]) != 0

@@ -36,18 +36,18 @@ def test_blocks_that_were_undone_do_not_come_back(to: int, index: str, tmp_path:
     )
     table.upsert([{"id": n, "v": 0} for n in range(4)])
     table.upsert([{"id": 0, "v": 1}])
-    saved = table.savepoint()
+    saved = table.savepoints.create()
     table.upsert([{"id": 1, "v": 2}, {"id": 2, "v": 2}])
-    table.upgrade(to=to)
+    table.maintenance.upgrade(to=to)
     table = lakebed.open(table.uri)
     assert values(table) == {0: 1, 1: 2, 2: 2, 3: 0}
     table.restore(saved.instant)
     table = lakebed.open(table.uri)
     assert values(table) == {0: 1, 1: 0, 2: 0, 3: 0}
-    table.delete_savepoint(saved.instant)
+    table.savepoints.delete(saved.instant)
     for n in range(8):
         table.upsert([{"id": 3, "v": 10 + n}])
-        table.archive(options=FEW)
+        table.maintenance.archive(options=FEW)
     table = lakebed.open(table.uri)
     assert values(table) == {0: 1, 1: 0, 2: 0, 3: 17}
     assert values(table, **{"hoodie.metadata.enable": False}) == {0: 1, 1: 0, 2: 0, 3: 17}

@@ -47,8 +47,10 @@ LAST: dict[str, Callable[[Table], Any]] = {
     "bulk_insert": lambda t: t.bulk_insert(rows((300, "c0", "z", 3)), options=OPTIONS),
     "insert_overwrite": lambda t: t.insert_overwrite(rows((7, "c1", "o", 9)), options=OPTIONS),
     "delete_partitions": lambda t: t.delete_partitions(["c1"], options=OPTIONS),
-    "compaction": lambda t: t.compact(options=OPTIONS),
-    "log compaction": lambda t: t.compact_logs(options={**OPTIONS, "hoodie.log.compaction.blocks.threshold": 1}),
+    "compaction": lambda t: t.maintenance.compact(options=OPTIONS),
+    "log compaction": lambda t: t.maintenance.compact(
+        logs=True, options={**OPTIONS, "hoodie.log.compaction.blocks.threshold": 1}
+    ),
 }
 
 
@@ -96,7 +98,7 @@ def test_a_rollback_of_the_last_commit_gives_the_rows_before_it(
     after = {row[0]: row for row in before} | {1: (1, "c1", "again", 9), 100: (100, "c4", "again", 9)}
     assert content(table) == sorted(after.values())
     if kind == "mor":
-        table.compact(options=OPTIONS)
+        table.maintenance.compact(options=OPTIONS)
         assert content(table) == sorted(after.values())
     assert is_whole(table)
 
@@ -126,10 +128,10 @@ def test_rollbacks_of_other_instants_are_refused(make: Make) -> None:
         table.rollback(first)
     with refused(table.uri, InvalidOption, "older than the active timeline"):
         table.rollback("20200101000000000")
-    table.savepoint()
-    with refused(table.uri, InvalidOption, "has a savepoint", "delete_savepoint"):
+    table.savepoints.create()
+    with refused(table.uri, InvalidOption, "has a savepoint", "savepoints.delete"):
         table.rollback(second)
-    table.delete_savepoint(second)
+    table.savepoints.delete(second)
     done = table.rollback(second)
     with refused(table.uri, InvalidOption, "is a rollback"):
         table.rollback(str(done.instant))
@@ -141,10 +143,10 @@ def test_pending_actions_that_began_after_it(make: Make) -> None:
     table = new_table(make, 9, "mor", "bucket")
     first_commits(table)
     last = timeline(table).commits[-1].time
-    planned = table.compact(plan_only=True, options=OPTIONS).planned
+    planned = table.maintenance.compact(plan_only=True, options=OPTIONS).planned
     with refused(table.uri, CommitConflict, "is pending", str(planned), "t.restore()"):
         table.rollback(last)
-    table.compact(options=OPTIONS)
+    table.maintenance.compact(options=OPTIONS)
     with held_writers():
         writer = Writer(table.uri, Write("upsert", lambda t: t.upsert(rows((5, "c1", "late", 9))), lambda _: Change()))
         writer.step(Model(False))

@@ -38,11 +38,11 @@ def test_the_last_commit_and_its_files(make: Make, version: int, kind: str, inde
     table = new_table(make, version, kind, index)
     to = first_commits(table)
     start = datetime.now(UTC)
-    made_one = table.savepoint(comment="why", user="ann")
+    made_one = table.savepoints.create(comment="why", user="ann")
     assert (made_one.instant, made_one.user, made_one.comment) == (to, "ann", "why")
     assert abs((made_one.created - start).total_seconds()) < 60
     assert {f"{p}/{name}" for p, names in made_one.files.items() for name in names} == files_of(table)
-    found = lakebed.open(table.uri).savepoints()
+    found = lakebed.open(table.uri).savepoints.list()
     assert [one.to_dict() for one in found] == [made_one.to_dict()]
     assert {p: list(names) for p, names in found[0].files.items()} == made_one.files
     names = [name for name in open_storage(table.uri).list_names(timeline(table).config.timeline_path) if to in name]
@@ -57,10 +57,10 @@ def test_the_last_commit_and_its_files(make: Make, version: int, kind: str, inde
             assert not (name.endswith(".parquet") and file_id in seen)
             seen.add(file_id)
     table.upsert(rows((1, "c1", "z", 3)), options=OPTIONS)
-    deleted = table.delete_savepoint(to)
+    deleted = table.savepoints.delete(to)
     assert deleted is not None
     assert deleted.files == found[0].files
-    assert table.savepoints() == []
+    assert table.savepoints.list() == []
     assert "savepoint" not in str(actions(table))
 
 
@@ -70,9 +70,9 @@ def test_an_older_commit_has_the_slice_of_then_and_all_its_logs(make: Make) -> N
     then = files_of(table)
     table.upsert(rows((0, "c0", "later", 3)), options=OPTIONS)
     whole = files_of(table)
-    table.compact(options=OPTIONS)
+    table.maintenance.compact(options=OPTIONS)
     table.upsert(rows((0, "c0", "last", 4)), options=OPTIONS)
-    found = table.savepoint(to)
+    found = table.savepoints.create(to)
     names = {f"{p}/{name}" for p, group in found.files.items() for name in group}
     assert names == whole > then
 
@@ -92,18 +92,18 @@ def test_cleaning_keeps_what_a_write_from_before_it_completed_after_it(
         written = run(layout)
         other = lakebed.open(table.uri)
         other.upsert(rows((2, "c2", "b", 2)))
-        other.savepoint()
+        other.savepoints.create()
         return written
 
     monkeypatch.setattr(AssignedRows, "run", with_savepoint)
     table.upsert(rows((1, "c1", "b", 2), (3, "c3", "b", 2)))
-    (saved,) = table.savepoints()
+    (saved,) = table.savepoints.list()
     expected = [(1, "c1", "b", 2), (2, "c2", "b", 2), (3, "c3", "b", 2)]
     for turn in range(3, 7):
         table.upsert(rows(*((n, f"c{n}", "later", turn) for n in (1, 2, 3))))
         if kind == "mor":
-            table.compact()
-    cleaned_up = table.clean(options={"hoodie.clean.commits.retained": 1})
+            table.maintenance.compact()
+    cleaned_up = table.maintenance.clean(options={"hoodie.clean.commits.retained": 1})
     assert cleaned_up.files
     past = lakebed.open(table.uri).scan(as_of=saved.instant).to_arrow().to_pylist()
     assert sorted(tuple(row.values()) for row in past) == expected
@@ -117,7 +117,7 @@ def test_newest_log_files_come_first(make: Make) -> None:
     table = new_table(make, 9, "mor", "bucket", partition_by=None)
     for n in range(3):
         table.upsert(rows((0, "c0", "x", n), (1, "c0", "x", n)), options=OPTIONS)
-    (names,) = table.savepoint().files.values()
+    (names,) = table.savepoints.create().files.values()
     by_group: dict[str, list[str]] = {}
     for name in names:
         if ".log." in name:
@@ -129,20 +129,20 @@ def test_newest_log_files_come_first(make: Make) -> None:
 def test_instants_that_cannot_be_saved_are_refused(make: Make) -> None:
     table = new_table(make)
     with refused(table.uri, InvalidOption, "no commit yet"):
-        table.savepoint()
+        table.savepoints.create()
     first = table.upsert(rows((0, "c0", "a", 1))).instant
     second = table.upsert(rows((0, "c0", "b", 2))).instant
     with refused(table.uri, InvalidOption, "older than the active timeline"):
-        table.savepoint("20200101000000000")
+        table.savepoints.create("20200101000000000")
     with refused(table.uri, InvalidOption, "has no savepoint"):
-        table.delete_savepoint(first)
-    table.savepoint(second)
+        table.savepoints.delete(first)
+    table.savepoints.create(second)
     with refused(table.uri, InvalidOption, "has a savepoint already"):
-        table.savepoint(second)
+        table.savepoints.create(second)
     old = {info.path for info in open_storage(table.uri).list() if info.path.endswith(f"{first}.parquet")}
     assert cleaned(table, lambda path: path in old, earliest=second)
     with refused(table.uri, InvalidOption, "cannot have a savepoint", "1 file", second):
-        table.savepoint(first)
+        table.savepoints.create(first)
 
 
 def test_a_commit_before_the_first_that_cleaning_retained(make: Make) -> None:
@@ -151,8 +151,8 @@ def test_a_commit_before_the_first_that_cleaning_retained(make: Make) -> None:
     second = table.upsert(rows((1, "c1", "b", 2))).instant
     cleaned(table, lambda path: False, earliest=second)
     with refused(table.uri, InvalidOption, "cannot have a savepoint", f"from {second} on"):
-        table.savepoint(first)
-    assert table.savepoint(second).instant == second
+        table.savepoints.create(first)
+    assert table.savepoints.create(second).instant == second
 
 
 def test_an_interrupted_savepoint_is_completed_or_deleted(make: Make) -> None:
@@ -160,13 +160,13 @@ def test_an_interrupted_savepoint_is_completed_or_deleted(make: Make) -> None:
     to = first_commits(table)
     storage = open_storage(table.uri)
     TimelineWriter(storage, load_table_config(storage)).inflight(Action.SAVEPOINT, to)
-    assert table.savepoints() == []
+    assert table.savepoints.list() == []
     table.upsert(rows((1, "c1", "z", 3)))
     assert table.indexes.repair().ok
-    assert table.delete_savepoint(to) is None
+    assert table.savepoints.delete(to) is None
     TimelineWriter(storage, load_table_config(storage)).inflight(Action.SAVEPOINT, to)
-    table.savepoint(to)
-    assert [one.instant for one in table.savepoints()] == [to]
+    table.savepoints.create(to)
+    assert [one.instant for one in table.savepoints.list()] == [to]
     assert len(content(table)) == 8
 
 
@@ -178,16 +178,16 @@ def test_the_next_write_takes_off_a_savepoint_whose_process_died_so_that_cleanin
     to = first_commits(table)
     begun = f"{to}.savepoint.inflight"
     with crash_at(lambda mutation: mutation.path.endswith(begun), "unacknowledged"), pytest.raises(Killed):
-        lakebed.open(table.uri).savepoint(to)
+        lakebed.open(table.uri).savepoints.create(to)
     assert [(i.time, i.action) for i in timeline(table).pending] == [(to, Action.SAVEPOINT)]
     before = files_of(table)
     for n in range(3):
         table.upsert(rows((0, "c0", "later", 3 + n)), options=OPTIONS)
     assert timeline(table).pending == ()
     assert not open_storage(table.uri).list_names(HEARTBEAT_FOLDER)
-    table.clean(options=OPTIONS | {"hoodie.clean.commits.retained": 1})
+    table.maintenance.clean(options=OPTIONS | {"hoodie.clean.commits.retained": 1})
     assert before - {info.path for info in open_storage(table.uri).list()}, "nothing was cleaned"
-    assert table.savepoints() == []
+    assert table.savepoints.list() == []
 
 
 def test_a_pending_savepoint_of_a_living_process_stays(make: Make) -> None:
@@ -221,9 +221,9 @@ def test_the_body_is_that_of_real_hudi(name: str, tmp_path: Path) -> None:
     assert read_avro_file(ours, "") == body
     assert len(ours) == len(stored)
     # real Hudi's files of the same commit, made by us once more
-    (old,) = table.savepoints()
-    assert table.delete_savepoint(instant.time) is not None
-    again = table.savepoint(instant.time)
+    (old,) = table.savepoints.list()
+    assert table.savepoints.delete(instant.time) is not None
+    again = table.savepoints.create(instant.time)
     assert again.files.keys() == old.files.keys()
     for partition, names in again.files.items():
         # log files that came since are among ours
@@ -239,14 +239,14 @@ def test_a_process_that_dies_as_it_deletes_a_savepoint_leaves_it_or_deletes_it(m
     table.upsert(rows((0, "c0", "a", 1)), options=OPTIONS)
     is_there: list[bool] = []
     for at in range(1, 100):
-        saved = next(iter(table.savepoints()), None) or table.savepoint()
+        saved = next(iter(table.savepoints.list()), None) or table.savepoints.create()
         with crash_at(at) as crash:
             try:
-                lakebed.open(table.uri).delete_savepoint(saved.instant)
+                lakebed.open(table.uri).savepoints.delete(saved.instant)
             except Killed:
                 assert crash.fired
         assert [i for i in timeline(table).pending if i.action is Action.SAVEPOINT] == []
-        is_there.append(bool(table.savepoints()))
+        is_there.append(bool(table.savepoints.list()))
         if not crash.fired:
             break
     assert is_there[-1] is False

@@ -24,11 +24,11 @@ CHANGES: dict[str, Callable[[Table], Any]] = {
     "use bloom": lambda t: t.indexes.use("bloom"),
     "use record": lambda t: t.indexes.use("record"),
     "use bucket_groups": lambda t: t.indexes.use("bucket_groups", buckets=2),
-    "rescale": lambda t: t.rescale(4),
+    "rescale": lambda t: t.maintenance.rescale(4),
     "create record_index": lambda t: t.indexes.create("record_index"),
-    "downgrade to 8": lambda t: t.downgrade(8),
-    "downgrade to 6": lambda t: t.downgrade(6),
-    "downgrade and upgrade": lambda t: (t.downgrade(6), t.upgrade()),
+    "downgrade to 8": lambda t: t.maintenance.downgrade(8),
+    "downgrade to 6": lambda t: t.maintenance.downgrade(6),
+    "downgrade and upgrade": lambda t: (t.maintenance.downgrade(6), t.maintenance.upgrade()),
     "simple and bucket again": lambda t: (t.indexes.use("simple"), t.indexes.use("bucket", buckets=2)),
 }
 

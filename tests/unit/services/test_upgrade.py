@@ -51,7 +51,7 @@ def new_table(make: Make, version: int, kind: str = "cow", index: str = "record"
 
 def change(table: Table, to: int, **given: Any) -> Any:
     up = to > version_of(table)
-    return (table.upgrade if up else table.downgrade)(to=to, options=OPTIONS, **given)
+    return (table.maintenance.upgrade if up else table.maintenance.downgrade)(to=to, options=OPTIONS, **given)
 
 
 def version_of(table: Table) -> int:
@@ -82,7 +82,7 @@ def test_rows_and_the_past_stay_as_they_are(make: Make, kind: str, index: str, w
     first_commits(table)
     every_action(table)
     known = {i.time: past(table, i.time) for i in timeline(table).commits}
-    saved = "" if kind == "mor" else table.savepoint(timeline(table).commits[1].time).instant
+    saved = "" if kind == "mor" else table.savepoints.create(timeline(table).commits[1].time).instant
     for number, (source, to) in enumerate(pairwise(way)):
         before, feed = content(table), changed(table)
         done = change(table, to)
@@ -145,7 +145,7 @@ def test_indexes_are_kept_rebuilt_or_dropped(make: Make, source: int, to: int) -
         if name in versions and name != "record_index"
     )
     assert located(table, 0, 1) == [row for row in content(table) if row[0] in (0, 1)]
-    found = lakebed.open(table.uri).scan(filter="v = 'b'").to_arrow()
+    found = lakebed.open(table.uri).scan(where="v = 'b'").to_arrow()
     assert sorted(found["id"].to_pylist()) == [0, 2, 4, 6]
     assert bool(table.indexes.verify())
 
@@ -155,7 +155,7 @@ def test_indexes_that_an_older_version_cannot_have(make: Make) -> None:
     first_commits(partitioned)
     partitioned.indexes.create("record_index", partitioned=True)
     partitioned.indexes.create("upper_v", column="v", function="upper")
-    done = partitioned.downgrade(to=8)
+    done = partitioned.maintenance.downgrade(to=8)
     assert set(done.plan.dropped) == {"record_index", "expr_index_upper_v"}
     assert "dropped: record_index (one for each partition path is for version 9)" in str(done)
     assert set(partitioned.properties["hoodie.table.metadata.partitions"].split(",")) & set(done.plan.dropped) == set()
@@ -166,7 +166,7 @@ def test_writes_that_need_an_index_of_version_9_prevent_the_downgrade(make: Make
     table = make(index="record_level_index")
     first_commits(table)
     with refused(table.uri, UnsupportedFeature, "record index for each partition path", "adopt"):
-        table.downgrade(to=8)
+        table.maintenance.downgrade(to=8)
 
 
 @pytest.mark.parametrize("source", [9, 6])
@@ -183,8 +183,8 @@ def test_every_archived_instant_is_carried_over(make: Make, source: int) -> None
     for n in range(16):
         table.upsert(rows((n % 5, f"c{n % 2}", f"v{n}", n)), options=often)
         if n in (5, 10):
-            table.clean(options={**often, "hoodie.clean.commits.retained": 3})
-    table.archive(options=often)
+            table.maintenance.clean(options={**often, "hoodie.clean.commits.retained": 3})
+    table.maintenance.archive(options=often)
     before = _archived(table)
     assert len(before) > 11
     assert {action.value for _, action in before} == {"commit", "clean"}
@@ -199,8 +199,8 @@ def test_every_archived_instant_is_carried_over(make: Make, source: int) -> None
         assert len({*completed}) == len(completed)
     for n in range(4):  # archival goes on behind what was carried over
         table.upsert(rows((n % 5, f"c{n % 2}", f"w{n}", 100 + n)), options=often)
-    table.clean(options={**often, "hoodie.clean.commits.retained": 3})
-    table.archive(options=often)
+    table.maintenance.clean(options={**often, "hoodie.clean.commits.retained": 3})
+    table.maintenance.archive(options=often)
     after = _archived(table)
     assert before.items() < after.items()
 
@@ -223,7 +223,7 @@ def test_a_dry_run_says_all_and_writes_nothing(make: Make) -> None:
     table = new_table(make, 9, "mor", "bucket")
     first_commits(table)
     before = files(table.uri)
-    planned = table.downgrade(to=6, dry_run=True)
+    planned = table.maintenance.downgrade(to=6, dry_run=True)
     assert files(table.uri) == before
     assert not planned.done
     assert planned.plan.slices == log_files(table) == 1
@@ -238,7 +238,7 @@ def test_a_dry_run_says_all_and_writes_nothing(make: Make) -> None:
         "(nothing was done)",
     ):
         assert words in text
-    done = table.downgrade(to=6)
+    done = table.maintenance.downgrade(to=6)
     assert done.plan.target == 6
     assert {k: v for k, v in planned.plan.properties.items() if v is not None}.items() <= table.properties.items()
     assert json.loads(json.dumps(done.to_dict()))["to"] == 6
@@ -248,15 +248,15 @@ def test_an_upgrade_stops_at_the_requested_version(make: Make) -> None:
     table = new_table(make, 8)
     first_commits(table)
     with refused(table.uri, InvalidOption, "no table version 7"):
-        table.upgrade(to=7)
-    with refused(table.uri, InvalidOption, "version 6 is before that", "t.downgrade(to=6)"):
-        table.upgrade(to=6)
-    with refused(table.uri, InvalidOption, "version 9 is after that", "t.upgrade(to=9)"):
-        table.downgrade(to=9)
+        table.maintenance.upgrade(to=7)
+    with refused(table.uri, InvalidOption, "version 6 is before that", "t.maintenance.downgrade(to=6)"):
+        table.maintenance.upgrade(to=6)
+    with refused(table.uri, InvalidOption, "version 9 is after that", "t.maintenance.upgrade(to=9)"):
+        table.maintenance.downgrade(to=9)
     table.upsert(rows((1, "c1", "stays", 9)))
     assert version_of(table) == 8
-    assert str(table.upgrade(to=8)) == "the table has version 8"
-    assert table.upgrade().plan.target == 9
+    assert str(table.maintenance.upgrade(to=8)) == "the table has version 8"
+    assert table.maintenance.upgrade().plan.target == 9
 
 
 def test_a_change_that_was_cut_off_is_completed_by_the_same_call(make: Make) -> None:
@@ -265,16 +265,16 @@ def test_a_change_that_was_cut_off_is_completed_by_the_same_call(make: Make) -> 
     storage = open_storage(table.uri)
     old = {path: data for path, data in files(table.uri).items() if path.startswith(".hoodie/timeline/")}
     before = content(table)
-    table.downgrade(to=6)
+    table.maintenance.downgrade(to=6)
     for path, data in old.items():  # as if it had died behind the properties
         storage.write(path, data)
     assert content(table) == before
-    done = table.downgrade(to=6)
+    done = table.maintenance.downgrade(to=6)
     assert "files of the old timeline removed" in str(done)
     assert not [info.path for info in storage.list(".hoodie/timeline")]
     # and what an attempt before the properties left is none of the next timeline
     storage.write(".hoodie/timeline/20200101000000000_20200101000000001.commit", b"")
-    table.upgrade(to=9)
+    table.maintenance.upgrade(to=9)
     assert content(table) == before
     assert [i.time for i in timeline(table).instants if i.time < "2021"] == []
 
@@ -284,7 +284,7 @@ def test_writers_that_opened_the_table_before_do_not_write_the_old_way(make: Mak
     first_commits(table)
     early = context(table, **OPTIONS)
     other = lakebed.open(table.uri)
-    table.downgrade(to=6)
+    table.maintenance.downgrade(to=6)
     before = content(table)
     with pytest.raises(CommitConflict, match="was of version 8 when this began, and is of version 6 now") as raised:
         upsert(early, rows((1, "c1", "lost", 99)))
@@ -304,7 +304,7 @@ def test_nothing_happens_while_another_process_writes(make: Make) -> None:
     with Heartbeat(storage, instant, "another"):
         TimelineWriter(storage, load_table_config(storage)).request(Action.COMMIT, instant)
         with pytest.raises(CommitConflict, match="commit 20990101000000000 is pending") as raised:
-            table.downgrade(to=8)
+            table.maintenance.downgrade(to=8)
         assert raised.value.retryable
     assert version_of(table) == 9
 
@@ -312,15 +312,17 @@ def test_nothing_happens_while_another_process_writes(make: Make) -> None:
 def test_plans_that_wait_are_settled_first(make: Make) -> None:
     table = new_table(make, 9, "mor", "bucket")
     first_commits(table)
-    table.compact(plan_only=True, options=OPTIONS)
+    table.maintenance.compact(plan_only=True, options=OPTIONS)
     table.upsert(rows((1, "c1", "behind the plan", 9)), options=OPTIONS)
     table.upsert(rows((3, "c1", "and more", 9)), options=OPTIONS)
-    table.compact_logs(plan_only=True, options={**OPTIONS, "hoodie.log.compaction.blocks.threshold": 1})
-    table.clean(plan_only=True, options={**OPTIONS, "hoodie.clean.commits.retained": 1})
+    table.maintenance.compact(
+        logs=True, plan_only=True, options={**OPTIONS, "hoodie.log.compaction.blocks.threshold": 1}
+    )
+    table.maintenance.clean(plan_only=True, options={**OPTIONS, "hoodie.clean.commits.retained": 1})
     waiting = {i.action for i in pending(table)}
     assert Action.COMPACTION in waiting
     before = content(table)
-    table.downgrade(to=8, options=OPTIONS)
+    table.maintenance.downgrade(to=8, options=OPTIONS)
     assert (content(table), pending(table), log_files(table)) == (before, [], 0)
 
 
@@ -328,24 +330,24 @@ def test_a_pending_clustering_has_to_be_settled_first(make: Make) -> None:
     table = new_table(make, 9, "cow", "simple")
     for n in range(3):
         table.bulk_insert(rows((10 * n, "c1", "v", 1), (10 * n + 1, "c2", "v", 1)), options=OPTIONS)
-    table.cluster(plan_only=True, options=OPTIONS)
-    with refused(table.uri, CommitConflict, "clustering", "t.cluster()"):
-        table.downgrade(to=6)
+    table.maintenance.cluster(plan_only=True, options=OPTIONS)
+    with refused(table.uri, CommitConflict, "clustering", "t.maintenance.cluster()"):
+        table.maintenance.downgrade(to=6)
     before = content(table)
-    table.cluster(options=OPTIONS)
-    table.downgrade(to=6)
+    table.maintenance.cluster(options=OPTIONS)
+    table.maintenance.downgrade(to=6)
     assert content(table) == before
 
 
 def test_savepoints_with_log_files_stay_in_their_version(make: Make) -> None:
     table = new_table(make, 9, "mor", "bucket")
     first_commits(table)
-    saved = table.savepoint()
-    with refused(table.uri, InvalidOption, saved.instant, "t.delete_savepoint"):
-        table.downgrade(to=6)
+    saved = table.savepoints.create()
+    with refused(table.uri, InvalidOption, saved.instant, "t.savepoints.delete"):
+        table.maintenance.downgrade(to=6)
     before = content(table)
-    table.downgrade(to=8)
-    table.upgrade(to=9)
+    table.maintenance.downgrade(to=8)
+    table.maintenance.upgrade(to=9)
     table.upsert(rows((1, "c1", "later", 9)), options=OPTIONS)
     table.restore(saved)
     assert content(table) == before
@@ -357,17 +359,17 @@ def test_a_savepoint_whose_file_slices_got_log_files_later_is_named_before_anyth
 ) -> None:
     table = new_table(make, 9, "mor", "bucket")
     first_commits(table)
-    table.compact()
-    saved = table.savepoint()
+    table.maintenance.compact()
+    saved = table.savepoints.create()
     table.upsert(rows((1, "c1", "later", 9)), options=OPTIONS)
     if compacted:
-        table.compact()
+        table.maintenance.compact()
     before, last = content(table), table.timeline.last
-    with refused(table.uri, InvalidOption, saved.instant, "t.delete_savepoint"):
-        table.downgrade(to=6)
+    with refused(table.uri, InvalidOption, saved.instant, "t.savepoints.delete"):
+        table.maintenance.downgrade(to=6)
     assert (content(table), table.timeline.last) == (before, last)
-    table.delete_savepoint(saved.instant)
-    table.downgrade(to=6)
+    table.savepoints.delete(saved.instant)
+    table.maintenance.downgrade(to=6)
     assert content(table) == before
     assert table.indexes.verify().ok
 
@@ -400,10 +402,10 @@ def test_a_log_of_changes_goes_on(make: Make) -> None:
 
 def test_a_table_without_rows_and_one_without_a_metadata_table(make: Make) -> None:
     table = make(index="simple", table_version=6)
-    assert table.upgrade(to=9).plan.instants == 0
+    assert table.maintenance.upgrade(to=9).plan.instants == 0
     table.upsert(rows((1, "c1", "a", 1)), options={"hoodie.metadata.enable": False})
     assert "hoodie.table.metadata.partitions" not in table.properties
-    table.downgrade(to=6)
+    table.maintenance.downgrade(to=6)
     assert content(table) == [(1, "c1", "a", 1)]
     assert not table.properties.get("hoodie.table.metadata.partitions")
     assert [path for path in files(table.uri) if path.startswith(".hoodie/metadata/")] == []
@@ -429,14 +431,14 @@ def test_the_command_line_upgrades(tmp_path: Path, capsys: pytest.CaptureFixture
     uri = str(tmp_path / "t")
     table = lakebed.create(uri, rows().schema, key="id", partition_by="city", ordering="ts", table_version=6)
     first_commits(table)
-    assert invoke(["upgrade", uri, "--dry-run", "--output", "json"]) == 0
+    assert invoke(["maintenance", "upgrade", uri, "--dry-run", "--output", "json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert (told["from"], told["to"], told["done"]) == (6, 9, False)
-    assert invoke(["upgrade", uri, "--to", "8"]) == 0
+    assert invoke(["maintenance", "upgrade", uri, "--to", "8"]) == 0
     assert "table version 6 -> 8" in capsys.readouterr().out
-    assert invoke(["downgrade", uri, "--to", "9"]) == InvalidOption.exit_code
+    assert invoke(["maintenance", "downgrade", uri, "--to", "9"]) == InvalidOption.exit_code
     capsys.readouterr()
-    assert invoke(["downgrade", uri, "--to", "6", "--output", "json"]) == 0
+    assert invoke(["maintenance", "downgrade", uri, "--to", "6", "--output", "json"]) == 0
     assert json.loads(capsys.readouterr().out)["done"] is True
     assert version_of(table) == 6
 

@@ -53,8 +53,8 @@ def test_writes_and_services_work_on_a_table_that_hudi_upgraded(name: str, tmp_p
         table.upsert(rows, options=SOON)
         model |= {row["id"]: row for row in rows}
         if n % 3 == 2:
-            table.clean(options=SOON)
-            table.archive(options=SOON)
+            table.maintenance.clean(options=SOON)
+            table.maintenance.archive(options=SOON)
             table = lakebed.open(table.uri)
     assert sorted(table.scan().to_arrow().to_pylist(), key=lambda r: r["id"]) == [model[k] for k in sorted(model)]
     assert table.indexes.verify().ok

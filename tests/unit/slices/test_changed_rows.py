@@ -14,6 +14,7 @@ import pytest
 import lakebed
 from lakebed.format.footer_cache import FOOTERS
 from lakebed.handles import file_writer
+from lakebed.opened_table import OpenedTable
 from lakebed.properties.file import load_table_config
 from lakebed.read import batches
 from lakebed.read.batches import scan_batches
@@ -75,7 +76,7 @@ def base_reads(table: Table, start: str) -> tuple[int, set[str]]:
     storage = CountingStorage(open_storage(table.uri))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(changed_rows.BaseFileRows, "read", read)
-        lakebed.Table(storage, load_table_config(storage)).changes(start).to_arrow()
+        lakebed.Table(OpenedTable(storage, load_table_config(storage))).changes(start).to_arrow()
     return len({path for path in storage.opened if is_base_file(path)}), columns
 
 
@@ -151,9 +152,9 @@ def test_rows_of_log_files_before_the_start_take_part(place: str) -> None:
     start = written(table, {3: 9, 4: 2, 50: 9}, "before")
     written(table, {3: 5, 4: 5, 50: 5, 51: 0})
     assert changed(table, start) == {4: "new", 51: "new"}
-    table.compact_logs(options={"hoodie.log.compaction.blocks.threshold": 2})
+    table.maintenance.compact(logs=True, options={"hoodie.log.compaction.blocks.threshold": 2})
     assert changed(table, start) == {4: "new", 51: "new"}
-    table.compact()
+    table.maintenance.compact()
     assert changed(table, start) == {4: "new", 51: "new"}
 
 

@@ -58,7 +58,7 @@ def test_the_column_is_shown_with_the_meta_columns_and_named_as_a_feature(name: 
     assert COLUMN not in t.scan().to_arrow().column_names
     assert COLUMN not in t.schema.names
     assert "column of operations (_hoodie_operation)" in [feature.name for feature in t.features]
-    filtered = t.scan(["id"], filter=f"{COLUMN} = 'U'").to_arrow()
+    filtered = t.scan(["id"], where=f"{COLUMN} = 'U'").to_arrow()
     assert sorted(filtered["id"].to_pylist()) == [1, 5]
 
 
@@ -84,14 +84,14 @@ def test_every_file_that_is_written_has_the_column_where_the_newest_ones_do(name
     expected |= {30: operations_of(t)[30], 31: operations_of(t)[31]}
     assert {expected[30], expected[31]} <= {"I", "U"}
     assert operations_of(t) == expected
-    t.compact()
+    t.maintenance.compact()
     assert operations_of(t) == expected
     assert files_without_the_column(t) == []
     t.update({"name": "'z'"}, where="id = 3")
     expected[3] = "U"
-    t.compact()
+    t.maintenance.compact()
     if "bucket" not in name:
-        t.cluster()
+        t.maintenance.cluster()
     assert operations_of(t) == expected
     assert files_without_the_column(t) == []
     assert sorted(t.scan(["id", "name"]).to_arrow().to_pylist(), key=lambda row: row["id"]) == [

@@ -98,7 +98,7 @@ def test_a_newer_log_record_and_a_view_of_the_past_have_rows_of_their_own() -> N
     assert after == first_read(table, None)
     assert after != before
     assert sorted_rows(table, None, as_of=instant) == before
-    table.compact()
+    table.maintenance.compact()
     assert sorted_rows(table, None) == after
 
 

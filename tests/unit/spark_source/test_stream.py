@@ -86,12 +86,12 @@ def write_history(table: Table) -> None:
     table.upsert(rows((1, "a", "1", 1), (2, "a", "2", 1)))
     table.upsert(rows((2, "a", "22", 2), (3, "b", "3", 2)))
     if is_mor:
-        table.compact()
+        table.maintenance.compact()
     table.delete([1])
-    table.cluster()
+    table.maintenance.cluster()
     table.upsert(rows((1, "a", "again", 4)))
     if is_mor:
-        table.compact()
+        table.maintenance.compact()
 
 
 @pytest.mark.parametrize("admitted", [False, True], ids=["without a start", "with a start"])
@@ -247,8 +247,8 @@ def test_a_checkpoint_before_the_archive_is_an_error_unless_loss_is_accepted(
         "hoodie.metadata.compact.max.delta.commits": 1,
     }
     table.upsert(rows((8, "a", "8", 8)), options=options)
-    table.clean(options=options)
-    assert table.archive(options=options).instants
+    table.maintenance.clean(options=options)
+    assert table.maintenance.archive(options=options).instants
     with pytest.raises(CheckpointBehind) as raised:
         Query(table, query=query, checkpoint=first.end).step()
     usable = raised.value.context["checkpoint"]

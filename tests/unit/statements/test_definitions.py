@@ -144,7 +144,7 @@ def test_a_table_is_created_filled_and_dropped(uri: str) -> None:
     kept: Any = lakebed.sql(text.replace("TABLE trips", "TABLE IF NOT EXISTS trips"), tables)
     assert kept.count() == 1
     assert lakebed.sql("DROP TABLE trips", tables) == []
-    assert not lakebed.exists(uri)
+    assert not lakebed.list_tables(uri, depth=0)
     assert lakebed.sql("DROP TABLE IF EXISTS trips", tables) == []
     with pytest.raises(TableNotFound):
         lakebed.sql("DROP TABLE trips", tables)
@@ -163,7 +163,7 @@ def test_a_table_is_created_of_a_query(uri: str) -> None:
     lakebed.drop(uri)
     with pytest.raises(LakebedError):  # two rows of one key
         lakebed.sql(f"{text} 1 AS id, lower('X') AS city FROM s", {"s": source})
-    assert not lakebed.exists(uri)
+    assert not lakebed.list_tables(uri, depth=0)
 
 
 def test_rows_of_partitions_are_removed(uri: str) -> None:
@@ -271,7 +271,7 @@ def test_a_wrong_definition_is_refused_with_its_place_and_nothing_is_written(uri
         lakebed.sql(text, {"t": t, "data": pa.table({"id": [1]})})
     assert (t.timeline.to_arrow(), dict(t.properties)) == before
     assert t.count() == 1
-    assert not lakebed.exists("memory://definitions/no")
+    assert not lakebed.list_tables("memory://definitions/no", depth=0)
 
 
 @pytest.mark.parametrize(
@@ -296,5 +296,5 @@ def test_what_is_given_twice_is_refused(text: str, match: str) -> None:
     with pytest.raises(LakebedError, match=match):
         lakebed.sql(text, {"t": table, "x": "memory://definitions/twice"})
     assert lakebed.open(table.uri).schema.names == ["id", "city"]
-    assert not lakebed.exists("memory://definitions/twice")
+    assert not lakebed.list_tables("memory://definitions/twice", depth=0)
     lakebed.drop(table.uri)

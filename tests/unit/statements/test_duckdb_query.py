@@ -11,6 +11,7 @@ import pytest
 
 import lakebed
 from lakebed.errors import CorruptFile, InvalidOption, LakebedError, TableNotFound, UnsupportedFeature
+from lakebed.opened_table import OpenedTable
 from lakebed.properties.file import load_table_config
 from lakebed.storage import open_storage
 from lakebed.testing import CountingStorage
@@ -88,7 +89,7 @@ def test_table_functions_show_changes_timeline_and_files(tables: dict[str, lakeb
 
 def test_a_point_query_opens_one_file(tables: dict[str, lakebed.Table]) -> None:
     storage = CountingStorage(open_storage("memory://sql/trips"))
-    table = lakebed.Table(storage, load_table_config(storage))
+    table = lakebed.Table(OpenedTable(storage, load_table_config(storage)))
     found = lakebed.sql("select t.fare from trips t where t.id in (7) and city = 'rome'", {"trips": table})
     storage.reset()
     assert found.to_arrow().to_pylist() == [{"fare": 7}]
@@ -121,7 +122,7 @@ def test_a_result_reads_the_instants_of_its_call(tables: dict[str, lakebed.Table
 
 def test_other_data_joins_tables(tables: dict[str, lakebed.Table]) -> None:
     wanted = pa.table({"id": [3, 4]})
-    scan = tables["trips"].scan(filter="id > 2")
+    scan = tables["trips"].scan(where="id > 2")
     assert rows("select sum(fare) from trips join wanted using (id)", {"trips": scan, "wanted": wanted}) == [(7,)]
 
 

@@ -156,7 +156,11 @@ def test_services_and_partitions(t: lakebed.Table) -> None:
         ("run_clean(table => 't', retain_commits => 'few')", LakebedError, "few"),
         ("show_commits(table => 't', limit => 'x')", InvalidOption, "takes a whole number as limit"),
         ("show_commits(table => 't', showArchived => true)", UnsupportedFeature, "does not take showArchived"),
-        ("repair_deduplicate(table => 't')", UnsupportedFeature, "t.repair\\(\\['duplicates'\\]\\) does it"),
+        (
+            "repair_deduplicate(table => 't')",
+            UnsupportedFeature,
+            "t.maintenance.repair\\(\\['duplicates'\\]\\) does it",
+        ),
     ],
 )
 def test_a_wrong_call_is_refused(unchanged: lakebed.Table, text: str, error: type[Exception], match: str) -> None:

@@ -147,7 +147,7 @@ def test_a_process_short_of_descriptors_answers_right_or_says_so(uri: str, left:
     outcomes = {"right": 0, "refused": 0}
     asked: list[tuple[Any, int]] = [
         (lambda: lakebed.open(uri).scan().to_arrow().num_rows, 2),
-        (lambda: lakebed.open(uri).scan(filter="v = 'y'").to_arrow().num_rows, 1),
+        (lambda: lakebed.open(uri).scan(where="v = 'y'").to_arrow().num_rows, 1),
         (lambda: lakebed.open(uri).get([1, 9]).num_rows, 1),
         (lambda: lakebed.open(uri).changes("0").to_arrow().num_rows, 2),
     ]

@@ -115,7 +115,8 @@ class ConsistentIndex(Index, Hashing, GroupResizing):
     def resized(self, resizing: Resizing, snapshot: Snapshot) -> ConsistentIndex:
         raise InvalidOption(
             f"the index {self.name!r} is not rescaled: clusterings split and merge its buckets",
-            hint="Run t.cluster(), with hoodie.bucket.index.max.num.buckets and hoodie.bucket.index.min.num.buckets for"
+            hint="Run t.maintenance.cluster(), with hoodie.bucket.index.max.num.buckets and"
+            " hoodie.bucket.index.min.num.buckets for"
             " how many there may be.",
             context={"index": self.name},
         )

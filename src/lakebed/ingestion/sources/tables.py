@@ -25,13 +25,13 @@ _REQUESTED, _COMPLETED = "resumeFromInstantRequestTime:", "resumeFromInstantComp
 @dataclass(frozen=True, repr=False)
 class TableSettings:
     """Settings of `kind = "table"`. `query` is "incremental" (rows in their latest state, without deletes) or "cdc"
-    (inserts, updates and deletes of a table with a change log). `columns` and `filter` select of its rows. `start` is
+    (inserts, updates and deletes of a table with a change log). `columns` and `where` select of its rows. `start` is
     "earliest", "latest" or an instant. A round reads at most `max_commits`."""
 
     uri: str
     query: str = "incremental"
     columns: tuple[str, ...] | None = None
-    filter: str | None = None
+    where: str | None = None
     start: str = "earliest"
     max_commits: int = 100
     storage_options: dict[str, Any] = field(default_factory=dict[str, Any], repr=False)
@@ -46,8 +46,8 @@ class TableSource(IngestSource):
     def __init__(self, settings: TableSettings) -> None:
         if settings.query not in QUERIES:
             raise InvalidOption(f"[source] query is {settings.query!r}", hint=f"it is one of {', '.join(QUERIES)}")
-        if settings.query == "cdc" and settings.filter is not None:
-            raise InvalidOption("[source] filter does not go with query = 'cdc'", hint="filter in the transform")
+        if settings.query == "cdc" and settings.where is not None:
+            raise InvalidOption("[source] where does not go with query = 'cdc'", hint="filter in the transform")
         if settings.max_commits < 1:
             raise InvalidOption(f"[source] max_commits is {settings.max_commits}", hint="give 1 or more")
         self._settings = settings
@@ -74,7 +74,7 @@ class TableSource(IngestSource):
         if settings.query == "cdc":
             rows = _changed_rows(table.cdc(start, end, columns=columns).to_arrow())
         else:
-            rows = table.changes(start, end, columns=columns, filter=settings.filter).to_arrow()
+            rows = table.changes(start, end, columns=columns, where=settings.where).to_arrow()
         left = len(times) - len(selected)
         return IngestPoll(rows, None, end, more=bool(left), lag={"commits": left})
 

@@ -1,5 +1,5 @@
-"""The table services on the command line: compact, cluster, merge-small-files, clean, archive, expire-partitions,
-savepoint, restore, rollback, repair; and the examination of a table: doctor.
+"""`lakebed maintenance`: compact, cluster, merge-small-files, clean, archive, expire-partitions, rescale, repair,
+doctor, upgrade, downgrade. `lakebed.cli.daemon` has `run`.
 """
 
 from __future__ import annotations
@@ -17,90 +17,22 @@ from lakebed.cli.command import (
     PartitionPaths,
     PlanOnly,
     WriteOptions,
-    open_table,
     show_result,
     table_command,
 )
 from lakebed.cli.hints import as_commands, hint_as_commands
-from lakebed.cli.output import Form, Output, StorageOptions, Uri, names, pairs, show_facts, show_records, working
-from lakebed.publish.publication import PublishResult
+from lakebed.cli.output import Form, Output, StorageOptions, Uri, names, pairs, working
 from lakebed.services.archival import ArchivalResult
+from lakebed.services.change_index import Rescaled
 from lakebed.services.cleaning import CleanResult
 from lakebed.services.clustering import ClusteringResult
 from lakebed.services.compaction import CompactionResult
 from lakebed.services.partition_ttl import PartitionTtlResult
-from lakebed.services.restore import RestoreResult, RollbackResult
+from lakebed.services.upgrade import VersionChange
 
-_COLUMNS = ["instant", "user", "comment", "created", "partitions", "files"]
-
-
-def savepoint(
-    uri: Uri,
-    instant: Annotated[str | None, typer.Argument(help="The commit to keep; by default the last one.")] = None,
-    comment: Annotated[str, typer.Option(help="What the savepoint is for.")] = "",
-    user: Annotated[str | None, typer.Option(help="Who makes it; by default the user who runs the command.")] = None,
-    show: Annotated[bool, typer.Option("--list", help="List the table's savepoints, and make none.")] = False,
-    delete: Annotated[bool, typer.Option("--delete", help="Delete the savepoint of INSTANT.")] = False,
-    option: WriteOptions = None,
-    output: Output = Form.TABLE,
-    storage_option: StorageOptions = None,
-) -> None:
-    """Keep a commit for `lakebed restore`: cleaning and archival then leave it alone."""
-    table, options = open_table(uri, storage_option), pairs(option, "--option")
-    if show:
-        show_records([entry.to_dict() for entry in table.savepoints()], _COLUMNS, output)
-        return
-    if delete:
-        if instant is None:
-            raise typer.BadParameter("--delete needs the INSTANT of the savepoint", param_hint="INSTANT")
-        done = table.delete_savepoint(instant, options=options)
-        if output.is_for_programs:
-            show_facts({"deleted": done.to_dict() if done else {"instant": instant}}, output)
-        else:
-            typer.echo(f"deleted {done or 'what was left of savepoint ' + instant}")
-        return
-    show_result(table.savepoint(instant, comment=comment, user=user, options=options), output)
-
-
-@table_command("restoring")
-def restore(
-    table: lakebed.Table,
-    options: dict[str, str],
-    instant: Annotated[
-        str | None, typer.Argument(help="The commit to go back to; without it, an interrupted restore is finished.")
-    ] = None,
-    dry_run: DryRun = False,
-) -> RestoreResult:
-    """Go back to the table as it was when a commit completed. All later commits are rolled back for good."""
-    return table.restore(instant, dry_run=dry_run, options=options)
-
-
-@table_command("rolling back")
-def rollback(
-    table: lakebed.Table,
-    options: dict[str, str],
-    instant: Annotated[str, typer.Argument(help="The table's last completed commit.")],
-    dry_run: DryRun = False,
-) -> RollbackResult:
-    """Undo the last completed commit. `lakebed restore` undoes several."""
-    return table.rollback(instant, dry_run=dry_run, options=options)
-
-
-class PublishFormat(StrEnum):
-    """The formats of published lists."""
-
-    DELTA = "delta"
-    ICEBERG = "iceberg"
-
-
-@table_command("publishing")
-def publish(
-    table: lakebed.Table,
-    options: dict[str, str],
-    form: Annotated[PublishFormat, typer.Option("--as", help="The format for whose readers the table is published.")],
-) -> PublishResult:
-    """Let readers of another format read the table: list its base files in that format's metadata, next to the data."""
-    return table.publish(form.value, options=options)
+app = typer.Typer(
+    help="What keeps a table in shape: compaction, clustering, cleaning, repair, versions.", no_args_is_help=True
+)
 
 
 class Layout(StrEnum):
@@ -111,6 +43,7 @@ class Layout(StrEnum):
     HILBERT = "hilbert"
 
 
+@app.command()
 @table_command("clustering")
 def cluster(
     table: lakebed.Table,
@@ -132,7 +65,7 @@ def cluster(
     ] = False,
 ) -> ClusteringResult:
     """Rewrite small files as fewer and larger ones, with --sort in an order. Pending plans are run first."""
-    return table.cluster(
+    return table.maintenance.cluster(
         names(sort),
         layout=layout.value if layout else None,
         partitions=partition,
@@ -143,6 +76,7 @@ def cluster(
     )
 
 
+@app.command()
 @table_command("merging small files")
 def merge_small_files(
     table: lakebed.Table,
@@ -155,7 +89,7 @@ def merge_small_files(
     dry_run: DryRun = False,
 ) -> ClusteringResult:
     """Merge small files into larger ones, up to the size that the table's settings ask for."""
-    return table.merge_small_files(least, plan_only=plan_only, dry_run=dry_run, options=options)
+    return table.maintenance.merge_small_files(least, plan_only=plan_only, dry_run=dry_run, options=options)
 
 
 def _files_to_delete(result: CleanResult) -> Iterator[str]:
@@ -165,6 +99,7 @@ def _files_to_delete(result: CleanResult) -> Iterator[str]:
             yield from (f"{partition}/{name}" if partition else name for name in names)
 
 
+@app.command()
 @table_command("cleaning", _files_to_delete)
 def clean(
     table: lakebed.Table,
@@ -176,15 +111,17 @@ def clean(
     ] = False,
 ) -> CleanResult:
     """Delete files that belong only to versions no longer retained. A pending plan is carried out first."""
-    return table.clean(plan_only=plan_only, dry_run=dry_run, when_due=when_due, options=options)
+    return table.maintenance.clean(plan_only=plan_only, dry_run=dry_run, when_due=when_due, options=options)
 
 
+@app.command()
 @table_command("archiving")
 def archive(table: lakebed.Table, options: dict[str, str], dry_run: DryRun = False) -> ArchivalResult:
     """Move the oldest instants of a long timeline to the archived timeline."""
-    return table.archive(dry_run=dry_run, options=options)
+    return table.maintenance.archive(dry_run=dry_run, options=options)
 
 
+@app.command()
 @table_command("compacting")
 def compact(
     table: lakebed.Table,
@@ -199,10 +136,12 @@ def compact(
     ] = False,
 ) -> CompactionResult:
     """Merge the log files of a merge-on-read table into base files. Pending plans are run first."""
-    run = table.compact_logs if logs else table.compact
-    return run(plan_only=plan_only, dry_run=dry_run, when_due=when_due, options=options)
+    return table.maintenance.compact(
+        logs=logs, plan_only=plan_only, dry_run=dry_run, when_due=when_due, options=options
+    )
 
 
+@app.command()
 @table_command("expiring partitions", lambda result: [f"{path} since {since}" for path, since in result.paths.items()])
 def expire_partitions(
     table: lakebed.Table,
@@ -219,9 +158,10 @@ def expire_partitions(
     dry_run: DryRun = False,
 ) -> PartitionTtlResult:
     """Delete partitions that were not written to for a number of days."""
-    return table.expire_partitions(days, partitions=partition, dry_run=dry_run, options=options)
+    return table.maintenance.expire_partitions(days, partitions=partition, dry_run=dry_run, options=options)
 
 
+@app.command()
 def repair(
     uri: Uri,
     part: Annotated[
@@ -241,7 +181,7 @@ def repair(
     """Find and repair damage to a table: broken properties, partitions without their metadata file, files that no
     commit names, a metadata table that differs from the files, and with --part duplicates rows with the same key."""
     parts: Any = names(part)
-    done = lakebed.repair(
+    done = lakebed.maintenance.repair(
         uri,
         parts,
         dry_run=dry_run,
@@ -251,6 +191,7 @@ def repair(
     show_result(done, output)
 
 
+@app.command()
 def doctor(
     uri: Uri,
     verify: Annotated[bool, typer.Option("--verify", help="Also compare the indexes with all rows.")] = False,
@@ -266,7 +207,7 @@ def doctor(
     The exit code is 0 if all is well, 1 after warnings and 2 after errors.
     """
     with working("examining"):
-        page = lakebed.doctor(
+        page = lakebed.maintenance.doctor(
             uri,
             verify=verify,
             read_only=read_only,
@@ -278,3 +219,50 @@ def doctor(
     show_result(page, output)
     if not page.ok:
         raise typer.Exit(int(page.severity))
+
+
+@app.command()
+@table_command("rescaling")
+def rescale(
+    table: lakebed.Table,
+    options: dict[str, str],
+    buckets: Annotated[int | None, typer.Option(help="The new number of buckets of each partition.")] = None,
+    partition: PartitionPaths = None,
+    rules: Annotated[
+        str | None, typer.Option(help="Numbers of buckets by partition path: 'regex,count;regex,count'.")
+    ] = None,
+    split_over: Annotated[
+        int | None, typer.Option(metavar="BYTES", help="Split only the buckets that are larger than this.")
+    ] = None,
+    dry_run: DryRun = False,
+) -> Rescaled:
+    """Change the number of buckets of a table's bucket index, in the cheapest way."""
+    if buckets is None and rules is None and split_over is None:
+        raise typer.BadParameter("give --buckets, --rules or --split-over", param_hint="--buckets")
+    return table.maintenance.rescale(
+        buckets, partitions=partition, rules=rules, split_over=split_over, dry_run=dry_run, options=options
+    )
+
+
+@app.command()
+@table_command("upgrading")
+def upgrade(
+    table: lakebed.Table,
+    options: dict[str, str],
+    to: Annotated[int, typer.Option(help="The version to bring it to: 8 or 9.")] = 9,
+    dry_run: DryRun = False,
+) -> VersionChange:
+    """Bring a table to a later version of Hudi's table format; its rows stay."""
+    return table.maintenance.upgrade(to=to, dry_run=dry_run, options=options)
+
+
+@app.command()
+@table_command("downgrading")
+def downgrade(
+    table: lakebed.Table,
+    options: dict[str, str],
+    to: Annotated[int, typer.Option(help="The version to bring it to: 8 or 6.")],
+    dry_run: DryRun = False,
+) -> VersionChange:
+    """Bring a table to an earlier version of Hudi's table format, for older releases of Hudi; its rows stay."""
+    return table.maintenance.downgrade(to=to, dry_run=dry_run, options=options)

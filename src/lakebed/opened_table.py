@@ -1,0 +1,193 @@
+"""A table as its methods and views share it: storage, settings, the latest view, and how calls read and commit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from lakebed.config.options import resolve_options
+from lakebed.config.settings import ReadSettings
+from lakebed.engine.base import Engine
+from lakebed.inputs.files import Partitioning, data_of
+from lakebed.metadata.lookups import open_again
+from lakebed.operations import hudi_job
+from lakebed.operations.context import WriteContext
+from lakebed.operations.group_commit import UpsertTarget, commit
+from lakebed.operations.merge import MergeResult
+from lakebed.operations.once import Once
+from lakebed.operations.result import WriteResult
+from lakebed.progress import display
+from lakebed.properties.file import load_table_config
+from lakebed.properties.table_config import TableConfig
+from lakebed.read.incremental import When, in_local_zone, refuse_outside
+from lakebed.read.reopening import read_again
+from lakebed.read.scan import refuse_cleaned
+from lakebed.services.driver import Reads, fitting_context
+from lakebed.services.due import AFTER_SERVICE_SETTINGS, run_due_services, show_after_service
+from lakebed.slices.snapshot import Snapshot
+from lakebed.storage.base import Storage
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+T = TypeVar("T")
+# Views of this many moments are cached while nothing changes.
+_VIEWS = 4
+
+
+class OpenedTable:
+    """A table that was opened or created: every method and view of a `Table` reads and commits through it.
+
+    `config` are the properties as they were read last, `spark` is the session that the table was opened with,
+    `worker_tuning` whether tasks tune the Spark workers that they run in.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        config: TableConfig,
+        spark: SparkSession | None = None,
+        reads: ReadSettings | None = None,
+        *,
+        worker_tuning: bool = True,
+    ) -> None:
+        self.storage = storage
+        self.config = config
+        self.spark = spark
+        self.reads = reads or ReadSettings()
+        self.worker_tuning = worker_tuning
+        # the view of the last read: its listings and lookups stay valid until a timeline changes
+        self._views: dict[str | None, Snapshot] = {}
+
+    @property
+    def uri(self) -> str:
+        """The table's path or URL."""
+        return self.storage.spec.uri
+
+    def reload(self) -> TableConfig:
+        """The properties, read from their file again."""
+        self.config = load_table_config(self.storage)
+        return self.config
+
+    def write(
+        self,
+        verb: Callable[[WriteContext, Any], WriteResult],
+        data: Any,
+        options: Mapping[str, Any] | None,
+        name: str,
+        retries: int | None = None,
+        progress: bool = True,
+        once: Once | None = None,
+    ) -> WriteResult:
+        """A write, with its retries after conflicts, and then the services that the table's settings make due."""
+        settings = hudi_job.with_retries(retries, options)
+        run = partial(hudi_job.run_again, lambda: self.context(data, settings, name), data=data, name=name, once=once)
+        target = None if once else UpsertTarget(self.storage, self.config, settings)
+        with display(enabled=progress):
+            return commit(run, verb, data, target, partial(run_due_services, spark=self.spark))
+
+    def data(self, data: Any, partitioning: Partitioning | None) -> Any:
+        """What a caller gave as rows: data files for a path, anything else as it is."""
+        return data_of(data, partitioning, (self.storage.spec.uri, self.storage.spec.options))
+
+    def merge(
+        self,
+        verb: Callable[[WriteContext, Any], MergeResult],
+        source: Any,
+        options: Mapping[str, Any] | None,
+        retries: int | None,
+        once: Once | None,
+    ) -> MergeResult:
+        """A write of a merge; one that was skipped has no counts."""
+        result = self.write(verb, source, options, "upsert", retries, once=once)
+        if result.skipped:
+            return MergeResult(result.instant, result.checkpoint, "merge", skipped=True)
+        assert isinstance(result, MergeResult)
+        return result
+
+    def plan_merge(self, plan: Callable[[WriteContext], T], source: Any, options: Mapping[str, Any] | None) -> T:
+        """The plan of a merge, which writes nothing."""
+        return self.again(lambda: plan(self.context(source, options, "upsert")))
+
+    def moment(self, when: When) -> When:
+        """A time of a caller; one without a zone is in the Spark session's, or the machine's."""
+        return in_local_zone(when, None if self.spark is None else self.spark.conf.get("spark.sql.session.timeZone"))
+
+    def snapshot(self, as_of: str | None = None, *, looks_up: bool = False) -> Snapshot:
+        """The newest view, or that of an instant; with `looks_up` its metadata table is opened, too."""
+        # the metadata table may have changed since: a dropped index must not be used
+        cached, use = self._views.pop(as_of, None), self.reads.use_metadata
+        too = looks_up if cached is None else cached.metadata_is_open
+        fresh = open_again(self.storage, self.config, as_of, use_metadata=use, metadata_too=too)
+        self.config = fresh.config
+        view = self._views[as_of] = cached if cached is not None and cached.shows_same(fresh) else fresh
+        if len(self._views) > _VIEWS:
+            del self._views[next(iter(self._views))]
+        return view
+
+    def view(self, cut: str | None) -> Snapshot:
+        """The view as of an instant time (None: of now). Raises `InvalidOption` where it is cleaned, before the first
+        commit or in the future."""
+
+        def opened() -> Snapshot:
+            view = self.snapshot(cut)
+            refuse_outside(view)
+            refuse_cleaned(view)
+            return view
+
+        return opened() if cut is None else self.again(opened)
+
+    def steadily(self, read: Callable[[Snapshot], T], *, looks_up: bool = False) -> T:
+        """The result of `read` with the latest view. If the table changes during the read, it is repeated with a later
+        view."""
+        views = [self.snapshot(looks_up=looks_up)]
+
+        def renew() -> bool:
+            views.append(self.snapshot())
+            return not views[-2].shows_same(views[-1])
+
+        return read_again(self.storage, lambda: read(views[-1]), renew)
+
+    def again(self, serve: Callable[[], T], *, progress: bool = True) -> T:
+        """The result of a service, which is started again if the table changed while it was planned."""
+        with display(enabled=progress):
+            return read_again(self.storage, serve, lambda: True)
+
+    def committed(
+        self, serve: Callable[[], T], options: Mapping[str, Any] | None, *, preview: bool = False, progress: bool = True
+    ) -> T:
+        """The result of a service that commits. Unless it is a preview, published lists and catalogs are updated."""
+        done = self.again(serve, progress=progress)
+        if not preview and AFTER_SERVICE_SETTINGS & {*self.config.properties, *(options or {})}:
+            show_after_service(self.storage, self.config.properties, options)
+        return done
+
+    def engine(self) -> Engine:
+        """The engine of a call that writes only indexes of the metadata table."""
+        spark = None if self.storage.spec.in_this_process else self.spark
+        return hudi_job.session_engine(spark, worker_tuning=self.worker_tuning)
+
+    def service_context(self, options: Mapping[str, Any] | None, verb: str, reads: Reads = "logs") -> WriteContext:
+        """The context of a service that merges the table's log files, or may rewrite every file ("files")."""
+        return fitting_context(self.context(None, options, verb), reads, self.spark)
+
+    def context(self, data: Any, options: Mapping[str, Any] | None, verb: str) -> WriteContext:
+        """The context of a call that writes: the table's state, the engine for these rows, the options."""
+        opened = hudi_job.open_for_write(self.storage, self.config)
+        self.config = opened.config
+        resolved = resolve_options(options)
+        hudi_job.check_verb(resolved, verb)
+        engine = hudi_job.choose_engine(
+            data,
+            self.spark,
+            resolved.write.tasks,
+            worker_tuning=self.worker_tuning and resolved.spark.worker_tuning,
+            local_rows=resolved.spark.local_rows,
+            table_bytes=lambda: hudi_job.bytes_of_files(self.snapshot()),
+        )
+        return hudi_job.write_context(self.storage, self.config, engine, resolved, snapshot=opened)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # cached views and the session are not pickled: another process cannot use them
+        return {**self.__dict__, "_views": {}, "spark": None}

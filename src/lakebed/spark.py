@@ -1,0 +1,70 @@
+"""`lakebed.spark`: tables in a Spark session: names for `spark.sql`, and DataFrames laid out by buckets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from lakebed.config.arguments import checks_arguments, refused
+from lakebed.engine.spark_python import use_this_python
+from lakebed.engine.spark_rewrite import by_buckets
+from lakebed.table import Table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from lakebed.read.scan import Scan
+
+__all__ = ["bucketed", "by_buckets", "create_views"]
+
+
+def create_views(
+    spark: SparkSession,
+    tables: Mapping[str, Any] | None = None,
+    functions: bool = True,
+    *,
+    storage_options: Mapping[str, str] | None = None,
+) -> None:
+    """Give a Spark session names for tables: temporary views for `spark.sql`, and the table functions.
+
+    `tables` maps names to URIs or tables; each becomes a view `USING lakebed`, which shows the table as it is at each
+    query. With `functions` SQL has `lakebed_changes(table, start, end)`, `lakebed_cdc(table, start, end)`,
+    `lakebed_timeline(table)` and `lakebed_files(table)`, where `table` is a text with a name of `tables` or a URI. They
+    give row by row; `t.changes(start).to_spark()` is faster for many rows. Raises `InvalidOption` for a name that is no
+    plain word.
+
+    >>> def trips_by_city(spark, t):
+    ...     lakebed.spark.create_views(spark, {"trips": t})
+    ...     return spark.sql("select city, count(*) from trips group by city")
+    """
+    from lakebed.statements.spark_functions import create_views as create_views_in
+
+    if not hasattr(spark, "createDataFrame"):
+        raise refused("create_views", "spark", spark, "a Spark session")
+    if not isinstance(functions, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise refused("create_views", "functions", functions, "True or False")
+    if tables is not None and not isinstance(tables, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise refused("create_views", "tables", tables, "a dict of names and tables")
+    use_this_python(spark)
+    uris = {name: table.uri if isinstance(table, Table) else str(table) for name, table in (tables or {}).items()}
+    create_views_in(spark, uris, functions=functions, storage_options=storage_options)
+
+
+@checks_arguments
+def bucketed(
+    frame: DataFrame, t: Table, on: str | Sequence[str] | None = None, *, buckets: bool | int | Scan = True
+) -> DataFrame:
+    """Return the rows of any DataFrame in the partitions of a table's buckets, with the column `_bucket`.
+
+    One shuffle of the DataFrame lays it out. It then joins with `t.scan().to_spark(bucketed=True)` on the key and
+    `_bucket` as another table would. `on` names its columns for the bucket key (None: those of the same names); they
+    must have the key's types. `buckets` is what `bucketed` is on the table's side. Raises `UnsupportedFeature` for a
+    table without buckets, `InvalidOption` for columns that do not fit.
+
+    >>> def joined(frame, t):  # a Spark DataFrame with the column id, and a table with a bucket index
+    ...     placed = lakebed.spark.bucketed(frame, t)
+    ...     return t.scan().to_spark(bucketed=True).join(placed, ["id", "_bucket"])
+    """
+    from lakebed.read.spark_buckets import bucketed_data
+
+    return bucketed_data(t.opened.snapshot(), frame, on, buckets)
