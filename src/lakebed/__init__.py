@@ -161,6 +161,7 @@ def __getattr__(name: str) -> object:
         return import_module(f"lakebed.{name}")
     if name not in _LAZY:
         raise AttributeError(f"module 'lakebed' has no attribute {name!r}")
+    import_module("lakebed.deferred_pandas").defer_pandas()  # before the first array is made
     return getattr(import_module(_LAZY[name]), name)
 
 

@@ -22,6 +22,7 @@ from lakebed.errors import LakebedError, SourceError, from_json
 from lakebed.expressions.base import RowExpression
 from lakebed.format.hashes import java_hash
 from lakebed.model import DERIVED, PARTITION_PATH, RECORD_KEY, FileSlice
+from lakebed.schema.plain_arrow import as_numpy
 from lakebed.storage.base import Storage
 
 
@@ -281,9 +282,7 @@ class _Cursor:
 
 
 def _run_length(batch: pa.RecordBatch, partition: str, number: int) -> int:
-    same = pc.and_(pc.equal(batch.column(PARTITION_PATH), partition), pc.equal(batch.column(GROUP), number)).to_numpy(
-        zero_copy_only=False
-    )
+    same = as_numpy(pc.and_(pc.equal(batch.column(PARTITION_PATH), partition), pc.equal(batch.column(GROUP), number)))
     return batch.num_rows if same.all() else int(np.argmin(same))
 
 
@@ -367,7 +366,7 @@ def choose_group(partitions: pa.Array, share: np.ndarray[Any, Any], inserts: pa.
     """The group number for each row as if it were an insert; null where its partition takes no inserts."""
     result = np.full(len(share), -1, dtype=np.int32)
     encoded = partitions.dictionary_encode()
-    codes = encoded.indices.to_numpy(zero_copy_only=False)
+    codes = as_numpy(encoded.indices)
     names = {name: code for code, name in enumerate(encoded.dictionary.to_pylist())}
     for row in inserts.to_pylist():  # one a partition
         code = names.get(row[PARTITION_PATH])

@@ -37,6 +37,7 @@ from lakebed.inputs.base import BATCH_ROWS, TABLE_BYTES, RowSource, first_batche
 from lakebed.model import FILE_ID, INSTANT, PARTITION_PATH, POSITION, FileSlice
 from lakebed.progress import progress
 from lakebed.schema.arrow import normalise_batch
+from lakebed.schema.plain_arrow import as_numpy, grouped_rows, matches, sorted_rows
 from lakebed.sharing import once
 from lakebed.storage.parallel import parallel_map
 
@@ -295,7 +296,7 @@ class LocalEngine:
         left = rows.table.select(list(on)).append_column("_left", pa.array(np.arange(rows.table.num_rows)))
         right = others.table.select(list(on)).append_column("_right", pa.array(np.arange(others.table.num_rows)))
         kind = "left outer" if how == "left" else "inner"
-        joined = left.join(right, keys=list(on), join_type=kind, use_threads=False).sort_by("_left")
+        joined = sorted_rows(matches(left, right, on, kind, ("_left", "_right")), [("_left", "ascending")])
         result = rows.table.take(joined.column("_left"))
         for name in others.table.column_names:
             if name not in on:
@@ -304,7 +305,7 @@ class LocalEngine:
 
     def distinct(self, rows: AnyRows) -> LocalRows:
         names = rows.table.column_names
-        return LocalRows(rows.table.group_by(names, use_threads=False).aggregate([]).select(names))
+        return LocalRows(grouped_rows(rows.table, names, []).select(names))
 
     def union(self, parts: Sequence[AnyRows]) -> LocalRows:
         names = parts[0].schema.names
@@ -329,7 +330,7 @@ class LocalEngine:
         if isinstance(rows, StreamedRows):
             return self._aggregate_streamed(rows, by, sums)
         specs = [([], "count_all"), *((name, "sum") for name in sums)]
-        counted = rows.table.group_by(list(by), use_threads=False).aggregate(specs).rename_columns([*by, "rows", *sums])
+        counted = grouped_rows(rows.table, by, specs).rename_columns([*by, "rows", *sums])
         for name in sums:
             summed = pc.fill_null(counted.column(name).cast(pa.int64()), 0)
             counted = counted.set_column(counted.schema.get_field_index(name), name, summed)
@@ -363,8 +364,8 @@ def _grouped(table: pa.Table, attempt: int) -> tuple[Positions, list[GroupOfRows
     if table.num_rows == 0:
         return np.array([], np.int64), []
     partition = table.column(PARTITION_PATH).combine_chunks().dictionary_encode()
-    codes = partition.indices.to_numpy(zero_copy_only=False).astype(np.int64)
-    numbers = table.column(GROUP).combine_chunks().to_numpy(zero_copy_only=False)
+    codes = as_numpy(partition.indices).astype(np.int64)
+    numbers = as_numpy(table.column(GROUP).combine_chunks())
     stride = int(numbers.max()) + 1
     # NumPy sorts numbers of one or two bytes by their digits, which is ten times as fast
     narrow = np.min_scalar_type(len(partition.dictionary) * stride)

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from lakebed.engine.base import GROUP
 from lakebed.model import PARTITION_PATH
+from lakebed.schema.plain_arrow import as_numpy
 
 Group = tuple[str, int]
 
@@ -77,8 +78,8 @@ class Shuffle:
         self._buffered, self._bytes = [], 0
         partitions = table.column(PARTITION_PATH).combine_chunks().dictionary_encode()
         codes = np.array([self._codes.setdefault(p, len(self._codes)) for p in partitions.dictionary.to_pylist()])
-        rows = codes[partitions.indices.to_numpy(zero_copy_only=False)].astype(np.int64)
-        numbers = table.column(GROUP).combine_chunks().to_numpy(zero_copy_only=False).astype(np.int64)
+        rows = codes[as_numpy(partitions.indices)].astype(np.int64)
+        numbers = as_numpy(table.column(GROUP).combine_chunks()).astype(np.int64)
         order = np.lexsort((numbers, rows))
         edges = np.flatnonzero(np.append(True, (np.diff(rows[order]) != 0) | (np.diff(numbers[order]) != 0)))
         names = list(self._codes)

@@ -34,6 +34,7 @@ from lakebed.format.hashes import (
     plain_strings,
 )
 from lakebed.model import PARTITION_PATH, RECORD_KEY
+from lakebed.schema.plain_arrow import as_numpy
 from lakebed.sharing import once
 
 _LOW_32_BITS = "4294967295L"
@@ -228,7 +229,7 @@ def _value_hash(values: pa.Array) -> npt.NDArray[np.int32]:
     hashed = java_hash(values)
     special = pc.is_in(values, pa.array([NULL_VALUE, EMPTY_VALUE]))
     if pc.any(special).as_py():
-        hashed[special.to_numpy(zero_copy_only=False)] = 0
+        hashed[as_numpy(special)] = 0
     return hashed
 
 
@@ -236,8 +237,8 @@ def _confusing_rows(values: list[pa.Array]) -> npt.NDArray[np.int64]:
     """Rows in which one of the values holds both a comma and a colon."""
     rows = np.empty(0, np.int64)
     for value in values:
-        comma = np.flatnonzero(pc.fill_null(pc.match_substring(value, ","), False).to_numpy(zero_copy_only=False))
-        colon = pc.match_substring(value.take(pa.array(comma)), ":").to_numpy(zero_copy_only=False)
+        comma = np.flatnonzero(as_numpy(pc.fill_null(pc.match_substring(value, ","), False)))
+        colon = as_numpy(pc.match_substring(value.take(pa.array(comma)), ":"))
         rows = np.union1d(rows, comma[colon])
     return rows
 
@@ -391,7 +392,7 @@ class StoredBucket:
     def _of(self, keys: pa.Array, paths: pa.Array) -> pa.Array:
         hashes = hash_of(key_list_hash(plain_strings(keys), self.fields))
         encoded = paths.dictionary_encode() if not pa.types.is_dictionary(paths.type) else paths
-        codes = encoded.indices.to_numpy(zero_copy_only=False)
+        codes = as_numpy(encoded.indices)
         numbers = np.zeros(len(hashes), np.int32)
         for code in np.unique(codes):
             in_partition = codes == code
@@ -430,7 +431,7 @@ def _number_sql(buckets: Buckets, hashed: str) -> str:
 
 def _by_value(values: pa.Array, texts: pa.Array, part: Callable[[int, pa.Array], pa.Array]) -> pa.Array:
     """For each text the part of it that its number in `values` selects. Takes a pass for each distinct number."""
-    codes = values.to_numpy(zero_copy_only=False)
+    codes = as_numpy(values)
     order = np.argsort(codes, kind="stable")
     starts = np.flatnonzero(np.append(True, np.diff(codes[order]) != 0)) if len(order) else []
     parts: list[pa.Array] = []

@@ -22,6 +22,7 @@ from lakebed.errors import UnsupportedFeature
 from lakebed.expressions.base import bind_sql, sql_literal
 from lakebed.expressions.joda import MONTHS, WEEKDAYS, Token, tokens
 from lakebed.expressions.zones import DAY_MILLIS, Int64s, day_of_week, days_of_civil
+from lakebed.schema.plain_arrow import as_numpy
 
 _READABLE = frozenset("yYMdDeEaKhHkmsSZ")
 _ONCE = ("yY", "M", "d", "D", "eE", "a", "KhHk", "m", "s", "S", "Z")
@@ -97,7 +98,7 @@ class ReadPattern:
         without one).
         """
         captures = pc.extract_regex(texts, self.regex(named=True))
-        matched = captures.is_valid().to_numpy(zero_copy_only=False)
+        matched = as_numpy(captures.is_valid())
         groups = {letter: pc.struct_field(captures, [n]) for n, (letter, _) in enumerate(self._groups())}
         fields = _ArrowFields(groups, self._counts(), self.pivot_year, len(texts))
         local, valid = fields.local_millis()

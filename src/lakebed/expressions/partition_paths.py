@@ -101,9 +101,9 @@ class ValuePart:
         if self.dropped:
             lost = pc.is_in(text, value_set=pa.array(["", DEFAULT_PARTITION], text.type))
             encoded = pc.if_else(lost, _NO_PATH, encoded)
-        empty = pc.fill_null(pc.equal(encoded, ""), True)
-        encoded = pc.if_else(empty, DEFAULT_PARTITION, encoded)
-        return pc.binary_join_element_wise(f"{self.field}=", encoded, "") if self.hive_style else encoded
+        no_text, default, name = (pa.scalar(text, pa.string()) for text in ("", DEFAULT_PARTITION, f"{self.field}="))
+        encoded = pc.if_else(pc.fill_null(pc.equal(encoded, no_text), True), default, encoded)
+        return pc.binary_join_element_wise(name, encoded, no_text) if self.hive_style else encoded
 
     def value_of(self, text: str) -> str | None:
         if text == DEFAULT_PARTITION:
@@ -238,7 +238,7 @@ class PathCheck:
                     raise _refused(subject, wrong, {"column": name, "value": value, "row": row})
 
     def _suspects(self, texts: pa.Array, several: bool) -> pa.Array:
-        long = pc.greater(pc.binary_length(texts), _NAME_BYTES)
+        long = pc.greater(pc.binary_length(texts), pa.scalar(_NAME_BYTES, pa.int64()))
         suspects = pc.or_(long, pc.match_substring_regex(texts, _SUSPECT))
         if self.dropped and several:
             suspects = pc.or_(suspects, pc.match_substring(texts, "/"))

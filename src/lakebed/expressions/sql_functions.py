@@ -21,6 +21,7 @@ from lakebed.expressions.zones import (
     days_of_civil,
     local_times,
 )
+from lakebed.schema.plain_arrow import as_numpy
 
 # A double has at most 17 significant digits; beyond this many places before the point it is a whole number.
 _INTEGRAL_FROM: Final = 1e17
@@ -82,14 +83,14 @@ def position(value: pc.Expression, part: str) -> pc.Expression:
 
 
 def _position(values: pa.Array, part: str) -> pa.Array:
-    at: npt.NDArray[np.int64] = pc.fill_null(pc.find_substring(values, part), -1).to_numpy().astype(np.int64)
+    at: npt.NDArray[np.int64] = as_numpy(pc.fill_null(pc.find_substring(values, part), -1)).astype(np.int64)
     if pc.all(pc.string_is_ascii(values)).as_py() is False:
         _, offsets, data = values.buffers()
         starts = np.frombuffer(offsets, np.int32)[values.offset : values.offset + len(values)].astype(np.int64)
         octets = np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8)
         letters = np.concatenate(([0], np.cumsum((octets & 0xC0) != 0x80)))
         at = np.where(at >= 0, letters[starts + np.maximum(at, 0)] - letters[starts], -1)
-    return pa.array(at + 1, pa.int32(), mask=values.is_null().to_numpy(zero_copy_only=False))
+    return pa.array(at + 1, pa.int32(), mask=as_numpy(values.is_null()))
 
 
 def split_part(value: pc.Expression, delimiter: str, number: int) -> pc.Expression:
@@ -99,7 +100,7 @@ def split_part(value: pc.Expression, delimiter: str, number: int) -> pc.Expressi
 
 def _split_part(values: pa.Array, delimiter: str, number: int) -> pa.Array:
     parts: Any = pc.split_pattern(values, delimiter)
-    offsets = parts.offsets.to_numpy().astype(np.int64)
+    offsets = as_numpy(parts.offsets).astype(np.int64)
     sizes = np.diff(offsets)
     at = np.full(len(sizes), number - 1) if number > 0 else sizes + number
     is_there = (at >= 0) & (at < sizes)
@@ -153,7 +154,7 @@ def months_between(value: pc.Expression, other: pc.Expression) -> pc.Expression:
 
 def _months_between(values: pa.Array) -> pa.Array:
     """Months between two dates; each int64 of `values` holds both days, one in the upper half and one in the lower."""
-    packed_days: Int64s = pc.fill_null(values, 0).to_numpy()
+    packed_days: Int64s = as_numpy(pc.fill_null(values, 0))
     day = ((packed_days + 2**31) & (2**32 - 1)) - 2**31
     first, second = (packed_days - day) >> 32, day
     parts = [civil_of_days(epoch_days) for epoch_days in (first, second)]
@@ -163,12 +164,12 @@ def _months_between(values: pa.Array) -> pa.Array:
     exact = full_months + ((days - other_days) * 86_400) / _SECONDS_OF_31_DAYS
     rounded = np.floor(exact * 1e8 + 0.5) / 1e8
     result = np.where((days == other_days) | (last & other_last), full_months, rounded)
-    return pa.array(result, mask=values.is_null().to_numpy(zero_copy_only=False))
+    return pa.array(result, mask=as_numpy(values.is_null()))
 
 
 def _dates(values: pa.Array, change: Callable[[Int64s], Int64s]) -> pa.Array:
-    days = pc.fill_null(values.cast(pa.int32()), 0).to_numpy().astype(np.int64)
-    changed = pa.array(change(days).astype(np.int32), mask=values.is_null().to_numpy(zero_copy_only=False))
+    days = as_numpy(pc.fill_null(values.cast(pa.int32()), 0)).astype(np.int64)
+    changed = pa.array(change(days).astype(np.int32), mask=as_numpy(values.is_null()))
     return changed.cast(pa.date32())
 
 

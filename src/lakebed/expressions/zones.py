@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 
 from lakebed.errors import InvalidOption
 from lakebed.expressions.arrow_functions import call, register
+from lakebed.schema.plain_arrow import as_numpy
 from lakebed.storage.base import from_os_error
 
 Int64s = npt.NDArray[np.int64]
@@ -225,7 +226,7 @@ register(
 def _offsets_by_rule(name: str, millis: pa.Array) -> pa.Array:
     """Offsets of late instants, by the changes of the years that occur. Beyond the year 9999 they are those of some 400
     years before, after which days and weekdays repeat."""
-    at: Int64s = millis.to_numpy(zero_copy_only=False)
+    at: Int64s = as_numpy(millis)
     at = at - np.maximum(0, -((_LAST_RULED_MILLI - at) // _CYCLE_MILLIS)) * _CYCLE_MILLIS
     years = at.astype("datetime64[ms]").astype("datetime64[Y]").astype(np.int64) + 1970
     changes = [_changes(name, year) for year in np.unique(years).tolist()]

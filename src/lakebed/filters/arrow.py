@@ -37,6 +37,7 @@ from lakebed.filters.predicates import (
 )
 from lakebed.model import ALL_META_COLUMNS
 from lakebed.schema.column_names import near_or_nothing
+from lakebed.schema.plain_arrow import matching_rows
 
 _MAGIC = b"ARROW1"
 # Places of the fields in the tables Footer, Schema and KeyValue of Arrow's flatbuffers.
@@ -184,7 +185,7 @@ class _Unknown(Exception):
 def predicate_of_expression(expression: pc.Expression, schema: pa.Schema) -> Predicate:
     """The expression with as much structure as can be trusted: the tree must give the very expression back."""
     try:
-        pa.table({f.name: pa.array([], f.type) for f in schema}).filter(expression)
+        matching_rows(pa.table({f.name: pa.array([], f.type) for f in schema}), expression)
     except (pa.ArrowException, KeyError, ValueError, TypeError) as error:
         reason = str(error).splitlines()[0]
         unknown = _UNKNOWN_NAME.search(reason)

@@ -33,6 +33,7 @@ from lakebed.filters.predicates import (
     Value,
 )
 from lakebed.filters.text import like_prefix, text_after
+from lakebed.schema.plain_arrow import as_numpy
 
 Bools = npt.NDArray[np.bool_]
 Path = tuple[str, ...]
@@ -222,7 +223,7 @@ def _among(bounds: Bounds, values: Sequence[Literal], has_null: bool) -> Answer:
 
 def _holds_one(bounds: Bounds, constants: pa.Array) -> Bools:
     """Whether one of many constants is within the bounds: constants and bounds are ranked together."""
-    ranked = pc.rank(pa.concat_arrays([constants, bounds.low, bounds.high]), tiebreaker="dense").to_numpy()
+    ranked = as_numpy(pc.rank(pa.concat_arrays([constants, bounds.low, bounds.high]), tiebreaker="dense"))
     units, count = len(bounds), len(constants)
     ordered = np.sort(ranked[:count])
     first = np.searchsorted(ordered, ranked[count : count + units], side="left")
@@ -256,4 +257,4 @@ def _starts_with(bounds: Bounds, prefix: str, *, is_prefix_only: bool) -> Answer
 
 
 def _flags(values: Any, missing: bool) -> Bools:
-    return pc.fill_null(values, missing).to_numpy(zero_copy_only=False)
+    return as_numpy(pc.fill_null(values, missing))

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from lakebed.errors import CorruptFile
 from lakebed.format.hashes import plain_strings, value_buffer
+from lakebed.schema.plain_arrow import as_numpy
 
 UInt32s = npt.NDArray[np.uint32]
 _M = np.uint32(0x5BD1E995)
@@ -96,7 +97,7 @@ def key_blocks(keys: Any) -> Iterator[KeyBlock]:
     data, offsets = value_buffer(array)
     lengths = np.diff(offsets)
     if array.null_count:
-        lengths[array.is_null().to_numpy(zero_copy_only=False)] = -1
+        lengths[as_numpy(array.is_null())] = -1
     if not len(lengths):
         return
     order = np.argsort(lengths, kind="stable") if (lengths != lengths[0]).any() else np.arange(len(lengths))
@@ -277,7 +278,7 @@ class BloomFilter:
         """For each key whether the filter may hold it; null for a null key."""
         matches = self.holds(ChainedHashes(keys), np.arange(len(keys)))
         valid = keys.is_valid() if keys.null_count else None
-        return pa.array(matches, mask=None if valid is None else pc.invert(valid).to_numpy(zero_copy_only=False))
+        return pa.array(matches, mask=None if valid is None else as_numpy(pc.invert(valid)))
 
     def holds(self, hashes: ChainedHashes, rows: npt.NDArray[np.int64]) -> Flags:
         """For the keys in these rows whether the filter may hold them; a key that it does not hold costs two hashes on

@@ -21,6 +21,7 @@ import pyarrow.types as pt
 from lakebed.format.parquet_encodings import leaves
 from lakebed.format.row_groups.nan_chunks import holds_nan
 from lakebed.schema.arrow import leaf_paths
+from lakebed.schema.plain_arrow import grouped_rows
 
 # Longest value that Parquet's writer keeps in its statistics, with some room.
 _LONG = 4000
@@ -292,7 +293,7 @@ def ranges_by_group(
             aggregations.append((f"{len(arrays)}", "any"))
             arrays.append(pc.is_nan(values))
     table = pa.Table.from_arrays(arrays, names=[f"{at}" for at in range(len(arrays))])
-    grouped = table.group_by("0", use_threads=False).aggregate(aggregations).combine_chunks()
+    grouped = grouped_rows(table, ["0"], aggregations).combine_chunks()
     results = iter([column.chunk(0) for column in grouped.columns[1:]])
     total, none = next(results), pa.array(np.zeros(grouped.num_rows, np.int64))
     structs: list[pa.Array] = []

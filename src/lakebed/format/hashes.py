@@ -11,6 +11,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakebed.schema.plain_arrow import as_numpy
+
 Int32s = npt.NDArray[np.int32]
 Int64s = npt.NDArray[np.int64]
 UInt32s = npt.NDArray[np.uint32]
@@ -55,7 +57,7 @@ def java_hash(strings: Any) -> Int32s:
     [3365, 0, 16752006]
     """
     if pa.types.is_dictionary(strings.type) and not isinstance(strings, pa.ChunkedArray):
-        codes = pc.fill_null(strings.indices, len(strings.dictionary)).to_numpy(zero_copy_only=False)
+        codes = as_numpy(pc.fill_null(strings.indices, len(strings.dictionary)))
         return np.append(java_hash(strings.dictionary), np.int32(0))[codes]
     array = plain_strings(strings)
     data, offsets = value_buffer(array)
@@ -73,7 +75,7 @@ def java_hash(strings: Any) -> Int32s:
                 _hash_units(*(_utf16(part, at) if as_utf16 else (part, at)), hashes)
                 result[rows] = hashes
     if array.null_count:
-        result[array.is_null().to_numpy(zero_copy_only=False)] = 0
+        result[as_numpy(array.is_null())] = 0
     return result.view(np.int32)
 
 
@@ -281,7 +283,7 @@ def _composite_rows(keys: pa.Array, names: Sequence[str]) -> Int64s:
     if names and pc.any(composite).as_py():
         pattern = "(?:^|,)(?:" + "|".join(_literal(f) for f in names) + "):"
         composite = pc.and_(composite, pc.match_substring_regex(keys, pattern))
-    return np.flatnonzero(pc.fill_null(composite, False).to_numpy(zero_copy_only=False))
+    return np.flatnonzero(as_numpy(pc.fill_null(composite, False)))
 
 
 def _literal(text: str) -> str:
@@ -300,7 +302,7 @@ def _composite_values(keys: pa.Array, fields: Sequence[str]) -> tuple[list[pa.Ar
     parts = [f"{_literal(n)}:(?P<v{i}>[^,]*(?:,[^:]*)?)" for i, (n, _) in enumerate(layout)]
     captures = pc.extract_regex(keys, "^" + ",".join(parts) + "$")
     values = [pc.struct_field(captures, [i]) for i, (_, want) in enumerate(layout) if want]
-    return values, captures.is_null().to_numpy(zero_copy_only=False)
+    return values, as_numpy(captures.is_null())
 
 
 def _composite_hash(keys: pa.Array, fields: Sequence[str]) -> Int32s:
@@ -315,7 +317,7 @@ def _composite_hash(keys: pa.Array, fields: Sequence[str]) -> Int32s:
 def _value_hash(values: pa.Array) -> Int32s:
     hashes = java_hash(values)
     special = pc.is_in(values, pa.array([_NULL, _EMPTY], values.type))
-    hashes[pc.fill_null(special, False).to_numpy(zero_copy_only=False)] = 0
+    hashes[as_numpy(pc.fill_null(special, False))] = 0
     return hashes
 
 

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebed.format.hashes import plain_strings, value_buffer
+from lakebed.schema.plain_arrow import as_numpy
 
 Int64s = npt.NDArray[np.int64]
 # First bytes of UTF-8 characters from U+E000 on. UTF-16 puts those beyond the basic plane before the others of them.
@@ -138,7 +139,7 @@ class KeyRanges:
             return self._of_one(texts)
         ranges, count = len(self._low), len(texts)
         # the sort is stable: an end that equals keys is outside of them
-        sorted_ = pc.sort_indices(pa.concat_arrays([self._low, texts, self._high])).to_numpy().astype(np.int64)
+        sorted_ = as_numpy(pc.sort_indices(pa.concat_arrays([self._low, texts, self._high]))).astype(np.int64)
         is_key = (sorted_ >= ranges) & (sorted_ < ranges + count)
         before = np.cumsum(is_key)
         is_low, is_high = sorted_ < ranges, sorted_ >= ranges + count
@@ -153,7 +154,7 @@ class KeyRanges:
         inside = np.ones(len(texts), np.bool_)
         if self._has_range[0]:
             low, high = pc.greater_equal(texts, self._low[0]), pc.less_equal(texts, self._high[0])
-            inside = pc.and_(low, high).to_numpy(zero_copy_only=False)
+            inside = as_numpy(pc.and_(low, high))
         order = np.concatenate([np.flatnonzero(inside), np.flatnonzero(~inside)])
         return Spans(order, np.zeros(1, np.int64), np.array([np.count_nonzero(inside)]))
 
@@ -272,7 +273,7 @@ def insertion_points(keys: pa.Array, inserted: pa.Array) -> Positions:
     while len(rows := np.flatnonzero(low < high)):  # the bytes looked at are equal: all of them decide
         middle = (low[rows] + high[rows]) >> 1
         fits = pc.less_equal(keys.take(pa.array(middle)), inserted.take(pa.array(rows)))
-        is_after = fits.to_numpy(zero_copy_only=False)
+        is_after = as_numpy(fits)
         low[rows[is_after]] = middle[is_after] + 1
         high[rows[~is_after]] = middle[~is_after]
     return low

@@ -52,6 +52,7 @@ from lakebed.model import (
 )
 from lakebed.schema.arrow import without_meta
 from lakebed.schema.conversion import project
+from lakebed.schema.plain_arrow import as_numpy
 from lakebed.slices.key_rows import rows_of_keys
 from lakebed.timeline.file_slices import in_merge_order
 from lakebed.write_status import WriteStatus
@@ -65,7 +66,7 @@ def without_stored(group: GroupWrite, incoming: Incoming) -> Incoming:
     is_stored = np.zeros(incoming.rows, bool)
     for file_slice in group.target.stored_in:
         stored = stored_rows(group.job.reader, file_slice, [RECORD_KEY], keys=incoming.keys).column(RECORD_KEY)
-        is_stored |= pc.is_in(incoming.keys, value_set=stored).to_numpy(zero_copy_only=False)
+        is_stored |= as_numpy(pc.is_in(incoming.keys, value_set=stored))
     if not is_stored.any():
         return incoming
     if group.job.on_match == "fail":
@@ -127,7 +128,7 @@ class DeletedRows:
 
     def has(self, keys: pa.Array) -> Flags:
         """Flags of the keys that have a deleted row."""
-        return pc.is_in(keys, value_set=self._keys).to_numpy(zero_copy_only=False)
+        return as_numpy(pc.is_in(keys, value_set=self._keys))
 
     def ordering_of(self, keys: pa.Array) -> list[pa.Array]:
         """The ordering values of these keys, null where a key has no row."""
@@ -177,7 +178,7 @@ def delete_ordering(
         values = _greater(rules, values, incoming.take(deletes, incoming_names).rename_columns(rules.ordering_columns))
     lacking = np.zeros(len(deletes), np.bool_)
     for column in values:
-        lacking |= pc.is_null(column).to_numpy(zero_copy_only=False)
+        lacking |= as_numpy(pc.is_null(column))
     if not _can_be_encoded(values, lacking):
         return ordering, forced
     if ordering:
@@ -346,7 +347,7 @@ def appendable(group: GroupWrite, incoming: Incoming) -> tuple[Incoming, tuple[s
     deletes = group.job.reader.logs(file_slice).has_deletes
     if incoming.required or deletes:
         stored_keys = stored_rows(group.job.reader, file_slice, [RECORD_KEY], keys=incoming.keys).column(RECORD_KEY)
-        is_stored = pc.is_in(incoming.keys, value_set=stored_keys).to_numpy(zero_copy_only=False)
+        is_stored = as_numpy(pc.is_in(incoming.keys, value_set=stored_keys))
         incoming.require_complete(np.flatnonzero(~is_stored & ~incoming.deletes))
         if deletes and not is_stored.all():
             return _filled(group, incoming), ()
@@ -376,7 +377,7 @@ def _filled(group: GroupWrite, incoming: Incoming) -> Incoming:
     ]
     stored = pa.concat_batches([project(part, loose) for part in parts])
     stored_keys = pa.concat_arrays([part.column(RECORD_KEY) for part in parts])
-    row_numbers = pc.fill_null(pc.index_in(incoming.keys, value_set=stored_keys), -1).to_numpy()
+    row_numbers = as_numpy(pc.fill_null(pc.index_in(incoming.keys, value_set=stored_keys), -1))
     updates = np.flatnonzero((row_numbers >= 0) & ~incoming.forced)
     new = np.flatnonzero(row_numbers < 0)
     incoming.require_complete(new[~incoming.deletes[new]])

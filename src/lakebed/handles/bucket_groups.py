@@ -16,6 +16,7 @@ from lakebed.handles.create import CreateHandle
 from lakebed.handles.merge import MergeHandle
 from lakebed.merge.incoming import Incoming
 from lakebed.model import RECORD_KEY, FileSlice
+from lakebed.schema.plain_arrow import as_numpy
 from lakebed.slices.key_rows import rows_of_keys
 from lakebed.write_status import WriteStatus
 
@@ -65,7 +66,7 @@ class BucketHandle:
         for number, file_slice in enumerate(self._slices):
             stored = self._keys_in(file_slice, keys)
             if len(stored):
-                in_slice = pc.is_in(incoming.keys, value_set=stored).to_numpy(zero_copy_only=False)
+                in_slice = as_numpy(pc.is_in(incoming.keys, value_set=stored))
                 parts[number] = np.flatnonzero(in_slice)
                 is_stored |= in_slice
         return parts, np.flatnonzero(~is_stored)

@@ -15,6 +15,7 @@ from lakebed.handles.base import GroupJob
 from lakebed.handles.file_writer import FileWriter, write_partition_metadata
 from lakebed.handles.group_writer import accounted
 from lakebed.model import PARTITION_PATH
+from lakebed.schema.plain_arrow import as_numpy
 from lakebed.write_status import WriteStatus, to_batch
 
 # Bytes that the open files of one task may hold back together before the largest is closed.
@@ -125,7 +126,7 @@ def by_partition(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
     if len(encoded.dictionary) == 1:
         yield encoded.dictionary[0].as_py(), batch
         return
-    codes = encoded.indices.to_numpy(zero_copy_only=False)
+    codes = as_numpy(encoded.indices)
     order = np.argsort(codes, kind="stable")
     starts = np.flatnonzero(np.append(True, np.diff(codes[order]) != 0))
     for start, end in zip(starts, np.append(starts[1:], len(order)), strict=True):

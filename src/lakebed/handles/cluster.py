@@ -31,6 +31,7 @@ from lakebed.index.base import GroupOutputs
 from lakebed.merge.incoming import gather
 from lakebed.merge.rules import comparable, field_values
 from lakebed.model import RECORD_KEY, FileSlice
+from lakebed.schema.plain_arrow import as_numpy
 from lakebed.slices.base_rows import DICTIONARY_META
 from lakebed.slices.reader import SliceReader
 from lakebed.storage.base import Storage
@@ -102,8 +103,8 @@ def hilbert_codes(ranks: Sequence[_Codes], bits: int) -> _Codes:
 
 def _ranks(values: pa.Array, bits: int) -> _Codes:
     """Dense ranks from 0, spread over so many bits."""
-    ranked = pc.rank(values, sort_keys="ascending", tiebreaker="dense").to_numpy(zero_copy_only=False)
-    nulls = pc.is_null(values).to_numpy(zero_copy_only=False)
+    ranked = as_numpy(pc.rank(values, sort_keys="ascending", tiebreaker="dense"))
+    nulls = as_numpy(pc.is_null(values))
     ranks = np.where(nulls, 0, ranked).astype(np.uint64)
     greatest = int(ranks.max()) if len(ranks) else 0
     return ranks * np.uint64((1 << bits) - 1) // np.uint64(max(1, greatest))
@@ -117,7 +118,7 @@ def _sorted(values: Sequence[pa.Array]) -> Positions:
         columns[str(at)] = column
     table = pa.table({**columns, "at": np.arange(len(values[0]))})
     keys = [(name, "ascending") for name in table.column_names]
-    return pc.sort_indices(table, sort_keys=keys).to_numpy().astype(np.int64)
+    return as_numpy(pc.sort_indices(table, sort_keys=keys)).astype(np.int64)
 
 
 # Sorted rows that are written at a time.

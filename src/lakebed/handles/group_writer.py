@@ -33,6 +33,7 @@ from lakebed.merge.unchanged import Comparison
 from lakebed.metadata_kinds.stored import stored_rows
 from lakebed.model import OPERATION_COLUMN, POSITION, RECORD_KEY
 from lakebed.schema.conversion import project
+from lakebed.schema.plain_arrow import as_numpy
 from lakebed.write_status import WriteStatus, to_batch
 
 # What becomes of a row that comes to a file group.
@@ -54,7 +55,7 @@ def check_stored_key_fields(group: GroupWrite, incoming: Incoming) -> None:
         stored = stored_rows(group.job.reader, file_slice, [RECORD_KEY, *names], keys=keys)
         if stored.num_rows:
             texts = stored.column(RECORD_KEY)
-            indices = pc.index_in(texts, value_set=keys).to_numpy(zero_copy_only=False).astype(np.int64)
+            indices = as_numpy(pc.index_in(texts, value_set=keys)).astype(np.int64)
             fields.check_equal(texts, stored, incoming.take(at[indices], names))
 
 

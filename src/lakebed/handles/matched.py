@@ -24,10 +24,11 @@ from lakebed.metadata_kinds.stored import stored_rows
 from lakebed.model import PARTITION_PATH, RECORD_KEY
 from lakebed.read.lookup import KeyText, locate
 from lakebed.schema.conversion import cast_column, one_array, project
+from lakebed.schema.plain_arrow import as_numpy
 from lakebed.slices.snapshot import Snapshot
 
 # Texts of partition columns whose path is that of a null.
-_OF_DEFAULT_PATH = pa.array(["", DEFAULT_PARTITION])
+_OF_DEFAULT_PATH = pa.array(["", DEFAULT_PARTITION], pa.string())
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +93,7 @@ class KeyMerge:
         written = incoming.at(acts.at).with_rows(rows, deletes)
         marked = group.job.rules.is_delete(rows)
         if marked is not None:
-            deletes = deletes | marked.to_numpy(zero_copy_only=False)
+            deletes = deletes | as_numpy(marked)
         absent = () if complete or not updates.any() else self.clauses.untouched
         written = replace(written, deletes=deletes, forced=actions == "delete", absent=absent)
         check_new_rows(
@@ -122,7 +123,7 @@ class KeyMerge:
         acts = self.clauses.act(source, {"matched": ~nothing, "not_matched": nothing})
         check_unambiguous(incoming.keys, np.full(incoming.rows, "update"))
         marked = group.job.rules.is_delete(acts.rows)
-        deletes = incoming.deletes if marked is None else marked.to_numpy(zero_copy_only=False)
+        deletes = incoming.deletes if marked is None else as_numpy(marked)
         check_new_rows(acts.rows, incoming.keys, deletes, nothing, self.clauses, group.job.intake)
         return incoming.with_rows(acts.rows, deletes)
 
@@ -133,7 +134,7 @@ class KeyMerge:
         for condition in conditions if matched.any() else ():
             at = np.flatnonzero(matched)
             (holds,) = evaluate(pairs.take(pa.array(at)), [condition])
-            matched[at] = pc.fill_null(holds, False).to_numpy(zero_copy_only=False)
+            matched[at] = as_numpy(pc.fill_null(holds, False))
         return matched
 
     def _completed(self, group: GroupWrite, incoming: Incoming, acts: Acts) -> pa.Table:
@@ -229,7 +230,7 @@ def check_new_rows(
         if column.nullable or not rows.column(column.name).null_count:
             continue
         required = alive & ~partial if column.name in clauses.untouched else alive
-        nulls = rows.column(column.name).is_null().to_numpy() & required
+        nulls = as_numpy(rows.column(column.name).is_null()) & required
         if nulls.any():
             key = keys[int(np.argmax(nulls))].as_py()
             raise SchemaConflict(
@@ -263,7 +264,7 @@ def _stored(group: GroupWrite, incoming: Incoming, names: tuple[str, ...], schem
         parts.append(project(slice_rows, requested_schema))
         key_parts.append(slice_rows.column(RECORD_KEY).cast(pa.string()))
     texts = pa.concat_arrays(key_parts) if key_parts else pa.array([], pa.string())
-    at = pc.fill_null(pc.index_in(incoming.keys, value_set=texts), -1).to_numpy(zero_copy_only=False)
+    at = as_numpy(pc.fill_null(pc.index_in(incoming.keys, value_set=texts), -1))
     columns = [
         pa.concat_arrays([part.column(name) for part in parts])
         if parts

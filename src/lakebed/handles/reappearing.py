@@ -21,6 +21,7 @@ from lakebed.merge.log_entries import LogEntries
 from lakebed.model import IS_DELETED_COLUMN, RECORD_KEY, FileSlice
 from lakebed.schema.conversion import one_array
 from lakebed.schema.evolution import cast_column
+from lakebed.schema.plain_arrow import as_numpy
 from lakebed.slices.key_rows import rows_of_keys
 
 _NOTHING = np.array([], np.int64)
@@ -74,7 +75,7 @@ def _hidden_in(group: GroupWrite, file_slice: FileSlice, incoming: Incoming, ali
     keys = incoming.keys.take(pa.array(alive))
     compared = pa.schema([group.job.format.schema.field(name) for name in rules.ordering_columns])
     deletes = replace(reader, opened=logs).open_merge(file_slice, compared, None, keys=keys).deletes()
-    at = pc.fill_null(pc.index_in(keys, value_set=deletes.keys), -1).to_numpy(zero_copy_only=False)
+    at = as_numpy(pc.fill_null(pc.index_in(keys, value_set=deletes.keys), -1))
     alive, at = alive[at >= 0], at[at >= 0]
     if not len(alive):
         return _NOTHING
@@ -108,11 +109,11 @@ def _loses(
     if stored is None or not stored.num_rows:
         return loses
     at = pc.index_in(keys, value_set=one_array(stored.column(RECORD_KEY)).cast(pa.string()))
-    has_base_row = pc.is_valid(at).to_numpy(zero_copy_only=False)
+    has_base_row = as_numpy(pc.is_valid(at))
     base = [cast_column(values.take(at), kind) for values, kind in zip(rules.ordering_of(stored), kinds, strict=True)]
     is_seen = has_base_row & ~deletes.forced & ~_flags(rules.newer_wins(base, deleted))
     return (loses | (has_base_row & ~_flags(rules.newer_wins(base, new)))) & ~is_seen
 
 
 def _flags(values: pa.Array) -> np.ndarray:
-    return values.to_numpy(zero_copy_only=False)
+    return as_numpy(values)

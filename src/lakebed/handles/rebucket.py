@@ -23,6 +23,7 @@ from lakebed.index.base import KeyHash
 from lakebed.merge.incoming import Incoming
 from lakebed.merge.row_merge import RowMerge
 from lakebed.model import PARTITION_PATH, RECORD_KEY, FileSlice
+from lakebed.schema.plain_arrow import as_numpy
 from lakebed.slices.reader import BATCH_ROWS, SliceReader
 from lakebed.write_status import WriteStatus, to_batch
 
@@ -248,7 +249,7 @@ class _Targets:
 
 def _of_move(move: Move, batch: pa.RecordBatch, numbers: pa.Array) -> Iterator[tuple[int, pa.RecordBatch]]:
     """The rows of a batch split by the numbers of their target file groups."""
-    bucket_numbers = numbers.to_numpy(zero_copy_only=False)
+    bucket_numbers = as_numpy(numbers)
     present = np.unique(bucket_numbers)
     strange = np.setdiff1d(present, np.array(move.targets, np.int32))
     if len(strange):

@@ -43,6 +43,7 @@ from lakebed.index.bucket_counts import (
 )
 from lakebed.model import PARTITION_PATH, RECORD_KEY, FileSlice, path_in
 from lakebed.schema.column_names import in_any_case, near_or_nothing
+from lakebed.schema.plain_arrow import as_numpy
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
 
@@ -111,7 +112,7 @@ def field_choices(key_fields: Sequence[str]) -> Iterator[tuple[str, ...]]:
 
 
 def _check_keys(sampled: SampledSlice, index: CheckedBuckets) -> None:
-    numbers = index.in_partition(sampled.partition).groups_of(sampled.keys).to_numpy(zero_copy_only=False)
+    numbers = as_numpy(index.in_partition(sampled.partition).groups_of(sampled.keys))
     wrong = np.flatnonzero(numbers != sampled.bucket)
     if len(wrong):
         key, hashed_bucket = sampled.keys[int(wrong[0])].as_py(), int(numbers[wrong[0]])
@@ -364,7 +365,7 @@ def _of_buckets(index: BucketIndex, numbers: Collection[int], ids: pa.Array, siz
     del sizes
     bucketed = pc.all(pc.match_substring_regex(ids, f"^{BUCKET_ID}")).as_py()
     texts = pc.utf8_slice_codeunits(ids, 0, 8)
-    if not bucketed or pc.any(pc.greater_equal(texts, f"{index.groups:08d}")).as_py():
+    if not bucketed or pc.any(pc.greater_equal(texts, pa.scalar(f"{index.groups:08d}", pa.string()))).as_py():
         return pc.is_valid(ids)
     return pc.is_in(texts, value_set=pa.array([f"{number:08d}" for number in numbers], pa.string()))
 

@@ -24,6 +24,7 @@ from lakebed.merge.locations import Coalesce, IsNotNull, IsNull
 from lakebed.metadata_kinds.key_changes import group_changes, is_reported, on_their_slices, removed_changes
 from lakebed.metadata_kinds.record_index import latest_locations, located, locations_of
 from lakebed.model import DERIVED, FILE_ID, INSTANT, PARTITION_PATH, RECORD_KEY, FileGroupId
+from lakebed.schema.plain_arrow import grouped_rows
 from lakebed.slices.snapshot import Snapshot
 from lakebed.write_status import WriteStatus
 
@@ -103,7 +104,7 @@ def _first_locations(batches: Iterator[pa.RecordBatch], task: Task) -> Iterator[
         return
     rows = pa.Table.from_batches(parts)
     numbered = rows.select(_KEY).append_column("number", pa.array(np.arange(rows.num_rows)))
-    first = numbered.group_by(_KEY, use_threads=False).aggregate([("number", "min")])
+    first = grouped_rows(numbered, _KEY, [("number", "min")])
     yield from rows.take(first["number_min"]).combine_chunks().to_batches()
 
 

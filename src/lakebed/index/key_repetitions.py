@@ -27,6 +27,7 @@ from lakebed.index.bloom.slice_search import SliceSearch, key_batches
 from lakebed.merge.key_table import KeyTable, key_codes
 from lakebed.merge.locations import IsNotNull
 from lakebed.model import FILE_ID, PARTITION_PATH, RECORD_KEY, FileSlice
+from lakebed.schema.plain_arrow import as_numpy
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.parallel import parallel_map
 
@@ -193,7 +194,7 @@ def _parts(keys: pa.Table, by: Sequence[str]) -> Iterator[tuple[Any, pa.Array]]:
     values: list[list[Any]] = []
     for name in by:
         encoded = keys.column(name).combine_chunks().dictionary_encode()
-        codes = codes * len(encoded.dictionary) + encoded.indices.to_numpy()
+        codes = codes * len(encoded.dictionary) + as_numpy(encoded.indices)
         values.append(encoded.dictionary.to_pylist())
     if not codes.any():
         yield tuple(column_values[0] for column_values in values), texts

@@ -56,6 +56,7 @@ from lakebed.model import (
 from lakebed.schema.arrow import normal_type
 from lakebed.schema.conversion import cast_column
 from lakebed.schema.evolution import is_promotion
+from lakebed.schema.plain_arrow import as_numpy
 from lakebed.slices.reader import SliceReader
 from lakebed.slices.snapshot import Snapshot, table_keys
 from lakebed.storage.base import Storage
@@ -164,7 +165,7 @@ class _PairMoves:
         )
         none = pa.repeat(pa.scalar(False), batch.num_rows)
         forced = pc.fill_null(batch.column(DELETE), False) if DELETE in batch.schema.names else none
-        at = np.flatnonzero(pc.fill_null(pc.not_equal(old, new), False).to_numpy(zero_copy_only=False))
+        at = np.flatnonzero(as_numpy(pc.fill_null(pc.not_equal(old, new), False)))
         goes, merged, path = self._merged(batch, incoming, forced, old, new, at)
         stays = np.ones(batch.num_rows, dtype=bool)
         stays[at[goes]] = False
@@ -199,10 +200,10 @@ class _PairMoves:
         absent = {f.name: pa.nulls(len(at), f.type) for f in incoming_rows.schema}
         columns = {**absent, RECORD_KEY: incoming.column(RECORD_KEY), **dict(zip(self.data, stored, strict=True))}
         older = pa.RecordBatch.from_arrays([columns[n] for n in names], names=names)
-        newer = side_of(self.rules, incoming, forced.take(indices).to_numpy(zero_copy_only=False))
+        newer = side_of(self.rules, incoming, as_numpy(forced.take(indices)))
         merged, changed = merge_into(self.rules, Side.of(older), newer)
         path = new.take(indices) if self.path is None else cast_column(self.path.arrow(merged.rows), pa.string())
-        goes = changed & ~merged.deletes & pc.not_equal(path, old.take(indices)).to_numpy(zero_copy_only=False)
+        goes = changed & ~merged.deletes & as_numpy(pc.not_equal(path, old.take(indices)))
         return goes, merged.rows, path
 
     def _rows(

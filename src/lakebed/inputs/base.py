@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.dataset as ds
 
 # Rows of no more bytes in memory are a table; more are read batch by batch, as often as they are asked for.
 TABLE_BYTES = 64 << 20
@@ -92,6 +91,8 @@ class DatasetSource(RowSource):
         return self._dataset.count_rows() if type(self._dataset).__name__ == "InMemoryDataset" else None
 
     def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+        import pyarrow.dataset as ds  # has been imported where there is a dataset; with it comes pandas
+
         names = None if columns is None else [name for name in self.schema.names if name in set(columns)]
         options: dict[str, Any] = {}
         if isinstance(getattr(self._dataset, "format", None), ds.ParquetFileFormat):

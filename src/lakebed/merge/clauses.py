@@ -14,11 +14,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow import acero
 
 from lakebed.errors import AmbiguousMerge, InvalidRecord
 from lakebed.schema.assignment import SQL, in_column
 from lakebed.schema.conversion import cast_column, one_array
+from lakebed.schema.plain_arrow import as_numpy, computed_columns
 
 Positions = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -73,7 +73,7 @@ class Clauses:
             candidates = np.flatnonzero(kinds[clause.when] & (clause_numbers < 0))
             if clause.condition is not None and len(candidates):
                 (holds,) = evaluate(pairs.take(pa.array(candidates)), [clause.condition])
-                candidates = candidates[pc.fill_null(holds, False).to_numpy(zero_copy_only=False)]
+                candidates = candidates[as_numpy(pc.fill_null(holds, False))]
             clause_numbers[candidates] = number
         at = np.flatnonzero(clause_numbers >= 0)
         return Acts(at, clause_numbers[at], self._rows(pairs, clause_numbers))
@@ -132,15 +132,8 @@ def evaluate(rows: pa.Table, expressions: Sequence[pc.Expression]) -> list[pa.Ar
     """
     if not expressions:
         return []
-    named = [str(number) for number in range(len(expressions))]
-    plan = acero.Declaration.from_sequence(
-        [
-            acero.Declaration("table_source", acero.TableSourceNodeOptions(rows)),
-            acero.Declaration("project", acero.ProjectNodeOptions(list(expressions), named)),
-        ]
-    )
     try:
-        results = plan.to_table(use_threads=False)
+        results = computed_columns(rows, expressions)
     except pa.ArrowInvalid as error:
         raise InvalidRecord(
             f"an expression has no value in a row: {error}",
@@ -196,8 +189,8 @@ def replaced_rows(
 
 def _codes(keys: pa.Array, partitions: pa.Array | None) -> Positions:
     """A number from 0 for each key. With partition paths, equal keys of two paths have different numbers."""
-    codes = keys.dictionary_encode().indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    codes = as_numpy(keys.dictionary_encode().indices).astype(np.int64)
     if partitions is None:
         return codes
     coded = partitions.dictionary_encode()
-    return np.unique(codes * len(coded.dictionary) + coded.indices.to_numpy(), return_inverse=True)[1]
+    return np.unique(codes * len(coded.dictionary) + as_numpy(coded.indices), return_inverse=True)[1]

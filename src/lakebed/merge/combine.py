@@ -27,6 +27,7 @@ from lakebed.merge.rules import MergeRules, nulls_first
 from lakebed.merge.unavailable import may_mark_inside
 from lakebed.model import COMBINED, DELETE, RECORD_KEY
 from lakebed.schema.conversion import one_array
+from lakebed.schema.plain_arrow import as_numpy
 from lakebed.sharing import once
 
 
@@ -141,10 +142,10 @@ class _Runs:
             return np.zeros(n, dtype=np.int64)
         columns = nulls_first(self.rules.comparable(ordering_of(self.rules, self.side)))
         table = pa.table(columns, names=[str(i) for i in range(len(columns))])
-        order = pc.sort_indices(table, sort_keys=[(name, "ascending") for name in table.column_names]).to_numpy()
+        order = as_numpy(pc.sort_indices(table, sort_keys=[(name, "ascending") for name in table.column_names]))
         differs = np.zeros(n, dtype=bool)
         for column in columns:
-            codes = pc.fill_null(column.dictionary_encode().indices, -1).to_numpy(zero_copy_only=False)[order]
+            codes = as_numpy(pc.fill_null(column.dictionary_encode().indices, -1))[order]
             differs[1:] |= codes[1:] != codes[:-1]
         ranks = np.empty(n, dtype=np.int64)
         ranks[order] = np.cumsum(differs)
@@ -229,7 +230,7 @@ def winners(rows: pa.Table, keys: Sequence[str], rules: MergeRules) -> Positions
     part = rows.select(rules.ordering_columns).take(pa.array(several))
     values = nulls_first(rules.comparable(rules.ordering_of(part)))
     order = pa.table({"key": codes[several], **{f"o{i}": v for i, v in enumerate(values)}, "at": several})
-    ranked = pc.sort_indices(order, sort_keys=[(name, "ascending") for name in order.column_names]).to_numpy()
+    ranked = as_numpy(pc.sort_indices(order, sort_keys=[(name, "ascending") for name in order.column_names]))
     sorted_codes = codes[several][ranked]
     last = np.append(sorted_codes[1:] != sorted_codes[:-1], True)
     keep = np.ones(rows.num_rows, dtype=bool)
@@ -282,7 +283,7 @@ def _deletes(rules: MergeRules, rows: pa.Table | pa.RecordBatch, forced: Flags |
     """Which rows are deletes, and which of those win whatever their ordering value is."""
     marked = rules.is_delete(rows)
     none = np.zeros(rows.num_rows, dtype=bool)
-    deletes = none if marked is None else marked.to_numpy(zero_copy_only=False)
+    deletes = none if marked is None else as_numpy(marked)
     forced = none if forced is None else forced
     return deletes | forced, forced
 
@@ -313,7 +314,7 @@ def key_codes(rows: pa.Table | pa.RecordBatch, keys: Sequence[str]) -> tuple[np.
     for name in keys:
         encoded = one_array(rows.column(name)).dictionary_encode()
         size = len(encoded.dictionary)
-        codes = pc.fill_null(encoded.indices.cast(pa.int64()), size).to_numpy(zero_copy_only=False)
+        codes = as_numpy(pc.fill_null(encoded.indices.cast(pa.int64()), size))
         size += 1 if encoded.null_count or not size else 0
         combined = codes if combined is None else combined * size + codes
         distinct *= size

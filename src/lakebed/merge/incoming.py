@@ -23,6 +23,7 @@ from lakebed.merge.shares import CountName, Shares
 from lakebed.model import COMBINED, DELETE, DERIVED, MEMBER, PARTITION_PATH, POSITION, RECORD_KEY
 from lakebed.schema.assignment import project_incoming
 from lakebed.schema.conversion import can_cast, cast_column, one_array
+from lakebed.schema.plain_arrow import as_numpy
 
 Positions = npt.NDArray[np.int64]
 
@@ -314,9 +315,9 @@ class Intake:
         `edges` they are those of several groups, one after the other: a key of two groups is two keys."""
         forced = np.full(table.num_rows, self.all_deletes)
         if DELETE in table.column_names:
-            forced |= pc.fill_null(table.column(DELETE), False).to_numpy(zero_copy_only=False)
+            forced |= as_numpy(pc.fill_null(table.column(DELETE), False))
         marked = None if self.all_deletes else self.rules.is_delete(table)
-        deletes = forced if marked is None else forced | marked.to_numpy(zero_copy_only=False)
+        deletes = forced if marked is None else forced | as_numpy(marked)
         keys = one_array(table.column(RECORD_KEY))
         data = table.select([n for n in table.column_names if n not in _CARRIED])
         required = tuple(name for name in self.absent if not self.schema.field(name).nullable)
@@ -324,11 +325,11 @@ class Intake:
         absent = () if self.rules.partial == "IGNORE_DEFAULTS" else self.absent
         positions: Positions | None = None
         if POSITION in table.column_names:
-            positions = pc.fill_null(table.column(POSITION), -1).to_numpy(zero_copy_only=False)
+            positions = as_numpy(pc.fill_null(table.column(POSITION), -1))
         before: Positions | None = None
         received = table.num_rows
         if COMBINED in table.column_names:
-            counts: Positions = pc.fill_null(table.column(COMBINED), 0).to_numpy(zero_copy_only=False)
+            counts: Positions = as_numpy(pc.fill_null(table.column(COMBINED), 0))
             before, received = counts, received + int(counts.sum())
         members = _members(table)
         incoming = Incoming(keys, deletes, forced, received, data, None, absent, required, positions, before)
@@ -384,7 +385,7 @@ def _members(table: pa.Table) -> Positions | None:
     members = table.column(MEMBER)
     if members.null_count:
         raise LakebedError("rows of several upserts were merged into others, and of which upsert they are is unknown")
-    return members.to_numpy().astype(np.int64)
+    return as_numpy(members).astype(np.int64)
 
 
 def _cast_or_null(column: pa.Array, kind: pa.DataType) -> pa.Array:

@@ -22,6 +22,7 @@ from lakebed.model import RECORD_KEY
 from lakebed.properties.table_config import TableConfig
 from lakebed.schema.arrow import is_text
 from lakebed.schema.conversion import one_array
+from lakebed.schema.plain_arrow import as_numpy
 
 Positions = npt.NDArray[np.int64]
 
@@ -51,7 +52,7 @@ class KeyFields:
 
     def may_share(self, keys: pa.Array) -> Positions:
         """The positions of key texts that other field values may have, too."""
-        return np.flatnonzero(self.shared.of_texts(keys).to_numpy(zero_copy_only=False))
+        return np.flatnonzero(as_numpy(self.shared.of_texts(keys)))
 
     def columns(self, schema: pa.Schema) -> list[str]:
         """The columns of these rows that hold fields of texts: two rows of one key text differ in these, if at all."""

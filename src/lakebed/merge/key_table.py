@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebed.format.hashes import value_buffer
+from lakebed.schema.plain_arrow import as_numpy
 
 Positions = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
@@ -58,7 +59,7 @@ class KeyTable:
 
     def find(self, keys: pa.Array) -> npt.NDArray[np.int32]:
         if not self._pays:
-            return pc.fill_null(pc.index_in(keys, value_set=self._keys), -1).to_numpy(zero_copy_only=False)
+            return as_numpy(pc.fill_null(pc.index_in(keys, value_set=self._keys), -1))
         numbers = np.full(len(keys), -1, np.int32)
         words, at = words_at(keys, self._offset), None
         for level in self._levels:
@@ -76,8 +77,8 @@ class KeyTable:
             words, at = words[occupied[crowded]], rows[crowded]
         assert at is not None
         positions = pc.index_in(keys.take(pa.array(at)), value_set=self._keys.take(pa.array(self._left)))
-        hits = np.flatnonzero(positions.is_valid().to_numpy(zero_copy_only=False))
-        numbers[at[hits]] = self._left[positions.drop_null().to_numpy()]
+        hits = np.flatnonzero(as_numpy(positions.is_valid()))
+        numbers[at[hits]] = self._left[as_numpy(positions.drop_null())]
         return numbers
 
 
@@ -108,7 +109,7 @@ def key_codes(keys: pa.Array) -> tuple[Positions, int]:
     count = len(keys)
     if count < _MANY:
         encoded = keys.dictionary_encode()
-        return encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64), len(encoded.dictionary)
+        return as_numpy(encoded.indices).astype(np.int64), len(encoded.dictionary)
     words = words_at(keys, distinguishing_offset(keys))
     bits = _slot_bits(count)
     slots = _slots(words, bits)
@@ -120,7 +121,7 @@ def key_codes(keys: pa.Array) -> tuple[Positions, int]:
     same[same] = _equal(keys, later[same], keys, firsts[later[same]])
     left = later[~same]
     if len(left):
-        encoded = keys.take(pa.array(left)).dictionary_encode().indices.to_numpy()
+        encoded = as_numpy(keys.take(pa.array(left)).dictionary_encode().indices)
         first = np.empty(int(encoded.max()) + 1, np.int64)
         first[encoded[::-1]] = left[::-1]
         firsts[left] = first[encoded]
@@ -190,4 +191,4 @@ def _equal(texts: pa.Array, at: Positions, other: pa.Array, row_numbers: npt.NDA
     first, second = texts.take(pa.array(at)), other.take(pa.array(row_numbers))
     if first.equals(second):
         return np.ones(len(at), np.bool_)
-    return pc.equal(first, second).to_numpy(zero_copy_only=False)
+    return as_numpy(pc.equal(first, second))

@@ -357,5 +357,5 @@ def _instants(names: pa.Array) -> pa.Array:
 def _part(lists: pa.Array, at: int) -> pa.Array:
     """The first (0) or last (-1) element of each list."""
     offsets = lists.offsets
-    indices = offsets[:-1] if at == 0 else pc.subtract(offsets[1:], 1)
+    indices = offsets[:-1] if at == 0 else pc.subtract(offsets[1:], pa.scalar(1, offsets.type))
     return lists.values.take(indices)

@@ -30,6 +30,7 @@ from lakebed.merge.key_table import key_codes
 from lakebed.merge.rules import MergeRules
 from lakebed.model import IS_DELETED_COLUMN, OPERATION_COLUMN
 from lakebed.schema.evolution import cast_column, is_promotion
+from lakebed.schema.plain_arrow import as_numpy
 
 Positions = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -166,15 +167,15 @@ def _ranks_of(values: pa.Array) -> Positions:
     if not values.null_count and (pt.is_integer(kind) or pt.is_timestamp(kind) or pt.is_date32(kind)):
         plain = pa.int32() if kind.bit_width == 32 and not pt.is_integer(kind) else None
         numbers = values.view(plain or (kind if pt.is_integer(kind) else pa.int64()))
-        return numbers.to_numpy(zero_copy_only=False).astype(np.int64)
+        return as_numpy(numbers).astype(np.int64)
     if pt.is_null(kind):
         return np.zeros(len(values), np.int64)
     encoded = values.dictionary_encode()
-    order = pc.sort_indices(encoded.dictionary).to_numpy(zero_copy_only=False)
+    order = as_numpy(pc.sort_indices(encoded.dictionary))
     ranks = np.empty(len(order) + 1, np.int64)
     ranks[order] = np.arange(1, len(order) + 1)
     ranks[len(order)] = 0
-    codes = pc.fill_null(encoded.indices.cast(pa.int64()), len(order)).to_numpy(zero_copy_only=False)
+    codes = as_numpy(pc.fill_null(encoded.indices.cast(pa.int64()), len(order)))
     return ranks[codes]
 
 
@@ -245,7 +246,7 @@ def delete_entries(deletes: Deletes, number: int, rules: MergeRules, kinds: Sequ
     forced = np.zeros(n, np.bool_)
     if INT in wrapped.values:
         rows, values = wrapped.values[INT]
-        forced[rows] = values.to_numpy(zero_copy_only=False) == 0
+        forced[rows] = as_numpy(values) == 0
     forced |= (wrapped.branch == 0) | rules.delete_blocks_win | rules.deletes_win
     if deletes.fields and len(deletes.fields) == len(kinds):
         several = np.flatnonzero(wrapped.branch == ARRAY)
@@ -283,7 +284,7 @@ def _concatenated(arrays: Sequence[np.ndarray], kind: type) -> np.ndarray:
 
 def _deletes(rows: pa.RecordBatch, rules: MergeRules) -> Flags:
     marked = rules.is_delete(rows)
-    return np.zeros(rows.num_rows, np.bool_) if marked is None else marked.to_numpy(zero_copy_only=False)
+    return np.zeros(rows.num_rows, np.bool_) if marked is None else as_numpy(marked)
 
 
 def _is_default(ordering: pa.Array) -> Flags:
@@ -292,7 +293,7 @@ def _is_default(ordering: pa.Array) -> Flags:
     flags = ordering.is_null()
     if pt.is_int32(ordering.type):
         flags = pc.or_kleene(flags, pc.equal(ordering, 0))
-    return flags.to_numpy(zero_copy_only=False)
+    return as_numpy(flags)
 
 
 def _type_of(schema: pa.Schema, name: str) -> pa.DataType | None:

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from lakebed.errors import InvalidOption, InvalidRecord, UnsupportedFeature
 from lakebed.merge.row_differences import rows_differ
 from lakebed.properties.table_config import TableConfig
+from lakebed.schema.plain_arrow import as_numpy
 
 ENTRY_POINTS = "lakebed.mergers"
 
@@ -71,7 +72,7 @@ class Merger(ABC):
                 "merge() gives a boolean for each row, or None",
             )
         else:
-            flags = pc.fill_null(deletes, False).to_numpy(zero_copy_only=False)
+            flags = as_numpy(pc.fill_null(deletes, False))
         self._check_fixed(old, new, rows, flags, fixed)
         return rows, flags
 

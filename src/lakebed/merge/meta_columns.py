@@ -23,17 +23,19 @@ from lakebed.model import (
     UPDATE_OPERATION,
 )
 
+_SEPARATOR = pa.scalar("_", pa.string())
+
 
 def constant(value: str, rows: int) -> pa.DictionaryArray:
     """A column with one value in every row, without a string per row."""
-    return pa.DictionaryArray.from_arrays(np.zeros(rows, dtype=np.int32), pa.array([value]))
+    return pa.DictionaryArray.from_arrays(np.zeros(rows, dtype=np.int32), pa.array([value], pa.string()))
 
 
 def sequence_numbers(instant: str, task: Task, rows: int) -> pa.Array:
     """Unique `_hoodie_commit_seqno` values: instant, task partition, running number."""
     first = task.take(rows)
     numbers = pa.array(np.arange(first, first + rows)).cast(pa.string())
-    return pc.binary_join_element_wise(f"{instant}_{task.partition}", numbers, "_")
+    return pc.binary_join_element_wise(pa.scalar(f"{instant}_{task.partition}", pa.string()), numbers, _SEPARATOR)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,16 +100,16 @@ class MetaOfGroups:
         counts = np.bincount(codes, minlength=len(self.groups))
         first = [group.task.take(count) for group, count in zip(self.groups, counts.tolist(), strict=True)]
         numbers = np.arange(rows.num_rows) - (np.cumsum(counts) - counts - first)[codes]
-        prefixes = pa.array([f"{self.instant}_{group.task.partition}" for group in self.groups])
-        partitions = pa.array([group.partition for group in self.groups])
+        prefixes = pa.array([f"{self.instant}_{group.task.partition}" for group in self.groups], pa.string())
+        partitions = pa.array([group.partition for group in self.groups], pa.string())
         meta: dict[str, pa.Array] = {
             COMMIT_TIME: constant(self.instant, rows.num_rows),
             COMMIT_SEQNO: pc.binary_join_element_wise(
-                prefixes.take(pa.array(codes)), pa.array(numbers).cast(pa.string()), "_"
+                prefixes.take(pa.array(codes)), pa.array(numbers).cast(pa.string()), _SEPARATOR
             ),
             RECORD_KEY: keys,
             PARTITION_PATH: pa.DictionaryArray.from_arrays(codes, partitions),
-            FILE_NAME: pa.DictionaryArray.from_arrays(codes, pa.array(self.file_ids)),
+            FILE_NAME: pa.DictionaryArray.from_arrays(codes, pa.array(self.file_ids, pa.string())),
         }
         return _in_front(meta, rows, self.schema)
 

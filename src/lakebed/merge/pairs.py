@@ -21,6 +21,7 @@ from lakebed.merge.mergers import Merger
 from lakebed.merge.rules import MergeRules
 from lakebed.merge.unavailable import filled_inside, may_mark_inside, unavailable_values
 from lakebed.model import ALL_META_COLUMNS, COMMIT_SEQNO, COMMIT_TIME, DERIVED, FILE_NAME
+from lakebed.schema.plain_arrow import as_numpy
 
 Positions = npt.NDArray[np.int64]
 
@@ -78,8 +79,8 @@ def _spliced(old: pa.Array, at: Positions, new: pa.Array) -> pa.Array:
     edges += (old_edges - old_edges[0]).astype(np.int32)
     valid = None
     if old.null_count or new.null_count:
-        flags = old.is_valid().to_numpy(zero_copy_only=False)
-        flags[at] = new.is_valid().to_numpy(zero_copy_only=False)
+        flags = as_numpy(old.is_valid())
+        flags[at] = as_numpy(new.is_valid())
         valid = pa.py_buffer(np.packbits(flags, bitorder="little"))
     return pa.Array.from_buffers(old.type, len(old), [valid, pa.py_buffer(edges), buffer])
 
@@ -100,7 +101,7 @@ def _is_same(old: pa.Array, at: Positions, new: pa.Array) -> bool:
 
 def _put_dictionary(old: pa.DictionaryArray, at: Positions, new: pa.DictionaryArray) -> pa.DictionaryArray:
     unified = pa.chunked_array([old.cast(new.type), new]).unify_dictionaries()
-    codes, new_codes = (pc.fill_null(chunk.indices, -1).to_numpy(zero_copy_only=False) for chunk in unified.chunks)
+    codes, new_codes = (as_numpy(pc.fill_null(chunk.indices, -1)) for chunk in unified.chunks)
     codes = codes.copy()
     codes[at] = new_codes
     return pa.DictionaryArray.from_arrays(pa.array(codes, mask=codes < 0), unified.chunk(0).dictionary)
@@ -269,7 +270,7 @@ def newer_wins(rules: MergeRules, older: Side, newer: Side) -> Flags:
     older_forced, newer_forced = (
         side.forced | side.deletes if rules.deletes_win else side.forced for side in (older, newer)
     )
-    by_value = rules.newer_wins(ordering_of(rules, older), ordering_of(rules, newer)).to_numpy(zero_copy_only=False)
+    by_value = as_numpy(rules.newer_wins(ordering_of(rules, older), ordering_of(rules, newer)))
     # what follows a commit-time delete replaces it, unless it is a delete too
     return np.where(older_forced, ~newer.deletes, newer_forced | by_value)
 
@@ -391,5 +392,5 @@ def is_data(name: str) -> bool:
 def empty_values(rules: MergeRules, values: pa.Array) -> Flags | None:
     """Which values count as absent under the rules' partial update mode; None: none of them."""
     if rules.partial == "IGNORE_DEFAULTS":
-        return pc.is_null(values).to_numpy(zero_copy_only=False) if values.null_count else None
+        return as_numpy(pc.is_null(values)) if values.null_count else None
     return unavailable_values(values, rules.unavailable)

@@ -11,6 +11,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakebed.schema.plain_arrow import as_numpy
+
 Flags = npt.NDArray[np.bool_]
 _BITS = {16: pa.int16(), 32: pa.int32(), 64: pa.int64()}
 
@@ -35,7 +37,7 @@ def _plain(column: pa.Array) -> pa.Array:
 
 def _differ(array: pa.Array, other: pa.Array) -> Flags:
     kind = array.type
-    nulls, other_nulls = (values.is_null().to_numpy(zero_copy_only=False) for values in (array, other))
+    nulls, other_nulls = (as_numpy(values.is_null()) for values in (array, other))
     if pa.types.is_null(kind):
         return np.zeros(len(array), bool)
     if pa.types.is_struct(kind):
@@ -47,7 +49,7 @@ def _differ(array: pa.Array, other: pa.Array) -> Flags:
     else:
         if pa.types.is_floating(kind):
             array, other = array.view(_BITS[kind.bit_width]), other.view(_BITS[kind.bit_width])
-        values = pc.fill_null(pc.not_equal(array, other), False).to_numpy(zero_copy_only=False)
+        values = as_numpy(pc.fill_null(pc.not_equal(array, other), False))
     return np.where(nulls | other_nulls, nulls != other_nulls, values)
 
 
@@ -73,9 +75,9 @@ def _entries(values: pa.Array) -> tuple[pa.Array, np.ndarray]:
         start, stop = values.offsets[0].as_py(), values.offsets[len(values)].as_py()
         parts = [part.slice(start, stop - start) for part in (values.keys, values.items)]
         flat: pa.Array = pa.StructArray.from_arrays(parts, fields=list(entry))
-        counts = np.diff(values.offsets.to_numpy(zero_copy_only=False))
+        counts = np.diff(as_numpy(values.offsets))
         # values under a null list are no entries
-        present = values.is_valid().to_numpy(zero_copy_only=False)
+        present = as_numpy(values.is_valid())
         return flat.filter(pa.array(np.repeat(present, counts))), np.where(present, counts, 0)
-    counts = pc.fill_null(pc.list_value_length(values), 0).to_numpy(zero_copy_only=False)
+    counts = as_numpy(pc.fill_null(pc.list_value_length(values), 0))
     return values.flatten(), counts.astype(np.int64)

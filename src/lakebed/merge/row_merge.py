@@ -27,6 +27,7 @@ from lakebed.merge.pairs import Flags, Positions, Side, merge_into, put, stacked
 from lakebed.merge.rules import MergeRules
 from lakebed.merge.shares import CountName
 from lakebed.model import FILE_NAME, OPERATION_COLUMN, PARTITION_PATH, RECORD_KEY, UPDATE_OPERATION
+from lakebed.schema.plain_arrow import as_numpy
 
 OnMatch = Literal["keys", "one", "none", "skip", "fail"]
 """A stored row of the same key is: replaced by the merge rules; replaced, and all others of the key in the file group
@@ -274,7 +275,7 @@ class RowMerge:
             self._table = self._table or KeyTable(self.incoming.keys)
             return self._table.find(keys).astype(np.int64)
         indices = pc.index_in(keys, value_set=self.incoming.keys[start:end])
-        positions = pc.fill_null(indices, -1).to_numpy(zero_copy_only=False).astype(np.int64)
+        positions = as_numpy(pc.fill_null(indices, -1)).astype(np.int64)
         return np.where(positions < 0, -1, positions + start) if start else positions
 
     def _touch(self, positions: Positions) -> Touch:
@@ -320,7 +321,7 @@ class RowMerge:
         old = batch.select(fields).take(pa.array(stored))
         wins = self.rules.incoming_wins(new, old)
         assert wins is not None
-        is_winner = wins.to_numpy(zero_copy_only=False) | forced
+        is_winner = as_numpy(wins) | forced
         if self.rules.deletes_win:
             is_winner |= deletes
         return Match(stored[is_winner], incoming[is_winner], deletes[is_winner], incoming[~is_winner])

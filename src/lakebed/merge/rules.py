@@ -20,6 +20,7 @@ from lakebed.model import DELETE_OPERATIONS, IS_DELETED_COLUMN, OPERATION_COLUMN
 from lakebed.properties.table_config import PayloadRule, TableConfig
 from lakebed.schema.conversion import one_array
 from lakebed.schema.java_text import to_java_text
+from lakebed.schema.plain_arrow import as_numpy
 
 
 def field_values(rows: pa.Table | pa.RecordBatch, name: str) -> pa.Array:
@@ -48,10 +49,10 @@ def comparable(values: pa.Array) -> pa.Array:
         return values.cast(pa.int8())
     if not pa.types.is_floating(values.type):
         return values
-    as_double = pc.fill_null(values.cast(pa.float64()), 0.0).to_numpy(zero_copy_only=False)
+    as_double = as_numpy(pc.fill_null(values.cast(pa.float64()), 0.0))
     bits = np.where(np.isnan(as_double), np.nan, as_double).view(np.int64)
     ordered = np.where(bits < 0, bits ^ np.int64(0x7FFFFFFFFFFFFFFF), bits)
-    return pa.array(ordered, mask=pc.is_null(values).to_numpy(zero_copy_only=False))
+    return pa.array(ordered, mask=as_numpy(pc.is_null(values)))
 
 
 def nulls_first(columns: Sequence[pa.Array]) -> list[pa.Array]:
@@ -95,7 +96,7 @@ def file_by_number(files: pa.Array) -> list[pa.Array]:
 PartialMode = Literal["", "IGNORE_DEFAULTS", "FILL_UNAVAILABLE"]
 # Hudi's column of the binary log file of a change.
 BIN_FILE = "_event_bin_file"
-_DELETED = pa.array(DELETE_OPERATIONS)
+_DELETED = pa.array(DELETE_OPERATIONS, pa.string())
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from lakebed.schema.plain_arrow import as_numpy
+
 Flags = npt.NDArray[np.bool_]
 
 
@@ -36,7 +38,7 @@ def unavailable_values(values: pa.Array, marker: str) -> Flags | None:
         letters, flags = np.frombuffer(marker.encode(), np.uint8), lengths == len(marker.encode())
         at = np.flatnonzero(flags)
         if len(at):  # the marker's bytes as numbers
-            numbers = pc.fill_null(values.take(pa.array(at)).flatten(), -1).to_numpy(zero_copy_only=False)
+            numbers = as_numpy(pc.fill_null(values.take(pa.array(at)).flatten(), -1))
             flags[at] = (numbers.reshape(-1, len(letters)) == letters).all(axis=1)
         return flags
     if pt.is_map(kind) and pt.is_string(kind.key_type) and pt.is_string(kind.item_type):
@@ -79,4 +81,4 @@ def _is_text(kind: pa.DataType) -> bool:
 
 def _is_marker(values: pa.Array, kind: pa.DataType, marker: str) -> Flags:
     is_marker = pc.equal(values, pa.scalar(marker if pt.is_string(kind) else marker.encode(), kind))
-    return pc.fill_null(is_marker, False).to_numpy(zero_copy_only=False)
+    return as_numpy(pc.fill_null(is_marker, False))

@@ -17,6 +17,7 @@ from lakebed.merge.pairs import Flags, Side, merge_into
 from lakebed.merge.row_differences import rows_differ
 from lakebed.merge.rules import MergeRules
 from lakebed.model import RECORD_KEY
+from lakebed.schema.plain_arrow import as_numpy
 
 
 @dataclass
@@ -40,7 +41,7 @@ class Comparison:
         """Compare stored rows: their record key, and the columns of the incoming rows in the same types. Rows of other
         keys are ignored."""
         indices = pc.fill_null(pc.index_in(rows.column(RECORD_KEY), value_set=self.incoming.keys), -1)
-        positions = indices.to_numpy(zero_copy_only=False).astype(np.int64)
+        positions = as_numpy(indices).astype(np.int64)
         matches = np.flatnonzero(positions >= 0)
         at = positions[matches]
         names = [name for name in rows.schema.names if name != RECORD_KEY]

@@ -54,6 +54,7 @@ from lakebed.metadata_records.stats_codec import Stats, Types
 from lakebed.model import RECORD_INDEX, Action, FileSlice
 from lakebed.properties.file import load_table_config
 from lakebed.properties.table_config import TableConfig
+from lakebed.schema.plain_arrow import as_numpy
 from lakebed.sharing import once
 from lakebed.slices.snapshot import Snapshot, metadata_damage_named
 from lakebed.storage.base import Storage
@@ -96,7 +97,7 @@ def slice_by_prefixes(view: MetadataSlices, file_slice: FileSlice, prefixes: pa.
         for length in pc.unique(lengths).to_pylist():
             starts = pc.binary_slice(entries.keys, 0, length)
             requested = prefixes.filter(pc.equal(lengths, length)).cast(starts.type)
-            begins |= pc.is_in(starts, value_set=requested).to_numpy(zero_copy_only=False)
+            begins |= as_numpy(pc.is_in(starts, value_set=requested))
         mask = pa.array(begins)
         return entries if begins.all() else Entries(entries.keys.filter(mask), entries.values.filter(mask))
 
@@ -127,7 +128,9 @@ def _layers(
     def add(file: HFileReader) -> None:
         entries = ask(file)
         if len(entries):
-            schema = pa.DictionaryArray.from_arrays(np.zeros(len(entries), np.int32), pa.array([file.schema_json]))
+            schema = pa.DictionaryArray.from_arrays(
+                np.zeros(len(entries), np.int32), pa.array([file.schema_json], pa.string())
+            )
             layers.append(Layer(pa.table({"key": entries.strings(), "value": entries.values, "schema": schema})))
 
     view.open_files(file_slice)
@@ -177,6 +180,7 @@ _SECONDARY_ROWS = pa.schema(list(secondary_index.SCHEMA)[:2])
 _DECODED_TOGETHER = 1 << 18
 # Up to this many partition paths are looked up; for more, the files of all paths are read.
 _FEW_PARTITIONS = 16
+_ALL_PARTITIONS = pa.scalar(ALL_PARTITIONS, pa.string())
 # Up to this many keys are looked up by one thread on a storage with quick answers.
 _FEW_KEYS = 1_000
 # Up to this many small file slices are opened ahead of a lookup.
@@ -249,7 +253,7 @@ class MetadataTable:
     def partitions(self) -> tuple[str, ...]:
         """Partition paths of the data table, sorted ("" for a table without partitions)."""
         rows = self._all_files
-        listed = rows.filter(pc.and_(pc.equal(rows["key"], ALL_PARTITIONS), self._is_live(rows)))
+        listed = rows.filter(pc.and_(pc.equal(rows["key"], _ALL_PARTITIONS), self._is_live(rows)))
         return tuple(sorted(map(partition_of, listed["name"].to_pylist())))
 
     def files(self, partitions: Collection[str] | None = None) -> pa.Table:
@@ -258,7 +262,7 @@ class MetadataTable:
         before 1.0 note the log files of a rollback with it."""
         few = partitions is not None and len(partitions) <= _FEW_PARTITIONS and "_all_files" not in self.__dict__
         rows = self._files_of(partitions) if few and partitions is not None else self._all_files
-        rows = rows.filter(pc.and_(pc.not_equal(rows["key"], ALL_PARTITIONS), self._is_live(rows)))
+        rows = rows.filter(pc.and_(pc.not_equal(rows["key"], _ALL_PARTITIONS), self._is_live(rows)))
         if partitions is not None:
             identifiers = pa.array([partition_identifier(p) for p in partitions], pa.string())
             rows = rows.filter(pc.is_in(rows["key"], value_set=identifiers))

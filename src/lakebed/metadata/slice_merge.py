@@ -26,6 +26,7 @@ from lakebed.metadata_records.definitions import index_version
 from lakebed.metadata_records.merge_records import Layer, alive, newest
 from lakebed.metadata_records.records import RecordForm, into_form, record_form, record_form_of, record_schema
 from lakebed.model import FileSlice
+from lakebed.schema.plain_arrow import as_numpy
 
 _ENTRIES = pa.schema([("key", pa.binary()), ("value", pa.binary())])
 
@@ -124,7 +125,7 @@ class SliceMerge:
         """One record a key from all that count, oldest first."""
         if records is None:
             return None
-        codes = _plain(records["key"]).dictionary_encode().indices.to_numpy()
+        codes = as_numpy(_plain(records["key"]).dictionary_encode().indices)
         several = np.bincount(codes, minlength=1)[codes] > 1
         if not several.any():
             return records
@@ -199,7 +200,7 @@ def _distinct(keys: pa.Array, values: pa.Array) -> tuple[pa.Array, pa.Array]:
     """Entries in ascending order; if a key occurs twice, its last entry."""
     codes = keys.dictionary_encode()
     last = np.zeros(len(codes.dictionary), np.int64)
-    last[codes.indices.to_numpy()] = np.arange(len(keys))
+    last[as_numpy(codes.indices)] = np.arange(len(keys))
     order = pa.array(last).take(pc.sort_indices(codes.dictionary))
     return keys.take(order), values.take(order)
 

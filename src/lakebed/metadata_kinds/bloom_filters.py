@@ -46,6 +46,7 @@ from lakebed.metadata_records.records import (
     value_tail,
 )
 from lakebed.model import path_in
+from lakebed.schema.plain_arrow import as_numpy
 from lakebed.sharing import once
 from lakebed.slices.listing import list_table
 from lakebed.slices.metadata_lookups import MetadataLookups
@@ -73,7 +74,7 @@ def encode(table: pa.Table, form: RecordForm) -> tuple[pa.StringArray, pa.Binary
         encode_binaries(plain_strings(rows["type"])),
         encode_binaries(plain_strings(rows["timestamp"])),
         encode_binaries(plain_strings(rows["bloom"])),
-        encode_fixed(rows["is_deleted"].to_numpy()),
+        encode_fixed(as_numpy(rows["is_deleted"])),
     ]
     return plain_strings(rows["key"]), join_pieces([*pieces, value_tail(form, _FIELD)])
 

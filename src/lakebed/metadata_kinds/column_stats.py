@@ -81,6 +81,7 @@ from lakebed.properties.table_config import TableConfig
 from lakebed.schema.arrow import leaf_paths, without_meta
 from lakebed.schema.avro import avro_to_arrow
 from lakebed.schema.java_text import to_java_text
+from lakebed.schema.plain_arrow import as_numpy
 from lakebed.sharing import once
 from lakebed.slices.listing import list_table
 from lakebed.slices.metadata_lookups import MetadataLookups
@@ -377,18 +378,18 @@ def narrows_ranges(
     keys = pa.concat_arrays([records.keys, records.deleted])
     added = np.arange(len(keys)) < len(records.keys)
     of_paths = pc.not_equal(pc.utf8_length(keys), FILE_KEY_LENGTH)
-    keys, added = keys.filter(of_paths), added[of_paths.to_numpy(zero_copy_only=False)]
+    keys, added = keys.filter(of_paths), added[as_numpy(of_paths)]
     present = added.copy()  # whether a record exists that includes these ranges
     wrong = np.zeros(len(keys), np.bool_)
     for layer in later(keys):
         if layer.records is None:
-            at = pc.index_in(layer.deleted, value_set=keys).drop_null().to_numpy()
+            at = as_numpy(pc.index_in(layer.deleted, value_set=keys).drop_null())
             present[at], wrong[at] = False, added[at]
             continue
         for stats in decoded(layer.records, stats_codec.decode):
             for table in stats.values():
-                at = pc.index_in(table["key"], value_set=keys).to_numpy()
-                removed, tight = (table[name].to_numpy() for name in ("is_deleted", "is_tight"))
+                at = as_numpy(pc.index_in(table["key"], value_set=keys))
+                removed, tight = (as_numpy(table[name]) for name in ("is_deleted", "is_tight"))
                 wrong[at] = np.where(removed, added[at], wrong[at] | tight | ~present[at])
                 present[at] &= ~removed
     return bool(wrong.any())

@@ -56,6 +56,7 @@ from lakebed.metadata_records.records import (
 )
 from lakebed.model import path_in
 from lakebed.properties.table_config import TableConfig
+from lakebed.schema.plain_arrow import as_numpy, sorted_rows
 from lakebed.slices.listing import list_table
 from lakebed.slices.metadata_lookups import MetadataLookups
 from lakebed.storage.base import Storage
@@ -90,11 +91,11 @@ def encode(table: pa.Table, form: RecordForm) -> tuple[pa.StringArray, pa.Binary
     entries = join_pieces(
         [
             encode_binaries(plain_strings(filled["name"])),
-            encode_longs(filled["size"].to_numpy()),
-            encode_fixed(filled["is_deleted"].to_numpy()),
+            encode_longs(as_numpy(filled["size"])),
+            encode_fixed(as_numpy(filled["is_deleted"])),
         ]
     )
-    sizes = np.add.reduceat(named.to_numpy().astype(np.int64), np.cumsum(counts) - counts) if len(counts) else counts
+    sizes = np.add.reduceat(as_numpy(named).astype(np.int64), np.cumsum(counts) - counts) if len(counts) else counts
     offsets = np.append(0, np.cumsum(sizes)).astype(np.int32)
     maps = pc.binary_join(pa.ListArray.from_arrays(pa.array(offsets), entries), pa.scalar(b"", pa.binary()))
     head, tail = value_head(RecordType.FILES, _FIELD), value_tail(form, _FIELD)
@@ -102,7 +103,7 @@ def encode(table: pa.Table, form: RecordForm) -> tuple[pa.StringArray, pa.Binary
     bodies = pc.if_else(pa.array(sizes == 0), pa.scalar(b"\x00", pa.binary()), filled_maps)
     values = join_pieces([head, bodies, tail])
     lists = join_pieces([value_head(RecordType.PARTITION_LIST, _FIELD), bodies, tail])
-    return keys, pc.if_else(pc.equal(keys, ALL_PARTITIONS), lists, values)
+    return keys, pc.if_else(pc.equal(keys, pa.scalar(ALL_PARTITIONS, pa.string())), lists, values)
 
 
 def decode(keys: pa.Array, values: pa.BinaryArray, schema_json: str) -> pa.Table:
@@ -227,7 +228,7 @@ def _runs(keys: Any) -> tuple[pa.StringArray, Int64s]:
     if not len(keys):
         return keys, np.empty(0, np.int64)
     runs = pc.run_end_encode(keys)
-    ends = runs.run_ends.to_numpy().astype(np.int64)
+    ends = as_numpy(runs.run_ends).astype(np.int64)
     return plain_strings(runs.values), np.diff(ends, prepend=0)
 
 
@@ -319,14 +320,14 @@ def _entry_keys(files: pa.Table) -> pa.Array:
 
 def _united(rows: pa.Table, keys: Int64s) -> pa.Table:
     """One row for each live entry and each lasting delete, from all entries oldest first."""
-    named = rows["name"].is_valid().to_numpy()
-    names = pc.fill_null(plain_strings(rows["name"]), "").dictionary_encode().indices.to_numpy().astype(np.int64)
+    named = as_numpy(rows["name"].is_valid())
+    names = as_numpy(pc.fill_null(plain_strings(rows["name"]), "").dictionary_encode().indices).astype(np.int64)
     order = np.flatnonzero(named)
     entry = keys[order] * (int(names.max(initial=0)) + 1) + names[order]
     order = order[np.argsort(entry, kind="stable")]
     starts, lasts = runs(np.sort(entry))
-    deleted = pc.fill_null(rows["is_deleted"], False).to_numpy()[order]
-    sizes = pc.fill_null(rows["size"], 0).to_numpy()[order]
+    deleted = as_numpy(pc.fill_null(rows["is_deleted"], False))[order]
+    sizes = as_numpy(pc.fill_null(rows["size"], 0))[order]
     took_off = deleted[lasts] & (lasts > starts) & ~deleted[lasts - 1]
     size = np.where(deleted[lasts], sizes[lasts], _greatest_since_delete(sizes, deleted, starts, lasts))
     last_rows = order[lasts[~took_off]]
@@ -335,7 +336,7 @@ def _united(rows: pa.Table, keys: Int64s) -> pa.Table:
     first = first[~np.isin(blank, keys[last_rows])]
     nulls = [pa.nulls(len(first), field.type) for field in list(SCHEMA)[1:]]
     empty = pa.Table.from_arrays([plain_strings(rows["key"]).take(pa.array(first)), *nulls], schema=SCHEMA)
-    return pa.concat_tables([table, empty]).sort_by([("key", "ascending"), ("name", "ascending")])
+    return sorted_rows(pa.concat_tables([table, empty]), [("key", "ascending"), ("name", "ascending")])
 
 
 def _greatest_since_delete(sizes: Int64s, deleted: Bools, starts: Int64s, lasts: Int64s) -> Int64s:

@@ -113,7 +113,7 @@ class KeyChanges:
         rows = len(keys)
         if not rows:
             return
-        flags = [pa.repeat(pa.scalar(side is not None), rows) for side in (before, after)]
+        flags = [pa.repeat(pa.scalar(side is not None, pa.bool_()), rows) for side in (before, after)]
         values = [_texts(side, name, rows) for name in self.fields for side in (before, after)]
         columns = [plain_strings(keys).cast(pa.string()), *flags, *values]
         batch = pa.RecordBatch.from_arrays(columns, schema=changes_schema(self.fields))

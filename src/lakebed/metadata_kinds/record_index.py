@@ -48,6 +48,7 @@ from lakebed.metadata_records.records import (
 )
 from lakebed.model import FILE_ID, RECORD_INDEX, RECORD_KEY, FileSlice
 from lakebed.properties.table_config import TableConfig
+from lakebed.schema.plain_arrow import as_numpy
 from lakebed.slices.metadata_lookups import MetadataLookups
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
@@ -106,13 +107,13 @@ def file_ids(high: Int64s, low: Int64s, index: Int64s) -> pa.StringArray:
         text[:, at : at + end - start] = digits[:, start:end]
     offsets = np.arange(0, 36 * len(high) + 1, 36, dtype=np.int32)
     uuids = pa.StringArray.from_buffers(len(high), pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(text)))
-    numbered = pc.binary_join_element_wise(uuids, pa.array(index).cast(pa.string()), "-")
+    numbered = pc.binary_join_element_wise(uuids, pa.array(index).cast(pa.string()), pa.scalar("-", pa.string()))
     return pc.if_else(pa.array(index == -1), uuids, numbered)
 
 
 def _payloads(partition: pa.Array, file_id: pa.Array, instant: pa.Array, form: RecordForm) -> pa.BinaryArray:
     high, low, index, plain = _uuid_parts(file_id)
-    raw_id = pc.if_else(pa.array(plain), "", file_id)
+    raw_id = pc.if_else(pa.array(plain), pa.scalar("", pa.string()), file_id)
     pieces: list[pa.BinaryArray | bytes] = [
         value_head(RecordType.RECORD_INDEX, _FIELD),
         encode_nullable(encode_binaries(partition)),
@@ -170,7 +171,7 @@ def _epoch_millis(instants: pa.Array) -> Int64s:
     """The moments that instants name in this process's zone; as many calls as there are distinct instants."""
     encoded = instants.dictionary_encode()
     moments = [round(parse_time(text, _LOCAL).timestamp() * 1000) for text in encoded.dictionary.to_pylist()]
-    return np.array(moments, np.int64)[encoded.indices.to_numpy()]
+    return np.array(moments, np.int64)[as_numpy(encoded.indices)]
 
 
 def _instants(millis: Int64s) -> pa.StringArray:
@@ -198,10 +199,10 @@ def _distinct(codes: list[pa.Array]) -> tuple[pa.Array, pa.Array]:
     """A row of each combination of codes that occurs, and for every row the number of its combination."""
     combined, size = np.zeros(len(codes[0]), np.int64), 1
     for code in codes:
-        numbers = code.to_numpy(zero_copy_only=False)
+        numbers = as_numpy(code)
         width = int(numbers.max(initial=0)) + 1
         if size * width > _COMBINATIONS:
-            combined = pa.array(combined).dictionary_encode().indices.to_numpy().astype(np.int64)
+            combined = as_numpy(pa.array(combined).dictionary_encode().indices).astype(np.int64)
             size = int(combined.max(initial=0)) + 1
         combined = combined * width + numbers if size > 1 else numbers.astype(np.int64)
         size *= width
@@ -279,10 +280,10 @@ def latest_locations(locations: pa.Table, partitioned: bool) -> pa.Table:
 
 def key_codes(locations: pa.Table, *, partitioned: bool) -> npt.NDArray[np.int64]:
     """A number for each key (in each partition path), from 0 on."""
-    codes = plain_strings(locations["key"]).dictionary_encode().indices.to_numpy().astype(np.int64)
+    codes = as_numpy(plain_strings(locations["key"]).dictionary_encode().indices).astype(np.int64)
     if partitioned:
         paths = plain_strings(locations["partition"]).dictionary_encode()
-        codes = codes * len(paths.dictionary) + paths.indices.to_numpy()
+        codes = codes * len(paths.dictionary) + as_numpy(paths.indices)
         codes = np.unique(codes, return_inverse=True)[1]
     return codes
 

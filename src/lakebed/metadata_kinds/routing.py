@@ -18,6 +18,7 @@ from lakebed.format.hashes import plain_strings
 from lakebed.metadata_kinds.base import PartitionKind
 from lakebed.metadata_kinds.registry import kind_of
 from lakebed.metadata_records.records import GroupRecords, Records
+from lakebed.schema.plain_arrow import as_numpy
 
 Int64s = npt.NDArray[np.int64]
 
@@ -58,7 +59,7 @@ class _Router:
         if not self.partitioned:
             return self._hashed(keys, len(self.file_ids))
         encoded = plain_strings(paths).dictionary_encode()
-        codes = encoded.indices.to_numpy()
+        codes = as_numpy(encoded.indices)
         groups = np.empty(len(keys), np.int64)
         for code, path in enumerate(encoded.dictionary.to_pylist()):
             rows = np.flatnonzero(codes == code)

@@ -52,6 +52,7 @@ from lakebed.model import COMMIT_TIME, META_COLUMNS, PARTITION_PATH, RECORD_KEY
 from lakebed.properties.table_config import TableConfig
 from lakebed.schema.arrow import leaf_paths
 from lakebed.schema.conversion import cast_column
+from lakebed.schema.plain_arrow import as_numpy
 from lakebed.storage.base import Storage
 
 DATA_BLOCKS = (BlockType.AVRO_DATA, BlockType.PARQUET_DATA, BlockType.HFILE_DATA)
@@ -291,7 +292,10 @@ def _stats_table(
     keys: pa.Array, names: pa.Array, bounds: Sequence[pa.Array], counts: Mapping[str, pa.Array], *, tight: bool
 ) -> pa.Table:
     n = len(keys)
-    flags = {"is_deleted": pa.repeat(pa.scalar(False), n), "is_tight": pa.repeat(pa.scalar(tight), n)}
+    flags = {
+        "is_deleted": pa.repeat(pa.scalar(False, pa.bool_()), n),
+        "is_tight": pa.repeat(pa.scalar(tight, pa.bool_()), n),
+    }
     columns = {"key": keys, "file_name": names, "min": bounds[0], "max": bounds[1], **counts, **flags}
     schema = stats_schema(bounds[0].type)
     return pa.Table.from_arrays([columns[name] for name in schema.names], schema=schema)
@@ -369,7 +373,7 @@ def _owners_of(column: str, sources: Sequence[pa.Table], keys: pa.Array, owners:
     """The numbers of the partitions that have a live file with a record of the column."""
     prefix = len(h64(column))
     rows = [pc.index_in(pc.utf8_slice_codeunits(t["key"], prefix), value_set=keys).drop_null() for t in sources]
-    return {*chain.from_iterable([owners[indices.to_numpy()].tolist() for indices in rows])}
+    return {*chain.from_iterable([owners[as_numpy(indices)].tolist() for indices in rows])}
 
 
 def _widest_stats(
@@ -391,7 +395,7 @@ def _bounded(stats: pa.Table, kind: pa.DataType, *, of_expression: bool, zero_is
     all_null = pc.equal(pa.scalar(0) if of_expression else stats["null_count"], stats["value_count"])
     has_bounds = pc.and_(stats["min"].is_valid(), stats["max"].is_valid())
     if pa.types.is_floating(kind):  # 0.0 to 0.0 is what real Hudi writes for a file with NaN
-        zero = pc.and_(pc.equal(stats["min"], 0.0), pc.equal(stats["max"], 0.0))
+        zero = pc.and_(*(pc.equal(stats[side], pa.scalar(0.0, stats[side].type)) for side in ("min", "max")))
         unsure = _has_nan(stats) if zero_is_known else pc.or_(pc.fill_null(zero, False), _has_nan(stats))
         has_bounds = pc.and_not(has_bounds, unsure)
     return stats.filter(pc.or_(has_bounds, pc.fill_null(all_null, False)))
@@ -415,12 +419,12 @@ def _by_partition(
     """
     positions = pc.index_in(pc.utf8_slice_codeunits(stats["key"], len(h64(column))), value_set=keys)
     rows = stats.filter(positions.is_valid())
-    owner = owners[positions.drop_null().to_numpy()]
+    owner = owners[as_numpy(positions.drop_null())]
     rows = rows.select(["min", "max", *COUNTS]).append_column("owner", pa.array(owner))
     sums = rows.group_by("owner", use_threads=False).aggregate(
         [("min", "min"), ("max", "max"), *[(name, "sum") for name in COUNTS], ("owner", "count")]
     )
-    has_all = file_counts[sums["owner"].to_numpy()] == sums["owner_count"].to_numpy()
+    has_all = file_counts[as_numpy(sums["owner"])] == as_numpy(sums["owner_count"])
     sums = sums.filter(pa.array(has_all)).combine_chunks()
     numbers: list[int] = sums["owner"].to_pylist()
     partitions = [paths[number] for number in numbers]
@@ -483,7 +487,7 @@ def _newest_ranges(records: pa.Table, keys: Int64s) -> pa.Table:
     """The newest record of each key, widened by the older ones that it does not replace."""
     order = np.argsort(keys, kind="stable")
     first, lasts = runs(keys[order])
-    deleted, tight = (records[name].to_numpy()[order] for name in ("is_deleted", "is_tight"))
+    deleted, tight = (as_numpy(records[name])[order] for name in ("is_deleted", "is_tight"))
     opens = deleted | tight | np.append(False, deleted[:-1])
     opens[first] = True
     starts = np.flatnonzero(opens)
@@ -515,14 +519,15 @@ def _with_member_bounds(rows: pa.Table, wide: Int64s, ranges: Int64s, members: p
         unknown = pa.array(np.logical_or.reduceat(_unknown(members, name), firsts))
         rows = put(name, pc.if_else(unknown, pa.scalar(None, bounds.type), bounds))
     for name in COUNTS:
-        rows = put(name, pa.array(np.add.reduceat(pc.fill_null(members[name], 0).to_numpy(), firsts)))
+        rows = put(name, pa.array(np.add.reduceat(as_numpy(pc.fill_null(members[name], 0)), firsts)))
     return rows
 
 
 def _unknown(stats: pa.Table, side: str) -> Bools:
     """Which bounds are null although there are values. They are unknown, and so is each range united with them."""
-    none = pc.or_(pc.equal(stats["null_count"], stats["value_count"]), pc.equal(stats["value_count"], 0))
-    return pc.and_not(stats[side].is_null(), pc.fill_null(none, False)).to_numpy()
+    no_rows = pc.equal(stats["value_count"], pa.scalar(0, pa.int64()))
+    none = pc.or_(pc.equal(stats["null_count"], stats["value_count"]), no_rows)
+    return as_numpy(pc.and_not(stats[side].is_null(), pc.fill_null(none, False)))
 
 
 # Hudi's own limit to the columns that get stats when no option names them.

@@ -20,6 +20,7 @@ from lakebed.format.log_file import LogBlock, block_bytes, delete_block, hfile_d
 from lakebed.metadata_records.layout import BASE_FILE_EXTENSION, METADATA_FOLDER
 from lakebed.metadata_records.records import record_form, record_schema
 from lakebed.model import WriteStat
+from lakebed.schema.plain_arrow import as_numpy
 from lakebed.storage.base import Durable, Storage
 from lakebed.timeline.bodies.commit import NEW_FILE, stat_record
 
@@ -256,7 +257,7 @@ def _pieces(keys: pa.Array, values: pa.Array) -> Iterator[Entries]:
         if len(keys):
             yield keys, values
         return
-    sizes = np.add(pc.binary_length(keys).to_numpy(), pc.binary_length(values).to_numpy(), dtype=np.int64)
+    sizes = np.add(as_numpy(pc.binary_length(keys)), as_numpy(pc.binary_length(values)), dtype=np.int64)
     ends, first = np.cumsum(sizes), 0
     while first < len(ends):
         before = int(ends[first - 1]) if first else 0

@@ -83,7 +83,7 @@ def file_keys(partitions: Sequence[str], file_names: Sequence[str]) -> pa.String
 
 def column_stats_keys(column: str, files: pa.StringArray) -> pa.StringArray:
     """Keys of a column's records in `column_stats`, from the `file_keys` of the files."""
-    return pc.binary_join_element_wise(h64(column), files, "")
+    return pc.binary_join_element_wise(pa.scalar(h64(column), pa.string()), files, pa.scalar("", pa.string()))
 
 
 def partition_stats_keys(column: str, partitions: Sequence[str], *, of_expression: bool = False) -> pa.StringArray:

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebed.format.hashes import plain_strings
+from lakebed.schema.plain_arrow import as_numpy
 
 Bools = npt.NDArray[np.bool_]
 Int64s = npt.NDArray[np.int64]
@@ -67,7 +68,7 @@ def decoded(rows: pa.Table | None, decode: Decode[R]) -> list[R]:
     in their order: later tables take precedence."""
     if rows is None or not len(rows):
         return []
-    codes = rows.unify_dictionaries()["schema"].combine_chunks().indices.to_numpy()
+    codes = as_numpy(rows.unify_dictionaries()["schema"].combine_chunks().indices)
     edges = [0, *(np.flatnonzero(np.diff(codes)) + 1).tolist(), len(codes)]
     decoded_parts: list[R] = []
     for start, end in pairwise(edges):
@@ -122,7 +123,7 @@ class _History:
         flags = np.concatenate(deletes)
         rows = np.where(flags, -1, np.cumsum(~flags) - 1)
         records = pa.concat_tables([layer.records for layer in layers if layer.records is not None])
-        codes = encoded.indices.to_numpy().astype(np.int64)
+        codes = as_numpy(encoded.indices).astype(np.int64)
         return cls(codes, len(encoded.dictionary), flags, rows, records.unify_dictionaries())
 
 
@@ -134,4 +135,4 @@ def runs(values: Int64s) -> tuple[Int64s, Int64s]:
 
 def codes(keys: pa.Array) -> Int64s:
     """A number for each key, the same for the same text."""
-    return keys.dictionary_encode().indices.to_numpy().astype(np.int64)
+    return as_numpy(keys.dictionary_encode().indices).astype(np.int64)

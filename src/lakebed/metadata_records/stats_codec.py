@@ -49,6 +49,7 @@ from lakebed.format.avro.wrappers import (
 from lakebed.format.hashes import plain_strings
 from lakebed.metadata_records.records import RecordForm, RecordType, SubRecord, enter, leave, value_head, value_tail
 from lakebed.schema.conversion import can_cast
+from lakebed.schema.plain_arrow import as_numpy
 
 _UTC = "UTC"
 _GREATEST_CHARACTER, _GREATEST_TEXT = "\U0010ffff", 8
@@ -123,9 +124,9 @@ def wrap(bounds: pa.Array, index_version: int) -> tuple[int, pa.BinaryArray]:
         return branch, encode_binaries(pc.fill_null(bounds.cast(pa.binary()), b""))
     if branch in (FLOAT, DOUBLE):
         kind = WRAPPED_TYPES[branch]
-        return branch, encode_fixed(pc.fill_null(bounds.cast(kind), pa.scalar(0, kind)).to_numpy())
+        return branch, encode_fixed(as_numpy(pc.fill_null(bounds.cast(kind), pa.scalar(0, kind))))
     if branch == BOOLEAN:
-        return branch, encode_fixed(pc.fill_null(bounds, False).to_numpy(zero_copy_only=False))
+        return branch, encode_fixed(as_numpy(pc.fill_null(bounds, False)))
     return branch, encode_longs(_numbers(bounds))
 
 
@@ -250,7 +251,7 @@ def _wrapped_decimals(values: pa.Array) -> pa.Array:
 def _numbers(values: pa.Array) -> npt.NDArray[np.int64]:
     if values.type.bit_width == 32 and not pa.types.is_integer(values.type):
         values = values.cast(pa.int32())
-    return pc.fill_null(values.cast(pa.int64()), 0).to_numpy()
+    return as_numpy(pc.fill_null(values.cast(pa.int64()), 0))
 
 
 def _where_castable(values: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -358,11 +359,11 @@ def encode(
     ]
     for name in COUNTS:
         counts = plain(other_fields[name])
-        numbers = join_pieces([b"\x02", encode_longs(pc.fill_null(counts, 0).to_numpy())])
+        numbers = join_pieces([b"\x02", encode_longs(as_numpy(pc.fill_null(counts, 0)))])
         pieces.append(pc.if_else(counts.is_valid(), numbers, pa.scalar(b"\x00", pa.binary())))
-    pieces.append(encode_fixed(other_fields["is_deleted"].to_numpy()))
+    pieces.append(encode_fixed(as_numpy(other_fields["is_deleted"])))
     if form.has_tight_bound:
-        pieces.append(encode_fixed(other_fields["is_tight"].to_numpy()))
+        pieces.append(encode_fixed(as_numpy(other_fields["is_tight"])))
     if form.has_value_type:
         noted = [_value_type(_kind(table)) for table in tables] if index_version > 1 else []
         pieces.append(pa.array(noted, pa.binary()).take(rows) if noted else b"\x00")
@@ -389,7 +390,7 @@ def decode(
     other_fields = {**counts, "is_deleted": pa.array(deleted), "is_tight": pa.array(tight)}
     texts = keys.cast(pa.string())
     result: dict[str, pa.Table] = {}
-    codes = columns.indices.to_numpy()
+    codes = as_numpy(columns.indices)
     order = np.argsort(codes, kind="stable")
     edges = np.searchsorted(codes[order], np.arange(len(columns.dictionary) + 1))
     for code, name in enumerate(columns.dictionary.to_pylist()):
@@ -477,10 +478,12 @@ def _read_value_types(cursors: AvroCursors) -> _ValueTypes:
     ordinals = part.longs()
     infos = part.nullable_texts()
     cursors.rejoin(rows, part)
-    texts = pc.binary_join_element_wise(pa.array(ordinals).cast(pa.string()), pc.fill_null(infos, ""), ":")
+    texts = pc.binary_join_element_wise(
+        pa.array(ordinals).cast(pa.string()), pc.fill_null(infos, ""), pa.scalar(":", pa.string())
+    )
     encoded = texts.dictionary_encode()
     codes = np.full(len(cursors), -1, np.int64)
-    codes[rows] = encoded.indices.to_numpy()
+    codes[rows] = as_numpy(encoded.indices)
     kinds: list[pa.DataType] = []
     for text in encoded.dictionary.to_pylist():
         ordinal, _, info = text.partition(":")

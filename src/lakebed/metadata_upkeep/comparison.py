@@ -31,6 +31,7 @@ from lakebed.metadata_upkeep.store import REPAIRS, MetadataStore, Suffix
 from lakebed.model import META_COLUMNS
 from lakebed.properties.file import load_table_config
 from lakebed.properties.table_config import TableConfig
+from lakebed.schema.plain_arrow import as_numpy
 from lakebed.slices.metadata_lookups import MetadataLookups
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
@@ -165,7 +166,7 @@ def _numbered(*tables: pa.Table) -> list[Int64s]:
     """A number for every (key, entry), the same in all tables."""
     all_rows = joined([table.select(COMPARED.names) for table in tables])
     keys, entries = (all_rows[name].combine_chunks().dictionary_encode() for name in ("key", "entry"))
-    codes = keys.indices.to_numpy().astype(np.int64) * max(1, len(entries.dictionary)) + entries.indices.to_numpy()
+    codes = as_numpy(keys.indices).astype(np.int64) * max(1, len(entries.dictionary)) + as_numpy(entries.indices)
     return np.split(codes, np.cumsum([table.num_rows for table in tables])[:-1])
 
 

@@ -17,6 +17,7 @@ from lakebed.index.registry import built_in, index_of
 from lakebed.read.lookup import KeyText, exists
 from lakebed.schema.arrow import check_names
 from lakebed.schema.column_names import did_you_mean
+from lakebed.schema.plain_arrow import as_numpy
 from lakebed.slices.row_size import from_types, of_stored
 from lakebed.slices.snapshot import Snapshot, table_keys
 from lakebed.wording import Printed
@@ -254,5 +255,5 @@ def _grows(keys: pa.ChunkedArray) -> bool:
     sample = keys.slice(0, _SAMPLE).combine_chunks()
     if len(sample) < 2:
         return False
-    later = pc.greater(sample.slice(1), sample.slice(0, len(sample) - 1)).to_numpy(zero_copy_only=False)
+    later = as_numpy(pc.greater(sample.slice(1), sample.slice(0, len(sample) - 1)))
     return bool(np.mean(later.astype(float)) >= _GROWING)

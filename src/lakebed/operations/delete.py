@@ -247,7 +247,7 @@ class DeleteHashed(_Delete):
     def prepare(self, write: Write) -> Rows:
         key_hash, texts = key_hash_of(write.context.index), self.keys.column(RECORD_KEY)
         assert key_hash is not None
-        path = pa.repeat(pa.scalar(""), len(texts))
+        path = pa.repeat(pa.scalar("", pa.string()), len(texts))
         rows = self.keys.append_column(PARTITION_PATH, path)
         rows = rows.append_column(GROUP, key_hash.in_partition("").groups_of(texts))
         return write.context.engine.from_arrow(rows)

@@ -30,6 +30,7 @@ from lakebed.operations.write import Write, derive_keys, renumbered
 from lakebed.read.lookup import KeyText, exists, locate
 from lakebed.read.scan import Scan
 from lakebed.schema.conversion import cast_column, one_array
+from lakebed.schema.plain_arrow import as_numpy
 from lakebed.sharing import once
 from lakebed.slices.snapshot import Snapshot
 
@@ -244,9 +245,7 @@ class MergeJoin:
         compared = named.append_column(STORED_PATH, paths)
         for name, values in zip(stored_ordering(rules), rules.ordering_of(stored), strict=True):
             compared = compared.append_column(name, values)
-        leaves = (
-            moves_of(rules, named.column_names).arrow(_batch(compared)).to_numpy(zero_copy_only=False) & carried_out
-        )
+        leaves = as_numpy(moves_of(rules, named.column_names).arrow(_batch(compared))) & carried_out
         engine = write.context.engine
         placed = engine.collect(renumbered(write.context, engine.from_arrow(placed))).select(named.column_names)
         moved_rows = named.filter(pa.array(leaves))
@@ -276,7 +275,7 @@ class MergeJoin:
         for of_target, of_source in self._candidates(target, source, equal):
             for condition in conditions:
                 (holds,) = evaluate(_paired(target, of_target, source, of_source), [condition])
-                mask = pc.fill_null(holds, False).to_numpy(zero_copy_only=False)
+                mask = as_numpy(pc.fill_null(holds, False))
                 of_target, of_source = of_target[mask], of_source[mask]
             matches.append((of_target, of_source))
         return tuple(np.concatenate(side) for side in zip(*matches, strict=True))  # type: ignore[return-value]
@@ -294,7 +293,7 @@ class MergeJoin:
             left = pa.table([*target_columns, pa.array(np.arange(target.num_rows))], names=[*names, "target"])
             right = pa.table([*source_columns, pa.array(np.arange(source.num_rows))], names=[*names, "source"])
             joined = right.join(left, names, join_type="inner").select(["target", "source"]).sort_by("source")
-            yield joined.column("target").to_numpy(), joined.column("source").to_numpy()
+            yield as_numpy(joined.column("target")), as_numpy(joined.column("source"))
             return
         size = max(1, _MOST_PAIRS // max(1, target.num_rows))
         every = np.arange(target.num_rows)

@@ -31,6 +31,7 @@ from lakebed.operations.merge_join import (
 )
 from lakebed.operations.write import Write, derive_keys, renumbered
 from lakebed.schema.assignment import SQL, check_fits, in_column
+from lakebed.schema.plain_arrow import as_numpy
 from lakebed.schema.spark import read_by_spark, spark_cast, spark_type
 
 if TYPE_CHECKING:
@@ -122,7 +123,7 @@ class SparkMerge:
         examples = twice.select(RECORD_KEY, PARTITION_PATH).join(stored, [RECORD_KEY, PARTITION_PATH])
         rows = self._engine.collect(examples.select(RECORD_KEY, CLAUSE))
         if rows.num_rows:
-            numbers = rows.column(CLAUSE).to_numpy()
+            numbers = as_numpy(rows.column(CLAUSE))
             actions = self._bound.actions[numbers]
             check_unambiguous(rows.column(RECORD_KEY).combine_chunks(), actions)
 

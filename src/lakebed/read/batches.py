@@ -21,6 +21,7 @@ from lakebed.merge.rules import MergeRules
 from lakebed.model import RECORD_KEY, BaseFile, FileSlice
 from lakebed.read.filtered_rows import FilteredRows
 from lakebed.read.plan import ColumnSource, PathValues, ScanPlan, TableColumns, null_rows
+from lakebed.schema.plain_arrow import matching_rows
 from lakebed.sharing import once
 from lakebed.slices.base_rows import ColumnNames
 from lakebed.slices.changed_rows import TouchedSlice, changed_rows, holds_older_rows, row_groups_since
@@ -105,8 +106,8 @@ class RowReader:
         if not slices.is_merged(file_slice) and file_slice.base_file is not None:
             footer = read_footer(slices.storage, file_slice.base_file.path, file_slice.base_file.size)
             row = _common_row(self, file_slice, footer)
-            if row is not None:
-                return footer.rows if row.filter(self.condition).num_rows else 0
+            if row is not None and self.condition is not None:
+                return footer.rows if matching_rows(row, self.condition).num_rows else 0
         return sum(batch.num_rows for batch in self.read(slices, file_slice))
 
     @property
@@ -129,7 +130,7 @@ class RowReader:
         """Stored rows of a partition path as the table's, those that match; nothing where none does."""
         shaped = self._table_columns.of(batch, partition)
         if self.condition is not None:
-            shaped = shaped.filter(self.condition)
+            shaped = matching_rows(shaped, self.condition)
         if shaped.num_rows:
             yield shaped.select(list(self.columns))
 

@@ -21,6 +21,7 @@ from lakebed.read.batches import RowReader, in_order, row_readers
 from lakebed.read.buckets import Buckets, buckets_of, common_count, equal_columns
 from lakebed.read.reopening import in_task, read_again
 from lakebed.read.scan import Results, Scan, column_names_of
+from lakebed.schema.plain_arrow import matching_rows
 from lakebed.sharing import once
 from lakebed.slices.reader import SliceReader
 from lakebed.wording import Lines, count_text
@@ -96,7 +97,7 @@ class JoinTask:
         for start in range(0, max(len(at_left), len(at_right)), _OUT_ROWS):
             rows = self._rows(left, right, at_left[start : start + _OUT_ROWS], at_right[start : start + _OUT_ROWS])
             if self.condition is not None:
-                rows = rows.filter(self.condition)
+                rows = matching_rows(rows, self.condition)
             yield from rows.select(list(self.column_names)).to_batches()
 
     def _may_match(self, bucket: int) -> bool:

@@ -33,6 +33,7 @@ from lakebed.model import (
 )
 from lakebed.read.batches import RowReader
 from lakebed.schema.json_rows import json_texts
+from lakebed.schema.plain_arrow import as_numpy
 from lakebed.slices.base_rows import plain_rows
 from lakebed.slices.logs import SliceLogs
 from lakebed.slices.reader import SliceReader
@@ -175,7 +176,7 @@ class ChangeReader:
         shaped = list(reader.shaped(stored, partition))
         if not shaped:
             return pa.nulls(len(structs), self.image)
-        return _spread(self._images(shaped[0]), present.to_numpy(zero_copy_only=False))
+        return _spread(self._images(shaped[0]), as_numpy(present))
 
     def _stored_images(
         self, of: FileSlice, reader: RowReader, keys: pa.Array, requested: pa.Array, log: str
@@ -238,7 +239,7 @@ class ChangeReader:
         if not MergeRules.of_table(self.slices.config).picks_winners:
             texts = [json_texts(rows.drop_columns([*META_COLUMNS[:3]])) for rows in (old, new)]
             differ = pc.or_(differ, pc.not_equal(*texts))
-        return differ.to_numpy(zero_copy_only=False)
+        return as_numpy(differ)
 
     def rows_of_keys(self, of: FileSlice, reader: RowReader, keys: pa.Array) -> list[pa.RecordBatch]:
         """The rows of a slice that have one of the keys: record key and the images' columns."""
@@ -264,7 +265,7 @@ def _one_array(column: pa.ChunkedArray) -> pa.Array:
 def _rows_of_keys(keys: pa.Array, rows: pa.RecordBatch) -> npt.NDArray[np.int64]:
     """The row of each key, -1 where there is none."""
     row_numbers = pc.fill_null(pc.index_in(keys, value_set=rows.column(RECORD_KEY)), -1)
-    return row_numbers.to_numpy(zero_copy_only=False).astype(np.int64)
+    return as_numpy(row_numbers).astype(np.int64)
 
 
 def _versions(rows: pa.RecordBatch) -> pa.Array:

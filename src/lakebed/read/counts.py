@@ -26,6 +26,7 @@ from lakebed.model import COMMIT_TIME, DERIVED, WRITER_ID, BaseFile
 from lakebed.read.batches import row_readers, scan_batches
 from lakebed.read.plan import ScanPlan, null_rows
 from lakebed.read.statistics import bounds_of_files, can_bound, unknown
+from lakebed.schema.plain_arrow import as_numpy
 from lakebed.slices.metadata_lookups import MetadataLookups
 from lakebed.slices.reader import SliceReader
 from lakebed.slices.snapshot import Snapshot, metadata_damage_named
@@ -72,7 +73,7 @@ class RecordedRows:
         bounds = self._bounds(files, columns, self._exact(files))
         for name, column_bounds in bounds.items():
             # bounds that are equal have the value between them; but for a zero, which has two signs
-            same = pc.fill_null(pc.equal(column_bounds.low, column_bounds.high), False).to_numpy(zero_copy_only=False)
+            same = as_numpy(pc.fill_null(pc.equal(column_bounds.low, column_bounds.high), False))
             certain &= same & ~column_bounds.may_null & (not pa.types.is_floating(self.schema.field(name).type))
         return pa.RecordBatch.from_arrays(
             [column_bounds.low for column_bounds in bounds.values()], schema=self._schema_of(columns)
@@ -86,7 +87,7 @@ class RecordedRows:
         bounds_by_column: dict[str, pa.Array] = {}
         for name, file_bounds in self._bounds(files, columns, exact).items():
             bounds = _occurring(file_bounds, exact, self.schema.field(name).type)
-            has_bounds = pc.and_(bounds.low.is_valid(), bounds.high.is_valid()).to_numpy(zero_copy_only=False)
+            has_bounds = as_numpy(pc.and_(bounds.low.is_valid(), bounds.high.is_valid()))
             certain &= has_bounds | ~bounds.may_hold
             bounds_by_column[name] = bounds
         values = [
@@ -151,7 +152,7 @@ class RecordedRows:
         records = records.filter(pc.is_in(records["file_name"], value_set=once)).combine_chunks()
         at = pc.index_in(names, value_set=records["file_name"])
         value_counts = pc.fill_null(records["value_count"].take(at), UNKNOWN)
-        return value_counts.to_numpy().astype(np.int64)
+        return as_numpy(value_counts).astype(np.int64)
 
     @property
     def _counted_column(self) -> str | None:
@@ -285,7 +286,7 @@ def _decided(plan: ScanPlan, slices: SliceReader, recorded: RecordedRows) -> tup
         columns = {**dict(zip(values.schema.names, values.columns, strict=True)), _ROW: pa.array(np.arange(len(files)))}
         rows = pa.table(columns).filter(plan.predicate.to_arrow())
         matching = np.zeros(len(files), np.bool_)
-        matching[rows[_ROW].to_numpy()] = True
+        matching[as_numpy(rows[_ROW])] = True
         matching &= certain
     decided = {id(files[at]) for at in np.flatnonzero(certain).tolist()}
     sets = (

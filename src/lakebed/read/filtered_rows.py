@@ -25,6 +25,7 @@ from lakebed.merge.log_entries import Flags
 from lakebed.model import BaseFile, FileSlice
 from lakebed.read.plan import TableColumns
 from lakebed.read.statistics import with_nan
+from lakebed.schema.plain_arrow import as_numpy, matching_rows
 from lakebed.sharing import once
 from lakebed.slices.key_rows import parquet_file, rows_by_pages
 from lakebed.slices.reader import BATCH_ROWS, SliceReader
@@ -119,13 +120,13 @@ class FilteredRows:
             while at < count:
                 rows = self.first.of(next(batches), self.file_slice.partition)
                 numbered = rows.append_column(_ROW, pa.array(np.arange(at, at + rows.num_rows)))
-                part = numbered.filter(self.condition)
+                part = matching_rows(numbered, self.condition)
                 if without is not None:
                     start = starts[number] + at
-                    stays = ~without[start : start + rows.num_rows][part.column(_ROW).to_numpy() - at]
+                    stays = ~without[start : start + rows.num_rows][as_numpy(part.column(_ROW)) - at]
                     part = part.filter(pa.array(stays))
                 if part.num_rows:
-                    row_numbers.append(part.column(_ROW).to_numpy())
+                    row_numbers.append(as_numpy(part.column(_ROW)))
                     parts.append(part)
                 at += rows.num_rows
             if parts:

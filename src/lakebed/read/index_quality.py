@@ -20,6 +20,7 @@ from lakebed.model import RECORD_KEY, BaseFile
 from lakebed.read.plan import data_columns
 from lakebed.read.skip import columns_with_statistics, ranges_are_exact, statistics_version
 from lakebed.read.statistics import bounds_of_files, can_bound, written_by_lakebed
+from lakebed.schema.plain_arrow import as_numpy
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.parallel import parallel_map
 
@@ -55,7 +56,7 @@ class ColumnRanges:
             bounds = pa.concat_arrays([self.low, self.high])
             if pa.types.is_temporal(bounds.type):
                 bounds = bounds.cast(pa.int32() if bounds.type.bit_width == _WORD_BITS else pa.int64())
-            bounds = bounds.cast(pa.float64()).to_numpy(zero_copy_only=False)
+            bounds = as_numpy(bounds.cast(pa.float64()))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
             bounds = self._ranks().astype(np.float64)
         bounds = np.nan_to_num(bounds, posinf=np.finfo(np.float64).max / 4, neginf=np.finfo(np.float64).min / 4)
@@ -65,7 +66,7 @@ class ColumnRanges:
 
     def _ranks(self) -> npt.NDArray[np.uint64]:
         bounds = pa.concat_arrays([self.low, self.high])
-        return pc.rank(bounds, tiebreaker="dense").to_numpy(zero_copy_only=False)
+        return as_numpy(pc.rank(bounds, tiebreaker="dense"))
 
 
 def column_ranges(snapshot: Snapshot, names: Sequence[str] | None = None) -> Mapping[str, ColumnRanges]:

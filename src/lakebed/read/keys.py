@@ -29,6 +29,7 @@ from lakebed.model import RECORD_INDEX, RECORD_KEY, BaseFile, FileSlice, has_com
 from lakebed.properties.table_config import TableConfig, key_generator_spec
 from lakebed.read.prune import MAX_KEYS, Alternative, BucketLayout, PartitionLayout, equalities, has_one_text, key_rows
 from lakebed.schema.java_text import to_java_text
+from lakebed.schema.plain_arrow import as_numpy
 from lakebed.sharing import once
 from lakebed.slices.listing import groups_of_ids
 from lakebed.slices.metadata_lookups import MetadataLookups
@@ -191,8 +192,8 @@ class IndexedKeys:
         keys, partitions, files = (self.locations[name].combine_chunks() for name in ("key", "partition", "file_id"))
         paths, ids = partitions.dictionary_encode(), files.dictionary_encode()
         order = pc.sort_indices(keys)
-        pairs = paths.indices.to_numpy().astype(np.int64) * len(ids.dictionary) + ids.indices.to_numpy()
-        distinct, codes = np.unique(pairs[order.to_numpy()], return_inverse=True)
+        pairs = as_numpy(paths.indices).astype(np.int64) * len(ids.dictionary) + as_numpy(ids.indices)
+        distinct, codes = np.unique(pairs[as_numpy(order)], return_inverse=True)
         path, file_id = np.divmod(distinct, max(1, len(ids.dictionary)))
         groups = zip(paths.dictionary.take(path).to_pylist(), ids.dictionary.take(file_id).to_pylist(), strict=True)
         return dict(zip(groups, keys_by_group(keys.take(order), codes, len(distinct)), strict=True))

@@ -38,6 +38,7 @@ from lakebed.read.plan import ScanPlan, plan_scan, table_columns
 from lakebed.read.prune import buckets_of_keys
 from lakebed.read.skip import skip_slices
 from lakebed.schema.layouts import check_texts
+from lakebed.schema.plain_arrow import as_numpy
 from lakebed.sharing import once
 from lakebed.slices.snapshot import Snapshot, table_keys
 from lakebed.storage.parallel import at_once, is_remote, parallel_map
@@ -227,7 +228,7 @@ def _typed(values: Any, field: str, schema: pa.Schema) -> Any:
             check_times(values, type_)
         typed = pa.array(values, type_)
         with suppress(pa.ArrowNotImplementedError):
-            exact_cast(pa.chunked_array([pa.array(values)]), type_)
+            exact_cast(pa.chunked_array([pa.array(values, _type_of_plain(values))]), type_)
         return typed
     except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
         types = ", ".join(dict.fromkeys(type(value).__name__ for value in values))
@@ -237,6 +238,16 @@ def _typed(values: Any, field: str, schema: pa.Schema) -> Any:
             hint="give values of the column's type, or stored keys as lakebed.KeyText([...])",
             context={"column": field, "type": str(type_)},
         ) from None
+
+
+def _type_of_plain(values: Any) -> pa.DataType | None:
+    """The type that Arrow infers of texts, or of numbers that fit 64 bits; None for other values. Arrow imports pandas
+    to infer a type."""
+    kinds = set(map(type, values))
+    if kinds == {str}:
+        return pa.string()
+    fit = kinds == {int} and min(values) >= -(1 << 63) and max(values) < 1 << 63
+    return pa.int64() if fit else None
 
 
 def plain_texts(values: Any) -> pa.Array:
@@ -402,7 +413,7 @@ def exists(snapshot: Snapshot, keys: Any) -> pa.BooleanArray:
     alone = pc.invert(shared)
     flags = np.zeros(len(shared), np.bool_)
     for mask, of in ((alone, _exist), (shared, _exist_with_fields)):
-        flags[mask.to_numpy(zero_copy_only=False)] = of(snapshot, lookup.where(mask)).to_numpy(zero_copy_only=False)
+        flags[as_numpy(mask)] = as_numpy(of(snapshot, lookup.where(mask)))
     return pa.array(flags)
 
 

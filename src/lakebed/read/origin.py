@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from lakebed.engine.spark_session import reads_table, session_of
 from lakebed.model import TABLE_OF_ROWS
+from lakebed.schema.plain_arrow import as_numpy
 
 # Their frames and relations keep neither the metadata of a schema nor other attributes.
 _WITHOUT_NOTE = frozenset({"polars", "duckdb", "_duckdb", "lakebed"})
@@ -114,7 +115,7 @@ def _distinct_columns(sample: pa.Table) -> dict[str, pa.Array]:
 
 def _matches(sample: pa.Table, name: str, stored: pa.Table) -> int:
     """How many rows of the sample equal the only stored row that has their value of this column."""
-    at = pc.index_in(stored[name], value_set=sample[name].combine_chunks()).to_numpy()
+    at = as_numpy(pc.index_in(stored[name], value_set=sample[name].combine_chunks()))
     if not len(at) or len(np.unique(at)) < len(at):
         return 0
     differing = np.zeros(len(at), np.int64)

@@ -21,11 +21,13 @@ import pyarrow.compute as pc
 from lakebed.filters.ranges import Bools, Bounds
 from lakebed.format.file_names import has_exact_ranges
 from lakebed.model import WRITER_ID, BaseFile
+from lakebed.schema.plain_arrow import as_numpy, grouped_rows
 from lakebed.timeline.timeline import Timeline
 
 # From here on UTF-16 and UTF-8 disagree on the order of characters.
 _ORDERED_OTHERWISE = r"[\x{E000}-\x{10FFFF}]"
 _MICROS = "us"
+_ZERO, _ONE = (pa.scalar(number, pa.int64()) for number in (0, 1))
 
 
 def can_bound(kind: pa.DataType, *, version: int, exact: bool) -> bool:
@@ -58,14 +60,14 @@ def bounds_of_files(stats: pa.Table | None, names: pa.Array, exact: Bools, kind:
         return unknown(len(names), kind)
     low, high, nulls, values = recorded_bounds
     high = with_nan(low, high)
-    claims_nothing = _flags(pc.and_(pc.equal(nulls, values), pc.greater_equal(nulls, 0)), False)
+    claims_nothing = _flags(pc.and_(pc.equal(nulls, values), pc.greater_equal(nulls, _ZERO)), False)
     trusted = exact | is_in_every_footer(kind)
-    may_null = ~_flags(pc.equal(nulls, 0), False)
+    may_null = ~_flags(pc.equal(nulls, _ZERO), False)
     if pa.types.is_floating(kind):
         low, high = (pc.if_else(pa.array(exact), side, pa.scalar(None, kind)) for side in (low, high))
     else:
         # perhaps of another column that had the name before, whose values are not read
-        may_null |= low.is_null().to_numpy(zero_copy_only=False)
+        may_null |= as_numpy(low.is_null())
     return Bounds(low, high, ~(claims_nothing & trusted), may_null)
 
 
@@ -76,7 +78,7 @@ def bounds_of_expression(stats: pa.Table | None, names: pa.Array, kind: pa.DataT
         return unknown(len(names), kind)
     low, high, nulls, values = recorded_bounds
     high = with_nan(low, high)
-    return Bounds(low, high, ~_flags(pc.equal(values, 0), False), ~_flags(pc.equal(nulls, 0), False))
+    return Bounds(low, high, ~_flags(pc.equal(values, 0), False), ~_flags(pc.equal(nulls, _ZERO), False))
 
 
 def bounds_of_partitions(
@@ -103,7 +105,7 @@ def of_slices(bounds: Bounds, owner: npt.NDArray[np.int64], slices: int) -> Boun
     """Bounds of file slices from those of their files; `owner` has the slice of each file."""
     may_hold = pa.array(bounds.may_hold)
     kind = bounds.low.type
-    low, high, nan = bounds.low, bounds.high, pa.repeat(False, len(bounds))
+    low, high, nan = bounds.low, bounds.high, pa.repeat(pa.scalar(False, pa.bool_()), len(bounds))
     if pa.types.is_floating(kind):
         # Arrow's minimum and maximum pass over NaN, which is the greatest number here
         nan = pc.fill_null(pc.is_nan(high), False)
@@ -123,7 +125,7 @@ def of_slices(bounds: Bounds, owner: npt.NDArray[np.int64], slices: int) -> Boun
     )
     flags = ["nan", "low_unknown", "high_unknown", "hold", "null"]
     aggregations = [("low", "min"), ("high", "max"), *((name, "any") for name in flags)]
-    joined = table.group_by("slice", use_threads=False).aggregate(aggregations)
+    joined = grouped_rows(table, ["slice"], aggregations)
     joined = joined.take(pc.index_in(pa.array(np.arange(slices)), value_set=_one(joined["slice"])))
     least, greatest = _one(joined["low_min"]), _one(joined["high_max"])
     if pa.types.is_floating(kind):
@@ -157,7 +159,7 @@ def _rows_of(stats: pa.Table | None, names: pa.Array) -> pa.Array | None:
     stored = _one(stats["file_name"])
     rows = pc.index_in(names, value_set=stored)
     counted = pc.value_counts(stored)
-    repeated = counted.field("values").filter(pc.greater(counted.field("counts"), 1))
+    repeated = counted.field("values").filter(pc.greater(counted.field("counts"), _ONE))
     if len(repeated):
         rows = pc.if_else(pc.is_in(names, value_set=repeated), pa.scalar(None, rows.type), rows)
     return rows
@@ -174,7 +176,7 @@ def with_nan(low: pa.Array, high: pa.Array) -> pa.Array:
     """Greatest values: the two infinities are also written where there is NaN, which is greater still."""
     if not pa.types.is_floating(high.type):
         return high
-    anything = pc.and_(pc.equal(low, -math.inf), pc.equal(high, math.inf))
+    anything = pc.and_(pc.equal(low, pa.scalar(-math.inf, low.type)), pc.equal(high, pa.scalar(math.inf, high.type)))
     return pc.if_else(anything, pa.scalar(math.nan, high.type), high)
 
 
@@ -186,7 +188,7 @@ def _one(column: Any) -> pa.Array:
 
 
 def _flags(values: Any, missing: bool) -> Bools:
-    return pc.fill_null(_one(values), missing).to_numpy(zero_copy_only=False)
+    return as_numpy(pc.fill_null(_one(values), missing))
 
 
 def written_by_lakebed(timeline: Timeline, instants: Sequence[str]) -> Bools:

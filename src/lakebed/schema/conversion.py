@@ -16,6 +16,7 @@ from lakebed.errors import SchemaConflict
 from lakebed.schema.arrow import check_nulls, is_list, is_text
 from lakebed.schema.java_text import to_java_text
 from lakebed.schema.layouts import list_offsets
+from lakebed.schema.plain_arrow import as_numpy
 
 _A_SECOND = {"ms": 10**3, "us": 10**6, "ns": 10**9}
 
@@ -184,8 +185,8 @@ def floored_times(array: pa.Array, unit: Literal["us", "ms"]) -> pa.Array:
     [-1, 1, None]
     """
     step = _A_SECOND[array.type.unit] // _A_SECOND[unit]
-    numbers = pc.fill_null(array.cast(pa.int64()), 0).to_numpy(zero_copy_only=False)
-    nulls = array.is_null().to_numpy(zero_copy_only=False)
+    numbers = as_numpy(pc.fill_null(array.cast(pa.int64()), 0))
+    nulls = as_numpy(array.is_null())
     return pa.array(np.floor_divide(numbers, step), mask=nulls).view(pa.timestamp(unit, array.type.tz))
 
 

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from lakebed.errors import SchemaConflict
+from lakebed.schema.plain_arrow import as_numpy
 
 # Below these, two digits are more exact than the shortest text that reads back the same: Java then prints two.
 _TWO_DIGITS_BELOW = {pa.float32(): 1e-42, pa.float64(): 1e-321}
@@ -64,7 +65,7 @@ def _float_text(values: pa.Array) -> pa.Array:
     exponent elsewhere.
     """
     text = values.cast(pa.string())
-    size = np.abs(pc.fill_null(values, 1).to_numpy(zero_copy_only=False))
+    size = np.abs(as_numpy(pc.fill_null(values, 1)))
     plain = ((size >= 1e-3) & (size < 1e7)) | (size == 0)
     result = pc.if_else(pc.match_substring(text, "."), text, pc.binary_join_element_wise(text, ".0", ""))
     if plain.all():
@@ -111,11 +112,11 @@ def _with_exponent(text: pa.Array) -> pa.Array:
 
 def _two_digits(text: pa.Array, values: pa.Array) -> pa.Array:
     """The texts of the smallest numbers with two digits (4.9E-324), as Java prints them, where one digit would do."""
-    size = np.abs(values.to_numpy(zero_copy_only=False))
+    size = np.abs(as_numpy(values))
     tiny = (size > 0) & (size < _TWO_DIGITS_BELOW[values.type])
     if not tiny.any():
         return text
-    numbers = np.unique(values.to_numpy(zero_copy_only=False)[tiny])
+    numbers = np.unique(as_numpy(values)[tiny])
     printed = [f"{float(n):.1e}".replace("e-0", "E-").replace("e-", "E-") for n in numbers]
     short = pc.less_equal(pc.utf8_length(pc.replace_substring_regex(text, "[-.]|E.*", "")), 2)
     indices = pc.index_in(values, value_set=pa.array(numbers, values.type))

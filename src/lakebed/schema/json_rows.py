@@ -15,6 +15,7 @@ import pyarrow.types as pt
 from lakebed.errors import UnsupportedFeature
 from lakebed.schema.arrow import is_list
 from lakebed.schema.java_text import to_java_text
+from lakebed.schema.plain_arrow import as_numpy
 
 _SPECIAL = {"\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r"}
 _ESCAPED = '["\\\\\\x00-\\x1f]'
@@ -93,7 +94,7 @@ def _nested(column: pa.Array) -> pa.StringArray:
 
 def _joined(column: pa.Array, texts: pa.StringArray, left: str, right: str) -> pa.StringArray:
     """The texts of each list's elements between brackets."""
-    lengths = pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False)
+    lengths = as_numpy(pc.fill_null(pc.list_value_length(column), 0))
     offsets = np.zeros(len(column) + 1, np.int32)
     np.cumsum(lengths, out=offsets[1:])
     inside = pc.binary_join(pa.ListArray.from_arrays(pa.array(offsets), texts), ",")
@@ -119,7 +120,7 @@ def _escaped(texts: pa.Array) -> pa.StringArray:
 def _base64(column: pa.Array) -> pa.StringArray:
     """Each value in base64: all are padded to groups of three bytes and encoded in one go, then padding is marked."""
     plain = column.cast(pa.binary())
-    lengths = pc.fill_null(pc.binary_length(plain), 0).to_numpy(zero_copy_only=False).astype(np.int64)
+    lengths = as_numpy(pc.fill_null(pc.binary_length(plain), 0)).astype(np.int64)
     starts = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(-(-lengths // 3), out=starts[1:])
     data = np.zeros(int(starts[-1]) * 3, np.uint8)

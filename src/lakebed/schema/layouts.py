@@ -17,6 +17,7 @@ import pyarrow.types as pt
 
 from lakebed.errors import InvalidRecord
 from lakebed.schema.arrow import check_levels, is_list
+from lakebed.schema.plain_arrow import as_numpy
 
 _LONGEST_TEXT = 60
 _PLAIN_FORM: dict[pa.DataType, pa.DataType] = {
@@ -203,7 +204,7 @@ def _plain(array: Any) -> pa.Array:
 
 def _decoded(array: Any) -> pa.Array:
     """A run-end encoded array as one value for each row."""
-    ends = array.run_ends.to_numpy()
+    ends = as_numpy(array.run_ends)
     rows = np.searchsorted(ends, np.arange(array.offset, array.offset + len(array)), side="right")
     return _plain(array.values).take(pa.array(rows))
 
@@ -218,7 +219,7 @@ def _plain_map(array: Any) -> pa.Array:
 def list_offsets(array: Any) -> pa.Array:
     """Where each list of an array, of whatever layout, begins in what `flatten` gives of it."""
     offsets = np.zeros(len(array) + 1, np.int32)
-    np.cumsum(pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False), out=offsets[1:])
+    np.cumsum(as_numpy(pc.fill_null(pc.list_value_length(array), 0)), out=offsets[1:])
     return pa.array(offsets)
 
 

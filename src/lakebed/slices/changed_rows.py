@@ -23,6 +23,7 @@ from lakebed.format.footer_cache import FOOTERS, column_ranges
 from lakebed.merge.log_entries import Flags, LogEntries
 from lakebed.merge.rules import MergeRules
 from lakebed.model import COMMIT_TIME, BaseFile, FileSlice
+from lakebed.schema.plain_arrow import as_numpy
 from lakebed.sharing import once
 from lakebed.slices.base_rows import BaseFileRows, BaseRows, BufferedRows, ColumnNames, plain_rows
 from lakebed.slices.key_rows import rows_of_keys
@@ -169,7 +170,7 @@ class OlderBaseRows:
         greatest = self._greatest(rules.ordering[0], entries.ordering[0].type)
         if greatest is not None and not rules.file_positions:
             compare = pc.greater_equal if len(rules.ordering) == 1 else pc.greater
-            wins |= pc.fill_null(compare(entries.ordering[0], greatest), False).to_numpy(zero_copy_only=False)
+            wins |= as_numpy(pc.fill_null(compare(entries.ordering[0], greatest), False))
         return wins
 
     def _greatest(self, name: str, kind: pa.DataType) -> pa.Scalar | None:

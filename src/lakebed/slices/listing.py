@@ -17,6 +17,7 @@ from lakebed.errors import CorruptFile
 from lakebed.format.file_names import CHANGE_LOG_SUFFIX, parse_base_file, parse_log_file
 from lakebed.format.hashes import plain_strings
 from lakebed.model import HOODIE, BaseFile, FileGroupId, FileSlice, Instant, LogFile, WriteStat, path_in
+from lakebed.schema.plain_arrow import as_numpy, sorted_rows
 from lakebed.slices.metadata_lookups import MetadataLookups
 from lakebed.storage.base import FileInfo, Storage
 from lakebed.storage.parallel import is_remote, parallel_map
@@ -37,7 +38,7 @@ def groups_of_ids(file_ids: Collection[str], *, or_smaller_than: int = 0) -> Fil
     named = pa.array(list(file_ids), pa.string())
 
     def chosen(ids: pa.Array, sizes: pa.Array) -> pa.Array:
-        small = ids.filter(pc.less(sizes, or_smaller_than))
+        small = ids.filter(pc.less(sizes, pa.scalar(or_smaller_than, pa.int64())))
         return pc.is_in(ids, value_set=pa.concat_arrays([named, pc.unique(small)]))
 
     return chosen
@@ -94,7 +95,7 @@ def newest_base_files(rows: pa.Table, ids: pa.Array, counts: Callable[[BaseFile]
     by: list[tuple[str, Literal["ascending", "descending"]]] = [("partition", "ascending"), ("id", "ascending")]
     keyed = rows.append_column("id", ids).append_column("instant", instants)
     keyed = keyed.append_column("row", pa.array(range(len(rows)), pa.int64()))
-    keyed = keyed.sort_by([*by, ("instant", "descending"), ("row", "descending")]).combine_chunks()
+    keyed = sorted_rows(keyed, [*by, ("instant", "descending"), ("row", "descending")]).combine_chunks()
     files: list[BaseFile] = []
     starts = _starts_of_groups(keyed)
     for start, end in pairwise([*starts, len(keyed)]):
@@ -144,7 +145,7 @@ def _starts_of_groups(ordered: pa.Table) -> list[int]:
     starts[:1] = True
     for column in (ordered["partition"], ordered["id"]):
         values = column.combine_chunks()
-        starts[1:] |= pc.not_equal(values[1:], values[:-1]).to_numpy(zero_copy_only=False)
+        starts[1:] |= as_numpy(pc.not_equal(values[1:], values[:-1]))
     return np.flatnonzero(starts).tolist()
 
 

@@ -34,6 +34,7 @@ from lakebed.merge.log_entries import (
 from lakebed.merge.pairs import put
 from lakebed.merge.rules import MergeRules
 from lakebed.model import RECORD_KEY
+from lakebed.schema.plain_arrow import as_numpy
 from lakebed.sharing import once
 from lakebed.slices.base_rows import BaseRows, ColumnNames, shaped, stored_name
 from lakebed.slices.log_rows import (
@@ -168,7 +169,7 @@ class Matching:
         older = ordering_values(_taken(stretch, names, compared), self.rules, self.kinds)
         indices = pa.array(targets[compared])
         newer = [values.take(indices) for values in entries.ordering]
-        wins = self.rules.newer_wins(older, newer).to_numpy(zero_copy_only=False)
+        wins = as_numpy(self.rules.newer_wins(older, newer))
         targets[compared[~wins]] = STAYS
         return at[targets[at] >= 0]
 
@@ -559,7 +560,7 @@ class MergedSlice:
         if len(sharing):
             every = self._entries
             deleted = pc.is_in(keys.take(pa.array(sharing)), value_set=every.keys.filter(pa.array(every.deletes)))
-            sharing = sharing[~deleted.to_numpy(zero_copy_only=False)]
+            sharing = sharing[~as_numpy(deleted)]
         if len(sharing):
             indices = pa.array(at[sharing])
             stored = [columns[self.schema.get_field_index(name)].take(indices) for name in names]
@@ -651,4 +652,4 @@ class MergedSlice:
 
 
 def _flags_at(flags: pa.Array) -> Positions:
-    return np.flatnonzero(flags.to_numpy(zero_copy_only=False))
+    return np.flatnonzero(as_numpy(flags))

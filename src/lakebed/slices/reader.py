@@ -179,7 +179,7 @@ class SliceReader:
         for batch, numbers in merged.numbered() if numbered else ((batch, None) for batch in merged.batches()):
             rows = plain_rows(batch)
             if at >= 0:
-                rows = rows.set_column(at, FILE_NAME, pa.repeat(pa.scalar(name), rows.num_rows))
+                rows = rows.set_column(at, FILE_NAME, pa.repeat(pa.scalar(name, pa.string()), rows.num_rows))
             if numbers is not None:
                 rows = rows.append_column(POSITION, pa.array(numbers, mask=numbers < 0))
             yield rows

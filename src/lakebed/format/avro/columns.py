@@ -283,4 +283,5 @@ def encode_nullable(values: pa.BinaryArray, branch: bytes = b"\x02") -> pa.Binar
 
 def join_pieces(pieces: Sequence[pa.BinaryArray | bytes]) -> pa.BinaryArray:
     """Each record's pieces one after the other; constant pieces are given as bytes. A null piece makes a null."""
-    return pc.binary_join_element_wise(*pieces, pa.scalar(b"", pa.binary()))
+    columns = (pa.scalar(piece, pa.binary()) if isinstance(piece, bytes) else piece for piece in pieces)
+    return pc.binary_join_element_wise(*columns, pa.scalar(b"", pa.binary()))

@@ -20,6 +20,7 @@ from lakebed.errors import CorruptFile, InvalidRecord, UnsupportedFeature
 from lakebed.format.avro.columns import AvroCursors, encode_binaries, encode_fixed, encode_longs, join_pieces
 from lakebed.format.avro.encoder import encode_long
 from lakebed.format.hashes import value_buffer
+from lakebed.schema.plain_arrow import as_numpy
 
 NULL, BOOLEAN, INT, LONG, FLOAT, DOUBLE, BYTES, STRING = range(8)
 DATE, DECIMAL, TIME_MICROS, TIMESTAMP_MICROS, LOCAL_DATE = range(8, 13)
@@ -104,7 +105,7 @@ def decimals(values: Any, kind: Any) -> pa.Array:
     little = np.where(inside, raw, np.where(negative, 0xFF, 0).astype(np.uint8)[:, None])
     result = pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(np.ascontiguousarray(little))])
     if values.null_count:
-        return pa.array(result.to_pylist(), kind, mask=values.is_null().to_numpy(zero_copy_only=False))
+        return pa.array(result.to_pylist(), kind, mask=as_numpy(values.is_null()))
     return result
 
 
@@ -121,7 +122,7 @@ def unscaled(values: pa.Array) -> pa.BinaryArray:
     # a leading byte is spare where it only repeats the sign of the next one
     spare = (raw[:, :-1] == sign[:, None]) & ((raw[:, 1:] >= 0x80) == (sign[:, None] == 0xFF))
     first = np.cumprod(spare, axis=1).sum(axis=1)
-    lengths = np.where(values.is_valid().to_numpy(zero_copy_only=False), _DECIMAL_BYTES - first, 0)
+    lengths = np.where(as_numpy(values.is_valid()), _DECIMAL_BYTES - first, 0)
     keep = np.arange(_DECIMAL_BYTES) >= _DECIMAL_BYTES - lengths[:, None]
     offsets = np.append(0, np.cumsum(lengths)).astype(np.int32)
     return pa.BinaryArray.from_buffers(pa.binary(), len(values), [None, pa.py_buffer(offsets), pa.py_buffer(raw[keep])])
@@ -142,7 +143,7 @@ def encode_ordering(columns: Sequence[pa.Array], forced: Any, rows: int) -> pa.B
         return COMMIT_TIME
     plain = [_plain(column) for column in columns]
     if len(plain) == 1:
-        mask = mask | pc.is_null(plain[0]).to_numpy(zero_copy_only=False)
+        mask = mask | as_numpy(pc.is_null(plain[0]))
         values = _wrapped(plain[0])
     else:
         open_rows = pa.array(mask)
@@ -161,7 +162,7 @@ def _mask(forced: Any, rows: int) -> Bools:
         return np.full(rows, forced)
     if isinstance(forced, np.ndarray):
         return forced.astype(np.bool_)
-    return pc.fill_null(forced, False).to_numpy(zero_copy_only=False)
+    return as_numpy(pc.fill_null(forced, False))
 
 
 def _plain(column: Any) -> pa.Array:
@@ -210,7 +211,7 @@ def _form(kind: pa.DataType) -> tuple[int, Callable[[pa.Array], pa.BinaryArray]]
 
 def _numbers(column: pa.Array, kind: pa.DataType) -> npt.NDArray[Any]:
     """The values of a column as numbers of the numpy type `kind`, zero for a null."""
-    return pc.fill_null(column.cast(kind), pa.scalar(0, pa.int64()).cast(kind)).to_numpy(zero_copy_only=False)
+    return as_numpy(pc.fill_null(column.cast(kind), pa.scalar(0, pa.int64()).cast(kind)))
 
 
 def _decimals(column: pa.Array) -> pa.BinaryArray:

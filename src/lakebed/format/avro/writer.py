@@ -20,6 +20,7 @@ from lakebed.format.avro.encoder import encode_long
 from lakebed.format.avro.types import AvroType, record_schema
 from lakebed.format.avro.wrappers import unscaled
 from lakebed.format.hashes import value_buffer
+from lakebed.schema.plain_arrow import as_numpy
 
 Pieces = list[bytes | pa.BinaryArray]
 Int64s = npt.NDArray[np.int64]
@@ -131,7 +132,7 @@ def _pieces(kind: AvroType, values: pa.Array) -> Pieces:
 def _of_dictionary(kind: AvroType, values: pa.DictionaryArray) -> Pieces:
     if values.null_count == len(values) or (values.null_count and kind.kind != "union"):
         return _pieces(kind, pa.nulls(len(values), values.type.value_type))
-    codes = values.indices.to_numpy() if not values.null_count else None
+    codes = as_numpy(values.indices) if not values.null_count else None
     if codes is not None and (codes == codes[0]).all():
         of_one = _pieces(kind, values.dictionary.slice(int(codes[0]), 1))
         return [piece if isinstance(piece, bytes) else piece[0].as_py() for piece in of_one]
@@ -151,7 +152,7 @@ def _of_union(kind: AvroType, values: pa.Array) -> Pieces:
         return [encode_long(kind.null)]
     present = values.drop_null()
     encoded = _joined([mark, *_pieces(part, present)], len(present))
-    valid = values.is_valid().to_numpy(zero_copy_only=False)
+    valid = as_numpy(values.is_valid())
     indices = pa.array(np.cumsum(valid) - 1, mask=~valid)
     return [pc.fill_null(encoded.take(indices), encode_long(kind.null))]
 
@@ -166,7 +167,7 @@ def _of_wide_union(kind: AvroType, values: pa.Array) -> Pieces:
         if part.kind == "null":
             continue
         member = next(members)
-        is_member = member.is_valid().to_numpy(zero_copy_only=False) & left
+        is_member = as_numpy(member.is_valid()) & left
         left &= ~is_member
         rows.append(np.flatnonzero(is_member))
         member_values = member.filter(pa.array(is_member))
@@ -182,20 +183,20 @@ def _of_wide_union(kind: AvroType, values: pa.Array) -> Pieces:
 
 def _numbers(kind: AvroType, values: pa.Array) -> Pieces:
     if pt.is_integer(values.type):
-        numbers = values.to_numpy()
+        numbers = as_numpy(values)
     else:  # dates and times are the numbers that they are stored as
-        numbers = values.view(pa.int32() if values.type.bit_width == 32 else pa.int64()).to_numpy()
+        numbers = as_numpy(values.view(pa.int32() if values.type.bit_width == 32 else pa.int64()))
     if len(numbers) > 1 and (numbers == numbers[0]).all():
         return [encode_long(int(numbers[0]))]
     return [encode_longs(numbers)]
 
 
 def _booleans(kind: AvroType, values: pa.Array) -> Pieces:
-    return [encode_fixed(values.cast(pa.uint8()).to_numpy())]
+    return [encode_fixed(as_numpy(values.cast(pa.uint8())))]
 
 
 def _floats(kind: AvroType, values: pa.Array) -> Pieces:
-    return [encode_fixed(values.to_numpy())]
+    return [encode_fixed(as_numpy(values))]
 
 
 def _bytes(kind: AvroType, values: pa.Array) -> Pieces:
@@ -237,7 +238,7 @@ def _enums(kind: AvroType, values: pa.Array) -> Pieces:
     indices = pc.index_in(values, value_set=pa.array(kind.names, values.type))
     if indices.null_count:
         raise SchemaConflict(f"a value is none of {', '.join(kind.names)}")
-    return [encode_longs(indices.to_numpy())]
+    return [encode_longs(as_numpy(indices))]
 
 
 def _records(kind: AvroType, values: pa.Array) -> Pieces:
@@ -264,8 +265,8 @@ def _maps(kind: AvroType, values: pa.Array) -> Pieces:
 
 def _item_counts(values: pa.Array) -> Int64s:
     if pt.is_map(values.type):
-        return np.diff(cast("Any", values).offsets.to_numpy()).astype(np.int64)
-    return pc.list_value_length(values).to_numpy(zero_copy_only=False).astype(np.int64)
+        return np.diff(as_numpy(cast("Any", values).offsets)).astype(np.int64)
+    return as_numpy(pc.list_value_length(values)).astype(np.int64)
 
 
 def _items(encoded: pa.BinaryArray, counts: Int64s) -> Pieces:

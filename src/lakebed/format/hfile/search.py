@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from lakebed.format.hashes import plain_strings, value_buffer
 from lakebed.format.hfile.entries import Bytes, EntryBlock, Int64s
+from lakebed.schema.plain_arrow import as_numpy
 
 Words = npt.NDArray[np.uint64]
 Ranges = tuple[Int64s, Int64s]
@@ -55,11 +56,11 @@ class Queries:
         array = as_binary(query)
         positions = np.arange(len(array), dtype=np.int32)
         if array.null_count:
-            positions = positions[array.is_valid().to_numpy(zero_copy_only=False)]
+            positions = positions[as_numpy(array.is_valid())]
             array = array.drop_null()
         if len(array) > 1 and not pc.all(pc.less_equal(array.slice(0, len(array) - 1), array.slice(1))).as_py():
             order = pc.array_sort_indices(array)
-            array, positions = array.take(order), positions[order.to_numpy()]
+            array, positions = array.take(order), positions[as_numpy(order)]
         self.array = array
         self.positions = positions
         data, offsets = value_buffer(array)
@@ -189,7 +190,7 @@ def _sort_keys(block: EntryBlock) -> _SortedKeys:
             return _SortedKeys(rows, shared, words, words[ties], None)
     keys = block.entries().keys
     # Hudi sorts by UTF-16 and searches by UTF-8: keys with rare characters are out of order
-    order = pc.array_sort_indices(keys).to_numpy().astype(np.int64)
+    order = as_numpy(pc.array_sort_indices(keys)).astype(np.int64)
     rows = Rows(block.data, starts[order], lengths[order])
     words = rows.words(every, 0)
     return _SortedKeys(rows, 0, words, words[1:][words[1:] == words[:-1]], order)

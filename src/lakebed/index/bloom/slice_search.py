@@ -24,6 +24,7 @@ from lakebed.format.read_tally import ReadTally, column_bytes
 from lakebed.index.base import KeyLookup
 from lakebed.index.bloom.known_files import Range
 from lakebed.model import FILE_ID, INSTANT, OLD_PARTITION, PARTITION_PATH, POSITION, RECORD_KEY, BaseFile, FileSlice
+from lakebed.schema.plain_arrow import as_numpy
 from lakebed.slices.key_rows import rows_of_keys
 from lakebed.slices.reader import SliceReader
 
@@ -104,7 +105,7 @@ class SliceSearch:
         for group, stored in key_batches(self.reader, base, groups):
             if group != before:
                 first, before, group_keys = starts[group], group, keys.take(pa.array(np.sort(spans.of(group))))
-            hits = np.flatnonzero(pc.is_in(stored, value_set=group_keys).to_numpy(zero_copy_only=False))
+            hits = np.flatnonzero(as_numpy(pc.is_in(stored, value_set=group_keys)))
             if len(hits):
                 stored_keys.append(stored.take(pa.array(hits)).cast(pa.string()))
                 positions.append(hits + first)
@@ -193,7 +194,7 @@ class RangeSearch:
         codes = keys.column(PARTITION_PATH).combine_chunks().dictionary_encode(null_encoding="encode")
         if len(codes.dictionary) == 1:
             return [(codes.dictionary[0].as_py(), texts)]
-        at = codes.indices.to_numpy()
+        at = as_numpy(codes.indices)
         order = np.argsort(at, kind="stable")
         parts = np.split(order, np.flatnonzero(np.diff(at[order])) + 1)
         return [(codes.dictionary[int(at[p[0]])].as_py(), texts.take(pa.array(p))) for p in parts if len(p)]

@@ -34,6 +34,7 @@ from lakebed.index.consistent.ring_files import RingFiles
 from lakebed.merge.locations import IsNotNull
 from lakebed.metadata_kinds.key_changes import KeyIndexes
 from lakebed.model import FILE_ID, PARTITION_PATH, Action, CommitMetadata, FileSlice
+from lakebed.schema.plain_arrow import as_numpy
 from lakebed.slices.listing import groups_of_ids
 from lakebed.slices.snapshot import Snapshot
 from lakebed.timeline.bodies.plans import ClusteringGroup, ClusteringOperation, planned_clustering
@@ -349,7 +350,7 @@ class RingLocations(KeyLocations):
     def slices_of(self, slices: Iterable[FileSlice], numbers: Collection[int]) -> list[FileSlice]:
         file_slices = list(slices)
         rings = RingFiles(self.snapshot, self.buckets).rings({file_slice.partition for file_slice in file_slices})
-        hashes = pa.array(sorted(numbers), pa.int32()).to_numpy()
+        hashes = as_numpy(pa.array(sorted(numbers), pa.int32()))
         met = {
             path: set(ring.file_ids.take(pa.array(ring.node_numbers(hashes))).to_pylist())
             for path, ring in rings.items()

@@ -27,6 +27,7 @@ from lakebed.index.consistent.ring import (
     split,
 )
 from lakebed.model import PARTITION_PATH, RECORD_KEY, FileGroupId, FileSlice
+from lakebed.schema.plain_arrow import as_numpy
 from lakebed.timeline.bodies.plans import ClusteringGroup, ClusteringOperation
 
 
@@ -119,7 +120,7 @@ class WithChildren:
         if not planned:
             return None
         row_indices = pa.array(rows)
-        numbers = batch.column(GROUP).take(row_indices).to_numpy(zero_copy_only=False)
+        numbers = as_numpy(batch.column(GROUP).take(row_indices))
         hashes = ring_hashes(batch.column(RECORD_KEY).take(row_indices), self.fields)
         child_numbers = np.full(len(rows), -1, np.int32)
         for node_number, group in planned.items():
@@ -167,7 +168,7 @@ def _by_partition(
 ) -> pa.Array:
     """Values made for the rows of one partition path at a time; null where it has none."""
     paths = batch.column(PARTITION_PATH).dictionary_encode()
-    codes = pc.fill_null(paths.indices, -1).to_numpy(zero_copy_only=False)
+    codes = as_numpy(pc.fill_null(paths.indices, -1))
     parts: list[pa.Array] = []
     order: list[np.ndarray] = []
     for code, path in enumerate(paths.dictionary.to_pylist()):

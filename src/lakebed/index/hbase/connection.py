@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebed.format.varints import read_varint, varint
+from lakebed.schema.plain_arrow import as_numpy
 
 Int64s = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
@@ -103,7 +104,7 @@ class Cells:
         """A row for each row: `row`, the value of each column by the qualifier given for it (null where it has no such
         cell), and `<column>.time`."""
         encoded = self.rows.dictionary_encode()
-        codes = encoded.indices.to_numpy()
+        codes = as_numpy(encoded.indices)
         table_columns: dict[str, pa.Array] = {"row": encoded.dictionary}
         for name, qualifier in columns.items():
             at = np.flatnonzero(pc.equal(self.qualifiers, pa.scalar(qualifier, pa.binary())))

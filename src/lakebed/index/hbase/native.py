@@ -29,6 +29,7 @@ from lakebed.index.hbase.connection import (
     number_field,
     text_of,
 )
+from lakebed.schema.plain_arrow import as_numpy
 
 Int64s = npt.NDArray[np.int64]
 Server = tuple[str, int]
@@ -356,7 +357,7 @@ def _regions_of(rows: pa.BinaryArray, starts: Sequence[bytes]) -> Int64s:
     if len(starts) == 1:
         return np.zeros(len(rows), np.int64)
     starts_and_rows = pa.concat_arrays([pa.array(starts, pa.binary()), rows])
-    order = pc.array_sort_indices(starts_and_rows).to_numpy()  # stable: a region's first row comes after its start
+    order = as_numpy(pc.array_sort_indices(starts_and_rows))  # stable: a region's first row comes after its start
     passed = np.cumsum(order < len(starts)) - 1
     numbers = np.empty(len(starts_and_rows), np.int64)
     numbers[order] = passed

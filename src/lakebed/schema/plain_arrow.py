@@ -1,0 +1,96 @@
+"""What `to_numpy` of an array, and `sort_by`, `group_by` and `filter` (by an expression) of a table give, without the
+import of pandas that comes with these (see `lakebed/deferred_pandas.py`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+# `pyarrow.acero`, which has them by these names, imports `pyarrow.dataset`
+from pyarrow._acero import (
+    AggregateNodeOptions,
+    Declaration,
+    FilterNodeOptions,
+    HashJoinNodeOptions,
+    ProjectNodeOptions,
+    TableSourceNodeOptions,
+)
+
+_Rows = TypeVar("_Rows", pa.Table, pa.RecordBatch)
+
+
+def as_numpy(values: pa.Array | pa.ChunkedArray) -> npt.NDArray[Any]:
+    """The values as `to_numpy(zero_copy_only=False)` gives them. Only values with nulls, and those of other types than
+    booleans, integers and floats, let pyarrow import pandas.
+
+    >>> as_numpy(pa.array([3, 1], pa.int32())), as_numpy(pa.array([True, False])[1:])
+    (array([3, 1], dtype=int32), array([False]))
+    """
+    kind = values.type
+    if values.null_count or not (pt.is_boolean(kind) or pt.is_integer(kind) or pt.is_floating(kind)):
+        return values.to_numpy(zero_copy_only=False)
+    if isinstance(values, pa.ChunkedArray):
+        parts = [as_numpy(chunk) for chunk in values.chunks] or [as_numpy(pa.array([], kind))]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+    data, end = values.buffers()[1], values.offset + len(values)
+    if pt.is_boolean(kind):
+        bits = np.frombuffer(b"" if data is None else data, np.uint8)
+        return np.unpackbits(bits, count=end, bitorder="little")[values.offset :].view(np.bool_)
+    # the class of numpy, which needs no pandas
+    return np.frombuffer(b"" if data is None else data, kind.to_pandas_dtype(), count=end)[values.offset :]
+
+
+def sorted_rows(table: pa.Table, by: Sequence[tuple[str, Literal["ascending", "descending"]]]) -> pa.Table:
+    """The rows in the order of some columns; nulls are last, rows that are equal in all of them stay in their order."""
+    return table.take(pc.sort_indices(table, sort_keys=list(by)))
+
+
+def grouped_rows(table: pa.Table, by: Sequence[str], aggregations: Sequence[tuple[Any, ...]]) -> pa.Table:
+    """The groups of rows that are equal in `by`, in the order of their first rows: these columns, then a column for
+    each aggregation, as `pyarrow.TableGroupBy.aggregate` takes and names them.
+
+    >>> rows = pa.table({"city": ["Oslo", "Rome", "Oslo"], "fare": [1, 2, 3]})
+    >>> grouped_rows(rows, ["city"], [("fare", "sum"), ([], "count_all")]).to_pylist()
+    [{'city': 'Oslo', 'fare_sum': 4, 'count_all': 2}, {'city': 'Rome', 'fare_sum': 2, 'count_all': 1}]
+    """
+    aggregates: list[tuple[list[str], str, Any, str]] = []
+    for column, function, *options in aggregations:
+        columns = [column] if isinstance(column, str) else list(column)
+        name = "_".join([*columns, function])
+        aggregates.append((columns, f"hash_{function}" if by else function, *(options or [None]), name))
+    return _of_table(table, Declaration("aggregate", AggregateNodeOptions(aggregates, keys=list(by))))
+
+
+def matching_rows(rows: _Rows, condition: pc.Expression) -> _Rows:
+    """The rows for which the condition is true, as a table or a batch, whichever they are."""
+    if isinstance(rows, pa.Table):
+        return _of_table(rows, Declaration("filter", FilterNodeOptions(condition)), use_threads=True)
+    table = matching_rows(pa.Table.from_batches([rows]), condition).combine_chunks()
+    return table.to_batches()[0] if len(table) else rows.slice(0, 0)
+
+
+def matches(
+    left: pa.Table, right: pa.Table, on: Sequence[str], how: Literal["inner", "left outer"], columns: tuple[str, str]
+) -> pa.Table:
+    """The pairs of rows that are equal in `on`, in any order: one column of the left rows and one of the right ones,
+    which is null beside a left row without a match."""
+    sides = [Declaration("table_source", TableSourceNodeOptions(rows)) for rows in (left, right)]
+    options = HashJoinNodeOptions(how, list(on), list(on), left_output=[columns[0]], right_output=[columns[1]])
+    return Declaration("hashjoin", options, inputs=sides).to_table(use_threads=False)
+
+
+def computed_columns(table: pa.Table, expressions: Sequence[pc.Expression]) -> pa.Table:
+    """The values of expressions in each row, as columns "0", "1" and so on."""
+    names = [str(number) for number in range(len(expressions))]
+    return _of_table(table, Declaration("project", ProjectNodeOptions(list(expressions), names)))
+
+
+def _of_table(table: pa.Table, step: Declaration, *, use_threads: bool = False) -> pa.Table:
+    source = Declaration("table_source", TableSourceNodeOptions(table))
+    return Declaration.from_sequence([source, step]).to_table(use_threads=use_threads)
