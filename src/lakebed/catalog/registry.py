@@ -10,11 +10,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.metadata import entry_points
 
 from lakebed.catalog.base import Catalog, EntryName
 from lakebed.config.settings import CatalogSettings
 from lakebed.errors import InvalidOption
+from lakebed.plugins import plugins
 from lakebed.storage.base import SCHEMES
 
 _Factory = Callable[[str, CatalogSettings], Catalog]
@@ -105,7 +105,7 @@ class CatalogUri:
         """The catalog. Raises `UnsupportedFeature` where its package is not installed."""
         factory = _KINDS.get(self.kind)
         if factory is None:
-            factory = next(iter(entry_points(group=_GROUP, name=self.kind))).load()
+            factory = next(point for point in plugins(_GROUP) if point.name == self.kind).load()
         return factory(self.authority, settings)
 
     def entry_of(self, name: str | None) -> EntryName:
@@ -121,7 +121,7 @@ class CatalogUri:
 
 def kinds() -> list[str]:
     """The kinds of catalogs, also those of other packages."""
-    return sorted({*_KINDS, *entry_points(group=_GROUP).names})
+    return sorted({*_KINDS, *plugins(_GROUP).names})
 
 
 def is_catalog_uri(uri: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping, Sequence
-from importlib.metadata import entry_points
+from importlib import import_module
 from typing import Any
 
 import pyarrow as pa
@@ -12,15 +12,7 @@ import pyarrow as pa
 from lakebed.config.settings import HBaseSettings, IndexSettings
 from lakebed.errors import IndexInconsistent, InvalidOption, UnsupportedFeature
 from lakebed.index.base import Index, IndexOptions, key_hash_of
-from lakebed.index.bloom.index import BloomIndex, GlobalBloomIndex
-from lakebed.index.bucket import BucketIndex
 from lakebed.index.bucket_counts import PartitionCounts, read_counts, rules_for_all, rules_text
-from lakebed.index.bucket_groups import BucketGroupsIndex
-from lakebed.index.consistent.index import ConsistentIndex
-from lakebed.index.hbase.index import HBaseIndex
-from lakebed.index.inference import infer_index
-from lakebed.index.record import RecordIndex
-from lakebed.index.simple import GlobalSimpleIndex, SimpleIndex
 from lakebed.metadata_kinds.base import NewIndex
 from lakebed.metadata_kinds.registry import (
     kind_of,
@@ -28,22 +20,28 @@ from lakebed.metadata_kinds.registry import (
 from lakebed.metadata_records.definitions import (
     IndexName,
 )
+from lakebed.plugins import plugins
 from lakebed.properties.table_config import TableConfig
 from lakebed.slices.snapshot import Snapshot
 
 ENTRY_POINTS = "lakebed.indexes"
 PREFIX = "lakebed.index."
 
-_BUILT_IN: dict[str, Any] = {
-    BucketIndex.name: BucketIndex,
-    BucketGroupsIndex.name: BucketGroupsIndex,
-    ConsistentIndex.name: ConsistentIndex,
-    SimpleIndex.name: SimpleIndex,
-    GlobalSimpleIndex.name: GlobalSimpleIndex,
-    BloomIndex.name: BloomIndex,
-    GlobalBloomIndex.name: GlobalBloomIndex,
-    **dict.fromkeys(RecordIndex.NAMES, RecordIndex),
-    HBaseIndex.name: HBaseIndex,
+_RECORD = "lakebed.index.record:RecordIndex"
+# The class of each name, which is imported for a table that has such an index.
+_BUILT_IN = {
+    "bucket": "lakebed.index.bucket:BucketIndex",
+    "bucket_groups": "lakebed.index.bucket_groups:BucketGroupsIndex",
+    "consistent": "lakebed.index.consistent.index:ConsistentIndex",
+    "simple": "lakebed.index.simple:SimpleIndex",
+    "global_simple": "lakebed.index.simple:GlobalSimpleIndex",
+    "bloom": "lakebed.index.bloom.index:BloomIndex",
+    "global_bloom": "lakebed.index.bloom.index:GlobalBloomIndex",
+    "record": _RECORD,
+    "record_index": _RECORD,
+    "global_record_level_index": _RECORD,
+    "record_level_index": _RECORD,
+    "hbase": "lakebed.index.hbase.index:HBaseIndex",
 }
 # Names that Hudi (or lakebed's own vocabulary) has for indexes that this version does not write.
 _OF_OTHER_ENGINES = (
@@ -121,7 +119,7 @@ def recorded_settings(snapshot: Snapshot) -> dict[str, str]:
     """What the table remembers of its index as of this view, without the prefix `lakebed.index.`. Real Hudi may have
     given partition paths bucket counts of their own, or changed them: its newest file counts."""
     settings = snapshot.index_settings
-    if settings.get("type") != BucketIndex.name:
+    if settings.get("type") != "bucket":
         return settings
     counts = read_counts(snapshot)
     if counts is None or _has_none(settings, counts):
@@ -157,6 +155,8 @@ def index_of(snapshot: Snapshot, *, for_write: bool = True) -> Index:
     """
     index = recorded_index(recorded_settings(snapshot))
     if index is None:
+        from lakebed.index.inference import infer_index  # knows every index; a table of lakebed has its own recorded
+
         return infer_index(snapshot, for_write=for_write)
     return index.resolved(snapshot.config.key_fields)
 
@@ -228,15 +228,17 @@ def _checked(name: str, index: Any) -> Index:
 
 
 def _class_of(name: str) -> Any:
-    index_class = _BUILT_IN.get(name) or _third_party(name)
+    if name in _BUILT_IN:
+        module, _, class_name = _BUILT_IN[name].partition(":")
+        return getattr(import_module(module), class_name)
+    index_class = _third_party(name)
     if index_class is None:
         raise _unknown(name)
     return index_class
 
 
 def _third_party(name: str) -> Any:
-    plugins = list(entry_points(group=ENTRY_POINTS, name=name))
-    return plugins[0].load() if plugins else None
+    return next((point.load() for point in plugins(ENTRY_POINTS) if point.name == name), None)
 
 
 def _unknown(name: str) -> InvalidOption | UnsupportedFeature:
@@ -252,11 +254,9 @@ def _unknown(name: str) -> InvalidOption | UnsupportedFeature:
             hint="t.indexes.advise() compares the indexes for its rows; name the one to take",
             context={"index": name},
         )
-    names = sorted({*_BUILT_IN, "auto", *_OF_OTHER_ENGINES, *(e.name for e in entry_points(group=ENTRY_POINTS))})
+    names = sorted({*_BUILT_IN, "auto", *_OF_OTHER_ENGINES, *(point.name for point in plugins(ENTRY_POINTS))})
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    available_names = ", ".join(
-        ["auto", *(n for n in _BUILT_IN if n not in RecordIndex.NAMES or n == RecordIndex.name)]
-    )
+    available_names = ", ".join(["auto", *(n for n, dotted in _BUILT_IN.items() if dotted != _RECORD or n == "record")])
     suggestion = f"Did you mean {near[0]!r}? " if near else ""
     return InvalidOption(
         f"there is no index {name!r}",

@@ -5,8 +5,7 @@ from __future__ import annotations
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from importlib.metadata import EntryPoint, entry_points
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -15,8 +14,12 @@ import pyarrow.compute as pc
 
 from lakebed.errors import InvalidOption, InvalidRecord, UnsupportedFeature
 from lakebed.merge.row_differences import rows_differ
+from lakebed.plugins import plugins
 from lakebed.properties.table_config import TableConfig
 from lakebed.schema.plain_arrow import as_numpy
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 ENTRY_POINTS = "lakebed.mergers"
 
@@ -158,13 +161,13 @@ def merger_of(config: TableConfig) -> Merger:
 
 def merger_named(name: str) -> Merger | None:
     """The merger that an entry point of that name registers, or None."""
-    entry_point = next((point for point in entry_points(group=ENTRY_POINTS) if point.name == name), None)
+    entry_point = next((point for point in plugins(ENTRY_POINTS) if point.name == name), None)
     return None if entry_point is None else _loaded(entry_point)
 
 
 def _installed() -> dict[str, Merger]:
     """The installed mergers by strategy id; looked up at each call, since packages may be installed meanwhile."""
-    return {m.strategy_id.lower(): m for m in map(_loaded, entry_points(group=ENTRY_POINTS))}
+    return {m.strategy_id.lower(): m for m in map(_loaded, plugins(ENTRY_POINTS))}
 
 
 def _loaded(point: EntryPoint) -> Merger:

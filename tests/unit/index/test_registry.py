@@ -138,11 +138,11 @@ class _EntryPoint:
 def installed(monkeypatch: pytest.MonkeyPatch) -> _EntryPoint:
     point = _EntryPoint(_Elsewhere)
 
-    def found(*, group: str, name: str | None = None) -> Sequence[_EntryPoint]:
+    def found(group: str) -> Sequence[_EntryPoint]:
         assert group == "lakebed.indexes"
-        return [point] if name in (None, point.name) else []
+        return [point]
 
-    monkeypatch.setattr(registry, "entry_points", found)
+    monkeypatch.setattr(registry, "plugins", found)
     return point
 
 

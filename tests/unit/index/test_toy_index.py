@@ -162,7 +162,7 @@ def test_its_metadata_table_is_repaired_like_any_other(toy: Toy) -> None:
 
 
 def test_without_its_class_a_table_is_read_and_not_written(toy: Toy, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lakebed.index.registry.entry_points", lambda **_: [])
+    monkeypatch.setattr("lakebed.index.registry.plugins", lambda _: [])
     assert toy.table.scan(where="id = '1'").to_arrow().num_rows == 2
     assert toy.table.get(["2"])["v"].to_pylist() == [2]
     with pytest.raises(InvalidOption, match="there is no index 'key_book'"):

@@ -130,7 +130,7 @@ def test_without_the_merger_nothing_is_written_and_base_files_are_read(monkeypat
     row = pa.Table.from_pylist([{"id": 1, "city": "oslo", "amount": 5, "limit": 1, "who": "a"}], SCHEMA)
     for kind in ("cow", "mor"):
         new_table(f"memory://mergers/missing{kind}", type=kind).upsert(row)
-    monkeypatch.setattr(mergers, "entry_points", lambda **_: [])
+    monkeypatch.setattr(mergers, "plugins", lambda _: [])
     for kind in ("cow", "mor"):
         table = lakebed.open(f"memory://mergers/missing{kind}")
         for write in (table.upsert, table.insert, table.bulk_insert, table.delete):
@@ -147,7 +147,7 @@ def test_a_log_of_a_merger_that_is_missing_is_not_read(monkeypatch: pytest.Monke
     table.upsert(row)
     table.upsert(row)
     assert table.scan().to_arrow()["amount"].to_pylist() == [10]
-    monkeypatch.setattr(mergers, "entry_points", lambda **_: [])
+    monkeypatch.setattr(mergers, "plugins", lambda _: [])
     with pytest.raises(UnsupportedFeature, match=LEDGER):
         lakebed.open("memory://mergers/log").scan().to_arrow()
     found = lakebed.open("memory://mergers/log").scan(query="read_optimized").to_arrow()
