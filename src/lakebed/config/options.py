@@ -99,7 +99,7 @@ _RECORD_NAMES = ("record_index", "global_record_level_index", "record_level_inde
 
 
 def check_table(named: TableSettings, properties: Mapping[str, str]) -> None:
-    """Raise InvalidOption for the first setting in `said` that differs from the table's."""
+    """Raise InvalidOption for the first setting in `named` that differs from the table's."""
     for key, requested, stored in _table_pairs(named, properties):
         if key in _COLUMNS and _in_lower_case(requested) == _in_lower_case(stored):
             continue

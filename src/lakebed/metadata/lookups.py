@@ -96,7 +96,7 @@ def slice_by_prefixes(view: MetadataSlices, file_slice: FileSlice, prefixes: pa.
         begins = np.zeros(len(entries), np.bool_)
         for length in pc.unique(lengths).to_pylist():
             starts = pc.binary_slice(entries.keys, 0, length)
-            requested = prefixes.filter(pc.equal(lengths, length)).cast(starts.type)
+            requested = prefixes.filter(pc.equal(lengths, pa.scalar(length, lengths.type))).cast(starts.type)
             begins |= as_numpy(pc.is_in(starts, value_set=requested))
         mask = pa.array(begins)
         return entries if begins.all() else Entries(entries.keys.filter(mask), entries.values.filter(mask))
@@ -277,7 +277,7 @@ class MetadataTable:
         types: Types | None = None,
     ) -> Stats:
         """Stats of files, one table of `stats_schema` a column that has some, for some columns (dotted paths) and
-        partition paths, or all. `types` are the columns' types (see `stats_records.decode`)."""
+        partition paths, or all. `types` are the columns' types, in which the bounds are given."""
         prefixes = None if columns is None else _stats_prefixes(columns, partitions)
         stats = self._stats(COLUMN_STATS, prefixes, types)
         if columns is None and partitions is not None:

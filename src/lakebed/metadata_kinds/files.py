@@ -264,7 +264,7 @@ def file_records(
         pa.array(keys, pa.string()),
         pa.array(names, pa.string()),
         pa.array(sizes, pa.int64()),
-        pa.array(deleted),
+        pa.array(deleted, pa.bool_()),
     ]
     return Records.upserts(*encode(pa.Table.from_arrays(columns, schema=SCHEMA), form))
 

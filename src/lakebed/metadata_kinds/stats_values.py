@@ -52,7 +52,7 @@ from lakebed.model import COMMIT_TIME, META_COLUMNS, PARTITION_PATH, RECORD_KEY
 from lakebed.properties.table_config import TableConfig
 from lakebed.schema.arrow import leaf_paths
 from lakebed.schema.conversion import cast_column
-from lakebed.schema.plain_arrow import as_numpy
+from lakebed.schema.plain_arrow import as_numpy, grouped_rows
 from lakebed.storage.base import Storage
 
 DATA_BLOCKS = (BlockType.AVRO_DATA, BlockType.PARQUET_DATA, BlockType.HFILE_DATA)
@@ -421,8 +421,8 @@ def _by_partition(
     rows = stats.filter(positions.is_valid())
     owner = owners[as_numpy(positions.drop_null())]
     rows = rows.select(["min", "max", *COUNTS]).append_column("owner", pa.array(owner))
-    sums = rows.group_by("owner", use_threads=False).aggregate(
-        [("min", "min"), ("max", "max"), *[(name, "sum") for name in COUNTS], ("owner", "count")]
+    sums = grouped_rows(
+        rows, ["owner"], [("min", "min"), ("max", "max"), *[(name, "sum") for name in COUNTS], ("owner", "count")]
     )
     has_all = file_counts[as_numpy(sums["owner"])] == as_numpy(sums["owner_count"])
     sums = sums.filter(pa.array(has_all)).combine_chunks()
