@@ -62,22 +62,15 @@ def defer_pandas() -> None:
     """Let pyarrow import pandas when it needs more than to know that a value is no pandas object.
 
     Nothing changes where pandas is imported already, is not installed, or its version is not in the name of its
-    folder: pyarrow then asks for pandas as it always does.
+    folder, as every installer writes it: pyarrow then asks for pandas as it always does. The metadata of packages,
+    read by `importlib.metadata`, cost a tenth of what pyarrow costs.
     """
-    if _PANDAS in sys.modules or (version := _installed_version()) is None:
+    if _PANDAS in sys.modules or (spec := find_spec(_PANDAS)) is None or spec.origin is None:
         return
-    sys.modules[_PANDAS] = _Names(version)
-    try:
-        _ = pyarrow.lib._pandas_api.have_pandas  # pyright: ignore[reportAttributeAccessIssue]  # imports it once
-    finally:
-        del sys.modules[_PANDAS]
-
-
-def _installed_version() -> str | None:
-    """The version in the name `pandas-<version>.dist-info`, as every installer writes it: the metadata of packages,
-    read by `importlib.metadata`, cost a tenth of what pyarrow costs."""
-    spec = find_spec(_PANDAS)
-    if spec is None or spec.origin is None:
-        return None
-    folders = Path(spec.origin).parents[1].glob(f"{_PANDAS}-*.dist-info")
-    return next((folder.name.removesuffix(".dist-info").partition("-")[2] for folder in folders), None)
+    for folder in Path(spec.origin).parents[1].glob(f"{_PANDAS}-*.dist-info"):
+        sys.modules[_PANDAS] = _Names(folder.name.removesuffix(".dist-info").partition("-")[2])
+        try:
+            _ = pyarrow.lib._pandas_api.have_pandas  # pyright: ignore[reportAttributeAccessIssue]  # imports it once
+        finally:
+            del sys.modules[_PANDAS]
+        return

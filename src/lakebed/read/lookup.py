@@ -226,9 +226,11 @@ def _typed(values: Any, field: str, schema: pa.Schema) -> Any:
             return pa.array(values)
         if pa.types.is_temporal(type_):
             check_times(values, type_)
-        typed = pa.array(values, type_)
-        with suppress(pa.ArrowNotImplementedError):
-            exact_cast(pa.chunked_array([pa.array(values, _type_of_plain(values))]), type_)
+        typed, kinds = pa.array(values, type_), set(map(type, values))
+        # of its own type a value is exact; to infer the type of others, pyarrow imports pandas
+        if kinds != {str if pa.types.is_string(type_) else int if pa.types.is_integer(type_) else None}:
+            with suppress(pa.ArrowNotImplementedError):
+                exact_cast(pa.chunked_array([pa.array(values)]), type_)
         return typed
     except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
         types = ", ".join(dict.fromkeys(type(value).__name__ for value in values))
@@ -238,16 +240,6 @@ def _typed(values: Any, field: str, schema: pa.Schema) -> Any:
             hint="give values of the column's type, or stored keys as lakebed.KeyText([...])",
             context={"column": field, "type": str(type_)},
         ) from None
-
-
-def _type_of_plain(values: Any) -> pa.DataType | None:
-    """The type that Arrow infers of texts, or of numbers that fit 64 bits; None for other values. Arrow imports pandas
-    to infer a type."""
-    kinds = set(map(type, values))
-    if kinds == {str}:
-        return pa.string()
-    fit = kinds == {int} and min(values) >= -(1 << 63) and max(values) < 1 << 63
-    return pa.int64() if fit else None
 
 
 def plain_texts(values: Any) -> pa.Array:

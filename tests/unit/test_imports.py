@@ -1,0 +1,62 @@
+"""Which packages and rooms the first calls of a process import: none that nothing asked for."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+# What the calls of every day have no use for.
+_UNUSED = ("pandas", "pyspark", "polars", "duckdb", "pyarrow.dataset", "boto3", "kazoo", "typer", "rich")
+_CALLS = """
+import sys
+import lakebed, pyarrow as pa
+
+folder, _ = sys.argv[1], lakebed.Table  # from here on pyarrow leaves pandas for later; its own calls would import it
+types = {"id": pa.int64(), "city": pa.string(), "fare": pa.float64(), "ts": pa.timestamp("us")}
+data = {"id": [1, 2], "city": ["rome", "oslo"], "fare": [9.5, 12.0], "ts": [1, 1]}
+rows = pa.table({name: pa.array(values, types[name]) for name, values in data.items()})
+for kind, index, partition_by in (("cow", "bucket", None), ("mor", "record", "city")):
+    layout = {"type": kind, "index": index, "partition_by": partition_by}
+    t = lakebed.create(f"{folder}/{kind}", rows, key="id", ordering="ts", **layout)
+    t.upsert(rows)
+    t.upsert(rows)
+    t = lakebed.open(f"{folder}/{kind}")
+    assert t.get([2])["city"].to_pylist() == ["oslo"]
+    assert t.scan(where="fare > 10 and city = 'oslo'").to_arrow()["id"].to_pylist() == [2]
+    t.delete([1])
+print(*(name for name in sys.argv[2:] if name in sys.modules))
+"""
+_PANDAS_LATER = """
+import lakebed
+lakebed.Table
+import sys, pyarrow as pa
+assert "pandas" not in sys.modules
+import pandas as pd
+times = pd.to_datetime(["2020-01-01", None], utc=True)
+frame = pd.DataFrame({"a": [1, None], "c": pd.Categorical(["x", "y"]), "t": times})
+columns = {"a": [1.0, None], "c": ["x", "y"], "t": frame["t"]}
+print(pa.Table.from_pandas(frame).to_pylist() == pa.table(columns).to_pylist())
+print(pa.array(pd.Series([1, None])).null_count, pa.array([pd.NaT, pd.Timestamp(0)], from_pandas=True).null_count)
+categories = pa.array(pd.Categorical(["x"]))
+print(pa.types.is_dictionary(categories.type), pa.array(pd.array([1, None], "Int64")).type, pa.table(frame).num_rows)
+print(type(pa.scalar(1, pa.timestamp("ns")).as_py()).__name__, pa.table({"a": [1]}).to_pandas()["a"].tolist())
+"""
+
+
+def _output(code: str, *arguments: str) -> str:
+    command = [sys.executable, "-c", code, *arguments]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def test_calls_over_arrow_data_import_no_package_that_they_do_not_use(tmp_path: Path) -> None:
+    assert _output(_CALLS, str(tmp_path), *_UNUSED).split() == []
+
+
+def test_pyarrow_takes_pandas_data_as_ever_once_pandas_is_imported() -> None:
+    assert _output(_PANDAS_LATER).splitlines() == [
+        "True",
+        "1 1",
+        "True int64 2",
+        "Timestamp [1]",
+    ]
