@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lakebed.config.features import FEATURES, Feature
 from lakebed.config.option_table import Option, options
+from lakebed.properties.features import FEATURES, Feature
 
 _MADE = "<!-- made by `make docs`; edit the table in the code instead -->\n"
 _FEATURES_HEAD = Path(__file__).with_name("features_head.md")

@@ -146,7 +146,7 @@ def _results() -> list[type]:
     # iterating over a view gives features
     found: dict[str, type] = {
         "WriteResult": lakebed.WriteResult,
-        "Feature": _named("lakebed.config.features", "Feature"),
+        "Feature": _named("lakebed.properties.features", "Feature"),
     }
     for owner in (lakebed.Table, *(_named(*view) for view in _VIEWS)):
         space = {name: found for part in _parts(owner) for name, found in vars(sys.modules[part.__module__]).items()}

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Literal
 import pyarrow as pa
 
 from lakebed.config.arguments import public_methods_check_arguments, refused
-from lakebed.config.features import features_of
 from lakebed.config.options import resolve_options
 from lakebed.engine.arrow_data import is_read_once, to_arrow_table
 from lakebed.engine.spark_session import session_of
@@ -25,6 +24,7 @@ from lakebed.operations.overwrite import delete_partitions, insert_overwrite
 from lakebed.operations.plan import WritePlan
 from lakebed.operations.result import WriteResult
 from lakebed.operations.upsert import bulk_insert, explain_upsert, insert, upsert
+from lakebed.properties.features import features_of
 from lakebed.read import lookup
 from lakebed.read.bucket_join import BucketJoin
 from lakebed.read.cdc import ChangeLog, Images
@@ -147,9 +147,7 @@ class Table:
         >>> [(feature.name, feature.write) for feature in t.features]
         [('metadata table', 'yes'), ('merge-on-read', 'yes')]
         """
-        return FeaturesView(
-            self.opened.steadily(lambda view: features_of(view.config.properties, table_features(view)))
-        )
+        return FeaturesView(self.opened.steadily(lambda view: features_of(view.config, table_features(view))))
 
     @property
     def columns(self) -> ColumnsView:

@@ -10,7 +10,6 @@ from typing import Any, overload
 import pyarrow as pa
 
 from lakebed.concurrency.heartbeat import LastHeartbeat, last_heartbeat
-from lakebed.config.features import Feature
 from lakebed.config.options import resolve_options, with_table_settings
 from lakebed.errors import InvalidOption
 from lakebed.format.base_file import read_footer
@@ -22,6 +21,8 @@ from lakebed.metadata.slices import open_slices
 from lakebed.model import COMMIT_ACTIONS, Action, BaseFile, CommitMetadata, FileSlice, Instant
 from lakebed.operations.growth import next_splits
 from lakebed.pictures import Bar, Lane, Picture, Span, bars, spans
+from lakebed.properties.features import Feature
+from lakebed.properties.table_config import TableConfig
 from lakebed.read.reopening import read_again
 from lakebed.read.scan import Scan
 from lakebed.slices.snapshot import Snapshot
@@ -494,6 +495,11 @@ class PropertiesView(dict[str, str]):
     hoodie.table.name     trips
     hoodie.table.version  9
     """
+
+    @property
+    def merge_mode(self) -> str:
+        """How rows of one key are merged: `event_time`, `commit_time` or `custom`."""
+        return TableConfig(self).merge_mode
 
     def __repr__(self) -> str:
         width = max(map(len, self), default=0)

@@ -17,13 +17,13 @@ from typing import Any
 import pyarrow as pa
 
 import lakebed
-from lakebed.config.features import SCHEMA_FOLDER
 from lakebed.format.file_names import parse_base_file, parse_log_file
 from lakebed.index.bucket_counts import CONFIGS
 from lakebed.index.consistent.ring import INITIAL
 from lakebed.index.consistent.ring_files import FOLDER
 from lakebed.metadata_records.layout import METADATA_FOLDER
 from lakebed.model import Action, Instant
+from lakebed.properties.features import SCHEMA_FOLDER
 from lakebed.properties.file import load_table_config
 from lakebed.properties.table_config import TableConfig
 from lakebed.storage import open_storage

@@ -34,7 +34,6 @@ from lakebed.cli.output import (
     show_rows,
     working,
 )
-from lakebed.config.options import stored_merge_mode
 from lakebed.errors import InvalidOption, LakebedError
 from lakebed.wording import count_text
 
@@ -317,7 +316,7 @@ def _facts(table: lakebed.Table) -> dict[str, Any]:
         "location": table.uri,
         **_kind_and_fields(stored),
         "ordering": names([ordering]) or [],
-        "merge": stored_merge_mode(stored) or "",
+        "merge": stored.merge_mode,
         "index": as_commands(table.indexes.index.explain()),
         **({"chosen": as_commands(reason)} if (reason := table.indexes.reason) else {}),
         "sort": stored.get("lakebed.sort", "none"),

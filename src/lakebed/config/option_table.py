@@ -21,6 +21,7 @@ from lakebed.secrets import masked
 _TABLE = files("lakebed.config").joinpath("options.tsv").read_text(encoding="utf-8")
 
 Verdict = Literal["implemented", "refused", "ignored"]
+MergeMode = Literal["event_time", "commit_time", "custom"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +101,6 @@ def nearest(name: str) -> str | None:
     return matches[0] if matches else None
 
 
-EVENT_TIME_STRATEGY = "eeb8d96f-b1e4-49fd-bbf8-28ac514178e5"
-COMMIT_TIME_STRATEGY = "ce9acb64-bde0-424c-9b91-f6ebba25356d"
-
 # How keys of the caller's own making end whose values are secrets.
 _CREDENTIAL = re.compile(
     r"(password|passwd|secret|(secret|access|account|private|api)[._-]?key|(session|sas|access)[._-]?token|credentials?"
@@ -117,16 +115,23 @@ _INSTEAD = {
         " (hoodie.index.type=GLOBAL_BLOOM), or call t.delete(keys), which looks in every partition path."
     ),
 }
-MERGE_MODES = {"EVENT_TIME_ORDERING": "event_time", "COMMIT_TIME_ORDERING": "commit_time", "CUSTOM": "custom"}
+MERGE_MODES: dict[str, MergeMode] = {
+    "EVENT_TIME_ORDERING": "event_time",
+    "COMMIT_TIME_ORDERING": "commit_time",
+    "CUSTOM": "custom",
+}
 PAYLOAD_STRATEGY = "00000000-0000-0000-0000-000000000000"
-STRATEGIES = {EVENT_TIME_STRATEGY: "event_time", COMMIT_TIME_STRATEGY: "commit_time"}
+STRATEGIES: dict[str, MergeMode] = {
+    "eeb8d96f-b1e4-49fd-bbf8-28ac514178e5": "event_time",
+    "ce9acb64-bde0-424c-9b91-f6ebba25356d": "commit_time",
+}
 CONCURRENCY_MODES = {
     "SINGLE_WRITER": "single",
     "OPTIMISTIC_CONCURRENCY_CONTROL": "optimistic",
     "NON_BLOCKING_CONCURRENCY_CONTROL": "non_blocking",
 }
 TABLE_TYPES = {"COPY_ON_WRITE": "cow", "MERGE_ON_READ": "mor"}
-PAYLOADS = {
+PAYLOADS: dict[str, MergeMode] = {
     "DefaultHoodieRecordPayload": "event_time",
     "EventTimeAvroPayload": "event_time",
     "OverwriteWithLatestAvroPayload": "commit_time",
@@ -234,19 +239,28 @@ def payload_class(text: str) -> str | None:
     return full_name if requested in (name, full_name, _OTHER_NAMES.get(name)) else None
 
 
+def generator_class(text: str) -> str:
+    """The short name of one of Hudi's classes of key generators; the Avro variants make the same keys. Empty for a
+    class of another package.
+
+    >>> generator_class("org.apache.hudi.keygen.ComplexAvroKeyGenerator"), generator_class("com.example.Own")
+    ('ComplexKeyGenerator', '')
+    """
+    name = simple_name(text)
+    is_another = name != text and not text.startswith(HUDI_PACKAGE)
+    return "" if is_another else name.replace("AvroKeyGenerator", "KeyGenerator")
+
+
 def key_generator(text: str) -> str | None:
-    """The enum text of a key generator given by type or by class; the Avro variants make the same keys.
+    """The enum text of a key generator that a job gives by type or by class; None for one that lakebed does not have.
 
     >>> key_generator("org.apache.hudi.keygen.ComplexAvroKeyGenerator"), key_generator("complex")
     ('COMPLEX', 'COMPLEX')
     >>> key_generator("com.example.ComplexKeyGenerator")
     """
-    name = simple_name(text)
-    if name != text and not text.startswith(HUDI_PACKAGE):
-        return None
-    kind = KEY_GENERATORS.get(name.replace("AvroKeyGenerator", "KeyGenerator"))
+    name = generator_class(text)
     plain = name.upper().removesuffix("_AVRO")
-    return kind or (plain if plain in KEY_GENERATORS.values() else None)
+    return KEY_GENERATORS.get(name) or (plain if plain in KEY_GENERATORS.values() else None)
 
 
 def _payload(text: str) -> str | None:

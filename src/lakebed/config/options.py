@@ -7,7 +7,7 @@ To add an option: one line in `options.tsv`, one field in `settings.py`.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from importlib.util import find_spec
@@ -15,23 +15,15 @@ from typing import Any, Literal, cast
 
 from lakebed.config.collected import CollectedSettings, Options, split_partition_types
 from lakebed.config.option_table import (
-    MERGE_MODES,
-    PAYLOAD_STRATEGY,
-    PAYLOADS,
-    PLAIN_PAYLOADS,
     PROPOSED,
-    STRATEGIES,
-    TABLE_TYPES,
     Option,
     asks_for_nothing,
     canonical,
     exposed,
     is_credential,
-    key_generator,
     nearest,
     options,
     parse_value,
-    payload_class,
     recorded_credential,
     redacted,
     refusal,
@@ -61,7 +53,6 @@ __all__ = [
     "WriteSettings",
     "check_table_options",
     "compaction_settings",
-    "conflicts_with_table",
     "resolve_options",
     "service_properties",
     "service_settings",
@@ -70,14 +61,6 @@ __all__ = [
 ]
 _log = logging.getLogger("lakebed.options")
 
-_FLAGS = {
-    "hive_style": "hoodie.datasource.write.hive_style_partitioning",
-    "url_encode": "hoodie.datasource.write.partitionpath.urlencode",
-    "slash_dates": "hoodie.datasource.write.slash.separated.date.partitioning",
-    "drop_partition_columns": "hoodie.datasource.write.drop.partition.columns",
-}
-LEGACY_PAYLOAD = "hoodie.table.legacy.payload.class"
-OLD_STRATEGY = "hoodie.compaction.record.merger.strategy"
 CHECKPOINT_KEYS = frozenset(
     [
         "streamer.checkpoint.key.v2",
@@ -89,144 +72,6 @@ CHECKPOINT_KEYS = frozenset(
     ]
 )
 """Keys of checkpoints, Hudi Streamer's and ours: options of a write that go to its commit metadata under any prefix."""
-_MOVES = {
-    "record": "hoodie.record.index.update.partition.path",
-    "global_simple": "hoodie.simple.index.update.partition.path",
-    "global_bloom": "hoodie.bloom.index.update.partition.path",
-    "hbase": "hoodie.hbase.index.update.partition.path",
-}
-_RECORD_NAMES = ("record_index", "global_record_level_index", "record_level_index")
-
-
-def check_table(named: TableSettings, properties: Mapping[str, str]) -> None:
-    """Raise InvalidOption for the first setting in `named` that differs from the table's."""
-    for key, requested, stored in _table_pairs(named, properties):
-        if key in _COLUMNS and _in_lower_case(requested) == _in_lower_case(stored):
-            continue
-        if requested is not None and stored is not None and requested != stored:
-            raise _conflict(key, requested, stored)
-    for key, requested in named.timestamp.items():
-        if key in properties and properties[key] != requested:
-            raise _conflict(key, requested, properties[key])
-
-
-def check_index(named: IndexSettings, properties: Mapping[str, str]) -> None:
-    """Raise InvalidOption for an index option that differs from the index that the table records
-    (`lakebed.index.*`)."""
-    recorded = properties.get("lakebed.index.type")
-    if recorded is None:
-        return
-    same = recorded == "record" and named.type in _RECORD_NAMES
-    if named.type not in (None, "auto", recorded) and not same:
-        raise _conflict("lakebed.index.type", named.type, recorded)
-    if "lakebed.index.bucket.count" not in properties:
-        return
-    buckets = properties.get("lakebed.index.bucket.count")
-    if named.buckets is not None and buckets is not None and named.buckets != int(buckets):
-        raise _conflict("lakebed.index.bucket.count", named.buckets, int(buckets))
-    rules = properties.get("lakebed.index.bucket.partitions", "")
-    if named.partition_buckets is not None and named.partition_buckets.strip("; ") != rules:
-        raise _conflict("lakebed.index.bucket.partitions", named.partition_buckets, rules or None)
-    fields = _names(properties.get("lakebed.index.bucket.fields"))
-    if named.fields and fields and {*_in_lower_case(named.fields)} != {*_in_lower_case(fields)}:
-        raise _conflict("lakebed.index.bucket.fields", named.fields, fields)
-
-
-def _table_pairs(named: TableSettings, properties: Mapping[str, str]) -> Iterator[tuple[str, Any, Any]]:
-    """(key, the job's value, the table's value) for every setting that a table records."""
-    get = properties.get
-    yield "hoodie.table.name", named.name, get("hoodie.table.name")
-    yield "hoodie.database.name", named.database, get("hoodie.database.name") or named.database
-    yield "hoodie.table.type", named.type, TABLE_TYPES.get(get("hoodie.table.type", "COPY_ON_WRITE"))
-    yield "hoodie.table.version", named.version, int(get("hoodie.table.version", "9"))
-    yield "hoodie.table.recordkey.fields", named.key_fields, _names(get("hoodie.table.recordkey.fields", ""))
-    partition = _names(get("hoodie.table.partition.fields", "")) or ()
-    plain = tuple(name.partition(":")[0] for name in partition)
-    yield "hoodie.table.partition.fields", named.partition_fields, plain
-    types = tuple(kind.upper() for _, separator, kind in (name.partition(":") for name in partition) if separator)
-    types = types or _names(get("lakebed.partition.types", "")) or ()
-    yield "hoodie.table.partition.fields (types)", named.partition_types, types or None
-    ordering = get("hoodie.table.ordering.fields", get("hoodie.table.precombine.field", ""))
-    yield "hoodie.table.ordering.fields", named.ordering_fields, _names(ordering)
-    generator = get("hoodie.table.keygenerator.type") or get("hoodie.table.keygenerator.class")
-    stored_generator = key_generator(generator) or generator if generator else None
-    yield "hoodie.table.keygenerator.type", named.key_generator, stored_generator
-    yield from _merge_pairs(named, properties)
-    for field, key in _FLAGS.items():
-        yield key, getattr(named, field), get(key, "false").lower() == "true"
-    meta = get("hoodie.populate.meta.fields", "true").lower() == "true"
-    yield "hoodie.populate.meta.fields", named.populate_meta_fields, meta
-    logged = get("hoodie.table.cdc.enabled", "false").lower() == "true"
-    yield "hoodie.table.cdc.enabled", named.cdc, logged
-    mode = get("hoodie.table.cdc.supplemental.logging.mode", "DATA_BEFORE_AFTER").upper()
-    yield "hoodie.table.cdc.supplemental.logging.mode", named.cdc_mode, mode if logged else None
-    yield "hoodie.table.timeline.timezone", named.timezone, get("hoodie.table.timeline.timezone", "LOCAL").upper()
-    yield "lakebed.sort", named.sort, get("lakebed.sort", "none")
-    for field, key in (("delete_field", "field"), ("delete_marker", "marker")):
-        name = f"hoodie.payload.delete.{key}"
-        stored = get(f"hoodie.record.merge.property.{name}", get(name))
-        yield name, getattr(named, field), stored
-
-
-def _merge_pairs(named: TableSettings, properties: Mapping[str, str]) -> Iterator[tuple[str, Any, Any]]:
-    mode, stored = named.merge_mode, stored_merge_mode(properties)
-    payload = properties.get("hoodie.compaction.payload.class") or properties.get(LEGACY_PAYLOAD)
-    if named.payload and payload:
-        yield "hoodie.datasource.write.payload.class", named.payload, payload_class(payload) or payload
-    elif named.payload:
-        mode = PAYLOADS[simple_name(named.payload)]
-    yield "hoodie.record.merge.mode", mode, stored
-    strategy = properties.get("hoodie.record.merge.strategy.id", properties.get(OLD_STRATEGY))
-    yield "hoodie.record.merge.strategy.id", named.merge_strategy, strategy
-    partial = "hoodie.table.partial.update.mode"
-    yield partial, named.partial_update_mode, properties.get(partial, "")
-
-
-def stored_merge_mode(properties: Mapping[str, str]) -> str | None:
-    """The merge mode of a table as `event_time`, `commit_time` or `custom`; a version 6 table goes by its payload.
-
-    >>> stored_merge_mode({"hoodie.record.merge.mode": "EVENT_TIME_ORDERING"})
-    'event_time'
-    """
-    mode = properties.get("hoodie.record.merge.mode")
-    if mode:
-        return MERGE_MODES.get(mode.upper(), "custom")
-    strategy = properties.get("hoodie.record.merge.strategy.id", properties.get(OLD_STRATEGY))
-    if strategy not in (None, "", PAYLOAD_STRATEGY, *STRATEGIES):
-        return "custom"
-    payload = properties.get("hoodie.compaction.payload.class", "")
-    name = simple_name(payload_class(payload) or "")
-    return (PAYLOADS[name] if name in PLAIN_PAYLOADS else "custom") if payload else None
-
-
-def _names(text: str | None) -> tuple[str, ...] | None:
-    return None if text is None else tuple(part.strip() for part in text.split(",") if part.strip())
-
-
-# Settings that name columns, which have the same name in any case.
-_COLUMNS = frozenset(f"hoodie.table.{role}.fields" for role in ("recordkey", "partition", "ordering"))
-
-
-def _in_lower_case(names: tuple[str, ...] | None) -> tuple[str, ...]:
-    return tuple(name.lower() for name in names or ())
-
-
-def _conflict(
-    key: str, requested: object, stored: object, hint: str = "leave the option out: a table remembers its settings"
-) -> InvalidOption:
-    return InvalidOption(
-        f"{key}: the options have {_text_of(requested)}, the table has {_text_of(stored)}",
-        hint=hint,
-        context={"option": key, "given": requested, "table": stored},
-    )
-
-
-def _text_of(value: object) -> str:
-    if isinstance(value, tuple):
-        return ",".join(map(str, cast("tuple[object, ...]", value))) or "(none)"
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
 _logged: set[str] = set()
 
 # Names of RFC-29, which real Hudi never had.
@@ -410,18 +255,6 @@ def all_in_one(problems: Sequence[LakebedError]) -> LakebedError:
         "\n".join([f"{len(problems)} options cannot be taken:", *lines]),
         context={"problems": [{"message": p.message, "hint": p.hint, **p.context} for p in problems]},
     )
-
-
-def conflicts_with_table(options: Options, properties: Mapping[str, str]) -> None:
-    """Raise InvalidOption where a job's options contradict the table's own `hoodie.properties`; the message shows
-    both values. Settings that the options do not have are not compared."""
-    check_table(options.table, properties)
-    check_index(options.index, properties)
-    key = _MOVES.get(properties.get("lakebed.index.type", ""), "")
-    moves, stays = options.explicit.get(key), properties.get("lakebed.index.update_partition")
-    if moves is not None and stays is not None and moves.strip().lower() != stays.strip().lower():
-        change = f" t.indexes.use({properties['lakebed.index.type']!r}, update_partition_path=...) changes it"
-        raise _conflict(key, moves, stays, "leave the option out: a table remembers its settings." + change)
 
 
 def service_properties(explicit: Mapping[str, str]) -> dict[str, str]:

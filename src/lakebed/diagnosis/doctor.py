@@ -76,7 +76,7 @@ def _of_table(
     opened: Storage, config: TableConfig, settings: Options, *, verified: bool, read_only: bool
 ) -> Iterator[Finding]:
     uri = opened.spec.uri
-    yield from _checked(table.PROPERTIES, lambda: table.properties(opened, config.properties, uri))
+    yield from _checked(table.PROPERTIES, lambda: table.properties(opened, config, uri))
     try:
         context = write_context(opened, config, session_engine(None), settings)
     except Exception as error:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
-from lakebed.config.features import features_of
-from lakebed.config.options import stored_merge_mode
 from lakebed.diagnosis.findings import Finding, Severity, command, finding_of
 from lakebed.diagnosis.storage import CLOCK, CLOCK_SECONDS
 from lakebed.index.registry import index_of
 from lakebed.metadata_records.layout import ALL_PARTITIONS
 from lakebed.model import Action
 from lakebed.operations.context import WriteContext
+from lakebed.properties.features import features_of
 from lakebed.properties.file import mend_properties
+from lakebed.properties.table_config import TableConfig
 from lakebed.services.clustering import can_merge, partitions_with_small_files
 from lakebed.services.create_index import list_indexes
 from lakebed.services.driver import ServiceState, is_set
@@ -35,23 +35,23 @@ _LONG_TIMELINE = 1_000
 # So many file slices are asked for their least and greatest key.
 _ASKED_FILES = 64
 # The first release of Hudi that reads each table version.
-_RELEASES = {"8": "1.0", "9": "1.1"}
+_RELEASES = {8: "1.0", 9: "1.1"}
 
 
-def properties(storage: Storage, config: Mapping[str, str], uri: str) -> Iterator[Finding]:
+def properties(storage: Storage, config: TableConfig, uri: str) -> Iterator[Finding]:
     """What of `hoodie.properties` this or another engine refuses."""
     damage = mend_properties(storage, dry_run=True)
     if damage is not None:
         repair = command("maintenance repair", uri, "--part", "properties")
         yield Finding(PROPERTIES, Severity.ERROR, f"{damage}; real Hudi may refuse the table", repair)
-    version = config.get("hoodie.table.version", "")
+    version = config.version
     if version in _RELEASES:
         release = _RELEASES[version]
         yield Finding(PROPERTIES, Severity.FINE, f"table version {version}, which Hudi reads from release {release} on")
     else:
         yield Finding(PROPERTIES, Severity.FINE, f"table version {version}, which all releases of Hudi read")
-    if stored_merge_mode(config) == "custom" and not config.get("hoodie.compaction.payload.class"):
-        strategy = config.get("hoodie.record.merge.strategy.id", "")
+    if config.merge_mode == "custom" and not config.properties.get("hoodie.compaction.payload.class"):
+        strategy = config.merge_strategy
         yield Finding(
             PROPERTIES,
             Severity.WARNING,
@@ -59,7 +59,7 @@ def properties(storage: Storage, config: Mapping[str, str], uri: str) -> Iterato
             " this id",
             "set hoodie.write.record.merge.custom.implementation.classes in the other engine",
         )
-    if config.get("hoodie.datasource.write.drop.partition.columns", "").lower() == "true":
+    if config.drop_partition_columns:
         yield Finding(
             PROPERTIES,
             Severity.WARNING,
@@ -71,7 +71,7 @@ def properties(storage: Storage, config: Mapping[str, str], uri: str) -> Iterato
 
 def features(snapshot: Snapshot) -> Iterator[Finding]:
     """Features of the table for which lakebed refuses some reads or writes, or all of them."""
-    for feature in features_of(snapshot.config.properties, table_features(snapshot)):
+    for feature in features_of(snapshot.config, table_features(snapshot)):
         if feature.read != "yes" or feature.write != "yes":
             severity = Severity.ERROR if feature.read == "no" else Severity.WARNING
             yield Finding(PROPERTIES, severity, f"{feature.name}: the table {feature.why}", feature.hint)

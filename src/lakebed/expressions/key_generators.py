@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakebed.config.option_table import KEY_GENERATORS
 from lakebed.errors import InvalidOption, UnsupportedFeature
 from lakebed.expressions.base import Column, Constant, RowExpression
 from lakebed.expressions.key_text import CompositeKey, KeyText, SingleKey
@@ -22,12 +23,8 @@ SIMPLE, COMPLEX, NON_PARTITION = "SIMPLE", "COMPLEX", "NON_PARTITION"
 TIMESTAMP, CUSTOM, GLOBAL_DELETE = "TIMESTAMP", "CUSTOM", "GLOBAL_DELETE"
 
 # Class names without the package and without Avro in them.
-_KINDS_OF_CLASSES = {
-    "SimpleKeyGenerator": SIMPLE,
-    "ComplexKeyGenerator": COMPLEX,
-    "NonpartitionedKeyGenerator": NON_PARTITION,
-    "TimestampBasedKeyGenerator": TIMESTAMP,
-    "CustomKeyGenerator": CUSTOM,
+KINDS_OF_CLASSES = {
+    **KEY_GENERATORS,
     "GlobalDeleteKeyGenerator": GLOBAL_DELETE,
     "GlobalKeyGenerator": GLOBAL_DELETE,
 }
@@ -154,15 +151,15 @@ def kind_of(name: str) -> str:
     >>> kind_of("org.apache.hudi.keygen.TimestampBasedAvroKeyGenerator")
     'TIMESTAMP'
     """
-    kinds = set(_KINDS_OF_CLASSES.values())
+    kinds = set(KINDS_OF_CLASSES.values())
     short_name = name.upper().removesuffix("_AVRO")
     if not name or short_name in kinds:
         return short_name
     for package in _PACKAGES:
         short = name.removeprefix(package)
         for plain in (short.replace("Avro", "", 1), short):
-            if plain in _KINDS_OF_CLASSES:
-                return _KINDS_OF_CLASSES[plain]
+            if plain in KINDS_OF_CLASSES:
+                return KINDS_OF_CLASSES[plain]
     raise UnsupportedFeature(
         f"the table's key generator is {name}",
         hint=f"lakebed knows {', '.join(sorted(kinds))}; a class of your own can only run in the JVM",

@@ -13,7 +13,6 @@ from functools import lru_cache
 
 import pyarrow as pa
 
-from lakebed.config.features import BUCKET_FOLDER
 from lakebed.errors import CorruptFile, InvalidOption, UnsupportedFeature
 from lakebed.expressions.base import RowExpression
 from lakebed.expressions.bucket import Buckets, StoredBucket, hash_of
@@ -22,6 +21,7 @@ from lakebed.format.file_names import bucket_of_file_id
 from lakebed.format.hashes import key_list_hash, plain_strings
 from lakebed.index.base import KeyHash, Resizing
 from lakebed.model import HOODIE, FileSlice
+from lakebed.properties.features import BUCKET_FOLDER
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
 

@@ -12,7 +12,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.types as pt
 
-from lakebed.config.features import check_write
 from lakebed.config.options import Options, service_settings
 from lakebed.config.settings import WriteSettings
 from lakebed.engine.arrow_data import arrow_rows
@@ -32,6 +31,7 @@ from lakebed.merge.rules import MergeRules
 from lakebed.metadata_kinds.column_stats import columns_with_stats
 from lakebed.model import ALL_META_COLUMNS, DERIVED, IS_DELETED_COLUMN, META_COLUMNS, WRITER_ID, has_completion_times
 from lakebed.operations.once import Once
+from lakebed.properties.features import check_write
 from lakebed.properties.table_config import TableConfig
 from lakebed.schema.arrow import (
     check_names,
@@ -97,7 +97,7 @@ class WriteContext:
 
     def check_write(self, operation: str) -> None:
         """Raise `UnsupportedFeature` if the table has a feature that this operation could not keep right."""
-        check_write(self.config.properties, table_features(self.opened), operation)
+        check_write(self.config, table_features(self.opened), operation)
 
     @once
     def is_non_blocking(self) -> bool:

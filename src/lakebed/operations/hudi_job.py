@@ -20,7 +20,6 @@ from lakebed.concurrency.lock import look_at_lock
 from lakebed.concurrency.providers import writers_lock
 from lakebed.config.options import (
     Options,
-    conflicts_with_table,
     resolve_options,
     service_properties,
     with_table_settings,
@@ -57,6 +56,7 @@ from lakebed.operations.overwrite import delete_partitions, insert_overwrite
 from lakebed.operations.recreate import load_settled, recreate
 from lakebed.operations.result import WriteResult
 from lakebed.operations.upsert import bulk_insert, insert, upsert
+from lakebed.properties.conflicts import conflicts_with_table
 from lakebed.properties.table_config import TableConfig
 from lakebed.read.origin import is_noted, look_read, may_be_read
 from lakebed.read.reopening import (
@@ -349,7 +349,7 @@ def write_context(
     if engine.is_distributed and storage.spec.in_this_process:
         engine = LocalEngine(options.write.tasks, note=_IN_MEMORY)
     snapshot = snapshot or open_snapshot(storage, config)
-    conflicts_with_table(options, {**config.properties, **recorded_index_properties(snapshot)})
+    conflicts_with_table(options, TableConfig({**config.properties, **recorded_index_properties(snapshot)}))
     settled = with_table_settings(options, config.properties, defaults=defaults)
     return WriteContext(snapshot, engine, settled)
 

@@ -14,7 +14,6 @@ from dataclasses import dataclass, fields, replace
 
 from lakebed import telemetry
 from lakebed.concurrency.conflicts import GIVES_WAY, clusterings_that_give_way
-from lakebed.config.features import check_write
 from lakebed.config.settings import WriteSettings
 from lakebed.engine.base import Rows
 from lakebed.errors import CommitConflict, InvalidOption, LakebedError
@@ -35,6 +34,7 @@ from lakebed.operations.result import StageTimes, WriteResult
 from lakebed.operations.transaction import WriteTransaction
 from lakebed.operations.uniqueness import uniqueness_of
 from lakebed.operations.write import RowMatch, Write, prepare
+from lakebed.properties.features import check_write
 from lakebed.properties.table_config import TableConfig
 from lakebed.schema.evolution import schema_changes
 from lakebed.slices.snapshot import Snapshot, table_features
@@ -48,7 +48,7 @@ _log = logging.getLogger("lakebed")
 def admit(context: WriteContext, operation: str) -> None:
     """Raise `UnsupportedFeature` for a table whose features this operation could not keep right."""
     features = table_features(context.opened)
-    check_write(context.config.properties, features, operation.lower())
+    check_write(context.config, features, operation.lower())
     if features.partition_buckets:
         check_partition_counts(context.opened, context.index)
     _ = context.rules  # a merger that is not installed

@@ -8,30 +8,31 @@ from typing import Literal, cast
 
 import pyarrow as pa
 
-from lakebed.config.option_table import HUDI_PACKAGE, payload_class
+from lakebed.config.collected import split_partition_types
+from lakebed.config.option_table import (
+    MERGE_MODES,
+    PAYLOAD_STRATEGY,
+    PAYLOADS,
+    PLAIN_PAYLOADS,
+    STRATEGIES,
+    MergeMode,
+    generator_class,
+    payload_class,
+    simple_name,
+)
 from lakebed.errors import CorruptFile, InvalidOption
-from lakebed.expressions.key_generators import KeyGeneratorSpec, key_generator
+from lakebed.expressions.key_generators import KINDS_OF_CLASSES, KeyGeneratorSpec, key_generator
 from lakebed.format.data_block import COLUMNS as CHANGE_LOG_COLUMNS
 from lakebed.format.data_block import LogMode
 from lakebed.model import HOODIE, RECORD_INDEX, SECONDARY_INDEX, has_completion_times
 from lakebed.sharing import once
 
-MergeMode = Literal["event_time", "commit_time", "custom"]
-
-EVENT_TIME_STRATEGY = "eeb8d96f-b1e4-49fd-bbf8-28ac514178e5"
-COMMIT_TIME_STRATEGY = "ce9acb64-bde0-424c-9b91-f6ebba25356d"
-PAYLOAD_STRATEGY = "00000000-0000-0000-0000-000000000000"
 STRATEGY_OF_MODE: dict[MergeMode, str] = {
-    "event_time": EVENT_TIME_STRATEGY,
-    "commit_time": COMMIT_TIME_STRATEGY,
+    **{mode: strategy for strategy, mode in STRATEGIES.items()},
     "custom": PAYLOAD_STRATEGY,
 }
-MODE_STRATEGIES = (EVENT_TIME_STRATEGY, COMMIT_TIME_STRATEGY, PAYLOAD_STRATEGY)
-MODE_NAMES: dict[MergeMode, str] = {
-    "event_time": "EVENT_TIME_ORDERING",
-    "commit_time": "COMMIT_TIME_ORDERING",
-    "custom": "CUSTOM",
-}
+MODE_STRATEGIES = tuple(STRATEGY_OF_MODE.values())
+MODE_NAMES: dict[MergeMode, str] = {mode: text for text, mode in MERGE_MODES.items()}
 PAYLOAD_PACKAGE = "org.apache.hudi.common.model."
 DEFAULT_PAYLOAD = PAYLOAD_PACKAGE + "DefaultHoodieRecordPayload"
 OVERWRITE_PAYLOAD = PAYLOAD_PACKAGE + "OverwriteWithLatestAvroPayload"
@@ -65,19 +66,21 @@ class PayloadRule:
 
 
 PAYLOAD_RULES: Mapping[str, PayloadRule] = {
-    DEFAULT_PAYLOAD: PayloadRule("event_time"),
-    PAYLOAD_PACKAGE + "EventTimeAvroPayload": PayloadRule("event_time"),
-    OVERWRITE_PAYLOAD: PayloadRule("commit_time"),
-    PAYLOAD_PACKAGE + "OverwriteNonDefaultsWithLatestAvroPayload": PayloadRule("commit_time", "IGNORE_DEFAULTS"),
+    DEFAULT_PAYLOAD: PayloadRule(PAYLOADS["DefaultHoodieRecordPayload"]),
+    PAYLOAD_PACKAGE + "EventTimeAvroPayload": PayloadRule(PAYLOADS["EventTimeAvroPayload"]),
+    OVERWRITE_PAYLOAD: PayloadRule(PAYLOADS["OverwriteWithLatestAvroPayload"]),
+    PAYLOAD_PACKAGE + "OverwriteNonDefaultsWithLatestAvroPayload": PayloadRule(
+        PAYLOADS["OverwriteNonDefaultsWithLatestAvroPayload"], "IGNORE_DEFAULTS"
+    ),
     PAYLOAD_PACKAGE + "PartialUpdateAvroPayload": PayloadRule(
-        "event_time", "IGNORE_DEFAULTS", deletes_win=True, late_meta=True
+        PAYLOADS["PartialUpdateAvroPayload"], "IGNORE_DEFAULTS", deletes_win=True, late_meta=True
     ),
     PAYLOAD_PACKAGE + "AWSDmsAvroPayload": PayloadRule(
-        "commit_time",
+        PAYLOADS["AWSDmsAvroPayload"],
         merge_properties={"hoodie.payload.delete.field": "Op", "hoodie.payload.delete.marker": "D"},
     ),
     PAYLOAD_PACKAGE + "debezium.PostgresDebeziumAvroPayload": PayloadRule(
-        "event_time",
+        PAYLOADS["PostgresDebeziumAvroPayload"],
         "FILL_UNAVAILABLE",
         {**_DEBEZIUM_DELETE, "hoodie.write.partial.update.unavailable.value": UNAVAILABLE_VALUE},
         ("_event_lsn",),
@@ -85,44 +88,25 @@ PAYLOAD_RULES: Mapping[str, PayloadRule] = {
         late_fills=True,
     ),
     PAYLOAD_PACKAGE + "debezium.MySqlDebeziumAvroPayload": PayloadRule(
-        "event_time",
+        PAYLOADS["MySqlDebeziumAvroPayload"],
         merge_properties=_DEBEZIUM_DELETE,
         ordering_fields=("_event_bin_file", "_event_pos"),
         lakebed_ordering=("_event_seq",),
         file_positions=True,
     ),
 }
-_MODES: dict[str, MergeMode] = {text: mode for mode, text in MODE_NAMES.items()}
-_MODE_OF_STRATEGY: dict[str, MergeMode] = {EVENT_TIME_STRATEGY: "event_time", COMMIT_TIME_STRATEGY: "commit_time"}
-_PLAIN_PAYLOADS = {DEFAULT_PAYLOAD, PAYLOAD_PACKAGE + "EventTimeAvroPayload", OVERWRITE_PAYLOAD}
-
-
-def merge_mode_of(version: int, props: Mapping[str, str], *, has_ordering: bool) -> MergeMode:
-    """The merge mode of a table by its own properties.
-
-    Version 9 stores it. On version 8 the strategy id wins over the stored mode. On version 6 the payload class
-    decides, since 0.15 stored the event-time strategy whatever the payload was. Where nothing is stored it is event
-    time with an ordering field, commit time without.
-    """
-    default: MergeMode = "event_time" if has_ordering else "commit_time"
-    payload = props.get("hoodie.compaction.payload.class", "")
-    strategy = props.get("hoodie.record.merge.strategy.id") or props.get("hoodie.compaction.record.merger.strategy", "")
-    if version < 8:
-        if strategy and strategy not in MODE_STRATEGIES:
-            return "custom"
-        return mode_of_payload(payload) if payload else default
-    stored = props.get("hoodie.record.merge.mode", "").upper()
-    if version == 8 and strategy:
-        return _MODE_OF_STRATEGY.get(strategy, "custom")
-    if stored in _MODES:
-        return _MODES[stored]
-    return mode_of_payload(payload) if payload else default
+MODE, STRATEGY, OLD_STRATEGY = (
+    "hoodie.record.merge.mode",
+    "hoodie.record.merge.strategy.id",
+    "hoodie.compaction.record.merger.strategy",
+)
+PAYLOAD, LEGACY_PAYLOAD = "hoodie.compaction.payload.class", "hoodie.table.legacy.payload.class"
 
 
 def mode_of_payload(payload: str) -> MergeMode:
     """The merge mode that a payload class means below version 9: custom for all but the plain ones."""
-    payload = payload_class(payload) or payload
-    return PAYLOAD_RULES[payload].mode if payload in _PLAIN_PAYLOADS else "custom"
+    name = simple_name(payload_class(payload) or "")
+    return PAYLOADS[name] if name in PLAIN_PAYLOADS else "custom"
 
 
 INDEX_PREFIX = "lakebed.index."
@@ -138,15 +122,6 @@ PARTITION_TYPES = "lakebed.partition.types"
 MERGE_PROPERTY_PREFIX = "hoodie.record.merge.property."
 CURRENT_VERSION = 9
 
-KEY_GENERATOR_CLASSES = {
-    "SimpleKeyGenerator": "SIMPLE",
-    "ComplexKeyGenerator": "COMPLEX",
-    "NonpartitionedKeyGenerator": "NON_PARTITION",
-    "TimestampBasedKeyGenerator": "TIMESTAMP",
-    "CustomKeyGenerator": "CUSTOM",
-    "GlobalDeleteKeyGenerator": "GLOBAL_DELETE",
-}
-
 
 def key_generator_class(kind: str) -> str:
     """The Java class of a kind of key generator; empty for one that Hudi has no class of.
@@ -154,7 +129,7 @@ def key_generator_class(kind: str) -> str:
     >>> key_generator_class("NON_PARTITION")
     'org.apache.hudi.keygen.NonpartitionedKeyGenerator'
     """
-    name = next((name for name, named_kind in KEY_GENERATOR_CLASSES.items() if named_kind == kind), "")
+    name = next((name for name, named_kind in KINDS_OF_CLASSES.items() if named_kind == kind), "")
     return f"org.apache.hudi.keygen.{name}" if name else ""
 
 
@@ -191,13 +166,15 @@ class TableConfig:
 
     @once
     def partition_fields(self) -> tuple[str, ...]:
-        return tuple(name for name, _ in self._partitioning())
+        return split_partition_types(self._list("hoodie.table.partition.fields"))[0]
 
     @once
     def partition_types(self) -> tuple[str, ...]:
         """For a CUSTOM key generator the type of each partition field (SIMPLE or TIMESTAMP), where stored."""
-        types = tuple(kind for _, kind in self._partitioning())
-        return types if any(types) else self._list(PARTITION_TYPES)
+        fields = self._list("hoodie.table.partition.fields")
+        if any(":" in field for field in fields):
+            return split_partition_types(fields)[1]
+        return tuple(kind.upper() for kind in self._list(PARTITION_TYPES))
 
     @once
     def ordering_fields(self) -> tuple[str, ...]:
@@ -210,12 +187,14 @@ class TableConfig:
         kind = self._text("hoodie.table.keygenerator.type").upper().removesuffix("_AVRO")
         if kind:
             return kind
-        package, dot, java_class = self._text("hoodie.table.keygenerator.class").rpartition(".")
-        if java_class:
-            plain = java_class.replace("AvroKeyGenerator", "KeyGenerator")
-            is_known = not dot or f"{package}.".startswith(HUDI_PACKAGE)
-            return KEY_GENERATOR_CLASSES.get(plain, "USER_PROVIDED") if is_known else "USER_PROVIDED"
+        if java_class := self._text("hoodie.table.keygenerator.class"):
+            return KINDS_OF_CLASSES.get(generator_class(java_class), "USER_PROVIDED")
         return default_key_generator(self.key_fields, self.partition_fields)
+
+    @once
+    def names_key_generator(self) -> bool:
+        """Whether the properties name the key generator, by its type or class."""
+        return bool(self._text("hoodie.table.keygenerator.type", "hoodie.table.keygenerator.class"))
 
     @once
     def is_of_flink(self) -> bool:
@@ -233,7 +212,44 @@ class TableConfig:
 
     @once
     def merge_mode(self) -> MergeMode:
-        return merge_mode_of(self.version, self.properties, has_ordering=bool(self.ordering_fields))
+        """How rows of one key are merged.
+
+        From version 8 on it is stored, and real Hudi's reader takes the stored one whatever the strategy id and the
+        payload class are. On version 6 the payload class decides, since Hudi 0.15 stored the event-time strategy
+        whatever the payload was, or a merger of the user's own. Where nothing is stored it is event time with an
+        ordering field, commit time without. Raises `InvalidOption` for a mode that is unknown, or that on version 6 is
+        not that of the payload.
+        """
+        stored, payload, strategy = self._text(MODE).upper(), self._text(PAYLOAD), self.merge_strategy
+        if stored and stored not in MERGE_MODES:
+            raise InvalidOption(
+                f"{MODE}={stored!r} of table {self.name!r} is unknown",
+                hint=f"it is one of {', '.join(MERGE_MODES)}",
+                context={"property": MODE, "value": stored},
+            )
+        if stored and has_completion_times(self.version):
+            return MERGE_MODES[stored]
+        if strategy not in ("", *MODE_STRATEGIES):
+            return "custom"
+        if has_completion_times(self.version) and strategy:
+            return STRATEGIES.get(strategy, "custom")
+        default: MergeMode = "event_time" if self.ordering_fields else "commit_time"
+        if not stored:
+            return mode_of_payload(payload) if payload else default
+        mode = MERGE_MODES[stored]
+        if mode != mode_of_payload(payload) if payload else mode == "custom":
+            because = f"its payload class {payload}, which means another one" if payload else "no payload class"
+            raise InvalidOption(
+                f"table {self.name!r} of version {self.version} has {MODE}={stored} and {because}",
+                hint=f"Take {MODE} out of hoodie.properties: a table of this version merges by its payload class.",
+                context={"property": MODE, "value": stored, "payload": payload},
+            )
+        return mode
+
+    @once
+    def names_merge_mode(self) -> bool:
+        """Whether the properties say how rows are merged: by mode, strategy or payload class."""
+        return bool(self._text(MODE, PAYLOAD) or self.merge_strategy)
 
     @once
     def partial_update_mode(self) -> str:
@@ -243,21 +259,23 @@ class TableConfig:
     @once
     def payload(self) -> str:
         """The payload class the table names (also the one a version 9 table was created with), or empty."""
-        payload = self._text("hoodie.compaction.payload.class", "hoodie.table.legacy.payload.class")
+        payload = self._text(PAYLOAD, LEGACY_PAYLOAD)
         return payload_class(payload) or payload
 
     @once
     def payload_rule(self) -> PayloadRule | None:
         """What the payload class does that merges rows of the table, where lakebed knows it; None where the table's
         merge mode is enough, and for a merger or class of the user's own."""
-        if self.merge_mode != "custom" or self.merge_strategy not in ("", *MODE_STRATEGIES):
+        # Hudi 0.15 stored the event-time strategy whatever the payload was.
+        of_payload = (PAYLOAD_STRATEGY,) if has_completion_times(self.version) else MODE_STRATEGIES
+        if self.merge_mode != "custom" or self.merge_strategy not in ("", *of_payload):
             return None
         return PAYLOAD_RULES.get(self.payload)
 
     @once
     def merge_strategy(self) -> str:
         """The id of the merge strategy, or empty."""
-        return self._text("hoodie.record.merge.strategy.id", "hoodie.compaction.record.merger.strategy").lower()
+        return self._text(STRATEGY, OLD_STRATEGY).lower()
 
     @once
     def hive_style(self) -> bool:
@@ -419,10 +437,6 @@ class TableConfig:
     def _merge_property(self, key: str) -> str:
         return self._text(MERGE_PROPERTY_PREFIX + key, key)
 
-    def _partitioning(self) -> list[tuple[str, str]]:
-        parts = [entry.partition(":") for entry in self._list("hoodie.table.partition.fields")]
-        return [(name, kind) for name, _, kind in parts]
-
     def _text(self, *keys: str) -> str:
         return next((self.properties[key] for key in keys if self.properties.get(key)), "")
 
@@ -468,7 +482,7 @@ def printed_partition_fields(config: TableConfig, columns: pa.Schema) -> list[st
     return [
         name
         for name, kind in zip(config.partition_fields, kinds, strict=False)
-        if kind.upper() == "TIMESTAMP" or (spec.consistent_logical_timestamp and name in moments)
+        if kind == "TIMESTAMP" or (spec.consistent_logical_timestamp and name in moments)
     ]
 
 

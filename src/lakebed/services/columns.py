@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 import pyarrow.types as pt
 
 from lakebed.concurrency.conflicts import reason_to_take_back
-from lakebed.config.features import check_write
 from lakebed.errors import CommitConflict, SchemaConflict, UnsupportedFeature
 from lakebed.metadata_records.definitions import load_definitions
 from lakebed.metadata_records.layout import COLUMN_STATS, PARTITION_STATS
 from lakebed.model import ALTER_OPERATION, Action, Instant
 from lakebed.operations.context import WriteContext, refuse_reserved
 from lakebed.operations.transaction import WriteTransaction
+from lakebed.properties.features import check_write
 from lakebed.schema.avro import arrow_to_avro, check_avro_names
 from lakebed.schema.column_changes import ChangedSchema, ColumnChange, changed, field_at
 from lakebed.slices.schema_history import nested_problem
@@ -76,7 +76,7 @@ def change_columns(context: WriteContext, change: ColumnChange) -> ColumnsChange
     `UnsupportedFeature` for a table whose columns cannot be read by ids.
     """
     began = time.monotonic()
-    check_write(context.config.properties, table_features(context.opened), "alter_columns")
+    check_write(context.config, table_features(context.opened), "alter_columns")
     tx = _ColumnTransaction(
         context, Action.DELTACOMMIT if context.config.table_type == "mor" else Action.COMMIT, ALTER_OPERATION
     )

@@ -21,7 +21,6 @@ import pyarrow.compute as pc
 
 from lakebed.concurrency.lock import Lock
 from lakebed.concurrency.providers import writers_lock
-from lakebed.config.features import check_write
 from lakebed.config.options import resolve_options
 from lakebed.config.settings import WriteSettings
 from lakebed.engine.base import Rows, persisted
@@ -58,6 +57,7 @@ from lakebed.operations.placement import Placed, TaggedRows
 from lakebed.operations.result import WriteResult
 from lakebed.operations.upsert import upsert
 from lakebed.operations.write import RowMatch, Write
+from lakebed.properties.features import check_write
 from lakebed.properties.file import load_table_config, mend_properties, name_if_readable, update_table_config
 from lakebed.properties.table_config import INDEX_CHECKED, INDEX_REPEATED
 from lakebed.read.lookup import KeyText, get
@@ -559,7 +559,7 @@ def _partition_metadata(
 def _orphans(storage: Storage, lock: Lock, files: Sequence[FileInfo], *, mends: bool) -> RepairPart:
     # listed before the timeline is read, so that a writer since then has an instant on it
     snapshot = open_snapshot(storage)
-    check_write(snapshot.config.properties, table_features(snapshot), "clean")
+    check_write(snapshot.config, table_features(snapshot), "clean")
     orphans = sorted(Orphans(snapshot).among(files), key=lambda info: info.path)
     texts = tuple(f"{info.path}, {info.size:,} bytes" for info in orphans)
     if not orphans or not mends:

@@ -12,7 +12,6 @@ from typing import Literal
 import numpy as np
 import pyarrow as pa
 
-from lakebed.config.features import TableFacts, check_read
 from lakebed.errors import UnsupportedFeature
 from lakebed.format.base_file import Footer, read_base_file, read_footer
 from lakebed.format.read_tally import ReadTally
@@ -20,6 +19,7 @@ from lakebed.format.sources import SMALL_FILE_BYTES
 from lakebed.merge.log_entries import KeyColumns
 from lakebed.merge.rules import MergeRules
 from lakebed.model import FILE_NAME, META_COLUMNS, POSITION, RECORD_KEY, BaseFile, FileSlice, has_completion_times
+from lakebed.properties.features import TableFacts, check_read
 from lakebed.properties.table_config import KeyTexts, TableConfig
 from lakebed.slices.base_rows import BaseFileRows, BaseRows, ColumnNames, RowsOfInstants, plain_rows, shaped
 from lakebed.slices.logs import BlockView, SliceLogs
@@ -42,7 +42,7 @@ def readable_slices(config: TableConfig, slices: Iterable[FileSlice], query: Que
     Raises `UnsupportedFeature` for a table that the query cannot read right.
     """
     file_slices = list(slices)
-    check_read(config.properties, TableFacts(), query)
+    check_read(config, TableFacts(), query)
     if query == "read_optimized" or config.table_type == "cow":
         return base_files_only(file_slices)
     return file_slices

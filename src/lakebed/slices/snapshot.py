@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
-from lakebed.config.features import BUCKET_FOLDER, SCHEMA_FOLDER, TableFacts
 from lakebed.errors import CorruptFile, StorageError
 from lakebed.expressions.key_generators import KeyGenerator, key_generator
 from lakebed.format.base_file import read_footer
@@ -28,6 +27,7 @@ from lakebed.model import (
     Instant,
     LogFile,
 )
+from lakebed.properties.features import BUCKET_FOLDER, SCHEMA_FOLDER, TableFacts
 from lakebed.properties.table_config import TableConfig, key_generator_spec
 from lakebed.schema.arrow import without_meta
 from lakebed.schema.avro import arrow_to_avro, avro_to_arrow, without_fields

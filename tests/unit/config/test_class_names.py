@@ -9,7 +9,6 @@ import pytest
 
 import lakebed
 from lakebed.config.option_table import KEY_GENERATORS, PAYLOADS, key_generator, payload_class
-from lakebed.config.options import stored_merge_mode
 from lakebed.errors import InvalidOption, LakebedError, UnsupportedFeature
 from lakebed.properties.table_config import PAYLOAD_RULES, TableConfig
 from lakebed.storage import open_storage
@@ -63,7 +62,7 @@ def test_aws_dms_by_its_name_of_hudis_bundles_merges_in_jobs_and_in_tables_that_
                 kind,
                 by_option,
             )
-            assert stored_merge_mode(t.properties) in ("custom", "commit_time")
+            assert TableConfig(t.properties).merge_mode in ("custom", "commit_time")
             lakebed.drop(uri)
 
 

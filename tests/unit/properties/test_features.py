@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from lakebed.config.features import FEATURES, TableFacts, check_read, check_write, features_of
 from lakebed.errors import UnsupportedFeature
+from lakebed.properties.features import FEATURES, TableFacts, check_read, check_write, features_of
+from lakebed.properties.table_config import TableConfig
 
 PLAIN = {
     "hoodie.table.name": "trips",
@@ -17,6 +18,7 @@ PLAIN = {
     "hoodie.table.timeline.timezone": "UTC",
 }
 NONE = TableFacts()
+MODELS = "org.apache.hudi.common.model."
 
 # (feature, what makes a plain table have it): one entry for each row of the matrix
 WITH = [
@@ -58,7 +60,7 @@ WITH = [
 
 
 def test_a_plain_table_has_no_feature_of_the_matrix():
-    assert features_of(PLAIN, NONE) == ()
+    assert features_of(TableConfig(PLAIN), NONE) == ()
 
 
 def test_every_feature_has_a_case_in_this_file():
@@ -67,44 +69,46 @@ def test_every_feature_has_a_case_in_this_file():
 
 @pytest.mark.parametrize(("name", "changes", "facts"), WITH, ids=[name for name, _, _ in WITH])
 def test_each_feature_is_seen_and_judged_by_its_row(name: str, changes: dict[str, str], facts: TableFacts):
-    properties = PLAIN | changes
+    config = TableConfig(PLAIN | changes)
     feature = next(f for f in FEATURES if f.name == name)
-    assert feature in features_of(properties, facts)
+    assert feature in features_of(config, facts)
     if feature.read == "yes":
-        check_read(properties, facts)
+        check_read(config, facts)
     else:
         with pytest.raises(UnsupportedFeature, match="trips") as error:
-            check_read(properties, facts)
+            check_read(config, facts)
         assert error.value.context["feature"] == name
     if feature.write == "yes":
-        check_write(properties, facts, "upsert")
+        check_write(config, facts, "upsert")
     else:
         with pytest.raises(UnsupportedFeature, match="upsert is refused") as error:
-            check_write(properties, facts, "upsert")
+            check_write(config, facts, "upsert")
         assert error.value.context["feature"] == name
         assert error.value.hint
 
 
 @pytest.mark.parametrize("operation", ["insert", "bulk_insert"])
 def test_a_table_without_meta_fields_takes_inserts(operation: str):
-    check_write(PLAIN | {"hoodie.populate.meta.fields": "false"}, NONE, operation)
+    check_write(TableConfig(PLAIN | {"hoodie.populate.meta.fields": "false"}), NONE, operation)
 
 
 def test_version_6_is_judged_by_its_payload():
     old = PLAIN | {"hoodie.table.version": "6"}
     del old["hoodie.record.merge.mode"]
     check_write(
-        old | {"hoodie.compaction.payload.class": "org.apache.hudi.common.model.DefaultHoodieRecordPayload"},
+        TableConfig(
+            old | {"hoodie.compaction.payload.class": "org.apache.hudi.common.model.DefaultHoodieRecordPayload"}
+        ),
         NONE,
         "upsert",
     )
     check_write(
-        old | {"hoodie.compaction.payload.class": "org.apache.hudi.common.model.PartialUpdateAvroPayload"},
+        TableConfig(old | {"hoodie.compaction.payload.class": MODELS + "PartialUpdateAvroPayload"}),
         NONE,
         "upsert",
     )
     with pytest.raises(UnsupportedFeature, match=r"a Java class of its own \(Sum\)"):
-        check_write(old | {"hoodie.compaction.payload.class": "com.acme.Sum"}, NONE, "upsert")
+        check_write(TableConfig(old | {"hoodie.compaction.payload.class": "com.acme.Sum"}), NONE, "upsert")
 
 
 def test_an_empty_schema_folder_is_no_history():

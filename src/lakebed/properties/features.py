@@ -6,15 +6,14 @@ or a write asks all rows before it touches anything. To add a feature: one row h
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
-from lakebed.config.option_table import PAYLOAD_STRATEGY, STRATEGIES, key_generator, payload_class, simple_name
-from lakebed.config.options import stored_merge_mode
+from lakebed.config.option_table import KEY_GENERATORS, payload_class, simple_name
 from lakebed.errors import UnsupportedFeature
+from lakebed.properties.table_config import MODE_STRATEGIES, TableConfig
 
-Properties = Mapping[str, str]
 Verdict = Literal["yes", "no", "some"]
 
 VERSIONS = ("6", "8", "9")
@@ -68,7 +67,7 @@ class Feature:
     """
 
     name: str
-    present: Callable[[Properties, TableFacts], bool] = field(repr=False)
+    present: Callable[[TableConfig, TableFacts], bool] = field(repr=False)
     read: Verdict
     write: Verdict
     why: str = ""
@@ -83,39 +82,20 @@ class Feature:
         return self.write == "yes" or operation in self.writes
 
 
-def _is(key: str, value: str, default: str = "") -> Callable[[Properties, TableFacts], bool]:
-    return lambda p, _: p.get(key, default).strip().lower() == value.lower()
+def _other_base_format(config: TableConfig, _: TableFacts) -> bool:
+    several = config.properties.get("hoodie.table.multiple.base.file.formats.enable", "false")
+    return config.base_format != "PARQUET" or several.lower() == "true"
 
 
-def _is_set(*keys: str) -> Callable[[Properties, TableFacts], bool]:
-    return lambda p, _: any(p.get(key, "").strip() for key in keys)
+def _nested_ordering(config: TableConfig, _: TableFacts) -> bool:
+    return any("." in name for name in config.ordering_fields) and config.merge_mode == "event_time"
 
 
-def _other_base_format(p: Properties, _: TableFacts) -> bool:
-    stored = p.get("hoodie.table.base.file.format") or p.get("hoodie.table.ro.file.format") or "PARQUET"
-    several = p.get("hoodie.table.multiple.base.file.formats.enable", "false")
-    return stored.upper() != "PARQUET" or several.lower() == "true"
-
-
-def _custom_key_generator(p: Properties, _: TableFacts) -> bool:
-    stored = p.get("hoodie.table.keygenerator.type") or p.get("hoodie.table.keygenerator.class") or "SIMPLE"
-    return key_generator(stored) is None
-
-
-def _merge_on_read(p: Properties, _: TableFacts) -> bool:
-    return p.get("hoodie.table.type", "COPY_ON_WRITE").upper() == "MERGE_ON_READ"
-
-
-def _nested_ordering(p: Properties, _: TableFacts) -> bool:
-    fields = p.get("hoodie.table.ordering.fields") or p.get("hoodie.table.precombine.field") or ""
-    return "." in fields and stored_merge_mode(p) == "event_time"
-
-
-def _custom_payload(p: Properties, _: TableFacts) -> bool:
+def _custom_payload(config: TableConfig, _: TableFacts) -> bool:
     """A Java class of the user's; a merger is named by its strategy id."""
-    payload, strategy = p.get("hoodie.compaction.payload.class", ""), p.get("hoodie.record.merge.strategy.id", "")
-    recognized = payload_class(payload) is not None or strategy not in ("", PAYLOAD_STRATEGY, *STRATEGIES)
-    return stored_merge_mode(p) == "custom" and bool(payload) and not recognized
+    payload = config.properties.get("hoodie.compaction.payload.class", "")
+    recognized = payload_class(payload) is not None or config.merge_strategy not in ("", *MODE_STRATEGIES)
+    return config.merge_mode == "custom" and bool(payload) and not recognized
 
 
 _READ_ONLY = "write to it with the engine that made it; lakebed reads it"
@@ -123,7 +103,7 @@ _READ_ONLY = "write to it with the engine that made it; lakebed reads it"
 FEATURES: tuple[Feature, ...] = (
     Feature(
         "another table version",
-        lambda p, _: p.get("hoodie.table.version", "9") not in VERSIONS,
+        lambda config, _: config.properties.get("hoodie.table.version", "9") not in VERSIONS,
         "no",
         "no",
         "is of a table version that lakebed does not know (it knows 6, 8 and 9)",
@@ -131,7 +111,7 @@ FEATURES: tuple[Feature, ...] = (
     ),
     Feature(
         "foreign table format",
-        lambda p, _: p.get("hoodie.table.format", "native").lower() != "native",
+        lambda config, _: config.properties.get("hoodie.table.format", "native").lower() != "native",
         "no",
         "no",
         "keeps its timeline in a foreign table format (hoodie.table.format)",
@@ -147,19 +127,19 @@ FEATURES: tuple[Feature, ...] = (
     ),
     Feature(
         "bootstrap (metadata only)",
-        _is_set("hoodie.bootstrap.base.path"),
+        lambda config, _: bool(config.properties.get("hoodie.bootstrap.base.path", "").strip()),
         "yes",
         "yes",
     ),
     Feature(
         "metadata table",
-        lambda p, f: bool(p.get("hoodie.table.metadata.partitions", "").strip()) or f.metadata_table,
+        lambda config, f: bool(config.metadata_partitions) or f.metadata_table,
         "yes",
         "yes",
     ),
     Feature(
         "change logging (CDC)",
-        _is("hoodie.table.cdc.enabled", "true"),
+        lambda config, _: config.cdc_enabled,
         "yes",
         "yes",
     ),
@@ -183,13 +163,13 @@ FEATURES: tuple[Feature, ...] = (
     ),
     Feature(
         "partial updates",
-        _is_set("hoodie.table.partial.update.mode"),
+        lambda config, _: bool(config.partial_update_mode),
         "yes",
         "yes",
     ),
     Feature(
         "custom merge mode or payload",
-        lambda p, f: stored_merge_mode(p) == "custom" and not _custom_payload(p, f),
+        lambda config, f: config.merge_mode == "custom" and not _custom_payload(config, f),
         "yes",
         "yes",
     ),
@@ -204,7 +184,7 @@ FEATURES: tuple[Feature, ...] = (
     Feature("ordering by a field inside a struct", _nested_ordering, "yes", "yes"),
     Feature(
         "key generator of another kind",
-        _custom_key_generator,
+        lambda config, _: config.key_generator not in KEY_GENERATORS.values(),
         "yes",
         "no",
         "makes its keys by a Java class or in a way that lakebed does not know",
@@ -221,59 +201,60 @@ FEATURES: tuple[Feature, ...] = (
     ),
     Feature(
         "merge-on-read",
-        _merge_on_read,
+        lambda config, _: config.table_type == "mor",
         "yes",
         "yes",
     ),
     Feature(
         "no meta fields",
-        _is("hoodie.populate.meta.fields", "false"),
+        lambda config, _: not config.populate_meta_fields,
         "yes",
         "some",
         "has no meta fields (hoodie.populate.meta.fields=false), so stored rows cannot be found again",
         "only insert and bulk_insert write to it",
         writes=("insert", "bulk_insert", *_TAKES_BACK, *_TIDIES),
     ),
-    Feature("generated keys", lambda p, _: not p.get("hoodie.table.recordkey.fields", "").strip(), "yes", "yes"),
+    Feature("generated keys", lambda config, _: not config.key_fields, "yes", "yes"),
     Feature(
         "partition columns left out of files",
-        _is("hoodie.datasource.write.drop.partition.columns", "true"),
+        lambda config, _: config.drop_partition_columns,
         "yes",
         "yes",
     ),
     Feature(
         "delete field and marker",
-        _is_set("hoodie.record.merge.property.hoodie.payload.delete.field", "hoodie.payload.delete.field"),
+        lambda config, _: bool(config.delete_field),
         "yes",
         "yes",
     ),
     Feature("column of operations (_hoodie_operation)", lambda _, f: f.operations, "yes", "yes"),
-    Feature("timeline in local time", _is("hoodie.table.timeline.timezone", "LOCAL", "LOCAL"), "yes", "yes"),
+    Feature("timeline in local time", lambda config, _: config.timezone == "LOCAL", "yes", "yes"),
 )
 
 
-def features_of(properties: Properties, facts: TableFacts) -> tuple[Feature, ...]:
+def features_of(config: TableConfig, facts: TableFacts) -> tuple[Feature, ...]:
     """The rows of the matrix that a table has."""
-    return tuple(f for f in FEATURES if f.present(properties, facts))
+    return tuple(f for f in FEATURES if f.present(config, facts))
 
 
-def check_read(properties: Properties, facts: TableFacts, query: str = "snapshot") -> None:
+def check_read(config: TableConfig, facts: TableFacts, query: str = "snapshot") -> None:
     """Raise UnsupportedFeature if the table has something that this query (snapshot, read_optimized, incremental)
     cannot read right."""
-    for feature in features_of(properties, facts):
+    for feature in features_of(config, facts):
         if not feature.reads_by(query):
-            raise _refusal(feature, properties, facts, f"a {query} read of it is refused")
+            raise _refusal(feature, config, facts, f"a {query} read of it is refused")
 
 
-def check_write(properties: Properties, facts: TableFacts, operation: str) -> None:
+def check_write(config: TableConfig, facts: TableFacts, operation: str) -> None:
     """Raise UnsupportedFeature if the table has something that this operation (upsert, insert, ...) cannot keep
     right. Call it before anything is written."""
-    for feature in features_of(properties, facts):
+    for feature in features_of(config, facts):
         if not feature.writes_by(operation):
-            raise _refusal(feature, properties, facts, f"{operation} is refused")
+            raise _refusal(feature, config, facts, f"{operation} is refused")
 
 
-def _refusal(feature: Feature, properties: Properties, facts: TableFacts, consequence: str) -> UnsupportedFeature:
+def _refusal(feature: Feature, config: TableConfig, facts: TableFacts, consequence: str) -> UnsupportedFeature:
+    properties = config.properties
     name = properties.get("hoodie.table.name", "")
     detail = {
         "another table version": properties.get("hoodie.table.version", ""),
