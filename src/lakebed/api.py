@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from lakebed.catalog.registry import find_table, is_catalog_uri
 from lakebed.config.arguments import Names, checks_arguments, names_of
+from lakebed.config.option_table import split_partition_types
 from lakebed.config.options import (
     Options,
     check_table_options,
     resolve_options,
     service_properties,
-    split_partition_types,
 )
 from lakebed.config.settings import TableSettings
 from lakebed.engine.spark_python import use_this_python

@@ -11,6 +11,9 @@ import pytest
 
 import lakebed
 from interop.hudi_jobs import hudi_job
+from lakebed.errors import InvalidOption
+from lakebed.properties.file import update_table_config
+from lakebed.storage import open_storage
 from lakebed.table import Table
 from oracle.client import HudiOracle
 from support.merge_model import PAYLOADS, UNAVAILABLE, Mode, StoredTable
@@ -33,6 +36,10 @@ SCHEMA = pa.schema(
     ]
 )
 TURNS = 8
+STRATEGY_IDS = {
+    "EVENT_TIME_ORDERING": "eeb8d96f-b1e4-49fd-bbf8-28ac514178e5",
+    "COMMIT_TIME_ORDERING": "ce9acb64-bde0-424c-9b91-f6ebba25356d",
+}
 COMPACTS = {"hoodie.compact.inline": "true", "hoodie.compact.inline.max.delta.commits": "1"}
 NEVER = {"hoodie.compact.inline": "false"}
 CASES = [
@@ -209,3 +216,34 @@ def test_deletes_ordered_by_milliseconds_are_read_by_real_hudi(
     write([2], 1_700_000_007_000, True)
     assert lakebed.open(table.uri).scan(["id"]).to_arrow().to_pylist() == [{"id": 1}, {"id": 3}]
     assert sorted(oracle.read(table.uri)["id"].to_pylist()) == [1, 3]
+
+
+@pytest.mark.parametrize("kind", ["cow", "mor"])
+def test_version_8_is_merged_by_the_stored_mode_whatever_the_strategy_id_is(
+    kind: Any, tmp_path: Path, oracle: HudiOracle
+) -> None:
+    rows = pa.schema([("id", pa.int64()), ("ts", pa.int64())])
+    event, commit = "EVENT_TIME_ORDERING", "COMMIT_TIME_ORDERING"
+    for mode, other, winner in ((event, commit, 5), (commit, event, 3)):
+        named: dict[str, Any] = {"key": "id", "ordering": "ts", "index": "simple", "table_version": 8}
+        table = lakebed.create(str(tmp_path / mode), rows, type=kind, **named)
+        table.upsert(pa.table({"id": [1, 2, 3], "ts": [5, 5, 5]}, rows))
+        changes = {"hoodie.record.merge.mode": mode, "hoodie.record.merge.strategy.id": STRATEGY_IDS[other]}
+        update_table_config(open_storage(table.uri), changes, lambda: True)
+        table = lakebed.open(table.uri)
+        job = hudi_job(table) | {"hoodie.datasource.write.precombine.field": "ts"} | NEVER
+        table.upsert(pa.table({"id": [1], "ts": [3]}, rows), options=NEVER)
+        oracle.write(table.uri, pa.table({"id": [2], "ts": [3]}, rows), options=job)
+        oracle.write(
+            table.uri, pa.table({"id": [3], "ts": [3]}, rows), options=job | {"hoodie.record.merge.mode": mode}
+        )
+        found = lakebed.open(table.uri).scan().to_arrow()
+        assert_same_rows(oracle.read(table.uri), found)
+        assert dict(zip(*(found[name].to_pylist() for name in ("id", "ts")), strict=True)) == dict.fromkeys(
+            (1, 2, 3), winner
+        ), mode
+        refused = {"hoodie.record.merge.mode": other}
+        with pytest.raises(Exception, match="Config conflict"):
+            oracle.write(table.uri, pa.table({"id": [3], "ts": [9]}, rows), options=job | refused)
+        with pytest.raises(InvalidOption, match=r"hoodie\.record\.merge\.mode"):
+            table.upsert(pa.table({"id": [3], "ts": [9]}, rows), options=refused)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +15,7 @@ from lakebed.config.option_table import (
     TABLE_TYPES,
     Option,
     simple_name,
+    split_partition_types,
 )
 from lakebed.config.settings import (
     ArchivalSettings,
@@ -221,16 +222,6 @@ def _align_merge(table: dict[str, Any]) -> None:
             "the merge mode CUSTOM does not name a merger",
             hint="name it: hoodie.record.merge.strategy.id of a merger, or hoodie.datasource.write.payload.class",
         )
-
-
-def split_partition_types(fields: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Names and kinds of a custom key generator's partition fields.
-
-    >>> split_partition_types(["city:simple", "at:TIMESTAMP"])
-    (('city', 'at'), ('SIMPLE', 'TIMESTAMP'))
-    """
-    pairs = [field.partition(":") for field in fields]
-    return tuple(name for name, _, _ in pairs), tuple(kind.upper() or "SIMPLE" for _, _, kind in pairs)
 
 
 def _converted(option: Option, value: Any) -> Any:

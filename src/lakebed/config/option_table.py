@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 import re
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
@@ -261,6 +261,16 @@ def key_generator(text: str) -> str | None:
     name = generator_class(text)
     plain = name.upper().removesuffix("_AVRO")
     return KEY_GENERATORS.get(name) or (plain if plain in KEY_GENERATORS.values() else None)
+
+
+def split_partition_types(fields: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Names and kinds of a custom key generator's partition fields.
+
+    >>> split_partition_types(["city:simple", "at:TIMESTAMP"])
+    (('city', 'at'), ('SIMPLE', 'TIMESTAMP'))
+    """
+    pairs = [field.partition(":") for field in fields]
+    return tuple([name for name, _, _ in pairs]), tuple([kind.upper() or "SIMPLE" for _, _, kind in pairs])
 
 
 def _payload(text: str) -> str | None:

@@ -13,7 +13,7 @@ from functools import cache, lru_cache
 from importlib.util import find_spec
 from typing import Any, Literal, cast
 
-from lakebed.config.collected import CollectedSettings, Options, split_partition_types
+from lakebed.config.collected import CollectedSettings, Options
 from lakebed.config.option_table import (
     PROPOSED,
     Option,
@@ -56,7 +56,6 @@ __all__ = [
     "resolve_options",
     "service_properties",
     "service_settings",
-    "split_partition_types",
     "with_table_settings",
 ]
 _log = logging.getLogger("lakebed.options")

@@ -6,17 +6,17 @@ or a write asks all rows before it touches anything. To add a feature: one row h
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
 from lakebed.config.option_table import KEY_GENERATORS, payload_class, simple_name
 from lakebed.errors import UnsupportedFeature
+from lakebed.properties.file import SUPPORTED_VERSIONS
 from lakebed.properties.table_config import MODE_STRATEGIES, TableConfig
 
 Verdict = Literal["yes", "no", "some"]
 
-VERSIONS = ("6", "8", "9")
 SCHEMA_FOLDER = ".hoodie/.schema"
 BUCKET_FOLDER = ".hoodie/.bucket_index"
 METADATA_FOLDER = ".hoodie/metadata"
@@ -82,13 +82,29 @@ class Feature:
         return self.write == "yes" or operation in self.writes
 
 
+def _is(name: str, value: object) -> Callable[[TableConfig, TableFacts], bool]:
+    return lambda config, _: getattr(config, name) == value
+
+
+def _is_none_of(name: str, known: Collection[object]) -> Callable[[TableConfig, TableFacts], bool]:
+    return lambda config, _: getattr(config, name) not in known
+
+
+def _has(name: str) -> Callable[[TableConfig, TableFacts], bool]:
+    return lambda config, _: bool(getattr(config, name))
+
+
+def _fact(name: str) -> Callable[[TableConfig, TableFacts], bool]:
+    return lambda _, facts: bool(getattr(facts, name))
+
+
 def _other_base_format(config: TableConfig, _: TableFacts) -> bool:
     several = config.properties.get("hoodie.table.multiple.base.file.formats.enable", "false")
     return config.base_format != "PARQUET" or several.lower() == "true"
 
 
 def _nested_ordering(config: TableConfig, _: TableFacts) -> bool:
-    return any("." in name for name in config.ordering_fields) and config.merge_mode == "event_time"
+    return "." in "".join(config.ordering_fields) and config.merge_mode == "event_time"
 
 
 def _custom_payload(config: TableConfig, _: TableFacts) -> bool:
@@ -103,7 +119,7 @@ _READ_ONLY = "write to it with the engine that made it; lakebed reads it"
 FEATURES: tuple[Feature, ...] = (
     Feature(
         "another table version",
-        lambda config, _: config.properties.get("hoodie.table.version", "9") not in VERSIONS,
+        _is_none_of("version", SUPPORTED_VERSIONS),
         "no",
         "no",
         "is of a table version that lakebed does not know (it knows 6, 8 and 9)",
@@ -139,31 +155,31 @@ FEATURES: tuple[Feature, ...] = (
     ),
     Feature(
         "change logging (CDC)",
-        lambda config, _: config.cdc_enabled,
+        _is("cdc_enabled", True),
         "yes",
         "yes",
     ),
     Feature(
         "schema history (schema on read)",
-        lambda _, f: f.schema_history,
+        _fact("schema_history"),
         "yes",
         "yes",
     ),
     Feature(
         "bucket counts by partition",
-        lambda _, f: f.partition_buckets,
+        _fact("partition_buckets"),
         "yes",
         "yes",
     ),
     Feature(
         "consistent-hashing buckets",
-        lambda _, f: f.consistent_buckets,
+        _fact("consistent_buckets"),
         "yes",
         "yes",
     ),
     Feature(
         "partial updates",
-        lambda config, _: bool(config.partial_update_mode),
+        _has("partial_update_mode"),
         "yes",
         "yes",
     ),
@@ -184,7 +200,7 @@ FEATURES: tuple[Feature, ...] = (
     Feature("ordering by a field inside a struct", _nested_ordering, "yes", "yes"),
     Feature(
         "key generator of another kind",
-        lambda config, _: config.key_generator not in KEY_GENERATORS.values(),
+        _is_none_of("key_generator", KEY_GENERATORS.values()),
         "yes",
         "no",
         "makes its keys by a Java class or in a way that lakebed does not know",
@@ -192,7 +208,7 @@ FEATURES: tuple[Feature, ...] = (
     ),
     Feature(
         "unfinished restore",
-        lambda _, f: bool(f.pending_restore),
+        _fact("pending_restore"),
         "yes",
         "some",
         "has an unfinished restore on its timeline",
@@ -201,34 +217,34 @@ FEATURES: tuple[Feature, ...] = (
     ),
     Feature(
         "merge-on-read",
-        lambda config, _: config.table_type == "mor",
+        _is("table_type", "mor"),
         "yes",
         "yes",
     ),
     Feature(
         "no meta fields",
-        lambda config, _: not config.populate_meta_fields,
+        _is("populate_meta_fields", False),
         "yes",
         "some",
         "has no meta fields (hoodie.populate.meta.fields=false), so stored rows cannot be found again",
         "only insert and bulk_insert write to it",
         writes=("insert", "bulk_insert", *_TAKES_BACK, *_TIDIES),
     ),
-    Feature("generated keys", lambda config, _: not config.key_fields, "yes", "yes"),
+    Feature("generated keys", _is("key_fields", ()), "yes", "yes"),
     Feature(
         "partition columns left out of files",
-        lambda config, _: config.drop_partition_columns,
+        _is("drop_partition_columns", True),
         "yes",
         "yes",
     ),
     Feature(
         "delete field and marker",
-        lambda config, _: bool(config.delete_field),
+        _has("delete_field"),
         "yes",
         "yes",
     ),
-    Feature("column of operations (_hoodie_operation)", lambda _, f: f.operations, "yes", "yes"),
-    Feature("timeline in local time", lambda config, _: config.timezone == "LOCAL", "yes", "yes"),
+    Feature("column of operations (_hoodie_operation)", _fact("operations"), "yes", "yes"),
+    Feature("timeline in local time", _is("timezone", "LOCAL"), "yes", "yes"),
 )
 
 

@@ -8,7 +8,6 @@ from typing import Literal, cast
 
 import pyarrow as pa
 
-from lakebed.config.collected import split_partition_types
 from lakebed.config.option_table import (
     MERGE_MODES,
     PAYLOAD_STRATEGY,
@@ -19,6 +18,7 @@ from lakebed.config.option_table import (
     generator_class,
     payload_class,
     simple_name,
+    split_partition_types,
 )
 from lakebed.errors import CorruptFile, InvalidOption
 from lakebed.expressions.key_generators import KINDS_OF_CLASSES, KeyGeneratorSpec, key_generator
@@ -172,9 +172,9 @@ class TableConfig:
     def partition_types(self) -> tuple[str, ...]:
         """For a CUSTOM key generator the type of each partition field (SIMPLE or TIMESTAMP), where stored."""
         fields = self._list("hoodie.table.partition.fields")
-        if any(":" in field for field in fields):
+        if ":" in "".join(fields):
             return split_partition_types(fields)[1]
-        return tuple(kind.upper() for kind in self._list(PARTITION_TYPES))
+        return tuple([kind.upper() for kind in self._list(PARTITION_TYPES)])
 
     @once
     def ordering_fields(self) -> tuple[str, ...]:

@@ -70,7 +70,7 @@ OF_PAYLOADS: dict[str, MergeMode] = {
 
 def expected_mode(config: TableConfig, found: str) -> MergeMode | None:
     """Real Hudi's answer, but for three kinds of tables; None for one that is refused."""
-    stored, default = config.properties.get("hoodie.record.merge.mode"), COMMIT if not config.ordering_fields else EVENT
+    stored, default = config.properties.get("hoodie.record.merge.mode"), EVENT if config.ordering_fields else COMMIT
     if config.version == 6 and config.merge_strategy == OWN:
         # Hudi 0.15, which made such tables, merges by the user's merger; the reader of 1.2.0 does not look at the id
         return "custom"
@@ -82,7 +82,7 @@ def expected_mode(config: TableConfig, found: str) -> MergeMode | None:
     if stored or config.merge_strategy in (OF_PAYLOAD, OWN):
         return "custom"
     if config.merge_strategy:
-        return {EVENT_TIME: EVENT, COMMIT_TIME: COMMIT}[config.merge_strategy]
+        return EVENT if config.merge_strategy == EVENT_TIME else COMMIT
     return OF_PAYLOADS.get(config.payload, "custom") if config.payload else default
 
 
