@@ -218,30 +218,29 @@ def test_deletes_ordered_by_milliseconds_are_read_by_real_hudi(
     assert sorted(oracle.read(table.uri)["id"].to_pylist()) == [1, 3]
 
 
-@pytest.mark.parametrize("kind", ["cow", "mor"])
-def test_version_8_is_merged_by_the_stored_mode_whatever_the_strategy_id_is(
-    kind: Any, tmp_path: Path, oracle: HudiOracle
-) -> None:
+@pytest.mark.rest
+def test_version_8_is_merged_by_the_stored_mode_whatever_the_strategy_id_is(tmp_path: Path, oracle: HudiOracle) -> None:
+    """On copy-on-write tables: real Hudi fails where it reads log files of such a table."""
     rows = pa.schema([("id", pa.int64()), ("ts", pa.int64())])
     event, commit = "EVENT_TIME_ORDERING", "COMMIT_TIME_ORDERING"
     for mode, other, winner in ((event, commit, 5), (commit, event, 3)):
         named: dict[str, Any] = {"key": "id", "ordering": "ts", "index": "simple", "table_version": 8}
-        table = lakebed.create(str(tmp_path / mode), rows, type=kind, **named)
-        table.upsert(pa.table({"id": [1, 2, 3], "ts": [5, 5, 5]}, rows))
+        table = lakebed.create(str(tmp_path / mode), rows, **named)
         changes = {"hoodie.record.merge.mode": mode, "hoodie.record.merge.strategy.id": STRATEGY_IDS[other]}
         update_table_config(open_storage(table.uri), changes, lambda: True)
         table = lakebed.open(table.uri)
-        job = hudi_job(table) | {"hoodie.datasource.write.precombine.field": "ts"} | NEVER
-        table.upsert(pa.table({"id": [1], "ts": [3]}, rows), options=NEVER)
+        table.upsert(pa.table({"id": [1, 2, 3], "ts": [5, 5, 5]}, rows))
+        job = hudi_job(table) | {"hoodie.datasource.write.precombine.field": "ts"}
+        table.upsert(pa.table({"id": [1], "ts": [3]}, rows))
         oracle.write(table.uri, pa.table({"id": [2], "ts": [3]}, rows), options=job)
-        oracle.write(
-            table.uri, pa.table({"id": [3], "ts": [3]}, rows), options=job | {"hoodie.record.merge.mode": mode}
-        )
+        asked = {"hoodie.record.merge.mode": mode}
+        oracle.write(table.uri, pa.table({"id": [3], "ts": [3]}, rows), options=job | asked)
+        table.upsert(pa.table({"id": [3], "ts": [3]}, rows), options=asked)
         found = lakebed.open(table.uri).scan().to_arrow()
         assert_same_rows(oracle.read(table.uri), found)
-        assert dict(zip(*(found[name].to_pylist() for name in ("id", "ts")), strict=True)) == dict.fromkeys(
-            (1, 2, 3), winner
-        ), mode
+        assert sorted(zip(*(found[name].to_pylist() for name in rows.names), strict=True)) == [
+            (key, winner) for key in (1, 2, 3)
+        ], mode
         refused = {"hoodie.record.merge.mode": other}
         with pytest.raises(Exception, match="Config conflict"):
             oracle.write(table.uri, pa.table({"id": [3], "ts": [9]}, rows), options=job | refused)

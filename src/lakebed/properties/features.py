@@ -13,7 +13,7 @@ from typing import Literal
 from lakebed.config.option_table import KEY_GENERATORS, payload_class, simple_name
 from lakebed.errors import UnsupportedFeature
 from lakebed.properties.file import SUPPORTED_VERSIONS
-from lakebed.properties.table_config import MODE_STRATEGIES, TableConfig
+from lakebed.properties.table_config import MODE_STRATEGIES, PAYLOAD, TableConfig
 
 Verdict = Literal["yes", "no", "some"]
 
@@ -109,9 +109,10 @@ def _nested_ordering(config: TableConfig, _: TableFacts) -> bool:
 
 def _custom_payload(config: TableConfig, _: TableFacts) -> bool:
     """A Java class of the user's; a merger is named by its strategy id."""
-    payload = config.properties.get("hoodie.compaction.payload.class", "")
-    recognized = payload_class(payload) is not None or config.merge_strategy not in ("", *MODE_STRATEGIES)
-    return config.merge_mode == "custom" and bool(payload) and not recognized
+    if config.merge_mode != "custom" or config.merge_strategy not in ("", *MODE_STRATEGIES):
+        return False
+    payload = config.properties.get(PAYLOAD, "")
+    return bool(payload) and payload_class(payload) is None
 
 
 _READ_ONLY = "write to it with the engine that made it; lakebed reads it"
