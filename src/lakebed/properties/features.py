@@ -86,8 +86,8 @@ def _is(name: str, value: object) -> Callable[[TableConfig, TableFacts], bool]:
     return lambda config, _: getattr(config, name) == value
 
 
-def _is_none_of(name: str, known: Collection[object]) -> Callable[[TableConfig, TableFacts], bool]:
-    return lambda config, _: getattr(config, name) not in known
+def _is_none_of(name: str, values: Collection[object]) -> Callable[[TableConfig, TableFacts], bool]:
+    return lambda config, _: getattr(config, name) not in values
 
 
 def _has(name: str) -> Callable[[TableConfig, TableFacts], bool]:
