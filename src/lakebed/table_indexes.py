@@ -362,7 +362,7 @@ class IndexesView(View):
         index: str | Index,
         *,
         buckets: int | None = None,
-        fields: Sequence[str] = (),
+        hash_fields: Sequence[str] = (),
         update_partition_path: bool | None = None,
         partition_buckets: str | None = None,
         dry_run: bool = False,
@@ -382,7 +382,7 @@ class IndexesView(View):
         >>> t.indexes.index.name
         'simple'
         """
-        choice = IndexChoice(index, buckets, tuple(fields), update_partition_path, partition_buckets)
+        choice = IndexChoice(index, buckets, tuple(hash_fields), update_partition_path, partition_buckets)
         return self._opened.again(
             lambda: use_index(self._opened.service_context(options, "use", "files"), choice, dry_run=dry_run)
         )
@@ -392,7 +392,7 @@ class IndexesView(View):
         index: str | Index,
         *,
         buckets: int | None = None,
-        fields: Sequence[str] = (),
+        hash_fields: Sequence[str] = (),
         update_partition_path: bool = True,
         partition_buckets: str = "",
         options: Mapping[str, Any] | None = None,
@@ -419,7 +419,7 @@ class IndexesView(View):
                     snapshot,
                     index,
                     buckets=buckets,
-                    fields=tuple(fields),
+                    fields=tuple(hash_fields),
                     update_partition_path=update_partition_path,
                     partition_buckets=partition_buckets,
                 )

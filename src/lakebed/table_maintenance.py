@@ -206,7 +206,7 @@ class MaintenanceView:
         buckets: int | None = None,
         *,
         partitions: str | Sequence[str] | None = None,
-        rules: str | None = None,
+        partition_buckets: str | None = None,
         split_over: int | None = None,
         dry_run: bool = False,
         progress: bool = True,
@@ -214,10 +214,10 @@ class MaintenanceView:
     ) -> Rescaled:
         """Give a bucket index another number of buckets, in one commit.
 
-        `buckets` is for all partition paths, or for those in `partitions` (`*` matches any text). `rules` are Hudi's
-        "regex,count;..." for partition paths; `buckets` is then the number for all others. A number that is a multiple
-        or a divisor of the current one needs no shuffle. `split_over` splits only buckets of more bytes, in halves,
-        until none is left. With `dry_run` the result is the plan with its reasons, and nothing is written.
+        `buckets` is for all partition paths, or for those in `partitions` (`*` matches any text). `partition_buckets`
+        are Hudi's "regex,count;..." for partition paths; `buckets` is then the number for all others. A number that is
+        a multiple or a divisor of the current one needs no shuffle. `split_over` splits only buckets of more bytes, in
+        halves, until none is left. With `dry_run` the result is the plan with its reasons, and nothing is written.
 
         Raises `InvalidOption` for another index and for numbers that it cannot have. Raises `CommitConflict` while a
         compaction or clustering is planned there. Of this and a concurrent write, the one that commits last gets a
@@ -231,7 +231,7 @@ class MaintenanceView:
         if split_over is not None:
             whole_number("rescale", "split_over", split_over, minimum=1)
         paths = (partitions,) if isinstance(partitions, str) else partitions
-        resizing = Resizing(buckets, None if paths is None else tuple(paths), rules, split_over)
+        resizing = Resizing(buckets, None if paths is None else tuple(paths), partition_buckets, split_over)
         done = self._opened.committed(
             lambda: rescale(self._opened.service_context(options, "rescale", "files"), resizing, dry_run=dry_run),
             options,

@@ -51,7 +51,7 @@ CALLS: dict[str, tuple[Callable[[Table], Any], str]] = {
         ),
         "qty",
     ),
-    "hash field of adopt": (lambda t: t.indexes.adopt("bucket", buckets=2, fields=["ix"]), "id"),
+    "hash field of adopt": (lambda t: t.indexes.adopt("bucket", buckets=2, hash_fields=["ix"]), "id"),
     "scanned column": (lambda t: t.scan(["qyt"]).to_arrow(), "qty"),
     "filter": (lambda t: t.scan(where="qyt = 1").to_arrow(), "qty"),
     "field of a struct": (lambda t: t.scan(where="event.a = 1").to_arrow(), "event.at"),

@@ -117,7 +117,7 @@ def test_a_text_for_columns_is_one_column_not_its_letters() -> None:
         assert batch.to_arrow().equals(ids)
     assert table.indexes.ranges("id").to_arrow()["column"].to_pylist() == ["id"]
     table.indexes.use("simple")
-    table.indexes.use("bucket", fields="id", buckets=2)
+    table.indexes.use("bucket", hash_fields="id", buckets=2)
     assert table.properties["lakebed.index.bucket.fields"] == "id"
     with pytest.raises(InvalidOption, match="no column 'di' in the table"):
         table.scan("di").to_arrow()

@@ -17,7 +17,7 @@ _COMMANDS: dict[str, tuple[str, tuple[str, ...]]] = {
     "lakebed.create": ("create", ("", "--schema-from")),
     "create": ("create", ("", "--schema-from")),
     "lakebed.maintenance.repair": ("maintenance repair", ("", "--part")),
-    "t.maintenance.cluster": ("maintenance cluster", ("--sort",)),
+    "t.maintenance.cluster": ("maintenance cluster", ("--sort-columns",)),
     "t.maintenance.repair": ("maintenance repair", ("--part",)),
     "t.maintenance.rescale": ("maintenance rescale", ("--buckets",)),
     "t.consumers.start": ("consume", ("",)),
@@ -28,9 +28,6 @@ _COMMANDS: dict[str, tuple[str, tuple[str, ...]]] = {
 }
 # Arguments of calls whose options have other names; a value of them may have its own option.
 _OPTIONS = {
-    "fields": "--hash-fields",
-    "hash_fields": "--hash-fields",
-    "partition_buckets": "--rules",
     "partitions": "--partition",
     "properties": "--property",
     "options": "--option",
@@ -38,8 +35,7 @@ _OPTIONS = {
     "args": "--arg",
     "storage_options": "--storage-option",
     "source_options": "--source-option",
-    "update_partition_path=True": "--move",
-    "update_partition_path=False": "--stay",
+    "update_partition_path=False": "--no-update-partition-path",
     "partitioned=False": "--global",
     "wait=False": "--no-wait",
 }
@@ -78,7 +74,7 @@ _PHRASES: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
     (r"rows\.rename_columns\((\{[^}]*\})\) in Arrow;.* for the same dict\.", _renaming),
     (r"\blakebed\.open\(uri, options=\{'([\w.]+)': (\w+)\}\)", r"a Python program that opens the table with \1=\2"),
     (r"\blakebed\.KeyText\(\[\.\.\.\]\)", "their text (`lakebed get URI id:42,day:7`)"),
-    (r"\b(?:t\.)?insert_overwrite\(rows, ['\"]table['\"]\)", "`lakebed insert-overwrite URI FILE --table`"),
+    (r"\b(?:t\.)?insert_overwrite\(rows, ['\"]table['\"]\)", "`lakebed insert-overwrite URI FILE --scope table`"),
     (r"\blakebed\.open\('([^']*)'\)\.scan\(\)\.to_arrow\(\)", r"`lakebed scan \1`"),
     (r"\b[Oo]pen the table with spark=\.\.\., (?:or )?", ""),
     (r"\bdelimiter=('[^']*'), or --delimiter \1 on the command line", r"--delimiter \1"),

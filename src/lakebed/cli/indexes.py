@@ -15,6 +15,14 @@ from lakebed.services.build_index import IndexingResult
 from lakebed.services.change_index import Rescaled
 from lakebed.services.verify import Verification
 
+Only = Annotated[str | None, typer.Argument(help="Only this index, as `lakebed indexes list` shows it.")]
+HashFields = Annotated[
+    list[str] | None,
+    typer.Option(metavar="A,B", help="The key columns that decide the bucket, separated by commas."),
+]
+PartitionBuckets = Annotated[
+    str | None, typer.Option(help="Numbers of buckets by partition path: 'regex,count;regex,count'.")
+]
 app = typer.Typer(help="The indexes of a table.", no_args_is_help=True)
 Name = Annotated[
     str,
@@ -112,19 +120,11 @@ def use(
     options: dict[str, str],
     name: Annotated[str, typer.Argument(help="bucket, record, bloom, simple, global_simple, ...")],
     buckets: Annotated[int | None, typer.Option(help="How many buckets a bucket index has in each partition.")] = None,
-    field: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--hash-fields",
-            "--field",
-            metavar="A,B",
-            help="The key columns that decide the bucket, separated by commas.",
-        ),
-    ] = None,
-    rules: Annotated[str | None, typer.Option(help="Numbers of buckets by partition path: 'regex,count;...'.")] = None,
-    move: Annotated[
+    hash_fields: HashFields = None,
+    partition_buckets: PartitionBuckets = None,
+    update_partition_path: Annotated[
         bool | None,
-        typer.Option("--move/--stay", help="Under a global index: whether rows move when their partition changes."),
+        typer.Option(help="Under a global index: whether rows move when their partition changes."),
     ] = None,
     dry_run: DryRun = False,
 ) -> Rescaled:
@@ -132,9 +132,9 @@ def use(
     return table.indexes.use(
         name,
         buckets=buckets,
-        fields=names(field) or (),
-        update_partition_path=move,
-        partition_buckets=rules,
+        hash_fields=names(hash_fields) or (),
+        update_partition_path=update_partition_path,
+        partition_buckets=partition_buckets,
         dry_run=dry_run,
         options=options,
     )
@@ -145,16 +145,8 @@ def adopt(
     uri: Uri,
     name: Annotated[str, typer.Argument(help="bucket, record, bloom, simple, global_simple, ...")],
     buckets: Annotated[int | None, typer.Option(help="How many buckets a bucket index has in each partition.")] = None,
-    field: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--hash-fields",
-            "--field",
-            metavar="A,B",
-            help="The key columns that decide the bucket, separated by commas.",
-        ),
-    ] = None,
-    rules: Annotated[str, typer.Option(help="Numbers of buckets by partition path: 'regex,count;...'.")] = "",
+    hash_fields: HashFields = None,
+    partition_buckets: PartitionBuckets = None,
     option: WriteOptions = None,
     storage_option: StorageOptions = None,
 ) -> None:
@@ -164,8 +156,8 @@ def adopt(
         index = indexes.adopt(
             name,
             buckets=buckets,
-            fields=names(field) or (),
-            partition_buckets=rules,
+            hash_fields=names(hash_fields) or (),
+            partition_buckets=partition_buckets or "",
             options=pairs(option, "--option"),
         )
     typer.echo(f"writes go by the index {index.name} from now on")
@@ -206,7 +198,7 @@ def reshard(
 @app.command()
 def skew(
     uri: Uri,
-    name: Annotated[str | None, typer.Argument(help="Only this index.")] = None,
+    name: Only = None,
     shards: Annotated[bool, typer.Option("--shards", help="Print a line for each file group.")] = False,
     output: Output = Form.TABLE,
     storage_option: StorageOptions = None,
@@ -217,10 +209,10 @@ def skew(
 
 
 @app.command()
-def verify(uri: Uri, output: Output = Form.TABLE, storage_option: StorageOptions = None) -> None:
-    """Compare every index with the table's files and rows. The exit code is 1 if they differ."""
+def verify(uri: Uri, name: Only = None, output: Output = Form.TABLE, storage_option: StorageOptions = None) -> None:
+    """Compare the indexes, or one, with the table's files and rows. The exit code is 1 if they differ."""
     with working("verifying"):
-        report = open_table(uri, storage_option).indexes.verify()
+        report = open_table(uri, storage_option).indexes.verify(name)
     _show(report, output)
     if not report.ok:
         raise typer.Exit(1)
@@ -229,14 +221,14 @@ def verify(uri: Uri, output: Output = Form.TABLE, storage_option: StorageOptions
 @app.command()
 def repair(
     uri: Uri,
-    index: Annotated[str | None, typer.Option(help="Only this index, as `lakebed indexes list` shows it.")] = None,
+    name: Only = None,
     option: WriteOptions = None,
     output: Output = Form.TABLE,
     storage_option: StorageOptions = None,
 ) -> None:
     """Verify the indexes, correct what differs, and show what was wrong."""
     with working("repairing"):
-        report = open_table(uri, storage_option).indexes.repair(index, options=pairs(option, "--option"))
+        report = open_table(uri, storage_option).indexes.repair(name, options=pairs(option, "--option"))
     _show(report, output)
 
 

@@ -21,6 +21,7 @@ from lakebed.cli.command import (
     table_command,
 )
 from lakebed.cli.hints import as_commands, hint_as_commands
+from lakebed.cli.indexes import PartitionBuckets
 from lakebed.cli.output import Form, Output, StorageOptions, Uri, names, pairs, working
 from lakebed.services.archival import ArchivalResult
 from lakebed.services.change_index import Rescaled
@@ -48,9 +49,9 @@ class Layout(StrEnum):
 def cluster(
     table: lakebed.Table,
     options: dict[str, str],
-    sort: Annotated[
+    sort_columns: Annotated[
         list[str] | None,
-        typer.Option("--sort", metavar="A,B", help="The columns to sort rows by, separated by commas."),
+        typer.Option(metavar="A,B", help="The columns to sort rows by, separated by commas."),
     ] = None,
     layout: Annotated[
         Layout | None,
@@ -64,9 +65,9 @@ def cluster(
         typer.Option("--when-due", help="Do it only if as many commits were made as the table's settings ask for."),
     ] = False,
 ) -> ClusteringResult:
-    """Rewrite small files as fewer and larger ones, with --sort in an order. Pending plans are run first."""
+    """Rewrite small files as fewer and larger ones, with --sort-columns in an order. Pending plans are run first."""
     return table.maintenance.cluster(
-        names(sort),
+        names(sort_columns),
         layout=layout.value if layout else None,
         partitions=partition,
         plan_only=plan_only,
@@ -228,19 +229,22 @@ def rescale(
     options: dict[str, str],
     buckets: Annotated[int | None, typer.Option(help="The new number of buckets of each partition.")] = None,
     partition: PartitionPaths = None,
-    rules: Annotated[
-        str | None, typer.Option(help="Numbers of buckets by partition path: 'regex,count;regex,count'.")
-    ] = None,
+    partition_buckets: PartitionBuckets = None,
     split_over: Annotated[
         int | None, typer.Option(metavar="BYTES", help="Split only the buckets that are larger than this.")
     ] = None,
     dry_run: DryRun = False,
 ) -> Rescaled:
     """Change the number of buckets of a table's bucket index, in the cheapest way."""
-    if buckets is None and rules is None and split_over is None:
-        raise typer.BadParameter("give --buckets, --rules or --split-over", param_hint="--buckets")
+    if buckets is None and partition_buckets is None and split_over is None:
+        raise typer.BadParameter("give --buckets, --partition-buckets or --split-over", param_hint="--buckets")
     return table.maintenance.rescale(
-        buckets, partitions=partition, rules=rules, split_over=split_over, dry_run=dry_run, options=options
+        buckets,
+        partitions=partition,
+        partition_buckets=partition_buckets,
+        split_over=split_over,
+        dry_run=dry_run,
+        options=options,
     )
 
 

@@ -47,6 +47,13 @@ class QueryType(StrEnum):
     READ_OPTIMIZED = "read_optimized"
 
 
+class Scope(StrEnum):
+    """What `insert-overwrite` replaces."""
+
+    PARTITIONS = "partitions"
+    TABLE = "table"
+
+
 Where = Annotated[str | None, typer.Option(help="A SQL condition, e.g. \"city = 'Oslo' and fare > 10\".")]
 Columns = Annotated[list[str] | None, typer.Option(metavar="A,B", help="Columns to show, separated by commas.")]
 AsOf = Annotated[str | None, typer.Option(help="An instant, a timestamp or a date: the table as it was then.")]
@@ -309,18 +316,17 @@ def insert_overwrite(
     table: lakebed.Table,
     options: dict[str, str],
     file: DataFile,
-    full_table: Annotated[
-        bool, typer.Option("--table", help="Replace all rows of the table, not only those of these partitions.")
-    ] = False,
+    scope: Annotated[
+        Scope, typer.Option(help="Replace the rows of the partitions that the new rows belong to, or of the table.")
+    ] = Scope.PARTITIONS,
     delimiter: Delimiter = None,
     encoding: Encoding = None,
     partitioning: PartitioningOption = Partitioning.HIVE,
     retries: Retries = None,
 ) -> lakebed.WriteResult:
-    """Replace all rows of the partitions that the new rows belong to."""
-    scope = "table" if full_table else "partitions"
+    """Replace all rows of the partitions that the new rows belong to, or of the table."""
     rows = data_files(file, delimiter, encoding, partitioning)
-    return table.insert_overwrite(rows, scope, retries=retries, options=options)
+    return table.insert_overwrite(rows, scope.value, retries=retries, options=options)
 
 
 @table_command("deleting partitions")

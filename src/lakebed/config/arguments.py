@@ -96,11 +96,11 @@ TAKEN: dict[str, tuple[Callable[[Any], bool], str]] = {
     **dict.fromkeys(("name", "comment", "user", "query", "images", "layout", "scope", "mode", "sort", "format"), _TEXT),
     **dict.fromkeys(("catalog", "after", "old", "new", "text", "query_name", "ignore_checkpoint", "before"), _TEXT),
     "type": _TYPE,
-    **dict.fromkeys(("instant", "kind", "function", "column", "rules", "partition_buckets", "how", "suffix"), _TEXT),
+    **dict.fromkeys(("instant", "kind", "function", "column", "partition_buckets", "how", "suffix"), _TEXT),
     **dict.fromkeys(("rows", "days", "buckets", "table_version", "groups", "retries", "least", "split_over"), _NUMBER),
     **dict.fromkeys(("expected_rows", "depth", "max_commits", "lookups", "files"), _NUMBER),
     "interval": _SECONDS,
-    **dict.fromkeys(("columns", "partitions", "sort_columns", "parts", "fields", "tables"), _NAMES),
+    **dict.fromkeys(("columns", "partitions", "sort_columns", "parts", "tables"), _NAMES),
     **dict.fromkeys(("key", "partition_by", "ordering", "hash_fields", "indexes"), _NAMES),
     **dict.fromkeys(
         ("dry_run", "plan_only", "when_due", "meta", "partial", "missing_ok", "wait", "verify", "read_only"), _FLAG

@@ -138,7 +138,7 @@ def name_table(text: str, uri: str) -> str:
 def command(verb: str, uri: str, *arguments: str) -> str:
     """A command line about a table, quoted for a shell.
 
-    >>> command("indexes repair", "a b", "--index", "files")
-    "lakebed indexes repair 'a b' --index files"
+    >>> command("indexes repair", "a b", "files")
+    "lakebed indexes repair 'a b' files"
     """
     return " ".join(["lakebed", verb, shlex.quote(uri), *map(shlex.quote, arguments)])

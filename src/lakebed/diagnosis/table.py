@@ -133,7 +133,7 @@ def indexes(snapshot: Snapshot, uri: str, *, verified: bool) -> Iterator[Finding
     for fact in facts:
         if not fact.file_groups and paths:  # an index by partition path has no file groups before the first path
             text = f"the index {fact.name} is declared and has no file"
-            yield Finding(INDEX, Severity.ERROR, text, command("indexes repair", uri, "--index", fact.name))
+            yield Finding(INDEX, Severity.ERROR, text, command("indexes repair", uri, fact.name))
     if config.metadata_partitions_inflight:
         waiting = ", ".join(config.metadata_partitions_inflight)
         text = f"the build of {waiting} is not complete"

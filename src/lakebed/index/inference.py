@@ -36,7 +36,7 @@ _FLINK_FILE_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _RIGHT_FOR_ANY = {index.name: index for index in (SimpleIndex, BloomIndex)}
 _GLOBAL_AND_RIGHT = {index.name: index for index in (GlobalSimpleIndex, GlobalBloomIndex)}
 _SIGN_OFF = np.int32(0x7FFFFFFF)
-_ADOPT = "t.indexes.adopt('bucket', buckets=..., fields=[...]) or t.indexes.adopt('simple')"
+_ADOPT = "t.indexes.adopt('bucket', buckets=..., hash_fields=[...]) or t.indexes.adopt('simple')"
 
 
 def infer_index(snapshot: Snapshot, *, for_write: bool = True) -> Index:
@@ -253,7 +253,8 @@ def _ambiguous(name: str, fitting: Sequence[BucketIndex]) -> InvalidOption:
     more = " and more" if len(fitting) > _PREVIEWED else ""
     return InvalidOption(
         f"table {name!r} looks like a bucket table, but its stored keys fit more than one bucket index: {fits}{more}",
-        hint="name the right one, once: t.indexes.adopt('bucket', buckets=..., fields=[...]), with the numbers of the"
+        hint="name the right one, once: t.indexes.adopt('bucket', buckets=..., hash_fields=[...]), with the"
+        " numbers of the"
         " jobs that wrote it",
         context={"candidates": [dict(i.settings()) for i in fitting[:_PREVIEWED]]},
     )

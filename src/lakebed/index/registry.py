@@ -180,7 +180,7 @@ def check_same_index(recorded: Index, requested: Index) -> None:
     if all(index.hashing is None or index.hashing.rows_can_move for index in (recorded, requested)):
         if recorded.name == requested.name and "bucket.count" in has:
             hint += ". t.maintenance.rescale(buckets=...) gives it another count,"
-            hint += " t.indexes.use('bucket', fields=[...]) other hash fields"
+            hint += " t.indexes.use('bucket', hash_fields=[...]) other hash fields"
         else:
             hint += f". t.indexes.use({asks.get('type')!r}) gives it another"
     raise InvalidOption(

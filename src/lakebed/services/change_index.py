@@ -345,7 +345,8 @@ def _check(context: WriteContext, resizing: Resizing) -> None:
         or (resizing.rules and resizing.partitions)
     ):
         raise InvalidOption(
-            "rescale takes buckets= (for all partition paths, or some partitions=), rules= (with buckets= for what no"
+            "rescale takes buckets= (for all partition paths, or some partitions=), partition_buckets= (with"
+            " buckets= for what no"
             " rule is found in), or split_over=",
             context={"given": options},
         )

@@ -172,7 +172,7 @@ class _Change(Parts):
         """The values of PARTITION, which may come next, and the place after it."""
         if self.statement.word(at) != "PARTITION":
             return {}, at
-        cursor = Cursor(self.statement, self.form, at + 1, zone_of(table.session))
+        cursor = Cursor(self.statement, self.form, at + 1, zone_of(table.opened.spark))
         constants, unset_columns = partition_values(cursor, table)
         if cursor.word == "IF":
             raise self.wrong(cursor.at, "IF NOT EXISTS is not possible")

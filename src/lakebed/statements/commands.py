@@ -141,7 +141,7 @@ def paths_with_values(table: Table, values: Mapping[str, Any]) -> list[str]:
         )
     generator = key_generator(key_generator_spec(config))
     plain = {part.field: part.text for part in generator.partition_path.parts if isinstance(part, ValuePart)}
-    schema, zone = table.schema, zone_of(table.session)
+    schema, zone = table.schema, zone_of(table.opened.spark)
     for name, value in named.items():
         named[name] = text_of(value)
         if name in plain and name in schema.names and value is not None:

@@ -180,7 +180,10 @@ def test_rows_that_the_command_line_prints_can_be_written_again(
     for form in ("json", "ndjson"):
         assert invoke(["scan", places[0], "-o", form]) == 0
         (tmp_path / "rows.json").write_text(capsys.readouterr().out)
-        assert json_output(capsys, "insert-overwrite", places[1], str(tmp_path / "rows.json"), "--table")["rows"] == 2
+        assert (
+            json_output(capsys, "insert-overwrite", places[1], str(tmp_path / "rows.json"), "--scope", "table")["rows"]
+            == 2
+        )
         first, second = (t.scan().to_arrow().sort_by("id") for t in (source, target))
         assert str(second.to_pylist()) == str(first.to_pylist())
 

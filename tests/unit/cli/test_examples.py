@@ -141,6 +141,6 @@ def test_several_columns_are_given_with_commas_or_one_by_one(tmp_path: Path) -> 
         assert lakebed.open(uri).properties["hoodie.table.recordkey.fields"] == "id,day"
         assert invoke(["upsert", uri, str(tmp_path / "rows.csv")]) == 0
         assert invoke(["scan", uri, "--columns", "id,city", "--columns", "ts"]) == 0
-        assert invoke(["maintenance", "cluster", uri, "--sort", "city,ts", "--dry-run"]) == 0
+        assert invoke(["maintenance", "cluster", uri, "--sort-columns", "city,ts", "--dry-run"]) == 0
         assert invoke(["maintenance", "repair", uri, "--part", "orphans,metadata", "--dry-run"]) == 0
     assert invoke(["indexes", "advise", str(tmp_path / "rows.csv"), "--key", "id,day", "--batch-rows", "2"]) == 0

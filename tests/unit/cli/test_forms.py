@@ -98,7 +98,7 @@ def test_loads_and_overwrites(capsys: pytest.CaptureFixture[str], uri: str, tmp_
     lakebed.open(uri).upsert([{"id": 6, "zip": "other", "price": 1, "x": 1.0, "ts": 1}])
     assert invoke(["delete-partitions", uri, "oth*"]) == 0
     assert lakebed.open(uri).scan(columns=["id"]).to_arrow().to_pylist() == [{"id": 5}]
-    assert invoke(["insert-overwrite", uri, str(rows), "--table"]) == 0
+    assert invoke(["insert-overwrite", uri, str(rows), "--scope", "table"]) == 0
 
 
 def test_a_key_that_is_not_there_has_an_exit_code_of_its_own(capsys: pytest.CaptureFixture[str], uri: str) -> None:

@@ -55,12 +55,18 @@ from lakebed.errors import InvalidOption, LakebedError
             "t.timeline has it; correct it with t.configure",
             "`lakebed timeline show URI` has it; correct it with `lakebed configure URI`",
         ),
-        ("rows move under it (update_partition_path=False); wait=True", "rows move under it (--stay); --wait"),
-        ("give buckets=, or rules= for partition paths", "give --buckets, or --rules for partition paths"),
+        (
+            "rows move under it (update_partition_path=False); wait=True",
+            "rows move under it (--no-update-partition-path); --wait",
+        ),
+        (
+            "give buckets=, or partition_buckets= for partition paths",
+            "give --buckets, or --partition-buckets for partition paths",
+        ),
         ("Check it, or make it with lakebed.create.", "Check it, or make it with `lakebed create`."),
         ("t.configure({'a.b': True})", "`lakebed configure URI a.b=true`"),
         (
-            "t.indexes.adopt('bucket', buckets=..., fields=['id', 'day'])",
+            "t.indexes.adopt('bucket', buckets=..., hash_fields=['id', 'day'])",
             "`lakebed indexes adopt URI bucket --buckets ... --hash-fields id,day`",
         ),
         (

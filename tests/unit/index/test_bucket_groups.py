@@ -123,11 +123,11 @@ def test_two_file_groups_of_a_bucket_can_be_adopted(make: Made, uri: str) -> Non
     storage = open_storage(uri)
     text = storage.read(".hoodie/hoodie.properties").decode()
     assert "lakebed.index.type=bucket_groups" in text
-    assert isinstance(lakebed.open(uri).indexes.adopt("bucket_groups", buckets=2, fields=["id"]).settings(), dict)
+    assert isinstance(lakebed.open(uri).indexes.adopt("bucket_groups", buckets=2, hash_fields=["id"]).settings(), dict)
     with pytest.raises(IndexInconsistent):
-        lakebed.open(uri).indexes.adopt("bucket_groups", buckets=3, fields=["id"])
+        lakebed.open(uri).indexes.adopt("bucket_groups", buckets=3, hash_fields=["id"])
     with pytest.raises(IndexInconsistent, match="two file groups"):
-        lakebed.open(uri).indexes.adopt("bucket", buckets=2, fields=["id"])
+        lakebed.open(uri).indexes.adopt("bucket", buckets=2, hash_fields=["id"])
     assert content(table) == sorted(model.values())
 
 

@@ -240,7 +240,7 @@ def test_an_index_that_comes_later_trusts_what_its_change_wrote() -> None:
     data = rows()
     table = lakebed.create(place(), data, key=["city", "id"], index="simple")
     table.upsert(data)
-    table.indexes.use("bucket", buckets=8, fields=["city"])
+    table.indexes.use("bucket", buckets=8, hash_fields=["city"])
     assert opened(table, "city = 'city7'") == 1
 
 

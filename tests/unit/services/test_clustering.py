@@ -286,7 +286,7 @@ def test_the_command_line_clusters(make: Make, tmp_path: Path, capsys: pytest.Ca
     table = lakebed.create(str(tmp_path / "t"), rows((0, "c", "", 0)), key="id", ordering="ts", index="simple")
     for n in range(3):
         table.upsert(rows((n, "c", "a", 3 - n)), options=SMALL)
-    command = ["maintenance", "cluster", table.uri, "--sort", "ts", "--layout", "linear", "--output", "json"]
+    command = ["maintenance", "cluster", table.uri, "--sort-columns", "ts", "--layout", "linear", "--output", "json"]
     assert invoke([*command, "--plan-only"]) == 0
     planned = json.loads(capsys.readouterr().out)["planned"]
     assert (planned["slices"], planned["files"], planned["sort_columns"]) == (3, 1, ["ts"])

@@ -169,7 +169,7 @@ def test_selected_partition_paths_get_another_bucket_count(make: Make) -> None:
     check(table, model)
     check(table, upsert(table, 0))
     # rules for what is there and what comes, then one count for all
-    table.maintenance.rescale(2, rules="^c1,4;new.*,16")
+    table.maintenance.rescale(2, partition_buckets="^c1,4;new.*,16")
     assert {path: len(found) for path, found in buckets(table).items()} == {"c0": 2, "c1": 4}
     table.upsert(rows(*((n, "new1", "v", 1) for n in range(300, 400))), options=QUIET)
     assert buckets(table)["new1"] == set(range(16))
@@ -349,10 +349,10 @@ def test_a_table_of_real_hudi_with_counts_by_partition(table: GoldenTable, tmp_p
         opened.upsert(held.slice(0, 5), options=names)
     done = opened.upsert(held, options={**names, **rules})
     assert (done.inserted, done.updated + done.unchanged) == (0, held.num_rows)
-    opened.indexes.adopt("bucket", buckets=4, fields=["id"], partition_buckets="eu,2;us,3")
+    opened.indexes.adopt("bucket", buckets=4, hash_fields=["id"], partition_buckets="eu,2;us,3")
     opened.upsert(held)
     others = {one.file_id for one in opened.files if one.partition != "us"}
-    assert opened.maintenance.rescale(4, rules="eu,2;us,6").plan.way == "split"
+    assert opened.maintenance.rescale(4, partition_buckets="eu,2;us,6").plan.way == "split"
     assert others <= {one.file_id for one in opened.files}
     opened.upsert(held)
     assert buckets(lakebed.open(uri))["us"] <= set(range(6))
