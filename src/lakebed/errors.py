@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from enum import StrEnum
 from typing import Any, ClassVar
 
 from lakebed.secrets import masked_text
@@ -140,16 +141,64 @@ class AmbiguousMerge(InvalidRecord):
     """
 
 
+class ConflictKind(StrEnum):
+    """What a `CommitConflict` met.
+
+    >>> ConflictKind("lock_lost") is ConflictKind.LOCK_LOST
+    True
+    """
+
+    COMMITTED = "committed"
+    """Another commit changed the same file groups or partition paths."""
+    PLANNED = "planned"
+    """A pending compaction or clustering has the same file groups."""
+    KEY = "key"
+    """Another writer inserted the same record key."""
+    DELETE = "delete"
+    """One writer deleted rows of a file group to which another one logged rows that lack columns."""
+    SCHEMA = "schema"
+    """Another writer changed the table's columns."""
+    TABLE = "table"
+    """The table's index or version was changed."""
+    CHANGED = "changed"
+    """What the work was planned from has changed, or another process has already done it."""
+    BUSY = "busy"
+    """Another process has to finish first."""
+    TAKEN_BACK = "taken_back"
+    """Another process took this one for dead and undid its work, or took it over; or a commit that this one began from
+    was undone."""
+    LOCK_LOST = "lock_lost"
+    """The table lock was lost, as in a process that was suspended for longer than the lock is valid."""
+
+
 class CommitConflict(LakebedError):
     """Another writer committed to the same file groups first; nothing of this write is visible.
 
     Run the write again; `retries=3` on a write method does that. If it happens often, give the writers other
     partition paths or keys, let one process write, or use non-blocking writers (`hoodie.write.concurrency.mode`,
-    docs/concurrency.md).
+    docs/concurrency.md). `kind` is what it met, a `ConflictKind`.
+
+    >>> CommitConflict("the lock was lost", kind=ConflictKind.LOCK_LOST).kind
+    <ConflictKind.LOCK_LOST: 'lock_lost'>
     """
 
     retryable = True
     exit_code = 9
+
+    def __init__(
+        self,
+        message: str,
+        hint: str = "",
+        context: dict[str, Any] | None = None,
+        kind: ConflictKind = ConflictKind.COMMITTED,
+    ) -> None:
+        # stored in the context, so that it crosses process borders with the error
+        super().__init__(message, hint, {"conflict": kind.value, **(context or {})})
+
+    @property
+    def kind(self) -> ConflictKind:
+        """What this write or service met."""
+        return ConflictKind(self.context["conflict"])
 
 
 class CommitStateUnknown(LakebedError):

@@ -11,18 +11,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from lakebed.concurrency.heartbeat import heartbeat_path, is_dead
 from lakebed.concurrency.markers import Marker, list_markers_in
 from lakebed.config.settings import WriteSettings
-from lakebed.errors import CommitConflict
+from lakebed.errors import CommitConflict, ConflictKind
 from lakebed.format.file_names import bucket_of_file_id, parse_base_file, parse_log_file
 from lakebed.format.log_file import HeaderKey, scan_blocks
 from lakebed.format.sources import FileSource
 from lakebed.model import Action, CommitMetadata, FileGroupId, Instant, State, WriteStat, has_completion_times
 from lakebed.properties.table_config import TableConfig
+from lakebed.sharing import once
 from lakebed.storage.base import Storage
 from lakebed.timeline.bodies.commit import NEW_FILE
 from lakebed.timeline.bodies.plans import clean_files, compaction_operations, planned_clustering
@@ -90,46 +91,47 @@ class TouchedFiles:
         return sorted(group for group in others if _bucket(group) in buckets)
 
 
-def check_conflicts(
-    touched_files: TouchedFiles,
-    timeline_now: Timeline,
-    started: StartedAt,
-    *,
-    schema: str = "",
-    instant: str = "",
-    giving_way: Collection[str] = (),
-    resized_groups: Mapping[FileGroupId, str] | None = None,
-    named_after: Mapping[FileGroupId, str] | None = None,
-) -> str:
-    """Raise `CommitConflict` if another writer has touched the same file groups since this write began.
+@dataclass(frozen=True)
+class Attempt:
+    """A write that asks whether it may commit: what it touched, the timeline under the lock, and when it began.
 
-    It checks commits that completed since, by requested time or because they were pending at the start, and pending
-    clusterings (on version 6 pending compactions, too). A compaction requested before this write is no conflict.
-    `instant` is the write's own: a pending rollback of it is a conflict. The pending clusterings in `giving_way`
-    (instants) are none. `resized_groups` names the file groups that this write changed in a way that fits the
-    clustering of the given instant, pending or completed by now. In the file groups in `named_after` the write's log
-    files are named after the clustering. A compaction planned meanwhile would lose them. If the clustering was removed
-    from the timeline meanwhile, their file groups will never exist.
-
-    Gives the schema the commit must carry: `schema`, or the table's where only another writer has changed it since.
+    - `instant` is the write's own, `schema` the one that it would commit; both empty where they are not known yet.
+    - `giving_way` are pending clusterings (instants) that do not stop the write.
+    - `resized` names the file groups that this write changed in a way that fits the clustering of the given instant,
+      pending or completed by now.
+    - `named_after`: in these file groups the write's log files are named after the clustering of the given instant. A
+      compaction planned meanwhile would lose them. If the clustering was removed from the timeline meanwhile, their
+      file groups will never exist.
+    - `appended` is the commit of a non-blocking write.
     """
-    for other_commit in commits_since(timeline_now, started):
-        meta = timeline_now.commit_metadata(other_commit)
-        if meta.operation == COMPACT_OPERATION and instant and other_commit.time < instant:
-            continue
-        for group in touched_files.conflicts(meta):
-            if resized_groups and resized_groups.get(group) == other_commit.time:
-                continue
-            _refuse(group, other_commit, f"another writer ({meta.operation})")
-    _check_pending(
-        touched_files, timeline_now, started, instant, giving_way=giving_way, resized_groups=resized_groups or {}
-    )
-    # by their names, log files named after a clustering are older than any compaction of the new file group
-    copied = touched_files.groups & frozenset(named_after or ())
-    _check_taken_off(timeline_now, {group: at for group, at in (named_after or {}).items() if group in copied})
-    _check_compacted(touched_files, copied, timeline_now, started)
-    _check_compacted(touched_files, touched_files.rewritten, timeline_now, started, instant)
-    return resolve_schema(schema, started.timeline, timeline_now, instant)
+
+    touched: TouchedFiles
+    now: Timeline
+    started: StartedAt
+    instant: str = ""
+    schema: str = ""
+    giving_way: Collection[str] = ()
+    resized: Mapping[FileGroupId, str] = field(default_factory=dict[FileGroupId, str])
+    named_after: Mapping[FileGroupId, str] = field(default_factory=dict[FileGroupId, str])
+    appended: CommitMetadata | None = None
+
+    @once
+    def since(self) -> list[tuple[Instant, CommitMetadata]]:
+        """The commits that completed since the write began, with their bodies: see `commits_since`."""
+        commits = list(commits_since(self.now, self.started))
+        return list(zip(commits, self.now.commits_metadata(commits), strict=True))
+
+
+def check_conflicts(write: Attempt) -> str:
+    """Raise `CommitConflict` if another writer has touched the same file groups since this write began, in a way that
+    one of the `CHECKS` refuses.
+
+    Gives the schema the commit must carry: that of the write, or the table's where only another writer has changed it
+    since.
+    """
+    for check in CHECKS:
+        check(write)
+    return resolve_schema(write.schema, write.started.timeline, write.now, write.instant)
 
 
 def resolve_schema(schema: str, at_start: Timeline, now: Timeline, instant: str = "") -> str:
@@ -154,6 +156,7 @@ def resolve_schema(schema: str, at_start: Timeline, now: Timeline, instant: str 
             " committed under the old one by now",
             hint="Run the write again: its change then comes last.",
             context={"schema": current, "instant": newest.time},
+            kind=ConflictKind.SCHEMA,
         )
     if _same(schema, before) and _only_adds(before, current):
         return current
@@ -161,6 +164,7 @@ def resolve_schema(schema: str, at_start: Timeline, now: Timeline, instant: str 
         "another writer has changed the table's schema since this write began, in a way that its files do not fit",
         hint="Run the write again: it will start from the new schema.",
         context={"schema": current},
+        kind=ConflictKind.SCHEMA,
     )
 
 
@@ -201,64 +205,110 @@ def _archived_since(timeline: Timeline, started: StartedAt) -> list[Instant]:
     return [i for i in commits if (i.time, i.action) in missing]
 
 
-def _check_pending(
-    touched_files: TouchedFiles,
-    timeline: Timeline,
-    started: StartedAt,
-    instant: str,
-    *,
-    giving_way: Collection[str],
-    resized_groups: Mapping[FileGroupId, str],
-) -> None:
-    clusterings = timeline.pending_clustering().items()
-    pending = [{g: i for g, i in clusterings if i.time not in giving_way}]
-    if not has_completion_times(timeline.config.version):
+def refuse_undone(write: Attempt) -> None:
+    """A commit that was there when the write began was taken back since."""
+    check_nothing_undone(write.started.timeline, write.now)
+
+
+def refuse_committed(write: Attempt) -> None:
+    """A commit that completed since the write began, by requested time or because it was pending then, touched the same
+    file groups. A compaction requested before this write is no conflict."""
+    for other, metadata in write.since:
+        if metadata.operation == COMPACT_OPERATION and write.instant and other.time < write.instant:
+            continue
+        for group in write.touched.conflicts(metadata):
+            if write.resized.get(group) != other.time:
+                _refuse(group, other, f"another writer ({metadata.operation})", ConflictKind.COMMITTED)
+
+
+def refuse_planned(write: Attempt) -> None:
+    """A pending clustering, on version 6 also a pending compaction, has planned the same file groups."""
+    clusterings = write.now.pending_clustering().items()
+    pending = [{g: i for g, i in clusterings if i.time not in write.giving_way}]
+    if not has_completion_times(write.now.config.version):
         # if a compaction was planned before this write began, the write's log files are named after it
-        compactions = timeline.pending_compaction().items()
-        pending.append({g: i for g, i in compactions if (i.time, completes_as(i.action)) not in started.pending})
+        compactions = write.now.pending_compaction().items()
+        pending.append({g: i for g, i in compactions if (i.time, completes_as(i.action)) not in write.started.pending})
     for groups in pending:
-        for group in touched_files.overlap(frozenset(groups)):
-            if resized_groups.get(group) == groups[group].time:
-                continue
-            _refuse(group, groups[group], f"a pending {_service(groups[group])}")
-    for rollback in timeline.pending:
-        if instant and rollback.action is Action.ROLLBACK and rollback_target(timeline.plan(rollback)) == instant:
+        for group in write.touched.overlap(frozenset(groups)):
+            if write.resized.get(group) != groups[group].time:
+                _refuse(group, groups[group], f"a pending {_service(groups[group])}", ConflictKind.PLANNED)
+
+
+def refuse_rolled_back(write: Attempt) -> None:
+    """Another writer has begun to roll this write back."""
+    for rollback in write.now.pending if write.instant else ():
+        if rollback.action is Action.ROLLBACK and rollback_target(write.now.plan(rollback)) == write.instant:
             raise CommitConflict(
-                f"instant {instant} is being rolled back by another writer (instant {rollback.time})",
+                f"instant {write.instant} is being rolled back by another writer (instant {rollback.time})",
                 hint="Run the write again.",
-                context={"instant": instant},
+                context={"instant": write.instant},
+                kind=ConflictKind.TAKEN_BACK,
             )
 
 
-def _check_taken_off(timeline: Timeline, named_after: Mapping[FileGroupId, str]) -> None:
-    existing_times = {i.time for i in timeline.instants}
-    for (partition, file_id), clustering in sorted(named_after.items()):
-        if clustering not in existing_times:
+def refuse_taken_off(write: Attempt) -> None:
+    """A clustering that was to make a file group of this write is not on the timeline any more."""
+    existing_times = {i.time for i in write.now.instants} if write.named_after else ()
+    for (partition, file_id), clustering in sorted(write.named_after.items()):
+        if clustering not in existing_times and (partition, file_id) in write.touched.groups:
             raise CommitConflict(
                 f"clustering {clustering}, which was to make file group {file_id} in partition {partition!r}, was taken"
                 " off the timeline while this write brought rows there",
                 hint="Nothing of this write is visible; run it again.",
                 context={"partition": partition, "file_id": file_id, "instant": clustering},
+                kind=ConflictKind.TAKEN_BACK,
             )
 
 
-def _check_compacted(
-    touched_files: TouchedFiles, groups: frozenset[FileGroupId], timeline: Timeline, started: StartedAt, after: str = ""
-) -> None:
-    """Raise `CommitConflict` if a compaction that was planned `after` an instant merges these `groups`. It merges only
-    what was committed by then, and its files have newer names, so the files that this write adds would be lost. The log
-    file of a log compaction would merge after them."""
-    if not groups:
-        return
-    plans = {group: plan for group, plan in timeline.pending_compaction().items() if plan.time > after}
-    plans = {**timeline.pending_log_compaction(), **plans}
-    for group in touched_files.common(groups, frozenset(plans)):
-        _refuse(group, plans[group], f"a pending {plans[group].action.value}")
-    for other_commit in timeline.commits_after(started.last_completed):
-        meta = timeline.commit_metadata(other_commit)
-        if meta.operation in _COMPACTS and other_commit.time > after:
-            for group in touched_files.common(groups, frozenset(_groups(meta))):
-                _refuse(group, other_commit, f"another writer ({meta.operation})")
+def refuse_compacted(write: Attempt) -> None:
+    """A compaction merges file groups that this write rewrote, or whose log files are named after a clustering: by
+    their names such log files are older than any compaction of the new file group. It merges only what was committed
+    when it was planned, and its files have newer names, so the files that this write adds would be lost. The log file
+    of a log compaction would merge after them."""
+    copied = write.touched.groups & frozenset(write.named_after)
+    for groups, after in ((copied, ""), (write.touched.rewritten, write.instant)):
+        if not groups:
+            continue
+        plans = {group: plan for group, plan in write.now.pending_compaction().items() if plan.time > after}
+        plans = {**write.now.pending_log_compaction(), **plans}
+        for group in write.touched.common(groups, frozenset(plans)):
+            _refuse(group, plans[group], f"a pending {plans[group].action.value}", ConflictKind.PLANNED)
+        for other in write.now.commits_after(write.started.last_completed):
+            metadata = write.now.commit_metadata(other)
+            if metadata.operation in _COMPACTS and other.time > after:
+                for group in write.touched.common(groups, frozenset(_groups(metadata))):
+                    _refuse(group, other, f"another writer ({metadata.operation})", ConflictKind.COMMITTED)
+
+
+def refuse_lost_deletes(write: Attempt) -> None:
+    """This write or a write that completed since it began deleted rows of a file group, and the other of the two logged
+    partial rows there. A later delete of this write is no conflict: every reader applies it after these rows."""
+    logs = {} if write.appended is None else _logs(write.appended)
+    storage = write.now.storage
+    for other, metadata in write.since if logs else ():
+        if metadata.operation == LOG_COMPACT_OPERATION:  # the deletes that it merges have commits of their own
+            continue
+        other_logs = _logs(metadata)
+        for group in sorted(logs.keys() & other_logs.keys()):
+            other_deletes = _deletes(other_logs[group]) and _lacks_columns(storage, logs[group])
+            this_deletes = (
+                write.instant < other.time and _deletes(logs[group]) and _lacks_columns(storage, other_logs[group])
+            )
+            if other_deletes or this_deletes:
+                _refuse_lost_delete(group, other, deletes_concurrently=other_deletes)
+
+
+CHECKS: tuple[Callable[[Attempt], None], ...] = (
+    refuse_undone,
+    refuse_committed,
+    refuse_planned,
+    refuse_rolled_back,
+    refuse_taken_off,
+    refuse_compacted,
+    refuse_lost_deletes,
+)
+"""The rules by which two actions conflict, in the order in which they are asked."""
 
 
 def _service(plan: Instant) -> str:
@@ -266,12 +316,13 @@ def _service(plan: Instant) -> str:
     return Action.CLUSTERING.value if plan.action is Action.REPLACECOMMIT else plan.action.value
 
 
-def _refuse(group: FileGroupId, other: Instant, writer: str) -> None:
+def _refuse(group: FileGroupId, other: Instant, writer: str, kind: ConflictKind) -> None:
     partition, file_id = group
     raise CommitConflict(
         f"file group {file_id} in partition {partition!r} was changed by {writer} at instant {other.time} as well",
         hint="Nothing of this write is visible; run it again.",
         context={"partition": partition, "file_id": file_id, "instant": other.time},
+        kind=kind,
     )
 
 
@@ -398,6 +449,7 @@ def check_nothing_undone(began: Timeline, now: Timeline) -> None:
                 " published it after it had lost the table lock",
                 hint="Nothing of this is visible; run it again.",
                 context={"instant": instant.time},
+                kind=ConflictKind.TAKEN_BACK,
             )
 
 
@@ -436,26 +488,6 @@ def is_rolled_back(instant: str, timeline: Timeline, checked: Timeline) -> bool:
     return any(timeline.undone_by(i) == instant for i in rollbacks)
 
 
-def check_deletes(
-    storage: Storage, instant: str, commit: CommitMetadata, others: Iterable[tuple[Instant, CommitMetadata]]
-) -> None:
-    """Raise `CommitConflict` if this write or a write that completed since it began deleted rows of a file group, and
-    the other of the two logged partial rows there. A later delete of this write is no conflict: every reader applies it
-    after these rows."""
-    logs = _logs(commit)
-    for other_commit, metadata in others:
-        if metadata.operation == LOG_COMPACT_OPERATION:  # the deletes that it merges have commits of their own
-            continue
-        other_logs = _logs(metadata)
-        for group in sorted(logs.keys() & other_logs.keys()):
-            other_deletes = _deletes(other_logs[group]) and _lacks_columns(storage, logs[group])
-            this_deletes = (
-                instant < other_commit.time and _deletes(logs[group]) and _lacks_columns(storage, other_logs[group])
-            )
-            if other_deletes or this_deletes:
-                _refuse_lost_delete(group, other_commit, deletes_concurrently=other_deletes)
-
-
 def _logs(metadata: CommitMetadata) -> dict[FileGroupId, list[WriteStat]]:
     """The log files that a commit wrote, by file group."""
     logs: dict[FileGroupId, list[WriteStat]] = {}
@@ -483,6 +515,7 @@ def _refuse_lost_delete(group: FileGroupId, other: Instant, *, deletes_concurren
         f"{local} file group {file_id} in partition {partition!r} while, by instant {other.time}, {concurrent} it",
         hint="Nothing of this write is visible; run it again: it then sees them.",
         context={"partition": partition, "file_id": file_id, "instant": other.time},
+        kind=ConflictKind.DELETE,
     )
 
 
@@ -505,6 +538,7 @@ class EarlyConflicts:
                     f" {rival})",
                     hint="Nothing of this write is visible; run it again when that one is done.",
                     context={"partition": partition, "file_id": file_id, "instant": rival},
+                    kind=ConflictKind.BUSY,
                 )
 
     def _is_at(self, marker: Marker, file_id: str) -> bool:

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from lakebed.errors import CommitConflict, StorageError
+from lakebed.errors import CommitConflict, ConflictKind, StorageError
 from lakebed.format.file_names import is_data_path, parse_log_file
 from lakebed.model import HOODIE, has_completion_times
 from lakebed.properties.table_config import TableConfig
@@ -122,6 +122,7 @@ def _over(storage: Storage, instant: str, path: str, step: str) -> CommitConflic
         f"instant {instant} was over before {storage.url(path)} was {step}",
         hint="it committed without this attempt, or was rolled back by a writer that took it for dead",
         context={"instant": instant, "path": path},
+        kind=ConflictKind.TAKEN_BACK,
     )
 
 

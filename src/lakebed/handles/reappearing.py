@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakebed.errors import CommitConflict
+from lakebed.errors import CommitConflict, ConflictKind
 from lakebed.handles.append import AppendHandle
 from lakebed.handles.base import GroupWrite, Handle
 from lakebed.handles.merge import MergeHandle
@@ -51,6 +51,7 @@ def revealing(group: GroupWrite, incoming: Incoming, handle: Handle) -> Handle:
                 else "t.maintenance.compact(): retries= waits for one that runs."
             ),
             context={"record_key": key, "partition": group.partition, "file_id": target.file_id},
+            kind=ConflictKind.PLANNED,
         )
     return MergeHandle(group)
 

@@ -16,6 +16,7 @@ from lakebed.api import create, exists
 from lakebed.api import open as open_table
 from lakebed.errors import (
     CommitConflict,
+    ConflictKind,
     InvalidOption,
     InvalidRecord,
     LakebedError,
@@ -101,6 +102,7 @@ class JobRounds:
             f"other jobs of ingest wrote into {self.job.target.uri} {_ATTEMPTS} times while {self.job.label} read",
             hint="run one job at a time on a table, or several in one process",
             context={"uri": self.job.target.uri},
+            kind=ConflictKind.CHANGED,
         )
 
     def _round(self, *, services: bool) -> tuple[IngestEvent, bool] | None:

@@ -13,7 +13,7 @@ from functools import partial
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakebed.errors import CommitConflict, InvalidOption
+from lakebed.errors import CommitConflict, ConflictKind, InvalidOption
 from lakebed.metadata.lookups import slice_by_keys
 from lakebed.metadata.slices import MetadataSlices
 from lakebed.metadata_kinds.registry import kind_of
@@ -188,6 +188,7 @@ def _check_current(store: MetadataStore, instant: str, written: Sequence[Written
                 f"file group {log.group.file_id} of the metadata table is not what it was when instant {instant} began",
                 hint="Another writer has rolled the instant back, compacted or re-sharded it; run the write again.",
                 context={"instant": instant, "file_id": log.group.file_id},
+                kind=ConflictKind.CHANGED,
             )
 
 

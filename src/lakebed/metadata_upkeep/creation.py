@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from itertools import chain
 from typing import Any
 
-from lakebed.errors import CommitConflict, TableExists
+from lakebed.errors import CommitConflict, ConflictKind, TableExists
 from lakebed.format.text import dump_properties, parse_properties
 from lakebed.metadata_kinds.registry import find_kind, kind_of
 from lakebed.metadata_records.definitions import (
@@ -401,6 +401,7 @@ def _changed(new: NewPartition) -> CommitConflict:
         f"{new.partition} was dropped or changed by another process while it was built",
         hint="Build it again.",
         context={"index": new.partition},
+        kind=ConflictKind.TABLE,
     )
 
 

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from lakebed.config.settings import WriteSettings
 from lakebed.engine.base import Engine, Rows, Task
-from lakebed.errors import CommitConflict, UnsupportedFeature
+from lakebed.errors import CommitConflict, ConflictKind, UnsupportedFeature
 from lakebed.metadata.lookups import MetadataTable, snapshot_of
 from lakebed.metadata_kinds.base import FirstBuild, Removal, StoredTable, TableAction
 from lakebed.metadata_kinds.key_changes import (
@@ -297,6 +297,7 @@ class MetadataUpkeep:
                 " have committed to the same partition paths by now",
                 hint="Run the write again: it then comes last.",
                 context={"instant": instant, "metadata_partition": wrong},
+                kind=ConflictKind.CHANGED,
             )
         del action, checked  # statistics and records of many files take much memory
         apply_delta(store, instant, records, written, meanwhile)
@@ -307,6 +308,7 @@ class MetadataUpkeep:
             raise CommitConflict(
                 f"the table lock was lost before {self.config.name!r} could note that it holds keys several times",
                 hint="Another process took it after it expired; try again.",
+                kind=ConflictKind.LOCK_LOST,
             )
         update_table_config(self.storage, {INDEX_REPEATED: "true"}, self.lock_is_held)
 

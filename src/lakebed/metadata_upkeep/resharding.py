@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from lakebed.errors import CommitConflict, InvalidOption
+from lakebed.errors import CommitConflict, ConflictKind, InvalidOption
 from lakebed.metadata.slice_merge import open_slice
 from lakebed.metadata_kinds.registry import kind_of
 from lakebed.metadata_records.definitions import index_version
@@ -57,6 +57,7 @@ def reshard(store: MetadataStore, partition: str, counts: int | Mapping[str, int
             f"{partition} cannot be re-sharded while a write to the table is pending",
             hint="Try again when the writers are done.",
             context={"partition": partition},
+            kind=ConflictKind.BUSY,
         )
     changes = _changes(store, partition, counts)
     if not changes:
@@ -66,6 +67,7 @@ def reshard(store: MetadataStore, partition: str, counts: int | Mapping[str, int
         raise CommitConflict(
             "the metadata table was re-sharded since its last delta commit already",
             hint="On version 6 there is one re-sharding between two writes; write, then try again.",
+            kind=ConflictKind.BUSY,
         )
     store.request(Action.REPLACECOMMIT, instant)
     store.transitions.inflight(Action.REPLACECOMMIT, instant)

@@ -12,7 +12,15 @@ from enum import StrEnum
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
-from lakebed.errors import CommitConflict, CommitStateUnknown, CorruptFile, LakebedError, StorageError, TableNotFound
+from lakebed.errors import (
+    CommitConflict,
+    CommitStateUnknown,
+    ConflictKind,
+    CorruptFile,
+    LakebedError,
+    StorageError,
+    TableNotFound,
+)
 from lakebed.metadata.slices import MetadataSlices
 from lakebed.metadata_records.definitions import IndexDefinition, load_definitions
 from lakebed.metadata_records.group_files import FileGroup
@@ -302,6 +310,7 @@ class MetadataStore:
             raise CommitConflict(
                 f"the lock of {self.data_storage.url()} was lost while its metadata table was written",
                 hint="Another writer took it after it expired; run the write again.",
+                kind=ConflictKind.LOCK_LOST,
             )
 
     def request(self, action: Action, instant: str, plan: bytes = b"") -> None:

@@ -37,6 +37,7 @@ from lakebed.engine.spark_session import (
 )
 from lakebed.errors import (
     CommitConflict,
+    ConflictKind,
     CorruptFile,
     InvalidOption,
     SourceError,
@@ -187,6 +188,7 @@ def _overtaken(error: Exception) -> CommitConflict:
         hint="Nothing of it is visible; run it again. A higher hoodie.clean.commits.retained keeps files for slow"
         " writers.",
         context={"path": path},
+        kind=ConflictKind.CHANGED,
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from lakebed.engine.base import Engine
-from lakebed.errors import CommitConflict
+from lakebed.errors import CommitConflict, ConflictKind
 from lakebed.handles.rebucket import BucketMover, Move
 from lakebed.index.base import Index, KeyHash, key_hash_of
 from lakebed.metadata.lookups import snapshot_of
@@ -37,6 +37,7 @@ class IndexChangeHooks(TransactionHooks):
                     " index began",
                     hint="Nothing of the change is visible; run it again when the table is written to less.",
                     context={"partition": met[0]},
+                    kind=ConflictKind.COMMITTED,
                 )
         refuse_planned(timeline, moving_paths(snapshot_of(tx.storage, tx.config, timeline), tx.index, self.new))
 
@@ -70,6 +71,7 @@ def refuse_planned(timeline: Timeline, paths: frozenset[str]) -> None:
             " moves",
             hint=f"Run it first, with {run}, or wait for the process that does.",
             context={"partition": met[0][0], "instant": instant.time},
+            kind=ConflictKind.PLANNED,
         )
 
 

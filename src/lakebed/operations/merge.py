@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from lakebed.engine.arrow_data import arrow_rows
 from lakebed.engine.base import Rows, Task
-from lakebed.errors import CommitConflict, InvalidOption, UnsupportedFeature
+from lakebed.errors import CommitConflict, ConflictKind, InvalidOption, UnsupportedFeature
 from lakebed.expressions.base import Column, RowExpression, quote_name
 from lakebed.filters.pairs import Equality, PairExpression, Side
 from lakebed.handles.matched import KeyMerge
@@ -320,6 +320,7 @@ class _Merge(Verb):
                 f"another writer has changed the columns of table {context.config.name!r} since this merge was planned",
                 hint="Nothing of this merge is visible. Run it again: it will start from the new columns.",
                 context={"table": context.config.name},
+                kind=ConflictKind.SCHEMA,
             )
         return self.after
 

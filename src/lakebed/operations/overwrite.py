@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebed.engine.base import Rows, persisted
-from lakebed.errors import CommitConflict, InvalidOption, InvalidRecord
+from lakebed.errors import CommitConflict, ConflictKind, InvalidOption, InvalidRecord
 from lakebed.index.base import Tagged
 from lakebed.model import FILE_ID, PARTITION_PATH, RECORD_KEY, Action
 from lakebed.operations.context import TableSchema, WriteContext
@@ -196,6 +196,7 @@ def _refuse_planned(snapshot: Snapshot, partitions: Sequence[str]) -> None:
             f"partition {met[0][0]!r} cannot be deleted: {instant.action} {instant.time} is pending in it",
             hint="Run it first: t.maintenance.compact().",
             context={"partition": met[0][0], "instant": instant.time},
+            kind=ConflictKind.PLANNED,
         )
 
 

@@ -16,7 +16,7 @@ from lakebed import telemetry
 from lakebed.concurrency.conflicts import GIVES_WAY, clusterings_that_give_way
 from lakebed.config.settings import WriteSettings
 from lakebed.engine.base import Rows
-from lakebed.errors import CommitConflict, InvalidOption, LakebedError
+from lakebed.errors import CommitConflict, ConflictKind, InvalidOption, LakebedError
 from lakebed.index.base import pending_resizes
 from lakebed.index.bucket_counts import ADVISED_BYTES
 from lakebed.index.key_repetitions import KeyRepetitions
@@ -98,6 +98,7 @@ def refuse_clustered(
                 " it, t.maintenance.cluster() runs a plan that waits. Or let the clustering give way: write with"
                 f" hoodie.clustering.updates.strategy={GIVES_WAY}.",
                 context={"partition": partition, "file_id": file_id, "instant": instant},
+                kind=ConflictKind.PLANNED,
             )
 
 

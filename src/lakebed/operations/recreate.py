@@ -21,7 +21,7 @@ from lakebed.concurrency.heartbeat import ProcessIdentity, has_ended, this_proce
 from lakebed.concurrency.lock import HDFS_LOCK_FILE, LOCK_FILE, Lock, default_lock
 from lakebed.concurrency.providers import writers_lock
 from lakebed.config.settings import WriteSettings
-from lakebed.errors import CommitConflict, CorruptFile, StorageError, TableNotFound, UnsupportedFeature
+from lakebed.errors import CommitConflict, ConflictKind, CorruptFile, StorageError, TableNotFound, UnsupportedFeature
 from lakebed.format.file_names import parse_base_file, parse_log_file
 from lakebed.format.footer_cache import FOOTERS, POSITIONS
 from lakebed.format.hfile.entries import BLOCKS
@@ -190,6 +190,7 @@ def _check_lock(storage: Storage, lock: Lock) -> None:
         raise CommitConflict(
             f"the lock of {storage.url()} was lost while its table was replaced",
             hint="Open the table, or run the job again: what is left to do is done first.",
+            kind=ConflictKind.LOCK_LOST,
         )
 
 

@@ -16,7 +16,7 @@ from lakebed.concurrency.conflicts import TouchedFiles
 from lakebed.concurrency.heartbeat import Heartbeat, heartbeat_path, is_dead, newest_heartbeat, remove_heartbeat
 from lakebed.concurrency.markers import delete_markers, list_markers, write_marker
 from lakebed.config.settings import WriteSettings
-from lakebed.errors import CommitConflict
+from lakebed.errors import CommitConflict, ConflictKind
 from lakebed.format.file_names import is_written_by, log_file_name, parse_log_file
 from lakebed.format.log_file import block_bytes, rollback_block
 from lakebed.handles.log_writer import token_of
@@ -231,6 +231,7 @@ def _lock_lost(target: Instant) -> CommitConflict:
     return CommitConflict(
         f"the table lock was lost before instant {target.time} could be rolled back",
         hint="another writer took it after it expired; run the write again",
+        kind=ConflictKind.LOCK_LOST,
     )
 
 

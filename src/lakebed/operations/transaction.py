@@ -11,14 +11,12 @@ from functools import partial
 from typing import Any, Self
 
 from lakebed.concurrency.conflicts import (
+    Attempt,
     EarlyConflicts,
     StartedAt,
     TouchedFiles,
     check_conflicts,
-    check_deletes,
-    check_nothing_undone,
     clusterings_that_give_way,
-    commits_since,
     is_requested,
     reason_to_take_back,
 )
@@ -38,11 +36,12 @@ from lakebed.config.settings import WriteSettings
 from lakebed.errors import (
     CommitConflict,
     CommitStateUnknown,
+    ConflictKind,
     LakebedError,
     StorageError,
     UnsupportedFeature,
 )
-from lakebed.index.base import Index, key_hash_of, pending_resizes
+from lakebed.index.base import Index, Resizes, key_hash_of, pending_resizes
 from lakebed.index.registry import recorded_index
 from lakebed.metadata.lookups import snapshot_of
 from lakebed.metadata_records.layout import FILES
@@ -143,6 +142,7 @@ class Transaction:
     _newest_heartbeat: str = field(default="", init=False)
     _copied_as: frozenset[str] = field(default=frozenset(), init=False)
     _stored: StoredState | None = field(default=None, init=False)
+    _seen: Snapshot | None = field(default=None, init=False)
     _lock: FileLock | NestedLock | None = field(default=None, init=False)
     _process: int = field(default_factory=os.getpid, init=False)
 
@@ -166,6 +166,13 @@ class Transaction:
     def forget(self, instant: str) -> None:
         """Let the index forget an instant that is undone."""
         self.index.rollback(instant, snapshot_of(self.storage, self.config, self.timeline))
+
+    def view(self, timeline: Timeline) -> Snapshot:
+        """The table with the present settings and this timeline: one view as long as both stay what they are."""
+        seen = self._seen
+        if seen is None or seen.timeline is not timeline or seen.config is not self.config:
+            self._seen = seen = snapshot_of(self.storage, self.config, timeline)
+        return seen
 
     def rollbacks(self, forget: Callable[[str], None] = lambda _: None) -> Rollbacks:
         """Takes instants back under the lock that this transaction holds; `forget` is called with each of them."""
@@ -283,7 +290,7 @@ class Transaction:
 
     def _settle_index(self) -> None:
         """Make the properties name the index that the timeline has, after a change of it that was cut off."""
-        if not snapshot_of(self.storage, self.config, self.timeline).may_have_changed_index:
+        if not self.view(self.timeline).may_have_changed_index:
             return
         self._stored = None
         forgotten = abandoned_changes(self.config, self.timeline)
@@ -378,6 +385,7 @@ class Transaction:
             f"instant {self.instant} was taken back: {reason} while this process was suspended without the table lock",
             hint="Run the write again; a longer heartbeat interval helps where the process is often suspended.",
             context={"instant": self.instant},
+            kind=ConflictKind.TAKEN_BACK,
         )
 
     def commit_metadata(
@@ -416,6 +424,7 @@ class Transaction:
                 f" {config.version} now: it was upgraded or downgraded meanwhile",
                 hint="Run it again.",
                 context={"version": config.version},
+                kind=ConflictKind.TABLE,
             )
         self.config = config
 
@@ -430,6 +439,7 @@ class Transaction:
             raise CommitConflict(
                 f"the table lock was lost before instant {self.instant} could {step}",
                 hint="another writer took it after it expired; run the write again",
+                kind=ConflictKind.LOCK_LOST,
             )
 
     def load(self) -> Timeline:
@@ -475,6 +485,16 @@ class Transaction:
             self.remove_heartbeat()
 
 
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """What a write brings to its commit. `resizes` are the pending ones of the table's buckets."""
+
+    statuses: Sequence[WriteStatus]
+    metadata: CommitMetadata
+    touched: TouchedFiles
+    resizes: Resizes
+
+
 @dataclass
 class WriteTransaction(Transaction):
     """A write between its requested and its completed instant.
@@ -502,7 +522,7 @@ class WriteTransaction(Transaction):
     def request(self, body: bytes = b"", *, instant: str = "") -> None:
         """Take an instant (or the one of a commit that has no time), start the heartbeat, show the write as
         requested."""
-        self._refuse_other_index(self.timeline)
+        self._refuse_other_index(self.view(self.timeline))
         self.instant = instant or self.clock.next(after=self.greatest_time())
         self._started = StartedAt.of(self.timeline)
         opened = begun(self.storage, self._open_files_ahead)
@@ -540,13 +560,14 @@ class WriteTransaction(Transaction):
             with suppress(LakebedError, OSError):  # its first user opens it again, and reports the error
                 metadata.open_ahead([FILES])
 
-    def _refuse_other_index(self, timeline: Timeline) -> None:
-        now = snapshot_of(self.storage, self.config, timeline).index_settings
+    def _refuse_other_index(self, seen: Snapshot) -> None:
+        now = seen.index_settings
         if self.planned_index is not None and now != self.planned_index:
             raise CommitConflict(
                 f"the index of table {self.config.name!r} was changed while this write was planned or written",
                 hint="Nothing of it is visible; run it again, by the index that the table has now.",
                 context={"planned": dict(self.planned_index), "table": now},
+                kind=ConflictKind.TABLE,
             )
 
     def early_conflicts(self) -> EarlyConflicts | None:
@@ -568,7 +589,7 @@ class WriteTransaction(Transaction):
         touched = TouchedFiles(groups, by_bucket=key_hash_of(self.index) is not None)
         now = self.load()
         clusterings = {i.time for i in now.pending_clustering().values()}
-        check_conflicts(touched, now, self._started, giving_way=clusterings)
+        check_conflicts(Attempt(touched, now, self._started, giving_way=clusterings))
 
     def commit(
         self,
@@ -580,80 +601,117 @@ class WriteTransaction(Transaction):
     ) -> Instant:
         """Check for conflicts, update the index and the metadata table, and make the write visible. Raises
         `CommitConflict` with nothing visible."""
-        metadata = self.commit_metadata(statuses, schema, replaced)
-        by_bucket = key_hash_of(self.index) is not None
-        resizes = pending_resizes(self.index, self.snapshot).without(replaced)
-        touched = TouchedFiles.of(metadata, by_bucket=by_bucket, non_blocking=self.non_blocking)
-        with self.locked(self._read_state, lambda: list_markers(self.storage, self.instant)) as (state, markers):
+        written = self._written(statuses, schema, replaced)
+        reads = self._read_state, lambda: list_markers(self.storage, self.instant)
+        with self.locked(*reads) as (state, markers):
             if self._local is not None:
                 self._local.finish()
-            timeline = self._take_state(state)
-            self._check_still_pending(timeline)
-            if (once := self.context.stream_batch) is not None:
-                check_once(timeline, once, repeatable=self.repeatable)
-            assert self._started is not None
-            check_nothing_undone(self._started.timeline, timeline)
-            agreed = check_conflicts(
-                touched,
-                timeline,
-                self._started,
-                schema=schema,
-                instant=self.instant,
-                giving_way=clusterings_that_give_way(self.storage, timeline, self.settings),
-                resized_groups={**resizes.parents, **resizes.children},
-                named_after=resizes.children,
-            )
-            metadata.extra["schema"] = agreed
-            since = list(commits_since(timeline, self._started))
-            concurrent_commits = timeline.commits_metadata(since)
-            if self.non_blocking:
-                check_deletes(self.storage, self.instant, metadata, zip(since, concurrent_commits, strict=True))
-            self.hooks.check(self, timeline, concurrent_commits)
-            if self.index.resizing is not None:
-                self.index.resizing.check_commits(metadata, concurrent_commits)
-            if self.unique != "nowhere":
-                check_unique(self.snapshot.reader, statuses, concurrent_commits, self.unique)
-            if has_completion_times(self.config.version):  # before version 8, log files of lost attempts stay
-                self._copied_as = frozenset(resizes.children.values())
-            if lost := self.unnamed(metadata, markers):
-                delete_data_files(self.storage, lost, self.instant, self._copied_as)
-            self._refuse_other_index(timeline)
-            self.index.update(statuses, self.instant, snapshot_of(self.storage, self.config, timeline), replaced)
-            self.duplicates = self.metadata_upkeep(timeline).record_action(
-                self.instant,
-                metadata,
-                statuses,
-                unchanged_rows=unchanged_rows,
-                looks_up=self.looks_up,
-                meanwhile=lambda: TimelineWriter(self.storage, self.config).check_inflight(self.action, self.instant),
-            )
-            self._note_index(timeline, metadata)
-            self.continue_history(timeline, metadata)
-            if self.plain_keys:
-                note_keys(timeline, self.instant, self.plain_keys, metadata, statuses)
+            now = self.view(self._take_state(state))
+            self._check_pending(now.timeline)
+            self._check_others(written, now.timeline)
+            self._refuse_other_index(now)
+            self._delete_lost(written, markers)
+            self.index.update(statuses, self.instant, now, replaced)
+            self._record(written, now, unchanged_rows=unchanged_rows)
+            self._note(written, now.timeline)
             self.refuse_lost("complete")
-            done = self.publish_commit(timeline, metadata, once, is_inflight=True)
+            done = self.publish_commit(now.timeline, written.metadata, self.context.stream_batch, is_inflight=True)
             if is_settled := self.lock_is_held():
-                self._follow_up(timeline, touched, resizes.parents)
+                self._follow_up(written, now.timeline)
         if not is_settled:
-            self.resolve_late(
-                lambda now: reason_to_take_back(self.instant, self.action, self.config, now, timeline),
-                # rolled back by write stats: other writers may have removed the markers since
-                lambda now: self.rollbacks(self.forget).roll_back(now, done),
-            )
-        self.tidy(metadata)
+            self._resolve_late(done, now.timeline)
+        self.tidy(written.metadata)
         with suppress(Exception):  # the commit is valid
-            self.index.committed(self.instant, snapshot_of(self.storage, self.config, timeline))
+            self.index.committed(self.instant, now)
         return done
 
-    def _follow_up(self, timeline: Timeline, touched: TouchedFiles, resized_groups: Mapping[FileGroupId, str]) -> None:
+    def _written(
+        self, statuses: Sequence[WriteStatus], schema: str, replaced: Mapping[str, tuple[str, ...]]
+    ) -> _Written:
+        metadata = self.commit_metadata(statuses, schema, replaced)
+        by_bucket = key_hash_of(self.index) is not None
+        touched = TouchedFiles.of(metadata, by_bucket=by_bucket, non_blocking=self.non_blocking)
+        return _Written(statuses, metadata, touched, pending_resizes(self.index, self.snapshot).without(replaced))
+
+    def _check_pending(self, timeline: Timeline) -> None:
+        """Raise where another writer took this one for dead, or the batch of a stream was committed meanwhile."""
+        instant = timeline.find(self.instant, self.action)
+        if instant is None or instant.is_completed or not is_requested(timeline, self.instant, self.action):
+            raise CommitConflict(
+                f"instant {self.instant} was rolled back by another writer, which took this one for dead",
+                hint="run the write again; a longer heartbeat interval helps where the process is often suspended",
+                context={"instant": self.instant},
+                kind=ConflictKind.TAKEN_BACK,
+            )
+        if (once := self.context.stream_batch) is not None:
+            check_once(timeline, once, repeatable=self.repeatable)
+
+    def _check_others(self, written: _Written, timeline: Timeline) -> None:
+        """Raise `CommitConflict` where what others did since this write began does not go with it. Gives the commit the
+        schema that it must carry."""
+        assert self._started is not None
+        resizes = written.resizes
+        attempt = Attempt(
+            written.touched,
+            timeline,
+            self._started,
+            self.instant,
+            written.metadata.extra["schema"],
+            giving_way=clusterings_that_give_way(self.storage, timeline, self.settings),
+            resized={**resizes.parents, **resizes.children},
+            named_after=resizes.children,
+            appended=written.metadata if self.non_blocking else None,
+        )
+        written.metadata.extra["schema"] = check_conflicts(attempt)
+        others = [metadata for _, metadata in attempt.since]
+        self.hooks.check(self, timeline, others)
+        if self.index.resizing is not None:
+            self.index.resizing.check_commits(written.metadata, others)
+        if self.unique != "nowhere":
+            check_unique(self.snapshot.reader, written.statuses, others, self.unique)
+
+    def _delete_lost(self, written: _Written, markers: Sequence[Marker]) -> None:
+        """Delete what lost task attempts wrote. Before version 8 their log files stay."""
+        if has_completion_times(self.config.version):
+            self._copied_as = frozenset(written.resizes.children.values())
+        if lost := self.unnamed(written.metadata, markers):
+            delete_data_files(self.storage, lost, self.instant, self._copied_as)
+
+    def _record(self, written: _Written, now: Snapshot, *, unchanged_rows: bool) -> None:
+        """Write the records of this commit into the metadata table."""
+        writer = TimelineWriter(self.storage, self.config)
+        self.duplicates = self.metadata_upkeep(now.timeline).record_action(
+            self.instant,
+            written.metadata,
+            written.statuses,
+            unchanged_rows=unchanged_rows,
+            looks_up=self.looks_up,
+            meanwhile=lambda: writer.check_inflight(self.action, self.instant),
+        )
+
+    def _note(self, written: _Written, timeline: Timeline) -> None:
+        """Put into the commit what it says beside its files: a change of the index, the schema history, plain keys."""
+        self._note_index(timeline, written.metadata)
+        self.continue_history(timeline, written.metadata)
+        if self.plain_keys:
+            note_keys(timeline, self.instant, self.plain_keys, written.metadata, written.statuses)
+
+    def _follow_up(self, written: _Written, timeline: Timeline) -> None:
         """Change the timeline as the commit requires. If something fails here, later writers and services do it."""
         with suppress(LakebedError, OSError):
             if self.new_index is not None:
                 self.timeline = self.load()
                 self._settle_index()
             if timeline.pending_clustering():
-                self.rollbacks().remove_overtaken_plans(self.load(), touched, resized_groups)
+                self.rollbacks().remove_overtaken_plans(self.load(), written.touched, written.resizes.parents)
+
+    def _resolve_late(self, done: Instant, checked: Timeline) -> None:
+        """See `resolve_late`. The commit is rolled back by its write stats: other writers may have removed the markers
+        since."""
+        self.resolve_late(
+            lambda now: reason_to_take_back(self.instant, self.action, self.config, now, checked),
+            lambda now: self.rollbacks(self.forget).roll_back(now, done),
+        )
 
     def _note_index(self, timeline: Timeline, metadata: CommitMetadata) -> None:
         """Put a change of the index into the commit, and into the properties: it holds once the instant completes."""
@@ -665,15 +723,6 @@ class WriteTransaction(Transaction):
             self.new_index.hashing.before_change(self.instant, self.storage)
         changes = property_change_for(self.config, timeline, change)
         self.config = update_table_config(self.storage, changes, self.lock_is_held)
-
-    def _check_still_pending(self, timeline: Timeline) -> None:
-        instant = next((i for i in timeline.instants if i.time == self.instant and i.action is self.action), None)
-        if instant is None or instant.state is State.COMPLETED or not is_requested(timeline, self.instant, self.action):
-            raise CommitConflict(
-                f"instant {self.instant} was rolled back by another writer, which took this one for dead",
-                hint="run the write again; a longer heartbeat interval helps where the process is often suspended",
-                context={"instant": self.instant},
-            )
 
     def abort(self) -> None:
         """Undo this write now: its files, then its pending instant. What fails here the next writer does.

@@ -12,7 +12,7 @@ from typing import Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakebed.errors import CommitConflict
+from lakebed.errors import CommitConflict, ConflictKind
 from lakebed.index.base import Index
 from lakebed.metadata_kinds.key_changes import GroupChanges, group_changes
 from lakebed.metadata_kinds.record_index import added_keys
@@ -95,4 +95,5 @@ def _refuse_common(changes: GroupChanges, other_keys: pa.Array) -> None:
             + (f", and {len(common) - 1} more" if len(common) > 1 else ""),
             hint="Nothing of this write is visible; run it again: it then finds the keys.",
             context={"record_key": common[0].as_py(), "keys": len(common), "partition": changes.partition},
+            kind=ConflictKind.KEY,
         )

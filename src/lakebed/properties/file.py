@@ -11,6 +11,7 @@ from functools import lru_cache, partial
 
 from lakebed.errors import (
     CommitConflict,
+    ConflictKind,
     CorruptFile,
     LakebedError,
     StorageError,
@@ -138,6 +139,7 @@ def update_table_config(
         raise CommitConflict(
             f"another writer is updating the settings of {storage.url()}",
             hint="Try again; if it died, the next update recovers from its backup.",
+            kind=ConflictKind.BUSY,
         )
     # Hudi deletes the file before it writes the new one; here it is replaced at once, so readers always find one.
     # A writer that stands still, or whose request is late, must not replace what others have written since.
@@ -146,6 +148,7 @@ def update_table_config(
         raise CommitConflict(
             f"the table lock of {storage.url()} was lost before its settings were updated",
             hint="Another process took it after it expired; try again.",
+            kind=ConflictKind.LOCK_LOST,
         )
     with contextlib.suppress(StorageError):  # the new settings are valid; the next update deletes it
         storage.delete(BACKUP_PATH)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
-from lakebed.errors import CommitConflict, UnsupportedFeature
+from lakebed.errors import CommitConflict, ConflictKind, UnsupportedFeature
 from lakebed.publish.data_files import check_types, partition_columns, read_data_files
 from lakebed.publish.foreign import Change, ForeignList, ListFormat
 from lakebed.publish.versions import Position, TableVersion, is_readable, newest_version, unpublished, versions
@@ -136,6 +136,7 @@ def _overtaken(storage: Storage) -> CommitConflict:
         f"other publishers of {storage.url()} were faster {_ATTEMPTS} times",
         hint="One publisher at a time is enough. Publish again to see whether everything is published.",
         context={"retryable": True},
+        kind=ConflictKind.CHANGED,
     )
 
 

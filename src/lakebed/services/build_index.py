@@ -17,7 +17,7 @@ from lakebed.concurrency.lock import Lock, no_lock
 from lakebed.concurrency.providers import writers_lock
 from lakebed.config.settings import WriteSettings
 from lakebed.engine.base import Engine
-from lakebed.errors import CommitConflict, IndexInconsistent, LakebedError
+from lakebed.errors import CommitConflict, ConflictKind, IndexInconsistent, LakebedError
 from lakebed.metadata.lookups import snapshot_of
 from lakebed.metadata_kinds.base import FirstBuild
 from lakebed.metadata_kinds.expression_results import ExpressionIndex
@@ -205,6 +205,7 @@ class _Build:
                     f"indexing {self.instant} is being run by another process",
                     hint="Leave it to that one; if it dies the plan can be run again.",
                     context={"instant": self.instant},
+                    kind=ConflictKind.BUSY,
                 )
             self._heartbeat = Heartbeat(
                 self.storage, self.instant, self.writer_id, interval=self.settings.heartbeat_interval_seconds
@@ -253,6 +254,7 @@ class _Build:
                     f"the writer of instant {min(left)}, which knows nothing of the new index, is not done",
                     hint="Run it again when it is: t.indexes.build() or `lakebed maintenance run`.",
                     context={"instant": min(left)},
+                    kind=ConflictKind.BUSY,
                 )
             time.sleep(_LOOK_SECONDS)
 
@@ -291,6 +293,7 @@ class _Build:
                     f"{lost_commit.action} {lost_commit.time} was taken back while {part.name.partition} was built",
                     hint="Build it again.",
                     context={"instant": lost_commit.time},
+                    kind=ConflictKind.TAKEN_BACK,
                 )
             config = complete_building(self._store(timeline, lock), part.new, written)
             if part.name.expression is not None:
@@ -314,6 +317,7 @@ class _Build:
                 f"indexing {self.instant} was taken up by another process, which took this one for dead",
                 hint="Leave it to that one.",
                 context={"instant": self.instant},
+                kind=ConflictKind.TAKEN_BACK,
             )
         return timeline
 
@@ -321,7 +325,9 @@ class _Build:
         indexing = timeline.find(self.instant, Action.INDEXING)
         if indexing is None or indexing.is_completed:
             state = "is not on the timeline any more" if indexing is None else "was completed by another process"
-            raise CommitConflict(f"indexing {self.instant} {state}", context={"instant": self.instant})
+            raise CommitConflict(
+                f"indexing {self.instant} {state}", context={"instant": self.instant}, kind=ConflictKind.TAKEN_BACK
+            )
         return indexing
 
     def _is_mine(self) -> bool:

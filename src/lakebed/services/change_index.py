@@ -12,7 +12,7 @@ from typing import Any
 
 from lakebed.concurrency.conflicts import CLUSTER_OPERATION
 from lakebed.engine.base import Engine
-from lakebed.errors import CommitConflict, IndexInconsistent, InvalidOption, UnsupportedFeature
+from lakebed.errors import CommitConflict, ConflictKind, IndexInconsistent, InvalidOption, UnsupportedFeature
 from lakebed.handles.file_writer import FileFormat
 from lakebed.handles.rebucket import BucketMover, BucketWriter, Move, SliceNumberer
 from lakebed.index.base import Index, Resizing, key_hash_of
@@ -160,6 +160,7 @@ def _build(tx: Transaction, new: Index) -> None:
         raise CommitConflict(
             f"{missing[0].partition} cannot be built while a write to the table is pending",
             hint="Try again when the writers are done.",
+            kind=ConflictKind.BUSY,
         )
     engine = tx.context.engine
     for name in missing:

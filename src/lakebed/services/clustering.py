@@ -15,7 +15,7 @@ from typing import Any
 
 from lakebed.concurrency.conflicts import CLUSTER_OPERATION
 from lakebed.config.settings import ClusteringSettings
-from lakebed.errors import CommitConflict, InvalidOption, UnsupportedFeature
+from lakebed.errors import CommitConflict, ConflictKind, InvalidOption, UnsupportedFeature
 from lakebed.handles.cluster import BY_KEY, GroupClusterer, RowOrder, clustering_rows
 from lakebed.handles.file_writer import FileFormat
 from lakebed.index.base import key_hash_of, pending_resizes
@@ -404,6 +404,7 @@ def _changed(group: FileGroupId, instant: str) -> CommitConflict:
         f"file group {file_id} in partition {partition!r} has changed since clustering {instant} was planned",
         hint="Nothing was lost: the plan was removed from the timeline, and the next clustering makes a new one.",
         context={"instant": instant, "partition": partition, "file_id": file_id},
+        kind=ConflictKind.CHANGED,
     )
 
 

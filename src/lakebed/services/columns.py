@@ -233,6 +233,7 @@ def _refuse_pending(timeline: Timeline) -> None:
             hint="Run it first (t.maintenance.compact(), t.maintenance.compact(logs=True),"
             " t.maintenance.cluster()), then change the columns.",
             context={"instant": plan.time},
+            kind=ConflictKind.PLANNED,
         )
 
 

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from lakebed.concurrency.providers import writers_lock
 from lakebed.config.settings import ConsumerSettings, WriteSettings
-from lakebed.errors import CommitConflict
+from lakebed.errors import CommitConflict, ConflictKind
 from lakebed.properties.file import load_table_config, update_table_config
 from lakebed.storage.base import Storage
 from lakebed.timeline.consumers import CONSUMERS, Consumer, ConsumerFiles, ConsumerNeed, consumer_needs
@@ -50,6 +50,7 @@ def note_consumers(storage: Storage, settings: WriteSettings) -> None:
             raise CommitConflict(
                 f"the table lock was lost before {storage.url()} could have its first consumer",
                 hint="Another process took it after it expired; try again.",
+                kind=ConflictKind.LOCK_LOST,
             )
         update_table_config(storage, {CONSUMERS: "true"}, lock.lock_is_held)
 

@@ -13,7 +13,7 @@ from lakebed.concurrency.heartbeat import Heartbeat, is_dead, newest_heartbeat, 
 from lakebed.concurrency.providers import writers_lock
 from lakebed.config.settings import WriteSettings
 from lakebed.engine.base import Engine
-from lakebed.errors import CommitConflict, InvalidOption, UnsupportedFeature
+from lakebed.errors import CommitConflict, ConflictKind, InvalidOption, UnsupportedFeature
 from lakebed.expressions.index_functions import ZONE
 from lakebed.format.file_names import is_data_path
 from lakebed.index.registry import check_new_indexes, index_of, recorded_index
@@ -146,6 +146,7 @@ def plan_index(
             f"the table lock was lost while the index {name.partition} was planned",
             hint="Another process took it after it expired; try again.",
             context={"index": name.partition},
+            kind=ConflictKind.LOCK_LOST,
         )
     return IndexPlan(instant, (name.partition,))
 
@@ -278,6 +279,7 @@ def create_index(
             raise CommitConflict(
                 f"{index_name.partition} cannot be built while a write to the table is pending",
                 hint="Try again when the writers are done.",
+                kind=ConflictKind.BUSY,
             )
         if not wait:
             return plan_index(snapshot, index_name, sizing, settings, lock.lock_is_held)

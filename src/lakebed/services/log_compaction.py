@@ -8,7 +8,7 @@ from typing import Any
 
 from lakebed.concurrency.conflicts import LOG_COMPACT_OPERATION
 from lakebed.config.settings import CompactionSettings
-from lakebed.errors import CommitConflict, UnsupportedFeature
+from lakebed.errors import CommitConflict, ConflictKind, UnsupportedFeature
 from lakebed.handles.compact import LogCompactor
 from lakebed.merge.rules import MergeRules
 from lakebed.model import Action, FileSlice, Instant, State, has_completion_times
@@ -133,6 +133,7 @@ def _refuse_overtaken(timeline: Timeline, instant: str) -> None:
             f"{later.action} {later.time} begins new file slices since it was planned",
             hint="Its plan is taken off the timeline; plan another one.",
             context={"instant": instant},
+            kind=ConflictKind.COMMITTED,
         )
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from lakebed.config.settings import PartitionTtlSettings
 from lakebed.engine.base import Rows
-from lakebed.errors import CommitConflict, InvalidOption
+from lakebed.errors import CommitConflict, ConflictKind, InvalidOption
 from lakebed.format.text import parse_properties
 from lakebed.model import path_in
 from lakebed.operations.context import WriteContext
@@ -219,5 +219,6 @@ class ExpirePartitions(DeletePartitions):
                 f"partition {renewed[0]!r} was to expire, and has been written to meanwhile, or is in a plan",
                 hint="Nothing was deleted; the next run looks again.",
                 context={"partitions": renewed},
+                kind=ConflictKind.CHANGED,
             )
         return super().prepare(write)

@@ -24,7 +24,7 @@ from lakebed.concurrency.providers import writers_lock
 from lakebed.config.options import resolve_options
 from lakebed.config.settings import WriteSettings
 from lakebed.engine.base import Rows, persisted
-from lakebed.errors import CommitConflict, InvalidOption, LakebedError, UnsupportedFeature
+from lakebed.errors import CommitConflict, ConflictKind, InvalidOption, LakebedError, UnsupportedFeature
 from lakebed.format.file_names import parse_base_file, parse_log_file
 from lakebed.format.log_file import BlockType, scan_blocks
 from lakebed.format.sources import FileSource
@@ -179,7 +179,9 @@ class KeepNewest(_CopiesVerb):
                 rows.append(_rows_of(write.snapshot.reader, file_slice, newest, schema))
         if not rows:
             raise CommitConflict(
-                "the rows of repeated keys changed while they were repaired", hint="run the repair again"
+                "the rows of repeated keys changed while they were repaired",
+                hint="run the repair again",
+                kind=ConflictKind.CHANGED,
             )
         return write.context.engine.from_arrow(pa.concat_tables(rows))
 
@@ -192,6 +194,7 @@ class KeepNewest(_CopiesVerb):
             raise CommitConflict(
                 f"file group {busy[0][1]} in partition {busy[0][0]!r} is in a pending compaction",
                 hint="run t.maintenance.compact() first",
+                kind=ConflictKind.PLANNED,
             )
         with persisted(write.context.engine, prepared) as rows:
             yield TaggedRows(write, rows, renewed=frozenset(groups))
@@ -576,6 +579,7 @@ def _lock_lost(storage: Storage) -> CommitConflict:
     return CommitConflict(
         f"the table lock was lost while {storage.url()} was repaired",
         hint="What was mended stays so; run it again for the rest.",
+        kind=ConflictKind.LOCK_LOST,
     )
 
 

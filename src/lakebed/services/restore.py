@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lakebed.concurrency.heartbeat import Heartbeat, is_dead, newest_heartbeat, remove_heartbeat
-from lakebed.errors import CommitConflict, InvalidOption, UnsupportedFeature
+from lakebed.errors import CommitConflict, ConflictKind, InvalidOption, UnsupportedFeature
 from lakebed.format.file_names import parse_log_file
 from lakebed.metadata.lookups import MetadataTable, snapshot_of
 from lakebed.metadata_kinds.files import file_records
@@ -125,6 +125,7 @@ def _check_dead(tx: UndoTransaction, restore: Instant) -> None:
             f"the table is being restored by another process (instant {restore.time})",
             hint="Leave it to that one. If it died, try again a little later.",
             context={"instant": restore.time},
+            kind=ConflictKind.BUSY,
         )
 
 
@@ -143,6 +144,7 @@ def _planned(snapshot: Snapshot, to: str | None) -> tuple[str, tuple[Instant, ..
             f"the table cannot be restored while an index is being built (instant {indexing.time})",
             hint="Try again when it is done.",
             context={"instant": indexing.time},
+            kind=ConflictKind.BUSY,
         )
     check_no_file_lost(snapshot, {i.time for i in later}, f"a restore to {to}")
     return to, tuple(later)
@@ -264,6 +266,7 @@ def _check_lock(tx: UndoTransaction, instant: str) -> None:
             f"the table lock was lost while the table was restored (instant {instant})",
             hint="Another process took it after it expired. Restore again: t.restore() goes on where this one ended.",
             context={"instant": instant},
+            kind=ConflictKind.LOCK_LOST,
         )
 
 
@@ -338,6 +341,7 @@ def _cut_off(target: Instant, error: Exception) -> CommitConflict:
         f"the rollback of {target.action} {target.time} was cut off, since {path_of(error)} is not there any more",
         hint="The next write finishes it; lakebed timeline show URI shows whether the commit is there.",
         context={"instant": target.time, "path": path_of(error)},
+        kind=ConflictKind.TAKEN_BACK,
     )
 
 

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from lakebed.concurrency.heartbeat import Heartbeat, remove_heartbeat
-from lakebed.errors import CommitConflict, InvalidOption
+from lakebed.errors import CommitConflict, ConflictKind, InvalidOption
 from lakebed.model import Action, FileSlice, Instant, has_completion_times
 from lakebed.operations.context import WriteContext
 from lakebed.services.undo import StateWithout, UndoTransaction, completed_commit, first_commit, retained_from
@@ -80,6 +80,7 @@ def savepoint(
                 raise CommitConflict(
                     f"the table lock was lost before commit {target.time} had its savepoint",
                     hint="Another process took it after it expired; make the savepoint again.",
+                    kind=ConflictKind.LOCK_LOST,
                 )
             completed = tx.clock.next(after=timeline.greatest_time)
             writer.complete(Action.SAVEPOINT, target.time, completed, body)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from lakebed.concurrency.conflicts import check_nothing_undone, is_requested, is_rolled_back
 from lakebed.concurrency.heartbeat import Heartbeat, heartbeat_path, is_dead, remove_heartbeat, writer_of
-from lakebed.errors import CommitConflict, LakebedError
+from lakebed.errors import CommitConflict, ConflictKind, LakebedError
 from lakebed.model import Action, CommitMetadata, Instant, State
 from lakebed.operations.leftovers import delete_data_files, remove_lost, remove_unfinished
 from lakebed.operations.transaction import Transaction
@@ -99,6 +99,7 @@ class ServiceTransaction(Transaction):
                     f"{self.action} {instant} is being {run} by another process",
                     hint=f"Leave it to that one; if it dies the plan can be {run} again.",
                     context={"instant": instant},
+                    kind=ConflictKind.BUSY,
                 )
             if began and not self.resumes:
                 self.rollbacks().roll_back(self.timeline, pending)
@@ -122,7 +123,9 @@ class ServiceTransaction(Transaction):
         instant = timeline.find(self.instant, self.action)
         if instant is None or instant.is_completed:
             state = "is not on the timeline any more" if instant is None else "was completed by another process"
-            raise CommitConflict(f"{self.action} {self.instant} {state}", context={"instant": self.instant})
+            raise CommitConflict(
+                f"{self.action} {self.instant} {state}", context={"instant": self.instant}, kind=ConflictKind.TAKEN_BACK
+            )
         return instant
 
     def finish(self, metadata: CommitMetadata, statuses: Sequence[WriteStatus]) -> Instant:
@@ -183,6 +186,7 @@ class ServiceTransaction(Transaction):
                 f"{self.action} {self.instant} was taken back by another process, which took this one for dead",
                 hint="Run it again; a longer heartbeat interval helps where the process is often suspended.",
                 context={"instant": self.instant},
+                kind=ConflictKind.TAKEN_BACK,
             )
         self.hooks.check(self, timeline)
 

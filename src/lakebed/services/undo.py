@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from lakebed.errors import CommitConflict, CorruptFile, InvalidOption
+from lakebed.errors import CommitConflict, ConflictKind, CorruptFile, InvalidOption
 from lakebed.format.file_names import is_data_path, parse_base_file, parse_log_file
 from lakebed.metadata.lookups import snapshot_of
 from lakebed.metadata_upkeep.maintain import metadata_settings
@@ -312,4 +312,5 @@ def check_not_running(timeline: Timeline, instant: str, operation: str) -> None:
             f"{operation} is not possible while {waiting.action} {waiting.time}, which began after it, is pending",
             hint="Try again when it is done; t.restore() takes back what is pending, too.",
             context={"instant": waiting.time},
+            kind=ConflictKind.BUSY,
         )

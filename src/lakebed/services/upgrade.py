@@ -16,7 +16,14 @@ from typing import Any
 
 from lakebed.concurrency.heartbeat import is_dead
 from lakebed.config.options import resolve_options
-from lakebed.errors import CommitConflict, CommitStateUnknown, InvalidOption, LakebedError, UnsupportedFeature
+from lakebed.errors import (
+    CommitConflict,
+    CommitStateUnknown,
+    ConflictKind,
+    InvalidOption,
+    LakebedError,
+    UnsupportedFeature,
+)
 from lakebed.metadata.lookups import open_snapshot, snapshot_of
 from lakebed.metadata_kinds.expression_results import noting
 from lakebed.metadata_kinds.key_changes import is_partitioned, record_index_definition
@@ -213,12 +220,14 @@ def _check_timeline(snapshot: Snapshot, plan: VersionPlan) -> None:
                 " groups cannot be compacted before it is finished",
                 hint="Run it with t.maintenance.cluster(), or take it off with real Hudi, then try again.",
                 context={"instant": pending.time},
+                kind=ConflictKind.BUSY,
             )
         if pending.action is Action.INDEXING:
             raise CommitConflict(
                 f"an index of table {snapshot.config.name!r} is being built (instant {pending.time})",
                 hint="Try again when it is done.",
                 context={"instant": pending.time},
+                kind=ConflictKind.BUSY,
             )
     if plan.is_crossing and plan.target < plan.source and snapshot.config.table_type == "mor":
         saved = _savepoint_with_logs(snapshot)
@@ -540,4 +549,8 @@ def _finish(tx: UndoTransaction, config: TableConfig, sizings: Mapping[str, Grou
 
 
 def _conflict(why: str) -> CommitConflict:
-    return CommitConflict(f"the table's version was not changed: {why}", hint="Try again when its writers are done.")
+    return CommitConflict(
+        f"the table's version was not changed: {why}",
+        hint="Try again when its writers are done.",
+        kind=ConflictKind.BUSY,
+    )

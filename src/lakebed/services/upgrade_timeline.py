@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from lakebed.errors import CommitConflict
+from lakebed.errors import CommitConflict, ConflictKind
 from lakebed.format.avro.encoder import write_avro_file
 from lakebed.model import Action, Instant, State, has_completion_times
 from lakebed.properties.table_config import TableConfig
@@ -174,6 +174,7 @@ def remove_timeline(storage: Storage, config: TableConfig, lock_is_held: Callabl
             raise CommitConflict(
                 f"the lock of {storage.url()} was lost while a timeline of another version was removed",
                 hint="Another process took it after it expired. Run the upgrade or downgrade again.",
+                kind=ConflictKind.LOCK_LOST,
             )
         storage.delete(path)
     if config.layout == 2 and next(storage.list(config.timeline_path), None) is None:

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from lakebed.concurrency.providers import writers_lock
 from lakebed.config.settings import WriteSettings
-from lakebed.errors import CommitConflict, InvalidOption
+from lakebed.errors import CommitConflict, ConflictKind, InvalidOption
 from lakebed.index.registry import recorded_index
 from lakebed.metadata.lookups import open_snapshot, snapshot_of
 from lakebed.metadata_kinds.record_index import repeated_keys
@@ -118,5 +118,6 @@ def repair(
                 f"the metadata table cannot be repaired while instant {waiting.time} is pending",
                 hint="Try again when the writers are done. The next write undoes what dead ones left, and"
                 " `lakebed maintenance run URI --once` runs the plans of services.",
+                kind=ConflictKind.BUSY,
             )
         return align(snapshot, names, settings, lock.lock_is_held)

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lakebed.errors import CommitConflict, StorageError
+from lakebed.errors import CommitConflict, ConflictKind, StorageError
 from lakebed.format.avro.encoder import encoder_of
 from lakebed.format.base_file import AVRO_SCHEMA_KEY, naming_parquet
 from lakebed.format.log_file import avro_data_block, block_bytes
@@ -127,6 +127,7 @@ def _overtaken(storage: Storage) -> CommitConflict:
     return CommitConflict(
         f"the lock of {storage.url()} was lost while its timeline was archived",
         hint="Another process took it after it expired; the next archival does what is left to do.",
+        kind=ConflictKind.LOCK_LOST,
     )
 
 

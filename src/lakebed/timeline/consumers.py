@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from lakebed.errors import CommitConflict, CorruptFile, InvalidOption, StorageError
+from lakebed.errors import CommitConflict, ConflictKind, CorruptFile, InvalidOption, StorageError
 from lakebed.model import Action, Instant
 from lakebed.storage.base import Storage
 from lakebed.timeline.timeline import Timeline, completed_at, key_of
@@ -133,6 +133,7 @@ class ConsumerFiles:
                 "recorded": None if now is None else now.position,
                 "retryable": False,
             },
+            kind=ConflictKind.CHANGED,
         )
 
     def delete(self, name: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lakebed.errors import CommitConflict, CommitStateUnknown, StorageError
+from lakebed.errors import CommitConflict, CommitStateUnknown, ConflictKind, StorageError
 from lakebed.model import Action, Instant, State, has_completion_times
 from lakebed.properties.table_config import TableConfig
 from lakebed.storage.base import Durable, Storage
@@ -82,6 +82,7 @@ class TimelineWriter:
                 f"instant {time} is not inflight any more: another writer took this one for dead and rolled it back",
                 hint="Run the write again; a longer heartbeat interval helps where the process is often suspended.",
                 context={"instant": time},
+                kind=ConflictKind.TAKEN_BACK,
             )
 
     def make_pending(self, completed: Instant, action: Action) -> None:
@@ -115,6 +116,7 @@ class TimelineWriter:
                 f"another writer has created {name} already",
                 hint="Run the write again; writers of one table must share its lock.",
                 context={"instant": time, "path": self._path(name)},
+                kind=ConflictKind.CHANGED,
             )
 
     def _path(self, name: str) -> str:

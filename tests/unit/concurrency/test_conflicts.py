@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from lakebed.concurrency.conflicts import StartedAt, TouchedFiles, check_conflicts
-from lakebed.errors import CommitConflict
+from lakebed.concurrency.conflicts import Attempt, StartedAt, TouchedFiles, check_conflicts
+from lakebed.errors import CommitConflict, ConflictKind
 from lakebed.format.avro.encoder import write_avro_file
 from lakebed.model import Action, CommitMetadata, Instant, State, WriteStat
 from lakebed.opened_table import OpenedTable
@@ -104,27 +104,33 @@ OURS = TouchedFiles.of(metadata(("p", "a-0")))
 
 def test_a_writer_alone_has_no_conflict(table: Table) -> None:
     started = StartedAt.of(table.now())
-    assert check_conflicts(OURS, table.now(), started, schema="w") == "w"
+    assert check_conflicts(Attempt(OURS, table.now(), started, schema="w")) == "w"
 
 
 def test_disjoint_file_groups_both_commit(table: Table) -> None:
     started = StartedAt.of(table.now())
     table.commit(metadata(("p", "b-0"), ("q", "a-0")))
-    check_conflicts(OURS, table.now(), started)
+    check_conflicts(Attempt(OURS, table.now(), started))
 
 
 def test_the_same_file_group_is_a_conflict(table: Table) -> None:
     started = StartedAt.of(table.now())
     other = table.commit(metadata(("q", "x-0"), ("p", "a-0")))
     with pytest.raises(CommitConflict, match="file group a-0 in partition 'p'") as caught:
-        check_conflicts(OURS, table.now(), started)
-    assert caught.value.context == {"partition": "p", "file_id": "a-0", "instant": other.time}
+        check_conflicts(Attempt(OURS, table.now(), started))
+    assert caught.value.context == {
+        "conflict": "committed",
+        "partition": "p",
+        "file_id": "a-0",
+        "instant": other.time,
+    }
+    assert caught.value.kind is ConflictKind.COMMITTED
     assert caught.value.retryable
 
 
 def test_a_commit_completed_before_the_write_began_is_no_conflict(table: Table) -> None:
     table.commit(metadata(("p", "a-0")))
-    check_conflicts(OURS, table.now(), StartedAt.of(table.now()))
+    check_conflicts(Attempt(OURS, table.now(), StartedAt.of(table.now())))
 
 
 def test_a_commit_that_was_pending_when_we_began_counts(table: Table) -> None:
@@ -133,7 +139,7 @@ def test_a_commit_that_was_pending_when_we_began_counts(table: Table) -> None:
     started = StartedAt.of(table.now())
     table.complete(other, metadata(("p", "a-0")))
     with pytest.raises(CommitConflict, match=other.time):
-        check_conflicts(OURS, table.now(), started)
+        check_conflicts(Attempt(OURS, table.now(), started))
 
 
 def test_a_commit_that_was_requested_late_counts_though_its_instant_is_earlier(table: Table) -> None:
@@ -143,24 +149,24 @@ def test_a_commit_that_was_requested_late_counts_though_its_instant_is_earlier(t
     started = StartedAt.of(table.now())
     table.complete(table.begin(time=early), metadata(("p", "a-0")))
     with pytest.raises(CommitConflict, match=early):
-        check_conflicts(OURS, table.now(), started)
-    check_conflicts(TouchedFiles.of(metadata(("p", "b-0"))), table.now(), started)
+        check_conflicts(Attempt(OURS, table.now(), started))
+    check_conflicts(Attempt(TouchedFiles.of(metadata(("p", "b-0"))), table.now(), started))
 
 
 def test_a_pending_write_is_no_conflict_yet(table: Table) -> None:
     table.begin()
     started = StartedAt.of(table.now())
     table.begin(Action.REPLACECOMMIT, encode_requested_replace())
-    check_conflicts(OURS, table.now(), started)
+    check_conflicts(Attempt(OURS, table.now(), started))
 
 
 def test_replaced_file_groups_count(table: Table) -> None:
     started = StartedAt.of(table.now())
     table.commit(metadata(("p", "a-0"), operation="INSERT_OVERWRITE", replaced=True), Action.REPLACECOMMIT)
     with pytest.raises(CommitConflict, match="INSERT_OVERWRITE"):
-        check_conflicts(OURS, table.now(), started)
+        check_conflicts(Attempt(OURS, table.now(), started))
     ours = TouchedFiles.of(metadata(("p", "b-0"), replaced=True))
-    check_conflicts(ours, table.now(), started)
+    check_conflicts(Attempt(ours, table.now(), started))
 
 
 def test_a_pending_clustering_keeps_its_file_groups(table: Table) -> None:
@@ -170,8 +176,8 @@ def test_a_pending_clustering_keeps_its_file_groups(table: Table) -> None:
     pending = table.begin(Action.CLUSTERING, body)
     started = StartedAt.of(table.now())
     with pytest.raises(CommitConflict, match=f"pending .* at instant {pending.time}"):
-        check_conflicts(OURS, table.now(), started)
-    check_conflicts(TouchedFiles.of(metadata(("p", "b-0"))), table.now(), started)
+        check_conflicts(Attempt(OURS, table.now(), started))
+    check_conflicts(Attempt(TouchedFiles.of(metadata(("p", "b-0"))), table.now(), started))
 
 
 @pytest.mark.parametrize(("version", "conflicts"), [(6, True), (8, False), (9, False)])
@@ -181,12 +187,12 @@ def test_a_compaction_planned_meanwhile_is_a_conflict_on_version_6_only(version:
     operations = [{"partitionPath": "p", "fileId": "a-0"}]
     table.begin(Action.COMPACTION, write_avro_file(COMPACTION_PLAN_SCHEMA, {"operations": operations}))
     # what knows of the compaction from its start names its log files after it
-    check_conflicts(OURS, table.now(), StartedAt.of(table.now()))
+    check_conflicts(Attempt(OURS, table.now(), StartedAt.of(table.now())))
     if conflicts:
         with pytest.raises(CommitConflict, match="pending compaction"):
-            check_conflicts(OURS, table.now(), started)
+            check_conflicts(Attempt(OURS, table.now(), started))
     else:
-        check_conflicts(OURS, table.now(), started)
+        check_conflicts(Attempt(OURS, table.now(), started))
 
 
 @pytest.mark.parametrize("version", [6, 8, 9])
@@ -196,18 +202,18 @@ def test_a_compaction_requested_before_the_write_is_no_conflict(version: int) ->
     started = StartedAt.of(table.now())
     ours = table.begin(Action.DELTACOMMIT)
     table.complete(compaction, metadata(("p", "a-0"), operation="COMPACT"))
-    check_conflicts(OURS, table.now(), started, instant=ours.time)
+    check_conflicts(Attempt(OURS, table.now(), started, instant=ours.time))
 
 
 def test_buckets_of_one_number_are_one_group(table: Table) -> None:
     started = StartedAt.of(table.now())
     table.commit(metadata(("p", "00000003-1111-0"), ("q", "00000004-1111-0")))
     ours = metadata(("p", "00000003-2222-0"), ("q", "00000003-2222-0"))
-    check_conflicts(TouchedFiles.of(ours), table.now(), started)
+    check_conflicts(Attempt(TouchedFiles.of(ours), table.now(), started))
     with pytest.raises(CommitConflict, match="00000003-1111-0 in partition 'p'"):
-        check_conflicts(TouchedFiles.of(ours, by_bucket=True), table.now(), started)
+        check_conflicts(Attempt(TouchedFiles.of(ours, by_bucket=True), table.now(), started))
     others = TouchedFiles.of(metadata(("q", "00000003-2222-0")), by_bucket=True)
-    check_conflicts(others, table.now(), started)
+    check_conflicts(Attempt(others, table.now(), started))
 
 
 def test_being_rolled_back_is_a_conflict(table: Table) -> None:
@@ -216,9 +222,9 @@ def test_being_rolled_back_is_a_conflict(table: Table) -> None:
     plan = encode_rollback_plan(table.storage.url(), RollbackPlan(ours))
     TimelineWriter(table.storage, table.config).request(Action.ROLLBACK, table.next(), plan)
     with pytest.raises(CommitConflict, match="being rolled back"):
-        check_conflicts(OURS, table.now(), started, instant=ours.time)
+        check_conflicts(Attempt(OURS, table.now(), started, instant=ours.time))
     other = Instant("1", Action.COMMIT, State.INFLIGHT)
-    check_conflicts(OURS, table.now(), started, instant=other.time)
+    check_conflicts(Attempt(OURS, table.now(), started, instant=other.time))
 
 
 # Table schema at start is {"s":0}.
@@ -239,6 +245,6 @@ def test_schema_changes_of_two_writers(table: Table, ours: str, theirs: str, com
     table.commit(metadata(("p", "b-0"), schema=theirs))
     if committed is None:
         with pytest.raises(CommitConflict, match="schema"):
-            check_conflicts(OURS, table.now(), started, schema=ours)
+            check_conflicts(Attempt(OURS, table.now(), started, schema=ours))
     else:
-        assert check_conflicts(OURS, table.now(), started, schema=ours) == committed
+        assert check_conflicts(Attempt(OURS, table.now(), started, schema=ours)) == committed

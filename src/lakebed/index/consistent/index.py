@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from lakebed.concurrency.conflicts import CLUSTER_OPERATION
 from lakebed.config.settings import ClusteringSettings
 from lakebed.engine.base import GROUP, Engine, Rows, distinct_values
-from lakebed.errors import CommitConflict, IndexInconsistent, InvalidOption
+from lakebed.errors import CommitConflict, ConflictKind, IndexInconsistent, InvalidOption
 from lakebed.format.file_names import new_file_id
 from lakebed.index.base import GroupResizing, Hashing, Index, IndexOptions, KeyLocations, Numbered, Resizes, Resizing
 from lakebed.index.bucket import BucketIndex, field_choices, first_keys, split_fields
@@ -386,6 +386,7 @@ def _off_new_ring(partition: str, file_id: str, operation: str) -> CommitConflic
         f"a write began file group {file_id} in {where} while another one ({operation}) gave it new buckets",
         hint="Nothing of this write is visible; run it again.",
         context={"partition": partition, "file_id": file_id},
+        kind=ConflictKind.COMMITTED,
     )
 
 
