@@ -177,9 +177,6 @@ class CommitConflict(LakebedError):
     Run the write again; `retries=3` on a write method does that. If it happens often, give the writers other
     partition paths or keys, let one process write, or use non-blocking writers (`hoodie.write.concurrency.mode`,
     docs/concurrency.md). `kind` is what it met, a `ConflictKind`.
-
-    >>> CommitConflict("the lock was lost", kind=ConflictKind.LOCK_LOST).kind
-    <ConflictKind.LOCK_LOST: 'lock_lost'>
     """
 
     retryable = True
@@ -197,7 +194,11 @@ class CommitConflict(LakebedError):
 
     @property
     def kind(self) -> ConflictKind:
-        """What this write or service met."""
+        """What this write or service met.
+
+        >>> CommitConflict("the lock was lost", kind=ConflictKind.LOCK_LOST).kind
+        <ConflictKind.LOCK_LOST: 'lock_lost'>
+        """
         return ConflictKind(self.context["conflict"])
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lakebed.config.settings import WriteSettings
+from lakebed.metadata.lookups import open_snapshot
 from lakebed.metadata_upkeep.maintain import MetadataUpkeep
 from lakebed.metadata_upkeep.services import run_services
 from lakebed.metadata_upkeep.store import MetadataSettings, MetadataStore
@@ -33,7 +34,7 @@ def with_indexes(table: Table, indexes: Sequence[str]) -> None:
     storage = open_storage(table.uri)
     config = load_table_config(storage)
     settings = WriteSettings(metadata=True, metadata_indexes=tuple(indexes))
-    MetadataUpkeep(storage, config, load_timeline(storage, config), settings, None, held).prepare()
+    MetadataUpkeep(open_snapshot(storage, config), settings, None, held).prepare()
 
 
 def run_own_services(table: Table, settings: MetadataSettings) -> list[str]:

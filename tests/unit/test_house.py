@@ -485,5 +485,16 @@ def public_docstrings() -> Iterator[tuple[str, str]]:
                 yield f"{cls.__name__}.{name}", inspect.getdoc(member) or ""
 
 
+def test_every_conflict_names_its_kind() -> None:
+    calls = [
+        (f"{name}:{node.lineno}", node)
+        for name, tree in modules()
+        for node in nodes_of(tree)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "CommitConflict"
+    ]
+    assert len(calls) > 50
+    assert [where for where, call in calls if "kind" not in {word.arg for word in call.keywords}] == []
+
+
 def test_every_public_docstring_has_an_example() -> None:
     assert [name for name, text in public_docstrings() if ">>> " not in text] == []

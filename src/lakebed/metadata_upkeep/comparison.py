@@ -208,7 +208,7 @@ def rebuild(
     storage, config = snapshot.storage, snapshot.config
     definitions = load_definitions(storage, config)
     sizings = sizings_of(snapshot, partitions, definitions)
-    upkeep = MetadataUpkeep(storage, config, snapshot.timeline, settings, None, lock_is_held)
+    upkeep = MetadataUpkeep(snapshot, settings, None, lock_is_held)
     config = drop(upkeep.store, partitions)
     build_as_defined(replace(snapshot, config=config), partitions, definitions, sizings, settings, lock_is_held)
 
@@ -227,7 +227,7 @@ def build_as_defined(
     names = _names(partitions, definitions)
     settings = replace(settings, column_stats=False, stats_columns=_stats_columns(snapshot, definitions, settings))
     for name in [IndexName(FILES), *names] if FILES in partitions else names:
-        upkeep = MetadataUpkeep(storage, config, snapshot.timeline, settings, None, lock_is_held)
+        upkeep = MetadataUpkeep(snapshot_of(storage, config, snapshot.timeline), settings, None, lock_is_held)
         config = upkeep.add(name, sizing=sizings.get(name.partition))
     return config
 

@@ -63,7 +63,6 @@ from lakebed.sharing import once
 from lakebed.slices.reader import SliceReader
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
-from lakebed.timeline.timeline import Timeline
 from lakebed.write_status import STATUS_SCHEMA, WriteStatus, from_table, of_slice
 
 _log = logging.getLogger("lakebed")
@@ -214,13 +213,11 @@ METADATA_OPTION = "hoodie.metadata.enable"
 
 @dataclass(frozen=True)
 class MetadataUpkeep:
-    """The metadata table of one table, as a write keeps it; `config` and `timeline` were read under the lock. `engine`
+    """The metadata table of one table, as a write keeps it; `table` is its view, read under the lock. `engine`
     runs jobs for many keys at a time. `lock_is_held` says whether the lock is still held (`no_lock` of one that only
     reads), `stored` is what `read_stored` gave under it."""
 
-    storage: Storage
-    config: TableConfig
-    timeline: Timeline
+    table: Snapshot
     settings: WriteSettings
     engine: Engine | None
     lock_is_held: Callable[[], bool]
@@ -230,9 +227,9 @@ class MetadataUpkeep:
     def store(self) -> MetadataStore:
         """The metadata table, opened for writing."""
         return MetadataStore(
-            self.storage,
-            self.config,
-            self.timeline,
+            self.table.storage,
+            self.table.config,
+            self.table.timeline,
             metadata_settings(self.settings),
             lock_is_held=self.lock_is_held,
             stored=self.stored,
@@ -243,7 +240,9 @@ class MetadataUpkeep:
         missing, compact and clean if due. Returns the table after that, read under the lock, so without later
         commits."""
         config = self.without_unknown()
-        ready = self if config is self.config else replace(self, config=config, stored=None)
+        ready = self
+        if config is not self.table.config:
+            ready = replace(self, table=snapshot_of(self.table.storage, config, self.table.timeline), stored=None)
         missing = ready.missing()
         if missing:
             ready._build(missing, ready.requested())
@@ -252,8 +251,10 @@ class MetadataUpkeep:
             for instant in store.orphan_instants():
                 remove_instant(store, instant)
             run_services(store)
-        snapshot = snapshot_of(self.storage, store.data_config, self.timeline)
-        return snapshot.seeing(MetadataTable(store.slices)) if store.data_config.metadata_partitions else snapshot
+        table = ready.table
+        if store.data_config is not table.config:
+            table = snapshot_of(table.storage, store.data_config, table.timeline)
+        return table.seeing(MetadataTable(store.slices)) if store.data_config.metadata_partitions else table
 
     def record_action(
         self,
@@ -278,9 +279,9 @@ class MetadataUpkeep:
         if not store.partitions:
             meanwhile()
             return None
-        snapshot = snapshot_of(self.storage, self.config, self.timeline).seeing(MetadataTable(store.slices))
+        snapshot = self.table.seeing(MetadataTable(store.slices))
         action = TableAction(snapshot, self.settings, instant, commit, statuses, store.partitions)
-        repeats = RepeatedKeys.of(action, looks_up=looks_up) if self.config.key_indexes else None
+        repeats = RepeatedKeys.of(action, looks_up=looks_up) if self.table.config.key_indexes else None
         written = self._key_logs(store, action, repeats) if repeats is not None else []
         partitions = {log.group.partition for log in written}
         records: dict[str, Records] = {}
@@ -290,7 +291,7 @@ class MetadataUpkeep:
             if partition_records is not None:
                 records[partition] = partition_records
         checked = {p: r for p, r in records.items() if p == FILES or not unchanged_rows}
-        wrong = superseded(store.slices, instant, checked, record_form(self.config.version))
+        wrong = superseded(store.slices, instant, checked, record_form(self.table.config.version))
         if wrong is not None:
             raise CommitConflict(
                 f"what instant {instant} changes would not be found by {wrong}: instants that were requested after it"
@@ -304,13 +305,14 @@ class MetadataUpkeep:
         return None if repeats is None else repeats.rows
 
     def _note_repeated_keys(self) -> None:
+        table = self.table
         if not self.lock_is_held():
             raise CommitConflict(
-                f"the table lock was lost before {self.config.name!r} could note that it holds keys several times",
+                f"the table lock was lost before {table.config.name!r} could note that it holds keys several times",
                 hint="Another process took it after it expired; try again.",
                 kind=ConflictKind.LOCK_LOST,
             )
-        update_table_config(self.storage, {INDEX_REPEATED: "true"}, self.lock_is_held)
+        update_table_config(table.storage, {INDEX_REPEATED: "true"}, self.lock_is_held)
 
     def record_removal(
         self, instant: str, files: Mapping[str, Sequence[str]], deleted_partitions: Collection[str]
@@ -321,7 +323,7 @@ class MetadataUpkeep:
         store.durable = "later"  # the clean's completed instant follows
         if not store.partitions:
             return
-        snapshot = snapshot_of(self.storage, self.config, self.timeline).seeing(MetadataTable(store.slices))
+        snapshot = self.table.seeing(MetadataTable(store.slices))
         removal = Removal(snapshot, files, deleted_partitions, self.settings)
         records: dict[str, Records] = {}
         for partition in in_write_order(store.partitions):
@@ -353,7 +355,7 @@ class MetadataUpkeep:
 
     def _cannot_keep(self) -> list[str]:
         """Partitions that lakebed does not know, and those of a kind that it knows but cannot compute."""
-        table = StoredTable(snapshot_of(self.storage, self.config, self.timeline, use_metadata=False))
+        table = StoredTable(self.table.of_folders())
         refused: list[str] = []
         for partition in self.store.partitions:
             upkeep = find_kind(partition)
@@ -369,25 +371,25 @@ class MetadataUpkeep:
         after that."""
         unknown = self._cannot_keep()
         if not unknown:
-            return self.config
+            return self.table.config
         names = ", ".join(unknown)
         if self.settings.on_unknown_metadata == "refuse":
             raise UnsupportedFeature(
-                f"the metadata table of {self.storage.url()} has partitions that lakebed does not know: {names}",
+                f"the metadata table of {self.table.storage.url()} has partitions that lakebed does not know: {names}",
                 hint="write with lakebed.metadata.on_unknown=drop to take them off, or with the engine that made them",
                 context={"feature": "metadata partition", "partitions": unknown},
             )
         _log.warning("taking the metadata partition(s) %s off: lakebed cannot keep them up to date", names)
         partitions_by_property = {
-            PARTITIONS: self.config.metadata_partitions,
-            PARTITIONS_INFLIGHT: self.config.metadata_partitions_inflight,
+            PARTITIONS: self.table.config.metadata_partitions,
+            PARTITIONS_INFLIGHT: self.table.config.metadata_partitions_inflight,
         }
         changes = {key: ",".join(p for p in names if p not in unknown) for key, names in partitions_by_property.items()}
-        config = update_table_config(self.storage, changes, self.lock_is_held)
-        definitions = load_definitions(self.storage, config)
+        config = update_table_config(self.table.storage, changes, self.lock_is_held)
+        definitions = load_definitions(self.table.storage, config)
         if definitions.keys() & set(unknown):
             body = dump_definitions((d for n, d in definitions.items() if n not in unknown), config.version)
-            self.storage.write(DEFINITIONS_PATH, body)
+            self.table.storage.write(DEFINITIONS_PATH, body)
         return config
 
     def missing(self) -> list[str]:
@@ -395,20 +397,20 @@ class MetadataUpkeep:
         gets."""
         have = set(self.store.partitions)
         enabled = self.settings.metadata
-        if enabled is None and self.config.properties.get(METADATA_OPTION, "").lower() == "false":
+        if enabled is None and self.table.config.properties.get(METADATA_OPTION, "").lower() == "false":
             enabled = False
         requested = self.requested()
-        if enabled is False or (not have and enabled is None and self.timeline.commits and not requested):
+        if enabled is False or (not have and enabled is None and self.table.timeline.commits and not requested):
             return []
         missing = [] if have else self._every()
         missing += [p for p in requested if p not in (*have, *missing)]
-        if missing and self.config.version == 6 and self.timeline.pending:
+        if missing and self.table.config.version == 6 and self.table.timeline.pending:
             return []  # as real Hudi: the instant it is built at must not be after a pending one
         return in_build_order(missing)
 
     def requested(self) -> dict[str, IndexName]:
         """The indexes that the table or the job asks for, by partition; those of keys need stored keys."""
-        config, settings = self.config, self.settings
+        config, settings = self.table.config, self.settings
         names = [*remembered_indexes(config.properties), *map(parse_index_name, settings.metadata_indexes)]
         names += [kind.requested(settings, config) for kind in kinds() if kind.is_requested(settings, config)]
         indexes = {name.partition: name for name in names}
@@ -417,7 +419,7 @@ class MetadataUpkeep:
 
     def _every(self) -> list[str]:
         """The partitions that every metadata table has."""
-        return [kind.name for kind in kinds() if kind.is_in_every_table(self.settings, self.config)]
+        return [kind.name for kind in kinds() if kind.is_in_every_table(self.settings, self.table.config)]
 
     def add(self, *names: IndexName, sizing: GroupSizing | None = None) -> TableConfig:
         """Build indexes on a table that may have rows, and the metadata table where there is none. Gives the table's
@@ -431,7 +433,7 @@ class MetadataUpkeep:
         self, partitions: Sequence[str], names: Mapping[str, IndexName], sizing: GroupSizing | None = None
     ) -> None:
         create(self.store)
-        files = snapshot_of(self.storage, self.config, self.timeline, use_metadata=False)
+        files = self.table.of_folders()
         build = FirstBuild(files, self.settings, self.engine)
         settings = metadata_settings(self.settings)
         for partition in partitions:

@@ -430,9 +430,8 @@ class Transaction:
 
     def metadata_upkeep(self, timeline: Timeline) -> MetadataUpkeep:
         stored, self._stored = self._stored, None  # valid until the first change
-        return MetadataUpkeep(
-            self.storage, self.config, timeline, self.settings, self.context.engine, self.lock_is_held, stored
-        )
+        engine = self.context.engine
+        return MetadataUpkeep(self.view(timeline), self.settings, engine, self.lock_is_held, stored)
 
     def refuse_lost(self, step: str) -> None:
         if not self.lock_is_held():

@@ -104,7 +104,7 @@ class Indexing(Service[IndexingResult]):
             return why
         if not timeline.commits:
             return None
-        upkeep = MetadataUpkeep(context.storage, context.config, timeline, context.settings, context.engine, no_lock)
+        upkeep = MetadataUpkeep(context.opened, context.settings, context.engine, no_lock)
         missing = upkeep.missing()
         return f"{', '.join(missing)} of the metadata table are to be built" if missing else None
 
@@ -212,10 +212,11 @@ class _Build:
             )
             self._heartbeat.start()
             self.planned = planned_indexes(timeline.plan(pending))
-            named = named_indexes(snapshot_of(self.storage, config, timeline), self.planned)
+            seen = snapshot_of(self.storage, config, timeline)
+            named = named_indexes(seen, self.planned)
             if pending.state is State.REQUESTED:
                 TimelineWriter(self.storage, config).inflight(Action.INDEXING, self.instant)
-            upkeep = MetadataUpkeep(self.storage, config, timeline, self.settings, self.engine, lock.lock_is_held)
+            upkeep = MetadataUpkeep(seen, self.settings, self.engine, lock.lock_is_held)
             if FILES not in config.metadata_partitions:  # small, and every other partition needs it
                 config = upkeep.add()
             parts = [part for name, sizing in named for part in self._begin(config, timeline, lock, name, sizing)]

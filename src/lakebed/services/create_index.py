@@ -283,7 +283,7 @@ def create_index(
             )
         if not wait:
             return plan_index(snapshot, index_name, sizing, settings, lock.lock_is_held)
-        table = MetadataUpkeep(storage, config, timeline, settings, engine, lock.lock_is_held)
+        table = MetadataUpkeep(snapshot, settings, engine, lock.lock_is_held)
         if index_name.expression is not None:
             config = table.add(index_name)
             note_zone(snapshot, config, ExpressionIndex.of(index_name.expression, snapshot.schema), lock.lock_is_held)
@@ -329,7 +329,7 @@ def drop_index(storage: Storage, name: str, *, settings: WriteSettings | None = 
         if partition not in partitions:
             return config
         dropped = [partition, *(name for name in needing if name in partitions)]
-        upkeep = MetadataUpkeep(storage, config, timeline, settings, None, lock.lock_is_held)
+        upkeep = MetadataUpkeep(snapshot_of(storage, config, timeline), settings, None, lock.lock_is_held)
         config = drop(upkeep.store, dropped)
         forgotten = noting(config.properties, partition, None) if partition in zone_notes(config.properties) else {}
         return update_table_config(storage, forgotten, lock.lock_is_held) if forgotten else config

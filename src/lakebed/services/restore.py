@@ -229,7 +229,7 @@ class _Restore:
         if FILES not in tx.config.metadata_partitions:
             return
         if everything:
-            upkeep = MetadataUpkeep(tx.storage, tx.config, tx.timeline, tx.settings, tx.context.engine, tx.lock_is_held)
+            upkeep = MetadataUpkeep(tx.view(tx.timeline), tx.settings, tx.context.engine, tx.lock_is_held)
             tx.config = upkeep.without_unknown()
         snapshot = snapshot_of(tx.storage, tx.config, tx.timeline)
         partitions = tx.config.metadata_partitions if everything else (FILES,)

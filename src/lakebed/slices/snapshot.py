@@ -266,6 +266,10 @@ class Snapshot:
         """This view with a metadata table that was read at its moment, and is not read again."""
         return replace(self, _cache=_SnapshotCache(metadata=metadata, metadata_is_open=True))
 
+    def of_folders(self) -> Snapshot:
+        """This view with the files that the table's folders list, without the metadata table."""
+        return replace(self, use_metadata=False, _cache=_SnapshotCache())
+
     @property
     def metadata_is_open(self) -> bool:
         """Whether the metadata table was opened, or found not to be there."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 
@@ -153,10 +152,7 @@ def same_time_overwrites(patch: pytest.MonkeyPatch) -> None:
 
 
 def no_conflict_check(patch: pytest.MonkeyPatch) -> None:
-    def agrees(*_: Any, schema: str, **__: Any) -> str:
-        return schema
-
-    patch.setattr(transaction, "check_conflicts", agrees)
+    patch.setattr(transaction, "check_conflicts", lambda attempt: attempt.schema)
 
 
 def no_key_check(patch: pytest.MonkeyPatch) -> None:

@@ -144,9 +144,7 @@ def without_column_stats(make: Make, kind: str) -> Table:
     t.upsert(rows((1, "a", "b", 5), (2, "b", "b", 5)))
     t.indexes.drop("column_stats")
     view = open_snapshot(open_storage(t.uri))
-    MetadataUpkeep(view.storage, view.config, view.timeline, WriteSettings(), None, held).add(
-        IndexName("partition_stats")
-    )
+    MetadataUpkeep(view, WriteSettings(), None, held).add(IndexName("partition_stats"))
     assert [index.name for index in t.indexes.list()] == ["files", "partition_stats"]
     return t
 
