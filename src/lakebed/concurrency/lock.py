@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from types import TracebackType
-from typing import ClassVar, Protocol, TypeVar, cast
+from typing import ClassVar, Protocol, TypeVar
 
 from lakebed.concurrency.heartbeat import (
     PeriodicTask,
@@ -257,8 +257,6 @@ class FileLock:
         self._periodic: PeriodicTask | None = None
         self._early_read: Callable[[], tuple[Holder, str] | None] | None = None
         self._changing = shared_lock()
-        self._read_beside: Callable[[], object] | None = None
-        self._started_read: Callable[[], object] | None = None
 
     def acquire_reading(self, timeout: float, read: Callable[[], R]) -> Callable[[], R]:
         """Take the lock as `acquire` does. The call that this gives waits for what `read` gave, which reads storage and
@@ -268,14 +266,6 @@ class FileLock:
         that put succeeds, no other process has had the lock since, so the result of `read` is valid. Otherwise the
         result is discarded, and `read` is called again when the lock is held.
         """
-        self._read_beside, self._started_read = read, None
-        try:
-            self.acquire(timeout)
-        finally:
-            background_read, self._read_beside, self._started_read = self._started_read, None, None
-        return read if background_read is None else cast("Callable[[], R]", background_read)
-
-    def acquire(self, timeout: float) -> None:
         if self._owner:
             raise RuntimeError("the lock is held by this object already")
         deadline = time.monotonic() + timeout
@@ -287,7 +277,7 @@ class FileLock:
                 raise self._timeout(timeout)
             self._owner, self._process = str(uuid.uuid4()), os.getpid()
             holding[self._owner] = entry
-            self._wait(deadline, timeout)
+            result = self._wait(deadline, timeout, read)
             # `lock_is_held` becomes false if no renewal succeeds in time
             self._periodic = PeriodicTask(self._renew_every, self.renew, "table-lock", call=call, abandoned=self._end)
             self._periodic.start()
@@ -299,8 +289,13 @@ class FileLock:
                 self.release()
             self._forget()
             raise
+        return result
 
-    def _wait(self, deadline: float, timeout: float) -> None:
+    def acquire(self, timeout: float) -> None:
+        self.acquire_reading(timeout, _nothing)()
+
+    def _wait(self, deadline: float, timeout: float, read: Callable[[], R]) -> Callable[[], R]:
+        """Try until the lock is taken; gives what waits for the result of `read`."""
         url, started = self._storage.url(self._path), time.monotonic()
         if started - _waited.get(url, -math.inf) < _CONTENDED_SECONDS:
             others_turn = _released.get(url, 0.0) + _pause(0.0, 0.0) - started
@@ -308,8 +303,10 @@ class FileLock:
         while True:
             tried_at = time.monotonic()
             try:
+                if (result := self._beside_put(read)) is not None:
+                    return result
                 if self._try():
-                    return
+                    return read
             except StorageError as error:
                 if not error.retryable:
                     raise
@@ -323,12 +320,15 @@ class FileLock:
             _waited[url] = now
             time.sleep(min(_pause(now - started, now - tried_at), deadline - now))
 
+    def _beside_put(self, read: Callable[[], R]) -> Callable[[], R] | None:
+        """Put over the version that was seen free, and read side by side with that; None if the lock is not taken."""
+        seen = _looked_at.pop(self._storage.url(self._path), None)
+        if seen is None or not read_lock_body(seen.data, self._path).expired:
+            return None
+        result = in_background(read)
+        return result if self._put(seen.version) else None
+
     def _try(self) -> bool:
-        cached = _looked_at.pop(self._storage.url(self._path), None)
-        if cached is not None:
-            holder = read_lock_body(cached.data, self._path)
-            if holder.expired and self._put_beside(cached.version):
-                return True
         current = self._read()
         if current is None:
             return self._put(None)
@@ -337,12 +337,6 @@ class FileLock:
         if holder.owner != self._owner and holder.seconds_left(self._storage, self._path, version) > 0:
             return False
         return self._put(version)
-
-    def _put_beside(self, version: str) -> bool:
-        background_read = None if self._read_beside is None else in_background(self._read_beside)
-        done = self._put(version)
-        self._started_read = background_read if done else None
-        return done
 
     def _read(self) -> tuple[Holder, str] | None:
         try:
@@ -467,6 +461,10 @@ class FileLock:
         if entry.call is not None:
             entry.call = RunningCall()  # a thread of its own gives it back, also after the call that held it
         self.release(looks=True)
+
+
+def _nothing() -> None:
+    """What is read beside a lock that is taken alone."""
 
 
 def _pause(waited: float, request: float) -> float:

@@ -31,7 +31,7 @@ from lakebed.engine.base import Rows
 from lakebed.errors import CommitConflict, CommitStateUnknown, InvalidRecord, LockTimeout, StorageError
 from lakebed.merge.shares import decoded
 from lakebed.model import MEMBER, RECORD_KEY
-from lakebed.operations.context import TableSchema, WriteContext
+from lakebed.operations.context import WriteContext
 from lakebed.operations.pipeline import RowsVerb, run
 from lakebed.operations.result import WriteResult
 from lakebed.operations.upsert import admitted_rows, upsert
@@ -393,12 +393,11 @@ class JointUpsert(RowsVerb):
 
     batch: Batch
 
-    def schema(self, context: WriteContext, snapshot: Snapshot) -> TableSchema:
+    def begun(self, context: WriteContext, snapshot: Snapshot, instant: str) -> None:
+        self.batch.instant = instant
         self.batch.take(context, snapshot)
-        return super().schema(context, snapshot)
 
     def prepare(self, write: Write) -> Rows:
-        self.batch.instant = write.instant
         tables = self.batch.tables
         if len(tables) == 1:
             return super().prepare(write)

@@ -157,6 +157,10 @@ class Verb(ABC):
     new_groups_only: bool = False
     repeatable: bool = True
 
+    def begun(self, context: WriteContext, snapshot: Snapshot, instant: str) -> None:
+        """Called once when the action has begun and the lock is given back, before anything else is asked."""
+        return
+
     @abstractmethod
     def schema(self, context: WriteContext, snapshot: Snapshot) -> TableSchema:
         """The table's schema after the write."""
@@ -228,6 +232,7 @@ def run(context: WriteContext, verb: Verb) -> WriteResult:
             growth = None if growth is None else growth.begun(tx)
             tx.request(verb.request if growth is None else growth.request)
         times.mark("begin")
+        verb.begun(context, tx.snapshot, tx.instant)
         write = replace(_write(context, verb, tx.snapshot, tx.instant), early=tx.early_conflicts(), growth=growth)
         prepared = verb.prepare(write)  # 2. prepare: record key, partition path
         with verb.place(write, prepared) as rows:  # 3. place: the index decides where rows go

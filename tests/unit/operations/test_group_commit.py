@@ -8,13 +8,20 @@ import pickle
 import random
 import threading
 import uuid
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
 
 import lakebed
+from lakebed.config.options import resolve_options
+from lakebed.engine.local import LocalEngine
 from lakebed.operations import group_commit
+from lakebed.operations.group_commit import Batch, JointUpsert
+from lakebed.operations.hudi_job import write_context
+from lakebed.operations.write import RowMatch
+from lakebed.properties.file import load_table_config
+from lakebed.storage import open_storage
 from lakebed.table import Table
 from lakebed.testing import Mutation
 from support.joined_upserts import Upserts, commits, together, waiting
@@ -299,6 +306,25 @@ def test_upserts_are_not_joined_while_a_clustering_is_pending() -> None:
     assert len(table.timeline.pending) == 1
     results = together(table.uri, [rows((100 + n, 9)) for n in range(3)])
     assert commits(results) == [[0], [1], [2]]
+
+
+def test_a_joint_upsert_that_is_asked_for_its_schema_takes_no_waiting_upsert() -> None:
+    class Refuses:
+        def take(self, *_: object) -> None:
+            raise AssertionError("upserts were taken")
+
+    storage = open_storage(created().uri)
+    context = write_context(storage, load_table_config(storage), LocalEngine(), resolve_options({}))
+    data = rows((1, 1))
+    verb = JointUpsert(
+        operation="UPSERT",
+        match=RowMatch("keys"),
+        rows=context.engine.from_arrow(data),
+        batch=cast("Batch", Refuses()),
+    )
+    assert verb.schema(context, context.opened).data.names == data.column_names
+    with pytest.raises(AssertionError, match="taken"):
+        verb.begun(context, context.opened, "1")
 
 
 class Interrupted(BaseException):
