@@ -10,7 +10,7 @@ import pytest
 
 import lakebed
 from lakebed.errors import CommitConflict
-from lakebed.operations.transaction import WriteTransaction
+from lakebed.operations.write_transaction import WriteTransaction
 from lakebed.storage import open_storage
 from support.crash_tables import OPTIONS, copied, leftovers, prepared, put, rows, state
 

@@ -12,7 +12,7 @@ import pytest
 import lakebed
 from lakebed.errors import CommitConflict
 from lakebed.operations.hudi_job import RETRIES
-from lakebed.operations.transaction import WriteTransaction
+from lakebed.operations.write_transaction import WriteTransaction
 from lakebed.table import Table
 from support.crash_tables import OPTIONS, Model, copied, leftovers, prepared, put, rows, state
 

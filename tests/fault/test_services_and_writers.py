@@ -12,7 +12,7 @@ import pytest
 import lakebed
 from lakebed.format.bounded_cache import BoundedCache
 from lakebed.model import Action
-from lakebed.operations.transaction import WriteTransaction
+from lakebed.operations.write_transaction import WriteTransaction
 from lakebed.properties.file import load_table_config
 from lakebed.services.due import run_due_services
 from lakebed.storage import open_storage

@@ -18,7 +18,8 @@ import pytest
 
 import lakebed
 from lakebed.operations import group_commit
-from lakebed.operations.transaction import Transaction, WriteTransaction
+from lakebed.operations.transaction import Transaction
+from lakebed.operations.write_transaction import WriteTransaction
 from lakebed.table import Table
 
 Row = dict[str, Any]

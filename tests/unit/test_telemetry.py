@@ -128,7 +128,7 @@ def test_conflicts_and_retries_are_counted(uri: str, monkeypatch: pytest.MonkeyP
         def batches() -> Iterator[pa.RecordBatch]:
             yield from ROWS.to_batches()
 
-        from lakebed.operations.transaction import WriteTransaction
+        from lakebed.operations.write_transaction import WriteTransaction
 
         commit = WriteTransaction.commit
 

@@ -24,7 +24,7 @@ from lakebed.metadata_kinds.stats_values import ranges_of_file
 from lakebed.model import BOOTSTRAP_INSTANT, Action, has_completion_times
 from lakebed.operations.context import TableSchema, WriteContext, file_format, incoming_schema, table_schema
 from lakebed.operations.result import StageTimes, WriteResult
-from lakebed.operations.transaction import WriteTransaction
+from lakebed.operations.write_transaction import WriteTransaction
 from lakebed.progress import progress
 from lakebed.properties.file import update_table_config
 from lakebed.schema.arrow import with_meta

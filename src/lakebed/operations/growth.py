@@ -22,7 +22,7 @@ from lakebed.index.registry import index_of
 from lakebed.model import PARTITION_PATH, Action, FileSlice
 from lakebed.operations.context import WriteContext
 from lakebed.operations.index_change import IndexChangeHooks, differ, run_moves
-from lakebed.operations.transaction import WriteTransaction
+from lakebed.operations.write_transaction import WriteTransaction
 from lakebed.slices.snapshot import Snapshot
 from lakebed.timeline.bodies.rollback import encode_requested_replace
 from lakebed.write_status import WriteStatus

@@ -31,9 +31,9 @@ from lakebed.operations.once import check_once
 from lakebed.operations.placement import Layout, Placed, file_groups_in_clustering, placed
 from lakebed.operations.plan import WritePlan, waiting_services
 from lakebed.operations.result import StageTimes, WriteResult
-from lakebed.operations.transaction import WriteTransaction
 from lakebed.operations.uniqueness import uniqueness_of
 from lakebed.operations.write import RowMatch, Write, prepare
+from lakebed.operations.write_transaction import WriteTransaction
 from lakebed.properties.features import check_write
 from lakebed.properties.table_config import TableConfig
 from lakebed.schema.evolution import schema_changes

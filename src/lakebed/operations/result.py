@@ -24,6 +24,18 @@ _NOT_COUNTED = 'duplicates: not looked up; options={"lakebed.insert.count.duplic
 # What differs between parts of the rows of a write.
 _OF_ROWS = ("rows", "inserted", "updated", "deleted", "unchanged", "combined", "files", "bytes")
 
+# The counts of a status that are summed.
+_SUMMED = (
+    "rows_in",
+    "num_inserts",
+    "num_updates",
+    "num_deletes",
+    "num_unchanged",
+    "num_combined",
+    "num_blind_rows",
+    "num_blind_deletes",
+)
+
 
 @dataclass(frozen=True, repr=False)
 class WriteResult(Printed):
@@ -112,23 +124,27 @@ class WriteResult(Printed):
         **more: Any,
     ) -> WriteResult:
         """The result of a write by its statuses. `moved` rows only deleted a key at its old location: it moved."""
+        total = dict.fromkeys(_SUMMED, 0)
+        for status in statuses:
+            for name in _SUMMED:
+                total[name] += getattr(status, name)
         written = [s for s in statuses if s.path is not None]
-        inserted, deleted = sum(s.num_inserts for s in statuses), sum(s.num_deletes for s in statuses)
+        inserted, deleted = total["num_inserts"], total["num_deletes"]
         # a key that left several places is inserted once
         updated = min(moved, inserted, deleted)
-        blind_rows = any(s.num_blind_rows for s in statuses)
+        blind_rows, blind_deletes = total["num_blind_rows"] > 0, total["num_blind_deletes"] > 0
         return cls(
             instant=instant,
             checkpoint=checkpoint,
             operation=operation,
-            rows=sum(s.rows_in for s in statuses) - moved,
+            rows=total["rows_in"] - moved,
             inserted=None if blind_rows else inserted - updated,
-            updated=None if blind_rows else sum(s.num_updates for s in statuses) + updated,
-            deleted=None if any(s.num_blind_deletes for s in statuses) else deleted - updated,
-            unchanged=sum(s.num_unchanged for s in statuses),
-            combined=sum(s.num_combined for s in statuses),
-            files=tuple(s.path or "" for s in written),
-            bytes=sum(s.file_size for s in written),
+            updated=None if blind_rows else total["num_updates"] + updated,
+            deleted=None if blind_deletes else deleted - updated,
+            unchanged=total["num_unchanged"],
+            combined=total["num_combined"],
+            files=tuple([s.path or "" for s in written]),
+            bytes=sum([s.file_size for s in written]),
             **more,
         )
 

@@ -10,26 +10,14 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Self
 
-from lakebed.concurrency.conflicts import (
-    Attempt,
-    EarlyConflicts,
-    StartedAt,
-    TouchedFiles,
-    check_conflicts,
-    clusterings_that_give_way,
-    is_requested,
-    reason_to_take_back,
-)
-from lakebed.concurrency.heartbeat import HEARTBEAT_FOLDER, Heartbeat, writer_of
+from lakebed.concurrency.heartbeat import HEARTBEAT_FOLDER, Heartbeat
 from lakebed.concurrency.lock import FileLock
 from lakebed.concurrency.markers import (
     TEMP_FOLDER,
-    LocalWrite,
     Marker,
     appended_again,
     delete_markers,
     list_markers,
-    local_write,
 )
 from lakebed.concurrency.providers import NestedLock, writers_lock
 from lakebed.config.settings import WriteSettings
@@ -41,43 +29,33 @@ from lakebed.errors import (
     StorageError,
     UnsupportedFeature,
 )
-from lakebed.index.base import Index, Resizes, key_hash_of, pending_resizes
+from lakebed.index.base import Index
 from lakebed.index.registry import recorded_index
 from lakebed.metadata.lookups import snapshot_of
 from lakebed.metadata_records.layout import FILES
 from lakebed.metadata_upkeep.maintain import MetadataUpkeep
-from lakebed.metadata_upkeep.rollback import remove_instant
 from lakebed.metadata_upkeep.store import StoredState, read_stored
 from lakebed.model import (
     Action,
     CommitMetadata,
-    FileGroupId,
     Instant,
     State,
-    has_completion_times,
 )
 from lakebed.operations.context import WriteContext
 from lakebed.operations.leftovers import delete_data_files, remove_leftovers
-from lakebed.operations.once import Once, check_once
+from lakebed.operations.once import Once
 from lakebed.operations.rollback import Rollbacks, without_dead_savepoints, without_refused_rollbacks
-from lakebed.operations.uniqueness import Uniqueness, check_unique
 from lakebed.properties.file import load_table_config, update_table_config
 from lakebed.properties.table_config import TableConfig
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
-from lakebed.storage.parallel import aside, at_once, begun, is_remote
+from lakebed.storage.parallel import aside, at_once, is_remote
 from lakebed.timeline.bodies.commit import decode_commit, encode_commit
 from lakebed.timeline.index_changes import (
-    COMMITTED_CHANGE,
-    IndexChange,
-    Settings,
     abandoned_changes,
     finish_interrupted_changes,
-    property_change_for,
-    settings_at,
 )
 from lakebed.timeline.instants import InstantClock
-from lakebed.timeline.plain_keys import note_keys
 from lakebed.timeline.schema_files import continued, write_history
 from lakebed.timeline.schema_versions import Version
 from lakebed.timeline.streams import metadata_taken_over, records_of_batch
@@ -142,7 +120,7 @@ class Transaction:
     _newest_heartbeat: str = field(default="", init=False)
     _copied_as: frozenset[str] = field(default=frozenset(), init=False)
     _stored: StoredState | None = field(default=None, init=False)
-    _seen: Snapshot | None = field(default=None, init=False)
+    _view: Snapshot | None = field(default=None, init=False)
     _lock: FileLock | NestedLock | None = field(default=None, init=False)
     _process: int = field(default_factory=os.getpid, init=False)
 
@@ -169,10 +147,10 @@ class Transaction:
 
     def view(self, timeline: Timeline) -> Snapshot:
         """The table with the present settings and this timeline: one view as long as both stay what they are."""
-        seen = self._seen
-        if seen is None or seen.timeline is not timeline or seen.config is not self.config:
-            self._seen = seen = snapshot_of(self.storage, self.config, timeline)
-        return seen
+        view = self._view
+        if view is None or view.timeline is not timeline or view.config is not self.config:
+            self._view = view = snapshot_of(self.storage, self.config, timeline)
+        return view
 
     def rollbacks(self, forget: Callable[[str], None] = lambda _: None) -> Rollbacks:
         """Takes instants back under the lock that this transaction holds; `forget` is called with each of them."""
@@ -482,266 +460,3 @@ class Transaction:
         with suppress(Exception):
             self.stop_heartbeat()
             self.remove_heartbeat()
-
-
-@dataclass(frozen=True, slots=True)
-class _Written:
-    """What a write brings to its commit. `resizes` are the pending ones of the table's buckets."""
-
-    statuses: Sequence[WriteStatus]
-    metadata: CommitMetadata
-    touched: TouchedFiles
-    resizes: Resizes
-
-
-@dataclass
-class WriteTransaction(Transaction):
-    """A write between its requested and its completed instant.
-
-    A `non_blocking` write lets others append to the file groups that it appends to. `planned_index` has the index
-    settings of the time when the write was planned: under other settings its rows would belong elsewhere. `new_index`
-    is the index that the table gets by this instant. A write that does not look keys up (`looks_up`) may store a key
-    again. A `repeatable` write leaves the same rows when it is done twice. `plain_keys` are key fields whose texts
-    files are asked about. After the commit `duplicates` has the number of rows whose key is stored another time; None
-    if unknown.
-    """
-
-    unique: Uniqueness = field(default="nowhere", kw_only=True)
-    planned_index: Settings | None = field(default=None, kw_only=True)
-    new_index: Index | None = field(default=None, kw_only=True)
-    non_blocking: bool = field(default=False, kw_only=True)
-    looks_up: bool = field(default=True, kw_only=True)
-    repeatable: bool = field(default=True, kw_only=True)
-    plain_keys: tuple[str, ...] = field(default=(), kw_only=True)
-    duplicates: int | None = field(default=None, init=False)
-    _started: StartedAt | None = field(default=None, init=False)
-    _may_be_shown: bool = field(default=False, init=False)
-    _local: LocalWrite | None = field(default=None, init=False)
-
-    def request(self, body: bytes = b"", *, instant: str = "") -> None:
-        """Take an instant (or the one of a commit that has no time), start the heartbeat, show the write as
-        requested."""
-        self._refuse_other_index(self.view(self.timeline))
-        self.instant = instant or self.clock.next(after=self.greatest_time())
-        self._started = StartedAt.of(self.timeline)
-        opened = begun(self.storage, self._open_files_ahead)
-        self.start_heartbeat()
-        self.refuse_lost("begin")
-        writer = TimelineWriter(self.storage, self.config)
-        self._may_be_shown = True
-        try:
-            requested = writer.request(self.action, self.instant, body)
-        except CommitConflict:
-            self._may_be_shown = False
-            raise
-        opened()
-        if not self.lock_is_held():
-            writer.remove_pending(requested)
-            self._may_be_shown = False
-            self.refuse_lost("begin")
-
-    @contextmanager
-    def showing(self, profile: bytes) -> Generator[None]:
-        """Show the write as inflight, for the block that writes its files. If this process writes them to a slow store,
-        the first markers are written at the same time. No file is begun before both exist."""
-        follows_marker = not has_completion_times(self.config.version)  # at once, for other writers' slices
-        if self.context.engine.is_distributed or follows_marker or not is_remote(self.storage):
-            self.inflight(profile)
-            yield
-            return
-        with local_write(self.storage, self.instant, lambda: self.inflight(profile)) as self._local:
-            yield
-
-    def _open_files_ahead(self) -> None:
-        """Open the list of files, which has the sizes of file groups."""
-        metadata = self.snapshot.metadata if self.config.metadata_partitions else None
-        if metadata is not None and is_remote(self.storage):
-            with suppress(LakebedError, OSError):  # its first user opens it again, and reports the error
-                metadata.open_ahead([FILES])
-
-    def _refuse_other_index(self, seen: Snapshot) -> None:
-        now = seen.index_settings
-        if self.planned_index is not None and now != self.planned_index:
-            raise CommitConflict(
-                f"the index of table {self.config.name!r} was changed while this write was planned or written",
-                hint="Nothing of it is visible; run it again, by the index that the table has now.",
-                context={"planned": dict(self.planned_index), "table": now},
-                kind=ConflictKind.TABLE,
-            )
-
-    def early_conflicts(self) -> EarlyConflicts | None:
-        """The check for concurrent writers to a file group, made before it is written; None if the settings do not ask
-        for it."""
-        if not self.settings.early_conflicts or self.non_blocking:
-            return None
-        assert self._started is not None
-        writes = (Action.COMMIT, Action.DELTACOMMIT, Action.REPLACECOMMIT)
-        services = {i.time for i in self.timeline.pending if i.action not in writes}
-        concurrent_writers = {
-            time for time, action in self._started.pending if action in writes and time not in services
-        }
-        return EarlyConflicts(tuple(sorted(concurrent_writers)), by_bucket=key_hash_of(self.index) is not None)
-
-    def check_early(self, groups: frozenset[FileGroupId]) -> None:
-        """Raise `CommitConflict` where others have committed to these file groups since this write began."""
-        assert self._started is not None
-        touched = TouchedFiles(groups, by_bucket=key_hash_of(self.index) is not None)
-        now = self.load()
-        clusterings = {i.time for i in now.pending_clustering().values()}
-        check_conflicts(Attempt(touched, now, self._started, giving_way=clusterings))
-
-    def commit(
-        self,
-        statuses: Sequence[WriteStatus],
-        schema: str,
-        replaced: Mapping[str, tuple[str, ...]],
-        *,
-        unchanged_rows: bool = False,
-    ) -> Instant:
-        """Check for conflicts, update the index and the metadata table, and make the write visible. Raises
-        `CommitConflict` with nothing visible."""
-        written = self._written(statuses, schema, replaced)
-        reads = self._read_state, lambda: list_markers(self.storage, self.instant)
-        with self.locked(*reads) as (state, markers):
-            if self._local is not None:
-                self._local.finish()
-            now = self.view(self._take_state(state))
-            self._check_pending(now.timeline)
-            self._check_others(written, now.timeline)
-            self._refuse_other_index(now)
-            self._delete_lost(written, markers)
-            self.index.update(statuses, self.instant, now, replaced)
-            self._record(written, now, unchanged_rows=unchanged_rows)
-            self._note(written, now.timeline)
-            self.refuse_lost("complete")
-            done = self.publish_commit(now.timeline, written.metadata, self.context.stream_batch, is_inflight=True)
-            if is_settled := self.lock_is_held():
-                self._follow_up(written, now.timeline)
-        if not is_settled:
-            self._resolve_late(done, now.timeline)
-        self.tidy(written.metadata)
-        with suppress(Exception):  # the commit is valid
-            self.index.committed(self.instant, now)
-        return done
-
-    def _written(
-        self, statuses: Sequence[WriteStatus], schema: str, replaced: Mapping[str, tuple[str, ...]]
-    ) -> _Written:
-        metadata = self.commit_metadata(statuses, schema, replaced)
-        by_bucket = key_hash_of(self.index) is not None
-        touched = TouchedFiles.of(metadata, by_bucket=by_bucket, non_blocking=self.non_blocking)
-        return _Written(statuses, metadata, touched, pending_resizes(self.index, self.snapshot).without(replaced))
-
-    def _check_pending(self, timeline: Timeline) -> None:
-        """Raise where another writer took this one for dead, or the batch of a stream was committed meanwhile."""
-        instant = timeline.find(self.instant, self.action)
-        if instant is None or instant.is_completed or not is_requested(timeline, self.instant, self.action):
-            raise CommitConflict(
-                f"instant {self.instant} was rolled back by another writer, which took this one for dead",
-                hint="run the write again; a longer heartbeat interval helps where the process is often suspended",
-                context={"instant": self.instant},
-                kind=ConflictKind.TAKEN_BACK,
-            )
-        if (once := self.context.stream_batch) is not None:
-            check_once(timeline, once, repeatable=self.repeatable)
-
-    def _check_others(self, written: _Written, timeline: Timeline) -> None:
-        """Raise `CommitConflict` where what others did since this write began does not go with it. Gives the commit the
-        schema that it must carry."""
-        assert self._started is not None
-        resizes = written.resizes
-        attempt = Attempt(
-            written.touched,
-            timeline,
-            self._started,
-            self.instant,
-            written.metadata.extra["schema"],
-            giving_way=clusterings_that_give_way(self.storage, timeline, self.settings),
-            resized={**resizes.parents, **resizes.children},
-            named_after=resizes.children,
-            appended=written.metadata if self.non_blocking else None,
-        )
-        written.metadata.extra["schema"] = check_conflicts(attempt)
-        others = [metadata for _, metadata in attempt.since]
-        self.hooks.check(self, timeline, others)
-        if self.index.resizing is not None:
-            self.index.resizing.check_commits(written.metadata, others)
-        if self.unique != "nowhere":
-            check_unique(self.snapshot.reader, written.statuses, others, self.unique)
-
-    def _delete_lost(self, written: _Written, markers: Sequence[Marker]) -> None:
-        """Delete what lost task attempts wrote. Before version 8 their log files stay."""
-        if has_completion_times(self.config.version):
-            self._copied_as = frozenset(written.resizes.children.values())
-        if lost := self.unnamed(written.metadata, markers):
-            delete_data_files(self.storage, lost, self.instant, self._copied_as)
-
-    def _record(self, written: _Written, now: Snapshot, *, unchanged_rows: bool) -> None:
-        """Write the records of this commit into the metadata table."""
-        writer = TimelineWriter(self.storage, self.config)
-        self.duplicates = self.metadata_upkeep(now.timeline).record_action(
-            self.instant,
-            written.metadata,
-            written.statuses,
-            unchanged_rows=unchanged_rows,
-            looks_up=self.looks_up,
-            meanwhile=lambda: writer.check_inflight(self.action, self.instant),
-        )
-
-    def _note(self, written: _Written, timeline: Timeline) -> None:
-        """Put into the commit what it says beside its files: a change of the index, the schema history, plain keys."""
-        self._note_index(timeline, written.metadata)
-        self.continue_history(timeline, written.metadata)
-        if self.plain_keys:
-            note_keys(timeline, self.instant, self.plain_keys, written.metadata, written.statuses)
-
-    def _follow_up(self, written: _Written, timeline: Timeline) -> None:
-        """Change the timeline as the commit requires. If something fails here, later writers and services do it."""
-        with suppress(LakebedError, OSError):
-            if self.new_index is not None:
-                self.timeline = self.load()
-                self._settle_index()
-            if timeline.pending_clustering():
-                self.rollbacks().remove_overtaken_plans(self.load(), written.touched, written.resizes.parents)
-
-    def _resolve_late(self, done: Instant, checked: Timeline) -> None:
-        """See `resolve_late`. The commit is rolled back by its write stats: other writers may have removed the markers
-        since."""
-        self.resolve_late(
-            lambda now: reason_to_take_back(self.instant, self.action, self.config, now, checked),
-            lambda now: self.rollbacks(self.forget).roll_back(now, done),
-        )
-
-    def _note_index(self, timeline: Timeline, metadata: CommitMetadata) -> None:
-        """Put a change of the index into the commit, and into the properties: it holds once the instant completes."""
-        if self.new_index is None:
-            return
-        change = IndexChange(self.instant, settings_at(timeline, self.config), self.new_index.settings())
-        metadata.extra[COMMITTED_CHANGE] = change.committed()
-        if self.new_index.hashing is not None:
-            self.new_index.hashing.before_change(self.instant, self.storage)
-        changes = property_change_for(self.config, timeline, change)
-        self.config = update_table_config(self.storage, changes, self.lock_is_held)
-
-    def abort(self) -> None:
-        """Undo this write now: its files, then its pending instant. What fails here the next writer does.
-
-        If this write has not shown its instant, files of that instant are another process's, which chose the same one.
-        """
-        self.stop_heartbeat()
-        if not self._may_be_shown:
-            with suppress(Exception):
-                if writer_of(self.storage, self.instant) == self.writer_id:
-                    self.remove_heartbeat()
-            return
-        with suppress(Exception), self.locked():
-            timeline = self.load()
-            instant = timeline.find(self.instant, self.action)
-            if instant is not None and not instant.is_completed:
-                self.rollbacks(self.forget).roll_back(timeline, instant)
-            elif not timeline.is_completed_or_archived(self.instant):
-                # another writer has rolled it back, with its markers, while this one still wrote
-                self.forget(self.instant)
-                remove_instant(self.metadata_upkeep(timeline).store, self.instant)
-                self._roll_back_late(self.instant)
-                self.remove_heartbeat()

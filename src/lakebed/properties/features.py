@@ -257,16 +257,16 @@ def features_of(config: TableConfig, facts: TableFacts) -> tuple[Feature, ...]:
 def check_read(config: TableConfig, facts: TableFacts, query: str = "snapshot") -> None:
     """Raise UnsupportedFeature if the table has something that this query (snapshot, read_optimized, incremental)
     cannot read right."""
-    for feature in features_of(config, facts):
-        if not feature.reads_by(query):
+    for feature in FEATURES:
+        if not feature.reads_by(query) and feature.present(config, facts):
             raise _refusal(feature, config, facts, f"a {query} read of it is refused")
 
 
 def check_write(config: TableConfig, facts: TableFacts, operation: str) -> None:
     """Raise UnsupportedFeature if the table has something that this operation (upsert, insert, ...) cannot keep
     right. Call it before anything is written."""
-    for feature in features_of(config, facts):
-        if not feature.writes_by(operation):
+    for feature in FEATURES:
+        if not feature.writes_by(operation) and feature.present(config, facts):
             raise _refusal(feature, config, facts, f"{operation} is refused")
 
 

@@ -212,11 +212,11 @@ class _Build:
             )
             self._heartbeat.start()
             self.planned = planned_indexes(timeline.plan(pending))
-            seen = snapshot_of(self.storage, config, timeline)
-            named = named_indexes(seen, self.planned)
+            view = snapshot_of(self.storage, config, timeline)
+            named = named_indexes(view, self.planned)
             if pending.state is State.REQUESTED:
                 TimelineWriter(self.storage, config).inflight(Action.INDEXING, self.instant)
-            upkeep = MetadataUpkeep(seen, self.settings, self.engine, lock.lock_is_held)
+            upkeep = MetadataUpkeep(view, self.settings, self.engine, lock.lock_is_held)
             if FILES not in config.metadata_partitions:  # small, and every other partition needs it
                 config = upkeep.add()
             parts = [part for name, sizing in named for part in self._begin(config, timeline, lock, name, sizing)]

@@ -26,7 +26,8 @@ from lakebed.model import RECORD_INDEX, Action, FileSlice
 from lakebed.operations.context import WriteContext, file_format
 from lakebed.operations.index_change import IndexChangeHooks, differ, moving_paths, refuse_planned, run_moves
 from lakebed.operations.overwrite import match_partitions
-from lakebed.operations.transaction import Transaction, WriteTransaction
+from lakebed.operations.transaction import Transaction
+from lakebed.operations.write_transaction import WriteTransaction
 from lakebed.progress import progress
 from lakebed.properties.file import load_table_config
 from lakebed.services.change_index_plan import RescalePlan, plan_moves

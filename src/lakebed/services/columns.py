@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 import pyarrow.types as pt
 
 from lakebed.concurrency.conflicts import reason_to_take_back
-from lakebed.errors import CommitConflict, SchemaConflict, UnsupportedFeature
+from lakebed.errors import CommitConflict, ConflictKind, SchemaConflict, UnsupportedFeature
 from lakebed.metadata_records.definitions import load_definitions
 from lakebed.metadata_records.layout import COLUMN_STATS, PARTITION_STATS
 from lakebed.model import ALTER_OPERATION, Action, Instant
 from lakebed.operations.context import WriteContext, refuse_reserved
-from lakebed.operations.transaction import WriteTransaction
+from lakebed.operations.write_transaction import WriteTransaction
 from lakebed.properties.features import check_write
 from lakebed.schema.avro import arrow_to_avro, check_avro_names
 from lakebed.schema.column_changes import ChangedSchema, ColumnChange, changed, field_at

@@ -25,7 +25,7 @@ from lakebed.metadata_upkeep.services import purge
 from lakebed.model import ERASED_ROWS, PARTITION_PATH, RECORD_KEY, Action, FileGroupId, has_completion_times
 from lakebed.operations.context import WriteContext, file_format
 from lakebed.operations.delete import delete, selected_keys
-from lakebed.operations.transaction import WriteTransaction
+from lakebed.operations.write_transaction import WriteTransaction
 from lakebed.policies.cleaning import retain_versions
 from lakebed.read.row_traces import (
     OTHER,

@@ -13,7 +13,7 @@ import pytest
 
 from lakebed.concurrency import conflicts
 from lakebed.concurrency.lock import FileLock
-from lakebed.operations import transaction
+from lakebed.operations import write_transaction
 from lakebed.services import service
 from lakebed.services.service import ServiceTransaction
 from lakebed.storage.base import Durable, Storage
@@ -152,11 +152,11 @@ def same_time_overwrites(patch: pytest.MonkeyPatch) -> None:
 
 
 def no_conflict_check(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(transaction, "check_conflicts", lambda attempt: attempt.schema)
+    patch.setattr(write_transaction, "check_conflicts", lambda attempt: attempt.schema)
 
 
 def no_key_check(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(transaction, "check_unique", lambda *_: None)
+    patch.setattr(write_transaction, "check_unique", lambda *_: None)
 
 
 def takes_all_for_dead(patch: pytest.MonkeyPatch) -> None:

@@ -24,7 +24,7 @@ from lakebed.format.file_names import base_file_name, log_file_name, new_file_id
 from lakebed.index.base import Hashing, Index
 from lakebed.metadata.lookups import snapshot_of
 from lakebed.model import RECORD_KEY, WRITER_ID, Action, CommitMetadata, FileSlice
-from lakebed.operations.transaction import WriteTransaction
+from lakebed.operations.write_transaction import WriteTransaction
 from lakebed.properties.file import load_table_config
 from lakebed.services.service import ServiceTransaction
 from lakebed.slices.snapshot import Snapshot

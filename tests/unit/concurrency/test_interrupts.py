@@ -23,7 +23,7 @@ from lakebed.concurrency.lock import LOCK_FILE, LeasedLock, default_lock
 from lakebed.concurrency.providers import NestedLock
 from lakebed.errors import LockTimeout
 from lakebed.model import Action
-from lakebed.operations import group_commit, transaction
+from lakebed.operations import group_commit, transaction, write_transaction
 from lakebed.storage import Storage, open_storage
 from support.processes import another_process
 
@@ -171,7 +171,7 @@ _KEEPING = (
 def test_an_interrupt_of_a_write_leaves_neither_lock_nor_heartbeat_nor_a_queue_of_upserts() -> None:
     table = lakebed.create(f"memory://{uuid.uuid4().hex}/t", [{"id": 1, "v": 0}], key="id")
     storage = open_storage(table.uri)
-    found = code_of((transaction, heartbeat, group_commit))
+    found = code_of((transaction, write_transaction, heartbeat, group_commit))
     codes = {code for code in found if code.co_qualname.startswith(_KEEPING)}
     numbers = itertools.count(1)
 

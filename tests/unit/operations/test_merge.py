@@ -373,7 +373,7 @@ def test_a_merge_that_lost_runs_again(make: Make, monkeypatch: pytest.MonkeyPatc
     table.upsert(data([(1, "x", 1, "p"), (2, "y", 2, "q")]))
     merge = table.merge({"id": [1], "a": [5]}).when_matched_update({"a": "t.a + s.a"})
     other = lakebed.open(table.uri)
-    from lakebed.operations.transaction import WriteTransaction
+    from lakebed.operations.write_transaction import WriteTransaction
 
     commit, raced = WriteTransaction.commit, list[bool]()
 

@@ -293,7 +293,7 @@ def test_the_history_outlasts_its_commits_on_the_active_timeline():
 
 
 def test_a_write_that_began_before_the_change_is_a_conflict(monkeypatch: pytest.MonkeyPatch):
-    from lakebed.operations.transaction import WriteTransaction
+    from lakebed.operations.write_transaction import WriteTransaction
 
     table = new_table()
     publish = WriteTransaction.commit

@@ -17,7 +17,7 @@ from lakebed.format.avro.encoder import embedded_schema
 from lakebed.metadata_records.layout import METADATA_FOLDER
 from lakebed.metadata_upkeep.creation import PARTITIONS_INFLIGHT
 from lakebed.model import Action, State
-from lakebed.operations.transaction import WriteTransaction
+from lakebed.operations.write_transaction import WriteTransaction
 from lakebed.properties.file import load_table_config, update_table_config
 from lakebed.services import build_index
 from lakebed.services.create_index import pending_indexings
