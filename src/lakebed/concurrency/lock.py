@@ -321,12 +321,13 @@ class FileLock:
             time.sleep(min(_pause(now - started, now - tried_at), deadline - now))
 
     def _beside_put(self, read: Callable[[], R]) -> Callable[[], R] | None:
-        """Put over the version that was seen free, and read side by side with that; None if the lock is not taken."""
-        seen = _looked_at.pop(self._storage.url(self._path), None)
-        if seen is None or not read_lock_body(seen.data, self._path).expired:
+        """Put over the version that was free when it was read ahead, and call `read` side by side; None if the lock is
+        not taken."""
+        file = _looked_at.pop(self._storage.url(self._path), None)
+        if file is None or not read_lock_body(file.data, self._path).expired:
             return None
         result = in_background(read)
-        return result if self._put(seen.version) else None
+        return result if self._put(file.version) else None
 
     def _try(self) -> bool:
         current = self._read()

@@ -109,6 +109,7 @@ class Transaction:
     during_restore: bool = field(default=False, kw_only=True)
     storage: Storage = field(init=False)
     config: TableConfig = field(init=False)
+    settings: WriteSettings = field(init=False)
     instant: str = field(default="", init=False)
     timeline: Timeline = field(init=False)
     snapshot: Snapshot = field(init=False)
@@ -125,12 +126,8 @@ class Transaction:
     _process: int = field(default_factory=os.getpid, init=False)
 
     def __post_init__(self) -> None:
-        self.storage, self.config = self.context.storage, self.context.config
+        self.storage, self.config, self.settings = self.context.storage, self.context.config, self.context.settings
         self.clock = InstantClock(self.config.timezone)
-
-    @property
-    def settings(self) -> WriteSettings:
-        return self.context.settings
 
     @property
     def index(self) -> Index:

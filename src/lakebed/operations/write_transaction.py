@@ -174,7 +174,11 @@ class WriteTransaction(Transaction):
     ) -> Instant:
         """Check for conflicts, update the index and the metadata table, and make the write visible. Raises
         `CommitConflict` with nothing visible."""
-        written = self._written(statuses, schema, replaced)
+        metadata = self.commit_metadata(statuses, schema, replaced)
+        by_bucket = key_hash_of(self.index) is not None
+        touched = TouchedFiles.of(metadata, by_bucket=by_bucket, non_blocking=self.non_blocking)
+        resizes = pending_resizes(self.index, self.snapshot).without(replaced)
+        written = _Written(statuses, metadata, touched, resizes)
         reads = self._read_state, lambda: list_markers(self.storage, self.instant)
         with self.locked(*reads) as (state, markers):
             if self._local is not None:
@@ -192,19 +196,15 @@ class WriteTransaction(Transaction):
             if is_settled := self.lock_is_held():
                 self._follow_up(written, now.timeline)
         if not is_settled:
-            self._resolve_late(done, now.timeline)
+            self.resolve_late(
+                lambda later: reason_to_take_back(self.instant, self.action, self.config, later, now.timeline),
+                # rolled back by write stats: other writers may have removed the markers since
+                lambda later: self.rollbacks(self.forget).roll_back(later, done),
+            )
         self.tidy(written.metadata)
         with suppress(Exception):  # the commit is valid
             self.index.committed(self.instant, now)
         return done
-
-    def _written(
-        self, statuses: Sequence[WriteStatus], schema: str, replaced: Mapping[str, tuple[str, ...]]
-    ) -> _Written:
-        metadata = self.commit_metadata(statuses, schema, replaced)
-        by_bucket = key_hash_of(self.index) is not None
-        touched = TouchedFiles.of(metadata, by_bucket=by_bucket, non_blocking=self.non_blocking)
-        return _Written(statuses, metadata, touched, pending_resizes(self.index, self.snapshot).without(replaced))
 
     def _check_pending(self, timeline: Timeline) -> None:
         """Raise where another writer took this one for dead, or the batch of a stream was committed meanwhile."""
@@ -277,14 +277,6 @@ class WriteTransaction(Transaction):
                 self._settle_index()
             if timeline.pending_clustering():
                 self.rollbacks().remove_overtaken_plans(self.load(), written.touched, written.resizes.parents)
-
-    def _resolve_late(self, done: Instant, checked: Timeline) -> None:
-        """See `resolve_late`. The commit is rolled back by its write stats: other writers may have removed the markers
-        since."""
-        self.resolve_late(
-            lambda now: reason_to_take_back(self.instant, self.action, self.config, now, checked),
-            lambda now: self.rollbacks(self.forget).roll_back(now, done),
-        )
 
     def _note_index(self, timeline: Timeline, metadata: CommitMetadata) -> None:
         """Put a change of the index into the commit, and into the properties: it holds once the instant completes."""

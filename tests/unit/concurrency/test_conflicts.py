@@ -12,7 +12,6 @@ from lakebed.concurrency.conflicts import Attempt, StartedAt, TouchedFiles, chec
 from lakebed.errors import CommitConflict, ConflictKind
 from lakebed.format.avro.encoder import write_avro_file
 from lakebed.model import Action, CommitMetadata, Instant, State, WriteStat
-from lakebed.opened_table import OpenedTable
 from lakebed.properties.file import create_table
 from lakebed.properties.new_table import new_table_properties
 from lakebed.properties.table_config import TableConfig
@@ -88,7 +87,7 @@ class Table:
 def table_of(version: int, table_type: str = "cow") -> Table:
     storage = MemoryStorage(uuid.uuid4().hex)
     props = new_table_properties(name="t", version=version, table_type="mor" if table_type == "mor" else "cow")
-    return Table(OpenedTable(storage, create_table(storage, props)))
+    return Table(Table(storage, create_table(storage, props)))
 
 
 @pytest.fixture(params=[9, 8, 6])
