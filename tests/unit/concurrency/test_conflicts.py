@@ -87,7 +87,7 @@ class Table:
 def table_of(version: int, table_type: str = "cow") -> Table:
     storage = MemoryStorage(uuid.uuid4().hex)
     props = new_table_properties(name="t", version=version, table_type="mor" if table_type == "mor" else "cow")
-    return Table(Table(storage, create_table(storage, props)))
+    return Table(storage, create_table(storage, props))
 
 
 @pytest.fixture(params=[9, 8, 6])
