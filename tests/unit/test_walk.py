@@ -34,15 +34,15 @@ WATCHES = ("telemetry.py", "sharing.py")
 GROUND_MODULES = ("model.py", "errors.py", "progress.py", "wording.py")
 # A read or write: files in all, of them those of the other rooms, and functions.
 BUDGETS: dict[tuple[Literal["cow", "mor"], str], tuple[int, int, int]] = {
-    ("mor", "upsert"): (123, 70, 1262),
-    ("mor", "get"): (88, 40, 790),
+    ("mor", "upsert"): (125, 71, 1260),
+    ("mor", "get"): (89, 40, 779),
     ("mor", "get again"): (47, 21, 296),
-    ("mor", "scan"): (70, 34, 667),
-    ("mor", "scan where"): (93, 52, 901),
-    ("mor", "compact"): (128, 70, 1346),
-    ("cow", "upsert"): (136, 75, 1433),
-    ("cow", "get"): (73, 33, 597),
-    ("cow", "scan"): (53, 27, 440),
+    ("mor", "scan"): (71, 34, 656),
+    ("mor", "scan where"): (94, 52, 893),
+    ("mor", "compact"): (129, 70, 1344),
+    ("cow", "upsert"): (138, 76, 1430),
+    ("cow", "get"): (74, 33, 580),
+    ("cow", "scan"): (54, 27, 420),
 }
 # Parts of the function that they stand in: from Python 3.12 on the interpreter takes them so, too.
 COMPREHENSIONS = ("<listcomp>", "<dictcomp>", "<setcomp>")
