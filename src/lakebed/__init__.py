@@ -12,7 +12,6 @@
 from __future__ import annotations
 
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
 from lakebed import errors
@@ -39,6 +38,7 @@ from lakebed.errors import (
 )
 
 if TYPE_CHECKING:
+    __version__: str
     from lakebed import indexes, maintenance, polars, spark
     from lakebed.api import (
         create,
@@ -64,11 +64,6 @@ if TYPE_CHECKING:
     from lakebed.spark_sink.stream import stream_into
     from lakebed.statements.duckdb_query import QueryResult
     from lakebed.table import Table
-
-try:
-    __version__ = version("lakebed")
-except PackageNotFoundError:  # a checkout that is not installed
-    __version__ = "0.0.0"
 
 __all__ = [
     "AmbiguousMerge",
@@ -157,6 +152,13 @@ _MODULES = ("indexes", "maintenance", "polars", "spark")
 
 
 def __getattr__(name: str) -> object:
+    if name == "__version__":
+        from importlib.metadata import PackageNotFoundError, version  # takes as long as all else that is imported here
+
+        try:
+            return version("lakebed")
+        except PackageNotFoundError:  # a checkout that is not installed
+            return "0.0.0"
     if name in _MODULES:
         return import_module(f"lakebed.{name}")
     if name not in _LAZY:

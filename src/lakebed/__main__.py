@@ -1,6 +1,6 @@
 """`python -m lakebed`: the command line."""
 
-from lakebed.cli.main import run
+from lakebed.cli.start import run
 
 if __name__ == "__main__":
     run()

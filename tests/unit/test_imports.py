@@ -60,3 +60,12 @@ def test_pyarrow_takes_pandas_data_as_ever_once_pandas_is_imported() -> None:
         "True int64 2",
         "Timestamp [1]",
     ]
+
+
+def test_help_and_version_of_the_program_import_no_arrow_and_no_engine() -> None:
+    heavy = "pyarrow", "numpy", "lakebed.table", "lakebed.services", "sqlglot"
+    help_only = "from lakebed.cli.main import invoke\ninvoke(['--help'])"
+    version_only = "import sys\nfrom lakebed.cli.start import run\nsys.argv[1:] = ['--version']\nrun()"
+    for code, unused in ((help_only, heavy), (version_only, (*heavy, "typer"))):
+        code += f"\nimport sys\nprint('imported', *(name for name in {unused} if name in sys.modules))"
+        assert _output(code).splitlines()[-1] == "imported", code

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 import lakebed
-from lakebed.catalog.base import SyncResult
 from lakebed.cli.command import open_table, table_command
 from lakebed.cli.output import Form, Output, StorageOptions, Uri, pairs, show_facts, show_rows
-from lakebed.publish.publication import PublishResult
+
+if TYPE_CHECKING:
+    from lakebed.catalog.base import SyncResult
+    from lakebed.publish.publication import PublishResult
 
 app = typer.Typer(
     help="Tables in catalogs (Hive metastore, AWS Glue, Unity Catalog, Polaris) and as Delta Lake and Iceberg.",

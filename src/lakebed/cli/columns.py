@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperGroup
@@ -10,7 +10,9 @@ from typer.core import TyperGroup
 import lakebed
 from lakebed.cli.command import open_table, table_command
 from lakebed.cli.output import Form, Output, StorageOptions, Uri, show_rows
-from lakebed.services.columns import ColumnsChanged
+
+if TYPE_CHECKING:
+    from lakebed.services.columns import ColumnsChanged
 
 
 class _ListsByDefault(TyperGroup):

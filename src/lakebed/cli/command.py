@@ -86,8 +86,10 @@ def table_command(
             show_result(result, output, details(result))
 
         uri, *shared, _ = inspect.signature(command, eval_str=True).parameters.values()
-        _, _, *function_parameters = inspect.signature(function, eval_str=True).parameters.values()
-        parameters = [part.replace(kind=part.KEYWORD_ONLY) for part in (uri, *function_parameters, *shared)]
+        _, _, *unevaluated = inspect.signature(function).parameters.values()
+        # the table and the result, of which typer asks nothing, are types whose modules no command line needs to import
+        own = [part.replace(annotation=eval(part.annotation, function.__globals__)) for part in unevaluated]
+        parameters = [part.replace(kind=part.KEYWORD_ONLY) for part in (uri, *own, *shared)]
         command.__name__, command.__doc__ = function.__name__, function.__doc__
         command.__annotations__ = {}  # the signature has them, evaluated
         command.__signature__ = inspect.Signature(parameters)  # pyright: ignore[reportFunctionMemberAccess]

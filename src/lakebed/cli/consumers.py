@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
-import pyarrow as pa
 import typer
 
 import lakebed
@@ -16,6 +15,8 @@ from lakebed.cli.command import WriteOptions, open_table, show_result, stopped_b
 from lakebed.cli.output import Form, Output, StorageOptions, Uri, pairs, show_records, show_rows
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from lakebed.read.scan import Results
 
 app = typer.Typer(help="Named consumers: how far each has read the table.", no_args_is_help=True)
@@ -103,5 +104,7 @@ def _tables(batch: Results, output: Form) -> Iterator[pa.Table]:
     if output is not Form.NDJSON:
         yield batch.to_arrow()
         return
+    import pyarrow as pa
+
     for rows in batch.to_batches():
         yield pa.Table.from_batches([rows])

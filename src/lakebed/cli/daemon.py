@@ -12,7 +12,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import datetime
 from types import TracebackType
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -25,9 +25,11 @@ from lakebed.cli.command import DryRun, WriteOptions, stopped_by_signals
 from lakebed.cli.hints import as_commands
 from lakebed.cli.output import Form, Output, StorageOptions, pairs, working
 from lakebed.errors import LakebedError
-from lakebed.services.daemon import ServiceEvent
 from lakebed.telemetry import serve_prometheus
 from lakebed.wording import count_text
+
+if TYPE_CHECKING:
+    from lakebed.services.daemon import ServiceEvent
 
 _STYLES = {"ran": "green", "failed": "red", "held": "yellow", "due": "dim", "nothing": "dim", "stopped": "bold"}
 _STATES = {"due": "at work", "ran": "in shape", "nothing": "in shape", "failed": "failed", "held": "left to others"}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,9 +11,11 @@ import lakebed
 from lakebed.cli.command import DryRun, WriteOptions, open_table, show_result, table_command
 from lakebed.cli.hints import as_commands
 from lakebed.cli.output import Form, Output, StorageOptions, Uri, data_files, names, pairs, show_rows, working
-from lakebed.services.build_index import IndexingResult
-from lakebed.services.change_index import Rescaled
-from lakebed.services.verify import Verification
+
+if TYPE_CHECKING:
+    from lakebed.services.build_index import IndexingResult
+    from lakebed.services.change_index import Rescaled
+    from lakebed.services.verify import Verification
 
 Only = Annotated[str | None, typer.Argument(help="Only this index, as `lakebed indexes list` shows it.")]
 HashFields = Annotated[

@@ -14,7 +14,6 @@ import lakebed
 from lakebed.cli.command import stopped_by_signals
 from lakebed.cli.hints import as_commands
 from lakebed.cli.output import Form, Output
-from lakebed.ingestion.job import jobs_of
 
 _STYLES = {"committed": "green", "failed": "red", "nothing": "dim", "waiting": "dim", "stopped": "bold"}
 
@@ -48,6 +47,8 @@ def ingest(
     twice. SIGTERM and SIGINT end it after the running round; a second one interrupts the round. With --output json
     each round is a line.
     """
+    from lakebed.ingestion.job import jobs_of
+
     jobs = jobs_of(job)
     if name:
         labels = [ingest_job.label for ingest_job in jobs]

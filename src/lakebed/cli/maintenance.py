@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -23,13 +23,15 @@ from lakebed.cli.command import (
 from lakebed.cli.hints import as_commands, hint_as_commands
 from lakebed.cli.indexes import PartitionBuckets
 from lakebed.cli.output import Form, Output, StorageOptions, Uri, names, pairs, working
-from lakebed.services.archival import ArchivalResult
-from lakebed.services.change_index import Rescaled
-from lakebed.services.cleaning import CleanResult
-from lakebed.services.clustering import ClusteringResult
-from lakebed.services.compaction import CompactionResult
-from lakebed.services.partition_ttl import PartitionTtlResult
-from lakebed.services.upgrade import VersionChange
+
+if TYPE_CHECKING:
+    from lakebed.services.archival import ArchivalResult
+    from lakebed.services.change_index import Rescaled
+    from lakebed.services.cleaning import CleanResult
+    from lakebed.services.clustering import ClusteringResult
+    from lakebed.services.compaction import CompactionResult
+    from lakebed.services.partition_ttl import PartitionTtlResult
+    from lakebed.services.upgrade import VersionChange
 
 app = typer.Typer(
     help="What keeps a table in shape: compaction, clustering, cleaning, repair, versions.", no_args_is_help=True

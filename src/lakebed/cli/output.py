@@ -13,16 +13,16 @@ from contextlib import contextmanager
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum, StrEnum
-from typing import Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
-import pyarrow as pa
 import typer
-from rich.console import Console
-from rich.table import Table
 
 import lakebed
 from lakebed.progress import display, progress
 from lakebed.wording import count_text
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 class Form(StrEnum):
@@ -175,6 +175,9 @@ def _with_texts(value: object) -> object:
 
 
 def _print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, header: bool = True) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
     console = Console(markup=False, highlight=False, emoji=False)
     table = Table(show_header=header, box=None, pad_edge=False, header_style="bold")
     for column in columns:

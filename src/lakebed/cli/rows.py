@@ -7,7 +7,6 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import pyarrow as pa
 import typer
 
 import lakebed
@@ -37,6 +36,8 @@ from lakebed.errors import ErasureIncomplete
 from lakebed.wording import count_text
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from lakebed.read.scan import Results
 
 
@@ -85,6 +86,8 @@ NOT_THERE = 20
 
 def _first(scan: Results, limit: int) -> tuple[pa.Table, bool]:
     """The first rows of a scan, and whether there are more; no more batches are read than needed."""
+    import pyarrow as pa
+
     if not limit:
         return scan.to_arrow(), False
     batches: list[pa.RecordBatch] = []

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 import lakebed
 from lakebed.cli.command import DryRun, WriteOptions, open_table, table_command
 from lakebed.cli.output import Form, Output, StorageOptions, Uri, pairs, show_facts, show_records
-from lakebed.services.restore import RestoreResult, RollbackResult
-from lakebed.services.savepoint import Savepoint
+
+if TYPE_CHECKING:
+    from lakebed.services.restore import RestoreResult, RollbackResult
+    from lakebed.services.savepoint import Savepoint
 
 app = typer.Typer(help="Commits that are kept for `lakebed restore`.", no_args_is_help=True)
 _COLUMNS = ["instant", "user", "comment", "created", "partitions", "files"]

@@ -26,7 +26,6 @@ from lakebed.cli.output import (
     show_rows,
     working,
 )
-from lakebed.table_views import View
 from lakebed.wording import Printed, count_text
 
 
@@ -69,6 +68,8 @@ def sql(
             else:
                 show_dropped("the table is dropped", result)
             return
+        from lakebed.table_views import View
+
         if isinstance(result, View):  # the indexes or columns that there are now
             show_rows(result.to_arrow(), output)
             return

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Annotated, Any
 
-import pyarrow.compute as pc
 import typer
 
 import lakebed
@@ -307,6 +306,8 @@ def drop(
 
 
 def _facts(table: lakebed.Table) -> dict[str, Any]:
+    import pyarrow.compute as pc
+
     stored = table.properties
     files = table.files.to_arrow()
     last = table.timeline.last
@@ -369,6 +370,8 @@ def show_files(
     storage_option: StorageOptions = None,
 ) -> None:
     """List the latest file slices: file group, base file, size, log files."""
+    import pyarrow.compute as pc
+
     files = open_table(uri, storage_option).files.to_arrow()
     if partition is not None:
         paths = pc.unique(files.column("partition")).to_pylist()
