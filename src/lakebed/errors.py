@@ -232,8 +232,8 @@ class CorruptFile(LakebedError):
     """A file whose bytes are not what they should be; `context` has `path` and, where known, `offset`.
 
     Run `lakebed maintenance repair URI --dry-run` to see what can be repaired. A damaged metadata table is rebuilt by
-    `lakebed indexes repair URI`; a base file is restored from a copy, or its commit is undone (docs/damage.md). No read
-    returns fewer rows instead.
+    `lakebed indexes repair URI`; a base file is restored from a copy, or its commit is undone (docs/runbook.md). No
+    read returns fewer rows instead.
     """
 
     exit_code = 12

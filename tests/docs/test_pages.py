@@ -32,7 +32,7 @@ def test_every_page_is_linked_from_the_readme() -> None:
 def test_a_page_whose_examples_use_a_spark_session_says_how_to_get_one() -> None:
     using = {page.name: re.split(r"^>>> (?:.*[ (])?spark\.", page.read_text(), maxsplit=1, flags=re.M) for page in DOCS}
     parts = {name: parts[0] for name, parts in using.items() if len(parts) > 1}
-    assert set(parts) >= {"dataframes.md", "spark_source.md", "streaming.md"}
+    assert set(parts) >= {"dataframes.md", "spark.md", "streaming.md"}
     assert [name for name, before in parts.items() if "SparkSession.builder.getOrCreate()" not in before] == []
 
 
@@ -61,7 +61,7 @@ def test_options_that_the_page_for_hudi_jobs_calls_refused_are_refused(option: s
     assert options()[option].verdict == "refused"
 
 
-# A condition for each word of the table in docs/sql.md; each holds for the one row.
+# A condition for each word of the table in docs/queries.md; each holds for the one row.
 CONDITIONS = {
     "'L''Aquila'": "concat(s, 'x') != 'L''Aquila'",
     "AND": "b AND n = 3",
@@ -182,7 +182,8 @@ CONDITIONS = {
 
 
 def _words_of_the_sql_page() -> Iterator[str]:
-    table = _page("docs/sql.md").partition("## What runs without Spark")[2].partition("\n\n")[2].partition("\n\n")[0]
+    section = _page("docs/queries.md").partition("### What runs without Spark")[2]
+    table = section.partition("\n\n")[2].partition("\n\n")[0]
     for line in table.splitlines()[2:]:
         yield from re.findall(r"`([^`]+)`", line)
 
@@ -204,11 +205,11 @@ def test_the_table_of_the_sql_page_is_tried_word_by_word(one_row: lakebed.Table)
 
 
 def test_examples_that_need_a_server_are_few_and_run_elsewhere_or_as_far_as_they_go() -> None:
-    """Blocks marked `py` are not run by page: those of joins.md and queries.md run in the Spark layer, and the calls of
+    """Blocks marked `py` are not run by page: those of queries.md run in the Spark layer, and the calls of
     catalogs.md in tests/services."""
     blocks = {page.name: _BLOCK.findall(page.read_text(encoding="utf-8")) for page in DOCS}
     found = {name: code for name, code in blocks.items() if code}
-    assert sorted(found) == ["catalogs.md", "indexes.md", "joins.md", "queries.md"]
+    assert sorted(found) == ["catalogs.md", "indexes.md", "queries.md"]
     names = {"lakebed": lakebed, "uri": "memory://docs-pages/hbase", "data": pa.table({"id": [1], "city": ["a"]})}
     (code,) = found["indexes.md"]
     exec(code, names)

@@ -13,7 +13,8 @@ from support.documented_examples import ROOT
 
 
 def test_the_example_of_joins_on_spark(spark: Any, tmp_path: Path) -> None:
-    (block,) = re.findall(r"^```py\n(.*?)^```", (ROOT / "docs/joins.md").read_text(), re.DOTALL | re.MULTILINE)
+    section = (ROOT / "docs/queries.md").read_text().partition("## Joins and group-bys without a shuffle")[2]
+    (block,) = re.findall(r"^```py\n(.*?)^```", section, re.DOTALL | re.MULTILINE)
     made, queries = block.split("\n\n")
     rows = {
         "orders": pa.table({"id": ["o1", "o2", "o3"], "city": ["Oslo", "Rome", "Rome"]}),

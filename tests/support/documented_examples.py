@@ -12,7 +12,7 @@ from sybil.parsers.markdown import PythonCodeBlockParser
 ROOT = Path(__file__).resolve().parents[2]
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE | doctest.IGNORE_EXCEPTION_DETAIL
 # These run in the Spark layer, with a session.
-PAGES_WITH_SPARK = ("docs/dataframes.md", "docs/incremental.md", "docs/spark_source.md", "docs/streaming.md")
+PAGES_WITH_SPARK = ("docs/dataframes.md", "docs/spark.md", "docs/streaming.md")
 
 
 def examples_of(page: str, **names: object) -> list[Example]:

@@ -196,8 +196,8 @@ def arrow_of(expression: PairExpression) -> pc.Expression:
     if expression.arrow is None:
         raise InvalidOption(
             f"the expression {expression.text!r} runs on Spark only: {expression.reason}",
-            hint="open the table with spark=..., or write the expression in simpler SQL (docs/sql.md lists what runs"
-            " without Spark)",
+            hint="open the table with spark=..., or write the expression in simpler SQL (docs/queries.md lists what"
+            " runs without Spark)",
             context={"expression": expression.text},
         )
     return expression.arrow

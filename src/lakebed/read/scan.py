@@ -417,7 +417,7 @@ class Scan(Results):
         column `_bucket` that the DataFrame then has: what is joined on or grouped by the bucket key and this column
         needs no exchange; `lakebed.spark.by_buckets(query)` adds the column to queries by the key alone. A number (or
         the scan to join with) puts buckets together, where the other table has fewer. Raises `UnsupportedFeature` for a
-        table without buckets; see docs/joins.md.
+        table without buckets; see docs/queries.md.
         """
         if not isinstance(bucketed, int | Scan):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise refused("to_spark", "bucketed", bucketed, "True or False, a number of buckets or a scan")

@@ -113,7 +113,7 @@ def test_an_erasure_counts_the_rows_that_it_deleted(make: Make) -> None:
 
 
 def test_the_docs_have_the_same_counts() -> None:
-    page = (Path(__file__).parents[3] / "docs/merging.md").read_text()
+    page = (Path(__file__).parents[3] / "docs/merge_modes.md").read_text()
     for verb, (_, counts) in VERBS.items():
         cells = ["None" if n is None else str(n) for n in counts]
         assert f"| {verb} | {' | '.join(cells)} |" in page
