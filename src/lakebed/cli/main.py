@@ -6,12 +6,12 @@ import json
 import logging
 import sys
 from collections.abc import Sequence
-from importlib.metadata import version
 from traceback import print_exc
 from typing import Annotated
 
 import typer
 
+import lakebed
 from lakebed.cli import (
     catalogs,
     columns,
@@ -43,7 +43,7 @@ app = typer.Typer(
 
 def _version(requested: bool) -> None:
     if requested:
-        typer.echo(f"lakebed {version('lakebed')}")
+        typer.echo(f"lakebed {lakebed.__version__}")
         raise typer.Exit
 
 
