@@ -290,7 +290,7 @@ def test_any_dataframe_is_brought_to_the_buckets_by_a_shuffle_of_its_own(tmp_pat
     a = new_table(tmp_path, plain, "a", trips(), sort="key")
     left = a.scan().to_spark(bucketed=True)
     visits = plain.createDataFrame([(f"k{n % 70}", n) for n in range(100)], "trip string, n int")
-    placed = a.bucketed(visits, on="trip")
+    placed = lakebed.spark.bucketed(visits, a, on="trip")
     joined = lakebed.spark.by_buckets(left.join(placed, left["id"] == placed["trip"]))
     plan = plan_of(joined)
     # the table's scan is printed before the one exchange, the DataFrame's below it
@@ -299,9 +299,9 @@ def test_any_dataframe_is_brought_to_the_buckets_by_a_shuffle_of_its_own(tmp_pat
     expected = ordinary.join(visits, ordinary["id"] == visits["trip"]).select("id", "x", "n")
     assert rows_of(joined.select("id", "x", "n")) == rows_of(expected)
     with pytest.raises(SchemaConflict, match="Cast the DataFrame's column"):
-        a.bucketed(visits, on="n")
+        lakebed.spark.bucketed(visits, a, on="n")
     with pytest.raises(InvalidOption, match="has no column 'id'"):
-        a.bucketed(visits)
+        lakebed.spark.bucketed(visits, a)
 
 
 def test_a_plain_dataframe_is_never_taken_for_a_bucketed_one(tmp_path: Path, plain: Any) -> None:

@@ -192,7 +192,7 @@ def test_statements_about_tables_run_in_a_session_and_all_others_are_the_session
         TBLPROPERTIES (primaryKey = 'id', type = 'mor', index = 'bucket', buckets = 1)
         AS SELECT id, 'it\\'s' AS city, id * 2 AS n FROM range(3)"""
     t: Any = lakebed.sql(create, tables, spark=spark)
-    assert t.session is spark
+    assert t.opened.spark is spark
     assert t.properties["hoodie.table.type"] == "MERGE_ON_READ"
     lakebed.sql("ALTER TABLE t ADD COLUMN note STRING COMMENT 'free'", tables, spark=spark)
     lakebed.sql("INSERT INTO t (id, city, n) VALUES (7, 'rome', 1)", tables, spark=spark)
