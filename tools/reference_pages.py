@@ -12,7 +12,7 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, is_dataclass
-from operator import attrgetter
+from functools import partial
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
@@ -27,11 +27,9 @@ from lakebed.cli import main as program_main
 
 MADE = "<!-- made by `make docs`; edit the code instead -->\n"
 _WIDTH = 100
-_FUNCTIONS = (
-    *("create", "open", "load", "write", "convert", "sql", "list_tables", "drop", "ingest", "stream_into"),
-    *("maintenance.run", "maintenance.doctor", "maintenance.repair", "maintenance.erase", "indexes.advise"),
-    *("spark.create_views", "spark.by_buckets", "spark.bucketed", "polars.scan"),
-)
+# Functions of `import lakebed`, and of the modules that it names.
+_FUNCTIONS = ("create", "open", "load", "write", "convert", "sql", "list_tables", "drop", "ingest", "stream_into")
+_MODULES = ("maintenance", "indexes", "spark", "polars")
 # What a program holds in its hands after a call of the table: each class with the members that are there for it.
 _READS = (
     ("lakebed.read.scan", "Results", None),
@@ -43,10 +41,14 @@ _READS = (
     ("lakebed.statements.duckdb_query", "QueryResult", None),
     ("lakebed.read.dataset", "TableDataset", ("schema", "scan", "scanner", "to_table", "to_batches", "count_rows")),
 )
-_VIEWS = (
+# What keeps a table in shape, and what it shows of itself: the views of `Table`.
+_UPKEEP = (
     ("lakebed.table_maintenance", "MaintenanceView"),
     ("lakebed.table_savepoints", "SavepointsView"),
     ("lakebed.table_catalogs", "CatalogsView"),
+)
+_VIEWS = (
+    ("lakebed.table_columns", "ColumnsView"),
     ("lakebed.table_consumers", "ConsumersView"),
     ("lakebed.table_consumers", "ConsumerState"),
     ("lakebed.table_indexes", "IndexesView"),
@@ -66,33 +68,33 @@ GIVEN = (
     "Merger",
     "Once",
 )
-_READS_INTRO = "`Table.scan`, `changes` and `cdc` give these; nothing is read before a method asks for rows."
-_VIEWS_INTRO = (
-    "`Table.maintenance`, `savepoints`, `catalogs`, `columns`, `consumers`, `indexes`, `timeline`, `files` and"
-    " `features` give these; each prints as a table."
-)
-_RESULTS_INTRO = "What writes and services give; each prints in a line or two, `to_dict()` gives plain values."
+_INTROS = {
+    "functions": "What a program needs first: `import lakebed`.",
+    "modules": "Functions of modules that `import lakebed` names: `lakebed.spark.create_views(...)`.",
+    "table": "`lakebed.create` and `lakebed.open` return one.",
+    "maintenance": "`Table.maintenance`, `savepoints` and `catalogs` give these: what keeps a table in shape.",
+    "reads": "`Table.scan`, `join`, `changes` and `cdc` give these; nothing is read before a method asks for rows.",
+    "views": "`Table.columns`, `indexes`, `consumers`, `timeline`, `files` and `features` give these; each prints as a"
+    " table.",
+    "results": "What writes and services give; each prints in a line or two, `to_dict()` gives plain values.",
+    "arguments": "Classes of values that calls take.",
+}
 # Members that are there for lakebed itself, or in every class of results.
 _LEFT_OUT = frozenset({"to_dict", "apply"})
 
 
 def api_page() -> str:
-    """docs/api.md: every public function and class, from their docstrings."""
-    parts = ["# The API\n", MADE, "\nEverything here is imported with `import lakebed`.\n\n## Functions\n"]
-    parts += [_function(attrgetter(name)(lakebed), f"lakebed.{name}", 3) for name in _FUNCTIONS]
-    parts += ["\n## Table\n", _text(lakebed.Table), *_members(lakebed.Table, "Table")]
-    parts.append(f"\n## Reads\n\n{_READS_INTRO}\n")
-    for module, name, shown in _READS:
-        parts += _class(_named(module, name), shown)
-    parts.append(f"\n## Views\n\n{_VIEWS_INTRO}\n")
-    for module, name in _VIEWS:
-        parts += _class(_named(module, name))
-    parts.append(f"\n## Results\n\n{_RESULTS_INTRO}\n")
-    for cls in _results():
-        parts += _class(cls)
-    parts.append("\n## Given to calls\n")
-    for name in GIVEN:
-        parts += _class(getattr(lakebed, name))
+    """docs/api.md: the groups of the API with what is in each, and the errors."""
+    parts = ["# The API\n", MADE, "\nEach group has a page with the signature and an example of everything in it.\n\n"]
+    parts.append("| group | |\n|---|---|\n")
+    for section in api_sections():
+        names = ", ".join(f"`{_shown_name(path)}`" for path, _ in section.objects)
+        parts.append(f"| [{section.title}](api/{section.name}.md) | {names} |\n")
+    table = ", ".join(f"`{name}`" for name in _names(lakebed.Table))
+    parts.append(f"\n## The members of a table\n\n{table}.\n")
+    for module, name in _UPKEEP:
+        members = ", ".join(f"`{member}`" for member in _names(_named(module, name)) if member != "to_arrow")
+        parts.append(f"\n`t.{name.removesuffix('View').lower()}`: {members}.\n")
     parts.append("\n## Errors\n\nAll are `lakebed.LakebedError`s and can be imported from `lakebed`.\n\n")
     parts.append("| error | exit code of the command line | may be tried again | |\n|---|---|---|---|\n")
     errors = [getattr(lakebed, name) for name in lakebed.__all__]
@@ -100,6 +102,29 @@ def api_page() -> str:
         again = "yes" if error.retryable else ""
         parts.append(f"| `{error.__name__}` | {error.exit_code} | {again} | {_first_paragraph(error)} |\n")
     return "".join(parts)
+
+
+def group_page(section: ApiSection) -> str:
+    """docs/api/NAME.md: what is in a group, from signatures and docstrings."""
+    parts = [f"# {section.title}\n", MADE, f"\n{section.intro}\n"]
+    for path, members in section.objects:
+        thing = _found(path)
+        if inspect.isclass(thing):
+            is_table = thing is lakebed.Table
+            parts += [_text(thing), *_members(thing, "Table", None, 2)] if is_table else _class(thing, members)
+        else:
+            parts.append(_function(thing, path, 2))
+    return "".join(parts)
+
+
+def _found(path: str) -> Any:
+    module, _, name = path.rpartition(".")
+    return getattr(importlib.import_module(module), name)
+
+
+def _shown_name(path: str) -> str:
+    """The name by which callers know it: functions with their module, classes by themselves."""
+    return path.rpartition(".")[2] if inspect.isclass(_found(path)) else path
 
 
 @dataclass(frozen=True)
@@ -113,21 +138,24 @@ class ApiSection:
 
 
 def api_sections() -> list[ApiSection]:
-    """The parts of docs/api.md; each is a page of the site, the first one stands for docs/api.md itself."""
-    intro = "Functions of `import lakebed`. Errors have [a page of their own](errors.md)."
+    """The groups of the API; each is a page below docs/api."""
     functions = [(f"lakebed.{name}", None) for name in _FUNCTIONS]
+    modules = [(f"lakebed.{one}.{name}", None) for one in _MODULES for name in getattr(lakebed, one).__all__]
     reads = [(f"{module}.{name}", shown or _names(_named(module, name))) for module, name, shown in _READS]
-    views = [(f"{module}.{name}", _names(_named(module, name))) for module, name in _VIEWS]
+    upkeep, views = ([(f"{m}.{name}", _names(_named(m, name))) for m, name in part] for part in (_UPKEEP, _VIEWS))
     results = [(f"{cls.__module__}.{cls.__name__}", _names(cls)) for cls in _results()]
     arguments = [(f"lakebed.{name}", _names(getattr(lakebed, name))) for name in GIVEN]
-    return [
-        ApiSection("functions", "The API", intro, functions),
-        ApiSection("table", "Table", "", [("lakebed.Table", _names(lakebed.Table))]),
-        ApiSection("reads", "Reads", _READS_INTRO, reads),
-        ApiSection("views", "Views", _VIEWS_INTRO, views),
-        ApiSection("results", "Results", _RESULTS_INTRO, results),
-        ApiSection("arguments", "Arguments", "Classes of values that calls take.", arguments),
+    groups: list[tuple[str, str, Sequence[tuple[str, Sequence[str] | None]]]] = [
+        ("functions", "Functions", functions),
+        ("table", "Table", [("lakebed.Table", _names(lakebed.Table))]),
+        ("maintenance", "Maintenance, savepoints, catalogs", upkeep),
+        ("reads", "Reads", reads),
+        ("views", "Views", views),
+        ("modules", "Spark, polars, several tables", modules),
+        ("results", "Results", results),
+        ("arguments", "Arguments", arguments),
     ]
+    return [ApiSection(name, title, _INTROS[name], objects) for name, title, objects in groups]
 
 
 def _names(cls: type) -> list[str]:
@@ -142,13 +170,13 @@ def _named(module: str, name: str) -> type:
 
 def _results() -> list[type]:
     """The classes of lakebed that methods of a table and its views return, but for those that have a section."""
-    shown = {name for _, name, *_ in (*_READS, *_VIEWS)} | {"Table"}
+    shown = {name for _, name, *_ in (*_READS, *_UPKEEP, *_VIEWS)} | {"Table"}
     # iterating over a view gives features
     found: dict[str, type] = {
         "WriteResult": lakebed.WriteResult,
         "Feature": _named("lakebed.properties.features", "Feature"),
     }
-    for owner in (lakebed.Table, *(_named(*view) for view in _VIEWS)):
+    for owner in (lakebed.Table, *(_named(*view) for view in (*_UPKEEP, *_VIEWS))):
         space = {name: found for part in _parts(owner) for name, found in vars(sys.modules[part.__module__]).items()}
         for _, member in _public(owner):
             function: Any = member.fget if isinstance(member, property) else member
@@ -160,16 +188,16 @@ def _results() -> list[type]:
     return [cls for name, cls in found.items() if name not in shown]
 
 
-def _class(cls: type, shown: tuple[str, ...] | None = None) -> Iterator[str]:
-    yield f"\n### {cls.__name__}\n"
+def _class(cls: type, shown: Sequence[str] | None = None) -> Iterator[str]:
+    yield f"\n## {cls.__name__}\n"
     yield _text(cls)
     if is_dataclass(cls):
         names = [f for f in fields(cls) if not f.name.startswith("_")]
         yield "\n" + "".join(f"- `{f.name}: {_in_place_of_variables(cls, str(f.type))}`\n" for f in names)
-    yield from _members(cls, cls.__name__, shown, level=4)
+    yield from _members(cls, cls.__name__, shown)
 
 
-def _members(cls: type, owner: str, shown: tuple[str, ...] | None = None, level: int = 3) -> Iterator[str]:
+def _members(cls: type, owner: str, shown: Sequence[str] | None = None, level: int = 3) -> Iterator[str]:
     for name, member in _public(cls):
         if shown is not None and name not in shown:
             continue
@@ -309,6 +337,7 @@ def _cell(text: str) -> str:
 PAGES = {
     **option_pages.PAGES,
     "api.md": api_page,
+    **{f"api/{section.name}.md": partial(group_page, section) for section in api_sections()},
     "cli.md": cli_page,
     "errors.md": error_pages.errors_page,
     "images/rooms.svg": room_picture,

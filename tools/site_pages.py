@@ -1,6 +1,6 @@
 """Hooks of the documentation site (mkdocs.yml): pages that it has besides docs/, and what differs from GitHub.
 
-The API pages are made by mkdocstrings, from the list of docs/api.md. The changelog and the page for contributors are
+The pages below docs/api are made by mkdocstrings, from the groups of docs/api.md. The changelog and the page for contributors are
 files of the root.
 """
 
@@ -40,15 +40,14 @@ def on_files(files: Files, config: Any) -> Files:
     for name, source in _OF_THE_ROOT.items():
         text = (ROOT / source).read_text(encoding="utf-8").replace("](docs/", "](")
         files.append(File.generated(config, name, content=text))
-    for section in reference_pages.api_sections()[1:]:
-        files.append(File.generated(config, f"api/{section.name}.md", content=_api_page(section)))
     return files
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Prompts are highlighted as such; files of the repository that are not on the site are no links."""
-    if page.file.src_uri == "api.md":
-        return _api_page(reference_pages.api_sections()[0])
+    for section in reference_pages.api_sections():
+        if page.file.src_uri == f"api/{section.name}.md":
+            return _api_page(section)
     for name, source in _OF_THE_ROOT.items():
         markdown = markdown.replace(f"](../{source})", f"]({name})")
     return _SOURCE_LINK.sub(r"`\1`", _FENCE.sub("```pycon\n", markdown))

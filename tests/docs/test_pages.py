@@ -218,10 +218,14 @@ def test_examples_that_need_a_server_are_few_and_run_elsewhere_or_as_far_as_they
     assert table.indexes.index.name == "hbase"
 
 
-def test_the_api_page_has_every_public_name() -> None:
-    page = _page("docs/api.md")
+def test_the_pages_of_the_api_have_every_public_name_and_the_first_one_links_them() -> None:
+    groups = sorted(path.name for path in (ROOT / "docs/api").glob("*.md"))
+    page = "".join(_page(f"docs/api/{name}") for name in groups) + _page("docs/api.md")
+    assert sorted(re.findall(r"\]\(api/(\w+\.md)\)", _page("docs/api.md"))) == groups
     functions = [name for name in lakebed.__all__ if inspect.isfunction(getattr(lakebed, name))]
-    assert [name for name in functions if f"\n### lakebed.{name}\n" not in page] == []
+    modules = [getattr(lakebed, name) for name in ("maintenance", "indexes", "spark", "polars")]
+    functions += [f"{module.__name__.partition('.')[2]}.{name}" for module in modules for name in module.__all__]
+    assert [name for name in functions if f"\n## lakebed.{name}\n" not in page] == []
     classes = [name for name in lakebed.__all__ if inspect.isclass(getattr(lakebed, name))]
     shown = [*re.findall(r"^#+ (\w+)$", page, re.MULTILINE), *re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)]
     assert set(classes) <= set(shown)

@@ -19,12 +19,15 @@ def table_with_logs(name: str) -> Table:
 
 def test_logs_are_merged_with_each_other_or_into_base_files() -> None:
     table = table_with_logs("logs")
-    assert [len(one.log_files) for one in table.files] == [3]
+    (before,) = table.files
+    assert len(before.log_files) == 3
     assert table.maintenance.compact(logs=True).runs
-    assert [(len(one.log_files), one.base_file) for one in table.files] == [(1, None)]
+    (merged,) = table.files
+    assert (len(merged.log_files), merged.base_file) == (4, before.base_file)
     assert table.maintenance.compact().runs
     (compacted,) = table.files
-    assert (compacted.log_files, compacted.base_file is None) == ((), False)
+    assert compacted.log_files == ()
+    assert compacted.base_file != before.base_file
     assert table.to_arrow().to_pylist() == [{"id": 1, "v": 3}]
 
 

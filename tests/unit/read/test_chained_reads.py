@@ -58,7 +58,7 @@ def test_sql_for_spark_alone_and_an_expression_for_arrow_alone_are_not_one_condi
         table.scan().where("soundex(city) = 'R500'").where(arrow_alone).to_arrow()
 
 
-def test_select_names_the_columns_anew_in_their_order(table: Table) -> None:
+def test_columns_of_select_replace_those_of_the_read_in_their_order(table: Table) -> None:
     assert table.scan().select("fare", "ID").to_arrow().column_names == ["fare", "id"]
     assert table.scan(["city"]).select(["id", "fare"]).to_arrow().column_names == ["id", "fare"]
     assert table.scan().select("id", "city").select("city").to_arrow().column_names == ["city"]
@@ -77,7 +77,7 @@ def test_a_read_that_was_planned_stays_as_it_is(table: Table) -> None:
     assert (read.to_arrow().num_rows, read.to_arrow().column_names) == (4, ["id", "city", "fare"])
 
 
-def test_changes_chain(table: Table) -> None:
+def test_reads_of_changes_take_conditions_and_columns_later(table: Table) -> None:
     changes = table.changes("000").where("city = 'rome'").select("fare", "id").where("fare < 10")
     assert changes.to_arrow().to_pylist() == [{"fare": 7.25, "id": 3}]
     assert changes.end == table.changes("000").end
@@ -90,7 +90,7 @@ def test_a_change_log_is_read_with_some_columns(table: Table) -> None:
     assert log.to_arrow()["after"].to_pylist()[0].keys() == {"id", "city", "fare"}
 
 
-def test_a_join_chains(table: Table) -> None:
+def test_a_join_takes_conditions_and_columns_later(table: Table) -> None:
     joined = table.join(table, on="id")
     assert joined.count() == 4
     read = joined.where("fare > 8").select("id", "fare_right").where("city_right = 'rome'")
