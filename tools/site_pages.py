@@ -1,7 +1,7 @@
 """Hooks of the documentation site (mkdocs.yml): pages that it has besides docs/, and what differs from GitHub.
 
-The pages below docs/api are made by mkdocstrings, from the groups of docs/api.md. The changelog and the page for contributors are
-files of the root.
+The pages below docs/api are made by mkdocstrings, from the groups of docs/api.md. The changelog and the page for
+contributors are files of the root.
 """
 
 from __future__ import annotations

@@ -39,8 +39,8 @@ def test_spark_gives_the_same_changes(name: str, tmp_path: Path, spark: Any) -> 
     changes = spark.read.format("lakebed").option("query", "incremental").option("start", last).load(path)
     assert_same_rows(changes.toArrow(), lakebed.open(path).changes(last).to_arrow())
     assert table.cdc(table.cdc("000").end).to_spark().count() == 0
-    with pytest.raises(Exception, match="no option 'filter'"):
-        source.option("filter", "qty > 1").load(path).count()
+    with pytest.raises(Exception, match="no option 'where'"):
+        source.option("where", "qty > 1").load(path).count()
 
 
 def test_writes_of_dataframes_log_their_changes(tmp_path: Path, spark: Any) -> None:

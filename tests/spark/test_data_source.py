@@ -92,7 +92,7 @@ def test_pushed_filters_prune_files(tmp_path: Path, session: Any) -> None:
     else:
         with pytest.raises(Exception, match="cannot be read as Parquet"):
             eu.count()
-    by_option = session.read.format("lakebed").option("filter", "region = 'eu'").load(str(path))
+    by_option = session.read.format("lakebed").option("where", "region = 'eu'").load(str(path))
     assert by_option.count() > 0
 
 
@@ -111,7 +111,7 @@ def test_options_of_the_data_source_choose_instant_and_query(tmp_path: Path, spa
         .load(path)
     )
     assert_same_rows(changed.toArrow(), Changes(snapshot, first.completion_time or "").to_arrow())
-    some = spark.read.format("lakebed").option("columns", "ID, qty").option("filter", "region = 'eu'").load(path)
+    some = spark.read.format("lakebed").option("columns", "ID, qty").option("where", "region = 'eu'").load(path)
     assert some.columns == ["id", "qty"]
     assert some.count() == Scan(snapshot, where="region = 'eu'").count()
 
@@ -137,7 +137,7 @@ def test_the_filter_option_uses_the_zone_of_the_session(zone: str | None, tmp_pa
             "to_date(at) = date '2024-05-01' or id = 3",
             "at >= '2024-05-01 00:00:00Z'",
         ):
-            by_option = spark.read.format("lakebed").option("filter", condition).load(table.uri)
+            by_option = spark.read.format("lakebed").option("where", condition).load(table.uri)
             found, expected = (
                 sorted(row["id"] for row in part.select("id").collect()) for part in (by_option, frame.where(condition))
             )

@@ -51,7 +51,7 @@ def test_columns_named_as_sql_words_are_written_and_read(name: str, tmp_path: Pa
         (table.changes(first.checkpoint), [21]),
     ):
         assert sorted(row[name] for row in scan.to_spark().select(name).collect()) == expected
-    by_option = spark.read.format("lakebed").option("filter", f"`{name}` > 15").load(table.uri)
+    by_option = spark.read.format("lakebed").option("where", f"`{name}` > 15").load(table.uri)
     assert [row[name] for row in by_option.collect()] == [21]
     assert table.indexes.verify().ok
 

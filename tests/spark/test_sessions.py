@@ -75,7 +75,7 @@ def test_the_option_filter_uses_the_zone_of_the_session_as_where_does(tokyo: Spa
     table.upsert(rows)
     condition = "at >= '2026-03-02 00:00:00'"  # 15:00 in UTC
     read = tokyo.read.format("lakebed")
-    assert sorted(r.id for r in read.option("filter", condition).load(table.uri).collect()) == [2, 3]
+    assert sorted(r.id for r in read.option("where", condition).load(table.uri).collect()) == [2, 3]
     assert sorted(r.id for r in read.load(table.uri).where(condition).collect()) == [2, 3]
     assert sorted(table.scan(where=condition).to_arrow()["id"].to_pylist()) == [2, 3]
     assert table.delete(where=condition).deleted == 2

@@ -67,7 +67,7 @@ def test_rows_of_a_stream_go_on_after_a_restart_and_its_errors_name_the_first_st
     def collect(frame: Any, number: int) -> None:
         seen.append(sorted((row["id"], row["v"]) for row in frame.toArrow().to_pylist()))
 
-    stream = spark.readStream.format("lakebed").option("consumer", "spark").option("filter", "id > 1").load(table.uri)
+    stream = spark.readStream.format("lakebed").option("consumer", "spark").option("where", "id > 1").load(table.uri)
     run(stream, tmp_path / "checkpoint", collect)
     table.upsert(rows((2, "a", "22", 2), (3, "a", "3", 2)))
     run(stream, tmp_path / "checkpoint", collect)

@@ -247,8 +247,8 @@ def test_a_view_takes_inserts(spark: Any, tmp_path: Path) -> None:
     assert rows_of(t) == [{"id": 1, "n": 10}, {"id": 2, "n": 21}]
     spark.sql("INSERT OVERWRITE of_t VALUES (3, 30)")
     assert rows_of(t) == [{"id": 3, "n": 30}]
-    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW of_some USING lakebed OPTIONS (path '{t.uri}', filter 'id = 3')")
-    with pytest.raises(AnalysisException, match="'filter' is an option of reads"):
+    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW of_some USING lakebed OPTIONS (path '{t.uri}', where 'id = 3')")
+    with pytest.raises(AnalysisException, match="'where' is an option of reads"):
         spark.sql("INSERT INTO of_some VALUES (1, 10)")
 
 

@@ -69,10 +69,10 @@ def test_commits_are_read_so_many_a_round(folder: str) -> None:
     assert rows(f"{folder}/to") == rows(t)
 
 
-def test_columns_a_filter_and_the_start_select(folder: str) -> None:
+def test_columns_a_condition_and_the_start_select(folder: str) -> None:
     t = create(folder)
     put(t, (1, "a", 1), (2, "b", 5))
-    lakebed.ingest(job_of(folder, columns=["id", "at"], filter="at > 2"), once=True)
+    lakebed.ingest(job_of(folder, columns=["id", "at"], where="at > 2"), once=True)
     assert lakebed.open(f"{folder}/to").to_arrow().to_pylist() == [{"id": 2, "at": 5}]
     latest = job_of(f"{folder}/x", start="latest") | {"source": job_of(folder, start="latest")["source"]}
     lakebed.create(latest["target"]["uri"], t.schema, key="id")
@@ -100,7 +100,7 @@ def test_a_source_that_is_not_there_or_keeps_no_changes_is_named(folder: str) ->
     put(lakebed.open(f"{folder}/from"), (1, "a", 1))
     with pytest.raises(InvalidOption, match="keeps no change log"):
         lakebed.ingest(job_of(folder, query="cdc"), once=True)
-    for settings in ({"query": "all"}, {"query": "cdc", "filter": "id > 1"}, {"max_commits": 0}):
+    for settings in ({"query": "all"}, {"query": "cdc", "where": "id > 1"}, {"max_commits": 0}):
         with pytest.raises(InvalidOption, match=r"\[source\]"):
             lakebed.ingest(job_of(folder, **settings), once=True)
 

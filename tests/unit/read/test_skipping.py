@@ -263,7 +263,7 @@ def test_without_data_skipping_files_are_listed_and_none_is_skipped() -> None:
 
 def test_the_data_source_s_filter_prunes_too(tmp_path: Path) -> None:
     uri = str(golden("v9_cow_mdt_all").unpack(tmp_path))
-    given = {"path": uri, "filter": "qty > 100000"}
+    given = {"path": uri, "where": "qty > 100000"}
     assert len(source_options(given).scan().files) == 0
     assert len(source_options({**given, "hoodie.enable.data.skipping": "false"}).scan().files) > 0
     assert len(source_options({**given, "metadata": "false"}).scan().files) > 0

@@ -34,7 +34,7 @@ def test_options_have_lakebeds_names_or_hudis() -> None:
         ({"operatoin": "delete"}, "no option 'operatoin'. Did you mean 'operation'"),
         ({"operation": "merge"}, r"no operation 'merge'. Take upsert, .*t.merge\(df\)"),
         ({"retries": "often"}, "retries='often' is no whole number"),
-        ({"filter": "id = 3"}, "'filter' is an option of reads"),
+        ({"where": "id = 3"}, "'where' is an option of reads"),
         ({"hoodie.no.such.option": "1"}, "hoodie.no.such.option"),
         ({"path": ""}, "needs the table's path"),
     ],

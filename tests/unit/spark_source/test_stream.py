@@ -181,7 +181,7 @@ def test_a_stream_begins_at_its_start_and_ends_at_its_end(make: Callable[..., Ta
     assert Query(table, start="latest").batches() == []
     alias = {"hoodie.datasource.streaming.startOffset": second.checkpoint}
     assert [values(b) for b in Query(table, **alias).batches()] == [[(2, "2")]]
-    assert [values(b) for b in Query(table, filter="id > 0", columns="id,v").batches()] == [[(1, "1"), (2, "2")]]
+    assert [values(b) for b in Query(table, where="id > 0", columns="id,v").batches()] == [[(1, "1"), (2, "2")]]
 
 
 def test_a_table_without_commits_has_no_batch_until_one_comes(make: Callable[..., Table]) -> None:
