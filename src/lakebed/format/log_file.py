@@ -292,9 +292,18 @@ def _next_magic(window: CachedRanges, start: int) -> int:
 
 
 def _head(window: CachedRanges, start: int, end: int) -> BlockHead:
-    at = _Fields(window, start, end)
+    position = start + _SIZE_END
+
+    def take(length: int) -> bytes:
+        """The next bytes of the block's head."""
+        nonlocal position
+        if length < 0 or position + length > end:
+            raise ValueError("a header reaches beyond its end")
+        position += length
+        return bytes(window.ahead(position - length, length))
+
     try:
-        version, kind, count = at.ints(3)
+        version, kind, count = struct.unpack(">3i", take(12))
         if version != FORMAT_VERSION:
             raise UnsupportedFeature(
                 f"{window.name}: block at offset {start} has log format version {version}",
@@ -303,42 +312,17 @@ def _head(window: CachedRanges, start: int, end: int) -> BlockHead:
             )
         headers: dict[int, str] = {}
         for _ in range(count):
-            key, length = at.ints(2)
-            headers[key] = at.text(length)
-        (length,) = at.longs(1)
-        if not 0 <= length <= end - _TOTAL_BYTES - at.position:
+            key, length = struct.unpack(">2i", take(8))
+            headers[key] = take(length).decode()
+        (length,) = struct.unpack(">q", take(8))
+        if not 0 <= length <= end - _TOTAL_BYTES - position:
             raise ValueError(f"its content of {length} bytes reaches beyond its end")
-        return BlockHead(BlockType(kind), start, end, at.position, length, headers, window)
+        return BlockHead(BlockType(kind), start, end, position, length, headers, window)
     except (struct.error, ValueError) as cause:
         raise CorruptFile(
             f"{window.name}: block at offset {start} cannot be read: {cause}",
             context={"path": window.name, "offset": start},
         ) from cause
-
-
-class _Fields:
-    """Reads the fields of a block's head one after the other."""
-
-    def __init__(self, window: CachedRanges, start: int, end: int) -> None:
-        self._window = window
-        self._end = end
-        self.position = start + _SIZE_END
-
-    def ints(self, count: int) -> tuple[int, ...]:
-        return struct.unpack(f">{count}i", self._next(4 * count))
-
-    def longs(self, count: int) -> tuple[int, ...]:
-        return struct.unpack(f">{count}q", self._next(8 * count))
-
-    def text(self, length: int) -> str:
-        return self._next(length).decode()
-
-    def _next(self, length: int) -> bytes:
-        if length < 0 or self.position + length > self._end:
-            raise ValueError("a header reaches beyond its end")
-        data = bytes(self._window.ahead(self.position, length))
-        self.position += length
-        return data
 
 
 Int64s = npt.NDArray[np.int64]

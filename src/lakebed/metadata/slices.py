@@ -6,7 +6,7 @@ the one before.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, Generic, TypeVar
@@ -162,7 +162,16 @@ class MetadataSlices:
     def file_slices(self, partition: str) -> tuple[FileSlice, ...]:
         """The latest file slice of each file group, in the order of their ids; one listing, kept."""
         if partition not in self._slices:
-            slices = tuple(self._latest_slices(partition))
+            listed = latest_slices(
+                *self._visible_files(partition),
+                version=self.config.version,
+                is_visible=self.is_committed,
+                completion_time=self.timeline.completion_time,
+                replaced=self.timeline.replaced_files(),
+                pending_compactions=self.timeline.pending_compaction(),
+                is_named=self._expected_files.names,
+            )
+            slices = tuple(listed)
             check_groups(self.storage, partition, slices)
             self._slices[partition] = slices
         return self._slices[partition]
@@ -219,17 +228,6 @@ class MetadataSlices:
 
     def _source(self, file: BaseFile | LogFile) -> FileSource:
         return FileSource(self.storage, file.path, file.size, self._modified.get(file.path, 0))
-
-    def _latest_slices(self, partition: str) -> Iterator[FileSlice]:
-        return latest_slices(
-            *self._visible_files(partition),
-            version=self.config.version,
-            is_visible=self.is_committed,
-            completion_time=self.timeline.completion_time,
-            replaced=self.timeline.replaced_files(),
-            pending_compactions=self.timeline.pending_compaction(),
-            is_named=self._expected_files.names,
-        )
 
     def _visible_files(self, partition: str) -> tuple[list[BaseFile], list[LogFile]]:
         base: list[BaseFile] = []

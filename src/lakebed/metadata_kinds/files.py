@@ -279,7 +279,24 @@ def newest_files(records: pa.Table) -> pa.Table:
     file that is named again has the greater of its sizes. A key that keeps no entry has one row with a null name.
     """
     rows = records.combine_chunks()
-    return _united(rows, codes(plain_strings(rows["key"])))
+    keys = codes(plain_strings(rows["key"]))
+    named = as_numpy(rows["name"].is_valid())
+    names = as_numpy(pc.fill_null(plain_strings(rows["name"]), "").dictionary_encode().indices).astype(np.int64)
+    order = np.flatnonzero(named)
+    entry = keys[order] * (int(names.max(initial=0)) + 1) + names[order]
+    order = order[np.argsort(entry, kind="stable")]
+    starts, lasts = runs(np.sort(entry))
+    deleted = as_numpy(pc.fill_null(rows["is_deleted"], False))[order]
+    sizes = as_numpy(pc.fill_null(rows["size"], 0))[order]
+    took_off = deleted[lasts] & (lasts > starts) & ~deleted[lasts - 1]
+    size = np.where(deleted[lasts], sizes[lasts], _greatest_since_delete(sizes, deleted, starts, lasts))
+    last_rows = order[lasts[~took_off]]
+    table = rows.take(pa.array(last_rows)).set_column(2, "size", pa.array(size[~took_off]))
+    blank, first = np.unique(keys, return_index=True)
+    first = first[~np.isin(blank, keys[last_rows])]
+    nulls = [pa.nulls(len(first), field.type) for field in list(SCHEMA)[1:]]
+    empty = pa.Table.from_arrays([plain_strings(rows["key"]).take(pa.array(first)), *nulls], schema=SCHEMA)
+    return sorted_rows(pa.concat_tables([table, empty]), [("key", "ascending"), ("name", "ascending")])
 
 
 class _FilesUnion:
@@ -316,27 +333,6 @@ def _loses_files(
 
 def _entry_keys(files: pa.Table) -> pa.Array:
     return pc.binary_join_element_wise(files["key"], files["name"], "\0").combine_chunks()
-
-
-def _united(rows: pa.Table, keys: Int64s) -> pa.Table:
-    """One row for each live entry and each lasting delete, from all entries oldest first."""
-    named = as_numpy(rows["name"].is_valid())
-    names = as_numpy(pc.fill_null(plain_strings(rows["name"]), "").dictionary_encode().indices).astype(np.int64)
-    order = np.flatnonzero(named)
-    entry = keys[order] * (int(names.max(initial=0)) + 1) + names[order]
-    order = order[np.argsort(entry, kind="stable")]
-    starts, lasts = runs(np.sort(entry))
-    deleted = as_numpy(pc.fill_null(rows["is_deleted"], False))[order]
-    sizes = as_numpy(pc.fill_null(rows["size"], 0))[order]
-    took_off = deleted[lasts] & (lasts > starts) & ~deleted[lasts - 1]
-    size = np.where(deleted[lasts], sizes[lasts], _greatest_since_delete(sizes, deleted, starts, lasts))
-    last_rows = order[lasts[~took_off]]
-    table = rows.take(pa.array(last_rows)).set_column(2, "size", pa.array(size[~took_off]))
-    blank, first = np.unique(keys, return_index=True)
-    first = first[~np.isin(blank, keys[last_rows])]
-    nulls = [pa.nulls(len(first), field.type) for field in list(SCHEMA)[1:]]
-    empty = pa.Table.from_arrays([plain_strings(rows["key"]).take(pa.array(first)), *nulls], schema=SCHEMA)
-    return sorted_rows(pa.concat_tables([table, empty]), [("key", "ascending"), ("name", "ascending")])
 
 
 def _greatest_since_delete(sizes: Int64s, deleted: Bools, starts: Int64s, lasts: Int64s) -> Int64s:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain, islice
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -359,7 +359,12 @@ def merged_partition_stats(
             else (None, frozenset[int]())
         )
         widest = widest_bounds(kind)
-        partly = sorted(_owners_of(column, sources, keys, owners) - complete)
+        # partition paths that have a live file with a record of the column
+        with_record: set[int] = set()
+        for stats in sources:
+            at = pc.index_in(pc.utf8_slice_codeunits(stats["key"], len(h64(column))), value_set=keys).drop_null()
+            with_record.update(owners[as_numpy(at)].tolist())
+        partly = sorted(with_record - complete)
         if table is not None and partly and widest is not None:
             wide = _widest_stats(stats_keys.take(pa.array(partly)), [paths[n] for n in partly], widest, tight=tight)
             table, complete = pa.concat_tables([table, wide]), complete | {*partly}
@@ -367,13 +372,6 @@ def merged_partition_stats(
             merged[column] = table
         deleted += [stats_keys[number].as_py() for number in range(len(paths)) if number not in complete]
     return merged, deleted
-
-
-def _owners_of(column: str, sources: Sequence[pa.Table], keys: pa.Array, owners: Int64s) -> set[int]:
-    """The numbers of the partitions that have a live file with a record of the column."""
-    prefix = len(h64(column))
-    rows = [pc.index_in(pc.utf8_slice_codeunits(t["key"], prefix), value_set=keys).drop_null() for t in sources]
-    return {*chain.from_iterable([owners[as_numpy(indices)].tolist() for indices in rows])}
 
 
 def _widest_stats(

@@ -26,7 +26,7 @@ from lakebed.metadata_upkeep.rollback import finish_rollbacks, roll_back
 from lakebed.metadata_upkeep.store import MetadataStore
 from lakebed.model import Action, State
 from lakebed.storage.base import Durable
-from lakebed.storage.parallel import at_once, in_background, is_remote
+from lakebed.storage.parallel import at_once, in_background, is_remote, parallel_map
 from lakebed.timeline.bodies.commit import PartitionProfile, encode_inflight
 
 OPERATION = "UPSERT_PREPPED"
@@ -41,20 +41,17 @@ class _Log:
     values: pa.BinaryArray
     deleted: pa.StringArray
 
-    @property
-    def count(self) -> int:
-        return len(self.keys) + len(self.deleted)
-
 
 def file_groups(store: MetadataStore, partition: str) -> tuple[FileGroup, ...]:
     """The file groups of a partition in the order of their ids; one listing."""
-    return tuple(store.group(file_slice) for file_slice in store.slices.file_slices(partition))
+    return tuple(map(store.group, store.slices.file_slices(partition)))
 
 
 def begin_delta(store: MetadataStore, instant: str, partitions: Sequence[str]) -> dict[str, tuple[FileGroup, ...]]:
     """Show a delta commit as inflight, for log files that tasks are going to write. Returns the file groups of its
     partitions."""
-    _finish_rollbacks(store)
+    if store.pending(Action.ROLLBACK):
+        finish_rollbacks(store)
     _take_back(store, instant)
     groups = {partition: file_groups(store, partition) for partition in partitions}
     _start(store, instant, [(group, 0) for part in groups.values() for group in part])
@@ -78,7 +75,8 @@ def apply_delta(
     (or after it, where answers of storage are quick). Raises `InvalidOption` for a partition that the
     table does not have, `CommitConflict` where `written` do not fit any more.
     """
-    _finish_rollbacks(store)
+    if store.pending(Action.ROLLBACK):
+        finish_rollbacks(store)
     unknown = sorted({*records, *(log.group.partition for log in written)} - {*store.partitions})
     if unknown:
         raise InvalidOption(
@@ -96,29 +94,26 @@ def apply_delta(
     wait_for_start = in_background(partial(start, ())) if not written and store.version >= 8 else None
     try:
         if is_remote(store.storage):  # listed side by side, and kept
-            store.parallel_map(slices.file_slices, list(records))
+            parallel_map(slices.file_slices, list(records), store.settings.threads)
         new_groups = [
-            group for part, part_records in records.items() for group in _missing_groups(store, part, part_records)
+            group for part, its in records.items() if its.is_partitioned for group in _missing_groups(store, part, its)
         ]
         logs = [log for part in list(records) for log in _logs(store, part, records.pop(part), new_groups)]
         if not written and wait_for_start is None:
-            wait_for_start = in_background(partial(start, [(log.group, log.count) for log in logs]))
+            counts = [(log.group, len(log.keys) + len(log.deleted)) for log in logs]
+            wait_for_start = in_background(partial(start, counts))
         encoded = [encode_log(log.group, instant, log.keys, log.values, log.deleted) for log in logs]
         del logs
     finally:
         if wait_for_start is not None:
             wait_for_start()  # no file before it
-    store.parallel_map(lambda group: write_creation_log(store.data_storage, group, instant), new_groups)
-    put = store.parallel_map(lambda log: put_log(store.data_storage, log, durable="later"), encoded)
+    threads = store.settings.threads
+    parallel_map(lambda group: write_creation_log(store.data_storage, group, instant), new_groups, threads)
+    put = parallel_map(partial(put_log, store.data_storage, durable="later"), encoded, threads)
     stats = [log.stat() for log in (*written, *put)]
     if not written:  # shown by this process; a rollback of the data table's instant rolls this one back, too
         store.shown_inflight.add(instant)
-    at_once(store.storage, lambda: store.complete(Action.DELTACOMMIT, instant, OPERATION, stats), meanwhile)
-
-
-def _finish_rollbacks(store: MetadataStore) -> None:
-    if store.pending(Action.ROLLBACK):
-        finish_rollbacks(store)
+    at_once(store.storage, partial(store.complete, Action.DELTACOMMIT, instant, OPERATION, stats), meanwhile)
 
 
 def _take_back(store: MetadataStore, instant: str) -> None:
@@ -145,8 +140,6 @@ def _start(
 
 def _missing_groups(store: MetadataStore, partition: str, records: Records) -> list[FileGroup]:
     """The file groups that a partitioned record index still needs for partition paths new to it."""
-    if not records.is_partitioned:
-        return []
     kind = kind_of(partition)
     existing_paths = {kind.data_partition_of(file_slice.file_id) for file_slice in store.slices.file_slices(partition)}
     count = max(store.settings.partitioned_sizing.minimum, 1)
@@ -168,7 +161,7 @@ def _logs(store: MetadataStore, partition: str, records: Records, new_groups: Se
     version = index_version(definition, store.version)
     parts = split_by_group(partition, records, [group.file_id for group in groups], version)
     logs = [_Log(groups[at], *part) for at, part in parts.items()]
-    return [log for log in logs if log.count]
+    return [log for log in logs if len(log.keys) or len(log.deleted)]
 
 
 def _check_current(store: MetadataStore, instant: str, written: Sequence[WrittenLog]) -> None:

@@ -47,6 +47,7 @@ from lakebed.metadata_upkeep.store import FIRST_BUILD, MetadataStore
 from lakebed.model import Action, BaseFile, Instant, LogFile
 from lakebed.properties.file import create_table, load_table_config, update_table_config
 from lakebed.properties.table_config import TableConfig
+from lakebed.storage.parallel import parallel_map
 from lakebed.timeline.archive_writer import archive
 from lakebed.timeline.instants import suffix_of
 
@@ -124,7 +125,7 @@ def make_groups(store: MetadataStore, new: NewPartition, *, logged_since: str | 
         store.check_lock()  # the folder may be another writer's by now
         write_creation_log(store.data_storage, group, new.instant)
 
-    store.parallel_map(make, new.groups)
+    parallel_map(make, new.groups, store.settings.threads)
     store.changed()
 
 
@@ -206,7 +207,7 @@ def initialise(
             store.data_storage, group, new.instant, [sorted_by_key(group_records.keys, group_records.values)]
         )
 
-    return complete_partition(store, new, store.parallel_map(write, filled), definition)
+    return complete_partition(store, new, parallel_map(write, filled, store.settings.threads), definition)
 
 
 def drop(store: MetadataStore, partitions: Sequence[str]) -> TableConfig:

@@ -23,6 +23,7 @@ from lakebed.metadata_upkeep.creation import first_free_number
 from lakebed.metadata_upkeep.rollback import finish_rollbacks, roll_back
 from lakebed.metadata_upkeep.store import MetadataStore, Suffix
 from lakebed.model import Action, FileSlice, State
+from lakebed.storage.parallel import parallel_map
 
 _OPERATION = "UPSERT_PREPPED"
 # Entries in memory at a time, and how much larger than their files they are.
@@ -143,7 +144,7 @@ def _rehash(store: MetadataStore, change: _Change, instant: str, version: int) -
             entries = _sorted(parts[group])
             return write_base(store.data_storage, change.new[group], instant, entries, schema_json=record_schema(form))
 
-        written += store.parallel_map(write, list(groups))
+        written += parallel_map(write, list(groups), store.settings.threads)
     return written
 
 

@@ -47,7 +47,7 @@ from lakebed.policies.compaction import (
 )
 from lakebed.policies.rollback import files_of_instant
 from lakebed.storage.atomic_file import remove_asides
-from lakebed.storage.parallel import delete_files, is_remote
+from lakebed.storage.parallel import delete_files, is_remote, parallel_map
 from lakebed.timeline.archive_writer import archive
 from lakebed.timeline.bodies.commit import NEW_FILE
 from lakebed.timeline.bodies.plans import (
@@ -173,7 +173,11 @@ def _map_slices(store: MetadataStore, merge: Callable[[FileSlice], R], slices: S
     """Call `merge` for each file slice: on threads where files are large or storage is slow."""
     # Arrow keeps the freed memory of each thread for that thread: a process that commits for long would hold it in all
     is_small = not is_remote(store.storage) and sum(file_slice.size for file_slice in slices) < _BYTES_FOR_THREADS
-    return [merge(file_slice) for file_slice in slices] if is_small else store.parallel_map(merge, slices)
+    return (
+        [merge(file_slice) for file_slice in slices]
+        if is_small
+        else parallel_map(merge, slices, store.settings.threads)
+    )
 
 
 def _compact(store: MetadataStore, file_slice: FileSlice, instant: str) -> _Compacted:

@@ -25,7 +25,7 @@ from lakebed.metadata.slices import MetadataSlices
 from lakebed.metadata_records.definitions import IndexDefinition, load_definitions
 from lakebed.metadata_records.group_files import FileGroup
 from lakebed.metadata_records.layout import METADATA_FOLDER, PARTITIONED_SIZING, GroupSizing, is_of_data, parse_files
-from lakebed.metadata_records.records import RecordForm, record_form, record_schema
+from lakebed.metadata_records.records import record_form, record_schema
 from lakebed.model import Action, BaseFile, FileSlice, Instant, LogFile, State
 from lakebed.properties.table_config import TableConfig
 from lakebed.slices.snapshot import REPAIR_HINT
@@ -164,14 +164,18 @@ class MetadataStore:
         return tuple(dict.fromkeys([*config.metadata_partitions, *config.metadata_partitions_inflight]))
 
     @property
-    def form(self) -> RecordForm:
-        return record_form(self.version)
-
-    @property
     def slices(self) -> MetadataSlices:
         """The present timeline and file slices. Raises `CorruptFile` where there is no metadata table."""
         if self._slices is None:
-            self._slices = self._load()
+            try:
+                self._slices = self._read()
+            except TableNotFound as cause:
+                raise CorruptFile(
+                    f"the metadata table of {self.data_storage.url()} cannot be read: it is missing, the table's"
+                    " properties name it",
+                    hint=REPAIR_HINT,
+                    context={"path": METADATA_FOLDER},
+                ) from cause
         return self._slices
 
     @property
@@ -224,7 +228,7 @@ class MetadataStore:
         the data table. A pending one has no living writer: writers of this timeline hold the lock, and this process
         holds it now."""
         data_times = {instant.time for instant in self.data_timeline.instants}
-        pending = (i.time for i in self.pending(Action.DELTACOMMIT))
+        pending = [i.time for i in self.pending(Action.DELTACOMMIT)]
         orphans = {time for time in pending if is_of_data(time) and time not in data_times}
         return sorted(self.slices.rolled_back_in_data | orphans)
 
@@ -267,7 +271,7 @@ class MetadataStore:
             by_partition.setdefault(stat["partitionPath"], []).append(stat)
         record = {
             "partitionToWriteStats": by_partition,
-            "extraMetadata": {"schema": record_schema(self.form, meta_columns=False)},
+            "extraMetadata": {"schema": record_schema(record_form(self.version), meta_columns=False)},
             "operationType": operation,
             "partitionToReplaceFileIds": {partition: list(ids) for partition, ids in (replaced or {}).items()},
         }
@@ -278,7 +282,8 @@ class MetadataStore:
             done = self.finish(action, instant, body)
         except CommitConflict:
             if action is not Action.DELTACOMMIT:  # of those the data table's writer takes care
-                self.parallel_map(self.storage.delete, [stat["path"] for of in by_partition.values() for stat in of])
+                paths = [stat["path"] for of in by_partition.values() for stat in of]
+                parallel_map(self.storage.delete, paths, self.settings.threads)
             raise
         remember_commit(self.storage, config, done, commit, len(body))
         return done
@@ -319,21 +324,6 @@ class MetadataStore:
         if not self.lock_is_held():
             self.transitions.remove_pending(Instant(instant, action, State.REQUESTED))
             self.check_lock()
-
-    def parallel_map(self, work: Callable[[T], R], items: Sequence[T]) -> list[R]:
-        """The work's result for each item, by several threads: most of it is waiting for storage."""
-        return parallel_map(work, items, self.settings.threads)
-
-    def _load(self) -> MetadataSlices:
-        try:
-            return self._read()
-        except TableNotFound as cause:
-            raise CorruptFile(
-                f"the metadata table of {self.data_storage.url()} cannot be read: it is missing, the table's properties"
-                " name it",
-                hint=REPAIR_HINT,
-                context={"path": METADATA_FOLDER},
-            ) from cause
 
     def _read(self) -> MetadataSlices:
         stored, self._stored = self._stored or StoredState(*load_table(self.storage)), None

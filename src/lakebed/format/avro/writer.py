@@ -48,11 +48,26 @@ def write_records(rows: Sequence[pa.RecordBatch], avro_schema: str) -> tuple[lis
 
 def encode_records(rows: pa.RecordBatch, avro_schema: str) -> pa.BinaryArray:
     """Each record with its length in front, as `write_records` has them, one binary a row."""
-    fields = [
-        _of_field(rows, name, kind) if kind.arrow is not None else _of_nulls(kind)
-        for name, kind in record_schema(avro_schema).types.items()
-    ]
-    return _laid_out([piece for field in fields for piece in field], rows.num_rows)
+    pieces: Pieces = []
+    for name, kind in record_schema(avro_schema).types.items():
+        if kind.arrow is None:
+            pieces += _of_nulls(kind)
+            continue
+        values = rows.column(name)
+        if kind.kind != "union" and values.null_count:
+            raise SchemaConflict(
+                f"column {name!r} has {values.null_count} null(s) and the schema of the block allows none",
+                hint="fill them, or make the column nullable",
+                context={"column": name},
+            )
+        pieces += _pieces(kind, values)
+    merged = _merged(pieces)
+    length = np.zeros(rows.num_rows, np.int64)
+    for piece in merged:
+        length += len(piece) if isinstance(piece, bytes) else _lengths(piece)
+    offsets = pa.py_buffer(np.arange(0, 4 * rows.num_rows + 1, 4, dtype=np.int32))
+    prefix = pa.Array.from_buffers(pa.binary(), rows.num_rows, [None, offsets, pa.py_buffer(length.astype(">i4"))])
+    return join_pieces([prefix, *merged])
 
 
 def _chunks(rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -62,32 +77,9 @@ def _chunks(rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from (batch.slice(at, step) for at in range(0, batch.num_rows, step))
 
 
-def _of_field(batch: pa.RecordBatch, name: str, kind: AvroType) -> Pieces:
-    values = batch.column(name)
-    if kind.kind != "union" and values.null_count:
-        raise SchemaConflict(
-            f"column {name!r} has {values.null_count} null(s) and the schema of the block allows none",
-            hint="fill them, or make the column nullable",
-            context={"column": name},
-        )
-    return _pieces(kind, values)
-
-
 def _of_nulls(kind: AvroType) -> Pieces:
     """The encoded pieces of a field that is null in every record and has no Arrow column."""
     return [] if kind.kind == "null" else [encode_long(max(kind.null, 0))]
-
-
-def _laid_out(pieces: Pieces, rows: int) -> pa.BinaryArray:
-    """The records as one binary array, each with its length (4 bytes) in front."""
-    merged = _merged(pieces)
-    length = np.full(rows, sum(len(piece) for piece in merged if isinstance(piece, bytes)), np.int64)
-    for piece in merged:
-        if not isinstance(piece, bytes):
-            length += _lengths(piece)
-    offsets = pa.py_buffer(np.arange(0, 4 * rows + 1, 4, dtype=np.int32))
-    prefix = pa.Array.from_buffers(pa.binary(), rows, [None, offsets, pa.py_buffer(length.astype(">i4"))])
-    return join_pieces([prefix, *merged])
 
 
 def _merged(pieces: Pieces) -> Pieces:
