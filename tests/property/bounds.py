@@ -78,6 +78,7 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "format.hfile.reader._SMALL_FILE_BYTES": (4096 + 200, HUGE),
     "format.hfile.search._FEW": (1, HUGE),
     "format.hfile.search._WORTH_LEAVING_OUT": (1, HUGE),
+    "format.hfile.entries._FEW_BYTES": (0, HUGE),
     "format.hfile.entries._FEW_LENGTHS": (0, HUGE),
     "format.hfile.entries._LOOKED_AT": (1, HUGE),
     "format.hfile.entries._SCAN_BYTES": (64, HUGE),

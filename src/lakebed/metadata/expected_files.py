@@ -118,7 +118,7 @@ class ExpectedFiles:
         if extents is None:
             if timeline.config.version < 8 or goes_by_slice(log.instant, bases):
                 return
-            if _is_creation(log) or timeline.is_completed(log.instant):
+            if log.instant.startswith(INITIAL_INSTANT) or timeline.is_completed(log.instant):
                 return
             extents = [Extent(Instant(log.instant, Action.DELTACOMMIT, State.COMPLETED), 0, log.size)]  # archived
         for extent in extents:
@@ -265,10 +265,6 @@ def _based_before(built: str, extents: Sequence[Extent]) -> frozenset[str]:
     return frozenset(before)
 
 
-def _is_creation(log: LogFile) -> bool:
-    return log.instant.startswith(INITIAL_INSTANT)
-
-
 def _properties_of(timeline: Timeline, partition: str) -> Mapping[str, str]:
     try:
         return parse_properties(timeline.storage.read(f"{partition}/{_PARTITION_METADATA}"))
@@ -310,7 +306,7 @@ def check_groups(storage: Storage, partition: str, slices: Sequence[FileSlice]) 
 
 
 def _begins_group(log: LogFile) -> bool:
-    return _is_creation(log) or log.write_token == CREATION_TOKEN
+    return log.instant.startswith(INITIAL_INSTANT) or log.write_token == CREATION_TOKEN
 
 
 _WRITTEN = BoundedCache[CacheEntry[Mapping[tuple[str, FileInfo | None], _Written]]](_CACHED_BYTES)

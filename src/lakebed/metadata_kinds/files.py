@@ -85,7 +85,10 @@ def encode(table: pa.Table, form: RecordForm) -> tuple[pa.StringArray, pa.Binary
     [{'key': 'p', 'name': 'f', 'size': 7, 'is_deleted': False}]
     """
     rows = table.select(SCHEMA.names).combine_chunks()
-    keys, counts = _runs(plain_strings(rows["key"]))
+    # each key once, and how many rows follow each other under it
+    runs_of_keys = pc.run_end_encode(plain_strings(rows["key"]))
+    keys = plain_strings(runs_of_keys.values)
+    counts = np.diff(as_numpy(runs_of_keys.run_ends).astype(np.int64), prepend=0)
     named = rows["name"].is_valid()
     filled = rows.filter(named)
     entries = join_pieces(
@@ -221,15 +224,6 @@ def _walked(data: bytes, count: int) -> tuple[Int64s, int]:
     except IndexError:
         raise CorruptFile("a list of files in the metadata table is cut off") from None
     return np.array(fields, np.int64).reshape(-1, 4), at
-
-
-def _runs(keys: Any) -> tuple[pa.StringArray, Int64s]:
-    """The keys once each and how many rows follow each other under it."""
-    if not len(keys):
-        return keys, np.empty(0, np.int64)
-    runs = pc.run_end_encode(keys)
-    ends = as_numpy(runs.run_ends).astype(np.int64)
-    return plain_strings(runs.values), np.diff(ends, prepend=0)
 
 
 def file_records(

@@ -155,11 +155,6 @@ class LiveFiles(NamedTuple):
     before: dict[str, set[str]]
     after: dict[str, set[str]]
 
-    @property
-    def only_grow(self) -> bool:
-        """Whether the action removes no live file."""
-        return all(self.before[path] <= names for path, names in self.after.items())
-
 
 def live_after(snapshot: Snapshot, commit: CommitMetadata) -> dict[str, set[str]]:
     """The files that the partition paths touched by an action have after it."""

@@ -97,10 +97,14 @@ def newest_base_files(rows: pa.Table, ids: pa.Array, counts: Callable[[BaseFile]
     keyed = keyed.append_column("row", pa.array(range(len(rows)), pa.int64()))
     keyed = sorted_rows(keyed, [*by, ("instant", "descending"), ("row", "descending")]).combine_chunks()
     files: list[BaseFile] = []
-    starts = _starts_of_groups(keyed)
-    for start, end in pairwise([*starts, len(keyed)]):
+    # where each file group begins: Arrow's grouping keeps no order
+    begins = np.zeros(len(keyed), np.bool_)
+    begins[:1] = True
+    for column in (keyed["partition"].combine_chunks(), keyed["id"].combine_chunks()):
+        begins[1:] |= as_numpy(pc.not_equal(column[1:], column[:-1]))
+    for start, end in pairwise([*np.flatnonzero(begins).tolist(), len(keyed)]):
         for at in range(start, end):
-            folder, name, size = (keyed[column][at].as_py() for column in ("partition", "name", "size"))
+            folder, name, size = [keyed[column][at].as_py() for column in ("partition", "name", "size")]
             file = parse_base_file(folder, name, size)
             if file is not None:
                 files.append(file)
@@ -121,7 +125,7 @@ def list_metadata(
     rows = metadata.files(partitions)
     base: list[BaseFile] = []
     if groups is not None:
-        ids = _file_ids(plain_strings(rows["name"]))
+        ids = pc.replace_substring_regex(plain_strings(rows["name"]), r"^\.?([^_]*)_.*$", r"\1")
         mask = groups(ids, rows["size"].combine_chunks())
         rows, ids = rows.combine_chunks().filter(mask), ids.filter(mask)
         names = plain_strings(rows["name"])
@@ -137,20 +141,6 @@ def list_metadata(
             logs.append(log)
     paths = metadata.partitions() if partitions is None else tuple(sorted({f.partition for f in (*base, *logs)}))
     return Listing(tuple(base), tuple(logs), paths)
-
-
-def _starts_of_groups(ordered: pa.Table) -> list[int]:
-    """Where each file group begins in rows that are ordered by partition and id; Arrow's grouping keeps no order."""
-    starts = np.zeros(len(ordered), np.bool_)
-    starts[:1] = True
-    for column in (ordered["partition"], ordered["id"]):
-        values = column.combine_chunks()
-        starts[1:] |= as_numpy(pc.not_equal(values[1:], values[:-1]))
-    return np.flatnonzero(starts).tolist()
-
-
-def _file_ids(names: pa.Array) -> pa.Array:
-    return pc.replace_substring_regex(names, r"^\.?([^_]*)_.*$", r"\1")
 
 
 def _size(storage: Storage, folder: str, name: str) -> int:

@@ -7,7 +7,7 @@ it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
@@ -518,7 +518,8 @@ def table_features(snapshot: Snapshot) -> TableFacts:
     """Look at the folders that show a feature, and at the timeline for an unfinished restore."""
     storage = snapshot.storage
     folders = snapshot.hoodie_folders
-    facts = TableFacts.from_paths(_paths(storage, folders))
+    present = [f for f in (SCHEMA_FOLDER, BUCKET_FOLDER) if f.removeprefix(HOODIE + "/") in folders]
+    facts = TableFacts.from_paths([info.path for folder in present for info in storage.list(folder)])
     restore = next((i.time for i in snapshot.timeline.pending if i.action is Action.RESTORE), "")
     return TableFacts(
         metadata_table=bool(snapshot.config.metadata_partitions) or "metadata" in folders,
@@ -528,8 +529,3 @@ def table_features(snapshot: Snapshot) -> TableFacts:
         pending_restore=restore,
         operations=snapshot.has_operations,
     )
-
-
-def _paths(storage: Storage, folders: Set[str]) -> list[str]:
-    present = [f for f in (SCHEMA_FOLDER, BUCKET_FOLDER) if f.removeprefix(HOODIE + "/") in folders]
-    return [info.path for folder in present for info in storage.list(folder)]

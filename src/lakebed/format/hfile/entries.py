@@ -33,6 +33,8 @@ _SCAN_BYTES: Final = 1 << 17
 _NEWEST = int.from_bytes(KEY_TAIL[1:9], "big")
 _ONES: Final = 0xFFFFFFFF
 _LOOKED_AT: Final = 32
+# The few entries of a block up to this size are read one after the other: that takes less time than passes over it.
+_FEW_BYTES: Final = 4 << 10
 _FEW_LENGTHS: Final = 6
 
 
@@ -239,7 +241,7 @@ def parse_entries(payload: Buffer, *, mvcc: bool) -> EntryBlock:
     data = np.frombuffer(payload, np.uint8)
     if not len(data):
         return EntryBlock(data, np.empty((0, 4), np.int32))
-    for way in (_even, _by_tails, _by_heads) if len(data) >= 2 * _SMALLEST_ENTRY else ():
+    for way in (_even, _by_tails, _by_heads) if len(data) > max(_FEW_BYTES, 2 * _SMALLEST_ENTRY) else ():
         spans = way(data, mvcc)
         if spans is not None:
             return EntryBlock(data, spans)
