@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakebed.concurrency.providers import writers_lock
 from lakebed.config.arguments import public_methods_check_arguments, refused
 from lakebed.config.options import resolve_options
 from lakebed.errors import InvalidOption
 from lakebed.index.base import Index
 from lakebed.index.inference import adopt
-from lakebed.index.registry import check_new_indexes, index_of
+from lakebed.index.registry import index_of
 from lakebed.metadata.lookups import open_snapshot
 from lakebed.metadata_upkeep.comparison import Verification
 from lakebed.metadata_upkeep.skew import reshard_index, shards, summed_up
 from lakebed.opened_table import OpenedTable
 from lakebed.operations.advice import Advice, advise_for_table
 from lakebed.pictures import Picture, ranges
-from lakebed.properties.file import load_table_config, update_table_config
+from lakebed.properties.file import load_table_config
 from lakebed.read.index_quality import ColumnRanges, bloom_rates, column_ranges
+from lakebed.services.adopt_index import adopt_index
 from lakebed.services.build_index import IndexingResult, build_planned
 from lakebed.services.change_index import IndexChoice, Rescaled, use_index
 from lakebed.services.create_index import (
@@ -37,7 +38,6 @@ from lakebed.services.create_index import (
 from lakebed.services.verify import repair, verify
 from lakebed.slices.snapshot import Snapshot
 from lakebed.table_views import View
-from lakebed.timeline.index_changes import declare_index
 from lakebed.wording import count_text
 
 # Labels at the ends of an axis have at most this many letters.
@@ -409,27 +409,16 @@ class IndexesView(View):
         if not isinstance(index, str) and not hasattr(index, "place"):
             raise refused("adopt", "index", index, "the name of an index, or an Index object")
 
+        find = partial(
+            adopt,
+            kind=index,
+            buckets=buckets,
+            fields=tuple(hash_fields),
+            update_partition_path=update_partition_path,
+            partition_buckets=partition_buckets,
+        )
         settings = resolve_options(options).write
-
-        def adopted() -> None:
-            name = load_table_config(self._storage).name
-            with writers_lock(self._storage, settings, name) as lock:
-                snapshot = self._snapshot()
-                adopted_index = adopt(
-                    snapshot,
-                    index,
-                    buckets=buckets,
-                    fields=tuple(hash_fields),
-                    update_partition_path=update_partition_path,
-                    partition_buckets=partition_buckets,
-                )
-                recorded = snapshot.config.metadata_partitions
-                missing = [name for name in adopted_index.metadata_indexes if name.partition not in recorded]
-                check_new_indexes(missing, snapshot.config, snapshot.schema, adopted_index)
-                changes = declare_index(snapshot.config, snapshot.timeline, adopted_index.settings())
-                update_table_config(self._storage, changes, lock.lock_is_held)
-
-        self._opened.again(adopted)
+        self._opened.again(lambda: adopt_index(self._storage, settings, find))
         return self.index
 
     def advise(self, batch: Any = None, *, deletes: bool = False) -> Advice:

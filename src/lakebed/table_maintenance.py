@@ -15,11 +15,12 @@ from lakebed.opened_table import OpenedTable
 from lakebed.properties.table_config import CURRENT_VERSION
 from lakebed.services.archival import ArchivalResult, archive
 from lakebed.services.change_index import Rescaled, rescale
-from lakebed.services.cleaning import CleanResult, clean
+from lakebed.services.cleaning import Cleaning, CleanResult
 from lakebed.services.clustering import ClusteringResult, cluster, merge_small_files
-from lakebed.services.compaction import CompactionResult, compact
+from lakebed.services.compaction import Compaction, CompactionResult
 from lakebed.services.daemon import ServiceEvent, run
-from lakebed.services.log_compaction import compact_logs
+from lakebed.services.driver import run_service
+from lakebed.services.log_compaction import LogCompaction
 from lakebed.services.partition_ttl import PartitionTtlResult, expire_partitions
 from lakebed.services.repair import Part, RepairResult, repair_table
 from lakebed.services.upgrade import VersionChange, downgrade, upgrade
@@ -65,7 +66,8 @@ class MaintenanceView:
 
         def compacted() -> CompactionResult:
             context = self._opened.service_context(options, "compact")
-            return (compact_logs if logs else compact)(context, plan_only=plan_only, dry_run=dry_run, when_due=when_due)
+            service = LogCompaction() if logs else Compaction()
+            return run_service(context, service, plan_only=plan_only, dry_run=dry_run, when_due=when_due)
 
         return self._opened.committed(compacted, options, preview=logs or plan_only or dry_run, progress=progress)
 
@@ -163,8 +165,12 @@ class MaintenanceView:
         nothing to clean: the last 10 commits are kept, and there are 1
         """
         return self._opened.again(
-            lambda: clean(
-                self._opened.context(None, options, "clean"), plan_only=plan_only, dry_run=dry_run, when_due=when_due
+            lambda: run_service(
+                self._opened.context(None, options, "clean"),
+                Cleaning(),
+                plan_only=plan_only,
+                dry_run=dry_run,
+                when_due=when_due,
             ),
             progress=progress,
         )

@@ -14,8 +14,9 @@ from lakebed.engine.spark import SparkEngine
 from lakebed.errors import CorruptFile
 from lakebed.format.file_names import parse_base_file
 from lakebed.operations.context import WriteContext
-from lakebed.services.compaction import compact
-from lakebed.services.log_compaction import compact_logs
+from lakebed.services.compaction import Compaction
+from lakebed.services.driver import run_service
+from lakebed.services.log_compaction import LogCompaction
 from lakebed.table import Table
 from support.compaction_tables import bare, context, log_files, snapshot
 from support.write_tables import SCHEMA, rows
@@ -51,7 +52,7 @@ def test_every_file_slice_is_a_task(tmp_path: Path, spark: Any) -> None:
     table = new_table(tmp_path)
     logged(table)
     before = bare(table.scan(meta=True).to_arrow())
-    (run,) = compact(on_spark(table, spark)).runs
+    (run,) = run_service(on_spark(table, spark), Compaction()).runs
     assert {s.partition for s in run.slices} == set(CITIES)
     files = [parse_base_file(s.partition, s.file.rpartition("/")[2], 0) for s in run.slices]
     assert len({file.write_token for file in files if file is not None}) == 6
@@ -65,7 +66,7 @@ def test_logs_are_merged_by_tasks_too(tmp_path: Path, spark: Any) -> None:
     table = new_table(tmp_path)
     logged(table)
     before = bare(table.scan(meta=True).to_arrow())
-    (run,) = compact_logs(on_spark(table, spark)).runs
+    (run,) = run_service(on_spark(table, spark), LogCompaction()).runs
     assert len(run.slices) > 1
     assert bare(lakebed.open(table.uri).scan(meta=True).to_arrow()) == before
 
@@ -79,10 +80,10 @@ def test_the_error_of_a_task_is_raised_and_the_plan_stays(tmp_path: Path, spark:
     kept = path.read_bytes()
     path.unlink()
     with pytest.raises(CorruptFile, match=r"\.log\."):
-        compact(on_spark(table, spark))
+        run_service(on_spark(table, spark), Compaction())
     path.write_bytes(kept)
     before = bare(lakebed.open(table.uri).scan(meta=True).to_arrow())
-    assert compact(on_spark(table, spark)).instants[0] == planned
+    assert run_service(on_spark(table, spark), Compaction()).instants[0] == planned
     assert bare(lakebed.open(table.uri).scan(meta=True).to_arrow()) == before
 
 

@@ -38,7 +38,6 @@ from lakebed.services.driver import (
     ServiceResult,
     ServiceRun,
     ServiceState,
-    run_service,
 )
 from lakebed.services.service import PlanBody, ServiceTransaction
 from lakebed.slices.listing import PARTITION_METADATA, Listing, list_metadata, list_table
@@ -465,14 +464,6 @@ class Cleaning(PlannedService[CleanPlan, CleanRun, CleanResult]):
             (plan.get("earliestInstantToRetain") or {}).get("timestamp") or "",
             tuple(filter(None, ((plan.get("extraMetadata") or {}).get(RETAINED_FOR) or "").split(","))),
         )
-
-
-def clean(
-    context: WriteContext, *, plan_only: bool = False, dry_run: bool = False, when_due: bool = False
-) -> CleanResult:
-    """Delete what no retained commit can see, see `run_service`. A clean that has nothing to do writes nothing;
-    `when_due` makes a plan only where commits since the last clean have left files to delete."""
-    return run_service(context, Cleaning(), plan_only=plan_only, dry_run=dry_run, when_due=when_due)
 
 
 def _data_files(partition: str, names: Sequence[str]) -> list[str]:

@@ -35,7 +35,6 @@ from lakebed.services.driver import (
     ServiceResult,
     ServiceRun,
     ServiceState,
-    run_service,
 )
 from lakebed.services.service import ServiceTransaction
 from lakebed.slices.snapshot import Snapshot
@@ -304,13 +303,6 @@ def _why_none(
         instants = ", ".join(sorted({busy[s.partition, s.file_id].time for s in waiting}))
         return f"no compaction was planned: all {len(logged)} slices with log files are in pending {instants}"
     return f"no compaction was planned: {selection.name} takes none of the {len(logged)} slices with log files"
-
-
-def compact(
-    context: WriteContext, *, plan_only: bool = False, dry_run: bool = False, when_due: bool = False
-) -> CompactionResult:
-    """Compact everything that has log files, see `run_service`. Raises `InvalidOption` for a copy-on-write table."""
-    return run_service(context, Compaction(), plan_only=plan_only, dry_run=dry_run, when_due=when_due)
 
 
 def run_operations(

@@ -15,7 +15,6 @@ from lakebed.model import Action, FileSlice, Instant, State, has_completion_time
 from lakebed.operations.context import WriteContext, file_format
 from lakebed.policies.compaction import Verdict, log_compaction_verdict, plan_log_compaction
 from lakebed.services.compaction import (
-    CompactionResult,
     CompactionRun,
     LogMerging,
     completed_run,
@@ -23,7 +22,7 @@ from lakebed.services.compaction import (
     run_operations,
     slices_of,
 )
-from lakebed.services.driver import NothingToDo, ServiceState, run_service
+from lakebed.services.driver import NothingToDo, ServiceState
 from lakebed.services.service import ServiceTransaction
 from lakebed.slices.snapshot import Snapshot
 from lakebed.timeline.bodies.plans import CompactionPlan, compaction_operations
@@ -93,13 +92,6 @@ class LogCompaction(LogMerging):
         return completed_run(
             [outcome for outcome in done if outcome.status.path is not None], snapshot, self.operation, tx
         )
-
-
-def compact_logs(
-    context: WriteContext, *, plan_only: bool = False, dry_run: bool = False, when_due: bool = False
-) -> CompactionResult:
-    """Merge the logs of the file slices with many log blocks, see `run_service`."""
-    return run_service(context, LogCompaction(), plan_only=plan_only, dry_run=dry_run, when_due=when_due)
 
 
 def _verdict(timeline: Timeline, settings: CompactionSettings) -> Verdict:

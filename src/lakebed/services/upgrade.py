@@ -43,10 +43,10 @@ from lakebed.operations.context import WriteContext
 from lakebed.policies.rollback import is_log_path
 from lakebed.properties.file import SUPPORTED_VERSIONS, update_table_config
 from lakebed.properties.table_config import TableConfig
-from lakebed.services.cleaning import Cleaning, clean, savepointed_files, visible_slices
-from lakebed.services.compaction import compact
+from lakebed.services.cleaning import Cleaning, savepointed_files, visible_slices
+from lakebed.services.compaction import Compaction
 from lakebed.services.consumers import move_to_requested_times
-from lakebed.services.driver import run_plan
+from lakebed.services.driver import run_plan, run_service
 from lakebed.services.undo import UndoTransaction
 from lakebed.services.upgrade_properties import changed_properties, other_layout, with_changes
 from lakebed.services.upgrade_timeline import copy_timeline, remove_timeline
@@ -377,10 +377,10 @@ def _finish_interrupted(context: WriteContext, plan: VersionPlan, verb: str) -> 
     everything = resolve_options({**context.options.explicit, **_EVERYTHING})
     context = _reopened(replace(context, options=everything))
     _take_log_compactions_back(context, verb)
-    done = compact(_reopened(context))
+    done = run_service(_reopened(context), Compaction())
     notes += [str(run) for run in done.runs]
     if plan.cleans and next(_other_logs(context.storage), None) is not None:
-        cleaned = clean(_reopened(context))
+        cleaned = run_service(_reopened(context), Cleaning())
         notes += [str(run) for run in cleaned.runs]
     return notes
 

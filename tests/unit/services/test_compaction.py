@@ -20,8 +20,8 @@ from lakebed.errors import CommitConflict, InvalidOption
 from lakebed.format.base_file import read_footer
 from lakebed.model import Action, CommitMetadata, State
 from lakebed.properties.file import load_table_config
-from lakebed.services.compaction import Compaction, compact
-from lakebed.services.driver import run_plan
+from lakebed.services.compaction import Compaction
+from lakebed.services.driver import run_plan, run_service
 from lakebed.services.service import ServiceTransaction
 from lakebed.storage import open_storage
 from lakebed.table import Table
@@ -424,7 +424,7 @@ def test_version_6_plans_nothing_while_a_write_is_pending(mor: Make) -> None:
     later = str(int(load_timeline(storage, config).greatest_time) + 1)
     with Heartbeat(storage, later):
         TimelineWriter(storage, config).request(Action.DELTACOMMIT, later)
-        scheduled = compact(context(table), plan_only=True)
+        scheduled = run_service(context(table), Compaction(), plan_only=True)
         assert scheduled.planned is None
         assert f"deltacommit {later} is pending" in str(scheduled)
 
