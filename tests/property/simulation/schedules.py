@@ -158,7 +158,7 @@ class Schedule:
                 table.schedule()
             for instant in table.pending_compactions():
                 try:
-                    table.maintenance.compact(instant)
+                    table.compact(instant)
                 except CommitConflict:
                     continue
 
@@ -185,7 +185,7 @@ class Schedule:
                 write.is_done = True
                 for instant in table.pending_compactions():
                     with suppress(CommitConflict):  # its runner is not known to be dead yet
-                        table.maintenance.compact(instant)
+                        table.compact(instant)
 
         actor = Actor("later", later)
         world.run([actor])

@@ -71,7 +71,7 @@ def test_rows_of_old_and_new_files_have_the_columns_of_today(version: int, kind:
     assert rows(table) == wanted
     assert table.get([3, 1]).sort_by("id").to_pylist() == [wanted[0], wanted[2]]
     assert sorted(table.changes(start="earliest").to_arrow().to_pylist(), key=lambda row: row["id"]) == wanted
-    assert rows(table, "id", filter="price > 10 or tip > 1") == [{"id": 1}, {"id": 2}]
+    assert rows(table, "id", where="price > 10 or tip > 1") == [{"id": 1}, {"id": 2}]
     table.delete([2])
     if kind == "mor":
         assert table.maintenance.compact().runs
@@ -97,8 +97,8 @@ def test_a_column_that_is_dropped_and_added_again_has_no_old_values(version: int
         {"id": 2, "fare": None, "stops": None},
         {"id": 3, "fare": 3, "stops": None},
     ]
-    assert rows(table, "id", filter="stops is null") == [{"id": 2}, {"id": 3}]
-    assert rows(table, "id", filter="fare = 3") == [{"id": 3}]
+    assert rows(table, "id", where="stops is null") == [{"id": 2}, {"id": 3}]
+    assert rows(table, "id", where="fare = 3") == [{"id": 3}]
     if kind == "mor":
         table.maintenance.compact()
         assert rows(table, "stops") == [{"stops": 0.5}, {"stops": None}, {"stops": None}]
@@ -237,7 +237,7 @@ def test_an_index_on_the_column_is_named_as_what_to_drop_first():
     table.indexes.drop("secondary_index_fare")
     table.columns.rename("fare", "price")
     table.indexes.create("price")
-    assert rows(table, "id", filter="price = 12.0") == [{"id": 2}]
+    assert rows(table, "id", where="price = 12.0") == [{"id": 2}]
     assert table.indexes.verify().ok
     table.columns.rename("stops", "halts")
     with pytest.raises(UnsupportedFeature, match="column halts, which files"):
