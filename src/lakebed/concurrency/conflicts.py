@@ -39,7 +39,7 @@ _COMPACTS = (COMPACT_OPERATION, LOG_COMPACT_OPERATION)
 
 @dataclass(frozen=True, slots=True)
 class StartedAt:
-    """What the timeline showed when a write began."""
+    """The state of the timeline when a write began."""
 
     last_completed: str
     pending: frozenset[tuple[str, Action]]
@@ -73,7 +73,7 @@ class TouchedFiles:
         return TouchedFiles(groups, by_bucket, appended, frozenset(_rewritten(metadata)))
 
     def overlap(self, others: frozenset[FileGroupId]) -> list[FileGroupId]:
-        """The groups of `others` that are touched here as well, sorted."""
+        """The file groups of `others` that this write has touched as well, sorted."""
         return self.common(self.groups, others)
 
     def conflicts(self, other: CommitMetadata) -> list[FileGroupId]:
@@ -84,7 +84,7 @@ class TouchedFiles:
         return sorted(met)
 
     def common(self, touched: frozenset[FileGroupId], others: frozenset[FileGroupId]) -> list[FileGroupId]:
-        """The groups of `others` that are among `touched`, sorted."""
+        """The file groups that are in both `touched` and `others`, sorted."""
         if not self.by_bucket:
             return sorted(touched & others)
         buckets = {_bucket(group) for group in touched}
@@ -169,7 +169,7 @@ def resolve_schema(schema: str, at_start: Timeline, now: Timeline, instant: str 
 
 
 def table_schema(timeline: Timeline) -> str:
-    """The Avro schema of the newest commit that has one, else the one given at creation, or empty."""
+    """The Avro schema of the newest commit that has one, otherwise the one given at the table's creation, or empty."""
     newest = _schema_commit(timeline)
     return timeline.config.create_schema if newest is None else timeline.commit_metadata(newest).schema
 
@@ -334,7 +334,7 @@ def _rewritten(metadata: CommitMetadata) -> Iterator[FileGroupId]:
 
 
 def _groups(metadata: CommitMetadata, *, appended: bool = True) -> Iterator[FileGroupId]:
-    """The file groups of a commit; without `appended` not those that only got log files."""
+    """The file groups of a commit; without `appended` only those that got more than log files."""
     for partition, stats in metadata.stats.items():
         for stat in stats:
             if appended or stat.log_version is None:
@@ -355,7 +355,7 @@ def _same(schema: str, other: str) -> bool:
 
 
 def _only_adds(before: str, after: str) -> bool:
-    """Whether a schema has every column of an older one as it was."""
+    """Whether a schema has every column of an older schema with an unchanged type."""
     old, new = ({f["name"]: f["type"] for f in json.loads(text).get("fields", ())} for text in (before, after))
     return all(new.get(name) == kind for name, kind in old.items())
 
@@ -363,7 +363,8 @@ def _only_adds(before: str, after: str) -> bool:
 def reason_to_take_back(
     instant: str, action: Action, config: TableConfig, timeline: Timeline, checked: Timeline
 ) -> str | None:
-    """Why an instant that was published without the lock cannot stay, to be followed by "while"; None where it can.
+    """The reason why an instant that was published without the lock must be taken back, as a phrase to be followed by
+    "while"; None if it can be kept.
 
     It cannot stay if another writer rolled it back, or committed or planned after the timeline was `checked` without
     seeing it. It stays if other writers that saw it have built on it.
@@ -386,16 +387,16 @@ def reason_to_take_back(
 
 
 def completed_before_publication(instant: Instant, timeline: Timeline, checked: Timeline) -> Instant | None:
-    """A commit with a later completion time that completed before this one was published: a reader of changes that has
-    read up to it would never read this one."""
+    """A commit with a later completion time that completed before `instant` was published, None if there is none: a
+    reader of changes that has read up to it would never read this one."""
     later = timeline.commits_completed_after(completed_at(instant))
     return next((i for i in later if not checked.is_completed(i.time)), None)
 
 
 def _is_built_on(instant: Instant, since: Sequence[Instant], timeline: Timeline, checked: Timeline) -> bool:
-    """Whether other writers have built on the instant since the timeline was `checked`, and would lack files without
-    it: a commit added to its file groups, a clustering moved its rows, or a compaction or clean was planned with its
-    files or with those that it superseded."""
+    """Whether other writers have built on the instant since the timeline was `checked`, so that their work would lose
+    files without it: a commit added to its file groups, a clustering moved its rows, or a compaction or clean was
+    planned with its files or with those that it superseded."""
     stats = [stat for group in timeline.commit_metadata(instant).stats.values() for stat in group]
     file_names = {path.rpartition("/")[2] for stat in stats for path in stat.paths}
     superseded = {stat.prev_base_file for stat in stats if stat.log_version is None and stat.prev_base_file}
@@ -454,13 +455,14 @@ def check_nothing_undone(began: Timeline, now: Timeline) -> None:
 
 
 def is_requested(timeline: Timeline, instant: str, action: Action) -> bool:
-    """Whether the first file of an instant is there. A rollback deletes it, and no writer makes it again."""
+    """Whether the requested file of an instant exists. A rollback deletes it, and no writer creates it again."""
     return (instant, completes_as(action)) in timeline.requested
 
 
 def plan_without(instant: Instant | None, timeline: Timeline, checked: Timeline) -> Instant | None:
-    """A compaction that was planned after the timeline was `checked`, of a file group that this write appended to,
-    without its log file. Readers would look for the log file in the slice before, and miss it."""
+    """A compaction that was planned after the timeline was `checked`, for a file group to which `instant` appended,
+    without its log file; None if there is none. Readers would look for the log file in the previous slice, and miss
+    it."""
     if instant is None or not instant.is_completed:
         return None
     stats = (stat for group in timeline.commit_metadata(instant).stats.values() for stat in group)
@@ -521,15 +523,15 @@ def _refuse_lost_delete(group: FileGroupId, other: Instant, *, deletes_concurren
 
 @dataclass(frozen=True, slots=True)
 class EarlyConflicts:
-    """Checks in tasks for concurrent writers. `concurrent_writers` are the instants that were pending as this write
-    began; `by_bucket` where two file ids of one bucket mean the same file group."""
+    """Checks in tasks for concurrent writers. `concurrent_writers` are the instants that were pending when this write
+    began; `by_bucket` is whether two file ids of one bucket mean the same file group."""
 
     concurrent_writers: tuple[str, ...]
     by_bucket: bool = False
 
     def check(self, storage: Storage, partition: str, file_id: str) -> None:
-        """Raise `CommitConflict` if a live concurrent writer writes to this file group; makes one storage request for
-        each writer."""
+        """Raise `CommitConflict` if a live concurrent writer writes to this file group. It takes one storage request
+        per writer."""
         for rival in self.concurrent_writers:
             markers = list_markers_in(storage, rival, partition)
             if any(self._is_at(marker, file_id) for marker in markers) and not is_dead(storage, rival):
@@ -559,8 +561,8 @@ GIVES_WAY = "SparkAllowUpdateStrategy"
 
 
 def clusterings_that_give_way(storage: Storage, timeline: Timeline, settings: WriteSettings) -> frozenset[str]:
-    """Instants of the pending clusterings that give way to a write: all if the settings say so, else those whose
-    runner died."""
+    """The instants of the pending clusterings that give way to a write: all of them if the settings choose so,
+    otherwise those whose process has died."""
     pending = {i.time: i for i in timeline.pending_clustering().values()}
     if settings.clustering_updates == GIVES_WAY:
         return frozenset(pending)

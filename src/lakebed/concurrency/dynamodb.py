@@ -38,8 +38,8 @@ _seen: dict[str, tuple[str, float]] = {}
 
 
 class DynamoDbLock(LeasedLock):
-    """The item `key` of the table `table`, which is made where it is missing. Needs the package boto3; credentials are
-    those of the environment."""
+    """The item `key` of the table `table`, which is created if it is missing. Requires the package boto3; the
+    credentials come from the environment."""
 
     def __init__(
         self,
@@ -116,7 +116,7 @@ class DynamoDbLock(LeasedLock):
         return True
 
     def _has_it(self) -> bool:
-        """Whether the refused put took effect: an automatic retry of the client is refused if its first request had
+        """Whether the refused put took effect: an automatic retry of the client is refused if the first request had
         succeeded."""
         item = self._read()
         return item is not None and item.get(_VERSION, {}).get("S") == self._version

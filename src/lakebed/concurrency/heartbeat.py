@@ -68,7 +68,7 @@ class PeriodicTask:
             self._thread.start()
 
     def stop(self) -> None:
-        """End it, and wait for a call that is running, unless that call is what stops it."""
+        """End the task, and wait for a call of `action` that is running, unless that call is the caller."""
         self._stopped.set()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join()
@@ -101,8 +101,9 @@ _SHORT = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 @dataclass(frozen=True, slots=True)
 class ProcessIdentity:
-    """A process, named for good: the machine (host, boot, process-id namespace: containers have their own) and the
-    process on it (id and start, since ids are reused). Fields that the system does not give are empty."""
+    """The permanent identity of a process: its machine (host, boot, and the process-id namespace, which differs between
+    containers) and the process on it (id and start, since ids are reused). Fields that the system does not give are
+    empty."""
 
     host: str
     boot: str
@@ -121,7 +122,7 @@ class ProcessIdentity:
 
     @staticmethod
     def from_json(body: Mapping[str, object]) -> ProcessIdentity | None:
-        """The identity in a lock or heartbeat body; None in one that real Hudi wrote."""
+        """The identity in the body of a lock or heartbeat; None for a body that real Hudi wrote."""
         pid = body.get("pid")
         if not isinstance(pid, int):
             return None
@@ -146,7 +147,7 @@ def is_this_process(other: ProcessIdentity) -> bool:
 
 
 def has_ended(other: ProcessIdentity) -> bool:
-    """Whether `other` certainly does not run any more. False whenever this machine cannot know."""
+    """Whether `other` has certainly ended. False whenever this machine cannot know."""
     current = this_process()
     if not other.boot or not other.start:
         return False
@@ -157,7 +158,8 @@ def has_ended(other: ProcessIdentity) -> bool:
 
 
 def process_start(pid: int) -> str:
-    """Start of a running process in clock ticks since boot; empty if there is none, or no /proc to ask."""
+    """The start of a running process in clock ticks since boot; empty if the process does not exist, or the system has
+    no /proc."""
     # the command, in brackets, may hold spaces and brackets itself
     fields = _read(f"/proc/{pid}/stat").rpartition(")")[2].split()
     if not fields:
@@ -170,8 +172,8 @@ def _boot() -> str:
 
 
 def _read(path: str) -> str:
-    """A file of /proc, empty if there is none. Raises `StorageError` if this process lacks file descriptors, so that it
-    does not take another process for dead."""
+    """The content of a file of /proc, empty if it does not exist. Raises `StorageError` if this process has no free
+    file descriptors, so that it does not take another process for dead."""
     try:
         with open(path, encoding="ascii", errors="replace") as file:
             return file.read()
@@ -215,8 +217,8 @@ def unchanged_for(
     modified: int | None = None,
     ask_after: float = 0.0,
 ) -> float:
-    """The least number of seconds for which the file at `path` has been unchanged. `content` is what was just read from
-    it, `modified` is its stamp if that is known.
+    """The least number of seconds for which the file at `path` has been unchanged. `content` was just read from it;
+    `modified` is its time of modification, if known.
 
     Storage is asked once per content, when this process has seen it for `ask_after` seconds: that takes a few requests.
     """
@@ -241,10 +243,9 @@ def unchanged_for(
 
 
 def _age(storage: Storage, modified: int, patience: float) -> float:
-    """The least number of seconds since a file was stamped (epoch milliseconds), by the clock of the storage that
-    stamped it. An earlier look at that clock is enough to call the file young. To call it older than `patience` takes a
-    new look.
-    """
+    """The least number of seconds since a file was modified (epoch milliseconds), by the clock of the storage. An
+    earlier reading of that clock suffices to call the file young; to call it older than `patience` takes a new
+    reading."""
     offset = _ahead.get(storage.url())
     age = 0.0 if offset is None else offset + monotonic_seconds() - modified / 1000
     if offset is None or age > patience:
@@ -254,7 +255,7 @@ def _age(storage: Storage, modified: int, patience: float) -> float:
 
 
 def _storage_time(storage: Storage) -> float | None:
-    """The time of the storage's clock, by the stamp that it gives a new file; None if it gives none now."""
+    """The time of the storage's clock, from the modification time of a new file; None if the storage gives none now."""
     try:
         storage.write(_TIME_FILE, b"", durable=False)
         info = storage.head(_TIME_FILE)  # possibly written later by another process: that time has passed, too
@@ -287,12 +288,12 @@ def _is_beating(instant: str, body: Mapping[str, object]) -> bool:
 
 
 def heartbeat_path(instant: str) -> str:
-    """Where the heartbeat of an instant is, relative to the table."""
+    """The path of an instant's heartbeat, relative to the table."""
     return f"{HEARTBEAT_FOLDER}/{instant}"
 
 
 class Heartbeat:
-    """The heartbeat of one write: a small file, written again every `interval` seconds in the background.
+    """The heartbeat of one write: a small file that is rewritten every `interval` seconds in the background.
 
     Start it before the requested instant appears, so that every pending instant of lakebed has one. The body names the
     process (Hudi goes by the file's time alone). As a context manager: `start`, and `stop` at the end; `remove` deletes
@@ -310,7 +311,8 @@ class Heartbeat:
         self._periodic: PeriodicTask | None = None
 
     def start(self) -> None:
-        """Write the first beat, and go on in the background, until `stop` or the end of the call that runs now."""
+        """Write the first beat, and continue in the background until `stop`, or until the present call of lakebed
+        ends."""
         try:
             call = _beating[self._instant, self._writer_id] = RunningCall()
             self._beat()
@@ -323,7 +325,7 @@ class Heartbeat:
             raise
 
     def stop(self) -> None:
-        """End the beating; the file stays. From now on this process considers the write dead; other processes do so
+        """Stop writing beats; the file stays. From now on this process considers the write dead; other processes do so
         once the heartbeat is too old."""
         surely(self._end)
 
@@ -333,7 +335,7 @@ class Heartbeat:
             self._periodic.stop()
 
     def remove(self) -> None:
-        """Stop, and delete the file. A forked process leaves it to its parent."""
+        """Stop, and delete the file. A forked process leaves the file to its parent."""
         self.stop()
         if self._process == os.getpid():
             remove_heartbeat(self._storage, self._instant)
@@ -368,22 +370,22 @@ def remove_heartbeat(storage: Storage, instant: str) -> None:
 
 
 def writer_of(storage: Storage, instant: str) -> str:
-    """The id of the writer whose heartbeat an instant has: a process that takes a plan up again, or chose the same
-    instant, replaces it. Empty if the instant has no heartbeat, or one of real Hudi."""
+    """The id of the writer in an instant's heartbeat; a process that takes a plan over, or chose the same instant,
+    replaces it. Empty if the instant has no heartbeat, or a heartbeat of real Hudi."""
     return str(_read_body(storage, heartbeat_path(instant)).get("writerId") or "")
 
 
 def newest_heartbeat(storage: Storage) -> str:
-    """The greatest instant that has a heartbeat, empty for none. Its writer uses the instant, which may not be on the
-    timeline yet."""
+    """The greatest instant that has a heartbeat; empty if there is no heartbeat. Its writer uses the instant, which may
+    not be on the timeline yet."""
     return max((name for name in storage.list_names(HEARTBEAT_FOLDER) if name.isdigit()), default="")
 
 
 @dataclass(frozen=True, slots=True)
 class LastHeartbeat:
-    """The last beat of a pending instant's writer: the process that wrote it, empty for one of real Hudi; how many
-    seconds ago by this machine's clock; after how many the writer is dead; and whether its process has ended, None
-    where that cannot be seen from here."""
+    """The last beat of a pending instant's writer: the process that wrote it (empty for real Hudi), how many seconds
+    ago by this machine's clock, after how many seconds the writer is dead, and whether its process has ended (None if
+    this machine cannot know)."""
 
     process: str
     seconds: float
@@ -392,7 +394,8 @@ class LastHeartbeat:
 
 
 def last_heartbeat(storage: Storage, instant: str) -> LastHeartbeat | None:
-    """The last beat of an instant's writer, None without one. Reads alone: `is_dead` decides, and may take longer."""
+    """The last beat of an instant's writer; None if it has no heartbeat. It only reads: `is_dead` decides, and may take
+    longer."""
     path = heartbeat_path(instant)
     body = _read_body(storage, path)
     info = storage.head(path)
@@ -444,7 +447,7 @@ def is_dead(
 
 
 def _interval(body: Mapping[str, object], otherwise: float) -> float:
-    """The seconds between the beats of a heartbeat, as its body has them."""
+    """The seconds between the beats of a heartbeat, from its body, or `otherwise` if the body does not have them."""
     seconds = body.get("intervalSeconds")
     if isinstance(seconds, int | float) and not isinstance(seconds, bool) and math.isfinite(seconds):
         return float(seconds)
@@ -460,7 +463,7 @@ def _read_body(storage: Storage, path: str) -> dict[str, object]:
 
 
 def _traces(storage: Storage, instant: str, timeline_folder: str) -> Iterator[int]:
-    """Modification times of what a write leaves while it goes on, the cheap ones first."""
+    """The modification times of the files that a running write changes, the cheapest to read first."""
     for folder in dict.fromkeys((timeline_folder, HOODIE)):
         for info in storage.list(folder, recursive=False):
             if info.path.rpartition("/")[2].startswith(f"{instant}."):

@@ -101,7 +101,7 @@ class HiveMetastoreLock(LeasedLock):
 
     @contextlib.contextmanager
     def _reported(self, *, keep: bool = False) -> Generator[None]:
-        """Turn errors of the service into lakebed's. After one, the next call connects again unless the connection is
+        """Turn errors of the service into lakebed's. After an error the next call reconnects unless the connection is
         good."""
         try:
             yield
@@ -114,8 +114,8 @@ class HiveMetastoreLock(LeasedLock):
 
 
 class MetastoreClient:
-    """A connection to the metastore at `uris`, made when it is needed. A request takes at most `seconds`. Errors name
-    what needs the package as `purpose`."""
+    """A connection to the metastore at `uris`, opened at first use. A request takes at most `seconds`. Errors about the
+    missing package name the feature `purpose`."""
 
     def __init__(self, uris: str, seconds: float, purpose: str) -> None:
         self.types, self._service, self._thrift = _packages(purpose)

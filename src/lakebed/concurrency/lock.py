@@ -60,8 +60,8 @@ os.register_at_fork(after_in_child=holding.clear)
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """The content of a lock file. `validity` is for how many seconds it is valid without being renewed; None: for ever,
-    as a file that is a lock by being there. `until` is its end by the holder's clock: for people to read."""
+    """The content of a lock file. `validity` is the number of seconds for which it is valid unless renewed; None: for
+    ever, like a lock file without content. `until` is its end by the holder's clock, for messages only."""
 
     owner: str
     validity: float | None
@@ -71,8 +71,8 @@ class Holder:
     is_readable: bool = True
 
     def seconds_left(self, storage: Storage, path: str, version: str) -> float:
-        """The longest time in seconds for which it may still be valid; 0 when it is over. `version` is the one that was
-        read.
+        """The longest time in seconds for which the lock may still be valid; 0 when it has expired. `version` is the
+        file's version that was read.
 
         A process of this machine that has ended holds nothing. Any other holder's time is over when the file stayed
         unchanged for its validity, as seen from here: its stamps are of a clock that may be wrong.
@@ -119,8 +119,8 @@ def lock_body(owner: str, until: float, validity: float, *, expired: bool) -> by
 
 
 def read_lock_body(data: bytes, path: str) -> Holder:
-    """Who holds a lock by this file. A file that cannot be parsed may still be a valid lock: it holds for the usual
-    time."""
+    """The holder of a lock, from the content of its file. A file that cannot be parsed may still be a valid lock: it
+    counts for the usual time."""
     if not data.strip() and not path.endswith(".json"):  # Hudi's file-system lock has no content
         return Holder("", None)
     try:
@@ -141,8 +141,8 @@ def read_lock_body(data: bytes, path: str) -> Holder:
 
 
 def _validity(body: Mapping[str, object]) -> float:
-    """The validity in seconds of a lock file. Hudi's files do not have it; they are renewed much more often than
-    this."""
+    """The validity in seconds of a lock file. Hudi's lock files do not state it: they are renewed much more often than
+    the default."""
     stated = body.get("validitySeconds")
     if isinstance(stated, int | float) and math.isfinite(stated) and stated > 0:
         return float(stated)
@@ -167,19 +167,19 @@ _looked_at: dict[str, Versioned] = {}
 
 
 class Lock(Protocol):
-    """A table's lock. As a context manager it waits as long as it was made to; not re-entrant."""
+    """A table's lock. As a context manager it waits for the time given at its creation; it is not re-entrant."""
 
     def acquire(self, timeout: float) -> None:
         """Take the lock, waiting `timeout` seconds for it. Raises `LockTimeout`, which names the holder."""
         ...
 
     def renew(self) -> bool:
-        """Extend the lock by a request to storage. False if another process has it by now."""
+        """Extend the lock by a request to storage. Returns False if another process has taken it."""
         ...
 
     def lock_is_held(self) -> bool:
-        """Whether no other process can have it yet: asked right before what it protects, and again right after. No
-        request is made."""
+        """Whether no other process can have taken the lock: called right before the step that it protects, and again
+        right after. No request is made."""
         ...
 
     def release(self) -> None: ...
@@ -192,8 +192,8 @@ class Lock(Protocol):
 
 
 def look_at_lock(storage: Storage) -> None:
-    """On a storage with slow answers, read the file of the default lock ahead. The next caller in this process then
-    takes a free lock by one request, if the file has not changed."""
+    """On a slow storage, read the file of the default lock ahead. The next caller in this process then takes a free
+    lock by one request, if the file has not changed."""
     if not is_remote(storage):
         return
     path = HDFS_LOCK_FILE if storage.spec.uri.startswith("hdfs://") else LOCK_FILE
@@ -202,7 +202,7 @@ def look_at_lock(storage: Storage) -> None:
 
 
 def no_lock() -> bool:
-    """The `lock_is_held` of callers that hold no lock, and so may only read.
+    """The `lock_is_held` of callers without a lock, which may only read: always False.
 
     >>> no_lock()
     False
@@ -211,7 +211,7 @@ def no_lock() -> bool:
 
 
 def default_lock(storage: Storage, *, wait_seconds: float = 60.0) -> FileLock:
-    """The lock that needs no service but the storage.
+    """The lock that requires no service except the storage.
 
     Object stores, local disks and memory: Hudi's storage-based lock, `.hoodie/.locks/table_lock.json`, replaced by
     conditional puts. HDFS: Hudi's file-system lock, `.hoodie/lock`, which is there or not.
@@ -259,8 +259,8 @@ class FileLock:
         self._changing = shared_lock()
 
     def acquire_reading(self, timeout: float, read: Callable[[], R]) -> Callable[[], R]:
-        """Take the lock as `acquire` does. The call that this gives waits for what `read` gave, which reads storage and
-        changes nothing, and raises what it raised.
+        """Take the lock as `acquire` does, and run `read`, which reads storage and changes nothing. Returns a function
+        that waits for the result of `read` and returns it, or raises its error.
 
         Where the file was seen free before, `read` begins side by side with the put over the version that was seen. If
         that put succeeds, no other process has had the lock since, so the result of `read` is valid. Otherwise the
@@ -379,8 +379,8 @@ class FileLock:
         return is_own and monotonic_seconds() < self._valid_until - DRIFT_SECONDS
 
     def release(self, *, looks: bool = False) -> None:
-        """Give the lock back. Storage errors are not raised: the lock is then free when its validity or this process
-        ends. `looks`: read it ahead, see `look_at_lock`."""
+        """Release the lock. Storage errors are not raised: the lock is then free when its validity or this process
+        ends. With `looks` the lock's file is read ahead (see `look_at_lock`)."""
         try:
             surely(partial(self._end, looks=looks))
         except BaseException:
@@ -388,7 +388,7 @@ class FileLock:
             raise
 
     def _end(self, *, looks: bool = False) -> None:
-        """Release whatever part of the lock is held. A second call does what an interrupt cut off."""
+        """Release every part of the lock that is held. A second call completes a release that was interrupted."""
         if self._entry is None:
             return
         if self._periodic is not None:
@@ -404,7 +404,7 @@ class FileLock:
         self._forget()
 
     def _gave_back(self) -> bool:
-        """False if storage failed now, and may succeed the next time."""
+        """Try to release the file. False if storage failed now and may succeed the next time."""
         read, self._early_read = self._early_read or self._read, None
         try:
             current = read()
@@ -469,8 +469,8 @@ def _nothing() -> None:
 
 
 def _pause(waited: float, request: float) -> float:
-    """Seconds until the next try, for a writer that has waited so long and whose last try took `request` seconds.
-    Writers that waited longer try more often; on a slow storage all try less often."""
+    """The seconds until the next try, for a writer that has waited `waited` seconds and whose last try took `request`
+    seconds. Writers that waited longer try more often; on a slow storage all try less often."""
     first = max(_FIRST_PAUSE, 10 * request)
     return random.uniform(0.5, 1.5) * min(_LONGEST_PAUSE, max(3 * request, first / (1 + 8 * waited)))
 
@@ -485,7 +485,7 @@ def _way_out(left: float) -> str:
 
 
 class LeasedLock(ABC):
-    """See the module. `where` names the lock in messages; not re-entrant."""
+    """The base class of locks that a service leases. `where` names the lock in messages; it is not re-entrant."""
 
     pauses: ClassVar[tuple[float, float]] = (0.05, 1.0)
     """Seconds between two tries: the shortest, and the longest for a caller that has waited long."""
@@ -502,27 +502,29 @@ class LeasedLock(ABC):
     @property
     @abstractmethod
     def validity(self) -> float:
-        """For how many seconds it holds after a request that succeeded; known once one did."""
+        """The number of seconds for which the lock is held after a successful request; known once a request has
+        succeeded."""
 
     @abstractmethod
     def _try(self) -> bool:
-        """Take it, if it is free. Raises `StorageError` where the service does not answer."""
+        """Take the lock if it is free; returns whether it was taken. Raises `StorageError` if the service does not
+        answer."""
 
     def _pause(self, seconds: float) -> None:
-        """Wait for so long, or until it may be free."""
+        """Wait for `seconds`, or until the lock may be free."""
         time.sleep(seconds)
 
     @abstractmethod
     def _prolong(self) -> bool:
-        """Ask whether it is still held, for another while."""
+        """Extend the lease; returns whether it is still held."""
 
     @abstractmethod
     def _let_go(self) -> None:
-        """Give it back, or undo the attempt to get it, and close connections. If this fails, the lock expires."""
+        """Release the lock, or undo the attempt to take it, and close connections. If this fails, the lock expires."""
 
     @abstractmethod
     def _holder(self) -> str:
-        """Who has it, for messages."""
+        """The holder of the lock as text, for messages."""
 
     def acquire(self, timeout: float) -> None:
         if self._has_lease:
@@ -584,7 +586,7 @@ class LeasedLock(ABC):
             surely(self._end)
 
     def _end(self) -> None:
-        """Release whatever part of the lock is held. A second call does what an interrupt cut off."""
+        """Release every part of the lock that is held. A second call completes a release that was interrupted."""
         if self._process != os.getpid():
             return
         if self._periodic is not None:

@@ -56,7 +56,7 @@ def marker_folder(instant: str) -> str:
 
 
 def marker_path(instant: str, partition: str, file_name: str, kind: MarkerKind) -> str:
-    """Where the marker of one data file is (Hudi's DIRECT markers).
+    """The path of the marker of one data file (Hudi's DIRECT markers).
 
     >>> marker_path("20240101000000000", "city=oslo", "f1_0-1-0_20240101000000000.parquet", "CREATE")
     '.hoodie/.temp/20240101000000000/city=oslo/f1_0-1-0_20240101000000000.parquet.marker.CREATE'
@@ -68,8 +68,8 @@ def marker_path(instant: str, partition: str, file_name: str, kind: MarkerKind) 
 def write_marker(
     storage: Storage, instant: str, partition: str, file_name: str, kind: MarkerKind, *, may_be_late: bool = False
 ) -> None:
-    """Write the marker of a data file. Do it before the file itself, in the same process: a rollback deletes only files
-    that markers name. The write's inflight instant is there when this returns, too.
+    """Write the marker of a data file, before the file itself and in the same process: a rollback deletes only files
+    that markers name. When this returns, the write's inflight instant exists as well.
 
     A task that `may_be_late` may run when its write is over. Then no process would look for the marker any more: it is
     removed, and this raises `CommitConflict`. The marker is written before the timeline is read, so that a write that
@@ -96,9 +96,9 @@ def write_markers(storage: Storage, instant: str, files: Sequence[tuple[str, str
 def check_marker(
     storage: Storage, instant: str, path: str, kind: MarkerKind, give_up: Callable[[], object] | None = None
 ) -> None:
-    """Look for the marker of a file that was written: a task attempt that outlives its write finds it missing, and no
-    process would look for the file any more. The file is then deleted (or `give_up` is called), and this raises
-    `CommitConflict`. A write on a slow store in this process gets that before it completes."""
+    """Check that the marker of a written file exists: a task attempt that outlives its write finds it missing, and no
+    process would look for the file any more. Then the file is deleted (or `give_up` is called), and `CommitConflict` is
+    raised. For a write in this process on a slow storage the check ends before the write completes."""
     partition, _, name = path.rpartition("/")
 
     def check() -> None:
@@ -139,9 +139,9 @@ def _is_over(storage: Storage, instant: str) -> bool:
 
 
 def list_markers(storage: Storage, instant: str) -> list[Marker]:
-    """Every marker of an instant, sorted: DIRECT ones (a file each) and those that Hudi's timeline server gathers in
-    `MARKERS<n>` files. Other files in the folder are ignored, and so are markers that do not name a file of a
-    partition."""
+    """All markers of an instant, sorted: DIRECT markers (one file each) and the markers that Hudi's timeline server
+    collects in `MARKERS<n>` files. Other files in the folder are ignored, and so are markers that do not name a file of
+    a partition."""
     folder = f"{marker_folder(instant)}/"
     markers: set[Marker] = set()
     for info in list_marker_files(storage, instant):
@@ -156,7 +156,7 @@ def list_markers(storage: Storage, instant: str) -> list[Marker]:
 
 
 def list_markers_in(storage: Storage, instant: str, partition: str) -> list[Marker]:
-    """The markers of an instant in one partition path, without a look at its others."""
+    """The markers of an instant in one partition path; the other partition paths are not listed."""
     folder = marker_folder(instant)
     markers: set[Marker] = set()
     try:
@@ -176,7 +176,7 @@ def list_markers_in(storage: Storage, instant: str, partition: str) -> list[Mark
 
 
 def list_marker_files(storage: Storage, instant: str) -> Iterator[FileInfo]:
-    """All files in an instant's marker folder; none where the folder is a link to another place."""
+    """The files in an instant's marker folder; empty if the folder is a link to another location."""
     try:
         yield from storage.list(marker_folder(instant))
     except StorageError as error:
@@ -187,8 +187,9 @@ def list_marker_files(storage: Storage, instant: str) -> Iterator[FileInfo]:
 def appended_again(
     storage: Storage, config: TableConfig, instant: str, statuses: Sequence[WriteStatus]
 ) -> list[WriteStatus]:
-    """Before table version 8: statuses of log files that an instant appended to and that no status in `statuses` names.
-    Repeated task attempts left them. They stay, since they hold the same rows again."""
+    """Before table version 8, the statuses of log files to which an instant appended and that no status in `statuses`
+    names. Repeated task attempts left them. They are kept, since they hold the same rows again. Empty for later
+    versions."""
     if config.table_type == "cow" or has_completion_times(config.version):  # names show whose files they are
         return []
     named = {status.path for status in statuses}
@@ -206,7 +207,7 @@ def appended_again(
 
 
 def delete_markers(storage: Storage, instant: str) -> None:
-    """Remove an instant's marker folder; last of all, once nothing needs it to find files."""
+    """Remove an instant's marker folder. It is the last step, when no reader needs the markers to find files."""
     storage.delete_folder(marker_folder(instant), durable=False)
 
 
@@ -227,7 +228,7 @@ def _parse(name: str) -> Marker | None:
 
 
 class LocalWrite:
-    """The background requests of one write, on which its other steps need not wait; `show` creates its inflight
+    """The background requests of one write, for which its other steps need not wait; `show` creates its inflight
     instant."""
 
     def __init__(self, show: Callable[[], object]) -> None:
@@ -237,7 +238,7 @@ class LocalWrite:
         self._checks: deque[Callable[[], object]] = deque()
 
     def wait_for_inflight(self) -> None:
-        """Wait for the inflight instant. Each caller gets the error of its creation."""
+        """Wait until the inflight instant exists. Each caller gets the error of its creation."""
         with self._lock:
             if self._showing is not None:
                 try:
@@ -249,11 +250,11 @@ class LocalWrite:
             raise self._error
 
     def begin(self, check: Callable[[], object]) -> None:
-        """Begin to look at the marker of a file that was written."""
+        """Begin `check`, which looks for the marker of a written file, in the background."""
         self._checks.append(in_background(check))
 
     def finish(self) -> None:
-        """Wait for all background requests. Raises the error of a look at a marker."""
+        """Wait for all background requests. Raises the error of a marker check."""
         self.wait_for_inflight()
         while self._checks:
             self._checks.popleft()()
@@ -277,7 +278,8 @@ def local_write(storage: Storage, instant: str, show: Callable[[], object]) -> G
 
 
 def _wait_for_inflight(storage: Storage, instant: str) -> None:
-    """Return when an instant is inflight whose creation this process has begun; at once for any other."""
+    """Wait until the inflight instant exists, if this process has begun to create it; return at once for any other
+    instant."""
     write = _writes.get((storage.url(), instant))
     if write is not None:
         write.wait_for_inflight()

@@ -20,8 +20,8 @@ os.register_at_fork(after_in_child=_queues.clear)
 
 
 class QueueEntry:
-    """A thread's entry in the queue for the lock at a URL. The first one has the lock of the process. `call` is the
-    call that wants it; None for one that keeps it from call to call.
+    """A thread's entry in the queue for the lock at a URL; the first entry has the lock of the process. `call` is the
+    call that waits for it, None for an entry that outlives calls.
 
     `is_returning`: the lock is being given back, which does not take long.
     """
@@ -34,11 +34,11 @@ class QueueEntry:
         self._turn.acquire()
 
     def is_valid(self) -> bool:
-        """Whether its call still runs."""
+        """Whether the entry's call is still running."""
         return self.call is None or self.call.is_running()
 
     def take(self, timeout: float) -> bool:
-        """Wait to be the first; False where that takes longer than `timeout` seconds."""
+        """Wait until the entry is the first; False if that takes longer than `timeout` seconds."""
         self._queue.append(self)
         deadline = time.monotonic() + timeout
         while not self._is_first():
@@ -62,7 +62,7 @@ class QueueEntry:
         return False
 
     def leave(self) -> None:
-        """Give the entry up, and wake the next one. It may be called again."""
+        """Remove the entry, and wake the next one. It may be called again."""
         with suppress(ValueError):
             self._queue.remove(self)
         for entry in self._queue[:1]:

@@ -27,8 +27,8 @@ _PREFIX = "hoodie.write.lock"
 def table_lock(
     storage: Storage, settings: LockSettings, *, wait_seconds: float, table: str = ""
 ) -> FileLock | NestedLock:
-    """The lock that a job's settings name; `table` is the table's name, which keys of services default to. Raises
-    `InvalidOption` where the settings lack something, `UnsupportedFeature` without the package of the service."""
+    """The lock that a job's settings name; `table` is the table's name, the default key in lock services. Raises
+    `InvalidOption` if a required setting is missing, and `UnsupportedFeature` without the service's package."""
     inner = default_lock(storage, wait_seconds=wait_seconds)
     outer = _of_service(storage, settings, wait_seconds, table)
     return inner if outer is None else NestedLock(outer, inner, wait_seconds)
@@ -94,7 +94,7 @@ def _required(value: str, key: str, provider: str) -> str:
 
 
 class NestedLock:
-    """Two locks as one, always taken in the same order."""
+    """Two locks that are used as one, always taken in the same order."""
 
     def __init__(self, outer: Lock, inner: FileLock, wait_seconds: float) -> None:
         self._outer, self._inner, self._wait_seconds = outer, inner, wait_seconds
@@ -104,7 +104,7 @@ class NestedLock:
         self.acquire_reading(timeout, lambda: None)()
 
     def acquire_reading(self, timeout: float, read: Callable[[], R]) -> Callable[[], R]:
-        """Like `FileLock.acquire_reading`; nothing is read before the outer lock is held."""
+        """Like `FileLock.acquire_reading`; `read` begins after the outer lock is held."""
         if self._is_wanted:
             raise RuntimeError("the lock is held by this object already")
         deadline = time.monotonic() + timeout
@@ -165,7 +165,7 @@ class ServicesLease(FileLock):
         return True
 
     def holder(self) -> str:
-        """The holder of the lease as text for people; empty if no process has it."""
+        """The holder of the lease as text for messages; empty if no process has it."""
         current = self._read()
         if current is None or current[0].expired:
             return ""

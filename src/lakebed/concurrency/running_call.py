@@ -21,8 +21,8 @@ _LOOKS, _PAUSE_SECONDS = 3, 0.002
 
 
 class RunningCall:
-    """The call of lakebed that this thread runs: its outermost function on the stack. Where code of others takes a lock
-    itself, there is no such function: then it counts as running."""
+    """The call of lakebed that this thread runs: its outermost function of lakebed on the stack. If code outside
+    lakebed takes a lock directly, there is no such function, and the call counts as running."""
 
     def __init__(self) -> None:
         self._thread = threading.get_ident()
@@ -32,7 +32,7 @@ class RunningCall:
         self._frame = None if is_hidden else _outermost(sys._getframe())  # pyright: ignore[reportPrivateUsage]
 
     def is_running(self) -> bool:
-        """Whether it has not returned or raised yet. Any thread may ask."""
+        """Whether the call has not yet returned or raised. Any thread may ask."""
         if self._frame is None:
             return True
         for look in range(_LOOKS):
@@ -47,7 +47,7 @@ class RunningCall:
 
 
 def surely(end: Callable[[], object]) -> None:
-    """Call `end`, and once more where an interrupt cut it off: nothing else would do the rest."""
+    """Call `end`, and a second time if an interrupt cut it off, so that all of it is done."""
     try:
         end()
     except Exception:

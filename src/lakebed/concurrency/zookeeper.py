@@ -63,7 +63,8 @@ class ZooKeeperLock(LeasedLock):
             return names[0] == self._node
 
     def _pause(self, seconds: float) -> None:
-        """Watch the node before this contender's own: when it is deleted, no other process can take the lock."""
+        """Wait until the node before this contender's node is deleted, or for `seconds`: until then this contender
+        cannot get the lock."""
         try:
             names = self._contenders()
             at = names.index(self._node)
@@ -120,7 +121,7 @@ class ZooKeeperLock(LeasedLock):
 
     @contextlib.contextmanager
     def _reported(self, *, keep: bool = False) -> Generator[None]:
-        """Turn errors of the service into lakebed's. After one, the next call connects again unless the connection is
+        """Turn errors of the service into lakebed's. After an error the next call reconnects unless the connection is
         good."""
         try:
             yield
@@ -147,7 +148,7 @@ def _unanswered(where: str, error: BaseException) -> StorageError:
 
 
 def import_kazoo(feature: str, extra: str) -> Any:
-    """The package kazoo. Raises `UnsupportedFeature` with the extra that brings it."""
+    """The package kazoo. Raises `UnsupportedFeature`, which names the extra that installs it."""
     try:
         kazoo: Any = import_module("kazoo")
         for part in ("client", "exceptions", "handlers.threading"):

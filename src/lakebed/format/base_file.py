@@ -71,9 +71,9 @@ def base_file_footer(
 
 @dataclass(frozen=True)
 class Footer:
-    """The metadata of a base file. `schema` is its Arrow schema in file types, `row_groups` their number, `encoded` the
-    footer's bytes. `before` are the bytes in front of the footer that were read with it, where the file has offset
-    indexes there. Both are empty where they were not asked for.
+    """The metadata of a base file. `schema` is its Arrow schema in file types, `row_groups` the number of row groups,
+    and `encoded` the footer's bytes. `before` are the bytes in front of the footer that were read with it, if the file
+    has offset indexes in them. Both are empty if the caller did not ask for them.
 
     For a skeleton file `source` is the footer of its `source_file`, whose columns are part of `schema`. All other
     fields describe the skeleton.
@@ -92,12 +92,14 @@ class Footer:
 
     @once
     def avro_schema(self) -> dict[str, Any] | None:
-        """The writer's Avro schema, meta columns included; row writers leave it out."""
+        """The writer's Avro schema with the meta columns; None for a file of a row writer, which does not store a
+        schema."""
         text = self.key_values.get(AVRO_SCHEMA_KEY)
         return parse_json_object(text, self.path) if text else None
 
     def bloom(self, max_entries: int = 100_000) -> BloomFilter | None:
-        """The bloom filter, None where the file has none; a dynamic one may grow for so many keys."""
+        """The bloom filter, None if the file does not have one; a dynamic filter may grow for up to `max_entries`
+        keys."""
         from lakebed.format.bloom import BloomFilter
 
         stored = self.stored_bloom
@@ -107,12 +109,12 @@ class Footer:
 
     @property
     def stored_bloom(self) -> tuple[str, str] | None:
-        """Type code and text of the bloom filter, None where the file has none."""
+        """The type code and the text of the bloom filter; None if the file does not have one."""
         text = self.key_values.get(BLOOM_KEY) or self.key_values.get(OLD_BLOOM_KEY)
         return (self.key_values.get(BLOOM_TYPE_KEY) or "SIMPLE", text) if text else None
 
     def constant(self, column: str) -> Any:
-        """The value of a column, by name, that is the same in all rows; None where statistics do not show one.
+        """The value that the column named `column` has in all rows; None if the statistics do not show such a value.
 
         Texts, whole numbers, dates and booleans: others may be rounded or left out of statistics.
         """
@@ -136,14 +138,14 @@ class Footer:
 
     @property
     def key_range(self) -> tuple[str, str] | None:
-        """The smallest and the largest record key, None if the file does not have them."""
+        """The smallest and the largest record key; None if the footer does not have them."""
         low, high = self.key_values.get(MIN_KEY), self.key_values.get(MAX_KEY)
         return None if low is None or high is None else (low, high)
 
 
 def column_chunks(metadata: Any, name: str) -> list[Any]:
-    """What Parquet's metadata has of a column in each row group. Empty for a column of several leaves, for one that is
-    not there, and where a nested column has the same path."""
+    """Parquet's metadata of the chunks of a column, one per row group. Empty for a column of several leaves, for a
+    column that the file does not have, and if a nested column has the same path."""
     schema = metadata.schema
     numbers = (n for n in range(len(schema)) if schema.column(n).path == name)
     at = next(numbers, None)
@@ -153,8 +155,9 @@ def column_chunks(metadata: Any, name: str) -> list[Any]:
 
 
 def read_footer(storage: Storage, path: str, size: int | None = None, *, encoded: bool = False) -> Footer:
-    """Schema, key-values and counts of a base file, and where asked the footer's bytes; one or two small reads, as many
-    more for a skeleton file, whose source file is read, too. `CorruptFile` if it is no Parquet file."""
+    """The schema, key-values and counts of a base file, and with `encoded` the footer's bytes. It takes one or two
+    small reads, and as many more for a skeleton file, whose source file is read as well. Raises `CorruptFile` if the
+    file is not Parquet."""
     footer = _footer_at(storage, path, size, encoded=encoded, naming=naming_damage(path))
     source = _source_of(storage, path)
     return footer if source is None else _joined_footer(footer, source)
@@ -280,7 +283,7 @@ class _Reading:
         columns: Sequence[str] | None,
         row_groups: Sequence[int] | None,
     ) -> Iterator[pa.RecordBatch]:
-        """The rows of an open file, without those of its source file."""
+        """The rows of an open file; for a skeleton file without the columns of its source file."""
         if footer is None and opened.size() <= SMALL_BYTES and not self.dictionary and self.tally is None:
             # only Arrow's reader looks into this footer, so it needs no check here
             options: dict[str, Any] = {
@@ -405,7 +408,7 @@ def _read_options(metadata: Any, dictionary: Sequence[str], page_checksums: bool
 
 
 def _rows_of_bytes(group: Any, size: int) -> int:
-    """How many rows of a row group take about that many bytes, so that wide rows come in small batches."""
+    """The number of rows of a row group that take about `size` bytes, so that batches of wide rows are small."""
     return max(1, int(size * group.num_rows / max(1, group.total_byte_size)))
 
 
@@ -420,8 +423,8 @@ def _read_as(field: pa.Field, dictionary: Sequence[str]) -> pa.Field:
 
 
 def _batch_as(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The batch with the columns of `schema`, in its order. Arrow's reader returns file order, and `a.b` for `a`,
-    too."""
+    """The batch with the columns of `schema`, in its order. (Arrow's reader returns columns in file order, and for `a`
+    also a column `a.b`.)"""
     columns = [batch.column(name) for name in schema.names]
     if not columns:
         return batch.select([])
@@ -430,7 +433,7 @@ def _batch_as(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def _with_zones(schema: pa.Schema, parquet: Any) -> pa.Schema:
-    """INT96 columns, which Arrow gives without zone, are instants."""
+    """The schema with UTC as the time zone of INT96 columns, for which Arrow gives no zone."""
     if not any(pt.is_timestamp(kind) for kind in schema.types):
         return schema
     instants = {
@@ -447,8 +450,8 @@ def _check_size(source: Any, size: int | None) -> None:
 
 
 def check_rows(path: str, read: int, expected: int) -> None:
-    """Raise `CorruptFile` where a row group gave another number of rows than the footer has: the head of a page,
-    which has no checksum, may have been changed."""
+    """Raise `CorruptFile` if a row group gave another number of rows than the footer states: a page header, which has
+    no checksum, may have been changed."""
     if read != expected:
         raise CorruptFile(
             f"base file {path} gives {read} rows of a row group with {expected}",
@@ -459,8 +462,8 @@ def check_rows(path: str, read: int, expected: int) -> None:
 
 @contextmanager
 def naming_parquet(path: str, hint: str = _HINT, label: str = "base file") -> Generator[None]:
-    """Turn any error of Arrow about broken bytes into `CorruptFile` with the path, and one of the system into
-    `StorageError`."""
+    """Turn every error of Arrow about broken bytes into `CorruptFile` with the path, and an error of the operating
+    system into `StorageError`."""
     try:
         yield
     except (LakebedError, FileNotFoundError):
@@ -477,7 +480,8 @@ def naming_parquet(path: str, hint: str = _HINT, label: str = "base file") -> Ge
 
 @contextmanager
 def naming_damage(path: str) -> Generator[None]:
-    """Like `naming_parquet`, for a base file: a file that the table lists and that is missing is `CorruptFile`, too."""
+    """Like `naming_parquet`, for a base file: if the file is missing, the error is `CorruptFile` as well, since the
+    table lists it."""
     try:
         with naming_parquet(path):
             yield
@@ -492,7 +496,8 @@ def naming_damage(path: str) -> Generator[None]:
 
 @contextmanager
 def naming_source(source: SourceFile) -> Generator[None]:
-    """Like `naming_damage`, for a source file: a size other than the recorded one is `CorruptFile`, too."""
+    """Like `naming_damage`, for a source file: if its size is not the recorded size, the error is `CorruptFile` as
+    well."""
     try:
         with naming_parquet(source.url, _SOURCE_HINT, "source file"):
             info = source.storage.head(source.path)

@@ -28,7 +28,8 @@ _FEW_ROWS = 4
 
 
 class KeyBlock:
-    """Keys of one length: `rows` are their positions in the column, `murmur2` hashes them under any seed."""
+    """Keys of one length. `rows` are their positions in the column, and `murmur2` computes their hashes under any
+    seed."""
 
     def __init__(self, rows: npt.NDArray[np.int64], keys: npt.NDArray[np.uint8]) -> None:
         self.rows = rows
@@ -49,7 +50,7 @@ class KeyBlock:
         return block
 
     def murmur2(self, seed: Any) -> UInt32s:
-        """The hash of each key under its seed (an array) or one seed for all."""
+        """The hash of each key; `seed` is one number for all keys or an array with one number per key."""
         h = np.full(len(self.rows), self._length, np.uint32)
         h ^= seed
         if len(h) <= _FEW_ROWS and len(self._words) > len(h):
@@ -68,7 +69,7 @@ class KeyBlock:
 
 
 def _mixed(h: int, words: UInt32s) -> int:
-    """The hash of one key after all its words."""
+    """The hash of one key after all its words are mixed into `h`."""
     factor = int(_M)
     for word in words.tolist():
         h = (h * factor ^ word) & 0xFFFFFFFF
@@ -76,7 +77,8 @@ def _mixed(h: int, words: UInt32s) -> int:
 
 
 def _tail(last_bytes: npt.NDArray[np.uint8]) -> UInt32s | None:
-    """The last bytes as Hudi mixes them in: Java bytes are signed, so one above 127 also flips all bits left of it.
+    """The last bytes of each key (those after the last complete word) as Hudi mixes them into the hash: Java bytes are
+    signed, so a byte above 127 also flips all bits left of it.
 
     The bytes count from the end of the key, so the last one is the lowest.
     """
@@ -92,7 +94,7 @@ def _tail(last_bytes: npt.NDArray[np.uint8]) -> UInt32s | None:
 
 
 def key_blocks(keys: Any) -> Iterator[KeyBlock]:
-    """A string column as blocks of keys of one length; null keys are in none."""
+    """The keys of a string column as blocks of keys of one length; null keys are in no block."""
     array = plain_strings(keys)
     data, offsets = value_buffer(array)
     lengths = np.diff(offsets)
@@ -112,7 +114,7 @@ def key_blocks(keys: Any) -> Iterator[KeyBlock]:
 
 
 def _matrix(data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64], length: int) -> npt.NDArray[np.uint8]:
-    """The bytes of keys of one length, a row a key."""
+    """The bytes of keys of one length as a matrix with one row per key."""
     if not length:
         return np.empty((len(starts), 0), np.uint8)
     return np.lib.stride_tricks.sliding_window_view(data, length)[starts]
@@ -151,7 +153,7 @@ class ChainedHashes:
 
     @property
     def levels(self) -> list[UInt32s]:
-        """The first hashes, one array a hash."""
+        """The first few hashes of all keys, one array per hash."""
         if self._levels is None:
             self._levels = self._made()
         return self._levels
@@ -275,14 +277,14 @@ class BloomFilter:
         self._rows[row] |= np.packbits(flags, bitorder="little")
 
     def might_contain(self, keys: Any) -> pa.BooleanArray:
-        """For each key whether the filter may hold it; null for a null key."""
+        """Whether the filter may hold each key: a boolean per key, null for a null key."""
         matches = self.holds(ChainedHashes(keys), np.arange(len(keys)))
         valid = keys.is_valid() if keys.null_count else None
         return pa.array(matches, mask=None if valid is None else as_numpy(pc.invert(valid)))
 
     def holds(self, hashes: ChainedHashes, rows: npt.NDArray[np.int64]) -> Flags:
-        """For the keys in these rows whether the filter may hold them; a key that it does not hold costs two hashes on
-        the average, which are computed once for all filters."""
+        """Whether the filter may hold each key in these rows: a flag per row. A key that the filter does not hold costs
+        two hashes on average, which are computed once for all filters."""
         buffered = min(self.hashes, hashes.BUFFERED)
         levels = hashes.levels[:buffered]
         left = [self._left(bits, levels, rows) for bits in self._rows]
@@ -303,7 +305,8 @@ class BloomFilter:
     def _found(
         self, hashes: ChainedHashes, rows: npt.NDArray[np.int64], left: Sequence[npt.NDArray[np.int64]]
     ) -> Flags:
-        """Flags of the keys that pass all hashes; `left` are the positions of the keys that passed the first ones."""
+        """Flags that are true for the keys that pass all hashes; `left` are the positions of the keys that passed the
+        first few hashes."""
         matches = np.zeros(len(rows), np.bool_)
         positions = left[0] if len(left) == 1 else np.unique(np.concatenate(left))
         if not len(positions):
@@ -319,8 +322,8 @@ class BloomFilter:
         return matches
 
     def _ask(self, block: KeyBlock, seed: UInt32s, flags: list[Flags]) -> Iterator[tuple[Flags, npt.NDArray[np.int64]]]:
-        """For each row of bits: flags of the keys in `block` that it may hold, and the bits that their hashes
-        select."""
+        """For each row of bits, the flags of the keys in `block` that it may hold, and the numbers of the bits that
+        their hashes select."""
         for number in range(ChainedHashes.BUFFERED, self.hashes):
             seed = block.murmur2(seed)
             for flag, bits in zip(flags, self._rows, strict=True):
@@ -350,7 +353,7 @@ class BloomFilter:
 
     @property
     def holds_everything(self) -> bool:
-        """Whether it is the filter of one byte that accepts every key."""
+        """Whether this is the filter of one byte that accepts every key."""
         return self.bits <= 8
 
     @property
@@ -360,14 +363,14 @@ class BloomFilter:
         return 1.0 - math.prod(1.0 - min(1.0, share) ** self.hashes for share in shares)
 
     def _positions(self, block: KeyBlock) -> Iterator[UInt32s]:
-        """The bit of each key under each hash, one array a hash."""
+        """The number of the bit that each key selects, as one array per hash."""
         seed: Any = np.uint32(0)
         for _ in range(self.hashes):
             seed = block.murmur2(seed)
             yield self._bit_of(seed)
 
     def to_text(self) -> str:
-        """Base64 text as footers have it."""
+        """The filter as base64 text, as footers store it."""
         header = _HEADER.pack(_VERSIONED, self.hashes, _MURMUR, self.bits)
         if self.type_code == "SIMPLE":
             return base64.b64encode(header + self._rows[0].tobytes()).decode()
@@ -379,8 +382,8 @@ class BloomFilter:
     def from_text(
         cls, text: str | bytes, type_code: str = "SIMPLE", *, max_entries: int = _DEFAULT_MAX_ENTRIES, path: str = ""
     ) -> BloomFilter:
-        """The filter in a footer's text. A dynamic filter's limit is not in the text: `max_entries` is how far it may
-        grow when keys are added. Raises `CorruptFile` for text that is no filter."""
+        """The filter that a footer stores as text. The text does not have the limit of a dynamic filter: `max_entries`
+        is the number of keys up to which it may grow. Raises `CorruptFile` for text that is not a filter."""
         try:
             data = base64.b64decode(text, validate=True)
             if type_code == "SIMPLE":
@@ -420,7 +423,7 @@ def all_ones() -> BloomFilter:
 
 
 def _size(entries: int, fpp: float) -> tuple[int, int]:
-    """Number of bits and of hashes."""
+    """The number of bits and the number of hashes of a filter."""
     bits = math.ceil(entries * (-math.log(fpp) / (math.log(2) * math.log(2))))
     return bits, math.ceil(math.log(2) * bits / entries)
 
@@ -430,7 +433,7 @@ def _empty(bits: int) -> Bits:
 
 
 def _read_row(data: bytes, at: int) -> tuple[int, int, Bits, int]:
-    """Bits, hashes and bytes of a row of bits, and where the next one starts."""
+    """The number of bits, the number of hashes and the bytes of a row of bits, and the position of the next row."""
     version, hashes, kind, bits = _HEADER.unpack_from(data, at)
     if version != _VERSIONED or kind != _MURMUR:
         raise ValueError(f"version {version} with hash type {kind} is unknown")

@@ -93,7 +93,7 @@ class IndexedFile:
 
 
 def source_file(storage: Storage, path: str) -> SourceFile | None:
-    """The source file of a skeleton file; None for a base file that holds all columns.
+    """The source file of a skeleton file; None for a base file that has all columns.
 
     Raises `CorruptFile` where the bootstrap index is not there or does not name the file.
     """
@@ -198,7 +198,7 @@ class _BootstrapIndex:
 
     @once
     def _types(self) -> Mapping[str, pa.DataType]:
-        """The types of the table's columns when it was made, or at the oldest commit of its timeline."""
+        """The types of the table's columns by name: those of its creation, or of the oldest commit on its timeline."""
         text = self._properties.get("hoodie.table.create.schema") or oldest_schema(self._storage, self._properties)
         return {field.name: field.type for field in avro_to_arrow(text)} if text else {}
 
@@ -215,7 +215,7 @@ class _BootstrapIndex:
 
 
 def folder_texts(folder: str) -> dict[str, str | None]:
-    """The columns and texts in the names of folders, None for Hive's word for null.
+    """The columns and their texts in the names of folders; None for the text that Hive writes for null.
 
     >>> folder_texts("day=2024-01-01/town=S%C3%A3o"), folder_texts("2024/01")
     ({'day': '2024-01-01', 'town': 'São'}, {})
@@ -236,7 +236,7 @@ def _value(text: str | None, kind: pa.DataType, folder: str) -> pa.Scalar:
 
 
 def oldest_schema(storage: Storage, properties: Mapping[str, str]) -> str:
-    """The Avro schema that the oldest commit on the timeline wrote; empty where none has one."""
+    """The Avro schema that the oldest commit on the timeline wrote; empty if no commit has a schema."""
     is_old = properties.get("hoodie.timeline.layout.version") == "1"
     folder = HOODIE if is_old else f"{HOODIE}/{properties.get('hoodie.timeline.path') or 'timeline'}"
     for name in sorted(storage.list_names(folder)):
@@ -254,8 +254,8 @@ _lock = Lock()
 
 
 def _index_of(storage: Storage) -> _BootstrapIndex:
-    """The open index of a table. It is opened again where the table's properties were written since: they name the
-    folder of the source files, and a table that was made again has others."""
+    """The open index of a table. It is opened again if the table's properties have changed, since these name the folder
+    of the source files."""
     properties = storage.head(_PROPERTIES)
     key = (storage.url(), properties.size, properties.modified) if properties else (storage.url(), 0, 0)
     with _lock:

@@ -22,14 +22,14 @@ V = TypeVar("V")
 
 @dataclass(frozen=True, slots=True)
 class CacheEntry(Generic[V]):
-    """A cached value with its size."""
+    """A cached value with its size in bytes."""
 
     content: V
     nbytes: int
 
 
 class BoundedCache(Generic[T]):
-    """Keeps what was used last, up to `max_bytes` of memory. Safe to use from several threads.
+    """A cache of the values used last, up to `max_bytes` of memory. Several threads may use it.
 
     >>> cache = BoundedCache[memoryview](max_bytes=5)
     >>> for name in "ab":
@@ -69,7 +69,7 @@ class BoundedCache(Generic[T]):
             return value
 
     def put(self, key: Hashable, value: T) -> None:
-        """Cache a value, in place of an earlier one. A value larger than the cache is not cached."""
+        """Cache a value, in place of an earlier value of the key. A value larger than the cache is not cached."""
         with self._lock:
             before = self._entries.pop(key, None)
             if before is not None:
@@ -100,5 +100,5 @@ _named: dict[str, BoundedCache[Any]] = {}
 
 
 def requests_of_caches() -> dict[str, tuple[int, int]]:
-    """Hits and misses of each cache of this process that has a name."""
+    """The hits and misses of each named cache of this process, by name."""
     return {name: (cache.hits, cache.misses) for name, cache in _named.items()}

@@ -31,7 +31,7 @@ COUNTS = ("null_count", "value_count", "total_size", "total_uncompressed")
 
 
 def has_range(kind: pa.DataType) -> bool:
-    """Whether values of the type have an order, and so a column of them a range."""
+    """Whether values of the type have an order, so that a column of the type has a smallest and a largest value."""
     return not (pt.is_nested(kind) or pt.is_null(kind) or pt.is_interval(kind) or pt.is_duration(kind))
 
 
@@ -54,9 +54,9 @@ class ColumnRanges:
         self._nan: set[str] = set()
 
     def unseen(self, group: Any, columns: Sequence[str], leaves: Mapping[str, int], *, exact: bool) -> list[str]:
-        """Which columns of a stored row group `see` has to see, by Parquet's metadata of it: those whose statistics are
-        incomplete. `leaves` are all columns of the file with the number of their leaves; `exact`: chunks with NaN have
-        no min and max."""
+        """The columns of a stored row group that `see` must be given, because the statistics in Parquet's metadata are
+        incomplete. `leaves` are all columns of the file with the number of their leaves; with `exact`, chunks with NaN
+        have no min and max."""
         names: list[str] = []
         at = 0
         for name, count in leaves.items():
@@ -86,7 +86,7 @@ class ColumnRanges:
                 self._note(path, chunks)
 
     def _note(self, path: str, chunks: Sequence[pa.Array]) -> None:
-        """Record the range of a column if Parquet will have none: one long value or NaN in a chunk is enough for
+        """Record the range of a column if Parquet will not have one: one long value or NaN in a chunk suffices for
         that."""
         if pt.is_floating(self._types[path]):
             if any(map(holds_nan, chunks)):
@@ -147,8 +147,8 @@ class ColumnRanges:
 
 
 def as_stream(row: pa.RecordBatch) -> bytes:
-    """A file's row as compressed bytes that include their schema; `from_stream` reads them. Most of them is the
-    schema, and a write has one for each file: compressed they take a sixth of the driver's memory."""
+    """A file's row as compressed bytes with their schema; `from_stream` reads them. Most of the bytes are the schema,
+    and a write has one row per file: compressed they take a sixth of the driver's memory."""
     sink = pa.BufferOutputStream()
     with pa.CompressedOutputStream(sink, _CODEC) as packed, pa.ipc.new_stream(packed, row.schema) as stream:
         stream.write_batch(row)
@@ -161,13 +161,13 @@ def from_stream(data: bytes) -> pa.RecordBatch:
 
 
 def _occurring(values: pa.Array) -> pa.Array:
-    """The values, or of a dictionary those that occur."""
+    """The values; for a dictionary array only the values that a row has."""
     return values.dictionary.take(pc.unique(values.indices)) if pt.is_dictionary(values.type) else values
 
 
 def _number_range(values: pa.Array) -> pa.StructScalar:
-    """Min and max of the values but for NaN. A zero has the sign that Parquet's writers give it, so that both zeros are
-    within."""
+    """The min and max of all values except NaN. A zero gets the sign that Parquet's writers give it, so that both zeros
+    are in the range."""
     extremes = pc.min_max(values.filter(pc.invert(pc.is_nan(values))))
     low, high = extremes["min"].as_py(), extremes["max"].as_py()
     ends = {"min": -0.0 if low == 0 else low, "max": 0.0 if high == 0 else high}
@@ -179,7 +179,7 @@ def _is_all_null(statistics: Any) -> bool:
 
 
 def _typed(bounds: Iterable[Any], kind: pa.DataType) -> pa.Array:
-    """Bounds as the footer has them, in the column's type."""
+    """The bounds, given as the footer stores them, in the column's type."""
     raw = list(bounds)
     if pt.is_decimal(kind):
         unscaled = (v if isinstance(v, int) else int.from_bytes(v, "big", signed=True) for v in raw)
@@ -241,7 +241,8 @@ class _Column:
 
 
 class RowRanges:
-    """The ranges of some columns by their Parquet paths, as `column_ranges.ColumnRanges` has those of base files."""
+    """The ranges of some columns of rows, by the columns' Parquet paths, in the form in which
+    `column_ranges.ColumnRanges` has the ranges of base files."""
 
     def __init__(self, schema: pa.Schema, columns: Sequence[str]) -> None:
         kinds = dict(leaf_paths(schema))
@@ -258,7 +259,8 @@ class RowRanges:
                     column.see(values)
 
     def row(self) -> pa.RecordBatch:
-        """One row with a struct a column; see `ColumnRanges.row`. Rows in a log file have no sizes of their own."""
+        """One row with a struct per column (see `ColumnRanges.row`). The sizes are null, since rows in a log file do
+        not have sizes."""
         arrays: list[pa.Array] = []
         columns = self._columns.values()
         counts = pa.array([n for column in columns for n in (column.nulls, column.values, 0, 0)], pa.int64())
@@ -271,8 +273,8 @@ class RowRanges:
 def ranges_by_group(
     rows: pa.RecordBatch, codes: npt.NDArray[np.int32], schema: pa.Schema, columns: Sequence[str]
 ) -> dict[int, pa.RecordBatch]:
-    """What a `RowRanges` for each group would give for its rows, all of them at once; `codes` give each row's group, in
-    ascending order.
+    """The row of ranges (`RowRanges.row`) of each group, by group number, computed for all groups at once; `codes` are
+    the group numbers of the rows, in ascending order.
 
     >>> rows = pa.record_batch({"a": [3, 1, 2]})
     >>> ranges = ranges_by_group(rows, np.array([0, 0, 4], np.int32), rows.schema, ["a"])
@@ -309,7 +311,7 @@ def ranges_by_group(
 def _ranges_one_by_one(
     rows: pa.RecordBatch, codes: npt.NDArray[np.int32], schema: pa.Schema, columns: Sequence[str]
 ) -> dict[int, pa.RecordBatch]:
-    """Like `ranges_by_group`, group by group, for columns inside lists and structs."""
+    """Like `ranges_by_group`, but computed group by group, for columns inside lists and structs."""
     row_by_group: dict[int, pa.RecordBatch] = {}
     groups, starts = np.unique(codes, return_index=True)
     for group, (start, stop) in zip(groups.tolist(), pairwise([*starts.tolist(), len(codes)]), strict=True):

@@ -38,7 +38,7 @@ _KEY = "key"
 
 
 class AvroBlock:
-    """Records one after the other. The content is read when rows or their number are requested, and cached."""
+    """A data block of Avro records. The content is read and cached when rows or their number are requested."""
 
     def __init__(self, head: BlockHead, path: str, avro_schema: str) -> None:
         self._head, self._path = head, path
@@ -47,7 +47,7 @@ class AvroBlock:
         self.schema: pa.Schema = self._record.arrow
 
     def content(self) -> tuple[bytes | memoryview, int]:
-        """The content, and the number of its records."""
+        """The content's bytes, and the number of records in them."""
         content = self._head.read()
         if len(content) < _HEAD.size:
             raise corrupt(self._head, self._path, f"a content of {len(content)} bytes")
@@ -57,7 +57,7 @@ class AvroBlock:
         return content, count
 
     def records(self) -> Records:
-        """The block's content, and the start and end of each record in it."""
+        """The block's content as bytes, and the starts and ends of its records."""
         content, count = self.content()
         with naming_block(self._head, self._path):
             starts, ends = record_bounds(content, count, _HEAD.size)
@@ -75,7 +75,7 @@ class AvroBlock:
         return self.rows_of(self._records, columns, rows)
 
     def rows_of(self, records: Records, columns: Sequence[str], rows: Int64s | None) -> pa.RecordBatch:
-        """These columns of the records at the positions `rows` (None: of all)."""
+        """The `columns` of the records at the positions `rows`, or of all records if `rows` is None."""
         data, starts, ends = records
         if rows is not None:
             starts, ends = starts[rows], ends[rows]
@@ -88,8 +88,8 @@ class AvroBlock:
 
 
 class JointBlock:
-    """Small AVRO_DATA blocks of one schema, read as one: a step over the records of all blocks costs as much as a step
-    over those of one. `counts` are the numbers of their rows."""
+    """Small AVRO_DATA blocks of one schema that are read as one block, since a step over the records of all blocks
+    costs as much as a step over those of one. `counts` are the numbers of records of the blocks."""
 
     def __init__(self, blocks: Sequence[AvroBlock]) -> None:
         self._blocks = blocks
@@ -157,19 +157,19 @@ _OF_ROWS = (BlockType.AVRO_DATA, BlockType.PARQUET_DATA, BlockType.HFILE_DATA)
 
 
 class DataBlock(Protocol):
-    """An open data block. Before `read`, only its number of rows is read."""
+    """An open data block. Until `read` is called, only its number of rows is read."""
 
     @property
     def schema(self) -> pa.Schema:
-        """The block's schema in Arrow types, meta columns among them."""
+        """The block's schema in Arrow types, with the meta columns."""
         ...
 
     @property
     def rows(self) -> int: ...
 
     def read(self, columns: Sequence[str], rows: Int64s | None = None) -> pa.RecordBatch:
-        """These columns in this order, those that the block lacks left out; of the rows at these positions (ascending),
-        else of all. Only what is asked for is decoded. Raises `CorruptFile`.
+        """The `columns` in this order, without the columns that the block does not have, of the rows at the positions
+        `rows` (ascending; None: all). Only the requested columns and rows are decoded. Raises `CorruptFile`.
 
         Commit time, partition path and file name come as dictionaries (int32 to string), all else in the types of the
         schema.
@@ -192,8 +192,8 @@ def open_data_block(head: BlockHead, path: str) -> DataBlock:
 
 
 def read_log_rows(storage: Storage, path: str, size: int | None, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """Some columns of all rows in a log file's data blocks, as they were logged; those that a block lacks are left out.
-    Raises `CorruptFile`."""
+    """The `columns` of all rows in a log file's data blocks, as they were logged; a column that a block does not have
+    is missing in its batch. Raises `CorruptFile`."""
     for head in scan_blocks(FileSource(storage, path, size)):
         if head.type in _OF_ROWS:
             yield open_data_block(head, path).read(columns)
@@ -206,8 +206,8 @@ def encode_data_block(
     kind: BlockType = BlockType.AVRO_DATA,
     settings: ParquetSettings = BLOCK_SETTINGS,
 ) -> LogBlock:
-    """A block of these rows, which have the schema's columns (found by name) in stored types; any column may be a
-    dictionary. `headers` go into the block as they are; SCHEMA is added. `settings` are those of a Parquet block."""
+    """A block of these rows, which have the schema's columns (matched by name) in stored types; any column may be a
+    dictionary. `headers` are written as given, and SCHEMA is added. `settings` are the settings of a Parquet block."""
     if kind is BlockType.PARQUET_DATA:
         content = write_parquet(rows, avro_schema, settings)
     elif kind in (BlockType.AVRO_DATA, BlockType.CDC_DATA):

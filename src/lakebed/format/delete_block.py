@@ -49,7 +49,8 @@ _LAST: Final = 0x80
 
 @dataclass(slots=True)
 class JavaDeletes:
-    """Keys and partition paths, and each record's ordering value with the wrapper that it has today."""
+    """The keys and partition paths of deletes, and each record's ordering value with the branch of the wrapper that
+    today's format has for it."""
 
     keys: list[str] = field(default_factory=list[str])
     partitions: list[str | None] = field(default_factory=list["str | None"])
@@ -58,8 +59,8 @@ class JavaDeletes:
 
 
 def read_java_deletes(data: bytes, version: int) -> JavaDeletes:
-    """The deletes of a block's body. Raises `CorruptFile`, and `UnsupportedFeature` for ordering values of classes that
-    are not known."""
+    """The deletes in a block's body. Raises `CorruptFile`, and `UnsupportedFeature` for ordering values of unknown
+    classes."""
     try:
         return _Reader(data).read(version)
     except (IndexError, struct.error, ValueError, TypeError) as cause:
@@ -67,7 +68,8 @@ def read_java_deletes(data: bytes, version: int) -> JavaDeletes:
 
 
 class _Reader:
-    """Goes through the bytes once; remembers the classes and objects that later ones refer to."""
+    """Reads serialized Java objects once from front to back; remembers the classes and objects that later references
+    name."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -110,7 +112,7 @@ class _Reader:
         return key, partition
 
     def _object(self, name: str, read: Callable[[], Any]) -> Any:
-        """An object of this class, or the reference to one that was read before."""
+        """An object of the class `name`, read by `read`, or an earlier object that a reference names."""
         if self._class() != name:
             raise CorruptFile(f"its Java objects have something else where a {name} belongs")
         return self._referred(read)
@@ -176,7 +178,8 @@ class _Reader:
         return value
 
     def _characters(self) -> str | None:
-        """A text: ASCII whose last byte is marked, or a count of UTF-16 units and three bytes at most for each."""
+        """A text; None for a null. It is ASCII with a marked last byte, or a count of UTF-16 units with at most three
+        bytes for each."""
         first = self._data[self._at]
         if first < _LAST:
             end = self._at
@@ -199,7 +202,8 @@ class _Reader:
         return units.encode("utf-16", "surrogatepass").decode("utf-16")
 
     def _units(self) -> int:
-        """How many UTF-16 units follow, and one: six bits in the first byte, seven in each of the others."""
+        """The number of UTF-16 units that follow, plus one: six bits in the first byte, seven in each following
+        byte."""
         byte = self._data[self._at]
         self._at += 1
         count, shift, more = byte & 0x3F, 6, byte & 0x40
@@ -249,7 +253,8 @@ class Deletes:
 
 def decode_deletes(content: bytes | memoryview, path: str = "", offset: int = 0) -> Deletes:
     """The deletes in the content of the block at `offset`. Raises `CorruptFile` with path and offset, and
-    `UnsupportedFeature` for Java objects of releases before 0.14 (format versions 1 and 2) that cannot be known."""
+    `UnsupportedFeature` for Java objects of unknown classes, which releases before 0.14 wrote (format versions 1 and
+    2)."""
     where = f"{path or 'log file'}: the delete block at offset {offset}"
     context = {"path": path, "offset": offset}
     data = bytes(content)
@@ -355,8 +360,8 @@ def _fields(cursors: AvroCursors) -> tuple[Wrapped, ...]:
 
 
 def _record_bounds(data: bytes) -> tuple[Int64s, Int64s]:
-    """Where each record of the list starts and ends. A record starts where the one before ends, so records are read one
-    after the other. Only runs of records of one shape are found by comparing."""
+    """The starts and ends of the records in the list. A record starts where the record before it ends, so records are
+    read one after the other; only runs of records of one shape are found by comparing bytes."""
     starts: list[int] = []
     ends: list[int] = []
     wait = 0
@@ -386,8 +391,8 @@ def _record_bounds(data: bytes) -> tuple[Int64s, Int64s]:
 
 
 def _run_length(data: bytes, start: int, end: int, limit: int) -> int:
-    """How many records from this one on have its shape: texts of the same lengths, an ordering value of the same type
-    and length."""
+    """The number of consecutive records from this one on that have its shape: texts of the same lengths, and an
+    ordering value of the same type and length."""
     lengths, numbers = _shape(data, start, end)
     size = end - start
     rows = min(limit, (len(data) - start) // size, _RUN_BYTES // size + 1)
@@ -398,9 +403,9 @@ def _run_length(data: bytes, start: int, end: int, limit: int) -> int:
 
 
 def _shape(data: bytes, start: int, end: int) -> tuple[list[int], list[int]]:
-    """What records of one shape have in common: the positions of bytes, counted from the record's start, that are
-    lengths of its parts and must be equal; and those of a number's bytes, whose highest bits must be equal. In an array
-    all bytes must be equal."""
+    """The common structure of records of one shape, as two lists of byte positions counted from a record's start: bytes
+    that are lengths and must be equal, and bytes of a number, whose highest bits must be equal. In an array all bytes
+    must be equal."""
     lengths: list[int] = []
     at = start
     for _ in range(2):

@@ -39,8 +39,8 @@ _fastavro: Any = fastavro  # its stubs leave streams half typed
 
 
 def byte_runs(data: Buffer, path: str) -> Iterator[Buffer]:
-    """The file's bytes, then those of each part of it that is compressed, decompressed. Raises `CorruptFile` where a
-    part cannot be."""
+    """The bytes of the file, then the decompressed bytes of each of its compressed parts. Raises `CorruptFile` if a
+    part cannot be decompressed."""
     yield data
     head = bytes(data[: len(blocks.TRAILER_MAGIC)])
     try:
@@ -103,8 +103,8 @@ def _inflated(chunk: bytes, codec: str) -> Iterator[Buffer]:
 
 
 def row_batches(data: Buffer, path: str) -> Iterator[pa.RecordBatch]:
-    """The rows of a Parquet file, or those of all data blocks of a log file as they were logged; of a change log the
-    columns are those of its entries. Raises `CorruptFile`."""
+    """The rows of a Parquet file, or the rows of all data blocks of a log file as they were logged; for a change log
+    the columns are those of its entries. Raises `CorruptFile`."""
     head = bytes(data[: len(MAGIC)])
     try:
         if head.startswith(PARQUET_MAGIC):
@@ -127,7 +127,8 @@ def deletes_in(data: Buffer, path: str) -> Iterator[Deletes]:
 
 
 def entries_in(data: Buffer, path: str) -> Iterator[tuple[pa.Array, pa.Array, str]]:
-    """Keys, values and the values' Avro schema of an HFile, or of each HFile in the blocks of a log file."""
+    """The keys, the values and the Avro schema of the values, for an HFile or for each HFile in the blocks of a log
+    file."""
     if is_hfile(data):
         file = open_hfile(data)
         for entries in file.batches():
@@ -161,8 +162,8 @@ def footer_ranges(data: Buffer, path: str) -> Iterator[tuple[str, pa.Array]]:
 
 
 def leaf_values(name: str, column: pa.Array) -> Iterator[tuple[str, pa.Array]]:
-    """The values of a column without nulls, each once, as texts (binary ones as they are), by the names of fields: a
-    list and its entries have one name, so that it is the same in files of all formats."""
+    """The non-null values of a column, each once, as texts (binary values stay binary), with the names of the fields
+    that lead to them. A list and its entries have one name, so that the names are equal in files of all formats."""
     kind = column.type
     if pa.types.is_dictionary(kind):
         # a dictionary may have values that no row has
@@ -183,7 +184,7 @@ def leaf_values(name: str, column: pa.Array) -> Iterator[tuple[str, pa.Array]]:
 
 
 def as_texts(values: pa.Array) -> pa.Array:
-    """Values as texts, by which those of one column compare in all formats; binary ones stay binary."""
+    """The values as texts that compare equal in all file formats; binary values stay binary."""
     kind = values.type
     if pa.types.is_string(kind) or pa.types.is_binary(kind):
         return values

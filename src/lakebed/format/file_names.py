@@ -100,8 +100,7 @@ def parse_log_file(partition: str, name: str, size: int) -> LogFile | None:
 
 
 def new_file_id(instant: str, partition: str, group: int, *, bucket: int | None = None, n: int = 0) -> str:
-    """Id of a new file group: equal for every attempt of a task, different for every (instant, partition,
-    group).
+    """The id of a new file group: equal for every attempt of a task, different for every (instant, partition, group).
 
     A bucket number replaces the first 8 characters, as Hudi's bucket index wants it. Without one the id
     never starts with 8 digits, so that it is not taken for a bucket's. `n` counts the files one task opens
@@ -120,8 +119,8 @@ def new_file_id(instant: str, partition: str, group: int, *, bucket: int | None 
 
 
 def fixed_file_id(bucket: int, n: int = 0) -> str:
-    """Id of a bucket's file group where several writers may begin it at once, as Hudi's non-blocking writers name it;
-    `n` counts those of the bucket that were replaced.
+    """The id of a bucket's file group that several writers may begin at once, as Hudi's non-blocking writers name it;
+    `n` is the number of file groups of the bucket that were replaced.
 
     >>> fixed_file_id(3)
     '00000003-0000-0000-0000-000000000000-0'
@@ -130,8 +129,8 @@ def fixed_file_id(bucket: int, n: int = 0) -> str:
 
 
 def bucket_of_file_id(file_id: str) -> int | None:
-    """Bucket number of a file id that starts with 8 digits, else None (such ids also arise by chance: keys
-    decide).
+    """The bucket number in a file id that starts with 8 digits; None for another id. An id may also start with 8 digits
+    by chance: only the keys show whether it is a bucket's.
 
     >>> bucket_of_file_id("00000012-9067-4705-9038-7b04d22d7015")
     12
@@ -140,7 +139,7 @@ def bucket_of_file_id(file_id: str) -> int | None:
 
 
 def is_data_path(path: str) -> bool:
-    """Whether a path that was found in a file of the table is that of a file in a partition folder.
+    """Whether a path that a file of the table names is the path of a file in a partition folder.
 
     >>> is_data_path("city=oslo/f_0-1-0_1.parquet"), is_data_path("../f"), is_data_path(".hoodie/hoodie.properties")
     (True, False, False)
@@ -150,7 +149,7 @@ def is_data_path(path: str) -> bool:
 
 
 def is_written_by(path: str, instants: Collection[str]) -> bool:
-    """Whether the path is that of a base or log file whose name carries one of these instants.
+    """Whether the path is that of a base or log file whose name has one of these instants.
 
     >>> is_written_by("p/f_0-1-0_20240101000000000.parquet", ["20240101000000000"])
     True

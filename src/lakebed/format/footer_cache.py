@@ -32,7 +32,7 @@ _IN_MEMORY = 8
 
 @dataclass(frozen=True)
 class KeyFooter:
-    """A footer as a search for keys wants it."""
+    """A footer with its file's size, in the form that a search for keys needs."""
 
     footer: Footer
     size: int
@@ -45,25 +45,25 @@ class KeyFooter:
 
     @once
     def ranges(self) -> list[tuple[str, str] | None]:
-        """Smallest and largest record key of each row group; None if the file does not have them."""
+        """The smallest and the largest record key of each row group; None for a row group without them."""
         return key_ranges(self.footer.metadata)
 
     @once
     def bloom(self) -> BloomFilter | None:
-        """The file's bloom filter; None if it has none, or one that accepts every key."""
+        """The file's bloom filter; None if it does not have one, or one that accepts every key."""
         bloom_filter = self.footer.bloom()
         return bloom_filter if bloom_filter is not None and not bloom_filter.holds_everything else None
 
     @once
     def addresses(self) -> RowAddresses | None:
-        """Where the rows of the file's keys are; None if it has no row addresses."""
+        """The row addresses of the file's keys; None if the file does not have them."""
         footer = self.footer
         return RowAddresses.of(footer.key_values, footer.path, footer.rows, self.size)
 
     @once
     def pages(self) -> PagedFile | None:
-        """Where the file's pages are; None if its rows cannot be read by pages. Raises `ValueError` for a footer that
-        contradicts itself."""
+        """The positions of the file's pages; None if its rows cannot be read by pages. Raises `ValueError` for a footer
+        that contradicts itself."""
         return PagedFile.of(self.footer.encoded, self.footer.before, self.size, self.metadata)
 
     @property
@@ -73,12 +73,13 @@ class KeyFooter:
 
 
 def key_ranges(metadata: Any) -> list[tuple[str, str] | None]:
-    """Smallest and largest record key of each row group by Parquet's metadata; None if it does not have them."""
+    """The smallest and the largest record key of each row group by Parquet's metadata; None for a row group without
+    them."""
     return column_ranges(metadata, RECORD_KEY)
 
 
 def column_ranges(metadata: Any, name: str) -> list[tuple[str, str] | None]:
-    """Smallest and largest value of a text column in each row group; None if the file does not have them."""
+    """The smallest and the largest value of a text column in each row group; None for a row group without them."""
     chunks = column_chunks(metadata, name)
     return [_range(chunk.statistics) for chunk in chunks] if chunks else [None] * metadata.num_row_groups
 
@@ -91,13 +92,14 @@ def _range(statistics: Any) -> tuple[str, str] | None:
 
 
 class FooterCache(BoundedCache[KeyFooter]):
-    """Keeps the footers used last, up to `max_bytes` of memory, by URL and size. Safe to use from several threads."""
+    """A cache of the footers used last, up to `max_bytes` of memory, by URL and size. Several threads may use it."""
 
     def __init__(self, max_bytes: int = _MAX_BYTES, name: str = "") -> None:
         super().__init__(max_bytes, name)
 
     def read(self, storage: Storage, path: str, size: int) -> KeyFooter:
-        """The footer of a base file, from the file if it is not cached. `CorruptFile` if it is no Parquet file."""
+        """The footer of a base file, from the cache or else from the file. Raises `CorruptFile` if the file is not
+        Parquet."""
         key = storage.url(path), size
         footer = self.get(key)
         if footer is None:
@@ -135,7 +137,8 @@ class KeyPositions:
         return self.packed.nbytes
 
     def rows(self, keys: pa.Array) -> npt.NDArray[np.int64]:
-        """Rows, ascending, that may have one of the keys: all that do, and rarely one with another key."""
+        """The rows (ascending) that may have one of the keys: all rows that have one, and rarely a row with another
+        key."""
         searched = np.unique(_upper(keys))
         starts = np.searchsorted(self.packed, searched, "left")
         counts = np.searchsorted(self.packed, searched | np.uint64(0xFFFFFFFF), "right") - starts

@@ -40,7 +40,7 @@ def plain_strings(strings: Any) -> pa.Array:
 
 
 def value_buffer(strings: pa.Array) -> tuple[npt.NDArray[np.uint8], Int64s]:
-    """Bytes of a plain string column and its len + 1 offsets into them (64 bit), with no copy of the bytes."""
+    """The bytes of a plain string column and its len + 1 offsets into them (64 bit), without a copy of the bytes."""
     wide = pa.types.is_large_string(strings.type) or pa.types.is_large_binary(strings.type)
     _, offsets, data = strings.buffers()
     kind = np.int64 if wide else np.int32
@@ -80,7 +80,7 @@ def java_hash(strings: Any) -> Int32s:
 
 
 def _rows_beyond_ascii(data: npt.NDArray[np.uint8], offsets: Int64s) -> npt.NDArray[np.bool_] | None:
-    """Which rows hold a byte above 127; None if no row does."""
+    """A mask of the rows that hold a byte above 127; None if no row does."""
     first, last = int(offsets[0]), int(offsets[-1])
     high = np.flatnonzero(data[first:last] & 0x80)
     if not len(high):
@@ -140,7 +140,7 @@ def _long_up(size: int) -> UInt32s:
 
 
 def _row_chunks(offsets: Int64s) -> Iterator[tuple[int, int]]:
-    """Runs of rows whose data stays within one chunk (a longer row makes a run of its own)."""
+    """Ranges of rows (first, end) whose data fits into one chunk; a longer row is a range of one row."""
     rows, first = len(offsets) - 1, 0
     while first < rows:
         limit = int(offsets[first]) + _CHUNK
@@ -163,13 +163,13 @@ def java_list_hash(columns: Sequence[npt.NDArray[Any]]) -> Int32s:
 
 
 def bucket_of_hash(list_hash: Int32s, buckets: int) -> Int32s:
-    """Bucket number of a list hash, as the bucket index reckons it: sign bit off, modulo the number of buckets."""
+    """The bucket number of each list hash, as the bucket index computes it: without the sign bit, modulo the number of
+    buckets."""
     return (list_hash & np.int32(_INT_MASK)) % np.int32(buckets)
 
 
 def extract_hash_values(key: str, fields: Sequence[str]) -> list[str | None]:
-    """Values of the hash fields in a record key's text, as Hudi's bucket index parses them, in the key's
-    order.
+    """The values of the hash fields in a record key's text, as Hudi's bucket index parses them, in the key's order.
 
     No fields means all. Text that is no `name:value,...` list, or names none of the fields, is one value:
     the whole key. Ends with the rest of the key where Hudi's own parser loops for ever (`id:1,ts:13:50:42`
@@ -190,7 +190,8 @@ def extract_hash_values(key: str, fields: Sequence[str]) -> list[str | None]:
 
 
 def _fields_of(key: str, selected: frozenset[str] | None) -> Iterator[tuple[str, str, bool]]:
-    """Name, raw value and whether it is wanted, for each field that Hudi's parser sees in a composite key."""
+    """The name, the raw value, and whether the field is in `selected` (None: every field is), for each field that
+    Hudi's parser sees in a composite key."""
     start, size = 0, len(key)
     while start < size:
         colon = key.find(":", start)
@@ -226,7 +227,7 @@ def bucket_ids(keys: Any, fields: Sequence[str], buckets: int) -> Int32s:
 
 
 def key_list_hash(keys: pa.Array, fields: Sequence[str]) -> Int32s:
-    """List hash of the hash fields' values in each key text (what `bucket_ids` takes the bucket from)."""
+    """The list hash of the values of the hash fields in each key text, from which `bucket_ids` computes the bucket."""
     names = [] if list(fields) == [""] else list(fields)
     rows = _composite_rows(keys, names)
     if not len(rows):
@@ -275,7 +276,8 @@ def _value_text(values: pa.Array) -> pa.Array:
 
 
 def _composite_rows(keys: pa.Array, names: Sequence[str]) -> Int64s:
-    """The keys that Hudi's parser takes apart: lists of fields that have one of the names (empty: whichever)."""
+    """The positions of the keys that Hudi's parser takes apart: lists of fields of which one is in `names` (any field
+    if `names` is empty)."""
     data, offsets = value_buffer(keys)
     if not (data[offsets[0] : offsets[-1]] == ord(",")).any():  # a search in each text costs ten times as much
         return np.empty(0, np.int64)
@@ -287,13 +289,14 @@ def _composite_rows(keys: pa.Array, names: Sequence[str]) -> Int64s:
 
 
 def _literal(text: str) -> str:
-    """Text as a pattern that RE2 and Python read the same way."""
+    """The text as a regular expression that matches only the text, and that RE2 and Python read the same way."""
     return re.sub(r"([\\.+*?()|\[\]{}^$-])", r"\\\1", text)
 
 
 def _composite_values(keys: pa.Array, fields: Sequence[str]) -> tuple[list[pa.Array], npt.NDArray[np.bool_]]:
-    """The raw values of the hash fields in keys that all have the first one's fields, and which keys have not, or may
-    be misread: those are to be parsed one by one. No values where that is all of them."""
+    """The raw values of the hash fields in keys that all have the first key's fields, and a mask of the keys that do
+    not have them or that may be misread, which the caller parses one by one. Without values if that mask is true for
+    all keys."""
     selected = frozenset(fields) or None
     layout = [(name, want) for name, _, want in _fields_of(keys[0].as_py(), selected)]
     if not layout or any("," in name or ":" in name for name, _ in layout) or not any(w for _, w in layout):
@@ -337,7 +340,7 @@ def _java_hash_of(text: str) -> int:
 
 
 def record_index_shard(keys: Any, shards: int) -> Int32s:
-    """File group number of every key in a metadata-table partition of `shards` file groups (record index and
+    """The number of the file group of each key, in a metadata-table partition of `shards` file groups (record index and
     others).
 
     >>> record_index_shard(pa.array(["k1"]), 1000).tolist()

@@ -32,7 +32,7 @@ def _java_order(key: str) -> bytes:
 
 
 class KeyRange:
-    """Grows with each batch of keys.
+    """The smallest and the largest key of all batches that were added.
 
     >>> keys = KeyRange()
     >>> keys.add(pa.array(["b", "a", "c"]))
@@ -73,7 +73,7 @@ class KeyRange:
 
 
 def _extremes(keys: pa.Array) -> list[str]:
-    """A few of the keys; the smallest and the greatest one (in UTF-16 order) are among them."""
+    """A few of the keys, among them the smallest and the greatest (in UTF-16 order)."""
     if len(keys) == 0:
         return []
     data, offsets = value_buffer(keys)
@@ -88,8 +88,8 @@ def _extremes(keys: pa.Array) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Spans:
-    """`order` are the numbers of the keys, in ascending order of the keys where there are several ranges. The keys of
-    range i are in it from `starts[i]` up to `ends[i]`."""
+    """The keys in each of several ranges: the keys of range i have the numbers `order[starts[i]:ends[i]]`. With several
+    ranges `order` is in ascending order of the keys."""
 
     order: Int64s
     starts: Int64s
@@ -105,14 +105,14 @@ class Spans:
         return self.order[self.starts[number] : self.ends[number]]
 
     def pairs(self) -> tuple[Int64s, Int64s]:
-        """Every range with every key that it holds: their numbers."""
+        """The number of the range and the number of the key, for every range with every key in it."""
         counts = self.counts
         within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
         return np.repeat(np.arange(len(counts)), counts), self.order[np.repeat(self.starts, counts) + within]
 
 
 class KeyRanges:
-    """Ranges of keys, both ends in them; None is a range that nothing is known of, and that may hold any key.
+    """Ranges of keys, with both ends included; None is an unknown range, which may hold any key.
 
     Keys are in the order of Java strings (UTF-16 code units), or in that of their bytes, as Parquet has it.
 
@@ -133,7 +133,7 @@ class KeyRanges:
         return len(self._has_range)
 
     def spans(self, keys: Any) -> Spans:
-        """Where the keys of each range are; the keys have no null."""
+        """The keys that each range holds; `keys` has no nulls."""
         texts = self._ordered(plain_strings(keys))
         if len(self) == 1:
             return self._of_one(texts)
@@ -199,7 +199,7 @@ def in_order(keys: pa.Array, *, strictly: bool = False) -> bool:
 
 
 class Ascending:
-    """Whether keys come in ascending order, one batch after another.
+    """Tracks whether keys come in ascending order, one batch after another.
 
     >>> seen = Ascending()
     >>> seen.add(pa.array(["a", "b"])), seen.add(pa.array(["b", "c"])), seen.holds
@@ -213,21 +213,21 @@ class Ascending:
         self._last: str | None = None
 
     def add(self, keys: pa.Array) -> None:
-        """Take the next keys."""
+        """Check the next batch of keys."""
         if self.holds and len(keys):
             texts = plain_strings(keys)
             self.holds = texts.null_count == 0 and in_order(texts)
             self.add_range(texts[0].as_py(), texts[-1].as_py())
 
     def add_range(self, low: str | None, high: str | None) -> None:
-        """Add keys that are in ascending order, by the first and the last of them (None: not known)."""
+        """Add keys that are in ascending order, by the first and the last of them (None: unknown)."""
         if low is None or high is None or (self._last is not None and low < self._last):
             self.holds = False
         self._last = high
 
 
 def key_order(keys: pa.Array) -> Positions | None:
-    """The positions of the keys in ascending order, equal keys as they come; None where they are in order already.
+    """The positions of the keys in ascending order, equal keys in their given order; None if the keys are in order.
 
     A few times faster than Arrow's sort of texts: eight bytes at a time are compared as one number, and only keys that
     are equal so far are looked at further.
@@ -259,7 +259,8 @@ def key_order(keys: pa.Array) -> Positions | None:
 
 
 def insertion_points(keys: pa.Array, inserted: pa.Array) -> Positions:
-    """For each wanted key how many of the keys, which are in order, are not greater: where it goes, after its equals.
+    """For each key in `inserted`, the number of keys in `keys` (which are in order) that are not greater: the position
+    where it is inserted, after equal keys.
 
     >>> insertion_points(pa.array(["b", "d", "d"]), pa.array(["a", "d", "c"])).tolist()
     [0, 3, 1]
@@ -291,7 +292,7 @@ def shared_prefix(*columns: pa.Array) -> int:
 
 
 class _Texts:
-    """Bytes of a column of keys, eight of each key at a time."""
+    """The bytes of a column of keys, read eight bytes of each key at a time."""
 
     def __init__(self, keys: pa.Array) -> None:
         data, offsets = value_buffer(plain_strings(keys))
@@ -310,7 +311,8 @@ class _Texts:
         return int(self.lengths[rows].max())
 
     def words(self, at: int, rows: Positions | None = None) -> Words:
-        """Eight bytes from byte `at` on as a number in the order of the bytes; NUL follows a key's end."""
+        """The eight bytes of each key from byte `at` on, as a number in the order of the bytes; NULs follow the end of
+        a key."""
         starts, lengths = (self._starts, self.lengths) if rows is None else (self._starts[rows], self.lengths[rows])
         if int(lengths.min()) >= at + _WORD:
             return self._at[starts + at].astype(np.uint64)
@@ -321,7 +323,7 @@ class _Texts:
 
 
 def _changes(words: Words) -> npt.NDArray[np.bool_]:
-    """Where a run of equal words begins."""
+    """A mask of the positions where a run of equal words begins."""
     starts = np.ones(len(words), np.bool_)
     starts[1:] = words[1:] != words[:-1]
     return starts

@@ -28,7 +28,7 @@ _TOTAL_BYTES = 8
 
 
 class BlockType(IntEnum):
-    """What a block holds; CORRUPT is never on disk, it marks bytes that cannot be read."""
+    """The kind of a block's content. CORRUPT is never on disk: it marks bytes that cannot be read."""
 
     COMMAND = 0
     DELETE = 1
@@ -40,7 +40,7 @@ class BlockType(IntEnum):
 
 
 class HeaderKey(IntEnum):
-    """The known keys of a block's headers."""
+    """The keys that a block's headers may have."""
 
     INSTANT_TIME = 0
     TARGET_INSTANT_TIME = 1
@@ -55,7 +55,7 @@ class HeaderKey(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class LogBlock:
-    """One block of a log file; `offset` is where it starts. Headers with keys that are not known keep their number."""
+    """One block of a log file; `offset` is where it starts. Headers with unknown keys have their number as the key."""
 
     type: BlockType
     headers: Mapping[int, str] = field(default_factory=dict[int, str])
@@ -76,7 +76,7 @@ def read_blocks(data: bytes, path: str = "") -> list[LogBlock]:
 
 
 def block_bytes(block: LogBlock) -> bytes:
-    """The block as a file has it, headers in their given order.
+    """The bytes of the block in a log file, headers in their given order.
 
     >>> command = LogBlock(BlockType.COMMAND, {HeaderKey.INSTANT_TIME: "2"})
     >>> read_blocks(block_bytes(command))[0].header(HeaderKey.INSTANT_TIME)
@@ -102,7 +102,7 @@ def rollback_block(target: str, instant: str) -> LogBlock:
 
 
 def avro_data_block(schema: str, records: Sequence[bytes], instant: str | None = None) -> LogBlock:
-    """A data block of records already in Avro binary under `schema`; archive blocks carry no instant."""
+    """A data block of records in Avro binary under `schema`; archive blocks have no instant."""
     headers: dict[int, str] = {HeaderKey.SCHEMA: schema}
     if instant is not None:
         headers[HeaderKey.INSTANT_TIME] = instant
@@ -112,14 +112,14 @@ def avro_data_block(schema: str, records: Sequence[bytes], instant: str | None =
 
 
 def hfile_data_block(schema: str, hfile: bytes, instant: str) -> LogBlock:
-    """A data block of the metadata table: a whole HFile (with at least one entry) whose values have this schema."""
+    """A data block of the metadata table: a complete HFile (with at least one entry) whose values have this schema."""
     headers = {HeaderKey.INSTANT_TIME: instant, HeaderKey.SCHEMA: schema}
     return LogBlock(BlockType.HFILE_DATA, cast("Mapping[int, str]", headers), hfile)
 
 
 def delete_block(content: bytes, instant: str, schema: str | None = None) -> LogBlock:
-    """A block of deletes (`encode_deletes` makes the content). The one that creates a file group of the metadata table
-    is empty and goes without a schema.
+    """A block of deletes; `encode_deletes` makes its content. The block that creates a file group of the metadata table
+    is empty and has no schema.
 
     >>> from lakebed.format.delete_block import encode_deletes
     >>> len(block_bytes(delete_block(encode_deletes(None), "00000000000000000")))
@@ -175,7 +175,7 @@ def _blocks(data: bytes, path: str) -> Iterator[LogBlock]:
 
 
 def _block_end(data: bytes, start: int) -> int | None:
-    """Where the block that starts here ends, None if it is cut off or its two lengths differ."""
+    """The end of the block that starts at `start`; None if the block is cut off or its two lengths differ."""
     if data[start : start + len(MAGIC)] != MAGIC or len(data) - start < _SIZE_END + 8:
         return None
     (size,) = struct.unpack_from(">q", data, start + len(MAGIC))
@@ -267,7 +267,7 @@ def scan_blocks(source: ReadRange) -> list[BlockHead]:
 
 
 def _block_end_in_window(window: CachedRanges, start: int) -> int | None:
-    """Where the block that starts here ends, None if it is cut off or its two lengths differ."""
+    """The end of the block that starts at `start`; None if the block is cut off or its two lengths differ."""
     head = bytes(window.ahead(start, _SIZE_END))
     if head[: len(MAGIC)] != MAGIC or len(head) < _SIZE_END or window.size - start < _SIZE_END + _TOTAL_BYTES:
         return None
@@ -281,7 +281,7 @@ def _block_end_in_window(window: CachedRanges, start: int) -> int | None:
 
 
 def _next_magic(window: CachedRanges, start: int) -> int:
-    """Where the next magic is; the end of the file if there is none."""
+    """The position of the next magic; the end of the file if there is none."""
     while start < window.size:
         piece = bytes(window.ahead(start, SMALL_FILE_BYTES))
         offset = piece.find(MAGIC)
@@ -344,8 +344,8 @@ def encode_positions(positions: npt.ArrayLike) -> str:
 
 
 def decode_positions(header: str, limit: int, path: str = "", offset: int = 0) -> Int64s:
-    """The positions in a block's header, ascending. Raises `CorruptFile` where they are none, or more than `limit`: the
-    block has no more records.
+    """The positions in a block's header, ascending. Raises `CorruptFile` if the header has no positions, or more than
+    `limit`, the number of the block's records.
 
     >>> decode_positions(encode_positions([3, 4, 5, 70000]), 4).tolist()
     [3, 4, 5, 70000]

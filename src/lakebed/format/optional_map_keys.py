@@ -39,7 +39,7 @@ def is_about_map_keys(error: Exception) -> bool:
 
 
 def with_pairs(footer: bytes) -> bytes:
-    """The footer with such maps as lists of pairs."""
+    """The footer with maps of optional keys declared as lists of pairs."""
     fields, _ = read_struct(footer)
     return write_struct([_with_pairs(field) if field.number == _SCHEMA else field for field in fields])
 
@@ -70,7 +70,7 @@ def with_maps(schema: pa.Schema) -> pa.Schema:
 
 
 def batch_with_maps(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Rows with lists of pairs as maps."""
+    """The rows with lists of pairs converted to maps."""
     schema = with_maps(rows.schema)
     if schema.equals(rows.schema):
         return rows
@@ -92,7 +92,8 @@ def _map_type(kind: pa.DataType) -> pa.DataType:
 
 
 def as_maps(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Values with lists of pairs in the type that `with_maps` gives them. Raises `ValueError` for a null key."""
+    """The values with lists of pairs converted to maps, in the type that `with_maps` gives. Raises `ValueError` for a
+    null key."""
     if values.type.equals(kind):
         return values
     if pt.is_list(values.type) and pt.is_map(kind):

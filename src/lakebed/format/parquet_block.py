@@ -98,7 +98,7 @@ class ParquetBlock:
             start += expected
 
     def _fetch(self, group: int, names: list[str]) -> None:
-        """The pages of these columns, by one request; their headers are checked before Arrow reads them."""
+        """Read the pages of the columns `names` by one request; their headers are checked before Arrow reads them."""
         row_group = self._file.metadata.row_group(group)
         ranges: list[tuple[int, int]] = []
         for number in range(row_group.num_columns):
@@ -125,7 +125,7 @@ class _Room:
         self._left = size
 
     def taken(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The batch without dictionaries, but for the columns that come as such."""
+        """The batch with dictionaries decoded, except in the columns that are requested as dictionaries."""
         arrays: list[pa.Array] = []
         for name, column in zip(batch.schema.names, batch.columns, strict=True):
             is_dictionary = pa.types.is_dictionary(column.type)
@@ -190,7 +190,7 @@ def _naming_parquet(head: BlockHead, path: str) -> Generator[None]:
 
 
 class _RangeFile(io.RawIOBase):
-    """A stretch of a file as Arrow reads files; stretches of it can be cached."""
+    """A range of a file in the form in which Arrow reads files; parts of it can be cached."""
 
     def __init__(self, source: ReadRange) -> None:
         self._source = source
@@ -199,7 +199,7 @@ class _RangeFile(io.RawIOBase):
         self.size = source.size
 
     def hold(self, ranges: Sequence[tuple[int, int]]) -> Sequence[bytes | memoryview]:
-        """Read these ranges, and keep them until others are asked for."""
+        """Read these ranges, and cache them until other ranges are requested."""
         parts = self._source.read_many(ranges)
         self._buffered = [(offset, data) for (offset, _), data in zip(ranges, parts, strict=True)]
         return parts
@@ -232,7 +232,7 @@ class _RangeFile(io.RawIOBase):
 
 
 class _Buffer(io.BytesIO):
-    """An upload into memory; its bytes stay when it is closed."""
+    """An upload into memory; the bytes remain available after it is closed."""
 
     data = b""
 

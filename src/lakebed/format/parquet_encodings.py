@@ -37,14 +37,15 @@ _NEVER_DICTIONARIES = frozenset({"DELTA_BYTE_ARRAY", RANDOM_TEXT_ENCODING})
 
 @dataclass(frozen=True, slots=True)
 class Encodings:
-    """Parquet column paths that get a dictionary, and encodings of others (what is in neither is PLAIN)."""
+    """The Parquet column paths that get a dictionary, and the encodings of other columns by path; a column in neither
+    is PLAIN."""
 
     dictionary: tuple[str, ...] = ()
     encoding: dict[str, str] = field(default_factory=dict)
 
 
 def encodings_of(metadata: Any) -> dict[str, str]:
-    """Encodings of a file of ours by column path, for the file that takes its place.
+    """The encodings of a file by column path, for the file that replaces it.
 
     Empty for other writers' files, which have dictionaries everywhere, and for small ones, whose rows are too few to
     decide."""
@@ -70,8 +71,8 @@ def as_dictionaries(metadata: Any, names: Collection[str]) -> list[str]:
 
 
 def coded_texts(metadata: Any, names: Collection[str] | None = None) -> list[str]:
-    """The columns (None: of all) whose texts come from small dictionaries, by Parquet's metadata of the file:
-    read as dictionaries and decoded then, they take half the time."""
+    """The text columns (of `names`, None: of all) with small dictionaries, by Parquet's metadata of the file: reading
+    them as dictionaries and decoding them afterwards takes half the time."""
     if ARROW_SCHEMA in (metadata.metadata or {}) or metadata.num_rows < _CODED_ROWS * metadata.num_row_groups:
         return []
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
@@ -81,7 +82,7 @@ def coded_texts(metadata: Any, names: Collection[str] | None = None) -> list[str
 
 
 def _is_text(column: Any) -> bool:
-    """Whether a column by Parquet's schema is one of texts, and not inside of another: a path with dots may be."""
+    """Whether Parquet's schema has the column as a top-level text column (a path with dots may be one)."""
     return column.logical_type.type == "STRING" and "." not in column.path
 
 
@@ -97,7 +98,8 @@ def _encoding_of(column: Any) -> str:
 
 
 def choose_encodings(rows: pa.Table, existing: Mapping[str, str] | None = None) -> Encodings:
-    """Encodings for a file that starts with these rows; columns in `existing` keep theirs and are not looked at."""
+    """The encodings for a file that starts with these rows; a column in `existing` retains its encoding and is not
+    inspected."""
     dictionary = [path for path, how in (existing or {}).items() if how == DICTIONARY]
     encoding = {path: how for path, how in (existing or {}).items() if how == RANDOM_TEXT_ENCODING}
     settled = {path.split(".")[0] for path in existing or ()}
@@ -112,7 +114,7 @@ def choose_encodings(rows: pa.Table, existing: Mapping[str, str] | None = None) 
 
 
 def _sample(rows: pa.Table) -> pa.Table:
-    """A few slices spread over the rows: sorted data repeats more in one place than over the file."""
+    """A few slices spread over the rows, since sorted data repeat more within a slice than over the file."""
     if rows.num_rows <= _SAMPLE_SLICES * _SLICE_ROWS:
         return rows
     starts = np.linspace(0, rows.num_rows - _SLICE_ROWS, _SAMPLE_SLICES).astype(int).tolist()

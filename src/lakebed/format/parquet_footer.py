@@ -52,7 +52,7 @@ _CHECKED = BoundedCache[CacheEntry[None]](_CHECKED_BYTES)
 
 
 def read_metadata(source: pa.NativeFile) -> Any:
-    """Parquet's metadata of an open file, by one request (two where the footer is large).
+    """Parquet's metadata of an open file, by one request, or two if the footer is large.
 
     Raises what Arrow does, and `ValueError`.
     """
@@ -65,7 +65,7 @@ def read_encoded(source: pa.NativeFile) -> bytes:
 
 
 def read_end(source: pa.NativeFile) -> tuple[bytes, bytes]:
-    """The bytes of an open file's footer, and those before it that came with them, by as many requests."""
+    """The bytes of an open file's footer, and the bytes before it that were read with it, by one request or two."""
     size = source.size()
     first = min(size, _AT_FIRST)
     source.seek(size - first)
@@ -82,8 +82,8 @@ def read_end(source: pa.NativeFile) -> tuple[bytes, bytes]:
 
 
 def parse_footer(footer: bytes, *, is_trusted: bool = False) -> Any:
-    """Parquet's metadata by the bytes of a footer. Bytes that were checked before are not checked again.
-    `is_trusted`: they were made here of checked parts."""
+    """Parquet's metadata from the bytes of a footer. With `is_trusted` the bytes were made here from checked parts;
+    bytes that were checked before are not checked again."""
     try:
         metadata = pq.read_metadata(pa.BufferReader(_MAGIC + framed(footer)))
     except pa.ArrowInvalid as error:
@@ -100,7 +100,8 @@ def parse_footer(footer: bytes, *, is_trusted: bool = False) -> Any:
 
 
 def check_footer(footer: bytes, metadata: Any) -> None:
-    """Raise `ValueError` where a column chunk does not fit its column. `metadata` is what Arrow made of these bytes."""
+    """Raise `ValueError` if a column chunk does not fit its column. `metadata` is Arrow's view of the bytes
+    `footer`."""
     schema = metadata.schema
     columns = [schema.column(number) for number in range(len(schema))]
     leaves = [_Leaf(c.physical_type, c.length, c.max_repetition_level, c.max_definition_level) for c in columns]
@@ -117,7 +118,7 @@ def footer_in(end: bytes) -> bytes:
 
 
 def framed(footer: bytes) -> bytes:
-    """A footer as a Parquet file ends with it."""
+    """The footer with its length and the magic, as a Parquet file ends."""
     return b"".join([footer, len(footer).to_bytes(4, "little"), _MAGIC])
 
 
@@ -129,8 +130,8 @@ class PageSizes(NamedTuple):
 
 
 def page_sizes(chunk: bytes) -> PageSizes:
-    """The uncompressed bytes and the number of values that the pages of a column chunk declare: Arrow takes
-    memory for both before it has seen them. Raises `ValueError` where it is no row of pages."""
+    """The uncompressed bytes and the number of values that the pages of a column chunk declare: Arrow allocates memory
+    for both before it has read the pages. Raises `ValueError` if the bytes are not a sequence of pages."""
     at = inflated = values = 0
     try:
         while at < len(chunk):
@@ -154,7 +155,7 @@ def page_sizes(chunk: bytes) -> PageSizes:
 
 
 def _first_number(data: bytes, at: int) -> int:
-    """The first field of a struct, a number: how many values a page has."""
+    """The number in the first field of a struct: how many values a page has."""
     field, kind, at = head(data, at, 0)
     return number_in(data, at) if field == 1 and kind == I32 else -1
 

@@ -65,9 +65,9 @@ _NO_STATISTICS = frozenset({COMMIT_SEQNO, FILE_NAME})
 
 @dataclass(frozen=True, slots=True)
 class ParquetSettings:
-    """How a base file is written. A row group ends at whichever of its bounds comes first (bytes: in
-    memory), and so does a page by `page_rows` and `page_size` (bytes). `level` is the codec's (None: its default);
-    `dictionary_columns` (Parquet paths) replaces the choice that is otherwise made from the first rows. With
+    """How a base file is written. A row group ends at the first of its limits that it reaches (bytes are counted in
+    memory), and so does a page by `page_rows` and `page_size` (bytes). `level` is the codec's level (None: its
+    default); `dictionary_columns` (Parquet paths) replaces the choice that is otherwise made from the first rows. With
     `field_ids` columns have the ids of their paths."""
 
     compression: str = "zstd"
@@ -134,7 +134,8 @@ class BaseFileWriter:
         self._unmeasured_bytes = 0
 
     def write(self, data: pa.RecordBatch | pa.Table) -> None:
-        """Append rows: the schema's columns in its order. A null in a required column raises `pa.ArrowInvalid`."""
+        """Append rows, with the schema's columns in its order. Raises `pa.ArrowInvalid` for a null in a required
+        column."""
         table = pa.Table.from_batches([data]) if isinstance(data, pa.RecordBatch) else data
         if not table.num_rows:
             return
@@ -151,12 +152,12 @@ class BaseFileWriter:
 
     @property
     def pending_rows(self) -> int:
-        """Rows that belong to no row group yet."""
+        """The number of rows that are in no row group yet."""
         return self._pending_rows
 
     @property
     def rows(self) -> int:
-        """Rows written so far."""
+        """The number of rows written so far."""
         return self._flushed_rows + self._pending_rows
 
     @property
@@ -166,8 +167,8 @@ class BaseFileWriter:
 
     @property
     def bytes_written(self) -> int:
-        """Size the file would have by now, without footer: bytes written plus an estimate of the buffered rows, by an
-        encoded sample of them. Costs most where it is asked after every few rows."""
+        """The size of the file so far, without footer: the bytes written plus an estimate for the buffered rows from an
+        encoded sample. It is expensive to call after every few rows."""
         if self._unmeasured:
             self._measured += self._encoded_size(pa.concat_tables(self._unmeasured))
             self._unmeasured, self._unmeasured_bytes = [], 0
@@ -179,7 +180,7 @@ class BaseFileWriter:
         return self._buffered.tell()
 
     def close(self, footer: Mapping[str, str]) -> int:
-        """Write what is left and the footer, make the file visible; gives its size in bytes."""
+        """Write the remaining rows and the footer, and make the file visible. Returns its size in bytes."""
         try:
             if self._pending_rows or not self._flushed_rows:
                 self._flush(self._pending_rows)
@@ -191,8 +192,8 @@ class BaseFileWriter:
         return self._sink.position
 
     def append(self, data: bytes | memoryview) -> int:
-        """Put bytes after the last row group, where no reader of Parquet looks; gives their place in the file. No rows
-        may follow."""
+        """Write bytes after the last row group, where no reader of Parquet looks, and return their position in the
+        file. No rows may be written afterwards."""
         if self._pending_rows:
             self._flush(self._pending_rows)
         return self._append(data)
@@ -226,7 +227,7 @@ class BaseFileWriter:
         self._flushed_rows += group.num_rows
 
     def _put(self, group: pa.Table) -> None:
-        """Encode a row group."""
+        """Encode and write a row group."""
         if self._writer is None:
             options: dict[str, Any] = self._writer_options(group)
             self._has_indexes = bool(options["write_page_index"])
@@ -298,7 +299,8 @@ class BaseFileWriter:
 
 
 def _page_check_rows(rows: pa.Table, page_size: int) -> int:
-    """After how many values the writer looks whether a page is full: wide rows would make huge pages otherwise."""
+    """The number of values after which the writer checks whether a page is full; without such a limit wide rows would
+    make huge pages."""
     return max(1, min(_WRITE_BATCH, int(page_size * rows.num_rows / max(1, rows.nbytes))))
 
 
@@ -317,7 +319,7 @@ def _time_options(schema: pa.Schema) -> dict[str, Any]:
 
 
 class _Sink:
-    """Counts what goes into an upload, which pyarrow must not close."""
+    """The file object for Arrow's writer: counts the bytes that go into an upload, which Arrow must not close."""
 
     closed = False
 
@@ -328,7 +330,7 @@ class _Sink:
         self._buffered: list[bytes] | None = None
 
     def hold(self) -> None:
-        """Buffer what is written from now on, until it is taken."""
+        """Buffer the bytes that are written from now on, until they are taken."""
         self._buffered = []
 
     def taken(self) -> bytes:
@@ -360,12 +362,12 @@ class _Sink:
 
 
 def _plain_fields(schema: pa.Schema) -> pa.Schema:
-    """Without metadata, which Parquet would take for field ids or keep needlessly."""
+    """The schema without metadata, which Parquet would read as field ids or store needlessly."""
     return pa.schema([pa.field(f.name, f.type, f.nullable) for f in schema])
 
 
 def with_dictionaries(schema: pa.Schema, batch_schema: pa.Schema) -> pa.Schema:
-    """The file's schema with the columns as dictionaries that the first batch has as such."""
+    """The file's schema, with the columns as dictionaries that are dictionaries in the first batch."""
     return pa.schema(
         [
             pa.field(f.name, pa.dictionary(pa.int32(), f.type), f.nullable) if pt.is_dictionary(g.type) else f
@@ -375,7 +377,7 @@ def with_dictionaries(schema: pa.Schema, batch_schema: pa.Schema) -> pa.Schema:
 
 
 def small_dictionaries(group: pa.Table) -> pa.Table:
-    """One dictionary a column, since different ones would make the encoder fall back to plain values.
+    """The rows with one dictionary per column, since several different ones make the encoder fall back to plain values.
 
     A large one without the values that only other row groups have: the encoder would put out all of them."""
     for at, field in enumerate(group.schema):

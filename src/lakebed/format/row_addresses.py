@@ -52,7 +52,8 @@ _SHARE: Final = 2
 
 
 def fingerprints(keys: pa.Array) -> Fingerprints:
-    """A hash of each text, null as the empty one; the same in all releases, since files have it.
+    """A hash of each text; a null has the hash of the empty text. The hashes are equal in all releases, since files
+    store them.
 
     >>> fingerprints(pa.array(["a", "", "a key of more than eight bytes"])).tolist()
     [3915325677, 0, 1175910786]
@@ -112,7 +113,7 @@ class AddressWriter:
         self._parts: list[Fingerprints] = []
 
     def add(self, row_fingerprints: Fingerprints) -> None:
-        """Fingerprints of the next rows."""
+        """Add the fingerprints of the next rows."""
         self._parts.append(row_fingerprints)
 
     @property
@@ -152,7 +153,8 @@ def addresses_text(offset: int, rows: int) -> str:
 
 @dataclass(frozen=True)
 class RowAddresses:
-    """The addresses of a file with this name: where they are, and of how many rows."""
+    """The row addresses of the file with this name: their offset in the file, and the number of rows that they
+    cover."""
 
     name: str
     offset: int
@@ -160,8 +162,8 @@ class RowAddresses:
 
     @classmethod
     def of(cls, texts: Mapping[str, str], path: str, rows: int, size: int) -> RowAddresses | None:
-        """By the texts in a footer, the file's path, and the numbers of its rows and bytes; None for none that can be
-        those of this file."""
+        """The row addresses of a file, from the texts in its footer, its path, and its numbers of rows and bytes. None
+        if the footer does not name any, or names the addresses of another file."""
         parts = texts.get(ADDRESSES_KEY, "").split(" ")
         if len(parts) != 3 or parts[0] != _VERSION or not all(part.isascii() and part.isdigit() for part in parts):
             return None
@@ -174,8 +176,8 @@ class RowAddresses:
         return -(-self.rows // _ENTRIES)
 
     def find(self, read: Read, keys: pa.Array) -> Rows | None:
-        """Rows, ascending, that may have one of the keys: all that do, and rarely one with another key. None where the
-        addresses are broken, or not those of this file."""
+        """The rows (ascending) that may have one of the keys: all rows that have one, and rarely a row with another
+        key. None if the addresses are damaged, or belong to another file."""
         searched = np.unique(fingerprints(keys)).astype(np.uint64)
         count = self._blocks
         margin = int(_DEVIATIONS * math.sqrt(self.rows) / 2) // _ENTRIES + 1
@@ -197,7 +199,7 @@ class RowAddresses:
         return None if entries is None else self._rows(entries, *_spans(entries, searched))
 
     def fingerprints(self, read: Read) -> Fingerprints | None:
-        """The fingerprint of each row's key; None where the addresses are broken."""
+        """The fingerprint of each row's key; None if the addresses are damaged."""
         entries = self._read(read, np.arange(self._blocks))
         if entries is None:
             return None
@@ -207,7 +209,7 @@ class RowAddresses:
         return row_fingerprints
 
     def _read(self, read: Read, numbers: Rows) -> Entries | None:
-        """The entries of blocks with these ascending numbers; None where a block is broken."""
+        """The entries of the blocks with these ascending numbers; None if a block is damaged."""
         starts = numbers[np.diff(numbers, prepend=-2) > 1]
         ends = numbers[np.diff(numbers, append=numbers[-1] + 2) > 1] + 1
         lengths = ((ends - starts) * _BLOCK_BYTES).tolist()
@@ -229,6 +231,6 @@ class RowAddresses:
 
 
 def _spans(entries: Entries, searched: Entries) -> tuple[Rows, Rows]:
-    """For each searched fingerprint: the start and end of its entries."""
+    """The start and the end of the entries of each searched fingerprint."""
     low = searched << _HALF
     return np.searchsorted(entries, low, "left"), np.searchsorted(entries, low | _ROW_MASK, "right")

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 
 class ReadRange(Protocol):
-    """What an HFile's reader asks of its bytes. `key` names them for the cache of blocks; empty: they are not kept."""
+    """The bytes that an HFile's reader reads. `key` identifies them in the cache of blocks; with an empty key blocks
+    are not cached."""
 
     @property
     def size(self) -> int: ...
@@ -30,7 +31,7 @@ class ReadRange(Protocol):
     def read(self, offset: int, length: int) -> bytes | memoryview: ...
 
     def read_many(self, ranges: Sequence[tuple[int, int]]) -> Sequence[bytes | memoryview]:
-        """The bytes of each (offset, length), near ones in one request."""
+        """The bytes of each (offset, length); nearby ranges share a request."""
         ...
 
 
@@ -93,7 +94,7 @@ class SliceSource:
 
 
 class BytesSource:
-    """Bytes in memory. Their blocks are cached only under a `key` that the caller gives."""
+    """Bytes in memory. Their blocks are cached only if the caller gives a `key`."""
 
     def __init__(self, data: bytes | memoryview, name: str = "HFile", key: tuple[Any, ...] = ()) -> None:
         self._data = memoryview(data)
@@ -121,7 +122,7 @@ AHEAD_BYTES = 32 << 10
 
 
 class CachedRanges:
-    """A source that holds a small file whole, and of a large one the two stretches that were read ahead last.
+    """A source that caches a small file completely, and of a large file the two ranges that were read ahead last.
 
     >>> from lakebed.format.sources import BytesSource
     >>> CachedRanges(BytesSource(b"abcdef")).ahead(4, 10).tobytes()
@@ -146,8 +147,8 @@ class CachedRanges:
         return parts if len(parts) == len(ranges) else self._source.read_many(ranges)
 
     def ahead(self, offset: int, length: int) -> bytes | memoryview:
-        """The bytes at `offset` (fewer at the end of the file). Bytes after them are read in the same request and
-        cached."""
+        """The bytes at `offset`; fewer than `length` at the end of the file. Bytes after them are read in the same
+        request and cached."""
         length = min(length, self.size - offset)
         cached = self._held(offset, length)
         if cached is not None:

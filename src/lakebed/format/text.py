@@ -24,7 +24,7 @@ _ESCAPED = {"\t": "\\t", "\n": "\\n", "\r": "\\r", "\f": "\\f", "\\": "\\\\"} | 
 
 
 def parse_properties(text: bytes) -> dict[str, str]:
-    """The keys and values of a Java properties file; a key given twice keeps its last value.
+    """The keys and values of a Java properties file; the last value of a repeated key counts.
 
     Raises `CorruptFile` for a broken unicode escape.
 
@@ -40,7 +40,8 @@ def parse_properties(text: bytes) -> dict[str, str]:
 
 
 def dump_properties(props: Mapping[str, str], comment: str, when: datetime) -> bytes:
-    """A Java properties file: the comment, the date as Java prints it (in UTC), then one line a key in the given order.
+    """The bytes of a Java properties file: the comment, the date as Java prints it (in UTC), then one line per key in
+    the given order.
 
     >>> dump_properties({"a b": "x:y"}, "partition metadata", datetime(2026, 11, 21, 1, 39, 16, tzinfo=UTC))
     b'#partition metadata\\n#Sat Nov 21 01:39:16 UTC 2026\\na\\\\ b=x\\\\:y\\n'
@@ -51,7 +52,7 @@ def dump_properties(props: Mapping[str, str], comment: str, when: datetime) -> b
 
 
 def _logical_lines(text: str) -> Iterator[str]:
-    """Lines without comments and blanks, continued ones (an odd number of trailing backslashes) joined."""
+    """The lines without comments and blanks, with continued lines (an odd number of trailing backslashes) joined."""
     pending = ""
     for natural in re.split(r"\r\n|\r|\n", text):
         line = natural.lstrip(_BLANKS)
@@ -102,8 +103,8 @@ def _java_date(when: datetime) -> str:
 
 
 def parse_json(data: bytes | str, path: str = "", *, label: str = "this text", hint: str = "") -> Any:
-    """The value of a JSON text. Text that is none, that nests too deep to be read, and NaN and Infinity, which
-    Java's writers do not write, raise `CorruptFile` naming `path`.
+    """The value of a JSON text. Raises `CorruptFile` with `path` for text that is not JSON or nests too deep, and for
+    NaN and Infinity, which Java's writers do not write.
 
     >>> parse_json(b'{"a": 1}')
     {'a': 1}

@@ -6,7 +6,7 @@ _MOST_BITS = 70
 
 
 def varint(number: int) -> bytes:
-    """A number >= 0, its lowest seven bits first.
+    """A number >= 0 as bytes of seven bits each, the lowest first.
 
     >>> varint(300).hex()
     'ac02'
@@ -20,7 +20,8 @@ def varint(number: int) -> bytes:
 
 
 def read_varint(data: bytes | memoryview, at: int) -> tuple[int, int]:
-    """The number at a place, and where it ends. Raises IndexError where it is cut off or has more than ten bytes.
+    """The number at position `at`, and the position after it. Raises IndexError if it is cut off or has more than ten
+    bytes.
 
     >>> read_varint(b"\\xac\\x02", 0)
     (300, 2)
@@ -40,7 +41,7 @@ def read_varint(data: bytes | memoryview, at: int) -> tuple[int, int]:
 
 
 def zigzag(number: int) -> int:
-    """A signed number as one >= 0: 0, -1, 1, -2 become 0, 1, 2, 3."""
+    """A signed number as a number >= 0: 0, -1, 1, -2 become 0, 1, 2, 3."""
     return number << 1 if number >= 0 else (-number << 1) - 1
 
 

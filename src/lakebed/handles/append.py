@@ -59,8 +59,8 @@ from lakebed.write_status import WriteStatus
 
 
 def without_stored(group: GroupWrite, incoming: Incoming) -> Incoming:
-    """For an insert that skips stored keys, the rows whose keys the slice does not hold. Raises `InvalidRecord` for an
-    insert that refuses stored keys. For any other write, all rows; nothing is read."""
+    """The rows whose keys the slice does not hold, for an insert that skips stored keys. Raises `InvalidRecord` for an
+    insert that refuses stored keys. For every other write all rows are returned, and nothing is read."""
     if not group.job.takes_new_keys_only:
         return incoming
     is_stored = np.zeros(incoming.rows, bool)
@@ -75,7 +75,7 @@ def without_stored(group: GroupWrite, incoming: Incoming) -> Incoming:
 
 
 def appended_changes(group: GroupWrite, incoming: Incoming, written: Sequence[LogFile]) -> KeyChanges | None:
-    """The keys that log files, just written, add to the slice and remove from it; None if not requested.
+    """The keys that new log files add to the slice and remove from it; None if key changes are not requested.
 
     A key that an index found is stored already: a new row keeps it, and a delete that wins whatever the ordering value
     is removes it. In all other cases (a delete that may lose, a key that was not looked up, a value of an indexed
@@ -103,7 +103,7 @@ def appended_changes(group: GroupWrite, incoming: Incoming, written: Sequence[Lo
 
 
 def _rows(incoming: Incoming, rows: np.ndarray, columns: Sequence[str]) -> pa.RecordBatch:
-    """The keys and these columns of the rows, as one batch."""
+    """The keys and the columns `columns` of the incoming rows at the positions `rows`, as one batch."""
     keys = incoming.keys.take(pa.array(rows))
     data_columns = [name for name in columns if name in incoming.columns]
     data = incoming.take(rows, data_columns) if data_columns else None
@@ -112,7 +112,7 @@ def _rows(incoming: Incoming, rows: np.ndarray, columns: Sequence[str]) -> pa.Re
 
 
 def with_logs(file_slice: FileSlice, logs: Sequence[LogFile]) -> FileSlice:
-    """The slice with `logs` after its log files."""
+    """The slice with `logs` added to its log files, in merge order."""
     return replace(file_slice, log_files=tuple(in_merge_order((*file_slice.log_files, *logs))))
 
 
@@ -121,7 +121,7 @@ Flags = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class DeletedRows:
-    """Record keys and ordering fields of stored rows that are deleted, one row a key, in the table's types."""
+    """The record keys and ordering fields of stored rows that are deleted, one row per key, in the table's types."""
 
     rules: MergeRules
     rows: pa.Table
@@ -131,7 +131,7 @@ class DeletedRows:
         return as_numpy(pc.is_in(keys, value_set=self._keys))
 
     def ordering_of(self, keys: pa.Array) -> list[pa.Array]:
-        """The ordering values of these keys, null where a key has no row."""
+        """The ordering values of the deleted rows with these keys, null for a key without a deleted row."""
         at = pc.index_in(keys, value_set=self._keys)
         return [values.take(at) for values in self.rules.ordering_of(self.rows)]
 
@@ -165,7 +165,8 @@ def without_absent(group: GroupWrite, incoming: Incoming) -> tuple[Incoming, Del
 def delete_ordering(
     rules: MergeRules, incoming: Incoming, deletes: npt.NDArray[np.int64], stored: DeletedRows | None
 ) -> tuple[list[pa.Array], Flags]:
-    """The ordering values of these deletes, and which of them win whatever the ordering value is."""
+    """The ordering values of the deletes at the positions `deletes`, and flags of the deletes that win whatever the
+    ordering value is."""
     forced = incoming.forced[deletes]
     ordering: list[pa.Array] = []
     if not forced.all():
@@ -188,7 +189,8 @@ def delete_ordering(
 
 
 def _stored(group: GroupWrite, slices: Sequence[FileSlice], keys: pa.Array) -> pa.Table | None:
-    """Keys and ordering fields of the stored rows with these keys (ascending); None where files lack a field."""
+    """The keys and ordering fields of the stored rows with these keys (ascending); None if a file does not have one of
+    the fields."""
     names = [RECORD_KEY, *group.job.rules.ordering_columns]
     fields = {field.name: field.with_nullable(True) for field in group.job.format.schema}
     fields[RECORD_KEY] = pa.field(RECORD_KEY, pa.string())
@@ -218,7 +220,7 @@ def _greater(rules: MergeRules, stored: Sequence[pa.Array], incoming: pa.RecordB
 
 
 def _can_be_encoded(values: Sequence[pa.Array], lacking: Flags) -> bool:
-    """Whether delete blocks have a form for the values: decimals with more places than 15 have none."""
+    """Whether delete blocks can encode the values: they cannot encode decimals with more than 15 places."""
     if not any(pa.types.is_decimal(column.type) for column in values):
         return True
     try:
@@ -238,8 +240,8 @@ _MOST_ROWS = 4096
 
 @dataclass(frozen=True, slots=True)
 class EncodedRows:
-    """Rows as a log file has them: Avro records one after the other, the row of their columns' ranges, and whether no
-    key of them can be misread (None: not requested)."""
+    """Rows in the form of a log file: the encoded Avro records, the row of their columns' ranges, and whether no key
+    can be misread (None: not requested)."""
 
     rows: int
     records: bytes
@@ -249,14 +251,14 @@ class EncodedRows:
 
 @dataclass(frozen=True, slots=True)
 class IngestedGroups:
-    """The incoming rows of one file group; those that are no deletes also in the encoding of a log file."""
+    """The incoming rows of one file group, and the encoding for a log file of those rows that are not deletes."""
 
     incoming: Incoming
     encoded: EncodedRows
 
 
 def are_small(groups: Sequence[GroupOfRows]) -> bool:
-    """Whether there are several file groups, so small that ingesting them together pays."""
+    """Whether there are several file groups that are so small that ingesting them together saves time."""
     return len(groups) > 1 and sum(group.rows for group in groups) <= _MOST_ROWS * len(groups)
 
 
@@ -268,8 +270,8 @@ def ingest_groups(
     format_: FileFormat,
     instant: str,
 ) -> list[IngestedGroups]:
-    """The rows of each group, one group after the other; they go to log files with Avro blocks of these file ids.
-    Of several rows of a key one wins. Raises `InvalidRecord` and `SchemaConflict`, which do not name the group."""
+    """The incoming rows of each group, ingested together, for log files with Avro blocks of these file ids. Of several
+    rows of a key one wins. Raises `InvalidRecord` and `SchemaConflict`, which do not name the group."""
     batches = rows.combine_chunks().to_batches()
     checked = pa.Table.from_batches(list(intake.checked(iter(batches), Task())))
     edges = np.array([0, *(group.stop for group in groups)], np.int64)
@@ -310,7 +312,7 @@ def _encoded(
 
 
 def _plain_keys(rows: pa.RecordBatch, edges: Sequence[tuple[int, int]], format_: FileFormat) -> list[bool] | list[None]:
-    """Whether no key of each group can be misread."""
+    """For each group, whether none of its keys can be misread; a list of None if it is not requested."""
     all_keys = format_.key_texts()
     if all_keys is None:
         return [None] * len(edges)
@@ -326,7 +328,7 @@ def _plain_keys(rows: pa.RecordBatch, edges: Sequence[tuple[int, int]], format_:
 
 
 def appendable(group: GroupWrite, incoming: Incoming) -> tuple[Incoming, tuple[str, ...]]:
-    """The rows of a log file, and the columns that its blocks leave out.
+    """The incoming rows for a log file, and the columns that its blocks omit.
 
     Blocks leave no columns out in four cases. Before table version 8 there are no partial blocks. Real Hudi misreads
     them in slices without a base file, and where they lack the column that marks deletes. And where a key was deleted,
@@ -405,7 +407,7 @@ def most_block_bytes(format_: FileFormat, memory: int) -> int:
 
 
 class AppendHandle:
-    """Writes data blocks, then one delete block. Which row of a key counts is found when the slice is read.
+    """Writes data blocks, then one delete block. Readers of the slice decide which row of a key counts.
 
     Rows that came `encoded` are not encoded again. Rows for an existing file group count as updates even if their keys
     are new: there is no lookup. Rows of a new file group, which non-blocking writers begin with a log file, count as
@@ -423,7 +425,7 @@ class AppendHandle:
         self._started_log: LogWriter | None = None
 
     def begin(self) -> LogWriter:
-        """Open the log file of rows that are no deletes; the caller writes its marker."""
+        """Open the log file for the rows that are not deletes; the caller writes its marker."""
         self._started_log = self._log_writer(())
         self._started_log.begin(marked=True)
         return self._started_log
@@ -462,7 +464,8 @@ class AppendHandle:
     def _share_counts(
         self, members: Positions, incoming: Incoming, deletes: Positions, stored: DeletedRows | None
     ) -> None:
-        """Count the rows for each of several upserts that they are of; `members` are those of all rows."""
+        """Count the rows for each of the several upserts that they belong to; `members` are the upsert numbers of all
+        rows."""
         left, shares, job = incoming.members, incoming.shares, self._group.job
         assert left is not None
         assert shares is not None
@@ -503,7 +506,7 @@ class AppendHandle:
         )
 
     def _append_rows(self, log: LogWriter, incoming: Incoming, absent: Sequence[str]) -> None:
-        """Append the rows that are no deletes, in one or more data blocks."""
+        """Append the rows that are not deletes, in one or more data blocks."""
         if self._encoded is not None:
             self._append_encoded(log, self._encoded)
             return
@@ -522,8 +525,7 @@ class AppendHandle:
             self._append_block(log, parts, absent, positions)
 
     def _rows(self, incoming: Incoming) -> Iterator[pa.RecordBatch]:
-        """The rows with their meta columns, as a log file has them: with the file id in place of the name of the
-        file."""
+        """The rows with their meta columns as a log file has them: with the file id in place of the file name."""
         group, fresh = self._group, self._group.fresh_meta
         at = group.job.format.schema.get_field_index(FILE_NAME)
         for keys, data in incoming.alive_batches():
@@ -533,14 +535,14 @@ class AppendHandle:
             yield batch
 
     def _positions(self, incoming: Incoming, mask: npt.NDArray[np.bool_]) -> Positions | None:
-        """The rows of the base file that these rows are for, in their order; None where one of them is not known."""
+        """The positions in the base file of the rows that `mask` selects; None if one of them is unknown."""
         if incoming.positions is None:
             return None
         positions = incoming.positions[mask]
         return positions if (positions >= 0).all() else None
 
     def _position_headers(self, positions: Positions | None) -> dict[int, str]:
-        """The block headers of row positions, as in Hudi's blocks: if a row occurs twice they only name the base
+        """The block headers with row positions, as in Hudi's blocks; if a row occurs twice they only name the base
         file."""
         base = self._group.base_of_positions
         if positions is None or base is None:
@@ -553,7 +555,7 @@ class AppendHandle:
     def _append_block(
         self, log: LogWriter, rows: list[pa.RecordBatch], absent: Sequence[str], positions: Positions | None
     ) -> Positions | None:
-        """Append one block. Returns the `positions` of the rows of later blocks."""
+        """Append one block. Returns the `positions` for the rows of later blocks."""
         format_ = self._group.job.format
         count = sum(part.num_rows for part in rows)
         headers = {int(HeaderKey.INSTANT_TIME): self._group.instant}
@@ -589,8 +591,8 @@ class AppendHandle:
     def _append_deletes(
         self, log: LogWriter, incoming: Incoming, deletes: npt.NDArray[np.int64], stored: DeletedRows | None
     ) -> None:
-        """Append one block of all deletes. A delete that wins whatever the ordering value is carries that of its
-        `stored` row."""
+        """Append one block with all deletes. A delete that wins whatever the ordering value is has the ordering value
+        of its `stored` row."""
         group = self._group
         ordering, forced = delete_ordering(group.job.rules, incoming, deletes, stored)
         content = encode_ordered_deletes(incoming.keys.take(pa.array(deletes)), group.partition, ordering, forced)
@@ -603,7 +605,7 @@ class AppendHandle:
         log.append(replace(block, headers={**block.headers, **position_headers}))
 
     def _statuses(self, incoming: Incoming, counts: dict[str, Any], files: list[WrittenLogFile]) -> list[WriteStatus]:
-        """One status for each file. The first one has the counts and the key changes of all rows."""
+        """One status for each file. The first status has the counts and the key changes of all rows."""
         statuses = [self._status(file, files[: n + 1]) for n, file in enumerate(files)]
         changes = appended_changes(self._group, incoming, [self._log_file(file) for file in files])
         if changes is not None:
@@ -656,8 +658,8 @@ _BLOCK_TYPES = {"avro": BlockType.AVRO_DATA, "parquet": BlockType.PARQUET_DATA}
 
 
 def next_log_version(partition: str, names: Iterable[str], file_id: str, instant: str) -> int:
-    """The version of the next log file of a file group that is named with an instant; `names` are those of the files in
-    its folder."""
+    """The version of the next log file of a file group with `instant` in its name; `names` are the names of the files
+    in its folder."""
     parsed = (parse_log_file(partition, name, 0) for name in names)
     versions = (p.version for p in parsed if p is not None and (p.file_id, p.instant) == (file_id, instant))
     return max(versions, default=0) + 1

@@ -31,19 +31,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """A split of the file groups of a partition path. The hash `before` gave their numbers; the hash `after` gives the
-    new ones."""
+    """A split of the file groups of a partition path: the hash `before` gives their present numbers, the hash `after`
+    the new ones."""
 
     before: KeyHash
     after: KeyHash
 
     @property
     def factor(self) -> int:
-        """Into how many new file groups each one splits."""
+        """The number of new file groups into which each file group splits."""
         return self.after.groups // self.before.groups
 
     def numbers(self, number: int) -> tuple[int, ...]:
-        """The numbers of the file groups that this one splits into."""
+        """The numbers of the new file groups that the file group with this number splits into."""
         numbers = self.before.spread(number, self.after)
         assert numbers is not None
         return numbers
@@ -51,8 +51,8 @@ class Split:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A file group to write to; `slice` is its latest file slice, None for a new group. `size_limited`: may grow to the
-    maximum file size only, further rows open another file group.
+    """A file group to write to; `slice` is its latest file slice, None for a new group. With `size_limited` it grows to
+    at most the maximum file size; further rows open another file group.
 
     `rewrites`: the base file is rewritten; otherwise a merge-on-read table appends the rows. `log_instant` is the
     instant of a slice that a pending compaction has begun: before table version 8 it is in the names of the slice's log
@@ -74,8 +74,8 @@ class Target:
 
     @property
     def stored_in(self) -> tuple[FileSlice, ...]:
-        """The file slices that hold the rows of the file group. For a file group that a resize makes, these are its
-        parents."""
+        """The file slices that hold the rows of the file group. For a file group that a resize creates, these are the
+        slices of its parents."""
         if self.among is not None:
             return self.among
         return self.parents if self.slice is None else (self.slice,)
@@ -87,7 +87,7 @@ class Targets(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PlannedTargets:
-    """Targets by group number, as the plan laid them out."""
+    """Targets by group number, as the plan lists them."""
 
     targets: tuple[Target, ...]
 
@@ -97,7 +97,7 @@ class PlannedTargets:
 
 @dataclass(frozen=True, slots=True)
 class NamedTargets:
-    """Targets by partition path and number: the `existing` ones, else new file groups, which the index names."""
+    """Targets by partition path and number: the `existing` ones, otherwise new file groups that the index names."""
 
     existing: Mapping[tuple[str, int], Target]
     names: GroupNames
@@ -109,9 +109,9 @@ class NamedTargets:
 
 @dataclass(frozen=True, slots=True)
 class HashedTargets:
-    """One file group per (partition path, number), or `several`; a number without one gets an id made from the instant.
-    With `fixed_ids` the id follows from the number alone, so that writers that do not know of each other mean the same
-    file group. Ids that were `replaced`, which no reader looks at any more, are skipped."""
+    """One file group per (partition path, number), or `several`; a number without a file group gets an id made from the
+    instant. With `fixed_ids` the id follows from the number alone, so that writers that do not know of each other use
+    the same file group. The ids in `replaced`, which readers ignore, are skipped."""
 
     instant: str
     existing: dict[tuple[str, int], FileSlice]
@@ -143,10 +143,10 @@ class HashedTargets:
 
 
 class Handle(Protocol):
-    """Writes one file group in one task. It lives from the group's first row to its statuses."""
+    """Writes one file group in one task. It exists from the group's first row until it returns the statuses."""
 
     def write(self, incoming: Incoming) -> list[WriteStatus]:
-        """Write the rows; one status for each file, or one without a file if nothing had to be written.
+        """Write the rows. Returns one status per file, or one without a file if nothing had to be written.
 
         Rows of a table that is sorted come in the order of their keys. What was begun is given up if this raises.
         """
@@ -155,7 +155,7 @@ class Handle(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class GroupJob:
-    """What the file groups of one write have in common.
+    """The common data of all file groups of one write.
 
     `on_match` is what happens to a stored row of the same key. `located`: the keys of rows for existing file groups
     were looked up, so each has a stored row. With `delete_lookup` a delete without an ordering value takes that of the
@@ -203,8 +203,9 @@ class GroupJob:
 
 @dataclass(frozen=True, slots=True)
 class GroupWrite:
-    """One file group of a write, as its handle gets it. `new_partition`: the partition path may not exist yet, unless
-    other groups of the process have `prepared` it. `marked`: the marker of a new group's first base file is written."""
+    """One file group of a write, as its handle gets it. With `new_partition` the partition path may not exist yet,
+    unless other groups of the process have `prepared` it. `marked` is whether the marker of a new group's first base
+    file is written."""
 
     job: GroupJob
     partition: str
@@ -217,8 +218,8 @@ class GroupWrite:
 
     @property
     def operation(self) -> str:
-        """`_hoodie_operation` of the rows that a log file gets. Rows whose keys were not looked up count as updates:
-        real Hudi cannot read a log file with a null there."""
+        """The value of `_hoodie_operation` for the rows of a log file. Rows whose keys were not looked up count as
+        updates, since real Hudi cannot read a log file with a null there."""
         return INSERT_OPERATION if self.target.slice is None or self.job.takes_new_keys_only else UPDATE_OPERATION
 
     @property
@@ -227,8 +228,8 @@ class GroupWrite:
         return self.job.instant
 
     def prepare_partition(self) -> None:
-        """Make the partition path's folder a partition, if it is not one. Raises `InvalidRecord` for a path that the
-        table cannot have."""
+        """Create the partition path and its metadata file, unless they exist. Raises `InvalidRecord` for a path that
+        the table cannot have."""
         if not self.new_partition or self.partition in self.prepared:
             return
         self.job.path_check.require(self.partition)
@@ -237,7 +238,7 @@ class GroupWrite:
 
     @property
     def base_of_positions(self) -> str | None:
-        """The instant of the base file whose rows log blocks name by their numbers; None where they do not."""
+        """The instant of the base file whose row positions log blocks store; None if they do not store positions."""
         file_slice = self.target.slice
         if file_slice is None or file_slice.base_file is None or not self.job.format.settings.record_positions:
             return None

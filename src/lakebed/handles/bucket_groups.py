@@ -24,8 +24,8 @@ Rows = npt.NDArray[np.int64]
 
 
 class BucketHandle:
-    """Rows of known keys go to their file groups, those of new keys to the bucket's smallest file that has room, then
-    to further file groups of the bucket, each up to the maximum file size."""
+    """Writes the rows of existing keys to their file groups, and the rows of new keys to the bucket's smallest file
+    that is not full, then to further file groups of the bucket, each up to the maximum file size."""
 
     def __init__(self, group: GroupWrite) -> None:
         self._group = group
@@ -56,7 +56,7 @@ class BucketHandle:
         return [incoming.rows, matched_rows, slice_count, *map(self._tally.total, names)]
 
     def _looked_up(self, incoming: Incoming) -> tuple[dict[int, Rows], Rows]:
-        """The rows of each slice that has their keys, by its number, and those of new keys."""
+        """The rows for each slice that has their keys, by the slice's number, and the rows of new keys."""
         everything = np.arange(incoming.rows, dtype=np.int64)
         if self._group.job.on_match == "none" or not self._slices or not incoming.rows:
             return {}, everything
@@ -72,15 +72,16 @@ class BucketHandle:
         return parts, np.flatnonzero(~is_stored)
 
     def _keys_in(self, file_slice: FileSlice, keys: pa.Array) -> pa.Array:
-        """The keys (in ascending order) that a slice shows: log files delete keys, and those of a table that
-        had the bucket index before have keys that no base file has."""
+        """The keys (among `keys`, in ascending order) that a slice shows: log files delete keys, and log files of a
+        table that had the bucket index before have keys that no base file has."""
         reader = replace(self._group.job.reader, tally=self._tally)
         batches = rows_of_keys(reader, file_slice, keys, [RECORD_KEY])
         columns = [batch.column(RECORD_KEY).cast(pa.string()) for batch in batches]
         return pa.concat_arrays(columns) if columns else pa.array([], pa.string())
 
     def _small_file(self, parts: dict[int, Rows], new: Rows) -> int | None:
-        """The slice that takes new rows in; None where there are none, or every file is large enough."""
+        """The number of the slice that takes the new rows; None if there are no new rows, or every file is large
+        enough."""
         limit = self._group.job.format.settings.small_file_limit
         appends = self._group.job.reader.config.table_type == "mor"
         sizes = [

@@ -24,7 +24,8 @@ _OPEN_BYTES = 256 << 20
 
 @dataclass(frozen=True, slots=True)
 class BulkWriter:
-    """A task function: any batches in, one status a file out. `sorted`: rows of one partition path come together."""
+    """A task function that writes batches of any rows and returns one status per file. With `sorted` the rows of a
+    partition path are consecutive."""
 
     job: GroupJob
     sorted: bool

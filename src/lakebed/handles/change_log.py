@@ -37,7 +37,7 @@ _BLOCK_BYTES = 32 << 20
 
 @dataclass(slots=True)
 class ChangeLogWriter:
-    """Logs the changes of one file group by one instant. No file is written where there are none.
+    """Logs the changes that one instant makes to one file group. No file is written if there are no changes.
 
     `schema` are the columns of the base file, `avro_schema` the same with meta columns. A file that grows beyond
     `max_bytes` is followed by another.
@@ -80,7 +80,7 @@ class ChangeLogWriter:
             self.added(merged.added)
 
     def added(self, rows: pa.RecordBatch) -> None:
-        """Log rows that are new."""
+        """Log new rows."""
         self._log(INSERT, None, rows)
 
     def _log(self, op: str, before: pa.RecordBatch | None, after: pa.RecordBatch | None) -> None:
@@ -110,7 +110,7 @@ class ChangeLogWriter:
         return pa.StructArray.from_arrays(columns, fields=fields)
 
     def _flush(self) -> None:
-        """Write what is buffered as one block."""
+        """Write the buffered changes as one block."""
         if not self._buffered:
             return
         schema = change_log_schema(self.mode, avro_without_meta(self.avro_schema))
@@ -125,7 +125,7 @@ class ChangeLogWriter:
             self._close_file()
 
     def _open(self) -> None:
-        """Put the marker, then open the file: a file without marker would outlive a failed write."""
+        """Write the marker, then open the file: a file without a marker would outlive a failed write."""
         version = len(self.done) + 1
         token = exact_token(self.task.write_token)  # that of the base file written with it
         self._name = log_file_name(self.file_id, self.instant, version, token, cdc=True)
@@ -143,14 +143,14 @@ class ChangeLogWriter:
         self.done.append((path, self._size))
 
     def close(self) -> Sequence[tuple[str, int]]:
-        """Make the log durable and visible; its files with their sizes."""
+        """Make the log durable and visible; returns the paths of its files with their sizes."""
         self._flush()
         if self._upload is not None:
             self._close_file()
         return self.done
 
     def abort(self) -> None:
-        """Abandon the open file; nothing of it becomes visible."""
+        """Abandon the open file; none of it becomes visible."""
         self._buffered.clear()
         if self._upload is not None:
             self._upload.abort()

@@ -46,8 +46,8 @@ _MOST_BITS = 21
 
 
 def order_of(rows: pa.Table, columns: Sequence[str], layout: Layout) -> Positions:
-    """Positions of the rows in the order of some columns (dotted: fields inside structs); nulls come first, equal rows
-    stay as they are."""
+    """The positions of the rows in the order of some columns (dotted: fields inside structs); nulls come first, and
+    equal rows retain their order."""
     values = [comparable(field_values(rows, name)) for name in columns]
     if layout == "LINEAR" or len(values) == 1:
         return _sorted(values)
@@ -72,7 +72,7 @@ def z_codes(ranks: Sequence[_Codes], bits: int) -> _Codes:
 
 
 def hilbert_codes(ranks: Sequence[_Codes], bits: int) -> _Codes:
-    """How far along the Hilbert curve points are: neighbours on it differ by one in one column.
+    """The position of each point along the Hilbert curve. Consecutive points on the curve differ by one in one column.
 
     >>> hilbert_codes([np.array([0, 0, 1, 1], np.uint64), np.array([0, 1, 1, 0], np.uint64)], 1).tolist()
     [0, 1, 2, 3]
@@ -102,7 +102,7 @@ def hilbert_codes(ranks: Sequence[_Codes], bits: int) -> _Codes:
 
 
 def _ranks(values: pa.Array, bits: int) -> _Codes:
-    """Dense ranks from 0, spread over so many bits."""
+    """The dense ranks of the values, from 0, spread over `bits` bits."""
     ranked = as_numpy(pc.rank(values, sort_keys="ascending", tiebreaker="dense"))
     nulls = as_numpy(pc.is_null(values))
     ranks = np.where(nulls, 0, ranked).astype(np.uint64)
@@ -146,11 +146,11 @@ def clustering_rows(operations: Sequence[ClusteringOperation]) -> pa.Table:
 
 @dataclass(frozen=True, slots=True)
 class GroupClusterer:
-    """A task function that writes the rows of a group of slices to new files of at most `file_bytes`.
-    With an `order` the rows are sorted and spread evenly over as many files as `outputs` has for the group's number;
-    without one they stay as they come. With `single_file` there is one file, which belongs to the bucket of the old
-    one. `by_key` are the file groups of each group's rows where an index knows them, a file each. The status carries an
-    error of the rows."""
+    """A task function that writes the rows of a group of slices to new files of at most `file_bytes`. With an `order`
+    the rows are sorted and spread evenly over as many files as `outputs` has for the group's number; otherwise they
+    retain their order. With `single_file` there is one file, which belongs to the bucket of the old one. `by_key` are
+    the file groups of each group's rows if an index determines them, one file each. The status carries an error of the
+    rows."""
 
     reader: SliceReader
     instant: str
@@ -173,7 +173,8 @@ class GroupClusterer:
             yield to_batch([WriteStatus(partition, error=error.to_json())])
 
     def cluster(self, slices: Sequence[FileSlice], number: int, task: Task) -> list[WriteStatus]:
-        """Write the rows of some slices of one partition path; nothing where they have none."""
+        """Write the rows of some slices of one partition path. Returns one status per file; empty if the slices have no
+        rows."""
         by_key = self.by_key[number] if self.by_key else None
         if by_key is not None:
             return self._cluster_apart(slices, number, by_key, task)
@@ -190,7 +191,7 @@ class GroupClusterer:
     def _cluster_apart(
         self, slices: Sequence[FileSlice], number: int, outputs: GroupOutputs, task: Task
     ) -> list[WriteStatus]:
-        """Write each row to the file group that its key belongs to; the files are open side by side."""
+        """Write each row to the file group that its key belongs to; all files are open at the same time."""
         sides = [_ClusteredFiles(self, slices, number, task, file_id=file_id) for file_id in outputs.file_ids]
         with ExitStack() as open_files:
             for side in sides:
@@ -202,7 +203,7 @@ class GroupClusterer:
         return [status for side in sides for status in side.done]
 
     def _ordered(self, slices: Sequence[FileSlice]) -> Iterator[pa.RecordBatch]:
-        """The rows of the slices: as they come, or in order."""
+        """The rows of the slices, sorted if there is an `order`, otherwise in their stored order."""
         if self.order is not None:
             yield from (batch for _, batch in self._sorted(slices, self.order))
             return
@@ -210,7 +211,7 @@ class GroupClusterer:
             yield from self._merged(file_slice, ())
 
     def _put(self, files: _ClusteredFiles, file_slice: FileSlice) -> None:
-        """Put the rows of a slice after those of the open file: as bytes if it has no log files."""
+        """Append the rows of a slice to the open file: as bytes if the slice has no log files."""
         if self.reader.is_merged(file_slice):
             for batch in self._merged(file_slice, files.dictionaries):
                 files.add(batch)
@@ -230,7 +231,8 @@ class GroupClusterer:
     def _sorted(
         self, slices: Sequence[FileSlice], order: RowOrder, outputs: int = 1
     ) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """Hold all rows, in memory up to a bound, and give them in order, each batch with the number of its share."""
+        """The rows in their order, each batch with the number of its output file. All rows are buffered, in memory up
+        to a limit."""
         with Spill(self.format.settings.memory) as spill:
             for file_slice in slices:
                 spill.extend(map(decoded, self._merged(file_slice, ())))
@@ -250,7 +252,7 @@ class GroupClusterer:
 
 @dataclass(slots=True)
 class _ClusteredFiles:
-    """The files that the rows of a group become: one, where its `file_id` is known beforehand."""
+    """The files that the rows of a group are written to; only one file if its `file_id` is given."""
 
     to: GroupClusterer
     slices: Sequence[FileSlice]
@@ -300,7 +302,7 @@ class _ClusteredFiles:
         return self._open
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Write rows, going on to a further file whenever one is full."""
+        """Write rows; a new file is opened whenever the open one is full."""
         limit = None if self.to.single_file or self.file_id else self.to.file_bytes
         while batch.num_rows:
             before = batch.num_rows
@@ -309,7 +311,7 @@ class _ClusteredFiles:
                 self.finish()
 
     def make_room(self, size: int) -> None:
-        """Close the open file where so many more bytes would be too many for it."""
+        """Close the open file if `size` more bytes would make it too large."""
         if self._open is None or self.to.single_file or self.file_id:
             return
         if self._open.size + size > self.to.file_bytes * ALLOWANCE:
@@ -327,7 +329,7 @@ class _ClusteredFiles:
 
     @contextmanager
     def closing(self) -> Generator[None]:
-        """Close the last file at the end of the block; after an error there is none."""
+        """Close the last file at the end of the block; after an error the open file is abandoned."""
         try:
             yield
             self.finish()

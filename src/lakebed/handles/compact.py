@@ -57,7 +57,7 @@ COMPACTED_SCHEMA = STATUS_SCHEMA.append(pa.field(_TOTALS, pa.string()))
 
 @dataclass(frozen=True, slots=True)
 class Compacted:
-    """One file group's outcome: its status, and what was read for it by the names of Hudi's write stat."""
+    """The result for one file group: its status, and the counts of what was read, by the names of Hudi's write stat."""
 
     status: WriteStatus
     totals: Mapping[str, int]
@@ -70,7 +70,7 @@ class Compacted:
 
 
 def operation_rows(operations: Sequence[CompactionOperation]) -> pa.Table:
-    """The operations of a plan as rows for an engine, each a group of its own."""
+    """The operations of a plan as rows for an engine, each in a group of its own."""
     columns = [pa.array([getattr(o, f.name) for o in operations], f.type) for f in _OPERATION]
     table = pa.Table.from_arrays(columns, schema=_OPERATION)
     table = table.append_column(PARTITION_PATH, pa.array([""] * len(operations), pa.string()))
@@ -107,8 +107,8 @@ class SliceCompactor:
             yield as_batch(done)
 
     def compact(self, file_slice: FileSlice, task: Task) -> Compacted:
-        """Write the merged rows of a slice; a file without rows where all are deleted. Row groups that no log record
-        touches are copied as bytes."""
+        """Write the merged rows of a slice; a file without rows if all are deleted. Row groups that no log record
+        changes are copied as bytes."""
         started = time.monotonic()
         writer, counts = self._by_row_groups(file_slice, task) or self._whole(file_slice, task)
         base = file_slice.base_file
@@ -125,7 +125,7 @@ class SliceCompactor:
         return Compacted(status, totals_of(file_slice, counts, changed, int((time.monotonic() - started) * 1000)))
 
     def _by_row_groups(self, file_slice: FileSlice, task: Task) -> tuple[FileWriter, MergeCounts] | None:
-        """An open file with the rows, of which some were moved as bytes; None where that is not possible."""
+        """An open file with the rows, some of them copied as bytes; None if that is not possible."""
         base, format_ = file_slice.base_file, self.format
         if base is None or format_.sort or not format_.populate_meta:
             return None
@@ -157,7 +157,7 @@ class SliceCompactor:
         return writer, merged.counts
 
     def _encodings(self, file_slice: FileSlice) -> Mapping[str, str]:
-        """The column encodings of the base file, which the next one takes over."""
+        """The column encodings of the base file, which the new file gets as well."""
         base = file_slice.base_file
         return {} if base is None else encodings_of(read_footer(self.storage, base.path, base.size).metadata)
 
@@ -196,7 +196,7 @@ def _with_operations(rows: pa.RecordBatch) -> pa.RecordBatch:
 
 @contextmanager
 def _aborting(writer: FileWriter) -> Generator[None]:
-    """Abort the writer if the block raises, so that a failed file leaves nothing."""
+    """Abort the writer if the block raises, so that no incomplete file remains."""
     try:
         yield
     except BaseException:
@@ -219,7 +219,7 @@ def totals_of(file_slice: FileSlice, counts: Any, changed: int, millis: int) -> 
 
 
 def as_batch(done: Compacted) -> pa.RecordBatch:
-    """One outcome as a row for the driver."""
+    """One result as a batch of one row, for the driver."""
     batch = to_batch([done.status])
     totals = pa.array([json.dumps(done.totals)], pa.string())
     return pa.RecordBatch.from_arrays([*batch.columns, totals], schema=COMPACTED_SCHEMA)
@@ -234,8 +234,8 @@ def operations_in(batches: Iterator[pa.RecordBatch]) -> Iterator[CompactionOpera
 
 
 def planned_slice(storage: Storage, operation: CompactionOperation) -> FileSlice:
-    """The file slice that an operation of a plan names, whatever came to its group since. Raises `CorruptFile` where a
-    file of it is missing."""
+    """The file slice that an operation of a plan names, without files that were added to its group since. Raises
+    `CorruptFile` if a file of it is missing."""
     base = None
     if operation.base_file:
         base = parse_base_file(operation.partition, operation.base_file, _size(storage, operation, operation.base_file))
@@ -270,8 +270,8 @@ _BLOCK_TYPES = {"avro": BlockType.AVRO_DATA, "parquet": BlockType.PARQUET_DATA}
 
 @dataclass(frozen=True, slots=True)
 class LogCompactor:
-    """A task function that writes the records that stay of an operation's log files, one a key
-    with the meta columns that it has, then the deletes with their ordering values."""
+    """A task function that writes one log file from those of an operation: the winning records, one per key with the
+    meta columns that it has, then the deletes with their ordering values."""
 
     reader: SliceReader
     instant: str
@@ -293,7 +293,7 @@ class LogCompactor:
                 yield as_batch(Compacted(status, {}))
 
     def compact(self, operation: CompactionOperation, task: Task) -> list[Compacted]:
-        """Write the log file (more where it grows too large); one outcome each."""
+        """Write the log file (several if it grows too large). Returns one result per file."""
         started = time.monotonic()
         file_slice = planned_slice(self.storage, operation)
         merged = self.reader.merged(replace(file_slice, base_file=None), self.format.schema)
@@ -362,7 +362,8 @@ class LogCompactor:
         log.append(block)
 
     def _statuses(self, file_slice: FileSlice, log: LogWriter) -> list[WriteStatus]:
-        """One status for each written file: a file that the commit does not name would count as a lost attempt's."""
+        """One status for each written file; a file that the commit does not name would count as the file of a lost
+        attempt."""
         names = [file.name for file in log.done]
         return [
             WriteStatus(

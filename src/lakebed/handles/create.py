@@ -40,9 +40,8 @@ class BaseFiles:
 
     @contextmanager
     def marking(self, file_id: str) -> Generator[None]:
-        """While the block runs, the file group's next base file is probably written. Where storage is slow, its marker
-        is written while the previous base file is read. A marker without a file is removed with the other markers of
-        the write."""
+        """Write the marker of the file group's next base file while the block runs, if storage is slow: the previous
+        base file is read meanwhile. A marker without a file is removed with the other markers of the write."""
         group = self._group
         if is_remote(group.job.storage):
             name = next_file_name(file_id, group.task, group.instant)
@@ -67,8 +66,8 @@ class BaseFiles:
         *,
         copies: bool = False,
     ) -> FileWriter:
-        """A writer of a file; `bloom` and `keys` begin with the keys of the file's previous version. `log` takes its
-        changes. With `copies` stored row groups can be put into it."""
+        """A writer of a new file; `bloom` and `keys` begin with the keys of the file's previous version. `log` gets the
+        file's changes. With `copies` stored row groups can be copied into the file."""
         group = self._group
         is_marked = group.marked and kind == "CREATE" and file_id == group.target.file_id
         return FileWriter(
@@ -88,7 +87,7 @@ class BaseFiles:
         )
 
     def add(self, batches: Iterator[pa.RecordBatch], writer: FileWriter | None = None) -> None:
-        """Write new rows, after those of an open file or to new ones, and close what is written to."""
+        """Write new rows, first to the open `writer` if there is one, then to new files, and close every file."""
         inserted = 0
         try:
             for batch in batches:
@@ -109,11 +108,11 @@ class BaseFiles:
             self.finish(writer, inserted)
 
     def finish(self, writer: FileWriter, inserted: int) -> None:
-        """Close a file, of whose rows so many are new."""
+        """Close a file in which `inserted` rows are new."""
         self.done.append(writer.finish(inserted))
 
     def _next_file_id(self) -> str:
-        """The group's own id for its first file, then those of further file groups."""
+        """The group's own id for the first file, then the ids of further file groups."""
         group, n = self._group, len(self.done)
         if n == 0:
             return group.target.file_id
@@ -122,7 +121,7 @@ class BaseFiles:
 
 
 class CreateHandle:
-    """Writes all rows but deletes; nothing where there are only deletes."""
+    """Writes all rows except deletes; nothing if there are only deletes."""
 
     def __init__(self, group: GroupWrite) -> None:
         self._group = group

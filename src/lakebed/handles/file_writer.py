@@ -43,7 +43,8 @@ _PART = 20
 
 @dataclass(frozen=True, slots=True)
 class FileFormat:
-    """How base and log files of this table are written: columns and Avro schema with meta, Parquet and bloom settings.
+    """How base and log files of this table are written: the columns and the Avro schema with meta columns, and the
+    Parquet and bloom settings.
 
     `log_blocks` is the format of data blocks. `range_columns` are those whose ranges are collected. `change_fields`
     requests the keys that are added and removed, with these fields of them (None: not requested). `sort` keeps the rows
@@ -72,7 +73,7 @@ class FileFormat:
         return ParquetSettings(s.compression_codec, level, row_group_rows=rows, page_rows=PAGE_ROWS, field_ids=ids)
 
     def bloom(self) -> BloomFilter | None:
-        """An empty filter to fill, or None where the one-byte filter that holds every key is written."""
+        """An empty filter to fill; None if the one-byte filter that accepts every key is written."""
         s = self.settings
         if not s.bloom_filter:
             return None
@@ -81,19 +82,19 @@ class FileFormat:
         return BloomFilter.dynamic(s.bloom_entries, s.bloom_fpp, s.bloom_max_entries)
 
     def key_changes(self) -> KeyChanges | None:
-        """A collector of key changes; None if they are not requested, or keys are not stored."""
+        """A new collector of key changes; None if key changes are not requested, or keys are not stored."""
         if self.change_fields is None or not self.populate_meta:
             return None
         return KeyChanges(self.change_fields)
 
     def key_texts(self) -> PlainKeys | None:
-        """A checker of key texts; None if it is not requested."""
+        """A new checker of key texts; None if the check is not requested."""
         return PlainKeys(self.plain_keys) if self.plain_keys else None
 
     def changes_log(
         self, storage: Storage, instant: str, partition: str, file_id: str, task: Task
     ) -> ChangeLogWriter | None:
-        """A writer of the change log of a merge; None if changes are not logged."""
+        """A new writer of the change log of a merge; None if changes are not logged."""
         if self.change_log is None:
             return None
         limit = self.settings.log_file_bytes
@@ -112,7 +113,7 @@ def next_file_name(file_id: str, task: Task, instant: str) -> str:
 
 @dataclass(slots=True)
 class FileWriter:
-    """One new base file of a file group. `write` takes batches in the file's schema but for `_hoodie_file_name`.
+    """Writes one new base file of a file group. `write` takes batches in the file's schema without `_hoodie_file_name`.
 
     With `copies` stored row groups can be put among them. `marker` waits for the file's marker, where the caller has
     begun to write it.
@@ -157,8 +158,8 @@ class FileWriter:
         return self._writer.bytes_written if self._writer else 0
 
     def room(self, limit: int, batch: pa.RecordBatch) -> int:
-        """How many rows of a batch to write before asking again whether the file is below `limit` bytes; 0 when it is
-        as good as full.
+        """The number of rows of a batch to write before checking again whether the file is below `limit` bytes; 0 if
+        the file is full, or nearly full.
 
         Earlier rows show nothing about the size of these. So as many rows are admitted as fit if they do not get
         smaller in the file, or a small part of the limit, by which the file may exceed it.
@@ -175,15 +176,15 @@ class FileWriter:
         return fits
 
     def fill(self, batch: pa.RecordBatch, limit: int | None) -> pa.RecordBatch:
-        """Write as many new rows of a batch as fit below `limit` bytes (None: all), and return the others. If no row
-        was written, the file is full."""
+        """Write as many new rows of a batch as fit below `limit` bytes (None: all), and return the remaining rows. If
+        no row was written, the file is full."""
         fits = batch.num_rows if limit is None else self.room(limit, batch)
         if fits:
             self.write(batch.slice(0, fits), new_keys=None)
         return batch.slice(fits)
 
     def open(self) -> None:
-        """Put the marker, then open the file: a file without marker would outlive a failed write."""
+        """Write the marker, then open the file: a file without a marker would outlive a failed write."""
         self.name = next_file_name(self.file_id, self.task, self.instant)
         if self.marker is None:
             may_be_late = self.task.may_be_late
@@ -201,7 +202,7 @@ class FileWriter:
 
     @property
     def loose_rows(self) -> int:
-        """Rows that were written since the last row group."""
+        """The number of rows that were written since the last row group."""
         return self._writer.pending_rows if self._writer else 0
 
     @property
@@ -210,7 +211,7 @@ class FileWriter:
         return self._writer.traffic if isinstance(self._writer, AssembledFile) else None
 
     def copy(self, source: StoredGroups, number: int, fresh: pa.RecordBatch | None = None) -> None:
-        """Put a row group of the file's previous version, with other values in the columns of `fresh`."""
+        """Copy a row group of the file's previous version, with the columns of `fresh` in place of its own."""
         if self._writer is None:
             self.open()
         assert isinstance(self._writer, AssembledFile)
@@ -227,7 +228,7 @@ class FileWriter:
         self.rows += source.groups[number].rows
 
     def note(self, merged: Merged) -> None:
-        """Note the changes of a merged batch, if they are requested."""
+        """Record the changes of a merged batch, if key changes or a change log are requested."""
         changes = self.changes
         if changes is not None:
             if merged.removed is not None:
@@ -240,7 +241,7 @@ class FileWriter:
             self.log.merged(merged)
 
     def write(self, batch: pa.RecordBatch, *, new_keys: pa.Array | None) -> None:
-        """Write a batch. `new_keys` are the keys that the file's previous version did not hold (None: all of the
+        """Write a batch. `new_keys` are the keys that the file's previous version did not have (None: all keys of the
         batch)."""
         if self._writer is None:
             self.open()
@@ -270,7 +271,7 @@ class FileWriter:
         self.rows += batch.num_rows
 
     def close(self) -> int:
-        """Write the footer and make the file visible; gives its size."""
+        """Write the footer and make the file visible; returns its size."""
         if self._writer is None:
             self.open()
         assert self._writer is not None
@@ -296,7 +297,7 @@ class FileWriter:
         return size
 
     def finish(self, inserted: int) -> WriteStatus:
-        """Close the file; its status, with so many new rows in it."""
+        """Close the file; returns its status, with `inserted` new rows."""
         logged = self.log.close() if self.log is not None else ()
         size = self.close()
         changes: dict[str, Any] = {}
@@ -329,7 +330,7 @@ class FileWriter:
 
 
 def write_partition_metadata(storage: Storage, partition: str, instant: str) -> None:
-    """Make the folder a partition for Hudi's readers; does nothing where it is one."""
+    """Write the metadata file that makes the folder a partition for Hudi's readers, unless it exists."""
     depth = len(partition.split("/")) if partition else 0
     body = dump_properties(
         {"commitTime": instant, "partitionDepth": str(depth)}, "partition metadata", datetime.now(UTC)

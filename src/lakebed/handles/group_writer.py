@@ -41,8 +41,8 @@ _OUTCOMES = ("num_inserts", "num_updates", "num_deletes", "num_unchanged", "num_
 
 
 def check_stored_key_fields(group: GroupWrite, incoming: Incoming) -> None:
-    """Raise `InvalidRecord` where a stored row has the key text of an incoming one and other key fields. Rows are read
-    only of key texts that other fields may have, too."""
+    """Raise `InvalidRecord` if a stored row has the key text of an incoming row but other key fields. Stored rows are
+    read only for key texts that several key fields can have."""
     fields, slices = group.job.rules.key_fields, group.target.stored_in
     if fields is None or group.job.on_match == "none" or not slices:
         return
@@ -74,8 +74,8 @@ def compare_with_stored(group: GroupWrite, incoming: Incoming) -> Comparison:
 
 
 def counted_as_looked_up(statuses: Sequence[WriteStatus], inserts: int, absent_deletes: int) -> list[WriteStatus]:
-    """The statuses of log files that rows went to without a lookup, once it is known how many of the rows are new and
-    how many deletes met no stored row."""
+    """The statuses of log files whose rows were not looked up, corrected by the number of rows that are new and of
+    deletes without a stored row."""
     counted: list[WriteStatus] = []
     for status in statuses:
         if status.num_blind_rows:
@@ -93,7 +93,7 @@ def counted_as_looked_up(statuses: Sequence[WriteStatus], inserts: int, absent_d
 
 
 def with_shares(statuses: list[WriteStatus], shares: Shares | None) -> list[WriteStatus]:
-    """The statuses of a file group with the counts of each upsert that its rows are of, where there are several."""
+    """The statuses of a file group with the counts of each upsert that its rows belong to, if there are several."""
     if shares is None:
         return statuses
     totals = {name: sum(getattr(status, name) for status in statuses) for name in COUNTS}
@@ -111,9 +111,9 @@ def with_shares(statuses: list[WriteStatus], shares: Shares | None) -> list[Writ
 
 
 def accounted(statuses: list[WriteStatus], received: int) -> list[WriteStatus]:
-    """The statuses of a file group to which so many rows came. Raises `LakebedError` unless each of them was inserted,
-    updated, deleted, combined into another one or left without effect. A row whose key is stored several times counts
-    for each stored row."""
+    """The statuses of a file group that got `received` rows. Raises `LakebedError` unless each row was inserted,
+    updated, deleted, combined with another or without effect. A row whose key is stored several times counts for each
+    stored row."""
     rows = sum(status.rows_in for status in statuses)
     outcomes = {name: sum(getattr(status, name) for status in statuses) for name in _OUTCOMES}
     if rows > sum(outcomes.values()):
@@ -155,7 +155,7 @@ class GroupWriter:
         yield to_batch(statuses)
 
     def write(self, partition: str, group: int, batches: Iterator[pa.RecordBatch], task: Task) -> list[WriteStatus]:
-        """Collect the group's rows and hand them to its handle."""
+        """Collect the group's rows and write them by its handle."""
         if self.started is not None:
             log_handle, incoming, received = self.started[partition, group]
             return accounted(with_shares(log_handle.write(incoming), incoming.shares), received)
@@ -190,7 +190,8 @@ class GroupWriter:
         return handle.write(incoming.by_key() if self.job.format.sort else incoming)
 
     def _write_changes(self, to: GroupWrite, incoming: Incoming, handle: Handle) -> list[WriteStatus]:
-        """Write the rows that change something. The others count as unchanged, and no row was written blindly."""
+        """Write the rows that change stored rows. The others count as unchanged, and no row counts as written without a
+        lookup."""
         compared = compare_with_stored(to, incoming)
         to_write = compared.to_write
         skipped = int((~to_write).sum())
@@ -216,10 +217,10 @@ class GroupWriter:
         ]
 
     def with_all(self, rows: pa.Table, groups: Sequence[GroupOfRows]) -> GroupWriter:
-        """The writer of these groups. Small groups of log files are ingested and begun together, which is quicker. What
-        fails is tried again group by group, so that the error names the group. The markers of new base files are
-        written together: those of a partition path are names of one file. A marker whose file is not written is removed
-        with the other markers of the write."""
+        """The writer of these groups. Small groups of log files are ingested and begun together, which is faster. If
+        that fails they are tried again group by group, so that the error names the group. The markers of new base files
+        are written together: those of a partition path are names of one file. A marker whose file is not written is
+        removed with the other markers of the write."""
         if not are_small(groups):
             return self
         writes = [self._group(group.partition, group.number, group.task) for group in groups]
@@ -267,7 +268,7 @@ class GroupWriter:
             self.early.check(self.job.storage, to.partition, to.target.file_id)
 
     def _takes_in_together(self, rows: pa.Table) -> bool:
-        """Whether the log file of a group gets exactly its rows, in one block, whatever is stored."""
+        """Whether the log file of every group will have exactly the group's rows, in one block, whatever is stored."""
         intake, format_ = self.job.intake, self.job.format
         in_one_block = rows.nbytes <= most_block_bytes(format_, intake.memory)
         has_full_rows = not intake.absent and intake.auto_keys is None and POSITION not in rows.column_names

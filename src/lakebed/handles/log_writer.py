@@ -27,16 +27,16 @@ _TOKEN_NUMBERS = (1 << 31) - 1
 
 
 def token_of(instant: str, partition: int, attempt: int) -> str:
-    """The write token of a log file whose name has its slice's instant and so does not show the writer. Each instant
-    has its own."""
+    """The write token of a log file whose name has its slice's instant and so does not show the writer. The tokens of
+    different instants differ."""
     return f"{partition}-{int(instant) % _TOKEN_NUMBERS}-{attempt}"
 
 
 @dataclass(slots=True)
 class WrittenLogFile:
-    """One log file with the counts of its own blocks; `ranges` are those of its data blocks, also where it has none,
-    `plain_keys` whether no key in them can be misread. `blind_rows` and `blind_deletes` are the updates and deletes
-    whose keys were not looked up."""
+    """One log file with the counts of its own blocks; `ranges` are the column ranges of its data blocks, `plain_keys`
+    is whether no key in them can be misread. `blind_rows` and `blind_deletes` are the updates and deletes whose keys
+    were not looked up."""
 
     name: str
     version: int
@@ -52,13 +52,13 @@ class WrittenLogFile:
 
     @property
     def rows(self) -> int:
-        """Rows in its data blocks."""
+        """The number of rows in its data blocks."""
         return self.inserts + self.updates
 
 
 @dataclass(slots=True)
 class LogWriter:
-    """Writes blocks to log files of one file group; `done` are those that are closed.
+    """Writes blocks to log files of one file group; `done` are the closed files.
 
     `log_instant` is the instant in their names: from table version 8 on that of the write, before it that of the file
     slice. No file is overwritten or appended to: where a name is taken, the next version is used. A file's marker is
@@ -86,17 +86,17 @@ class LogWriter:
 
     @property
     def marker_kind(self) -> MarkerKind:
-        """The kind of a log file's marker. Before version 8 the file may hold blocks of others, so a rollback keeps
-        it."""
+        """The kind of a log file's marker. Before version 8 the file may have blocks of other writers, so a rollback
+        keeps it."""
         return "CREATE" if has_completion_times(self.table_version) else "APPEND"
 
     @property
     def file(self) -> WrittenLogFile:
-        """The file that is open; the next one is opened where none is."""
+        """The open file; if there is none, the next file is opened."""
         return self.begin() if self._file is None else self._file
 
     def begin(self, *, marked: bool = False) -> WrittenLogFile:
-        """Open the next file; `marked`: the caller writes its marker, before anything is appended."""
+        """Open the next file. With `marked` the caller writes its marker, before anything is appended."""
         self._started = time.monotonic()
         self._file = self._named(self.next_version)
         columns = self.format.range_columns
@@ -108,7 +108,7 @@ class LogWriter:
         return self._file
 
     def see(self, rows: pa.RecordBatch) -> None:
-        """Note the ranges and the key texts of rows that go to the open file."""
+        """Record the ranges and the key texts of rows for the open file."""
         _ = self.file
         if self._texts is not None:
             self._texts.add(rows)
@@ -116,8 +116,8 @@ class LogWriter:
             self._ranges.see(rows)
 
     def add_statistics(self, ranges: pa.RecordBatch | None, plain_keys: bool | None) -> None:
-        """Take statistics of all rows that go to the open file: their ranges, and whether no key of them can be
-        misread (None: not requested)."""
+        """Record statistics of all rows of the open file: their ranges, and whether no key can be misread (None: not
+        requested)."""
         _ = self.file
         self._row_ranges = ranges
         if self._texts is not None:
@@ -161,7 +161,7 @@ class LogWriter:
         self.next_version, self._file = file.version + 1, None
 
     def abort(self) -> None:
-        """Abandon the open file; nothing of it becomes visible."""
+        """Abandon the open file; none of it becomes visible."""
         self._buffered.clear()
         if self._upload is not None:
             self._upload.abort()
@@ -194,7 +194,7 @@ class LogWriter:
         self._mark()
 
     def _open_upload(self) -> None:
-        """Open the upload of the next file. It would replace a file of its name; tokens make names unique to the
+        """Open the upload of the next file, under a name that no file has. The token makes the name unique to the
         writer."""
         while self.storage.head(self._path) is not None:
             self._take_next_version()
@@ -213,7 +213,7 @@ class LogWriter:
 
 
 def mark_all(logs: Sequence[LogWriter]) -> None:
-    """Write the markers of the files that were begun, of one write."""
+    """Write the markers of the open files of these writers, which belong to one write."""
     if logs:
         files = [(log.partition, log.file.name) for log in logs]
         write_markers(logs[0].storage, logs[0].instant, files, logs[0].marker_kind)

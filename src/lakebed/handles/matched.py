@@ -33,7 +33,7 @@ _OF_DEFAULT_PATH = pa.array(["", DEFAULT_PARTITION], pa.string())
 
 @dataclass(frozen=True, slots=True)
 class KeyMerge:
-    """A merge whose source rows come to the file groups of their keys.
+    """A merge whose source rows are sent to the file groups of their keys.
 
     `source` has the columns of the source rows as they are sent to tasks, among them the `key_fields` by their own
     names: those of the key, and of the partition path where it is equated. `on` are the conditions in addition to equal
@@ -53,12 +53,12 @@ class KeyMerge:
     is_upsert: bool = False
 
     def intake(self, intake: Intake) -> Intake:
-        """How the source rows of a file group are taken in: as they are."""
+        """The intake of the source rows of a file group: unchanged, in the columns of the source."""
         return replace(intake, schema=self.source, rules=MergeRules(), combine=False, absent=())
 
     def apply(self, group: GroupWrite, incoming: Incoming, *, appends: bool) -> tuple[Incoming, list[int] | None]:
-        """The rows to be written, and how many each clause made. With `appends` they go to a log file, where the rows
-        of a block have the same columns. The counts are None where no key was looked up."""
+        """The rows to write, and the number of rows that each clause made. With `appends` the rows are for a log file,
+        in which the rows of a block have the same columns. The counts are None if no key was looked up."""
         compares = not self.determines_values or self._is_doubtful(group, incoming)
         if self.is_upsert and not compares:
             return self._upserted(group, incoming), None
@@ -103,8 +103,8 @@ class KeyMerge:
         return replace(written, received=written.rows), counts
 
     def _is_doubtful(self, group: GroupWrite, incoming: Incoming) -> bool:
-        """Whether the text of a key or of a partition path may be that of other values, too: of nulls and of those that
-        share the default partition path, and of fields with the signs that join them."""
+        """Whether the text of a key or a partition path may be that of other values, too: nulls, values with the
+        default partition path, and fields that contain the separators."""
         fields = group.job.rules.key_fields
         if fields is not None and len(fields.may_share(incoming.keys)):
             return True
@@ -138,7 +138,7 @@ class KeyMerge:
         return matched
 
     def _completed(self, group: GroupWrite, incoming: Incoming, acts: Acts) -> pa.Table:
-        """Whole rows: updated ones with the stored values of the columns that they keep."""
+        """Complete rows: an updated row has the stored values of the columns that the update does not set."""
         names = self.clauses.untouched
         part = incoming.at(acts.at)
         stored = _stored(group, part, names, group.job.format.schema, "")
@@ -154,8 +154,8 @@ class KeyMerge:
 
 
 def refuse_repeated_keys(snapshot: Snapshot, moved: pa.Table) -> None:
-    """Raise `InvalidRecord` where a row that an update moves to another partition path would be the second one of its
-    key there. `moved` has the record keys, and the partition paths that they move to."""
+    """Raise `InvalidRecord` if an update moves a row to a partition path that has, or gets, another row with its key.
+    `moved` has the record keys and the new partition paths."""
     names = [RECORD_KEY, PARTITION_PATH]
     counts = moved.group_by(names).aggregate([([], "count_all")])
     repeated = counts.filter(pc.greater(counts["count_all"], 1))
@@ -175,8 +175,7 @@ def refuse_repeated_keys(snapshot: Snapshot, moved: pa.Table) -> None:
 
 
 def refuse_stored_keys(keys: pa.Array, deleted: pa.Array | None = None) -> None:
-    """Raise `InvalidRecord` where there are keys: the merge would insert them, and they are stored. It may insert
-    those that it has `deleted`."""
+    """Raise `InvalidRecord` if there is a key that is not in `deleted`: the merge would insert it, and it is stored."""
     if deleted is not None:
         keys = keys.filter(pc.invert(pc.is_in(keys, value_set=deleted)))
     if not len(keys):
@@ -191,8 +190,8 @@ def refuse_stored_keys(keys: pa.Array, deleted: pa.Array | None = None) -> None:
 
 
 def refuse_older_rows(rules: MergeRules, keys: pa.Array, rows: pa.Table, deleted: pa.Table, prefix: str) -> None:
-    """Raise `InvalidRecord` where a row that a merge inserts in the place of one that it deletes has a lower ordering
-    value. The `deleted` rows have their columns under `prefix` and their names."""
+    """Raise `InvalidRecord` if a merge inserts a row in place of a row that it deletes, with a lower ordering value.
+    The `deleted` rows have their columns under `prefix` and their names."""
     names = rules.ordering_columns
     if not names or not rows.num_rows:
         return
@@ -206,7 +205,7 @@ def refuse_older_rows(rules: MergeRules, keys: pa.Array, rows: pa.Table, deleted
 
 
 def older_row(rules: MergeRules, key: str) -> InvalidRecord:
-    """The error of a row that would take the place of a deleted one with a greater ordering value."""
+    """The error for a merge that deletes a row and inserts its key again with a lower ordering value."""
     return InvalidRecord(
         f"the merge would delete record key {key!r} and insert it again with a lower ordering value"
         f" ({', '.join(rules.ordering)})",
@@ -223,8 +222,8 @@ def check_new_rows(
     clauses: Clauses,
     intake: Intake,
 ) -> None:
-    """Raise `SchemaConflict` for a null in a column that takes none, `InvalidRecord` for a null ordering value. Of the
-    rows that are `partial` the columns that they keep are not looked at."""
+    """Raise `SchemaConflict` for a null in a required column, and `InvalidRecord` for a null ordering value. In rows
+    that are `partial` the columns that retain their stored values are not checked."""
     alive = ~deletes
     for column in clauses.schema:
         if column.nullable or not rows.column(column.name).null_count:
@@ -245,7 +244,7 @@ def check_new_rows(
 
 @dataclass(frozen=True, slots=True)
 class _Stored:
-    """Stored rows of keys; `row_numbers` has the number of the row of each key, -1 for none."""
+    """Stored rows of keys; `row_numbers` has the number of each key's row in `rows`, -1 for a key without a row."""
 
     rows: pa.RecordBatch
     row_numbers: npt.NDArray[np.int64]

@@ -47,8 +47,8 @@ Range = tuple[str, str] | None
 
 
 class GroupMerge:
-    """Merges incoming rows into the row groups of a file. `open_writer` opens the next file: it is called when a row
-    changes, so that nothing is written where none does; `full_rows` are the rows of a full row group."""
+    """Merges incoming rows into the row groups of a file. `open_writer` opens the new file when the first row changes,
+    so that nothing is written if no row does; `full_rows` is the number of rows of a full row group."""
 
     def __init__(
         self, rows: RowMerge, source: StoredGroups, open_writer: Callable[[], FileWriter], full_rows: int
@@ -66,13 +66,12 @@ class GroupMerge:
 
     @property
     def fits(self) -> bool:
-        """Whether the file can be read like this: one that is to be in the order of its keys has row groups
-        that follow one another."""
+        """Whether the file can be merged by row groups: a file in key order must have row groups in that order."""
         return not isinstance(self._rows, SortedRowMerge) or self._following is not None
 
     def run(self) -> None:
-        """Merge into all row groups. `writer` has taken them, or is None where nothing changes; incoming rows that were
-        not merged are left to `RowMerge.rest`."""
+        """Merge into all row groups. Afterwards `writer` has the file, or is None if no row changed; incoming rows that
+        were not merged are left to `RowMerge.rest`."""
         try:
             if self._rows.changes_for_sure:
                 self._begin()
@@ -88,7 +87,8 @@ class GroupMerge:
             raise
 
     def _merge(self, first: int) -> int:
-        """Merge into a row group, and into those after it that incoming rows touch as well; gives the next one."""
+        """Merge into a row group, and into the following ones that incoming rows touch as well; returns the number of
+        the next row group."""
         stop = self._end_of_touched(first)
         if stop == first:
             self._rows.pass_by(self._after(first))
@@ -99,7 +99,7 @@ class GroupMerge:
         return stop
 
     def _end_of_touched(self, first: int) -> int:
-        """Where the row groups end that are touched from this one on, as many as are merged together."""
+        """The number after the last of the touched row groups from `first` on that are merged together."""
         groups, stop, rows, size = self._source.groups, first, 0, 0
         max_stop = first + 1
         while stop < max_stop:
@@ -120,7 +120,7 @@ class GroupMerge:
         return self._following[number] if self._following else None
 
     def _merge_into(self, first: int, stop: int, keys: pa.RecordBatch, touch: Touch) -> None:
-        """Merge into row groups that follow one another, of which the keys are there."""
+        """Merge into consecutive row groups whose keys were read."""
         rows, following = self._rows, self._after(stop - 1)
         if not touch.matches and not touch.adds:
             rows.pass_by(following)
@@ -141,8 +141,8 @@ class GroupMerge:
             self._update(first, stop, keys, touch)
 
     def _merge_halves(self, first: int, stop: int, keys: pa.RecordBatch, touch: Touch) -> None:
-        """Merge into some row groups, then into the others: a row group that has to be encoded again does not affect
-        the others."""
+        """Merge into one half of the row groups, then into the other half, so that a row group that must be encoded
+        again does not affect the others."""
         middle = (first + stop) // 2
         at = sum(group.rows for group in self._source.groups[first:middle])
         for start, end, part, positions in (
@@ -152,7 +152,7 @@ class GroupMerge:
             self._merge_into(start, end, part, self._rows.touch(part, self._after(end - 1), positions))
 
     def _copy(self, first: int, stop: int | None = None) -> None:
-        """Copy row groups unchanged."""
+        """Copy the row groups from `first` up to `stop` (None: one row group) unchanged."""
         for number in range(first, first + 1 if stop is None else stop):
             if self.writer is None:
                 self._untouched.append(number)
@@ -162,7 +162,7 @@ class GroupMerge:
                 self.writer.copy(self._source, number)
 
     def _rewrite(self, number: int, following: str | None, touch: Touch | None) -> None:
-        """Encode a row group again, with added rows, without deleted ones."""
+        """Encode a row group again, with added rows and without deleted rows."""
         batch = self._read(number, self._names)
         if isinstance(self._rows, SortedRowMerge):
             order = key_order(batch.column(RECORD_KEY))
@@ -179,7 +179,7 @@ class GroupMerge:
             self._write(merged)
 
     def _rewrite_in_parts(self, batch: pa.RecordBatch, following: str | None) -> None:
-        """Like `_rewrite`, for incoming rows that take much memory: some rows at a time."""
+        """Like `_rewrite`, for incoming rows that need much memory: some rows at a time."""
         size = self._rows.incoming.batch_rows
         for start in range(0, batch.num_rows, size):
             last = start + size >= batch.num_rows
@@ -187,12 +187,12 @@ class GroupMerge:
             self._write(self._rows.merge(batch.slice(start, size), next_key))
 
     def _is_wide(self, touch: Touch) -> bool:
-        """Whether the incoming rows that meet stored ones take more memory than is taken at a time."""
+        """Whether the incoming rows that meet stored rows need more memory than the limit."""
         met = int((touch.positions >= 0).sum())
         return met > self._rows.incoming.batch_rows and met * self._row_bytes > _MOST_BYTES
 
     def _update(self, first: int, stop: int, keys: pa.RecordBatch, touch: Touch) -> None:
-        """Encode the columns that change, copy the others, and row groups of which no row changes."""
+        """Encode the columns that change, and copy the other columns and the row groups in which no row changes."""
         names = self._rows.touched_columns(self._names)
         other_columns = self._read(first, [name for name in names if name != RECORD_KEY], stop)
         columns = [keys.column(0) if name == RECORD_KEY else other_columns.column(name) for name in names]
@@ -214,7 +214,7 @@ class GroupMerge:
             start += rows
 
     def _is_to_be_joined(self, number: int, touch: Touch | None) -> bool:
-        """Whether the rows of a row group are written together with those before it, or with new ones after it."""
+        """Whether the rows of a row group are written together with the rows before it, or with new rows after it."""
         following_rows = 0
         if not isinstance(self._rows, SortedRowMerge) and number + 1 == len(self._source.groups):
             following_rows = self._rows.new_rows - (int((touch.positions >= 0).sum()) if touch is not None else 0)
@@ -239,8 +239,8 @@ class GroupMerge:
 
 
 def following_keys(ranges: Sequence[Range]) -> list[str | None] | None:
-    """For each row group a key that no later row is below (None: no row follows); None where row groups do not follow
-    one another in the order of their keys, or have no ranges."""
+    """For each row group a key that is not greater than any later row's (None: there is no later row). None if the row
+    groups are not in key order, or have no ranges."""
     spans = [span for span in ranges if span is not None]
     if len(spans) < len(ranges) or any(before[1] > after[0] for before, after in pairwise(spans)):
         return None
@@ -248,8 +248,9 @@ def following_keys(ranges: Sequence[Range]) -> list[str | None] | None:
 
 
 def _differs(old: pa.Array, new: pa.Array, at: Positions) -> bool:
-    """Whether a column has other values in some rows; the first of them mostly show it. Of zeros the sign counts, which
-    Arrow does not compare: nested columns with floating numbers are taken for changed."""
+    """Whether a column has other values in the rows `at`. The first rows are compared first, since they mostly show it.
+    Zeros of different signs differ, which Arrow does not compare: nested columns with floating-point numbers count as
+    changed."""
     if pa.types.is_floating(old.type):
         bits = pa.int64() if pa.types.is_float64(old.type) else pa.int32()
         old, new = old.view(bits), new.view(bits)
@@ -266,7 +267,8 @@ def _plain(column: pa.Array, at: Positions) -> pa.Array:
 
 
 class MergeHandle:
-    """Streams the stored rows, with winners in their places and new rows after them, or where their keys belong.
+    """Writes the stored rows with the winners in their positions, and new rows after them or at the positions of their
+    keys.
 
     A slice that no incoming row changes is not written.
     """
@@ -331,7 +333,7 @@ class MergeHandle:
     def _merged(
         self, rows: RowMerge, stored: StoredRows, incoming: Incoming, files: BaseFiles, log: ChangeLogWriter | None
     ) -> FileWriter | None:
-        """An open file with the stored rows, merged; None where nothing changes."""
+        """An open file with the stored rows, merged; None if no row changes."""
 
         def opened(*, copies: bool = False) -> FileWriter:
             bloom, keys = stored.stored_keys()
@@ -355,7 +357,7 @@ class MergeHandle:
 
 
 def _if_changed(rows: RowMerge, writer: FileWriter | None) -> FileWriter | None:
-    """The writer, or None (and no file) if no row changed. With merges in pairs this is known only afterwards."""
+    """The writer, or None (and no file) if no row changed. In merges of row pairs this is known only afterwards."""
     if writer is None or rows.changed:
         return writer
     writer.abort()
@@ -374,7 +376,8 @@ def _row_merge(
 
 
 def _room_among(group: GroupWrite, stored: StoredRows, incoming: Incoming, limit: int) -> int:
-    """How many new rows a sorted file takes in among its own, which are of the size of the larger of the two."""
+    """The number of new rows that fit into a sorted file among its own rows. A row is assumed to have the larger of the
+    mean sizes of both."""
     left, size = max(0, limit - stored.base.size), max(1, stored.base.size) / max(1, stored.footer.rows)
     if incoming.alive and incoming.data_bytes > left:
         sample_rows = np.unique(np.linspace(0, incoming.rows - 1, min(SAMPLE_ROWS, incoming.rows), dtype=np.int64))

@@ -28,9 +28,9 @@ _NOTHING = np.array([], np.int64)
 
 
 def revealing(group: GroupWrite, incoming: Incoming, handle: Handle) -> Handle:
-    """The handle that writes rows to log files, or another one where readers would not see a row of a new key: the base
-    file is rewritten, or where there is none a delete that ends all others comes first. Raises `CommitConflict` for a
-    file group that must not be rewritten now."""
+    """The handle to write the rows with: `handle`, or another one if readers would not see a row of a new key. That
+    handle rewrites the base file, or, if there is none, first writes a delete that overrides all earlier ones. Raises
+    `CommitConflict` for a file group that must not be rewritten now."""
     hidden = hidden_rows(group, incoming)
     if not len(hidden):
         return handle
@@ -57,7 +57,8 @@ def revealing(group: GroupWrite, incoming: Incoming, handle: Handle) -> Handle:
 
 
 def hidden_rows(group: GroupWrite, incoming: Incoming) -> Positions:
-    """The incoming rows of keys that the file group does not show, and would not show after them either."""
+    """The positions of incoming rows whose keys the file group does not show, and would not show after an append
+    either."""
     rules = group.job.rules
     slices = [file_slice for file_slice in group.target.stored_in if file_slice.log_files]
     if not rules.ordering or not slices or not set(rules.ordering_columns) <= set(incoming.columns):
@@ -93,8 +94,8 @@ def _loses(
     deletes: LogEntries,
     kinds: list[pa.DataType],
 ) -> np.ndarray:
-    """Which rows lose against the delete of their key, or against the base row that it hides. A base row that wins over
-    the delete is seen: the rules decide between it and the row."""
+    """Flags of the rows that lose against the delete of their key, or against the base row that it hides. A base row
+    that wins over the delete is visible: the rules decide between it and the row."""
     rules = group.job.rules
     new = rules.ordering_of(rows)
     deleted = [cast_column(values, kind) for values, kind in zip(deletes.ordering, kinds, strict=True)]

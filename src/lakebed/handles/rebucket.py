@@ -30,7 +30,7 @@ from lakebed.write_status import WriteStatus, to_batch
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """The rows of these file slices of a partition path go to file groups with these numbers."""
+    """The slices of a partition path whose rows move, and the numbers of the file groups that they move to."""
 
     partition: str
     sources: tuple[FileSlice, ...]
@@ -75,7 +75,8 @@ class BucketMover:
         return targets.done
 
     def stored(self, move: Move) -> StoredRows | None:
-        """The rows of the move's only slice, where its base file alone holds them: new files are encoded as it is."""
+        """The rows of the move's only slice, if they are all in its base file: new files get the encodings of that
+        file. None for every other move."""
         source = move.sources[0] if len(move.sources) == 1 else None
         base = None if source is None or self.reader.is_composed(source) else self.reader.base_file(source)
         return None if source is None or base is None else StoredRows(self.reader, self.format, source, base)
@@ -83,7 +84,7 @@ class BucketMover:
     def rows(
         self, file_slice: FileSlice, stored: StoredRows | None, batch_rows: int = BATCH_ROWS
     ) -> Iterator[pa.RecordBatch]:
-        """The rows of a slice in the columns of the files that they go to; `stored`: by its base file."""
+        """The rows of a slice in the columns of the new files; read from the base file if `stored` is given."""
         if stored is not None:
             return stored.rows(batch_rows)
         return self.reader.merged(file_slice, self.format.schema, batch_rows=batch_rows).batches()
@@ -118,7 +119,7 @@ class SliceNumberer:
 
 @dataclass(frozen=True)
 class BucketWriter:
-    """A task function that writes the rows of one file group, which a shuffle has brought together."""
+    """A task function that writes the rows of one file group, which a shuffle has collected."""
 
     mover: BucketMover
 
@@ -215,7 +216,7 @@ class _Targets:
         return self._open[number]
 
     def put(self, rows: Iterable[tuple[int, pa.RecordBatch]]) -> None:
-        """Write rows to the file groups of these numbers, or hold them until all are there to be sorted."""
+        """Write rows to the file groups of these numbers, or buffer them until all can be sorted."""
         for number, batch in rows:
             if not self._mover.format.sort:
                 self.writer(number).write(batch, new_keys=None)
@@ -226,7 +227,7 @@ class _Targets:
 
     @contextmanager
     def closing(self) -> Generator[_Targets]:
-        """Close all files at the end of the block; after an error there are none."""
+        """Close all files at the end of the block; after an error all are abandoned."""
         with self._spills:
             try:
                 yield self
@@ -274,7 +275,7 @@ def _of_move(move: Move, batch: pa.RecordBatch, numbers: pa.Array) -> Iterator[t
 
 
 def _as_stored(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The columns of the file, in its types: an engine may have carried them in others."""
+    """The batch with the columns of the file in its types: an engine may have sent other types."""
     columns: Sequence[pa.Array] = [batch.column(f.name) for f in schema]
     cast = [c if c.type.equals(f.type) else c.cast(f.type) for c, f in zip(columns, schema, strict=True)]
     return pa.RecordBatch.from_arrays(cast, schema=schema)

@@ -40,16 +40,16 @@ _WORTH_COPYING = 16_384
 
 
 def texts_with_dictionary(schema: pa.Schema, encodings: Mapping[str, str]) -> list[str]:
-    """The columns of text that a file has as dictionaries, by its encodings; none of the meta columns: record keys are
-    read as plain text."""
+    """The text columns that a file stores as dictionaries, by its encodings; without the meta columns, since record
+    keys are read as plain text."""
     texts = {f.name for f in schema if pa.types.is_string(f.type) and f.name not in META_COLUMNS}
     return [name for name, how in encodings.items() if how == DICTIONARY and name in texts]
 
 
 @dataclass(frozen=True)
 class StoredRows:
-    """The rows of a slice that has the base file `base`; `format` is that of the files that they go to. Log files are
-    merged."""
+    """The rows of a slice with the base file `base`, merged with its log files; `format` is the format of the files
+    that the rows are written to."""
 
     reader: SliceReader
     format: FileFormat
@@ -71,7 +71,7 @@ class StoredRows:
         return encodings_of(self.footer.metadata)
 
     def keys_and(self, others: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Record keys and some other columns, by few rows."""
+        """The record keys and some other columns, in small batches."""
         columns = [RECORD_KEY, *others]
         return self.reader.read(self.file_slice, columns, batch_rows=_PROBED_ROWS, footer=self.footer)
 
@@ -86,7 +86,7 @@ class StoredRows:
         return *_DICTIONARY_META, *texts_with_dictionary(self.format.schema, self.encodings)
 
     def stored_keys(self) -> tuple[BloomFilter | None, KeyRange]:
-        """Bloom filter and key range of the rows, to which only new keys are added.
+        """The bloom filter and the key range of the rows, to which only new keys have to be added.
 
         A filter is carried on only where one is to be written; where the file has none that can be used, or log files
         have keys of their own, all keys are added again.
@@ -107,8 +107,8 @@ class StoredRows:
 
     @contextmanager
     def groups(self, *, any_size: bool = False) -> Generator[StoredGroups | None]:
-        """The row groups, where they can be copied into a file of today's columns and settings, and are many enough for
-        a merge (`any_size`: however few)."""
+        """The row groups of the base file; None if they cannot be copied into a file of today's columns and settings,
+        or are too few for a merge by row groups (`any_size`: any number suffices)."""
         footer = self.footer
         many = any_size or footer.row_groups > 1 or footer.rows >= _WORTH_COPYING
         renamed = self.reader.renaming(self.base) is not None
@@ -122,7 +122,7 @@ class StoredRows:
             yield groups
 
     def rows(self, batch_rows: int) -> Iterator[pa.RecordBatch]:
-        """Whole rows in the table's columns and types of today, dictionaries kept; meta columns as they are."""
+        """Complete rows in the table's present columns and types, dictionaries included; meta columns as stored."""
         schema = pa.schema([f for f in self.format.schema if f.name not in META_COLUMNS])
         for batch in self.reader.read(
             self.file_slice, batch_rows=batch_rows, dictionary=self.dictionaries, footer=self.footer
@@ -143,8 +143,8 @@ Step = tuple[pa.RecordBatch, str | None]
 
 
 def in_key_order(batches: Iterator[pa.RecordBatch], metadata: Any, spill: Spill) -> Iterator[Step]:
-    """The rows of a file, of which `metadata` is Parquet's, in the order of their keys. `spill` holds them where all
-    have to be sorted together."""
+    """The rows of a file in the order of their keys; `metadata` is the file's Parquet metadata. `spill` buffers rows
+    that have to be sorted together."""
     steps = row_group_steps(metadata)
     if steps is None:
         yield from sorted_in_full(batches, spill)
@@ -159,9 +159,8 @@ def in_key_order(batches: Iterator[pa.RecordBatch], metadata: Any, spill: Spill)
 
 
 def row_group_steps(metadata: Any) -> list[tuple[int, str | None]] | None:
-    """Runs of row groups that follow one another in the order of their keys: rows of each, and a key that no later row
-    is below. None if a run would be too large for memory, or the file does not have the ranges.
-    """
+    """Runs of consecutive row groups in key order: the number of rows of each run, and a key that is not greater than
+    any later row's. None if a run would be too large for memory, or the file does not have the ranges."""
     ranges = [r for r in key_ranges(metadata) if r is not None]
     count = metadata.num_row_groups
     if len(ranges) < count:
@@ -185,7 +184,8 @@ def row_group_steps(metadata: Any) -> list[tuple[int, str | None]] | None:
 
 
 def sorted_in_full(batches: Iterator[pa.RecordBatch], spill: Spill) -> Iterator[Step]:
-    """All rows, buffered until the last has come, in the order of their keys."""
+    """All rows in the order of their keys, as steps of a batch and the next step's first key (None for the last). They
+    are buffered until the last row has arrived."""
     spill.extend(map(decoded, batches))
     table = spill.table(pa.schema([(RECORD_KEY, pa.string())]))
     if not table.num_rows:
@@ -204,7 +204,7 @@ def _one_batch(parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 def decoded(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The batch without dictionaries: a file of batches can have only one for each column."""
+    """The batch with dictionaries decoded: a spill file can have only one dictionary per column."""
     columns = [c.dictionary_decode() if pa.types.is_dictionary(c.type) else c for c in batch.columns]
     return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
 
@@ -215,8 +215,8 @@ _SMALL_SHARE = 4
 
 
 def put_file(writer: FileWriter, reader: SliceReader, format_: FileFormat, file_slice: FileSlice) -> int:
-    """Put the rows of a slice without log files after those of an open file (with `copies`), in their order and with
-    their meta columns but for the file's name; gives how many.
+    """Append the rows of a slice without log files to an open file (with `copies`), in their order and with their meta
+    columns, except the file name. Returns the number of rows.
 
     The new file's key range, bloom filter and key changes take them in. Of a copied row group only the columns that
     these need are decoded: none where only the key range is needed.
@@ -274,15 +274,15 @@ _ROOM_LEFT = 0.75
 
 @dataclass(frozen=True)
 class RowGroupCopies:
-    """Copies row groups of a file after the rows of an open one; `full_rows` are the rows of a full row group."""
+    """Copies row groups of a file to the end of an open file; `full_rows` is the number of rows of a full row group."""
 
     writer: FileWriter
     source: StoredGroups
     full_rows: int
 
     def take(self, number: int, following_rows: int) -> bool:
-        """Copy a row group, unless it is to be joined; returns whether it was copied. So many `following_rows`,
-        which are new, come after it."""
+        """Copy a row group, unless its rows must be joined with others; returns whether it was copied. `following_rows`
+        new rows come after it."""
         if to_be_joined(self.source.groups[number].rows, self.writer.loose_rows, following_rows, self.full_rows):
             return False
         self.writer.copy(self.source, number)
@@ -290,7 +290,7 @@ class RowGroupCopies:
 
 
 def to_be_joined(rows: int, loose: int, following_rows: int, full: int) -> bool:
-    """Whether a row group of so many rows is written together with the `loose` ones before it, or with the
+    """Whether a row group of `rows` rows is written together with the `loose` rows before it, or with the
     `following_rows` after it."""
     small = full // _SMALL
     if loose and (loose < small or rows < small):

@@ -55,7 +55,8 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Hashed:
-    """The file group follows from the row: its number is in the column that `KeyHash.group_column` derived.
+    """A placement in which the file group follows from the row: its number is in the column that `KeyHash.group_column`
+    derived.
 
     `existing` has the latest file slice of every (partition path, number) that is stored and that rows may go to.
     """
@@ -67,21 +68,21 @@ class Hashed:
 
 
 class GroupNames(Protocol):
-    """Gives the file group of a number. It pickles: tasks use it."""
+    """Gives the file id for a number. It can be pickled, since tasks use it."""
 
     def file_id(self, partition: str, number: int) -> str:
-        """The file group that rows of a partition path with this number go to, whether it is there or not."""
+        """The id of the file group that rows of a partition path with this number go to, whether it exists or not."""
         ...
 
     def count(self, partition: str) -> int:
-        """How many numbers a partition path has."""
+        """The number of file groups of a partition path."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Numbered:
-    """The rows with the number of their file group in the column `GROUP` (int32); it follows from the key, and from
-    what the index has of each partition path.
+    """A placement with the number of each row's file group in the column `GROUP` (int32); it follows from the key and
+    from the index's data about each partition path.
 
     `existing` has the latest file slices of file groups that are there, by partition path and number. For file groups
     that a pending clustering makes, whose rows come twice, `parents` are the slices that hold their rows until then.
@@ -97,7 +98,7 @@ class Numbered:
 
 @dataclass(frozen=True, slots=True)
 class KeyLookup:
-    """What an index did to find the keys of a write.
+    """The work that an index did to find the keys of a write.
 
     Of `keys` keys it found `tagged` places. The bloom indexes count a key once, others as often as rows have it. Of
     `files` file slices that could hold one by their partition path `out_of_range` were ruled out by their range of keys
@@ -135,7 +136,7 @@ class KeyLookup:
         return replace(self, opened=self.opened + opened, bytes=total)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
+        """The fields as plain values, for JSON."""
         return {**asdict(self), "false_positive_rate": self.false_positive_rate}
 
     def __str__(self) -> str:
@@ -159,8 +160,8 @@ class KeyLookup:
 
 @dataclass(frozen=True, slots=True)
 class Tagged:
-    """The rows with two columns more, `FILE_ID` and `INSTANT`: the file group that holds the row's key and the instant
-    of its newest file, both null for a key that the table does not hold.
+    """The rows with two additional columns, `FILE_ID` and `INSTANT`: the file group that has the row's key and the
+    instant of its newest file, both null for a key that the table does not have.
 
     A global index may have changed `_hoodie_partition_path` to where the key is stored, or give two rows for a key that
     moves: one with `DELETE` true for its old place, one without location for the new one. A key that is stored in
@@ -179,7 +180,7 @@ class Tagged:
 
     @contextmanager
     def released(self, engine: Engine) -> Generator[Rows]:
-        """The rows; what is cached for them is released at the end of the block."""
+        """The rows; at the end of the block the rows persisted for them are released."""
         try:
             yield self.rows
         finally:
@@ -191,39 +192,39 @@ Placement = Hashed | Numbered | Tagged
 
 
 class KeyLocations(Protocol):
-    """Which file slices can hold a key, by a hash of it and without looking anything up."""
+    """The file slices that can hold a key, by a hash of the key and without a lookup."""
 
     fields: tuple[str, ...]
     """The key fields that are hashed, all of them named."""
 
     def groups_of(self, keys: pa.Array | pa.ChunkedArray) -> pa.Array:
-        """The number (int32) of each stored key text, where that is the same in all partition paths: that of its file
-        group, or its place on a ring of them."""
+        """The number (int32) of each stored key text, if it is equal in all partition paths: the number of its file
+        group, or its position on a ring of file groups."""
         ...
 
     def slices_of(self, slices: Iterable[FileSlice], numbers: Collection[int]) -> list[FileSlice]:
-        """The slices that can hold keys with these numbers, and those without a number."""
+        """The slices that can hold keys with these numbers, and all slices without a number."""
         ...
 
     def in_partition(self, path: str) -> KeyLocations:
-        """These locations in one partition path. Paths in which keys have equal numbers give equal objects
-        (hashable)."""
+        """These locations in one partition path. The objects are hashable, and equal for paths in which keys have equal
+        numbers."""
         return self
 
     @property
     def modulo(self) -> int | None:
-        """The number of buckets, by which tables are joined. A file id begins with the key's hash modulo this number,
-        in every partition path, and no two file groups of a partition path begin alike. None where file groups are
-        found in another way."""
+        """The number of buckets, by which tables are joined: a file id begins with the key's hash modulo this number in
+        every partition path, and no two file groups of a partition path begin with the same number. None if file groups
+        are located in another way."""
         return None
 
 
 class KeyHash(KeyLocations, Protocol):
-    """The hash by which an index finds the file group of a key: a column of the rows has its number."""
+    """The hash by which an index finds the file group of a key; a column of the rows has its number."""
 
     @property
     def groups(self) -> int:
-        """How many file groups a partition path has at most."""
+        """The largest number of file groups that a partition path can have."""
         ...
 
     def group_column(self, keys: KeyGenerator, schema: pa.Schema) -> RowExpression:
@@ -234,7 +235,7 @@ class KeyHash(KeyLocations, Protocol):
         ...
 
     def in_partition(self, path: str) -> KeyHash:
-        """The hash of one partition path; equal objects (they hash) for those that place keys equally."""
+        """The hash of one partition path. The objects are hashable, and equal for hashes that place keys equally."""
         return self
 
     def stored_group(self) -> RowExpression:
@@ -243,30 +244,31 @@ class KeyHash(KeyLocations, Protocol):
 
     @property
     def is_even(self) -> bool:
-        """Whether each number has the same share of all keys: no bucket was split by itself."""
+        """Whether each number has an equal share of all keys: no single bucket was split."""
         return True
 
     def spread(self, group: int, other: KeyHash) -> tuple[int, ...] | None:
-        """The numbers that the keys of one of this hash's file groups may have by another hash of the same partition
-        path; None where nothing is known of that."""
+        """The numbers that the keys of one file group of this hash may have under another hash of the same partition
+        path; None if they are unknown."""
         return None
 
 
 class GroupOutputs(Protocol):
-    """The file groups that a clustering writes the rows of a group of slices to. It pickles: tasks ask it."""
+    """The file groups that a clustering writes the rows of a group of slices to. It can be pickled, since tasks use
+    it."""
 
     @property
     def file_ids(self) -> tuple[str, ...]: ...
 
     def of_keys(self, keys: pa.Array) -> pa.Array:
-        """For each record key the number of its file group among `file_ids`."""
+        """The position in `file_ids` of the file group for each record key."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Resizing:
     """A requested resize of an index that hashes keys: `buckets` in all partition paths, or in some `partitions`;
-    Hudi's `rules` ("regex,count;...") for all; or every one of more than `split_over` bytes split."""
+    Hudi's `rules` ("regex,count;...") for all; or a split of every bucket of more than `split_over` bytes."""
 
     buckets: int | None = None
     partitions: tuple[str, ...] | None = None
@@ -276,8 +278,8 @@ class Resizing:
 
 @dataclass(frozen=True, slots=True)
 class Resizes:
-    """The file groups of pending clusterings during which writes continue, with the instants of those: `parents` are
-    going to be replaced, `children` take their place. `Index.place` gives the rows of a parent for its child as well;
+    """The file groups of pending clusterings during which writes continue, with the instants of these clusterings:
+    `parents` will be replaced, `children` replace them. `Index.place` gives the rows of a parent for its child as well;
     `origins` names the parents of a child."""
 
     parents: Mapping[FileGroupId, str] = field(default_factory=dict[FileGroupId, str])
@@ -300,7 +302,8 @@ class Resizes:
 
 @dataclass(frozen=True, slots=True)
 class IndexOptions:
-    """A caller's settings in addition to the name of an index; None where not set.
+    """A caller's settings in addition to the name of an index; None for a setting that is not given. `defaults` are
+    settings (in the form of `Index.settings`) for those.
 
     `defaults` are settings (as `Index.settings` has them) for what is left open.
     """
@@ -314,7 +317,7 @@ class IndexOptions:
     hbase: HBaseSettings = field(default_factory=HBaseSettings)
 
     def refuse_all_but(self, *accepted: str) -> None:
-        """Raise `InvalidOption` for an option that is given and not one of the index's `accepted`."""
+        """Raise `InvalidOption` if an option is given that is not one of the index's `accepted` options."""
         for option in ("update_partition_path", "buckets", "fields", "partition_buckets"):
             if option not in accepted and getattr(self, option) is not None:
                 raise InvalidOption(
@@ -326,7 +329,7 @@ class IndexOptions:
 
 class Hashing(Protocol):
     """The part of an index whose file groups follow from the key. Writers of one key always meet in its file group, and
-    no lookup finds out whether the table holds a key."""
+    no lookup checks whether the table has the key."""
 
     rows_can_move: bool = True
     """Whether a table with rows can get this index in place of another, and another in place of this one."""
@@ -340,8 +343,8 @@ class Hashing(Protocol):
 
     @property
     def key_hash(self) -> KeyHash | None:
-        """The hash that gives the number of a row's file group: `place` gives `Hashed`. None for an index that derives
-        the number from what it has of each partition path: `place` gives `Numbered`."""
+        """The hash that gives the number of a row's file group: then `place` returns `Hashed`. None for an index that
+        derives the number from its data about each partition path: then `place` returns `Numbered`."""
         return None
 
     def hashed_fields(self, key_fields: Sequence[str]) -> tuple[str, ...]:
@@ -349,7 +352,7 @@ class Hashing(Protocol):
         return tuple(key_fields)
 
     def key_locations(self, snapshot: Snapshot) -> KeyLocations | None:
-        """Which file slices of a view can hold a key; None where that is not known."""
+        """The file slices of a view that can hold a key; None if they are unknown."""
         return self.key_hash
 
     def resized(self, resizing: Resizing, snapshot: Snapshot) -> Index:
@@ -357,9 +360,9 @@ class Hashing(Protocol):
         ...
 
     def grown(self, sizes: Mapping[str, Mapping[int, int]], limit: int, *, by_path: bool) -> Index | None:
-        """This index with more file groups where one is larger than `limit`, so that the rows of a new file group
-        come from a single old one; None where nothing is to grow. `sizes` are bytes by partition path and number;
-        `by_path`: the table has partition paths, each with a number of its own."""
+        """This index with more file groups where one is larger than `limit`, so that the rows of a new file group come
+        from a single old one; None if no file group is larger. `sizes` are bytes by partition path and number; with
+        `by_path` each partition path can have its own number of file groups."""
         return None
 
     def before_change(self, instant: str, storage: Storage) -> None:
@@ -367,20 +370,20 @@ class Hashing(Protocol):
 
 
 class GroupResizing(Protocol):
-    """The part of an index whose file groups clusterings split and merge. A write that puts its rows into new file
-    groups replaces all existing ones."""
+    """The part of an index whose file groups are split and merged by clusterings. A write that puts its rows into new
+    file groups replaces all existing ones."""
 
     def for_new_groups(self, instant: str) -> Index:
         """This index for a write whose rows go to new file groups only, which replace the existing ones."""
         ...
 
     def resizes(self, snapshot: Snapshot) -> Resizes:
-        """The pending clusterings that this index keeps right while writes go on."""
+        """The pending clusterings during which writes can continue under this index."""
         ...
 
     def with_child_locations(self, rows: Rows, snapshot: Snapshot, engine: Engine) -> Rows:
-        """Rows with the `FILE_ID` of the file group that holds their key. Rows of a parent in `resizes` come a second
-        time, with the `FILE_ID` of the child."""
+        """The rows with the `FILE_ID` of the file group that holds their key. Rows of a parent in `resizes` are
+        repeated, with the `FILE_ID` of the child."""
         ...
 
     def clustering_groups(
@@ -395,12 +398,13 @@ class GroupResizing(Protocol):
         ...
 
     def outputs(self, operation: ClusteringOperation) -> GroupOutputs | None:
-        """The file groups of the rows of a planned group; None where the plan names none: as they come."""
+        """The file groups for the rows of a planned group; None if the plan does not name any, and rows go to new files
+        in their order."""
         ...
 
     def check_commits(self, commit: CommitMetadata, others: Sequence[CommitMetadata]) -> None:
-        """Called under the table lock before `update`. Raises `CommitConflict` where a commit cannot follow `others`,
-        those since it began, though no file group is changed by both."""
+        """Called under the table lock before `update`. Raises `CommitConflict` if a commit cannot follow `others`, the
+        commits since it began, although no file group is changed by both."""
         ...
 
 
@@ -409,20 +413,21 @@ class StoredLocations(Protocol):
     file groups."""
 
     def locate(self, keys: Rows, snapshot: Snapshot, engine: Engine) -> Rows | None:
-        """`_hoodie_record_key`, `_hoodie_partition_path`, `FILE_ID` and `INSTANT` of those keys that the table holds,
-        in whatever partition path; None where the stored keys themselves have to be searched."""
+        """The columns `_hoodie_record_key`, `_hoodie_partition_path`, `FILE_ID` and `INSTANT` of those `keys` that the
+        table has, in any partition path; None if the stored keys themselves have to be searched."""
         ...
 
     def place_in_one(self, rows: Rows, rules: MergeRules | None, snapshot: Snapshot, engine: Engine) -> Tagged | None:
-        """Like `place`, where the index shuffles rows by key to the task that looks the key up: that task also combines
-        the rows of a key by `rules` (None: all stay). None where the index does not: the caller combines the rows, then
-        places them."""
+        """Like `place`, for an index that shuffles rows by key to the task that looks the key up: that task also
+        combines the rows of a key by `rules` (None: all rows are retained). None if the index does not shuffle: then
+        the caller combines the rows and calls `place`."""
         return None
 
 
 @runtime_checkable
 class Index(Protocol):
-    """Third-party indexes inherit from this class and register under the entry-point group `lakebed.indexes`.
+    """The base class of indexes. Third-party indexes inherit from it and register under the entry-point group
+    `lakebed.indexes`.
 
     `name`, `is_global`, `place` and `explain` make one that looks keys up in the table; with `update` and `rollback` it
     stores their locations itself. The three attributes `hashing`, `resizing` and `stored_locations` add more abilities,
@@ -450,31 +455,31 @@ class Index(Protocol):
 
     @property
     def hashing(self) -> Hashing | None:
-        """For an index whose file groups follow from the key; None for one that looks keys up."""
+        """The capability of an index whose file groups follow from the key; None for an index that looks keys up."""
         return None
 
     @property
     def resizing(self) -> GroupResizing | None:
-        """For an index whose file groups clusterings split and merge."""
+        """The capability of an index whose file groups clusterings split and merge; None for every other index."""
         return None
 
     @property
     def stored_locations(self) -> StoredLocations | None:
-        """For an index that gives the locations of keys by themselves; None where stored keys are searched."""
+        """The capability of an index that stores the locations of keys; None if stored keys are searched."""
         return None
 
     def settings(self) -> Mapping[str, str]:
-        """What the table must remember, as properties without the prefix `lakebed.index.` (`type` among them)."""
+        """The settings that the table must record, as properties without the prefix `lakebed.index.` (`type` among
+        them)."""
         return {"type": self.name}
 
     def identity(self) -> Mapping[str, str]:
-        """The settings in which a job's index must agree with the table's; all of them, unless some only
-        configure how it works and how fast."""
+        """The settings in which a job's index must agree with the table's index: all settings, unless some only
+        configure how the index works and how fast."""
         return self.settings()
 
     def resolved(self, key_fields: Sequence[str]) -> Index:
-        """This index with what it takes from the table's key fields filled in. Raises InvalidOption if they do not
-        fit."""
+        """This index, completed from the table's key fields. Raises InvalidOption if they do not fit."""
         return self
 
     def with_lookup_options(self, settings: IndexSettings) -> Index:
@@ -492,21 +497,23 @@ class Index(Protocol):
 
     @property
     def insert_handle(self) -> HandleType | None:
-        """What writes the rows of new file groups: makes a `lakebed.handles.base.Handle`, in tasks, so it has to
-        pickle. None: base files are written."""
+        """The type of the handle that writes the rows of new file groups: it makes a `lakebed.handles.base.Handle` in
+        tasks, so it must be picklable. None: base files are written."""
         return None
 
     @property
     def stores_locations(self) -> bool:
-        """Whether the index alone stores the locations of keys. Then it knows no rows that are older than the index."""
+        """Whether the index alone stores the locations of keys. Such an index does not have rows that are older than
+        the index."""
         return type(self).update is not Index.update
 
     def check(self, snapshot: Snapshot) -> None:
-        """Raise `IndexInconsistent` where a sample of the stored keys shows that the table has not this index."""
+        """Raise `IndexInconsistent` if a sample of the stored keys shows that the table does not have this index."""
 
     def place(self, rows: Rows, snapshot: Snapshot, engine: Engine) -> Placement:
-        """Where the rows go: `Tagged`, for an index without `hashing`. With a `key_hash`, whose column the rows have,
-        `Hashed`; with `hashing` alone `Numbered`: the rows, which are not persisted then, with a column more.
+        """The placement of the rows. An index without `hashing` returns `Tagged`; one with a `key_hash`, whose column
+        the rows have, returns `Hashed`; one with `hashing` alone returns `Numbered`: the rows with an additional
+        column, not persisted.
 
         The rows may be evaluated several times, then they are persisted: the caller releases what it gave.
         """
@@ -519,7 +526,7 @@ class Index(Protocol):
         snapshot: Snapshot,
         replaced: Mapping[str, Sequence[str]],
     ) -> None:
-        """Called under the table lock when nothing can prevent the commit any more.
+        """Called under the table lock after the last check that can prevent the commit.
 
         `statuses` are those of all file groups written (`lakebed.metadata_kinds.key_changes.group_changes` gives
         the keys that each gained and lost), `replaced` the ids of the file groups that are replaced, by partition path.
@@ -527,28 +534,28 @@ class Index(Protocol):
         """
 
     def committed(self, instant: str, snapshot: Snapshot) -> None:
-        """Called once the instant is complete, without the lock, on the object whose `update` was called, and with the
-        same snapshot: for changes that must not be made before. If the writer dies in between, this is never called,
-        and errors here are ignored, so the index has to be right without it."""
+        """Called once the instant is complete, without the lock, on the object whose `update` was called and with the
+        same snapshot, for changes that must not be made earlier. If the writer dies before, this is never called, and
+        errors here are ignored, so the index has to be right without it."""
 
     def rollback(self, instant: str, snapshot: Snapshot) -> None:
-        """Remove what an instant recorded in the index: called under the table lock before the instant is removed from
-        the timeline, and again if that was interrupted."""
+        """Remove the records of an instant from the index. Called under the table lock before the instant is removed
+        from the timeline, and again if the rollback was interrupted."""
 
     def explain_for(self, snapshot: Snapshot) -> str:
-        """Like `explain`, for a view of the table, which may lack what the index reads."""
+        """Like `explain`, for a view of the table, which may not have what the index reads."""
         return self.explain()
 
     def explain(self) -> str:
-        """One line for people: what this index does to find a key here."""
+        """One line of text that describes how this index finds a key here."""
         ...
 
 
 def key_hash_of(index: Index) -> KeyHash | None:
-    """The hash that decides the file group of a key; None for an index without one."""
+    """The hash that decides the file group of a key; None for an index that does not have one."""
     return None if index.hashing is None else index.hashing.key_hash
 
 
 def pending_resizes(index: Index, snapshot: Snapshot) -> Resizes:
-    """The pending clusterings that the index keeps right while writes go on; others prevent them."""
+    """The pending clusterings during which writes can continue under the index; other clusterings prevent writes."""
     return Resizes() if index.resizing is None else index.resizing.resizes(snapshot)

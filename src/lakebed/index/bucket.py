@@ -56,7 +56,7 @@ _COMBINED_FIELDS = 6
 
 
 class CheckedBuckets(Protocol):
-    """What a check of stored keys asks of a bucket index: its hash and its bucket counts."""
+    """The parts of a bucket index that a check of stored keys needs: its hash and its bucket counts."""
 
     fields: tuple[str, ...]
 
@@ -68,7 +68,7 @@ class CheckedBuckets(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SampledSlice:
-    """A file slice by its label, the bucket number in its file id, and some of its record keys."""
+    """Some record keys of a file slice, with the label of the slice and the bucket number in its file id."""
 
     label: str
     bucket: int
@@ -77,8 +77,8 @@ class SampledSlice:
 
 
 def sample_slices(snapshot: Snapshot) -> list[SampledSlice]:
-    """The first keys of some of the latest file slices, spread over the table; their ids must be bucket numbers. Where
-    there is a base file its keys are enough."""
+    """The first keys of some of the latest file slices, spread over the table; the file ids must be bucket numbers. If
+    a slice has a base file only its keys are read."""
     slices = [s if s.base_file is None else s.without_logs() for s in snapshot.file_slices()]
     step = max(1, len(slices) // _SAMPLE_SLICES)
     sample = slices[::step][:_SAMPLE_SLICES]
@@ -89,13 +89,13 @@ def sample_slices(snapshot: Snapshot) -> list[SampledSlice]:
 
 
 def check_sample(snapshot: Snapshot, index: CheckedBuckets) -> None:
-    """`IndexInconsistent` naming the first of some stored keys that does not hash to the bucket of its file."""
+    """Raise `IndexInconsistent` for the first of some stored keys that does not hash to the bucket of its file."""
     for sampled in sample_slices(snapshot):
         _check_keys(sampled, index)
 
 
 def check_all_keys(snapshot: Snapshot, index: CheckedBuckets) -> None:
-    """Like `check_sample`, for every stored key; only the key column is read."""
+    """Like `check_sample`, for all stored keys; only the key column is read."""
     for file_slice in snapshot.file_slices():
         for keys in stored_keys(snapshot, file_slice):
             sampled = SampledSlice(_label(file_slice), _number(file_slice), keys, file_slice.partition)
@@ -103,7 +103,7 @@ def check_all_keys(snapshot: Snapshot, index: CheckedBuckets) -> None:
 
 
 def field_choices(key_fields: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    """What may be hashed of a key: all fields first (Hudi's default), then the smaller choices."""
+    """The choices of key fields that may be hashed: all fields first (Hudi's default), then smaller choices."""
     keys = tuple(key_fields)
     yield keys
     sizes = range(len(keys) - 1, 0, -1) if len(keys) <= _COMBINED_FIELDS else [1] if len(keys) > 1 else []
@@ -186,7 +186,7 @@ class BucketIndex(Index, Hashing):
 
     @property
     def counts(self) -> BucketCounts:
-        """How many buckets there are in each partition path."""
+        """The number of buckets in each partition path."""
         return BucketCounts(self.buckets, self.rules, self.splits)
 
     @classmethod
@@ -223,8 +223,8 @@ class BucketIndex(Index, Hashing):
         return recorded | ({"bucket.fields": ",".join(self.fields)} if self.fields else {}) | text_of(self.counts)
 
     def resolved(self, key_fields: Sequence[str]) -> BucketIndex:
-        """This index with its hash fields spelled out, in the order of the key. InvalidOption for a field not of the
-        key.
+        """This index with its hash fields spelled out, in the order of the key. Raises `InvalidOption` for a field that
+        is not in the key.
 
         >>> BucketIndex(4, ("b",)).resolved(["a", "b"]).fields
         ('b',)
@@ -287,7 +287,7 @@ class BucketIndex(Index, Hashing):
         return PathHash(self.fields, self.counts.buckets_in(path))
 
     def groups_of(self, keys: pa.Array | pa.ChunkedArray) -> pa.Array:
-        """Bucket number (int32) of each stored key text of a partition path without rule and splits."""
+        """The bucket number (int32) of each stored key text, in a partition path without rule and splits."""
         return PathHash(self.fields, self.counts.buckets_in("")).groups_of(keys)
 
     @property
@@ -309,7 +309,8 @@ class BucketIndex(Index, Hashing):
         return None if counts == self.counts else BucketIndex.of_counts(counts, self.fields)
 
     def before_change(self, instant: str, storage: Storage) -> None:
-        """Where partition paths have counts of their own, or had once, real Hudi finds them in a file."""
+        """Write the file in which real Hudi finds the counts of partition paths, if some have, or had, a count of their
+        own."""
         if self.rules or has_counts(storage):
             rules = self.rules or rules_for_all(self.buckets)
             write_counts(storage, PartitionCounts(instant, rules, self.buckets))
@@ -326,8 +327,8 @@ class BucketIndex(Index, Hashing):
             check_sample(snapshot, self)
 
     def place(self, rows: Rows, snapshot: Snapshot, engine: Engine) -> Hashed:
-        """Place rows by their hash. In this process only the buckets of the rows are looked at; on Spark all, since
-        counting those of the rows would be a job."""
+        """Place rows by their hash. In this process only the buckets of the rows are looked up; on Spark all buckets,
+        since counting the buckets of the rows would be a job."""
         if engine.is_distributed:
             return Hashed(self.bucket_map(snapshot))
         counted = engine.aggregate(rows, [PARTITION_PATH, GROUP])
@@ -360,8 +361,8 @@ def split_fields(text: str) -> tuple[str, ...]:
 
 
 def _of_buckets(index: BucketIndex, numbers: Collection[int], ids: pa.Array, sizes: pa.Array) -> pa.Array:
-    """Which file ids are those of some buckets; all of them where an id is of no bucket, so that the caller reports
-    it."""
+    """A mask of the file ids that belong to one of some buckets; true for all ids if one of them is not a bucket's id,
+    so that the caller reports it."""
     del sizes
     bucketed = pc.all(pc.match_substring_regex(ids, f"^{BUCKET_ID}")).as_py()
     texts = pc.utf8_slice_codeunits(ids, 0, 8)
@@ -371,7 +372,7 @@ def _of_buckets(index: BucketIndex, numbers: Collection[int], ids: pa.Array, siz
 
 
 def number_slices(slices: Sequence[FileSlice], counts: BucketCounts) -> dict[tuple[str, int], FileSlice]:
-    """File slices by (partition path, bucket number); `IndexInconsistent` where the ids cannot be such numbers."""
+    """File slices by (partition path, bucket number). Raises `IndexInconsistent` if a file id cannot be a bucket's."""
     slices_by_bucket: dict[tuple[str, int], FileSlice] = {}
     for file_slice in slices:
         number = bucket_of_file_id(file_slice.file_id)

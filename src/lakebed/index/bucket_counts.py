@@ -35,8 +35,8 @@ Rules = tuple[tuple[str, int], ...]
 
 
 def parse_rules(text: str) -> Rules:
-    """Hudi's `regex,count;regex,count`. Raises `InvalidOption` for another form, and for expressions that Java and
-    Python would not read the same way.
+    """The rules in Hudi's text `regex,count;regex,count`. Raises `InvalidOption` for another form, and for expressions
+    that Java and Python would read differently.
 
     >>> parse_rules("2026.*,8;^eu$,2")
     (('2026.*', 8), ('^eu$', 2))
@@ -62,7 +62,7 @@ def rules_text(rules: Rules) -> str:
 
 
 def rule_of(path: str) -> str:
-    """The expression that is found in this partition path alone."""
+    """A regular expression that matches only this partition path."""
     # the two characters that rules are divided by, as Java and Python both write them otherwise
     escaped = re.sub(r"([^A-Za-z0-9_/=\-,;])", r"\\\1", path).replace(",", r"\x2c").replace(";", r"\x3b")
     return f"^{escaped}$"
@@ -85,13 +85,14 @@ def _compiled(expression: str) -> re.Pattern[str]:
 
 
 def count_in(rules: Rules, path: str) -> int | None:
-    """The count of the first rule that is found in a partition path."""
+    """The count of the first rule that matches a partition path; None if no rule does."""
     return next((count for expression, count in rules if _compiled(expression).search(path)), None)
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionCounts:
-    """One of real Hudi's files: the rules since an instant, and the count of all other partition paths."""
+    """One of real Hudi's files of bucket counts: the rules since an instant, and the count of all other partition
+    paths."""
 
     instant: str
     rules: Rules
@@ -116,7 +117,7 @@ class PartitionCounts:
 
 
 def read_counts(snapshot: Snapshot) -> PartitionCounts | None:
-    """The newest rules of this view: of an instant that has completed. None where the table has no such file."""
+    """The newest rules of this view, from an instant that has completed. None if the table has no such file."""
     if BUCKET_FOLDER.removeprefix(f"{HOODIE}/") not in snapshot.hoodie_folders:
         return None
     names = snapshot.storage.list_names(CONFIGS)
@@ -128,17 +129,17 @@ def read_counts(snapshot: Snapshot) -> PartitionCounts | None:
 
 
 def write_counts(storage: Storage, counts: PartitionCounts) -> None:
-    """Write the file of an instant that is about to complete; it counts when that has."""
+    """Write the file of an instant that is about to complete; readers use it once the instant has completed."""
     storage.write(counts.path, counts.body())
 
 
 def has_counts(storage: Storage) -> bool:
-    """Whether the table has such files."""
+    """Whether the table has files of bucket counts by partition path, as real Hudi writes them."""
     return any(name.endswith(_SUFFIX) for name in storage.list_names(CONFIGS))
 
 
 def rules_for_all(count: int) -> Rules:
-    """One rule that gives all partition paths the same count, for tables that have such files."""
+    """One rule that gives all partition paths the same count, for tables that have files of rules."""
     return ((".*", count),)
 
 
@@ -181,8 +182,8 @@ Splits = tuple[tuple[str, tuple[tuple[int, int], ...]], ...]
 
 @dataclass(frozen=True)
 class BucketCounts:
-    """`count` buckets in each partition path, but for those that one of the `rules` (regular expression, count) is
-    found in: the first one counts. `splits` are the buckets that came of splits, by partition path."""
+    """The bucket counts of partition paths: the count of the first of the `rules` (regular expression, count) that
+    matches, otherwise `count`. `splits` are the buckets that were made by splits, by partition path."""
 
     count: int
     rules: Rules = ()
@@ -204,7 +205,7 @@ class BucketCounts:
 
     @property
     def named(self) -> tuple[tuple[str, Buckets], ...]:
-        """Partition paths where buckets were split, and all buckets of each."""
+        """The partition paths in which buckets were split, with all buckets of each."""
         return tuple((path, self.buckets_in(path)) for path, _ in self.splits)
 
     @property
@@ -218,8 +219,8 @@ class BucketCounts:
         return _buckets_in(self, path)
 
     def resized(self, resizing: Resizing, sizes: Mapping[str, Mapping[int, int]]) -> BucketCounts:
-        """These counts, changed by a request. `sizes` are the bytes of each bucket, by partition path and
-        number, of the partition paths that are meant."""
+        """These counts, changed by a request. `sizes` are the bytes of each bucket, by partition path and number, of
+        the partition paths that the request concerns."""
         if resizing.split_over is not None:
             return self._split(resizing.split_over, sizes)
         if resizing.rules is not None:
@@ -239,9 +240,9 @@ class BucketCounts:
         return BucketCounts(self.count, (*((rule, resizing.buckets) for rule in expressions), *other_rules), split)
 
     def grown(self, sizes: Mapping[str, Mapping[int, int]], limit: int, *, by_path: bool) -> BucketCounts:
-        """These counts, doubled as often as it takes for the partition paths of `sizes` (as of `resized`) where a
-        bucket has more than `limit` bytes, see `grown_count`. Partition paths with single split buckets stay as they
-        are, and so do further ones where there are many rules."""
+        """These counts, doubled as often as `grown_count` states for each partition path in `sizes` (in the form of
+        `resized`) in which a bucket has more than `limit` bytes. Partition paths with splits of single buckets are not
+        changed, and neither are further paths once there are many rules."""
         counts = self
         for path, by_number in sorted(sizes.items()):
             buckets = self.buckets_in(path)
@@ -272,9 +273,9 @@ def _buckets_in(counts: BucketCounts, path: str) -> Buckets:
 
 
 def grown_count(sizes: Collection[int], count: int, limit: int) -> int:
-    """How many of `count` buckets with these bytes there should be: twice as many until the largest has `limit` bytes
-    or less, but not where the mean of them all is half of that already. More buckets do not help against a few large
-    ones, and each doubling is followed by one when the rows have doubled.
+    """The number of buckets there should be, for `count` buckets with these bytes: doubled until the largest has at
+    most `limit` bytes, but not if the mean of all buckets is at most half of the limit. More buckets do not help
+    against a few large ones, and each doubling is followed by another when the number of rows has doubled.
 
     >>> grown_count([90, 110], 2, 100), grown_count([230, 250], 2, 100), grown_count([300, 1, 1, 1], 4, 200)
     (4, 8, 4)
@@ -286,8 +287,8 @@ def grown_count(sizes: Collection[int], count: int, limit: int) -> int:
 
 
 def _times(size: int, limit: int, modulus: int) -> int:
-    """How often a bucket is halved: until its share is within the limit, at most `_MOST_HALVINGS` times at once, or
-    until its numbers take all digits there are."""
+    """The number of times that a bucket is halved: until its share is within the limit, at most `_MOST_HALVINGS` times
+    at once, and at most until the number of buckets reaches its maximum."""
     possible_halvings = int(math.log2(MAX_BUCKETS / modulus))
     return max(0, min(math.ceil(math.log2(size / limit)), _MOST_HALVINGS, possible_halvings))
 
@@ -347,7 +348,7 @@ class PathHash(KeyHash):
 
 
 def slices_of_buckets(slices: Iterable[FileSlice], numbers: Collection[int]) -> list[FileSlice]:
-    """The file slices of buckets with these numbers, and those whose names have no bucket."""
+    """The file slices of buckets with these numbers, and the slices whose file id is not a bucket's."""
     return [s for s in slices if (b := bucket_of_file_id(s.file_id)) is None or b in numbers]
 
 
@@ -371,7 +372,7 @@ class _Everywhere:
 
 
 def text_of(counts: BucketCounts) -> dict[str, str]:
-    """What the table remembers of counts by partition path and of splits."""
+    """The properties that record the counts by partition path and the splits."""
     recorded: dict[str, str] = {}
     if counts.rules:
         recorded["bucket.partitions"] = rules_text(counts.rules)
@@ -388,7 +389,8 @@ def counts_of(settings: Mapping[str, str], count: int) -> BucketCounts:
 
 
 def sizes_by_number(slices: Iterable[tuple[str, int | None, int]]) -> dict[str, dict[int, int]]:
-    """Bytes by partition path and number, of (partition path, number, bytes)."""
+    """The total bytes by partition path and number, of triples (partition path, number, bytes); triples without a
+    number are skipped."""
     sizes: dict[str, dict[int, int]] = {}
     for path, number, size in slices:
         if number is not None:

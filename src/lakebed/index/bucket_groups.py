@@ -70,7 +70,7 @@ class BucketGroupsIndex(BucketIndex):
             check_sample(snapshot, self)
 
     def place(self, rows: Rows, snapshot: Snapshot, engine: Engine) -> Hashed:
-        """Place rows by their hash; the task with a bucket's rows looks their keys up among its file groups."""
+        """Place rows by their hash; the task with a bucket's rows looks the keys up among the bucket's file groups."""
         if engine.is_distributed:
             return Hashed({}, self._by_number(snapshot.file_slices()))
         counted = engine.aggregate(rows, [PARTITION_PATH, GROUP])

@@ -35,8 +35,8 @@ _FEW_LOCATIONS = 200_000
 
 
 def may_come_back(index: Index, snapshot: Snapshot) -> bool:
-    """Whether there can be re-inserted keys that Hudi would find twice. Hudi's global indexes merge what they find
-    before they place a row, except on tables without partition paths under commit time."""
+    """Whether a write may re-insert keys that Hudi would find twice. Hudi's global indexes merge the matches before
+    they place a row, except on tables without partition paths under commit time."""
     config = snapshot.config
     if not index.ignores_log_deletes or config.table_type != "mor" or not snapshot.commits:
         return False
@@ -55,7 +55,7 @@ class ReappearingKeys(NamedTuple):
 def restore_reappearing_keys(
     tagged: Rows, new_in: Collection[str], index: Index, snapshot: Snapshot, engine: Engine
 ) -> Generator[ReappearingKeys]:
-    """Tagged rows, where those of re-inserted keys have the location of their key.
+    """The tagged rows, in which a row that re-inserts a key has the location of its key.
 
     `tagged` are evaluated several times; those without a place are in the partition paths `new_in`.
     """
@@ -80,8 +80,8 @@ def restore_reappearing_keys(
 def _reappearing_keys(
     tagged: Rows, new_in: Collection[str], index: Index, snapshot: Snapshot, engine: Engine
 ) -> Generator[tuple[Rows | None, KeyLookup]]:
-    """One location for each untagged key that a base file has under log files (None where there can be no such key),
-    and what was read to find them."""
+    """One location for each untagged key that is in a base file below log files, and the counts of the search for them.
+    The locations are None if there cannot be such a key."""
     below = snapshot.below_logs()
     if not new_in or not below.file_slices(set(new_in) & set(snapshot.partitions())):
         yield None, KeyLookup()
@@ -98,7 +98,7 @@ def _reappearing_keys(
 
 
 def _first_locations(batches: Iterator[pa.RecordBatch], task: Task) -> Iterator[pa.RecordBatch]:
-    """The first location of each key, without further ones."""
+    """The first location of each key."""
     parts = list(batches)
     if not parts:
         return
@@ -110,8 +110,8 @@ def _first_locations(batches: Iterator[pa.RecordBatch], task: Task) -> Iterator[
 
 @dataclass(frozen=True, slots=True)
 class ChangedLocations:
-    """`added` has the columns `key`, `partition` and `file_id` (text), a row for each key that came into a file group;
-    `removed` the keys that left one and are in none now."""
+    """The changed locations of keys. `added` has the text columns `key`, `partition` and `file_id`, one row for each
+    key that was added to a file group; `removed` are the keys that left a file group and are in no other now."""
 
     added: pa.Table
     removed: pa.StringArray
@@ -120,9 +120,9 @@ class ChangedLocations:
 def changed_locations(
     statuses: Sequence[WriteStatus], replaced: Mapping[str, Sequence[str]], snapshot: Snapshot, instant: str
 ) -> ChangedLocations:
-    """What `Index.update` gets, as locations of keys. Keys are unique in the table; of one that was added twice (an
-    insert that does not look) the last place is given. Where log files hold deletes, what these take away shows when
-    their slices are read."""
+    """The changes for `Index.update`, as locations of keys. Keys are unique in the table; for a key that was added
+    twice (by an insert that does not look keys up) the last location is given. If log files hold deletes, their slices
+    are read to find the deleted keys."""
     reader = snapshot.reader
     reader_at_instant = replace(reader, blocks=reader.blocks.with_writer_of(instant))
     deleted_from = {s.file_id for s in statuses if s.log_files is not None and s.num_deletes and not is_reported(s)}

@@ -28,8 +28,9 @@ _SAVED_SECONDS = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Keys to be found in a table: the base files and stored rows that a simple index would read, and the file groups
-    (shards), files and bytes of the record index, as it is or (0) as one over these rows would be."""
+    """The keys to look up in a table: the base files and stored rows that a simple index would read, and the file
+    groups (shards), files and bytes of the record index, either its real ones or (0) those of a record index over these
+    rows."""
 
     keys: int
     files: int
@@ -40,7 +41,7 @@ class Batch:
 
 
 def record_cost(batch: Batch) -> float:
-    """CPU seconds that tagging by the record index takes, nothing of it in memory.
+    """The CPU seconds of tagging by the record index if none of it is in memory.
 
     >>> few = Batch(keys=500, files=5_000, rows=500_000)
     >>> record_cost(few) < 0.28 * simple_cost(few)
@@ -54,12 +55,12 @@ def record_cost(batch: Batch) -> float:
 
 
 def simple_cost(batch: Batch) -> float:
-    """CPU seconds that tagging by a simple index takes, which reads the keys of all these files."""
+    """The CPU seconds of tagging by a simple index, which reads the keys of all the files."""
     return _START + batch.files * _FILE + batch.rows * STORED_KEY + batch.keys * _JOINED_KEY
 
 
 def crossover(batch: Batch) -> int | None:
-    """The number of keys from which on reading the base files is the cheaper way; None where it is not for as many keys
+    """The number of keys from which on reading the base files costs less; None if it costs more even for as many keys
     as there are rows.
 
     >>> crossover(Batch(keys=0, files=5_000, rows=500_000)) is None
@@ -84,9 +85,9 @@ def _is_cheaper_by_record(batch: Batch, keys: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class TaggingCosts:
-    """What tagging one batch costs, in seconds of CPU: by the table's own index (`used`, its name) and by the others
-    that would find the same keys. `crossover` is the number of keys from which on the simple index is cheaper than the
-    record index."""
+    """The CPU seconds for tagging one batch: by the table's own index (`used`, its name) and by the others that would
+    find the same keys. `crossover` is the number of keys from which on the simple index is cheaper than the record
+    index."""
 
     used: str
     seconds: dict[str, float]
@@ -99,7 +100,8 @@ class TaggingCosts:
 
     @property
     def cheaper(self) -> str | None:
-        """An index that looks keys up and would be cheaper by what counts; None where the table's own will do."""
+        """The name of an index that looks keys up and would be clearly cheaper; None if the table's own index is good
+        enough."""
         looking = {name: cost for name, cost in self.seconds.items() if cost}
         if self.used not in looking:
             return None

@@ -75,7 +75,7 @@ def infer_index(snapshot: Snapshot, *, for_write: bool = True) -> Index:
 
 
 def check_requested(snapshot: Snapshot, requested: Index) -> None:
-    """Check the index that a job's options name against a table that remembers none, by a sample of its stored keys.
+    """Check the index that a job's options name against a table that records no index, by a sample of its stored keys.
 
     A bucket index has to agree with file ids and keys (`IndexInconsistent`); any other is refused (`InvalidOption`) on
     a table whose ids and keys are those of a bucket index.
@@ -194,7 +194,8 @@ def _fitting(snapshot: Snapshot) -> list[BucketIndex]:
 
 
 def _fitting_by_partition(snapshot: Snapshot) -> list[BucketIndex]:
-    """By the files in which real Hudi keeps the bucket counts of partition paths, where the table has some."""
+    """The bucket indexes that fit the files in which real Hudi stores the bucket counts of partition paths; empty if
+    the table has no such file."""
     counts = read_counts(snapshot)
     if counts is None:
         return []
@@ -210,7 +211,8 @@ def _fitting_by_partition(snapshot: Snapshot) -> list[BucketIndex]:
 
 
 def _refuse_counts_by_partition(snapshot: Snapshot) -> None:
-    """Refuse a table that no single count fits, but each partition one of its own under the same hash fields.
+    """Raise an error for a table in which every partition path fits a bucket count, but no single count fits all of
+    them under one choice of hash fields.
 
     Real Hudi's Spark writer leaves no other trace of partition-level buckets: the user has to name the rules.
     """
@@ -235,7 +237,7 @@ def _refuse_counts_by_partition(snapshot: Snapshot) -> None:
 
 
 def _ids_are_numbers(snapshot: Snapshot) -> bool:
-    """Whether every file id can be a bucket number, on a table whose stored keys can be checked."""
+    """Whether every file id can be a bucket number, for a table whose stored keys can be checked."""
     if not (snapshot.config.populate_meta_fields and snapshot.config.key_fields):
         return False
     try:
@@ -262,7 +264,7 @@ def _ambiguous(name: str, fitting: Sequence[BucketIndex]) -> InvalidOption:
 
 @cache
 def _warn_of_simple(uri: str, name: str, nominated: bool, is_of_flink: bool) -> None:
-    """Once a table in this process: the index leaves no trace in the files unless it is a bucket index."""
+    """Warn once per table in this process that its index is unknown: only a bucket index leaves traces in the files."""
     if is_of_flink:
         _log.warning(
             "table %r (%s) was made by Flink, and nothing in it shows its index. Flink's default, FLINK_STATE with"

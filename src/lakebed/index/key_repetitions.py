@@ -45,7 +45,7 @@ _KEYS_HERE = 500_000
 
 @dataclass(frozen=True, slots=True)
 class AskedKeys:
-    """New keys, and the file slices that would hold those that are stored already."""
+    """New keys, and the file slices that would hold the keys that are stored already."""
 
     keys: pa.Array
     slices: Sequence[FileSlice]
@@ -53,8 +53,8 @@ class AskedKeys:
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
-    """A slice that may hold some of the keys of a part, by its number, in these row groups of its base file. To look
-    takes as long as to read `cost` stored keys."""
+    """A file slice that may hold some keys of the part with number `part`, in these row groups of its base file. A
+    search in it costs as much as reading `cost` stored keys."""
 
     part: int
     file_slice: FileSlice
@@ -64,9 +64,9 @@ class _Candidate:
 
 @dataclass(frozen=True)
 class KeyRepetitions:
-    """Counts the rows of one insert whose key is stored another time; None where that would cost much, unless it is to
-    be counted `always`. With `combines` rows of one key and partition path are made one before they are written, with
-    `new_groups_only` they replace the stored ones."""
+    """Counts the rows of one insert whose key is already stored or repeated. The count is None if it would cost much,
+    unless `always` is set. With `combines` rows of one key and partition path are combined before they are written;
+    with `new_groups_only` they replace the stored rows."""
 
     snapshot: Snapshot
     engine: Engine
@@ -97,8 +97,8 @@ class KeyRepetitions:
         return self._looked_up(keys) if self.always else None
 
     def of_hashed(self, rows: Rows, placed: Hashed) -> int | None:
-        """The number of repeated keys among rows with file group numbers. An existing bucket of a merge-on-read table
-        takes them in by merging each with the stored row of its key."""
+        """The number of repeated keys among rows with file group numbers; None if counting costs much. An existing
+        bucket of a merge-on-read table merges each row with the stored row of its key."""
         engine = self.engine
         if not (self.always or engine.has_at_hand(rows)):
             return None
@@ -131,7 +131,7 @@ class KeyRepetitions:
         return again + sum(int(np.count_nonzero(flags)) for flags in stored.values())
 
     def _candidates(self, parts: Sequence[AskedKeys]) -> list[_Candidate]:
-        """The slices whose ranges meet that of the keys which are asked of them."""
+        """The slices whose key range overlaps the range of the keys that would be in them."""
         slices = [(number, file_slice) for number, part in enumerate(parts) for file_slice in part.slices]
         ranges = ranges_of(self.snapshot, [file_slice for _, file_slice in slices], self.engine, SearchOptions())
         new_keys = [KeyRange.of(part.keys) for part in parts]

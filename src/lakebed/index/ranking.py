@@ -52,7 +52,7 @@ _REMOTE = 0.02
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """What a table holds and what is written to it at a time.
+    """The size of a table and of a typical write to it.
 
     `touched` are the partition paths that a batch falls into, `touched_rows` the rows stored there; `known` is the
     share of a batch's keys that the table holds. `grows`: new keys are greater than old ones. `largest` is the largest
@@ -77,12 +77,12 @@ class Workload:
 
     @property
     def size(self) -> float:
-        """Bytes of the table."""
+        """The bytes of the table."""
         return self.rows * self.row_bytes
 
     @property
     def files(self) -> int:
-        """Base files that these rows fill."""
+        """The number of base files that the rows fill."""
         return max(self.partitions, ceil(self.size / _FULL))
 
     @property
@@ -100,8 +100,8 @@ class Workload:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """What an index costs: CPU seconds to find the keys of a batch and to write it, bytes written for a byte given,
-    and file groups that a lookup of one key opens. `words` explain each."""
+    """The costs of an index: CPU seconds to find the keys of a batch and to write the batch, bytes written per incoming
+    byte, and file groups that a lookup of one key opens. `words` explain each."""
 
     index: str
     tagging: float
@@ -131,7 +131,8 @@ class Ranking(Printed):
         return self.candidates[0]
 
     def to_arrow(self) -> pa.Table:
-        """Columns: index, settings, seconds, tagging, writing, write_amplification, read_amplification, fits, why."""
+        """A table with the columns index, settings, seconds, tagging, writing, write_amplification, read_amplification,
+        fits, why."""
         rows = [
             {
                 "index": c.index,
@@ -189,7 +190,7 @@ class Ranking(Printed):
 
 
 def rank(workload: Workload, names: Sequence[str]) -> Ranking:
-    """The named indexes in the order of their costs, those that do not fit the keys at the end.
+    """The named indexes in the order of their costs; those that do not fit the keys are last.
 
     >>> little = Workload(rows=1000, row_bytes=50, partitions=0, batch=10, touched=1, touched_rows=1000, known=1.0)
     >>> rank(little, ["bucket", "hbase", "simple"]).candidates[-1].index
@@ -200,7 +201,7 @@ def rank(workload: Workload, names: Sequence[str]) -> Ranking:
 
 
 def bucket_count(partition_bytes: float) -> int:
-    """Buckets for a partition of this size: a power of two, at most 256 MB in each to begin with.
+    """The number of buckets for a partition of this size: a power of two, with at most 256 MB in each at the start.
 
     >>> bucket_count(10 * MIB), bucket_count(3000 * MIB)
     (1, 16)
@@ -217,7 +218,8 @@ def _hit(groups: float, keys: float) -> float:
 
 
 def _written(w: Workload, groups: float, rows: float, indexed: float = 0.0) -> tuple[float, float, str]:
-    """Seconds, amplification and words of writing a batch that rewrites `groups` with `rows` in all."""
+    """The CPU seconds, the amplification and the explanation of writing a batch that rewrites `groups` file groups with
+    `rows` rows in all."""
     batch_bytes = max(1.0, w.batch * w.row_bytes)
     if w.mor:
         seconds = _COMMIT + groups * _GROUP + w.batch * _NEW_ROW + indexed
@@ -229,8 +231,8 @@ def _written(w: Workload, groups: float, rows: float, indexed: float = 0.0) -> t
 
 
 def _of_files(w: Workload) -> tuple[float, float]:
-    """File groups that a batch rewrites where rows go to files as they come, and the rows in them: those with known
-    keys, and for new rows a small file a partition path."""
+    """The number of file groups that a batch rewrites if rows go to files in their order, and the number of rows in
+    them: the files of existing keys, and a small file per partition path for new rows."""
     if w.deletes:
         groups = _hit(w.files, w.updates)
         return groups, groups * w.rows / max(1, w.files)
@@ -423,7 +425,7 @@ AUTO = ("bucket", "simple", "record")
 
 @dataclass(frozen=True, slots=True)
 class TableProfile:
-    """What is known of a table before it exists. None means not known.
+    """The properties of a table that does not exist yet. None means unknown.
 
     `rows` and `row_bytes` (bytes of a row in a base file) describe the expected size; `partitions` is the number of
     partition paths (0: not partitioned); `keys_grow`: new keys are greater than old ones and old ones are
@@ -443,7 +445,7 @@ class TableProfile:
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """The index to take, its arguments for `make_index`, and one sentence with the reason."""
+    """The name of the index to use, its arguments for `make_index`, and one sentence with the reason."""
 
     index: str
     why: str
@@ -500,7 +502,7 @@ def advise(profile: TableProfile, buckets: int | None = None, fields: Sequence[s
 
 
 def _by_costs(profile: TableProfile, rows: int, row_bytes: float, batch: int) -> Advice:
-    """The cheapest of all indexes for batches of this size, which fall into as many partitions as they can."""
+    """The cheapest of all indexes for batches of this size that are spread over as many partitions as possible."""
     partitions = max(1, profile.partitions or 0)
     touched = min(2, partitions) if profile.keys_grow else min(batch, partitions)
     workload = Workload(

@@ -50,7 +50,7 @@ _NAMED_PATH = f"{DERIVED}named_path"
 
 
 def find_locations(keys: Rows, metadata: MetadataLookups, engine: Engine) -> Rows:
-    """Record key, old partition path, file id and instant of those keys that a global record index knows."""
+    """The record key, old partition path, file id and instant of those keys that a global record index has."""
     few = engine.collect(engine.head(keys, IN_PROCESS_KEYS + 1) if engine.is_distributed else keys)
     if few.num_rows <= IN_PROCESS_KEYS or not engine.is_distributed:
         return engine.from_arrow(_named(metadata.record_locations(few.column(RECORD_KEY))))
@@ -61,9 +61,9 @@ def find_locations(keys: Rows, metadata: MetadataLookups, engine: Engine) -> Row
 def with_locations(
     rows: Rows, rules: MergeRules | None, metadata: MetadataLookups, engine: Engine, *, in_path: bool = False
 ) -> Rows:
-    """The rows with file id and instant of their keys and the `OLD_PARTITION` that they live in (the rows' own with
-    `in_path`, where each partition path has an index); null where the index does not know a key. `OPENED` has the files
-    of the index that were asked.
+    """The rows with the file id and instant of their keys and the `OLD_PARTITION` in which these are stored (with
+    `in_path`, where each partition path has an index, the row's own); null if the index does not have the key. `OPENED`
+    has the files of the index that were read.
 
     With `rules` the rows of a key are made one first: they meet in the task that looks the key up.
     """
@@ -138,7 +138,7 @@ def _named(locations: pa.Table) -> pa.Table:
 
 
 def _by_path(rows: pa.Table) -> Iterator[tuple[str | None, pa.Table]]:
-    """The rows of each partition path; None for those that have none."""
+    """The rows of each partition path, as pairs; the path is None for rows that do not have one."""
     codes = rows.column(PARTITION_PATH).combine_chunks().dictionary_encode(null_encoding="encode")
     for number, path in enumerate(codes.dictionary.to_pylist()):
         yield path, rows.filter(pc.equal(codes.indices, number))
@@ -185,7 +185,7 @@ class RecordIndex(Index, StoredLocations):
 
     @classmethod
     def of_metadata(cls, snapshot: Snapshot) -> RecordIndex | None:
-        """The index that the table's metadata table has, of any writer; None if it has none."""
+        """The record index of the table's metadata table, whichever engine wrote it; None if it does not have one."""
         if RECORD_INDEX not in snapshot.config.metadata_partitions:
             return None
         return cls(partitioned=KeyIndexes.of(snapshot.storage, snapshot.config).partitioned)
@@ -217,7 +217,7 @@ class RecordIndex(Index, StoredLocations):
         return self._settled(located_rows, rows, snapshot, engine)
 
     def place_in_one(self, rows: Rows, rules: MergeRules | None, snapshot: Snapshot, engine: Engine) -> Tagged | None:
-        """Place rows by one shuffle to the index's file groups, each opened by one task; None without a record
+        """Place rows by one shuffle to the index's file groups, each of which one task opens; None without a record
         index."""
         metadata = snapshot.metadata if snapshot.commits else None
         if metadata is None or not metadata.has(RECORD_INDEX) or snapshot.repeats_keys:
@@ -227,7 +227,8 @@ class RecordIndex(Index, StoredLocations):
         return self._settled(located_rows, rows, snapshot, engine)
 
     def _settled(self, located_rows: Rows, rows: Rows, snapshot: Snapshot, engine: Engine) -> Tagged:
-        """Where `rows` go. `located_rows` are these rows with the locations that the index has of their keys."""
+        """The placement of `rows`. `located_rows` are these rows with the locations that the index has for their
+        keys."""
         names = engine.schema(rows).names
         if self.partitioned:
             return Tagged(engine.derive(located_rows, {}, keep=[*names, FILE_ID, INSTANT, OPENED]))
@@ -243,8 +244,8 @@ class RecordIndex(Index, StoredLocations):
         return self
 
     def locate(self, keys: Rows, snapshot: Snapshot, engine: Engine) -> Rows | None:
-        """The locations of these keys. None if the index has no answer: it is not there, is partitioned, or is newer
-        than the snapshot shows."""
+        """The locations of these keys. None if the index cannot answer: it does not exist, is partitioned, or is newer
+        than the snapshot."""
         metadata = snapshot.metadata if snapshot.is_latest and not self.partitioned else None
         if metadata is None or not metadata.has(RECORD_INDEX) or snapshot.repeats_keys:
             return None

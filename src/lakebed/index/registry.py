@@ -65,7 +65,7 @@ def make_index(
     hbase: HBaseSettings | None = None,
     partition_buckets: str | None = None,
 ) -> Index:
-    """The index that a name (any case) or an `Index` object means; `advise` decides what "auto" means.
+    """The index that a name (in any case) or an `Index` object means; for "auto" `advise` chooses it.
 
     `buckets` and `fields` belong to the bucket index (`fields`: a subset of `key_fields`, empty for all of them),
     `update_partition_path` to the global ones; given for another index they raise `InvalidOption`. `hbase` is where
@@ -90,8 +90,8 @@ def make_index(
 
 
 def job_index(options: IndexSettings, key_fields: Sequence[str], recorded: Index | None = None) -> Index | None:
-    """The index that a Hudi job's options name, or None. What they leave open is as the `recorded` index of the table
-    has it, else as Hudi has it."""
+    """The index that a Hudi job's options name; None if they do not name one. Options that are not given come from the
+    `recorded` index of the table if it has that name, else from Hudi's defaults."""
     if options.type is None or options.type == "auto":
         return None
     name = options.type.strip().lower()
@@ -105,7 +105,7 @@ def job_index(options: IndexSettings, key_fields: Sequence[str], recorded: Index
 
 
 def recorded_index(settings: Mapping[str, str], *, missing_ok: bool = False) -> Index | None:
-    """The index in a table's `lakebed.index.*` properties (without that prefix), or None where there is none.
+    """The index in a table's `lakebed.index.*` properties (given without that prefix); None if they do not name one.
 
     With `missing_ok` also None for an index whose class is not installed here: a read does not need it.
     """
@@ -116,8 +116,8 @@ def recorded_index(settings: Mapping[str, str], *, missing_ok: bool = False) -> 
 
 
 def recorded_settings(snapshot: Snapshot) -> dict[str, str]:
-    """What the table remembers of its index as of this view, without the prefix `lakebed.index.`. Real Hudi may have
-    given partition paths bucket counts of their own, or changed them: its newest file counts."""
+    """The settings of the index that the table records as of this view, without the prefix `lakebed.index.`. If real
+    Hudi has given partition paths their own bucket counts, or changed them, the counts come from its newest file."""
     settings = snapshot.index_settings
     if settings.get("type") != "bucket":
         return settings
@@ -133,7 +133,8 @@ def _has_none(settings: Mapping[str, str], counts: PartitionCounts) -> bool:
 
 
 def check_partition_counts(snapshot: Snapshot, index: Index) -> None:
-    """Refuse writes to a table in which real Hudi keeps bucket counts of partition paths, by an index without them."""
+    """Raise an error for a write under an index without bucket counts by partition path, to a table for which real Hudi
+    stores such counts."""
     counts = read_counts(snapshot)
     settings = index.settings()
     if counts is None or key_hash_of(index) is None or settings.get("bucket.partitions") == rules_text(counts.rules):
@@ -149,7 +150,7 @@ def check_partition_counts(snapshot: Snapshot, index: Index) -> None:
 
 
 def index_of(snapshot: Snapshot, *, for_write: bool = True) -> Index:
-    """The index of a table: the one in its properties, else what its files show (see `infer_index`).
+    """The index of a table: the one in its properties, otherwise the one that its files show (see `infer_index`).
 
     Without `for_write` nothing is refused and there is no warning: an unknown index is a simple one.
     """
@@ -162,17 +163,17 @@ def index_of(snapshot: Snapshot, *, for_write: bool = True) -> Index:
 
 
 def index_properties(index: Index) -> dict[str, str]:
-    """What goes into `hoodie.properties` for the table to remember its index."""
+    """The properties in `hoodie.properties` that record an index."""
     return {PREFIX + key: value for key, value in index.settings().items()}
 
 
 def recorded_index_properties(snapshot: Snapshot) -> dict[str, str]:
-    """What the table remembers of its index, as `hoodie.properties` has it."""
+    """The properties that record the table's index, in the form of `hoodie.properties`."""
     return {PREFIX + key: value for key, value in recorded_settings(snapshot).items()}
 
 
 def check_same_index(recorded: Index, requested: Index) -> None:
-    """Refuse a write whose options name another index than the table's: both are shown, nothing is changed."""
+    """Raise an error for a write whose options name another index than the table's; the error names both."""
     has, asks = dict(recorded.identity()), dict(requested.identity())
     if has == asks:
         return
@@ -212,7 +213,8 @@ def _from_options(options: IndexOptions) -> Index:
 
 
 def _from_settings(name: str, settings: Mapping[str, str]) -> Index:
-    """An instance of the named class: its `from_settings(settings)`, or else its call without arguments."""
+    """An instance of the named class: the result of its `from_settings(settings)`, or if it does not have that of its
+    call without arguments."""
     factory = _class_of(name)
     return _checked(name, factory.from_settings(settings) if hasattr(factory, "from_settings") else factory())
 
@@ -266,8 +268,8 @@ def _unknown(name: str) -> InvalidOption | UnsupportedFeature:
 
 
 def check_new_indexes(names: Sequence[IndexName], config: TableConfig, schema: pa.Schema, index: Index) -> None:
-    """Raise `InvalidOption`, `SchemaConflict` or `UnsupportedFeature` for an index that the table cannot have, with
-    the ones it has and the others that are named. `index` is the one that writes use."""
+    """Raise `InvalidOption`, `SchemaConflict` or `UnsupportedFeature` for a new index that the table cannot have next
+    to its existing indexes and the other `names`. `index` is the index that writes use."""
     partitions = {*config.metadata_partitions, *(name.partition for name in (*names, *index.metadata_indexes))}
     for name in names:
         kind_of(name.partition).check_new(

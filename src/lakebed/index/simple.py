@@ -65,14 +65,15 @@ _STORED_COLUMN = f"{DERIVED}stored_"
 
 
 class PlacedRows(NamedTuple):
-    """Rows with their locations, and the file slices of which more than keys was read to place them."""
+    """Rows with their locations, and the file slices of which columns other than the key were read to place them."""
 
     rows: Rows
     read: Sequence[FileSlice] = ()
 
 
 def merges_in_pairs(rules: MergeRules, incoming_columns: Sequence[str]) -> bool:
-    """Whether it takes full rows to decide which rows move, and with which values. Deletes have no full rows."""
+    """Whether complete rows are needed to decide which rows move, and with which values. Deletes have no complete
+    rows."""
     return any(n not in META_COLUMNS and not n.startswith(DERIVED) for n in incoming_columns) and not (
         rules.picks_winners and rules.compares_columns
     )
@@ -86,7 +87,7 @@ def moved_in_pairs(
     rules: MergeRules,
     position: Sequence[str] = (),
 ) -> PlacedRows:
-    """Every row with its location, and for a row that leaves its location a delete there, which is `MOVED`.
+    """Every row with its location, and for a row that moves also a delete at the old location, marked `MOVED`.
 
     `joined` has the rows' `incoming_columns` and the location of their key, with its `POSITION` where that is named. A
     row that moves to another partition path is written there as merged with the stored row. The stored rows are read
@@ -124,7 +125,7 @@ def moved_in_pairs(
 
 
 def _stored_rows(snapshot: Snapshot, slices: Sequence[FileSlice], engine: Engine, data: Sequence[str]) -> Rows:
-    """Key, file id and data columns of some file slices, in the table's types of today."""
+    """The key, file id and data columns of some file slices, in the table's present types."""
     parts: list[Rows] = []
     for file_slice in slices:
         types = {f.name: f.type for f in snapshot.schema_of(file_slice)}
@@ -190,7 +191,8 @@ class _PairMoves:
         new: pa.Array,
         at: np.ndarray,
     ) -> tuple[np.ndarray, pa.RecordBatch, pa.Array]:
-        """Three results for the rows `at`: flags of those that move, the merged rows, and their new partition paths."""
+        """Three results for the rows `at`: flags of the rows that move, the merged rows, and their new partition
+        paths."""
         indices = pa.array(at)
         incoming = incoming_rows.take(indices)
         stored = [
@@ -240,7 +242,7 @@ class SimpleIndex(Index):
     ignores_log_deletes = True
 
     def place(self, rows: Rows, snapshot: Snapshot, engine: Engine) -> Tagged:
-        """By the keys of the stored rows. The rows are evaluated twice, hence persisted."""
+        """Place rows by the keys of the stored rows. The rows are evaluated twice, hence persisted."""
         require_stored_keys(snapshot)
         if not snapshot.commits:
             return Tagged(engine.derive(rows, NO_LOCATION))
@@ -261,15 +263,15 @@ class SimpleIndex(Index):
 
 
 class SimpleIndexForFlink(SimpleIndex):
-    """The simple index of a table that Flink made and that records none. Flink's default keeps a key once in the table,
-    a job of it may keep one in every partition path: where that matters the write is refused.
+    """The simple index of a table that Flink made and that records no index. Flink's default stores a key once in the
+    table, but a job may store one in every partition path: if that makes a difference the write is refused.
 
     Costs the keys of the table besides, where rows have new keys.
     """
 
     def place(self, rows: Rows, snapshot: Snapshot, engine: Engine) -> Tagged:
-        """By the keys of the stored rows. Raises `InvalidOption` where a key that is not in the partition path of its
-        row is in another one."""
+        """Place rows by the keys of the stored rows. Raises `InvalidOption` if a key is not stored in the partition
+        path of its row but in another one."""
         placed = super().place(rows, snapshot, engine)
         tagged = engine.persist(placed.rows)
         new_keys = engine.distinct(
@@ -385,7 +387,7 @@ def moved(
     fields: int,
     position: Sequence[str] = (),
 ) -> Rows:
-    """Every row with its location, and for a row that moves a delete at the old location, which is `MOVED`.
+    """Every row with its location, and for a row that moves also a delete at the old location, marked `MOVED`.
 
     `joined` has the rows' `incoming_columns`, the location of their key (with its `POSITION` where that is named), and
     so many stored ordering values.
@@ -415,13 +417,14 @@ def moved(
 
 
 def positions_of(snapshot: Snapshot) -> list[str]:
-    """The column with a stored row's number in its base file, if log blocks of the table have it."""
+    """The column with a stored row's number in its base file, as a list; empty if log blocks of the table do not have
+    positions."""
     return [POSITION] if snapshot.config.has_record_positions else []
 
 
 @dataclass(frozen=True, slots=True)
 class CountedSource:
-    """A view whose file slices are read for their keys. What this process reads is counted."""
+    """A view whose file slices are read for their keys. The reads of this process are counted in `tally`."""
 
     snapshot: Snapshot
     tally: ReadTally | None
@@ -454,7 +457,7 @@ def files_of(slices: Sequence[FileSlice]) -> int:
 
 
 def with_slices(lookup: KeyLookup, read: Sequence[FileSlice]) -> KeyLookup:
-    """The counts of a search, and of columns of some slices that were read besides: their bytes are not known."""
+    """The counts of a search, plus the slices of which some columns were read in addition: their bytes are unknown."""
     return lookup.with_reads(files_of(read), None) if read else lookup
 
 
@@ -465,7 +468,8 @@ def _stored_locations(
     ordering: Mapping[str, pa.DataType],
     position: Sequence[str] = (),
 ) -> Rows:
-    """Key, old partition path, file id, instant (and number in the base file) and ordering values of every stored row.
+    """The key, old partition path, file id, instant (and number in the base file) and ordering values of every stored
+    row.
 
     Slices whose ordering columns were written with another type are read by themselves and cast.
     """
@@ -485,7 +489,7 @@ def _stored_locations(
 def stored_ordering(
     snapshot: Snapshot, slices: Sequence[FileSlice], engine: Engine, ordering: Mapping[str, pa.DataType]
 ) -> Rows:
-    """Key, file id and ordering values of every row of some file slices, for `moved`."""
+    """The key, file id and ordering values of every row of some file slices, for `moved`."""
     locations = _stored_locations(CountedSource(snapshot, None), slices, engine, ordering)
     values = {f"{_STORED}{i}": Column(f"{_STORED}{i}") for i in range(len(ordering))}
     return engine.derive(locations, {FILE_ID: Column(FILE_ID), **values}, keep=[RECORD_KEY])
@@ -494,7 +498,7 @@ def stored_ordering(
 def _by_types(
     snapshot: CountedSource, slices: Sequence[FileSlice], ordering: Mapping[str, pa.DataType]
 ) -> dict[tuple[pa.DataType | None, ...], list[FileSlice]]:
-    """Slices by the types their ordering columns were written with (None: no such column)."""
+    """Slices by the types with which their ordering columns were written (None: the slice does not have the column)."""
     groups: dict[tuple[pa.DataType | None, ...], list[FileSlice]] = defaultdict(list)
     for file_slice in slices:
         types: tuple[pa.DataType | None, ...] = ()
@@ -525,9 +529,9 @@ LOCATION = pa.schema([(name, pa.string()) for name in (OLD_PARTITION, FILE_ID, I
 
 
 def at_locations(joined: Rows, incoming_columns: Sequence[str], engine: Engine, position: Sequence[str] = ()) -> Rows:
-    """Rows of a global index where their keys are, whatever partition path they name. `joined` has the rows'
-    `incoming_columns` but the partition path, and the location of their key, with its `POSITION` where that is
-    named."""
+    """The rows of a global index at the locations of their keys, whatever partition path they name. `joined` has the
+    rows' `incoming_columns` without the partition path, and the location of their key, with its `POSITION` if
+    `position` names it."""
     location_columns = {
         PARTITION_PATH: Coalesce((OLD_PARTITION, PARTITION_PATH)),
         **columns_of_names(FILE_ID, INSTANT, *position),
@@ -538,8 +542,8 @@ def at_locations(joined: Rows, incoming_columns: Sequence[str], engine: Engine, 
 def moved_from_locations(
     joined: Rows, incoming_columns: Sequence[str], snapshot: Snapshot, engine: Engine, position: Sequence[str] = ()
 ) -> PlacedRows:
-    """Rows at their places, those that name another partition path there if they win over the stored row. `joined` is
-    as for `at_locations`, and evaluated several times.
+    """The rows at their locations; a row that names another partition path is there if it wins over the stored row.
+    `joined` is as for `at_locations`, and evaluated several times.
 
     What they have to win over is read from the file groups that such rows come from, and from no other.
     """

@@ -28,8 +28,8 @@ Action = Literal["update", "delete", "insert"]
 
 @dataclass(frozen=True, slots=True)
 class Clause:
-    """What happens to some pairs: those of the kind `when` for which `condition` (None: always) is true. `values` are
-    the columns that an update or an insert sets."""
+    """An action for some pairs: those of the kind `when` for which `condition` (None: always) is true. `values` are the
+    columns that an update or an insert sets."""
 
     when: When
     action: Action
@@ -39,8 +39,8 @@ class Clause:
 
 @dataclass(frozen=True, slots=True)
 class Acts:
-    """What clauses do. `at` are the pairs that one acts on, `clause` its number, `rows` what it makes of each in the
-    table's columns."""
+    """The results of clauses. `at` are the pairs that a clause applies to, `clause` its number, and `rows` the
+    resulting rows in the table's columns."""
 
     at: Positions
     clause: npt.NDArray[np.int8]
@@ -63,11 +63,11 @@ class Clauses:
 
     @property
     def untouched(self) -> tuple[str, ...]:
-        """The columns that an updated row keeps without naming them."""
+        """The columns that no update sets: an updated row retains their stored values."""
         return tuple(name for name in self.schema.names if name not in self.updated)
 
     def act(self, pairs: pa.Table, kinds: Mapping[When, Flags]) -> Acts:
-        """What the clauses do with pairs; `kinds` has the pairs of each kind."""
+        """The results of the clauses for pairs; `kinds` has flags of the pairs of each kind."""
         clause_numbers = np.full(pairs.num_rows, -1, np.int8)
         for number, clause in enumerate(self.clauses):
             candidates = np.flatnonzero(kinds[clause.when] & (clause_numbers < 0))
@@ -124,8 +124,8 @@ class Clauses:
 
 
 def evaluate(rows: pa.Table, expressions: Sequence[pc.Expression]) -> list[pa.Array]:
-    """The value of each expression in each row. Raises `InvalidRecord` where one has none, as for numbers that are too
-    great.
+    """The value of each expression in each row. Raises `InvalidRecord` if an expression has no value, for example for
+    numbers that are too large.
 
     >>> evaluate(pa.table({"a": [1, 2]}), [pc.field("a") + 1])[0].to_pylist()
     [2, 3]
@@ -143,9 +143,9 @@ def evaluate(rows: pa.Table, expressions: Sequence[pc.Expression]) -> list[pa.Ar
 
 
 def check_unambiguous(keys: pa.Array, actions: npt.NDArray[np.str_], partitions: pa.Array | None = None) -> Flags:
-    """Which acts to carry out; of several deletes of a key only one, and none where its row is replaced by a new one.
-    Raises `AmbiguousMerge` where several source rows would change one stored row, or insert one key. With `partitions`
-    a key is another one in each partition path."""
+    """Flags of the acts to carry out: only one of several deletes of a key, and none if a new row replaces the deleted
+    one. Raises `AmbiguousMerge` if several source rows would change one stored row, or insert one key. With
+    `partitions` equal keys in different partition paths are different keys."""
     every = np.ones(len(keys), np.bool_)
     if len(keys) == pc.count_distinct(keys, mode="all").as_py():
         return every
@@ -175,8 +175,8 @@ def check_unambiguous(keys: pa.Array, actions: npt.NDArray[np.str_], partitions:
 def replaced_rows(
     keys: pa.Array, actions: npt.NDArray[np.str_], partitions: pa.Array | None = None
 ) -> tuple[Positions, Positions]:
-    """Acts that insert a row with the key of a row that another act deletes: the inserting acts, and the deleting
-    ones."""
+    """The positions of acts that insert a row with the key of a row that another act deletes, and of the deleting
+    acts."""
     new, deleted_at = np.flatnonzero(actions == "insert"), np.flatnonzero(actions == "delete")
     if not len(new) or not len(deleted_at):
         return new[:0], deleted_at[:0]

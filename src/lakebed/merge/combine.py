@@ -32,13 +32,13 @@ from lakebed.sharing import once
 
 
 def folded(rules: MergeRules, side: Side, starts: Positions) -> Side:
-    """One record of each key. The records of a key are adjacent from `starts` on, in their order."""
+    """One record per key. The records of a key are adjacent, from its position in `starts` on, in their order."""
     return _Runs(rules, side, starts).folded()
 
 
 @dataclass(frozen=True)
 class _Runs:
-    """Records of one key after another: `_last` and `_first` look for a record of each."""
+    """The records of several keys, those of a key consecutive: `_last` and `_first` look for one record per key."""
 
     rules: MergeRules
     side: Side
@@ -67,14 +67,15 @@ class _Runs:
 
     @once
     def begins(self) -> Positions:
-        """The record of each key from which on records count; none where a commit-time delete is the end of it."""
+        """The position of each key's first record that counts; no record of the key counts if a commit-time delete is
+        its last."""
         data = self._first(~self.side.deletes & (self.row_numbers > self.undone[self.run]))
         return np.where(self.undone < 0, self.starts, data)
 
     @once
     def undone(self) -> Positions:
-        """The last commit-time delete of each key, -1 for none: what is before it does not count. Where the later
-        record always wins it is a delete like any other."""
+        """The position of the last commit-time delete of each key, -1 if it has none: earlier records do not count. If
+        the later record always wins such a delete is like any other, and all are -1."""
         if not self.rules.ordering:
             return np.full(len(self.starts), -1)
         forced = self.side.forced | self.side.deletes if self.rules.deletes_win else self.side.forced
@@ -91,22 +92,22 @@ class _Runs:
 
     @once
     def winner(self) -> Positions:
-        """The last record of each key that wins; its last commit-time delete where none counts."""
+        """The position of each key's last record that wins; its last commit-time delete if no record counts."""
         winner = self._last(self.wins)
         return np.where(winner < 0, self.undone, winner)
 
     @once
     def gives(self) -> Flags:
-        """Flags of the records that may give column values: from the first that wins after its key's last winning
-        delete."""
+        """Flags of the records that may supply column values: from the first winner after the key's last winning delete
+        on."""
         deletes = self.side.deletes
         last_delete = self._last(self.wins & deletes)
         first = self._first(self.wins & ~deletes & (self.row_numbers > last_delete[self.run]))
         return (self.row_numbers >= first[self.run]) & ~deletes
 
     def _filled(self) -> list[tuple[str, Positions]]:
-        """Columns whose values come from other records than the winners, each with the record that gives each key's
-        value."""
+        """The columns whose values come from records other than the winners, each with the position of the record that
+        supplies each key's value."""
         side = self.side
         names = side.rows.schema.names if side.present is None else side.present
         sources: list[tuple[str, Positions]] = []
@@ -136,7 +137,7 @@ class _Runs:
         return np.where(self.side.deletes[self.winner], has[self.winner], has_value)
 
     def _ranks(self) -> Positions:
-        """Numbers that compare as the ordering values do."""
+        """Numbers in the order of the ordering values."""
         n = self.side.length
         if not self.rules.ordering:
             return np.zeros(n, dtype=np.int64)
@@ -152,11 +153,11 @@ class _Runs:
         return ranks
 
     def _last(self, flags: Flags) -> Positions:
-        """The last marked record of each key, -1 for none."""
+        """The position of the last flagged record of each key; -1 if it has none."""
         return np.maximum.reduceat(np.where(flags, self.row_numbers, -1), self.starts)
 
     def _first(self, flags: Flags) -> Positions:
-        """The first marked record of each key; the number of all records for none."""
+        """The position of the first flagged record of each key; the number of all records if it has none."""
         return np.minimum.reduceat(np.where(flags, self.row_numbers, self.side.length), self.starts)
 
 
@@ -168,7 +169,7 @@ _FEW = 4
 
 @dataclass(frozen=True, slots=True)
 class Combined:
-    """Rows after the rows of each key became one.
+    """Rows in which the rows of each key are combined into one.
 
     `row_numbers` are their positions in `rows`: the rows as they came, followed by those made of several. `last` is the
     position of each key's last row among those that came.
@@ -181,15 +182,16 @@ class Combined:
     forced: Flags
 
     def in_rows(self, numbers: Positions) -> Positions:
-        """Numbers of the rows that came, for `rows`: a row that was made of several has that of the last of them."""
+        """The numbers of the received rows, in the positions of `rows`: a row made of several has the number of the
+        last of them."""
         numbers_in_rows = np.zeros(self.rows.num_rows, np.int64)
         numbers_in_rows[self.row_numbers] = numbers[self.last]
         return numbers_in_rows
 
 
 def combine(rows: pa.Table, keys: Sequence[str], rules: MergeRules) -> pa.Table:
-    """One row per key, in the order of the rows: the one that wins (`winners`), or what they make together. A column
-    `DELETE` marks those that the user's merger deletes; a column `COMBINED` counts the rows that went into each."""
+    """One row per key, in the order of the rows: the winner (`winners`), or the row that they make together. A column
+    `DELETE` marks the rows that the user's merger deletes; a column `COMBINED` counts the rows that were combined."""
     if COMBINED in rows.column_names:
         return _counted(rows, keys, rules)
     if rules.picks_winners:
@@ -215,8 +217,8 @@ def _counted(rows: pa.Table, keys: Sequence[str], rules: MergeRules) -> pa.Table
 
 
 def winners(rows: pa.Table, keys: Sequence[str], rules: MergeRules) -> Positions | None:
-    """Positions of the one row per key that stays: the greatest ordering value, of equals the later row; without
-    ordering the later row. None when no key comes twice.
+    """The positions of the winning row of each key: the greatest ordering value, of equal ones the later row; without
+    ordering the later row. None if no key is repeated.
 
     A null ordering value is smaller than every other. Raises `InvalidRecord` where rows of one key text have other key
     fields. Costs a hash of the keys when there are no duplicates.
@@ -242,7 +244,7 @@ def winners(rows: pa.Table, keys: Sequence[str], rules: MergeRules) -> Positions
 def merged_duplicates(
     rows: pa.Table, keys: Sequence[str], rules: MergeRules, forced: Flags | None = None
 ) -> Combined | None:
-    """The rows with those of one key merged; None when no key comes twice. Nothing but the rows of such keys is copied.
+    """The rows with the rows of each key merged; None if no key is repeated. Only the rows of repeated keys are copied.
     `forced` marks deletes that win whatever their ordering value is."""
     codes, distinct = key_codes(rows, keys)
     if distinct >= rows.num_rows:
@@ -269,18 +271,18 @@ def merged_duplicates(
 
 
 def _check_key_fields(rows: pa.Table, codes: Positions, several: Positions, rules: MergeRules) -> None:
-    """Raise `InvalidRecord` where rows of one key text differ in the fields of the key."""
+    """Raise `InvalidRecord` if rows of one key text differ in the fields of the key."""
     if rules.key_fields is not None:
         rules.key_fields.check_batch(rows, codes, several)
 
 
 def side_of(rules: MergeRules, rows: pa.RecordBatch, forced: Flags | None = None) -> Side:
-    """Full rows as a side of a merge, with the deletes that their own columns mark."""
+    """Complete rows as a side of a merge, with the deletes that their own columns mark."""
     return Side(rows, *_deletes(rules, rows, forced))
 
 
 def _deletes(rules: MergeRules, rows: pa.Table | pa.RecordBatch, forced: Flags | None) -> tuple[Flags, Flags]:
-    """Which rows are deletes, and which of those win whatever their ordering value is."""
+    """Flags of the rows that are deletes, and flags of the deletes that win whatever their ordering value is."""
     marked = rules.is_delete(rows)
     none = np.zeros(rows.num_rows, dtype=bool)
     deletes = none if marked is None else as_numpy(marked)
@@ -289,8 +291,8 @@ def _deletes(rules: MergeRules, rows: pa.Table | pa.RecordBatch, forced: Flags |
 
 
 def in_rounds(rules: MergeRules, side: Side, starts: Positions, counts: Positions) -> Side:
-    """One record of each key. The records of a key are adjacent from `starts` on, in their order, and keys with more
-    of them come first, so that those of a round are the first ones."""
+    """One record per key. The records of a key are adjacent, from its position in `starts` on, in their order; keys
+    with more records come first, so that the keys of a round are the first ones."""
     folds = rules.merger is None and not rules.late_fills
     if rules.partial == "FILL_UNAVAILABLE":
         folds = folds and not any(map(may_mark_inside, side.rows.schema.types))
@@ -308,7 +310,7 @@ def in_rounds(rules: MergeRules, side: Side, starts: Positions, counts: Position
 
 
 def key_codes(rows: pa.Table | pa.RecordBatch, keys: Sequence[str]) -> tuple[np.ndarray, int]:
-    """Each row's key as a number from 0, and how many different keys there are (one at least); nulls are one key."""
+    """The key of each row as a number from 0, and the number of different keys (at least one); nulls are one key."""
     combined: np.ndarray | None = None
     distinct = 1
     for name in keys:

@@ -39,7 +39,7 @@ _BATCH_BYTES = 32 << 20
 
 @dataclass(frozen=True, slots=True)
 class Incoming:
-    """Rows of one group: record keys, where their data is, and which rows are deletes.
+    """The incoming rows of one group: their record keys, their data, and flags of the rows that are deletes.
 
     The data may be a mapped file, so it is never copied at once: `take` and `batches` give the rows that are needed.
     `forced` marks deletes that win whatever the ordering value is (the delete operation, a move to another location).
@@ -65,7 +65,7 @@ class Incoming:
 
     @property
     def combined(self) -> int:
-        """How many of the rows that came went into others of their key."""
+        """The number of received rows that were combined into other rows of their key."""
         return self.received - self.rows
 
     @property
@@ -74,18 +74,18 @@ class Incoming:
 
     @property
     def row_numbers(self) -> Positions | None:
-        """Which of the rows that came these are, where that is not all of them."""
+        """The numbers of these rows among the received rows; None if these are all of them."""
         return self._row_numbers
 
     @property
     def members(self) -> Positions | None:
-        """The number of the upsert that each row is of; None for one upsert alone."""
+        """The number of the upsert that each row belongs to; None for a single upsert."""
         if self._members is None or self._row_numbers is None:
             return self._members
         return self._members[self._row_numbers]
 
     def count(self, name: CountName, rows: Positions | None = None) -> None:
-        """Count these rows (None: all) for the upserts that they are of, where there are several."""
+        """Count these rows (None: all) for the upserts that they belong to; does nothing for a single upsert."""
         members = self.members
         if self.shares is not None and members is not None:
             self.shares.add(name, members if rows is None else members[rows])
@@ -98,7 +98,7 @@ class Incoming:
         return replace(self, shares=Shares(received, members, self.before))
 
     def part(self, start: int, stop: int, first: int, last: int) -> Incoming:
-        """Rows from `start` to `stop`: all that are left of the received rows from `first` to `last`."""
+        """The rows from `start` to `stop`, which are what remains of the received rows from `first` to `last`."""
         part = replace(
             self,
             keys=self.keys.slice(start, stop - start),
@@ -119,12 +119,12 @@ class Incoming:
 
     @property
     def data_bytes(self) -> int:
-        """Bytes of the data in memory."""
+        """The bytes of the data in memory."""
         return self._data.nbytes
 
     @property
     def row_bytes(self) -> float:
-        """Mean bytes of a row in memory, in the columns that the rows have."""
+        """The mean bytes of a row in memory, in its present columns."""
         present = [name for name in self._data.column_names if name not in self.absent]
         return self._data.select(present).nbytes / max(1, self._data.num_rows)
 
@@ -149,7 +149,7 @@ class Incoming:
         return replace(incoming, _members=self.members)
 
     def where(self, mask: npt.NDArray[np.bool_]) -> Incoming:
-        """The rows that a mask marks; the data stays where it is."""
+        """The rows that `mask` selects. The data is not copied."""
         return self.at(np.flatnonzero(mask))
 
     def at(self, rows: Positions) -> Incoming:
@@ -169,15 +169,15 @@ class Incoming:
         return gather(data, rows if self._row_numbers is None else self._row_numbers[rows])
 
     def side(self, rows: Positions, columns: Sequence[str] | None = None) -> Side:
-        """These rows as the newer side of a merge, in some of their columns (None: all)."""
+        """The rows at `rows` as the newer side of a merge, in some columns (None: all)."""
         none = np.zeros(len(rows), dtype=bool)
         absent = [name for name in self.absent if columns is None or name in columns]
         present = dict.fromkeys(absent, none) if self.absent else None
         return Side(self.take(rows, columns), self.deletes[rows], self.forced[rows], present)
 
     def require_complete(self, rows: Positions | None = None) -> None:
-        """Raise `SchemaConflict` where these rows (or all but deletes), whose keys are new, lack a column that may not
-        be null."""
+        """Raise `SchemaConflict` if a required column is missing in these rows (None: in all rows except deletes),
+        whose keys are new."""
         if not self.required:
             return
         rows = np.flatnonzero(~self.deletes) if rows is None else rows
@@ -193,13 +193,13 @@ class Incoming:
             )
 
     def batches(self, rows: Positions) -> Iterator[tuple[pa.Array, pa.RecordBatch]]:
-        """Keys and data of these rows, in batches of bounded size."""
+        """The keys and data of these rows, in batches of limited size."""
         for start in range(0, len(rows), self.batch_rows):
             part = rows[start : start + self.batch_rows]
             yield self.keys.take(pa.array(part)), self.take(part)
 
     def alive_batches(self) -> Iterator[tuple[pa.Array, pa.RecordBatch]]:
-        """Keys and data of all rows but deletes; without a copy where every row stays."""
+        """The keys and data of all rows except deletes; without a copy if there are no deletes."""
         if self._row_numbers is not None or self.deletes.any():
             yield from self.batches(np.flatnonzero(~self.deletes))
             return
@@ -217,7 +217,7 @@ class Incoming:
 
 @dataclass(frozen=True, slots=True)
 class Intake:
-    """How rows are taken in: the columns to keep, the rules, the memory bound.
+    """How incoming rows are collected: the columns to retain, the merge rules, and the memory limit.
 
     `absent` are columns that the caller's rows lack, if that means that existing keys keep their stored values. With
     `numbered` the rows of the base file that an index found are kept. With `null_ordering` "lowest" ordering values may
@@ -275,8 +275,8 @@ class Intake:
             self.rules.check_ordering(rows.filter(marked))
 
     def _of_delete(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """What rows of a delete have in addition to their keys: the key fields, if two rows can share a key text, and
-        the ordering columns that came with them, in the table's types; null where a row has no such value."""
+        """The columns of deletes in addition to the keys: the key fields, if two rows can share a key text, and the
+        ordering columns, in the table's types; null in a row without such a value."""
         fields = self.rules.key_fields
         columns = {name: batch.column(name) for name in ([] if fields is None else fields.columns(batch.schema))}
         for name in self.rules.ordering_columns:
@@ -286,7 +286,7 @@ class Intake:
         return rows.select(list(columns))
 
     def _whole(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The table's columns in the table's types; null where absent."""
+        """The rows with the table's columns in its types; null in a column that is absent."""
         if not self.absent:
             return project_incoming(batch, self.schema)
         return project_incoming(
@@ -294,7 +294,7 @@ class Intake:
         )
 
     def collect(self, batches: Iterator[pa.RecordBatch], spill: Spill, task: Task) -> Incoming:
-        """All rows of the group; beyond the memory bound they are in a mapped file."""
+        """All rows of the group; above the memory limit they are in a mapped file."""
         spill.extend(self.checked(batches, task))
         table = spill.table()
         if not self.in_batches and not spill.spilled and table.nbytes <= self.memory // 4:
@@ -303,7 +303,7 @@ class Intake:
 
     @property
     def picks_winners(self) -> bool:
-        """Whether of the rows with one key one stays unchanged (instead of a new row made of several)."""
+        """Whether one of the rows of a key is retained unchanged (instead of a new row made of several)."""
         return not self.combine or self._rules_in_batch.picks_winners
 
     @property
@@ -311,8 +311,8 @@ class Intake:
         return self.rules.of_deletes if self.all_deletes else self.rules.in_batch
 
     def split(self, table: pa.Table, edges: Positions | None = None) -> Incoming:
-        """Checked rows taken apart; of several rows with one key only the winner stays, where they are combined. With
-        `edges` they are those of several groups, one after the other: a key of two groups is two keys."""
+        """Checked rows as an `Incoming`; of several rows with one key only the winner is retained, if rows are
+        combined. `edges` are the limits of several consecutive groups: a key in two groups is two keys."""
         forced = np.full(table.num_rows, self.all_deletes)
         if DELETE in table.column_names:
             forced |= as_numpy(pc.fill_null(table.column(DELETE), False))
@@ -369,8 +369,8 @@ class Intake:
 
 
 def _winners_of_groups(table: pa.Table, rules: MergeRules, edges: Positions | None) -> Positions | None:
-    """The rows that stay of each key, where a key of two groups is two keys, with fields of their own; None where all
-    do."""
+    """The positions of the winning row of each key, where equal keys in two groups are two keys; None if all rows are
+    retained."""
     row_numbers = winners(table, [RECORD_KEY], rules if edges is None else replace(rules, key_fields=None))
     if row_numbers is None or edges is None:
         return row_numbers
@@ -379,7 +379,7 @@ def _winners_of_groups(table: pa.Table, rules: MergeRules, edges: Positions | No
 
 
 def _members(table: pa.Table) -> Positions | None:
-    """The upsert that each row is of, where there are several."""
+    """The upsert that each row belongs to; None for a single upsert."""
     if MEMBER not in table.column_names:
         return None
     members = table.column(MEMBER)
@@ -396,7 +396,7 @@ def _cast_or_null(column: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def null_key(batch: pa.RecordBatch) -> InvalidRecord:
-    """A null or empty record key: the key generator found none in the row."""
+    """The error for a null or empty record key."""
     partition = batch.column(PARTITION_PATH)[0].as_py() if PARTITION_PATH in batch.schema.names else None
     return InvalidRecord(
         f"{batch.column(RECORD_KEY).null_count} row(s) have a null or empty record key",
@@ -406,7 +406,7 @@ def null_key(batch: pa.RecordBatch) -> InvalidRecord:
 
 
 def gather(table: pa.Table, rows: Positions) -> pa.RecordBatch:
-    """Rows of a table by position, chunk by chunk: costs the rows taken, not the table."""
+    """The rows of a table at positions, taken chunk by chunk: the cost depends on the rows taken, not on the table."""
     batches = table.to_batches()
     if len(batches) == 1:
         return batches[0].take(pa.array(rows))

@@ -35,7 +35,7 @@ class KeyFields:
 
     @classmethod
     def of(cls, config: TableConfig) -> KeyFields | None:
-        """The key fields of a table. None if a key has one field or a user's class makes it: then its text has one
+        """The key fields of a table. None if a key has one field or a user's class makes it: then its text has only one
         meaning."""
         if len(config.key_fields) < 2:
             return None
@@ -47,19 +47,19 @@ class KeyFields:
 
     @property
     def shared(self) -> SharedText:
-        """Whether a row's key text may be that of other field values."""
+        """Whether a row's key text may be the text of other field values, too."""
         return SharedText(RECORD_KEY, self.names)
 
     def may_share(self, keys: pa.Array) -> Positions:
-        """The positions of key texts that other field values may have, too."""
+        """The positions of key texts that may also be the text of other field values."""
         return np.flatnonzero(as_numpy(self.shared.of_texts(keys)))
 
     def columns(self, schema: pa.Schema) -> list[str]:
-        """The columns of these rows that hold fields of texts: two rows of one key text differ in these, if at all."""
+        """The columns with the text fields of the key: two rows with one key text can differ only in these."""
         return list(dict.fromkeys(Column(name).top_level_in(schema) for name in self._texts(schema)))
 
     def identities(self, rows: pa.Table | pa.RecordBatch) -> pa.Array:
-        """A text for each row that no other values of its key's text fields have."""
+        """A text for each row that is unique to the values of its key's text fields."""
         parts: list[pa.Array] = []
         for name in self._texts(rows.schema):
             values = self._values(rows, name)
@@ -69,7 +69,8 @@ class KeyFields:
         return pc.binary_join_element_wise(*parts, "/")
 
     def check_equal(self, keys: pa.Array, rows: pa.Table | pa.RecordBatch, other: pa.Table | pa.RecordBatch) -> None:
-        """Raise `InvalidRecord` where two rows of one key, at the same position of both, have other fields."""
+        """Raise `InvalidRecord` if the rows at the same position of both, which have one key, differ in the key's
+        fields."""
         names = set(self._texts(rows.schema)) & set(self._texts(other.schema))
         shared_fields = KeyFields(tuple(name for name in self.names if name in names))
         differ = pc.not_equal(shared_fields.identities(rows), shared_fields.identities(other))
@@ -78,8 +79,8 @@ class KeyFields:
             raise self._refusal(keys[at].as_py(), rows.slice(at, 1), other.slice(at, 1))
 
     def check_batch(self, rows: pa.Table | pa.RecordBatch, codes: Positions, several: Positions) -> None:
-        """Raise `InvalidRecord` where rows with the same code, which have the same key, differ in the key's fields.
-        `several` are the positions of the rows whose code comes more than once."""
+        """Raise `InvalidRecord` if rows with equal codes, which have the same key, differ in the key's fields.
+        `several` are the positions of the rows whose code occurs more than once."""
         if RECORD_KEY not in rows.schema.names or not self._texts(rows.schema):
             return
         keys = one_array(rows.column(RECORD_KEY)).take(pa.array(several))
@@ -93,7 +94,7 @@ class KeyFields:
         )
 
     def _texts(self, schema: pa.Schema) -> Sequence[str]:
-        """The fields that rows of this schema have, as far as they are texts."""
+        """The key fields that are text columns in the schema."""
         return [name for name in self.names if _is_text(schema, name)]
 
     def _values(self, rows: pa.Table | pa.RecordBatch, name: str) -> pa.Array:

@@ -36,7 +36,8 @@ _FARTHEST: Final = 256
 
 
 class KeyTable:
-    """Keys without nulls. `find` gives the first place of each of other keys among them, -1 for none.
+    """A lookup table of keys without nulls. `find` returns the first position of each of other keys in it, -1 for a key
+    that it does not have.
 
     >>> KeyTable(pa.array(["a", "b"])).find(pa.array(["b", "nobody", "a"])).tolist()
     [1, -1, 0]
@@ -83,8 +84,8 @@ class KeyTable:
 
 
 class _Level:
-    """Slots of keys by their words: the place of the first key of each (-1: of none), which of them others have, too,
-    and which of the keys these others are."""
+    """One level of the table: the slots of keys by their words, with the position of each slot's first key (-1: empty),
+    flags of the slots that several keys have, and the positions of the other keys."""
 
     def __init__(self, words: Words, positions: npt.NDArray[np.int32], mix: np.uint64) -> None:
         self._mix, self._bits = mix, _slot_bits(len(words))
@@ -101,7 +102,7 @@ class _Level:
 
 
 def key_codes(keys: pa.Array) -> tuple[Positions, int]:
-    """Each key as a number from 0, equal ones as the same, and how many different ones there are.
+    """A number from 0 for each key, equal for equal keys, and the number of different keys.
 
     >>> key_codes(pa.array(["a", "b", "a"]))[0].tolist()
     [0, 1, 0]
@@ -130,7 +131,7 @@ def key_codes(keys: pa.Array) -> tuple[Positions, int]:
 
 
 def distinguishing_offset(keys: pa.Array) -> int:
-    """The offset of those eight bytes in which keys like these differ most."""
+    """The offset of the eight bytes in which these keys differ most."""
     if not len(keys):
         return 0
     sample = keys.take(pa.array(np.linspace(0, len(keys) - 1, min(len(keys), _SAMPLED)).astype(np.int64)))
@@ -140,7 +141,7 @@ def distinguishing_offset(keys: pa.Array) -> int:
 
 
 def words_at(keys: pa.Array, offset: int) -> Words:
-    """Eight bytes of each key from this place on, or its last ones; of shorter keys all bytes."""
+    """The eight bytes of each key from `offset` on, or its last eight bytes; all bytes of a shorter key."""
     if not len(keys):
         return np.empty(0, np.uint64)
     length = length_of_all(keys)
@@ -164,7 +165,7 @@ def words_at(keys: pa.Array, offset: int) -> Words:
 
 
 def length_of_all(keys: pa.Array) -> int:
-    """The bytes that each of some texts has; 0 where they differ."""
+    """The number of bytes that every text has; 0 if the lengths differ."""
     if not pa.types.is_string(keys.type):
         return 0
     offsets = np.frombuffer(keys.buffers()[1], np.int32)[keys.offset : keys.offset + len(keys) + 1]
@@ -185,7 +186,8 @@ def _slots(words: Words, bits: int, mix: np.uint64 = _MIX) -> Positions:
 
 
 def _equal(texts: pa.Array, at: Positions, other: pa.Array, row_numbers: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-    """Pair by pair, whether the text at a position of `at` equals the text of `other` at the row number next to it."""
+    """Flags of the pairs whose texts are equal: the text at a position of `at`, and the text of `other` at the row
+    number of the same pair."""
     if not len(at):
         return np.zeros(0, np.bool_)
     first, second = texts.take(pa.array(at)), other.take(pa.array(row_numbers))

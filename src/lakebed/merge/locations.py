@@ -19,7 +19,7 @@ from lakebed.schema.evolution import cast_column, spark_projection
 
 @dataclass(frozen=True, slots=True)
 class FileIdOf:
-    """File id of a stored base file name: the text before the first `_`."""
+    """The file id in a stored base file name: the text before the first `_`."""
 
     column: str = FILE_NAME
 
@@ -36,7 +36,7 @@ class FileIdOf:
 
 @dataclass(frozen=True, slots=True)
 class InstantOf:
-    """Instant of a stored base file name: the text between its last `_` and the dot after it."""
+    """The instant in a stored base file name: the text between its last `_` and the dot after it."""
 
     column: str = FILE_NAME
 
@@ -76,7 +76,7 @@ class IsNull:
 
 @dataclass(frozen=True, slots=True)
 class Either:
-    """Whether one of two conditions, which are never null, holds."""
+    """Whether one of two conditions, which are never null, is true."""
 
     first: RowExpression
     other: RowExpression
@@ -217,7 +217,7 @@ class Differ:
 
 @dataclass(frozen=True, slots=True)
 class ShardOf:
-    """The file group (int32) of each record key in a record index of `shards` of them."""
+    """The number (int32) of the file group of each record key in a record index of `shards` file groups."""
 
     column: str
     shards: int
@@ -242,7 +242,7 @@ class ShardOf:
 
 @dataclass(frozen=True, slots=True)
 class Promoted:
-    """A stored column in the type the table has by now; null where the file had no such column."""
+    """A stored column in the table's present type; null if the file does not have the column."""
 
     column: str
     stored: pa.DataType | None
@@ -264,7 +264,7 @@ class Promoted:
 
 @dataclass(frozen=True, slots=True)
 class Moves:
-    """Whether a row leaves the partition path `old` that its key is stored in.
+    """Whether a row leaves the partition path `old` in which its key is stored.
 
     It does if it names another one (a null names none), is no delete, and wins over the stored row by the ordering
     values in the columns `stored`, one for each ordering field (none: the later row always wins).

@@ -38,9 +38,9 @@ Flags = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class LogEntries:
-    """What decides which log records stay, oldest first: record keys, values of the ordering fields (none under
-    commit-time ordering), and which are deletes. `forced` marks commit-time deletes, that win whatever the ordering
-    values are. `block` and `row` locate each record.
+    """The data of log records, oldest first, that decide which records win: record keys, values of the ordering fields
+    (empty under commit-time ordering), and flags of deletes. `forced` marks commit-time deletes, which win whatever the
+    ordering values are. `block` and `row` locate each record.
 
     `positions` are the records' rows in the base file, if all blocks have them.
     """
@@ -57,7 +57,7 @@ class LogEntries:
         return len(self.keys)
 
     def take(self, row_numbers: Positions) -> LogEntries:
-        """Some of the entries, in that order."""
+        """The entries with these row numbers, in that order."""
         if len(row_numbers) == len(self) and (row_numbers == np.arange(len(self))).all():
             return self
         at = pa.array(row_numbers)
@@ -72,7 +72,7 @@ class LogEntries:
         )
 
     def of_block(self, number: int, rows: range) -> LogEntries:
-        """The entries at `rows`, as entries of block `number` whose rows count from 0."""
+        """The entries at `rows`, as the entries of block `number`, whose rows count from 0."""
         if len(rows) == len(self) and int(self.block[0] if len(self) else number) == number:
             return self
         span = slice(rows.start, rows.stop)
@@ -88,7 +88,7 @@ class LogEntries:
 
 
 def fold(entries: LogEntries, rules: MergeRules, *, by_position: bool = False) -> Positions:
-    """Places of the entries that stay, one a key (or a row of the base file), ascending."""
+    """The positions (ascending) of the winning entries, one per key (or per row of the base file)."""
     codes, distinct = record_codes(entries, by_position=by_position)
     if distinct == len(entries):
         return np.arange(len(entries))
@@ -102,7 +102,7 @@ def fold(entries: LogEntries, rules: MergeRules, *, by_position: bool = False) -
 
 
 def record_codes(entries: LogEntries, *, by_position: bool = False) -> tuple[Positions, int]:
-    """Each entry's key (or row of the base file) as a number from 0, and how many different ones there are."""
+    """A number from 0 for the key of each entry (or its row of the base file), and the number of different ones."""
     if by_position:
         assert entries.positions is not None
         distinct, codes = np.unique(entries.positions, return_inverse=True)
@@ -111,7 +111,8 @@ def record_codes(entries: LogEntries, *, by_position: bool = False) -> tuple[Pos
 
 
 def _latest_or_greatest(entries: LogEntries, codes: Positions, rules: MergeRules) -> Positions:
-    """The entry that stays of each key under event-time ordering: the last one with the greatest ordering values."""
+    """The position of the winning entry of each key under event-time ordering: the last entry with the greatest
+    ordering values."""
     row_numbers = np.arange(len(entries))
     distinct = int(codes.max()) + 1
     counts = np.ones(len(entries), np.bool_)
@@ -125,8 +126,8 @@ def _latest_or_greatest(entries: LogEntries, codes: Positions, rules: MergeRules
 
 
 def _undone(entries: LogEntries, codes: Positions, distinct: int, row_numbers: Positions) -> Flags:
-    """Entries that commit-time deletes discard: all before the last such delete of a key, ordered deletes after it
-    without a data record in between, and the delete itself where a data record follows."""
+    """Flags of the entries that commit-time deletes discard: all before the last such delete of a key, ordered deletes
+    after it up to the next data record, and the delete itself if a data record follows."""
     forced = entries.forced
     last = np.full(distinct, -1)
     last[codes[forced]] = row_numbers[forced]
@@ -148,7 +149,7 @@ def _last_of(codes: Positions, distinct: int, row_numbers: Positions) -> Positio
 
 
 def _ranks(columns: Sequence[pa.Array]) -> Positions:
-    """Numbers that compare as the rows of the columns do from left to right, nulls first."""
+    """Numbers in the order of the rows, which compare column by column from left to right, nulls first."""
     combined_ranks: Positions | None = None
     for values in columns:
         ranks = _ranks_of(values)
@@ -187,7 +188,7 @@ class KeyColumns:
     texts: Callable[[pa.RecordBatch], pa.Array] | None = None
 
     def of(self, rows: pa.RecordBatch, path: str) -> pa.Array:
-        """The record keys; raises `CorruptFile` for rows without one."""
+        """The record keys of rows; raises `CorruptFile` for rows without them."""
         keys = plain_strings(rows.column(self.names[0]) if self.texts is None else self.texts(rows))
         if keys.null_count:
             raise CorruptFile(f"{path}: {keys.null_count} record(s) without a record key", context={"path": path})
@@ -195,8 +196,8 @@ class KeyColumns:
 
 
 def ordering_types(schemas: Sequence[pa.Schema], table: pa.Schema, rules: MergeRules) -> tuple[pa.DataType, ...]:
-    """The types that the ordering fields are compared in: of those that the files have, the widest; that of the table
-    where none has any, as where all that is logged are deletes."""
+    """The types in which the ordering fields are compared: the widest type that the files have for each, or the table's
+    type if no file has one (for example if only deletes are logged)."""
     types: list[pa.DataType] = []
     for name in rules.ordering:
         kinds = [kind for schema in schemas if (kind := _type_of(schema, name)) is not None]
@@ -215,7 +216,7 @@ def roots(fields: Sequence[str], schema: pa.Schema) -> list[str]:
 
 
 def ordering_values(rows: pa.RecordBatch, rules: MergeRules, kinds: Sequence[pa.DataType]) -> tuple[pa.Array, ...]:
-    """The ordering fields of rows in these types; null where the rows lack one."""
+    """The ordering fields of rows in the types `kinds`; null if the rows do not have a field."""
     pairs = zip(rules.ordering, kinds, strict=True)
     return tuple(cast_column(_values_of(rows, name, kind), kind) for name, kind in pairs)
 
@@ -223,7 +224,7 @@ def ordering_values(rows: pa.RecordBatch, rules: MergeRules, kinds: Sequence[pa.
 def data_entries(
     block: DataBlock, number: int, rules: MergeRules, kinds: Sequence[pa.DataType], keys: KeyColumns, path: str
 ) -> LogEntries:
-    """The entries of a data block; `number` is its number in them."""
+    """The entries of a data block; `number` is the block's number in them."""
     marks = [IS_DELETED_COLUMN, OPERATION_COLUMN, *([rules.delete_field] if rules.delete_field else [])]
     names = [*keys.names, *roots(rules.ordering, block.schema), *marks]
     known_names = frozenset(block.schema.names)
@@ -260,7 +261,7 @@ def delete_entries(deletes: Deletes, number: int, rules: MergeRules, kinds: Sequ
 
 
 def joined(parts: Sequence[LogEntries], kinds: Sequence[pa.DataType]) -> LogEntries:
-    """The entries of blocks, one after the other."""
+    """The entries of several blocks, concatenated."""
     if len(parts) == 1:
         return parts[0]
     positions = [part.positions for part in parts if part.positions is not None]
@@ -288,7 +289,7 @@ def _deletes(rows: pa.RecordBatch, rules: MergeRules) -> Flags:
 
 
 def _is_default(ordering: pa.Array) -> Flags:
-    """Where an ordering value counts as missing: null, or the int 0, which Hudi takes for null (a long 0 is a
+    """Flags of the ordering values that count as missing: null, or the int 0, which Hudi takes for null (a long 0 is a
     value)."""
     flags = ordering.is_null()
     if pt.is_int32(ordering.type):
@@ -315,7 +316,7 @@ def _values_of(rows: pa.RecordBatch, name: str, kind: pa.DataType) -> pa.Array:
 
 
 def _unwrapped(wrapped: Wrapped, kind: pa.DataType, skip: Flags | None = None) -> pa.Array:
-    """Wrapped values as a column of this type; null where `skip`."""
+    """The wrapped values as a column of the type `kind`; null where `skip` is true."""
     n = len(wrapped.branch)
     parts: list[pa.Array] = [pa.nulls(1, kind)]
     row_numbers = np.zeros(n, np.int64)
@@ -334,7 +335,7 @@ def _unwrapped(wrapped: Wrapped, kind: pa.DataType, skip: Flags | None = None) -
 
 
 def _as(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Values of a wrapper converted to a column's type; days and microseconds may be stored as plain numbers."""
+    """The values of a wrapper converted to a column's type; days and microseconds may be stored as plain numbers."""
     if pt.is_integer(values.type) and pt.is_date32(kind):
         return values.cast(pa.int32()).view(kind)
     if pt.is_date32(values.type) and pt.is_integer(kind):
@@ -361,8 +362,8 @@ _DATA = (BlockType.AVRO_DATA, BlockType.HFILE_DATA, BlockType.PARQUET_DATA)
 def blocks_in_merge_order(
     blocks: Iterable[BlockHead], is_visible: Callable[[str], bool], *, by_instant: bool = False
 ) -> list[BlockHead]:
-    """Data and delete blocks, oldest first, from all blocks of a slice in the order of its files; with `by_instant` in
-    the order of their instants, which the names of files of a bucket resize do not show.
+    """The data and delete blocks of a slice, oldest first, from all its blocks in the order of its files; with
+    `by_instant` in the order of their instants, which the names of files of a bucket resize do not show.
 
     `is_visible(instant)` is whether a block's instant counts. Damaged blocks are left out, and so are those in
     front of a rollback command for their instant. The blocks of one instant stay together; a log-compacted block

@@ -25,7 +25,7 @@ ENTRY_POINTS = "lakebed.mergers"
 
 
 class Merger(ABC):
-    """A way to merge two rows of one key, in a class of your own.
+    """A user-defined way to merge two rows of one key.
 
     Register the subclass (or an object of it) under the entry point group `lakebed.mergers`. `strategy_id` is a UUID
     that you make once and never change: tables record it (`hoodie.record.merge.strategy.id`), and readers find the
@@ -47,7 +47,7 @@ class Merger(ABC):
 
     @abstractmethod
     def merge(self, old: pa.RecordBatch, new: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.Array | None]:
-        """The merged rows, and which of them are deletes (None: none).
+        """The merged rows, and flags of the rows that are deletes (None: none is).
 
         `old` and `new` have the table's columns and the same number of rows; row by row they have the same key, and
         `new` is the later one. The result has the same columns and types, and in the columns of key and partition path
@@ -59,7 +59,8 @@ class Merger(ABC):
     def apply(
         self, old: pa.RecordBatch, new: pa.RecordBatch, fixed: Sequence[str] = ()
     ) -> tuple[pa.RecordBatch, npt.NDArray[np.bool_]]:
-        """`merge`, with what it gives checked: also that the `fixed` fields have the values of one of the two rows."""
+        """Like `merge`, with the result checked: also that the `fixed` fields have the values of one of the two
+        rows."""
         rows, deletes = self._merged(old, new)
         if rows.num_rows != new.num_rows or _columns(rows.schema) != _columns(new.schema):
             raise self._refusal(
@@ -80,7 +81,8 @@ class Merger(ABC):
         return rows, flags
 
     def _merged(self, old: pa.RecordBatch, new: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.Array | None]:
-        """Call `merge` and return its result. Raises `InvalidRecord` if it is no pair of a batch and deletes."""
+        """Call `merge` and return its result. Raises `InvalidRecord` if the result is not a pair of a batch and
+        deletes."""
         result: Any = self.merge(old, new)
         parts: tuple[Any, ...] = result if isinstance(result, tuple) else (result,)
         sorts = pa.Array, pa.ChunkedArray, type(None)
@@ -100,8 +102,8 @@ class Merger(ABC):
         deletes: npt.NDArray[np.bool_],
         fixed: Sequence[str],
     ) -> None:
-        """Raise `InvalidRecord` where a row that stays has values of the key or the partition path that neither of its
-        two rows has: no lookup would find it where it is stored."""
+        """Raise `InvalidRecord` if a merged row that is not deleted has values of the key or the partition path that
+        neither of its two rows has: no lookup would find it where it is stored."""
         paths = [path for path in (name.split(".") for name in fixed) if path[0] in rows.schema.names]
         names = [".".join(path) for path in paths]
         merged, *old_and_new = (
@@ -133,14 +135,15 @@ _registered: dict[str, Merger] = {}
 
 
 def register(merger: Merger) -> Merger:
-    """Make a merger known in this process, as an entry point does in every process."""
+    """Register a merger in this process, as an entry point does in every process."""
     identity = _strategy_id(merger)
     _registered[identity] = merger
     return merger
 
 
 def merger_of(config: TableConfig) -> Merger:
-    """The merger of a table in custom merge mode. Raises `UnsupportedFeature` where none has its strategy id."""
+    """The merger of a table in custom merge mode. Raises `UnsupportedFeature` if no merger has the table's strategy
+    id."""
     strategy_id = config.merge_strategy.lower()
     merger = _registered.get(strategy_id) or _installed().get(strategy_id)
     if merger is None:
@@ -160,7 +163,7 @@ def merger_of(config: TableConfig) -> Merger:
 
 
 def merger_named(name: str) -> Merger | None:
-    """The merger that an entry point of that name registers, or None."""
+    """The merger that an entry point of that name registers; None if there is none."""
     entry_point = next((point for point in plugins(ENTRY_POINTS) if point.name == name), None)
     return None if entry_point is None else _loaded(entry_point)
 

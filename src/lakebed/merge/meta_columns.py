@@ -53,7 +53,7 @@ class FreshMeta:
     populated: bool = True
 
     def commit_columns(self, rows: int) -> dict[str, pa.Array]:
-        """Commit time and sequence number of so many rows."""
+        """The commit time and sequence number columns for `rows` rows."""
         return {
             COMMIT_TIME: constant(self.instant, rows),
             COMMIT_SEQNO: sequence_numbers(self.instant, self.task, rows),
@@ -62,8 +62,8 @@ class FreshMeta:
     def with_meta(
         self, keys: pa.Array, rows: pa.RecordBatch, operation: str = INSERT_OPERATION, *, updates: int = 0
     ) -> pa.RecordBatch:
-        """New rows in the file's schema; the file's name is filled in as they are written. `operation` is what they
-        are, but for the first `updates`."""
+        """New rows in the file's schema; the file's name is added when they are written. `operation` is the operation
+        of all rows after the first `updates`, which are updates."""
         n = rows.num_rows
         if self.populated:
             meta: dict[str, pa.Array] = {
@@ -93,8 +93,8 @@ class MetaOfGroups:
     populated: bool = True
 
     def with_meta(self, codes: npt.NDArray[np.int32], keys: pa.Array, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """New rows in the file's schema, as `FreshMeta.with_meta` has those of each group; `codes` give which row is
-        of which, in ascending order."""
+        """New rows in the file's schema, with the meta columns that `FreshMeta.with_meta` makes for each group; `codes`
+        are the group numbers of the rows, in ascending order."""
         if not self.populated:
             return _in_front(_unpopulated(rows.num_rows), rows, self.schema)
         counts = np.bincount(codes, minlength=len(self.groups))

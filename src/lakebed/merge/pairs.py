@@ -34,8 +34,8 @@ _MOST_BYTES = (1 << 31) - 1
 
 
 def put(old: pa.Array, at: Positions, row_numbers: pa.Array, new: pa.Array) -> pa.Array:
-    """`old` with its rows `at` replaced by `new`, in order; `row_numbers` are the result's rows in `old` followed by
-    `new`.
+    """The values of `old` with those at the rows `at` replaced by the values of `new`, in order; `row_numbers` are the
+    result's rows in `old` followed by `new`.
 
     One take of both together: a third of what Arrow's `replace_with_mask` costs on texts, and good for every type.
     Numbers are set in a copy, and a text column that does not change, as the key's, is not copied at all.
@@ -56,7 +56,7 @@ def put(old: pa.Array, at: Positions, row_numbers: pa.Array, new: pa.Array) -> p
 
 
 def _spliced(old: pa.Array, at: Positions, new: pa.Array) -> pa.Array:
-    """Like `put`, for texts of which few change: the bytes between the changed ones are copied in runs."""
+    """Like `put`, for texts of which few change: the bytes between the changed texts are copied in runs."""
     old_bytes, old_edges = value_buffer(old)
     new_bytes, new_edges = value_buffer(new)
     old_data, new_data = old_bytes.data, new_bytes.data
@@ -94,7 +94,7 @@ def _put_numbers(old: pa.Array, at: Positions, new: pa.Array) -> pa.Array:
 
 
 def _is_same(old: pa.Array, at: Positions, new: pa.Array) -> bool:
-    """Whether `old` has the values `new` at the rows `at` already. A few rows are compared first."""
+    """Whether `old` already has the values `new` at the rows `at`. A few rows are compared first."""
     few = min(len(at), _PROBED_TEXTS)
     return old.take(pa.array(at[:few])).equals(new.slice(0, few)) and old.take(pa.array(at)).equals(new)
 
@@ -108,7 +108,7 @@ def _put_dictionary(old: pa.DictionaryArray, at: Positions, new: pa.DictionaryAr
 
 
 def take_of_both(old: pa.Array, new: pa.Array, rows: pa.Array) -> pa.Array:
-    """Rows of `old` followed by `new`, by position."""
+    """The values at the positions `rows` of `old` followed by `new`."""
     if pa.types.is_dictionary(old.type) and not pa.types.is_dictionary(new.type):
         new = new.dictionary_encode()
     elif pa.types.is_dictionary(new.type) and not pa.types.is_dictionary(old.type):
@@ -141,7 +141,7 @@ CHANGING_META = (COMMIT_TIME, COMMIT_SEQNO, FILE_NAME)
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One record of each of some keys, all in the same order on both sides of a merge.
+    """One record per key, in the same order of keys on both sides of a merge.
 
     `rows` are the records in the reader's columns; of a delete only the key and the ordering values count, the rest may
     be null. `deletes` marks the records that are deletes, `forced` those that are commit-time deletes, which win
@@ -161,13 +161,14 @@ class Side:
 
     @classmethod
     def of(cls, rows: pa.RecordBatch, *, partial: bool = False) -> Side:
-        """Records none of which is a delete. With `partial` merging is field by field, though all have all columns."""
+        """A side of records that are not deletes. With `partial` it is merged field by field, although all records have
+        all columns."""
         none = np.zeros(rows.num_rows, dtype=bool)
         return cls(rows, none, none, {} if partial else None)
 
     @classmethod
     def of_partial(cls, rows: pa.RecordBatch, schema: pa.Schema) -> Side:
-        """Records of a partial block, which has some columns of `schema`."""
+        """A side of the records of a partial block, which has some columns of `schema`."""
         n = rows.num_rows
         absent = np.zeros(n, dtype=bool)
         known_names = frozenset(rows.schema.names)
@@ -196,7 +197,7 @@ class Side:
         return self.rows.num_rows
 
     def has(self, name: str) -> Flags:
-        """Which records have a column."""
+        """Flags of the records that have a column."""
         flags = (self.present or {}).get(name)
         return np.ones(self.length, dtype=bool) if flags is None else flags
 
@@ -209,7 +210,7 @@ class Side:
         return replace(self, rows=pa.RecordBatch.from_arrays(values, names=names))
 
     def slice(self, start: int, length: int | None = None) -> Side:
-        """Some adjacent records; nothing is copied."""
+        """The records from `start` on, at most `length`; nothing is copied."""
         end = self.length if length is None else start + length
         present = None if self.present is None else {k: v[start:end] for k, v in self.present.items()}
         ordering = None if self.ordering is None else tuple(v.slice(start, end - start) for v in self.ordering)
@@ -217,7 +218,7 @@ class Side:
         return Side(rows, self.deletes[start:end], self.forced[start:end], present, ordering)
 
     def take(self, positions: npt.NDArray[np.int64]) -> Side:
-        """Some of the records, in that order."""
+        """The records at these positions, in that order."""
         at = pa.array(positions)
         present = None if self.present is None else {k: v[positions] for k, v in self.present.items()}
         ordering = None if self.ordering is None else tuple(values.take(at) for values in self.ordering)
@@ -264,7 +265,7 @@ def merge_into(rules: MergeRules, older: Side, newer: Side) -> tuple[Side, Flags
 
 
 def newer_wins(rules: MergeRules, older: Side, newer: Side) -> Flags:
-    """Row by row, whether the newer record is the one that counts. Of equal ordering values it is."""
+    """Flags of the pairs in which the newer record wins; for equal ordering values it does."""
     if not rules.ordering:
         return np.ones(older.length, dtype=bool)
     older_forced, newer_forced = (
@@ -276,8 +277,9 @@ def newer_wins(rules: MergeRules, older: Side, newer: Side) -> Flags:
 
 
 def _by_merger(merger: Merger, fixed: Sequence[str], older: Side, newer: Side) -> tuple[Side, Flags]:
-    """What the user's function makes of two rows. A delete removes what is older, and what follows it starts again:
-    such a record is `forced`, so that it does not meet what came before the delete."""
+    """The rows that the user's merger makes of two sides, and flags of the records that differ from the older ones. A
+    delete removes the older record, and a later record starts again: it is `forced`, so that it is not merged with
+    records before the delete."""
     every = np.ones(older.length, dtype=bool)
     pairs = _Pairs(older, newer, every)
     result = pairs.winners()
@@ -307,7 +309,7 @@ def ordering_of(rules: MergeRules, side: Side) -> Sequence[pa.Array]:
 
 @dataclass(frozen=True, slots=True)
 class _Pairs:
-    """Two sides, and whether the newer one wins, row by row."""
+    """Two sides of a merge, and flags of the pairs in which the newer record wins."""
 
     older: Side
     newer: Side
@@ -322,7 +324,7 @@ class _Pairs:
         return np.where(self.wins, newer, older)
 
     def winners(self) -> Side:
-        """The records that win, as they are; with the columns that the merge field by field gives them."""
+        """The winning records, with the columns that a field-by-field merge gives them."""
         side = self.newer if self.wins.all() else self.older if not self.wins.any() else None
         deletes = self.of_winner(self.older.deletes, self.newer.deletes)
         forced = self.of_winner(self.older.forced, self.newer.forced)
@@ -339,7 +341,7 @@ class _Pairs:
         return Side(pa.RecordBatch.from_arrays(columns, names=names), deletes, forced, present, ordering)
 
     def from_loser(self, name: str, lacking: Flags) -> pa.Array:
-        """The winners' values of a column with those of the losers in the rows `lacking`."""
+        """A column of the winners, with the losers' values in the rows `lacking`."""
         at = self._places(self.wins ^ lacking)
         return take_of_both(self.older.rows.column(name), self.newer.rows.column(name), at)
 
@@ -355,13 +357,14 @@ class _Pairs:
         return {name: flags for name, flags in present.items() if not flags.all()}
 
     def _places(self, newer: Flags) -> pa.Array:
-        """Positions in both sides put together: of the newer record where `newer`, else of the older one."""
+        """Positions in both sides concatenated: of the newer record where `newer` is true, otherwise of the older
+        one."""
         n = self.older.length
         return pa.array(np.where(newer, n, 0) + np.arange(n))
 
 
 def _lacking(rules: MergeRules, pairs: _Pairs, merged: Side) -> Iterator[tuple[str, Flags]]:
-    """Columns in which some winners take the loser's value, and which do."""
+    """The columns in which some winners take the loser's value, with flags of those winners."""
     if merged.present is None and not rules.partial:
         return
     alive = pairs.alive
@@ -378,7 +381,7 @@ def _lacking(rules: MergeRules, pairs: _Pairs, merged: Side) -> Iterator[tuple[s
 
 
 def _has_values(rules: MergeRules, merged: Side, newer: Side, name: str, values: pa.Array) -> Flags:
-    """Which losers give a value: the newer record has the column, or the value is not empty."""
+    """Flags of the losers that supply a value: the newer record has the column, or the value is not empty."""
     if merged.present is not None:
         return newer.has(name)
     empty = empty_values(rules, values)
@@ -390,7 +393,7 @@ def is_data(name: str) -> bool:
 
 
 def empty_values(rules: MergeRules, values: pa.Array) -> Flags | None:
-    """Which values count as absent under the rules' partial update mode; None: none of them."""
+    """Flags of the values that count as absent under the rules' partial update mode; None if none does."""
     if rules.partial == "IGNORE_DEFAULTS":
         return as_numpy(pc.is_null(values)) if values.null_count else None
     return unavailable_values(values, rules.unavailable)

@@ -54,7 +54,7 @@ def _differ(array: pa.Array, other: pa.Array) -> Flags:
 
 
 def _lists_differ(array: pa.Array, other: pa.Array) -> Flags:
-    """Whether two lists differ, row by row; a map counts as the list of its entries in their order."""
+    """Flags of the rows whose lists differ; a map counts as the list of its entries in their order."""
     entries, counts = zip(*map(_entries, (array, other)), strict=True)
     differ = counts[0] != counts[1]
     same_length = ~differ
@@ -67,7 +67,7 @@ def _lists_differ(array: pa.Array, other: pa.Array) -> Flags:
 
 
 def _entries(values: pa.Array) -> tuple[pa.Array, np.ndarray]:
-    """The entries of all lists, one after the other, and how many each list has."""
+    """The entries of all lists, concatenated, and the number of entries of each list."""
     if pa.types.is_fixed_size_list(values.type):
         values = values.cast(pa.list_(values.type.value_field))
     if pa.types.is_map(values.type):

@@ -49,7 +49,7 @@ def refuse_stored(key: str, partition: str) -> InvalidRecord:
 
 @dataclass(slots=True)
 class Counts:
-    """What a merge did, row by row."""
+    """The numbers of rows that a merge updated, deleted, inserted and left unchanged."""
 
     updates: int = 0
     deletes: int = 0
@@ -59,9 +59,9 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """The rows of a stored batch that incoming rows change: positions in the batch and in the incoming rows, and which
-    of them are deleted. `rows` is what the pairs make in the data columns, None if it is the incoming rows. `lost` are
-    the incoming rows that lose to the stored one."""
+    """The rows of a stored batch that incoming rows change: their positions in the batch and in the incoming rows, and
+    flags of those that are deleted. `rows` are the merged data columns, None if they are those of the incoming rows.
+    `lost` are the incoming rows that lose to the stored row."""
 
     stored: Positions
     incoming: Positions
@@ -70,8 +70,8 @@ class Match:
     rows: pa.RecordBatch | None = None
 
     def split(self, incoming: Incoming) -> tuple[Positions, Positions, Positions, pa.RecordBatch]:
-        """Positions in the batch and in the incoming rows of what is updated, those of what is deleted, and the data of
-        the updated rows."""
+        """Positions of the updated rows in the batch and in the incoming rows, the positions of the deleted rows, and
+        the data of the updated rows."""
         left = ~self.deleted
         at, source, deleted = self.stored[left], self.incoming[left], self.stored[self.deleted]
         if self.rows is None:
@@ -81,9 +81,9 @@ class Match:
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """One stored batch after the merge: its rows, the keys among them that are new, and the changes where they are
-    tracked: rows that are deleted or new, and those before and after an update, in the same order (not where only the
-    key is tracked, which no update changes). `updated` are the positions of changed rows if all rows keep their
+    """One stored batch after the merge: its rows, the keys among them that are new, and the changes if they are
+    tracked: rows that are deleted or new, and the rows before and after an update, in the same order (not if only the
+    key is tracked, which no update changes). `updated` are the positions of changed rows if all rows retain their
     positions, None if some were added or deleted."""
 
     rows: pa.RecordBatch
@@ -97,8 +97,8 @@ class Merged:
 
 @dataclass(frozen=True, slots=True)
 class Touch:
-    """What incoming rows may do to some stored ones: for each stored row the incoming one with its key (-1: none),
-    whether there are any, and whether rows are deleted or added."""
+    """The possible effect of incoming rows on stored ones: for each stored row the incoming row with its key (-1:
+    none), whether there are any, and whether rows are deleted or added."""
 
     positions: Positions
     matches: bool = False
@@ -108,7 +108,7 @@ class Touch:
 
 @dataclass(slots=True)
 class RowMerge:
-    """One group's incoming rows against its stored rows.
+    """Merges one group's incoming rows with its stored rows.
 
     `tracked` are columns in which changed rows are returned (None: not requested; a column that the rows lack is left
     out). `following` matters to `SortedRowMerge` only.
@@ -154,7 +154,7 @@ class RowMerge:
     def may_touch(
         self, low: str, high: str, following: str | None = None, *, has_unmerged_before: bool = False
     ) -> bool:
-        """Whether incoming rows may do anything to stored ones with keys between these. `has_unmerged_before`:
+        """Whether incoming rows may change stored rows with keys from `low` to `high`. With `has_unmerged_before`
         stored rows before them are not merged yet."""
         if self.on_match == "none" or not self.incoming.rows:
             return False
@@ -165,20 +165,20 @@ class RowMerge:
         return False
 
     def pass_by(self, following: str | None = None) -> None:
-        """Skip stored rows that no incoming row changes."""
+        """Skip the stored rows before the key `following`, which no incoming row changes."""
 
     def touch(
         self, batch: pa.RecordBatch, following: str | None = None, touched_positions: Positions | None = None
     ) -> Touch:
-        """What incoming rows may do to stored ones, of which the keys are enough. `touched_positions` are the
-        positions of a touch of these rows and others."""
+        """The possible effect of incoming rows on stored rows, of which the keys suffice. `touched_positions` are the
+        positions of an earlier touch of these rows and others."""
         if self.on_match == "none":
             return Touch(np.full(batch.num_rows, -1))
         return self._touch(self._positions(batch) if touched_positions is None else touched_positions)
 
     def touched_columns(self, names: Sequence[str]) -> list[str]:
-        """The columns that a merge needs of stored rows if it deletes and adds none; all other columns stay as they
-        are."""
+        """The columns that a merge reads of stored rows if it deletes and adds no rows; all other columns are not
+        changed."""
         unchanged = {PARTITION_PATH, FILE_NAME}
         if self.rules.merger is None:
             unchanged |= set(self.incoming.absent)
@@ -186,7 +186,7 @@ class RowMerge:
         return [name for name in names if name not in unchanged or name in needed]
 
     def share_counts(self) -> None:
-        """Count what was done for each of several upserts whose rows these are."""
+        """Count the outcomes for each of the several upserts that the rows belong to."""
         for name, parts in self._outcomes.items():
             self.incoming.count(name, np.concatenate(parts))
         self.incoming.count("num_unchanged", np.flatnonzero(~self._matched & self.incoming.deletes))
@@ -212,16 +212,16 @@ class RowMerge:
 
     @property
     def new_rows(self) -> int:
-        """How many incoming rows have met no stored row and will be added, as far as stored rows were seen."""
+        """The number of incoming rows that no stored row has matched so far and that will be added."""
         return int((~self._matched & ~self.incoming.deletes).sum())
 
     @property
     def absent_deletes(self) -> int:
-        """How many incoming deletes have met no stored row, as far as stored rows were seen."""
+        """The number of incoming deletes that no stored row has matched so far."""
         return int((~self._matched & self.incoming.deletes).sum())
 
     def refuse_stored(self) -> None:
-        """Raise `InvalidRecord` where no incoming row may have the key of a stored row, and one has."""
+        """Raise `InvalidRecord` if an incoming row has the key of a stored row, in a write that does not allow that."""
         self._refuse_stored(self._matched)
 
     def merge(self, batch: pa.RecordBatch, following: str | None = None, touch: Touch | None = None) -> Merged:
@@ -243,7 +243,7 @@ class RowMerge:
         return self._with_changes(merged, batch, updated, at, deleted)
 
     def rest(self) -> Iterator[pa.RecordBatch]:
-        """The incoming rows that no `merge` has placed, in the file's schema, to be added."""
+        """The incoming rows that no `merge` has added, in the file's schema."""
         fresh = np.flatnonzero(~self._matched & ~self.incoming.deletes)
         self.counts.inserts += len(fresh)
         self._note("num_inserts", fresh)
@@ -263,13 +263,13 @@ class RowMerge:
         return replace(merged, before=self.tracked_rows(before, at), after=self.tracked_rows(after, at))
 
     def tracked_rows(self, batch: pa.RecordBatch, rows: Positions) -> pa.RecordBatch:
-        """Some rows in the tracked columns."""
+        """The rows at the positions `rows`, in the tracked columns."""
         known_names = frozenset(batch.schema.names)
         names = [name for name in self.tracked or () if name in known_names]
         return batch.select(names).take(pa.array(rows))
 
     def _positions(self, batch: pa.RecordBatch, start: int = 0, end: int | None = None) -> Positions:
-        """For each stored row the incoming row (of a part of them) with its key, -1 for none."""
+        """For each stored row the position of the incoming row with its key (from `start` up to `end`), -1 for none."""
         keys = batch.column(RECORD_KEY)
         if start == 0 and end is None:  # all incoming keys, again for the next stored rows
             self._table = self._table or KeyTable(self.incoming.keys)
@@ -328,7 +328,7 @@ class RowMerge:
 
     @property
     def _in_pairs(self) -> bool:
-        """Whether a stored row and an incoming one may make a third."""
+        """Whether a stored row and an incoming row may make a row that differs from both."""
         return not self.rules.picks_winners or bool(self.incoming.absent)
 
     def _merged(self, batch: pa.RecordBatch, stored: Positions, incoming: Positions) -> Match:
@@ -368,7 +368,7 @@ _NO_MATCH = Match(_NOWHERE, _NOWHERE, np.array([], dtype=bool), _NOWHERE)
 
 @dataclass(slots=True)
 class SortedRowMerge(RowMerge):
-    """One group's incoming rows, in the order of their keys, against stored batches in that order.
+    """Merges one group's incoming rows, in the order of their keys, with stored batches in that order.
 
     No more than `room` new rows are put among the stored ones, so that the file keeps to its size; `rest` gives the
     others.
@@ -380,19 +380,19 @@ class SortedRowMerge(RowMerge):
     def may_touch(
         self, low: str, high: str, following: str | None = None, *, has_unmerged_before: bool = False
     ) -> bool:
-        """Whether incoming rows have keys between these, or belong before what follows."""
+        """Whether incoming rows have keys from `low` to `high`, or are inserted before the key `following`."""
         start = self._incoming_below(low) if has_unmerged_before else self._start
         return start < self._incoming_below(following, or_equal=True)
 
     def pass_by(self, following: str | None = None) -> None:
-        """Skip stored rows that no incoming row changes."""
+        """Skip the stored rows before the key `following`, which no incoming row changes."""
         self._start = self._incoming_below(following)
 
     def touch(
         self, batch: pa.RecordBatch, following: str | None = None, touched_positions: Positions | None = None
     ) -> Touch:
-        """What incoming rows may do to stored ones, of which the keys are enough. `touched_positions` are the
-        positions of a touch of these rows and others."""
+        """The possible effect of incoming rows on stored rows, of which the keys suffice. `touched_positions` are the
+        positions of an earlier touch of these rows and others."""
         start, end = self._start, self._incoming_below(following)
         positions = np.full(batch.num_rows, -1) if touched_positions is None else touched_positions
         if self.on_match != "none" and touched_positions is None:
@@ -403,8 +403,8 @@ class SortedRowMerge(RowMerge):
         return replace(self._touch(positions), adds=bool(fresh.any()))
 
     def merge(self, batch: pa.RecordBatch, following: str | None = None, touch: Touch | None = None) -> Merged:
-        """A stored batch with the incoming rows that belong into it. `following` is a key that no later stored row is
-        below (None: no row follows)."""
+        """A stored batch merged with the incoming rows that belong into it. `following` is a key that is not greater
+        than any later stored row's (None: no row follows)."""
         end = self._incoming_below(following)
         # a key that equals the first of what follows may have rows on both sides
         match = self._match(batch, touch, self._start, self._incoming_below(following, or_equal=True))
@@ -414,7 +414,7 @@ class SortedRowMerge(RowMerge):
         return self._woven(batch, match, fresh, self.incoming.keys.take(pa.array(fresh)))
 
     def _incoming_below(self, key: str | None, *, or_equal: bool = False) -> int:
-        """How many incoming rows have a smaller key; all where nothing follows."""
+        """The number of incoming rows with a smaller key than `key`; all rows if it is None."""
         if key is None:
             return self.incoming.rows
         side = bisect_right if or_equal else bisect_left
@@ -435,7 +435,8 @@ class SortedRowMerge(RowMerge):
         return fresh
 
     def _woven(self, batch: pa.RecordBatch, match: Match, fresh: Positions, new_keys: pa.Array) -> Merged:
-        """The stored batch with winners in place, without deleted rows, and with new rows where their keys belong."""
+        """The stored batch with winners in their positions, without deleted rows, and with new rows at the positions of
+        their keys."""
         if not len(match.stored) and not len(fresh):
             return Merged(batch, new_keys, updated=match.stored)
         at, source, deleted, data = match.split(self.incoming)
@@ -470,7 +471,8 @@ class SortedRowMerge(RowMerge):
         deleted: Positions,
         new: pa.RecordBatch,
     ) -> Merged:
-        """`merged` with its changes, if they are tracked; `new` has the updated rows, then the added ones."""
+        """The merged `rows` with their changes, if these are tracked; `new` has the updated rows, then the added
+        ones."""
         if self.tracked is None:
             return Merged(rows, new_keys)
         removed = self.tracked_rows(stored, deleted)

@@ -24,7 +24,8 @@ from lakebed.schema.plain_arrow import as_numpy
 
 
 def field_values(rows: pa.Table | pa.RecordBatch, name: str) -> pa.Array:
-    """A column, or a field inside structs by its dotted path; null where a struct on the way is."""
+    """The values of a column, or of a field inside structs by its dotted path; null where a struct on the path is
+    null."""
     if name in rows.schema.names:
         return one_array(rows.column(name))
     first, *path = name.split(".")
@@ -32,7 +33,7 @@ def field_values(rows: pa.Table | pa.RecordBatch, name: str) -> pa.Array:
 
 
 def compare_ordering(incoming: Sequence[pa.Array], stored: Sequence[pa.Array]) -> pa.Array:
-    """Lexicographic `incoming >= stored` over several columns; a null is smaller than anything."""
+    """Flags of the rows where `incoming >= stored`, compared column by column; a null is smaller than every value."""
     result: pa.Array | None = None
     for new, old in zip(reversed(incoming), reversed(stored), strict=True):
         new, old = comparable(new), comparable(old)
@@ -44,7 +45,8 @@ def compare_ordering(incoming: Sequence[pa.Array], stored: Sequence[pa.Array]) -
 
 
 def comparable(values: pa.Array) -> pa.Array:
-    """Values in a form that compares as in Java: booleans as numbers, floats as integers in which NaN is greatest."""
+    """The values in a form that compares as in Java: booleans as numbers, floats as integers in which NaN is
+    greatest."""
     if pa.types.is_boolean(values.type):
         return values.cast(pa.int8())
     if not pa.types.is_floating(values.type):
@@ -56,7 +58,7 @@ def comparable(values: pa.Array) -> pa.Array:
 
 
 def nulls_first(columns: Sequence[pa.Array]) -> list[pa.Array]:
-    """Columns that sort as these do, nulls before all values."""
+    """Columns that sort as the given columns do, with nulls before all values."""
     parts = [[c.is_valid().cast(pa.int8()), c] if c.null_count else [c] for c in columns]
     return [part for column_parts in parts for part in column_parts]
 
@@ -188,8 +190,8 @@ class MergeRules:
 
     @property
     def picks_winners(self) -> bool:
-        """Whether one row of a key always stays as it is, so that keys and ordering values decide which; else rows of a
-        key are merged two at a time: `merge.pairs`."""
+        """Whether one row of a key is always retained unchanged, so that keys and ordering values decide the winner;
+        otherwise rows of a key are merged two at a time (`merge.pairs`)."""
         return not self.partial and self.merger is None
 
     @property
@@ -211,11 +213,11 @@ class MergeRules:
 
     @property
     def compares_columns(self) -> bool:
-        """Whether ordering values compare as the columns that hold them."""
+        """Whether ordering values compare as plain columns do."""
         return not self.file_positions and not any("." in name or name == BIN_FILE for name in self.ordering)
 
     def is_delete(self, rows: pa.Table | pa.RecordBatch) -> pa.Array | None:
-        """Which rows are deletes (no nulls), or None when the rows have no column that marks deletes."""
+        """Flags of the rows that are deletes (without nulls); None if the rows have no column that marks deletes."""
         flags: list[pa.Array] = []
         names = rows.schema.names
         if IS_DELETED_COLUMN in names:
@@ -251,8 +253,8 @@ class MergeRules:
                 )
 
     def incoming_wins(self, incoming: pa.Table | pa.RecordBatch, stored: pa.Table | pa.RecordBatch) -> pa.Array | None:
-        """Row by row, whether the incoming row replaces the stored one; it does for equal values. None if it always
-        does."""
+        """Flags of the rows where the incoming row replaces the stored one, which it does for equal values. None if it
+        always does."""
         if not self.ordering:
             return None
         return self.newer_wins(self.ordering_of(stored), self.ordering_of(incoming))
@@ -262,11 +264,11 @@ class MergeRules:
         return [field_values(rows, name) for name in self.ordering]
 
     def newer_wins(self, older: Sequence[pa.Array], newer: Sequence[pa.Array]) -> pa.Array:
-        """Row by row, whether the newer ordering values are not smaller."""
+        """Flags of the rows where the newer ordering values are not smaller than the older ones."""
         return compare_ordering(self._parts(newer), self._parts(older))
 
     def comparable(self, ordering: Sequence[pa.Array]) -> list[pa.Array]:
-        """Ordering values as columns that sort, nulls first, in the order in which they compare, from left to right."""
+        """The ordering values as columns that sort as they compare, from left to right, nulls first."""
         return [comparable(values) for values in self._parts(ordering)]
 
     def _parts(self, ordering: Sequence[pa.Array]) -> Sequence[pa.Array]:
@@ -283,7 +285,7 @@ def _batch_ordering(payload: PayloadRule, config: TableConfig) -> tuple[str, ...
 
 
 def _payload_ordering(payload: PayloadRule, config: TableConfig) -> tuple[str, ...]:
-    """The fields that a payload class compares below version 9: some look at columns of their own."""
+    """The fields that a payload class compares below version 9: some classes have fixed ordering columns."""
     if payload.mode == "commit_time":
         return ()
     return payload.lakebed_ordering or config.ordering_fields

@@ -25,7 +25,7 @@ _AT = {name: at for at, name in enumerate(COUNTS)}
 
 
 class Shares:
-    """Counts of rows by member: the number of the upsert that a row is of.
+    """Counts of rows by member, the number of the upsert that a row belongs to.
 
     `received` are the members of the rows as they came, `rows` those of the rows that are left once rows of a key are
     combined, and `before` counts how many other rows were combined into each received row. Counts of what becomes of
@@ -54,8 +54,8 @@ class Shares:
         self._counts[:, _AT[name]] -= np.bincount(members, minlength=len(self._counts))
 
     def see_stored(self, new: Numbers, absent: Numbers) -> None:
-        """Correct the counts of rows that went to log files without a lookup, once stored rows were compared: `new` are
-        the members of rows whose key is new, `absent` those of deletes without a stored row."""
+        """Correct the counts of rows that were written to log files without a lookup, after stored rows were compared:
+        `new` are the members of rows whose key is new, `absent` those of deletes without a stored row."""
         moves: tuple[tuple[CountName, CountName, CountName, Numbers], ...] = (
             ("num_blind_rows", "num_updates", "num_inserts", new),
             ("num_blind_deletes", "num_deletes", "num_unchanged", absent),

@@ -18,7 +18,7 @@ Flags = npt.NDArray[np.bool_]
 
 
 def unavailable_values(values: pa.Array, marker: str) -> Flags | None:
-    """Which values are the marker; None where the type has no form of it.
+    """Flags of the values that are the marker; None if the type cannot have the marker.
 
     >>> unavailable_values(pa.array([["?"], ["?", "a"], None, []]), "?").tolist()
     [True, False, False, False]
@@ -47,8 +47,8 @@ def unavailable_values(values: pa.Array, marker: str) -> Flags | None:
 
 
 def filled_inside(values: pa.Array, others: pa.Array, marker: str, fills: Flags) -> tuple[pa.Array, Flags]:
-    """Structs whose fields that are the marker have the other struct's values, in the rows `fills`; and the rows in
-    which some are."""
+    """The structs, in which fields that are the marker have the value of the struct in `others`, in the rows `fills`;
+    and flags of the changed rows."""
     changed = np.zeros(len(values), bool)
     children: list[pa.Array] = []
     for field in values.type:
@@ -69,7 +69,7 @@ def filled_inside(values: pa.Array, others: pa.Array, marker: str, fills: Flags)
 
 
 def may_mark_inside(kind: pa.DataType) -> bool:
-    """Whether the type is a struct with a field that the marker has a form for."""
+    """Whether the type is a struct with a field that can be the marker."""
     return pt.is_struct(kind) and any(
         may_mark_inside(field.type) or unavailable_values(pa.array([], field.type), "") is not None for field in kind
     )

@@ -22,7 +22,7 @@ from lakebed.schema.plain_arrow import as_numpy
 
 @dataclass
 class Comparison:
-    """The incoming rows of a file group compared with its stored rows.
+    """The incoming rows of a file group, compared with its stored rows.
 
     `changes` marks the incoming rows that change a stored row, as far as stored rows were seen, `stored` those whose
     key has one.
@@ -38,7 +38,7 @@ class Comparison:
         self.stored = np.zeros(self.incoming.rows, bool)
 
     def see(self, rows: pa.RecordBatch) -> None:
-        """Compare stored rows: their record key, and the columns of the incoming rows in the same types. Rows of other
+        """Compare stored rows: their record keys, and the columns of the incoming rows in the same types. Rows of other
         keys are ignored."""
         indices = pc.fill_null(pc.index_in(rows.column(RECORD_KEY), value_set=self.incoming.keys), -1)
         positions = as_numpy(indices).astype(np.int64)
@@ -53,7 +53,7 @@ class Comparison:
 
     @property
     def to_write(self) -> Flags:
-        """The incoming rows that have to be written: changes, new keys, and deletes of absent keys where an older row
-        may follow, against which the delete has to win."""
+        """Flags of the incoming rows that have to be written: changed rows, new keys, and deletes of absent keys where
+        an older row may follow, against which the delete has to win."""
         new = ~self.incoming.deletes | self.incoming.forced | bool(self.rules.ordering)
         return np.where(self.stored, self.changes, new)

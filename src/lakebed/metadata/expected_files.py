@@ -31,8 +31,8 @@ _BYTES_AN_EXTENT = 500
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """The bytes of a file that a completed instant wrote; `based_on` is the instant of the slice that it went to, or
-    whose place it took."""
+    """The bytes of a file that a completed instant wrote; `based_on` is the instant of the slice that the file belongs
+    to, or that it replaced."""
 
     instant: Instant
     start: int
@@ -42,8 +42,8 @@ class Extent:
 
 @dataclass(frozen=True, slots=True)
 class ExpectedFiles:
-    """The extents of each file, by partition and name, and when each partition was built (last), as far as the bodies
-    on the active timeline have it."""
+    """The extents of each file, by partition and name, and the instant at which each partition was last built, as far
+    as the bodies on the active timeline have them."""
 
     files: Mapping[str, Mapping[str, Sequence[Extent]]]
     built: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -52,7 +52,8 @@ class ExpectedFiles:
 
     @classmethod
     def of(cls, timeline: Timeline) -> ExpectedFiles:
-        """Reads the bodies of the delta commits since the last compaction, and of all else that wrote files."""
+        """The files named by the bodies of the delta commits since the last compaction, and of all other instants that
+        wrote files."""
         files: dict[str, dict[str, list[Extent]]] = {}
         built: dict[str, str] = {}
         # the files of delta commits that a compaction has put into base files need not be there
@@ -72,14 +73,14 @@ class ExpectedFiles:
         return cls(files, built, {instant.time for instant in relevant})
 
     def names(self, base: BaseFile) -> bool:
-        """Whether the instant of a base file names it, by the active timeline. A file that is not named is of a process
-        that was taken for dead and went on writing after another one had repeated its work."""
+        """Whether the instant of a base file names it, by the active timeline. A file that is not named was written by
+        a process that was considered dead and continued after another had repeated its work."""
         return base.instant not in self.instants or base.name in self.files.get(base.partition, {})
 
     def check_folder(
         self, timeline: Timeline, partition: str, sizes: Mapping[str, int], visible_commits: Container[str] = ()
     ) -> None:
-        """Raise `CorruptFile` where a file that readers need is not in the partition's folder (`sizes` by name), or is
+        """Raise `CorruptFile` if a file that readers need is not in the partition's folder (`sizes` by name), or is
         shorter than it was written. `visible_commits` are the commits that the view shows of the data table."""
         named = self.files.get(partition)
         if not named:
@@ -109,7 +110,7 @@ class ExpectedFiles:
     def check_log(
         self, log: LogFile, heads: Sequence[BlockHead], timeline: Timeline, bases: Container[str] = ()
     ) -> None:
-        """Raise `CorruptFile` where bytes that a completed instant wrote are not whole blocks of that instant.
+        """Raise `CorruptFile` if bytes that a completed instant wrote are not complete blocks of that instant.
 
         Bytes that no completed instant names are of an unfinished write, and may be incomplete. A log file that is
         named after its slice (its base file has one of the instants `bases`) does not show who wrote its blocks.
@@ -136,9 +137,9 @@ class ExpectedFiles:
     def check_hidden(
         self, timeline: Timeline, logs: Iterable[tuple[LogFile, Sequence[BlockHead]]], is_valid: Callable[[str], bool]
     ) -> None:
-        """Raise `CorruptFile` where a rollback, before version 8, hides blocks of an instant that this view shows.
-        `logs` are a slice's log files in merge order, with their blocks. Blocks of earlier attempts are hidden rightly,
-        and no extent names them."""
+        """Raise `CorruptFile` if a rollback, before version 8, hides blocks of an instant that this view shows. `logs`
+        are a slice's log files in merge order, with their blocks. Blocks of earlier attempts, which no extent names,
+        may be hidden."""
         named: dict[str, str] = {}
         for log, heads in logs:
             extents = self.files.get(log.partition, {}).get(log.name, ())
@@ -154,8 +155,8 @@ class ExpectedFiles:
         self, timeline: Timeline, partition: str, missing: Sequence[tuple[str, Extent]], visible_commits: Container[str]
     ) -> None:
         """Raise `CorruptFile` for missing files, unless there is a reason: the partition was built again since, or
-        their instant was taken back since the timeline was loaded, and is none of the `visible_commits`. Files of
-        instants that were archived since are still needed."""
+        their instant was taken back since the timeline was loaded and is not in `visible_commits`. Files of instants
+        that were archived since are still needed."""
         since = _logged_since(timeline, partition)
         built = since or max(self.built.get(partition, ""), _built_at(timeline, partition))
         before = _based_before(built, [extent for _, extent in missing]) if timeline.config.version < 8 else frozenset()
@@ -175,8 +176,8 @@ class ExpectedFiles:
 
 
 def check_delta_commits(data: Timeline, store: Timeline) -> None:
-    """Raise `CorruptFile` where a completed commit of the data table has no delta commit: the metadata table misses its
-    changes."""
+    """Raise `CorruptFile` if a completed commit of the data table has no delta commit, so that the metadata table lacks
+    its changes."""
     recorded_times = {i.time for i in store.instants if i.is_completed}
     ordered = [i.time for i in store.commits if not i.time.startswith(INITIAL_INSTANT)]
     first = min(map(completed_at, store.commits), default=None)
@@ -206,7 +207,7 @@ def builds_partition(instant: Instant, version: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Written:
-    """What one instant wrote: partition, name and extent of each file, and whether that built a partition."""
+    """The files of one instant: partition, name and extent of each file, and whether the instant built a partition."""
 
     extents: tuple[tuple[str, str, Extent], ...]
     is_build: bool
@@ -226,8 +227,8 @@ class _Written:
 
 
 def _written(timeline: Timeline, instants: Sequence[Instant]) -> list[_Written]:
-    """The files that these instants wrote; cached, since the next commit looks at most of them again. What was archived
-    since is dropped."""
+    """The files that each of these instants wrote. They are cached, since the next commit needs most of them again;
+    those of instants that were archived since are dropped."""
     folder = timeline.storage.url(timeline.config.timeline_path)
     cached = _WRITTEN.get(folder)
     written_by_key = cached.content if cached is not None else {}
@@ -249,7 +250,7 @@ def _written(timeline: Timeline, instants: Sequence[Instant]) -> list[_Written]:
 
 def _is_needed(file: BaseFile | LogFile, extents: Sequence[Extent], base: str, version: int) -> bool:
     """Whether the file belongs to the newest slice of its group, which begins with the instant `base`. A log file that
-    is not named after the instant that wrote it is named after its slice, also in an upgraded table."""
+    does not have the name of the instant that wrote it has the name of its slice, also in an upgraded table."""
     if isinstance(file, BaseFile) or version < 8 or any(e.instant.time != file.instant for e in extents):
         return file.instant >= base
     return max(completed_at(extent.instant) for extent in extents) >= base
@@ -257,7 +258,7 @@ def _is_needed(file: BaseFile | LogFile, extents: Sequence[Extent], base: str, v
 
 def _based_before(built: str, extents: Sequence[Extent]) -> frozenset[str]:
     """The instants that wrote to slices from before the partition was built. Without completion times their requested
-    times do not show it: in a table that comes from a newer version they may be later than the build."""
+    times do not show this: in a table that comes from a newer version they may be later than the build."""
     before: set[str] = set()
     for extent in sorted(extents, key=lambda e: e.instant.time):
         if extent.based_on in before or (extent.based_on.isdigit() and extent.based_on < built):
@@ -273,13 +274,15 @@ def _properties_of(timeline: Timeline, partition: str) -> Mapping[str, str]:
 
 
 def _logged_since(timeline: Timeline, partition: str) -> str:
-    """From when on a partition that is, or was, built while others write has log files; empty for others."""
+    """The instant from which on a partition that is, or was, built during writes has log files; empty for every other
+    partition."""
     return _properties_of(timeline, partition).get(LOGGED_SINCE, "")
 
 
 def _built_at(timeline: Timeline, partition: str) -> str:
-    """When the partition whose folder is there now was built, by the file that records it; empty if it does not. The
-    build's instant sorts before all commits. It is archived before commits to an earlier partition of this name are."""
+    """The instant at which the partition in the present folder was built, from the file that records it; empty if it is
+    not recorded. The build's instant sorts before all commits. It is archived before commits to an earlier partition of
+    this name."""
     time = _properties_of(timeline, partition).get("commitTime", "")
     completion_times = [completed_at(i) for i in timeline.completed if i.time == time]
     if time and not completion_times:
@@ -289,7 +292,7 @@ def _built_at(timeline: Timeline, partition: str) -> str:
 
 def check_groups(storage: Storage, partition: str, slices: Sequence[FileSlice]) -> None:
     """Raise `CorruptFile` if a file group is missing, or its base file: the number of file groups determines where keys
-    are. This holds for files that only archived instants name, too."""
+    are. Files that only archived instants name are checked as well."""
     kind = kind_of(partition)
     numbers: dict[str | None, list[int]] = defaultdict(list)
     for file_slice in slices:

@@ -67,13 +67,14 @@ _DENSE = 4
 
 
 def full_slice(view: MetadataSlices, file_slice: FileSlice) -> list[Layer]:
-    """All records of a slice, oldest first, as `key`, `value` and `schema` (see `merge_records.decoded`)."""
+    """All records of a slice, oldest first, as layers with the columns `key`, `value` and `schema` (see
+    `merge_records.decoded`)."""
     return _layers(view, file_slice, lambda file: file.read())
 
 
 def slice_by_keys(view: MetadataSlices, file_slice: FileSlice, keys: pa.Array, after_instant: str = "") -> list[Layer]:
-    """The records of a slice under these keys, oldest first. If a file has few entries for the number of keys, all of
-    its records are returned. With `after_instant` only records in log blocks of later requested instants."""
+    """The records of a slice with these keys, oldest first. If a file has few entries for the number of keys, all its
+    records are returned. With `after_instant` only records in log blocks of later requested instants."""
     in_order: list[pa.Array] = []
 
     def ask(file: HFileReader) -> Entries:
@@ -113,7 +114,7 @@ def keys_by_group(keys: pa.Array, groups: npt.NDArray[np.integer[Any]], count: i
 
 
 def distinct_texts(values: Any) -> pa.StringArray:
-    """Each text once, nulls left out."""
+    """The distinct texts, without nulls."""
     return pc.drop_null(pc.unique(plain_strings(values).cast(pa.string())))
 
 
@@ -152,7 +153,8 @@ def _layers(
 def read_stats(
     view: MetadataSlices, slices: Sequence[FileSlice], prefixes: pa.Array | None, types: Types | None
 ) -> Stats:
-    """The stats in these slices, whose keys begin with one of the prefixes or all, one table a column.
+    """The statistics in these slices whose keys begin with one of the prefixes (None: all statistics), one table per
+    column.
 
     Records are divided by key before they are decoded, so that each slice is decoded once.
     """
@@ -192,8 +194,8 @@ _CACHED_LISTINGS = 16
 
 @dataclass(frozen=True, eq=False)
 class MetadataTable:
-    """One table's metadata table at one moment. Ask `has` before a lookup: of a partition that the table does not keep
-    complete it raises `InvalidOption`.
+    """The metadata table of one table at one moment. Call `has` before a lookup: for a partition that is not complete a
+    lookup raises `InvalidOption`.
 
     Everything is read when asked for: a partition is listed once, `files` is read whole and kept, of the others only
     the blocks that may hold what is asked.
@@ -203,8 +205,8 @@ class MetadataTable:
     _listed: dict[frozenset[str], pa.Table] = field(default_factory=dict[frozenset[str], pa.Table], repr=False)
 
     def open_ahead(self, partitions: Sequence[str]) -> None:
-        """On a storage with slow answers, list these partitions in parallel and open the files of small ones, which a
-        lookup would open one after the other."""
+        """On a slow storage, list these partitions in parallel and open the files of the small ones, which a lookup
+        would open one after the other."""
         if not is_remote(self.slices.storage):
             return
         listed = parallel_map(self.slices.file_slices, partitions)
@@ -218,7 +220,7 @@ class MetadataTable:
         parallel_map(self.slices.open_files, small)
 
     def has(self, partition: str) -> bool:
-        """Whether the metadata table has this partition, complete."""
+        """Whether the metadata table has this partition and it is complete."""
         return partition in self.slices.partitions
 
     def is_ahead_of(self, timeline: Timeline) -> bool:
@@ -247,19 +249,19 @@ class MetadataTable:
         return newest > timeline.latest_time
 
     def shows_same(self, other: Self) -> bool:
-        """Whether `other`, a view that was just opened, shows nothing new."""
+        """Whether `other`, a view that was just opened, shows nothing new in comparison with this one."""
         return self.slices.shows_same(other.slices)
 
     def partitions(self) -> tuple[str, ...]:
-        """Partition paths of the data table, sorted ("" for a table without partitions)."""
+        """The partition paths of the data table, sorted ("" for a table without partitions)."""
         rows = self._all_files
         listed = rows.filter(pc.and_(pc.equal(rows["key"], _ALL_PARTITIONS), self._is_live(rows)))
         return tuple(sorted(map(partition_of, listed["name"].to_pylist())))
 
     def files(self, partitions: Collection[str] | None = None) -> pa.Table:
-        """`partition`, `name` and `size` of the files (base, log and CDC files) of some partition paths, or of all.
-        Files of replaced file groups are listed until they are cleaned. On version 6 a size of 1 is no size: releases
-        before 1.0 note the log files of a rollback with it."""
+        """The `partition`, `name` and `size` of the files (base, log and CDC files) of some partition paths, or of all
+        (None). Files of replaced file groups are listed until they are cleaned. On version 6 a size of 1 means an
+        unknown size: releases before 1.0 record it for the log files of a rollback."""
         few = partitions is not None and len(partitions) <= _FEW_PARTITIONS and "_all_files" not in self.__dict__
         rows = self._files_of(partitions) if few and partitions is not None else self._all_files
         rows = rows.filter(pc.and_(pc.not_equal(rows["key"], _ALL_PARTITIONS), self._is_live(rows)))
@@ -276,8 +278,9 @@ class MetadataTable:
         partitions: Collection[str] | None = None,
         types: Types | None = None,
     ) -> Stats:
-        """Stats of files, one table of `stats_schema` a column that has some, for some columns (dotted paths) and
-        partition paths, or all. `types` are the columns' types, in which the bounds are given."""
+        """The statistics of files, by column: one table of `stats_schema` for each column that has some, for some
+        columns (dotted paths) and partition paths, or for all (None). `types` are the columns' types (see
+        `stats_records.decode`)."""
         prefixes = None if columns is None else _stats_prefixes(columns, partitions)
         stats = self._stats(COLUMN_STATS, prefixes, types)
         if columns is None and partitions is not None:
@@ -292,14 +295,14 @@ class MetadataTable:
         types: Types | None = None,
         partitions: Collection[str] | None = None,
     ) -> Stats:
-        """Stats of partition paths (in `file_name`), one table a column that has some. Of some `partitions` alone only
-        where the columns are named as well."""
+        """The statistics of partition paths (in `file_name`), by column: one table for each column that has some.
+        `partitions` selects paths only if the columns are named as well."""
         if columns is None:
             return self._stats(PARTITION_STATS, None, types)
         return self._stats(PARTITION_STATS, _stats_prefixes(columns, partitions), types)
 
     def has_partition_stats(self, columns: Sequence[str], partitions: Sequence[str]) -> bool:
-        """Whether each of these partition paths has stats of each of these columns. Bounds are not decoded."""
+        """Whether each of these partition paths has statistics of each of these columns. Bounds are not decoded."""
         self._check(PARTITION_STATS)
         keys = [key for column in columns for key in partition_stats_keys(column, partitions).to_pylist()]
         remaining, requested = {*keys}, pa.array(keys, pa.string())
@@ -309,12 +312,12 @@ class MetadataTable:
         return not remaining
 
     def bloom_filters(self, files: Iterable[tuple[str, str]]) -> pa.Table:
-        """`partition`, `file_name`, `type`, `timestamp` and `bloom` (the filter's text) of the base files, given as
-        (partition path, file name), that have a filter."""
+        """A table of `partition`, `file_name`, `type`, `timestamp` and `bloom` (the filter's text) of those base files,
+        given as (partition path, file name), that have a filter."""
         return self._blooms(BLOOM_FILTERS, files)
 
     def record_locations(self, keys: Any, partition: str | None = None) -> pa.Table:
-        """`key`, `partition`, `file_id` and `instant` of those record keys that are in the record index.
+        """A table of `key`, `partition`, `file_id` and `instant` of those record keys that are in the record index.
 
         A partitioned record index is asked for one partition path, or for all of them (None); a key may then have
         several locations. Keys asked for twice are answered once.
@@ -322,15 +325,15 @@ class MetadataTable:
         return self.counted_locations(keys, partition)[0]
 
     def counted_locations(self, keys: Any, partition: str | None = None) -> tuple[pa.Table, int]:
-        """Like `record_locations`, and how many base and log files of the record index were asked."""
+        """Like `record_locations`, with the number of base and log files of the record index that were read."""
         requested = self._requested(RECORD_INDEX, keys, partition)
         locations = self._merged(requested, slice_by_keys, self._decoder(RECORD_INDEX))
         files = sum(len(file_slice.files) for file_slice, _ in requested)
         return locations if locations is not None else record_index.SCHEMA.empty_table(), files
 
     def record_keys_of_secondary(self, name: str, values: Any) -> pa.Table:
-        """`value` and `record_key` of the records whose indexed field has one of these values (Java's texts, null too);
-        `name` is the index's partition."""
+        """A table of `value` and `record_key` of the records whose indexed field has one of these values (texts in
+        Java's form, or null); `name` is the index's partition."""
         self._check(name)
         slices = self._file_slices(name)
         prefixes = pc.unique(secondary_prefixes(values))
@@ -346,8 +349,9 @@ class MetadataTable:
     def expression_stats(
         self, name: str, types: Types | None = None, partitions: Collection[str] | None = None
     ) -> tuple[Stats, Stats]:
-        """Stats of an expression index of that kind, of files and of partition paths, by source column; `name` is the
-        index's partition. With `partitions` those of files in these partition paths, of the columns in `types`."""
+        """The statistics of files and those of partition paths in an expression index of ranges, by source column;
+        `name` is the index's partition. With `partitions` those of files in these partition paths, of the columns in
+        `types`."""
         prefixes = None if partitions is None else _stats_prefixes(types or {}, partitions)
         stats = self._stats(name, prefixes, types)
         of_files = {c: pc.equal(pc.utf8_length(table["key"]), FILE_KEY_LENGTH) for c, table in stats.items()}
@@ -355,19 +359,19 @@ class MetadataTable:
         return files, {c: table.filter(pc.invert(of_files[c])) for c, table in stats.items()}
 
     def expression_bloom_filters(self, name: str, files: Iterable[tuple[str, str]]) -> pa.Table:
-        """Like `bloom_filters`, from an expression index of that kind."""
+        """Like `bloom_filters`, from an expression index of bloom filters; `name` is the index's partition."""
         return self._blooms(name, files)
 
     def lookup(self, partition: str, keys: Any, data_partition: str | None = None) -> pa.Table | None:
-        """The newest records under these keys, decoded as the partition's kind does, each key asked for once; None for
-        none. Of file groups that belong to partition paths of the data only those of `data_partition` are asked, or all
-        of them (None)."""
+        """The newest record of each distinct key, decoded by the partition's kind; None if there is no record.
+        `data_partition` selects the file groups of one partition path of the data, for an index that has such file
+        groups (None: all)."""
         return self._merged(self._requested(partition, keys, data_partition), slice_by_keys, self._decoder(partition))
 
     def _requested(
         self, partition: str, keys: Any, data_partition: str | None
     ) -> list[tuple[FileSlice, pa.StringArray]]:
-        """The slices that these keys go to, with their keys."""
+        """The file slices that may have the keys, each with its keys."""
         self._check(partition)
         kind = kind_of(partition)
         by_path: dict[str | None, list[FileSlice]] = {}
@@ -382,7 +386,7 @@ class MetadataTable:
         return requested
 
     def entries(self, partition: str) -> Iterator[pa.Table]:
-        """Every live entry of a partition whose kind decodes them (not of statistics), one table a file group."""
+        """All live entries of a partition whose kind decodes them (all but statistics), one table per file group."""
         self._check(partition)
         decode, union = self._decoder(partition), kind_of(partition).union
         for file_slice in self._file_slices(partition):
@@ -393,8 +397,8 @@ class MetadataTable:
                 yield union.decoded(table) if union else table
 
     def entry_counts(self, partition: str) -> Sequence[int]:
-        """The number of records in the files of each file slice of a partition, in the order of `slices.file_slices`;
-        a key that was written again counts twice, a deleted one too."""
+        """The number of records in the files of each file slice of a partition, in the order of `slices.file_slices`; a
+        key that was written again, or deleted, counts twice."""
         return parallel_map(self._entry_count, self.slices.file_slices(partition))
 
     def _entry_count(self, file_slice: FileSlice) -> int:
@@ -403,7 +407,7 @@ class MetadataTable:
         return sum(file.entry_count for file in (base, *map(self.slices.data_block, blocks)) if file is not None)
 
     def check_readable(self, partition: str) -> None:
-        """Read every record of a partition. Raises `CorruptFile` or `FileNotFoundError` for one that cannot be read."""
+        """Read every record of a partition. Raises `CorruptFile` or `FileNotFoundError` if one cannot be read."""
         for file_slice in self.slices.file_slices(partition):
             full_slice(self.slices, file_slice)
 
@@ -458,7 +462,7 @@ class MetadataTable:
 
     @staticmethod
     def _is_live(rows: pa.Table) -> pa.ChunkedArray:
-        """Which rows are files: readers ignore deletes, also those that had no file to delete."""
+        """Flags of the rows that are files: readers ignore deletes, even those without a file to delete."""
         return pc.and_(rows["name"].is_valid(), pc.invert(pc.fill_null(rows["is_deleted"], True)))
 
     def _stats(self, partition: str, prefixes: Sequence[str] | None, types: Types | None) -> Stats:
@@ -508,12 +512,12 @@ class MetadataTable:
     def _routed(
         self, slices: Sequence[FileSlice], keys: pa.Array, groups: np.ndarray[Any, Any]
     ) -> list[tuple[FileSlice, pa.Array]]:
-        """The slices that keys go to, with their keys."""
+        """The slices that may have the keys, each with its keys."""
         by_group = keys_by_group(keys, groups, len(slices))
         return [(s, group_keys) for s, group_keys in zip(slices, by_group, strict=True) if len(group_keys)]
 
     def _is_polluted(self, partition: str) -> bool:
-        """Whether the partition has file groups of another index: then a key may be in any group."""
+        """Whether the partition has file groups of another index, so that a key may be in any group."""
         kind = kind_of(partition)
         return any(not kind.is_file_id_of(partition, s.file_id) for s in self._file_slices(partition))
 
@@ -521,8 +525,8 @@ class MetadataTable:
         return index_version(self.slices.definitions.get(partition), self.slices.data_config.version)
 
     def _file_slices(self, partition: str) -> tuple[FileSlice, ...]:
-        """The partition's slices. None at all is damage, not an empty index: only a partitioned record index begins
-        without file groups."""
+        """The slices of the partition. Raises `CorruptFile` if there are none, since an index without entries has
+        slices: only a partitioned record index begins without file groups."""
         slices = self.slices.file_slices(partition)
         definition = self.slices.definitions.get(partition) if not slices else None
         if slices or (definition and definition.options.get("isPartitioned") == "true"):
@@ -548,7 +552,7 @@ def _stats_prefixes(columns: Iterable[str], partitions: Collection[str] | None) 
 
 
 def open_metadata(storage: Storage, config: TableConfig, timeline: Timeline) -> MetadataTable | None:
-    """The metadata table of the table with this storage, properties and timeline; None where it has none.
+    """The metadata table of the table with this storage, properties and timeline; None if it does not have one.
 
     Reads its properties and lists its timeline, nothing else. Raises `CorruptFile` where the properties name a metadata
     table that is not there.
@@ -561,7 +565,7 @@ def open_metadata(storage: Storage, config: TableConfig, timeline: Timeline) -> 
 def snapshot_of(
     storage: Storage, config: TableConfig, timeline: Timeline, as_of: str | None = None, *, use_metadata: bool = True
 ) -> Snapshot:
-    """The view of a table with these properties and this timeline, which opens its metadata table when asked for it."""
+    """The view of a table with these properties and this timeline, which opens its metadata table when it is needed."""
     return Snapshot(storage, config, timeline, open_metadata, as_of, use_metadata)
 
 
@@ -592,8 +596,8 @@ def open_again(
     metadata_too: bool = False,
 ) -> Snapshot:
     """The view of a table as it is now. If its properties are still the `expected` ones, properties and timeline are
-    read at the same time. `metadata_too`: on a storage with slow answers, the metadata table is opened at the same time
-    as well."""
+    read at the same time. With `metadata_too` the metadata table is opened at the same time as well, on a slow
+    storage."""
     if not (metadata_too and use_metadata and is_remote(storage)):
         config, timeline = load_table(storage, expected)
         _check_format(config)

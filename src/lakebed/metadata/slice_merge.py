@@ -32,7 +32,7 @@ _ENTRIES = pa.schema([("key", pa.binary()), ("value", pa.binary())])
 
 
 class Unordered(Exception):
-    """A base file whose keys do not ascend in byte order: Hudi's writers may leave such files."""
+    """Raised for a base file whose keys do not ascend in byte order, which Hudi's writers may leave."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Changes:
 
 @dataclass(frozen=True, eq=False)
 class SliceMerge:
-    """One file slice, opened for merging. `form` is the form of the entries it gives: that of the table's version or
+    """One file slice, opened for merging. `form` is the form of the merged entries: the form of the table's version, or
     the newest that occurs in the slice."""
 
     view: MetadataSlices
@@ -73,7 +73,7 @@ class SliceMerge:
             yield from _put_in([(keys, values)], changes)
 
     def content(self) -> Iterator[tuple[pa.Array, pa.Array]]:
-        """The merged entries in batches, in no order."""
+        """The merged entries in batches of keys and values, in any order."""
         changes = self.changes()
         for entries in self.base.batches() if self.base is not None else ():
             keys, values = self._of_base(entries)
@@ -82,7 +82,8 @@ class SliceMerge:
         yield from _present(changes.keys, changes.values)
 
     def changes(self, *, with_base: bool = True) -> Changes:
-        """The changes of the log blocks, united with the base file's entries of the same keys (or without them)."""
+        """The changes of the log blocks, united with the base file's entries of the same keys (unless `with_base` is
+        false)."""
         logged = [
             Layer(self._table(file.read(), file.schema_json) if file else None, deleted)
             for file, deleted in self.layers
@@ -113,7 +114,7 @@ class SliceMerge:
         return pa.Table.from_arrays([entries.keys.cast(pa.binary()), values.cast(pa.binary())], schema=_ENTRIES)
 
     def _union(self, layers: Sequence[Layer]) -> Union | None:
-        """How records of one key become one; None if the newest of them replaces all."""
+        """The way in which records of one key become one record; None if the newest replaces all others."""
         union = kind_of(self.file_slice.partition).union
         first = next((layer.records for layer in layers if layer.records is not None and len(layer.records)), None)
         return union if union and first is not None and union.applies(first["value"][0].as_py()) else None
@@ -122,7 +123,7 @@ class SliceMerge:
         return index_version(self.view.definitions.get(self.file_slice.partition), self.view.config.version)
 
     def _united(self, union: Union, records: pa.Table | None) -> pa.Table | None:
-        """One record a key from all that count, oldest first."""
+        """The records united to one per key, from all records that count, oldest first; None if there are none."""
         if records is None:
             return None
         codes = as_numpy(_plain(records["key"]).dictionary_encode().indices)
@@ -156,7 +157,7 @@ def open_slice(view: MetadataSlices, file_slice: FileSlice) -> SliceMerge:
 
 
 def _put_in(batches: Iterable[tuple[pa.Array, pa.Array]], changes: Changes) -> Iterator[tuple[pa.Array, pa.Array]]:
-    """Ascending entries with the changes in their places."""
+    """The entries (ascending by key), with the changes inserted, replaced or removed."""
     at = 0
     for keys, values in batches:
         if not len(keys):
@@ -197,7 +198,7 @@ def _ascending(batches: Iterator[Entries]) -> Iterator[Entries]:
 
 
 def _distinct(keys: pa.Array, values: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """Entries in ascending order; if a key occurs twice, its last entry."""
+    """The entries in ascending order of their keys; only the last entry of a repeated key."""
     codes = keys.dictionary_encode()
     last = np.zeros(len(codes.dictionary), np.int64)
     last[as_numpy(codes.indices)] = np.arange(len(keys))

@@ -43,14 +43,15 @@ _MEMORY_OF_A_FILE: Final = 4 << 10
 
 
 class SmallFiles(Generic[T]):
-    """Caches what `make` gives for a small file, so that it is not read from storage again."""
+    """Caches the result of `make` for small files, so that they are not read from storage again."""
 
     def __init__(self, make: Callable[[ReadRange], T]) -> None:
         self._make = make
         self._cache = BoundedCache[CacheEntry[T]](_CACHED_BYTES)
 
     def of(self, source: ReadRange, file_size: int | None = None) -> T:
-        """`file_size` is the size of the file, of which the source is a part."""
+        """The cached or new result of `make` for a source; `file_size` is the size of the file that the source is a
+        part of."""
         if not source.key or (source.size if file_size is None else file_size) > SMALL_FILE_BYTES:
             return self._make(source)
         cached = self._cache.get(source.key)
@@ -71,8 +72,8 @@ class _Base:
 
 
 def remember_newest_base(group: str, instant: str, reader: HFileReader) -> None:
-    """Note that this is the newest base file of a file group, given by its URL. Cached blocks of the one before are
-    dropped at once: in a process that lives long they would fill the cache."""
+    """Record that this is the newest base file of a file group, whose URL is `group`. Cached blocks of the previous
+    base file are dropped at once: in a process that lives long they would fill the cache."""
     cached = _BASES.get(group)
     if cached is None or cached.content.instant < instant:
         _BASES.put(group, CacheEntry(_Base(instant, reader.blocks), _MEMORY_OF_A_BASE + len(group)))
@@ -119,20 +120,19 @@ class MetadataSlices:
     def seeing(
         self, definitions: Mapping[str, IndexDefinition], folders: Mapping[str, Sequence[FileInfo]]
     ) -> MetadataSlices:
-        """This view with the table's index definitions and the listed folders of partitions, as they were read with
-        it."""
+        """This view with the table's index definitions and the listed folders of partitions that were read with it."""
         self.__dict__["definitions"] = definitions
         self._folders.update(folders)
         return self
 
     def shows_same(self, other: MetadataSlices) -> bool:
-        """Whether settings and timeline of the two are the same, the metadata table's own and the table's."""
+        """Whether two views have equal settings and timelines, both of the metadata table and of the data table."""
         store = self.config == other.config and self.timeline.files == other.timeline.files
         return store and self.data_config == other.data_config and self.data_timeline.files == other.data_timeline.files
 
     def has_other_partitions(self) -> bool:
-        """Whether partitions were dropped or built since this view was opened, so that files it misses are no damage.
-        Reads the properties and lists the timeline again."""
+        """Whether partitions were dropped or built since this view was opened, so that files it does not find are not
+        damage. Reads the properties and lists the timeline again."""
         try:
             if load_table_config(self.data_storage).metadata_partitions != self.partitions:
                 return True
@@ -154,13 +154,14 @@ class MetadataSlices:
         return instant not in self.rolled_back_in_data
 
     def is_committed(self, instant: str) -> bool:
-        """Whether the metadata table's own timeline has the instant completed (or archived): enough for a base file."""
+        """Whether the metadata table's own timeline has the instant as completed (or archived), which suffices for a
+        base file."""
         if instant.startswith(INITIAL_INSTANT):
             return instant not in self._pending
         return self.timeline.is_committed(instant)
 
     def file_slices(self, partition: str) -> tuple[FileSlice, ...]:
-        """The latest file slice of each file group, in the order of their ids; one listing, kept."""
+        """The latest file slice of each file group, in the order of their ids; the listing is cached."""
         if partition not in self._slices:
             listed = latest_slices(
                 *self._visible_files(partition),
@@ -177,7 +178,7 @@ class MetadataSlices:
         return self._slices[partition]
 
     def open_files(self, file_slice: FileSlice) -> None:
-        """Open the slice's base file and its log files side by side, where answers of storage are slow."""
+        """Open the slice's base file and its log files in parallel, on a slow storage."""
         if not is_remote(self.storage):
             return
         base = file_slice.base_file
@@ -186,7 +187,7 @@ class MetadataSlices:
         at_once(self.storage, lambda: self.base_file(file_slice), *heads)
 
     def base_file(self, file_slice: FileSlice) -> HFileReader | None:
-        """The slice's base file, opened; None where it has none."""
+        """A reader of the slice's base file; None if it does not have one."""
         base = file_slice.base_file
         if base is None:
             return None
@@ -257,8 +258,8 @@ class MetadataSlices:
 
     @once
     def rolled_back_in_data(self) -> frozenset[str]:
-        """Completed delta commits of instants that were rolled back on the data table: their writers were taken for
-        dead and went on writing. Rollbacks are read only if the data table does not have an instant."""
+        """The completed delta commits whose instants were rolled back on the data table: their writers were considered
+        dead and continued. Rollbacks are read only if the data table does not have an instant."""
         start = self.data_timeline.start or ""
         data_times = {instant.time for instant in self.data_timeline.instants}
         unknown = {
@@ -283,8 +284,8 @@ StoreRead = tuple[TableConfig, Timeline]
 
 
 def read_store(storage: Storage, config: TableConfig) -> StoreRead | None:
-    """Properties and timeline of the metadata table of a table with these properties; None where it has none. Raises
-    `TableNotFound` where it is not there."""
+    """The properties and timeline of the metadata table of a table with these properties; None if it has no metadata
+    table. Raises `TableNotFound` if the metadata table is missing."""
     if FILES not in config.metadata_partitions:
         return None
     return load_table(FolderStorage(storage, METADATA_FOLDER), likely=config)
@@ -317,7 +318,7 @@ def shows_last(read: StoreRead, config: TableConfig, timeline: Timeline) -> bool
 def open_slices(
     storage: Storage, config: TableConfig, timeline: Timeline, read: StoreRead | None = None
 ) -> MetadataSlices | None:
-    """The metadata table of the table with this storage, properties and timeline; None where it has none.
+    """The metadata table of the table with this storage, properties and timeline; None if it does not have one.
 
     Reads its properties and lists its timeline, where they are not given (`read`). Raises `CorruptFile` where the table
     names one and it is not there.

@@ -48,21 +48,22 @@ def _no_description(definition: IndexDefinition | None) -> str | None:
 
 
 class Union(Protocol):
-    """How the records of one key become one record, where the newest one does not simply replace all."""
+    """The way in which the records of one key become one record, for kinds in which the newest does not simply replace
+    the others."""
 
     def applies(self, value: bytes) -> bool:
-        """Whether records like this one are united. All records of a partition are of one sort."""
+        """Whether records like this one are united. All records of a partition are of the same sort."""
         ...
 
     def encoded(
         self, keys: pa.Array, values: Any, schema_json: str, form: RecordForm, index_version: Callable[[], int]
     ) -> tuple[pa.Array, pa.Array]:
-        """Keys and values, one record a key, from the live records, oldest first. `index_version` is called only if it
-        is needed."""
+        """The keys and values, one record per key, from the live records, oldest first. `index_version` is called only
+        if it is needed."""
         ...
 
     def decoded(self, records: pa.Table) -> pa.Table:
-        """Merge decoded records: a table with one record a key, from the live records, oldest first."""
+        """The merged records, decoded: a table with one record per key, from the live records, oldest first."""
         ...
 
 
@@ -80,7 +81,7 @@ def _escape(text: str) -> str:
 
 
 class Comparison(NamedTuple):
-    """What a partition should hold, what it holds, and other valid contents, record by record."""
+    """The expected records of a partition, the stored ones, and other valid contents, record by record."""
 
     expected: pa.Table
     found: pa.Table
@@ -93,7 +94,7 @@ NewPartition = tuple[list[GroupRecords], IndexDefinition | None]
 
 @dataclass(frozen=True, eq=False)
 class _TableView:
-    """`snapshot` is the table as the kinds see it."""
+    """Views of a table share results by it; `snapshot` is the state of the table for the kinds."""
 
     snapshot: Snapshot
     _shared: dict[Any, Any] = field(default_factory=dict[Any, Any], init=False, repr=False)
@@ -112,8 +113,8 @@ class _TableView:
 
 @dataclass(frozen=True, eq=False)
 class TableAction(_TableView):
-    """One action that is about to complete; `snapshot` is the table before it, `partitions` are those of the metadata
-    table that it must keep."""
+    """One action that is about to complete; `snapshot` is the table before it, `partitions` are the partitions of the
+    metadata table that the action must update."""
 
     settings: WriteSettings
     instant: str
@@ -124,8 +125,8 @@ class TableAction(_TableView):
 
 @dataclass(frozen=True, eq=False)
 class Removal(_TableView):
-    """A clean that is about to complete, or the pending ones: the names of the `files` that it has deleted by partition
-    path, and the partition paths that are `dropped`. `snapshot` is the table before it."""
+    """A clean that is about to complete, or the pending ones: the names of the deleted `files` by partition path, and
+    the partition paths that are `dropped`. `snapshot` is the table before it."""
 
     files: Mapping[str, Sequence[str]]
     dropped: Collection[str] = ()
@@ -140,8 +141,8 @@ class Removal(_TableView):
 
 @dataclass(frozen=True, eq=False)
 class FirstBuild(_TableView):
-    """A table that may have rows, of which partitions are built; `snapshot` does not use the metadata table. `engine`
-    runs a job where many bytes are read."""
+    """A table, with or without rows, for which partitions are built; `snapshot` does not use the metadata table.
+    `engine` runs a job if many bytes have to be read."""
 
     settings: WriteSettings
     engine: Engine | None
@@ -149,7 +150,7 @@ class FirstBuild(_TableView):
 
 @dataclass(frozen=True, eq=False)
 class StoredTable(_TableView):
-    """The data as it is. `snapshot` does not use the metadata table; everything is read on demand."""
+    """The table's stored data. `snapshot` does not use the metadata table; everything is read on demand."""
 
 
 @dataclass(frozen=True)
@@ -169,7 +170,7 @@ class NewIndex:
     has_unique_keys: bool
 
     def require_stored_keys(self, feature: str) -> None:
-        """Raise `InvalidOption` for a table without record keys in its files."""
+        """Raise `InvalidOption` for a table whose files do not store record keys."""
         if not self.config.populate_meta_fields or not self.config.key_fields:
             raise InvalidOption(
                 f"{feature} needs record keys that are stored, and table {self.config.name!r} has none",
@@ -177,7 +178,8 @@ class NewIndex:
             )
 
     def require_one_location(self, why: str, hint: str = "") -> None:
-        """Raise `InvalidOption` for a table where a key may have several places; `hint` names another way out."""
+        """Raise `InvalidOption` for a table in which a key may have several locations; `hint` names another
+        solution."""
         if self.config.partition_fields and not self.has_unique_keys:
             raise InvalidOption(
                 f"with the index {self.write_index!r} a key of table {self.config.name!r} may be stored in each"
@@ -230,21 +232,21 @@ class PartitionKind:
         return partition.startswith(self.name) if self.is_prefix else partition == self.name
 
     def index_of(self, partition: str) -> str:
-        """The name of one index of the kind, without what all of their partitions begin with."""
+        """The name of one index of the kind, without the prefix of their partitions."""
         return partition.removeprefix(self.name) if self.is_prefix else partition
 
     def file_id(self, partition: str, number: int, data_partition: str | None = None) -> str:
-        """Id of a file group of a partition of this kind."""
+        """The id of file group `number` of a partition of this kind."""
         path = "" if data_partition is None else f"-{_escape(data_partition)}"
         return f"{self._start(partition)}{path}-{number:04d}-0"
 
     def is_file_id_of(self, partition: str, file_id: str) -> bool:
-        """Whether this partition creates such file ids. Hudi's cleaner leaves others in it (an expression index's in
-        `column_stats`), and then looks up keys in them as well."""
+        """Whether this partition creates file ids of this form. Hudi's cleaner leaves file groups of other indexes in
+        it (those of an expression index in `column_stats`), and then looks keys up in them as well."""
         return file_id.startswith(self._start(partition) + "-")
 
     def data_partition_of(self, file_id: str) -> str | None:
-        """The data's partition path that a file group is for; None where it is for all of them."""
+        """The partition path of the data that a file group belongs to; None if it belongs to all of them."""
         match = GROUP_ID.fullmatch(file_id) if self.by_data_partition else None
         start = f"{self._start(self.name)}-"
         if match is None or not match[1].startswith(start):
@@ -255,21 +257,21 @@ class PartitionKind:
         return self.file_id_start or partition.replace("_", "-")
 
     def definition(self, name: IndexName, snapshot: Snapshot, settings: WriteSettings) -> IndexDefinition | None:
-        """The definition of a partition that is to be built, where its kind has one; reads no rows."""
+        """The definition of a partition to build, None for a kind without definitions; reads no rows."""
         return None
 
     # the records of an action and of a first build
 
     def records_of_action(self, partition: str, action: TableAction) -> Records | None:
-        """Records that one completed action adds to this partition; None for none."""
+        """The records that one completed action adds to this partition; None if it adds none."""
         raise NotImplementedError
 
     def records_of_clean(self, partition: str, removal: Removal) -> Records | None:
-        """Records that a clean adds to this partition; None for none."""
+        """The records that a clean adds to this partition; None if it adds none."""
         return None
 
     def keys_of_clean(self, partition: str, removal: Removal) -> tuple[pa.Array, pa.Array]:
-        """Keys and entries, one a compared row, of what a clean takes off this partition."""
+        """The keys and the entries that a clean removes from this partition, one of both per compared row."""
         records = self.records_of_clean(partition, removal)
         keys = pa.array([], pa.string()) if records is None else records.deleted
         return keys, pa.repeat(pa.scalar(""), len(keys))
@@ -294,12 +296,12 @@ class PartitionKind:
         raise NotImplementedError
 
     def comparisons(self, partition: str, metadata: MetadataLookups, table: StoredTable) -> Iterator[Comparison]:
-        """The comparisons of expected and stored records, in one or more parts that have no key in common."""
+        """The comparisons of expected and stored records, in one or more parts without common keys."""
         alternatives = self.acceptable_alternatives(partition, table)
         yield Comparison(self.expected(partition, table), self.found(partition, metadata, table), alternatives)
 
     def acceptable_alternatives(self, partition: str, table: StoredTable) -> Sequence[pa.Table]:
-        """Tables of other records that are valid in place of the expected ones."""
+        """Tables of other records that are valid in place of the expected records."""
         return ()
 
     def repair_missing(self, partition: str, rows: pa.Table, table: StoredTable) -> Records:
@@ -323,11 +325,11 @@ class PartitionKind:
         return IndexName(partition)
 
     def is_in_every_table(self, settings: WriteSettings, config: TableConfig) -> bool:
-        """Whether every new metadata table has it from the beginning."""
+        """Whether every new metadata table has the partition from the start."""
         return False
 
     def is_requested(self, settings: WriteSettings, config: TableConfig) -> bool:
-        """Whether a job's options or the table's index ask for it."""
+        """Whether a job's options or the table's index request the partition."""
         by_index = self.index_type is not None and config.index_settings.get("type") == self.index_type
         return by_index or any(getattr(settings, name) for name in self.requested_by)
 
@@ -336,12 +338,12 @@ class PartitionKind:
         return IndexName(self.name)
 
     def reason_not_maintained(self, partition: str, table: StoredTable) -> str | None:
-        """A sentence why lakebed cannot keep the partition up to date; None if it can."""
+        """A sentence with the reason why lakebed cannot keep the partition up to date; None if it can."""
         return None
 
 
 def required(partition: str, definition: IndexDefinition | None) -> IndexDefinition:
-    """The definition of an index that cannot be built without one."""
+    """The definition; raises `CorruptFile` if it is None, for an index that cannot be built without one."""
     if definition is None:
         raise CorruptFile(
             f"the index {partition} of the metadata table has no definition",

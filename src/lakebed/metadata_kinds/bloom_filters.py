@@ -66,8 +66,9 @@ _FIELD = SubRecord.BLOOM_FILTER
 
 
 def encode(table: pa.Table, form: RecordForm) -> tuple[pa.StringArray, pa.BinaryArray]:
-    """Keys and values, one a row: `key`, the filter's `type` code, `timestamp` (the instant), `bloom` (the text of
-    `BloomFilter.to_text` as bytes), `is_deleted`. A tombstone has an empty type and filter."""
+    """The keys and values of records, one per row of `table`: `key`, the filter's `type` code, `timestamp` (the
+    instant), `bloom` (the text of `BloomFilter.to_text` as bytes), `is_deleted`. A tombstone has an empty type and
+    filter."""
     rows = table.select(SCHEMA.names).combine_chunks()
     pieces: list[pa.BinaryArray | bytes] = [
         value_head(RecordType.BLOOM_FILTER, _FIELD),
@@ -88,7 +89,7 @@ def decode(keys: pa.Array, values: pa.BinaryArray, schema_json: str) -> pa.Table
 
 
 def bloom_records_of(files: Sequence[NewFile], instant: str, form: RecordForm) -> Records:
-    """Records of `bloom_filters`, for the files that have a filter."""
+    """The records of `bloom_filters` for those files that have a filter."""
     having = [(f, f.bloom) for f in files if f.bloom is not None]
     columns = [
         file_keys([f.partition for f, _ in having], [f.name for f, _ in having]),

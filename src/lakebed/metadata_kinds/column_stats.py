@@ -111,7 +111,7 @@ class ActionStatistics:
 
     @once
     def dropped(self) -> Sequence[str]:
-        """The columns that this action removes from the table's schema. A change of columns also counts those that get
+        """The columns that this action removes from the table's schema, and for a change of columns also those that get
         another type: real Hudi's next write cannot unite ranges of the two types."""
         before, after = self._action.snapshot.avro_schema, self._action.commit.table_schema
         if not before or not after or before == after:
@@ -126,8 +126,8 @@ class ActionStatistics:
         return stats_of(together(self._files()), self.kinds, self.index_version)
 
     def _files(self) -> Iterator[NewFile]:
-        """The files with their ranges. If the task did not report them, a base file is read; a log file then has no
-        known ranges."""
+        """The files with their ranges. If the task did not report the ranges of a base file it is read; those of a log
+        file are then unknown."""
         action = self._action
         reported = {s.path: s.ranges for s in action.statuses if s.path is not None}
         for partition, stats in action.commit.stats.items():
@@ -178,7 +178,7 @@ def _read_together(storage: Storage, read: Callable[[S], NewFile], files: Sequen
 
 
 class StoredStatistics:
-    """The ranges of all base files of completed actions, to be compared with those of the metadata table."""
+    """The ranges of all base files of completed actions, for a comparison with those of the metadata table."""
 
     def __init__(self, table: StoredTable) -> None:
         self._snapshot = table.snapshot
@@ -187,7 +187,7 @@ class StoredStatistics:
 
     @once
     def kinds(self) -> Kinds:
-        """The columns with statistics."""
+        """The columns with statistics, with their types; empty if the table has no column statistics."""
         config = self._snapshot.config
         definition = load_definitions(self._snapshot.storage, config).get(COLUMN_STATS)
         if COLUMN_STATS not in config.metadata_partitions:
@@ -235,11 +235,11 @@ class StoredStatistics:
 
     @once
     def of_partitions(self) -> Stats:
-        """Statistics of partition paths, of all live files of each."""
+        """The statistics of partition paths, from all live files of each."""
         return self.merged(self.stats)
 
     def merged(self, stats: Stats, *, zero_is_known: bool = False) -> Stats:
-        """Statistics of partition paths from those of files."""
+        """The statistics of partition paths, merged from those of files."""
         return merged_partition_stats({}, stats, self._stored.live, self.kinds, zero_is_known=zero_is_known)[0]
 
     def _kinds_of(self, file: NewFile) -> Kinds:
@@ -249,8 +249,8 @@ class StoredStatistics:
 
     @once
     def as_written(self) -> Stats | None:
-        """Statistics with ranges in the types of the files, whose order may differ from that of the current types; None
-        if all files have the current types."""
+        """The statistics with ranges in the types of the files, whose order may differ from that of the present types;
+        None if all files have the present types."""
         ranges, storage = self._ranges, self._snapshot.storage
         if not self._own_kinds:
             return None
@@ -267,8 +267,8 @@ class StoredStatistics:
 
 
 def columns_with_stats(snapshot: Snapshot, schema: pa.Schema, settings: WriteSettings) -> Kinds:
-    """The columns whose ranges a file of this schema (without meta columns) must have; none if the table has no
-    stats."""
+    """The columns whose ranges a file of this schema (without meta columns) must have; empty if the table has no column
+    statistics."""
     config = snapshot.config
     if COLUMN_STATS not in {*config.metadata_partitions, *config.metadata_partitions_inflight}:
         return {}
@@ -298,20 +298,20 @@ def _stats_columns(
 
 
 def has_statistics(settings: WriteSettings, config: TableConfig) -> bool:
-    """Whether a metadata table that is made begins with statistics: as asked for, else from version 9 on."""
+    """Whether a new metadata table begins with statistics: as the settings request, otherwise from version 9 on."""
     return bool(settings.column_stats or (settings.column_stats is None and config.version >= 9))
 
 
 def stats_under_keys(stats: Stats, keys: pa.Array) -> Stats:
-    """The statistics with these keys, without columns that have none."""
+    """The statistics with these keys, without columns that have none of them."""
     matches = {column: table.filter(pc.is_in(table["key"], value_set=keys)) for column, table in stats.items()}
     return {column: table for column, table in matches.items() if len(table)}
 
 
 def comparable_stats(stats: Stats, partitions: Mapping[str, str], *, of_expression: bool = False) -> pa.Table:
-    """Statistics of known bounds; `partitions` has the partition path of each file name, for labels. If all values are
-    null the bounds are ignored: real Hudi writes 0 to 0. (`of_expression`: nulls are not among the values of an
-    expression index.)"""
+    """The statistics with known bounds as comparable rows; `partitions` has the partition path of each file name, for
+    labels. If all values are null the bounds are ignored, since real Hudi writes 0 to 0. (With `of_expression` nulls
+    are not among the values.)"""
     tables: list[pa.Table] = []
     file_names = pa.array(partitions, pa.string())
     folder_of_file = pa.array([f"{path}/" if path else "" for path in partitions.values()], pa.string())
@@ -330,8 +330,8 @@ def comparable_stats(stats: Stats, partitions: Mapping[str, str], *, of_expressi
 
 
 def as_expected(stored: Stats, expected: Stats) -> Stats:
-    """Statistics of partition paths, in which a range that is not tight but holds the expected one is replaced by it.
-    Such ranges come from concurrent writers and are valid. The next write to the path makes them tight again."""
+    """The statistics of partition paths, in which a range that is not tight but includes the expected one is replaced
+    by it. Such ranges come from concurrent writers and are valid. The next write to the path makes them tight again."""
     return {c: _as_expected(t, expected[c]) if c in expected else t for c, t in stored.items()}
 
 
@@ -354,7 +354,7 @@ def _as_expected(stored: pa.Table, expected: pa.Table) -> pa.Table:
 
 
 def _with_those_lacking(stored: pa.Table, expected: pa.Table, table: StoredTable) -> pa.Table:
-    """The stored rows; on a table with a schema history also the expected rows that are missing. There, a file has
+    """The stored rows; for a table with a schema history also the expected rows that are missing. There a file has
     statistics only of the columns that existed when it was written, and readers read a file without statistics."""
     if table.snapshot.history is None:
         return stored
@@ -373,7 +373,7 @@ def narrows_ranges(
     records: Records, form: RecordForm, later: LaterLayers, definition: Callable[[], IndexDefinition | None]
 ) -> bool:
     """Whether later ranges of partition paths leave out what these records add: a record that is not tight is united
-    with an earlier one, a tight one takes its place, any record replaces an earlier one without a known range, and a
+    with an earlier one, a tight record replaces it, every record replaces an earlier one without a known range, and a
     delete removes the earlier one. Real Hudi then takes the path for empty if other paths have a record."""
     keys = pa.concat_arrays([records.keys, records.deleted])
     added = np.arange(len(keys)) < len(records.keys)
@@ -436,8 +436,8 @@ class PartitionStatsKind(PartitionKind):
             )
 
     def reason_not_maintained(self, partition: str, table: StoredTable) -> str | None:
-        """Why partition statistics cannot be kept up to date: they need the statistics of files. None if these are
-        kept."""
+        """The reason why partition statistics cannot be kept up to date: they require the statistics of files. None if
+        the table has these."""
         has_stats = COLUMN_STATS in table.snapshot.config.metadata_partitions
         return None if has_stats else f"the table has no complete {COLUMN_STATS}"
 
@@ -452,8 +452,8 @@ class PartitionStatsKind(PartitionKind):
         return comparable_stats(stored.of_partitions, {})
 
     def acceptable_alternatives(self, partition: str, table: StoredTable) -> Sequence[pa.Table]:
-        """A range that was written before its column changed its type may be unknown now. And real Hudi accepts 0.0 to
-        0.0 as the range of a partition path, where lakebed suspects NaN."""
+        """Statistics in which ranges that were written before their column changed its type are unknown, and in which,
+        as in real Hudi, 0.0 to 0.0 is the range of a partition path for which lakebed suspects NaN."""
         stored = table.shared(StoredStatistics)
         sources = [stored.stats, *([stored.as_written] if stored.as_written is not None else [])]
         alternatives = [
@@ -494,12 +494,12 @@ class PartitionStatsKind(PartitionKind):
 
 
 def _column_of(stats: Stats, column: str) -> Stats:
-    """The statistics of one column, if it has some."""
+    """The statistics of one column; empty if it has none."""
     return {column: stats[column]} if column in stats else {}
 
 
 def _expected_of(stored: StoredStatistics, column: str) -> pa.Table:
-    """The statistics that the metadata table should hold of one column."""
+    """The statistics of one column that the metadata table should have."""
     return comparable_stats(_column_of(stored.stats, column), stored.paths)
 
 
@@ -578,7 +578,7 @@ class ColumnStatsKind(PartitionKind):
         return joined([self._found(column, _expected_of(stored, column), metadata, table) for column in stored.kinds])
 
     def comparisons(self, partition: str, metadata: MetadataLookups, table: StoredTable) -> Iterator[Comparison]:
-        """The comparisons of each column by itself, since a large table has many files."""
+        """The comparisons, one per column, since a large table has many files."""
         stored = table.shared(StoredStatistics)
         for column in stored.kinds:
             expected = _expected_of(stored, column)
@@ -592,8 +592,8 @@ class ColumnStatsKind(PartitionKind):
         return _with_those_lacking(comparable_stats(of_bases, {}), expected, table)
 
     def _alternatives(self, stored: StoredStatistics, column: str) -> list[pa.Table]:
-        """A range that was written before its column changed its type may be unknown now. And real Hudi writes none for
-        a file without rows."""
+        """Statistics in which ranges that were written before their column changed its type are unknown, and statistics
+        without files that have no rows, as real Hudi writes them."""
         stats = _column_of(stored.stats, column)
         with_rows = {c: t.filter(pc.greater(t["value_count"], 0)) for c, t in stats.items()}
         as_written = [] if stored.as_written is None else [_column_of(stored.as_written, column)]

@@ -155,7 +155,7 @@ def _definitions(table: StoredTable) -> dict[str, IndexDefinition]:
 
 
 class _ActionExpressions:
-    """The expression indexes that an action must keep, with the results over the files that it wrote."""
+    """The expression indexes that an action must update, with their results over the files that it wrote."""
 
     def __init__(self, action: TableAction) -> None:
         self._action = action
@@ -179,7 +179,7 @@ class _ActionExpressions:
         return live_after(self._action.snapshot, self._action.commit)
 
     def records(self, partition: str) -> Records | None:
-        """Records that the action adds to one of them."""
+        """The records that the action adds to the index `partition`; None if it adds none."""
         definition, index = self._definitions.get(partition), self._indexes.get(partition)
         if index is not None:
             return self._of_index(index)
@@ -217,7 +217,7 @@ class _ActionExpressions:
 
 
 def _check_renamed(index: ExpressionIndex, snapshot: Snapshot) -> None:
-    """Raise `UnsupportedFeature` where a file has the column under another name, or another column under its name: the
+    """Raise `UnsupportedFeature` if a file has the column under another name, or another column under its name: the
     records of a file use the names in the file."""
     instants = [s.base_file.instant for s in snapshot.file_slices() if s.base_file is not None]
     if instants and not columns_since(snapshot.history, min(instants), {index.column: index}):
@@ -231,7 +231,7 @@ def _check_renamed(index: ExpressionIndex, snapshot: Snapshot) -> None:
 
 
 class _StoredExpressions:
-    """The expression indexes of a table that can be checked, with the results over its base files.
+    """The expression indexes of a table that can be checked, with their results over its base files.
 
     Records count as missing only for the latest files; an index may have records of older files. Records of missing
     files, and of files whose results may differ from Spark's, are not compared.
@@ -262,7 +262,7 @@ class _StoredExpressions:
         return self._filters(index) if index.has_filters else self._stats(index)
 
     def compared(self, metadata: MetadataLookups, partition: str) -> tuple[pa.Table, pa.Table]:
-        """The records expected from the data, and those that the index holds."""
+        """The records expected from the data, and the records of the index."""
         index = self.indexes[partition]
         expected = self.expected(partition)
         actual = self._found_filters(metadata, index) if index.has_filters else self._found_stats(metadata, index)

@@ -55,15 +55,15 @@ _FILTER_TYPES = ("SIMPLE", "DYNAMIC_V0")
 
 @dataclass(frozen=True)
 class ExpressionIndex:
-    """An expression index that lakebed keeps: its definition, and the function over its column."""
+    """An expression index that lakebed maintains: its definition, and the function over its column."""
 
     definition: IndexDefinition
     function: IndexFunction
 
     @classmethod
     def of(cls, definition: IndexDefinition, schema: pa.Schema) -> ExpressionIndex:
-        """The index over a column of this schema. Raises `UnsupportedFeature` or `InvalidOption` for one that lakebed
-        does not keep."""
+        """The index over a column of this schema. Raises `UnsupportedFeature` or `InvalidOption` for an index that
+        lakebed cannot maintain."""
         if definition.type not in KINDS:
             raise UnsupportedFeature(
                 f"an expression index of kind {definition.type!r}",
@@ -104,7 +104,7 @@ class ExpressionIndex:
 
     @property
     def column(self) -> str:
-        """The column that it is on."""
+        """The source column of the index."""
         return self.definition.source_fields[0]
 
     @property
@@ -114,7 +114,7 @@ class ExpressionIndex:
 
 
 def expression_partition(name: str) -> str:
-    """The partition of the index that a user gives this name, with or without Hudi's prefix.
+    """The partition of the index to which a user gives this name, with or without Hudi's prefix.
 
     >>> expression_partition("by_day"), expression_partition("expr_index_by_day")
     ('expr_index_by_day', 'expr_index_by_day')
@@ -137,14 +137,14 @@ def expression_index_definition(
 def maintained_indexes(
     partitions: Collection[str], definitions: Mapping[str, IndexDefinition], schema: pa.Schema
 ) -> list[ExpressionIndex]:
-    """The expression indexes among these partitions; those that lakebed cannot keep are left out."""
+    """The expression indexes among these partitions, without those that lakebed cannot maintain."""
     names = sorted(p for p in partitions if p.startswith(EXPRESSION_INDEX))
     return [index for name in names if not isinstance(index := _maintained(definitions.get(name), schema), str)]
 
 
 def reason_not_maintained(definition: IndexDefinition | None, schema: pa.Schema, version: int) -> str | None:
-    """Why lakebed cannot keep an expression index up to date; None where it can. An empty schema (of a table without
-    commits) refuses nothing."""
+    """The reason why lakebed cannot keep an expression index up to date; None if it can. An empty schema (of a table
+    without commits) refuses no index."""
     if version < FIRST_VERSION:
         return f"an expression index of a table of version {version}"
     index_or_reason = _maintained(definition, schema)
@@ -152,7 +152,7 @@ def reason_not_maintained(definition: IndexDefinition | None, schema: pa.Schema,
 
 
 def new_filter(definition: IndexDefinition) -> BloomFilter:
-    """An empty filter by the index's options, Hudi's defaults else. Raises `InvalidOption`."""
+    """An empty filter by the index's options, with Hudi's defaults for the others. Raises `InvalidOption`."""
     options = definition.options
     kind = options.get("filtertype", "DYNAMIC_V0").upper()
     try:
@@ -183,7 +183,8 @@ def _maintained(definition: IndexDefinition | None, schema: pa.Schema) -> Expres
 
 @dataclass(frozen=True, slots=True)
 class FileResults:
-    """One index over one file: rows with a result and without, and the range or the filter of the results."""
+    """The results of one index over one file: the numbers of rows with and without a result, and the range or the
+    filter of the results."""
 
     partition: str
     name: str
@@ -201,9 +202,9 @@ def results_of_file(
     indexes: Sequence[ExpressionIndex],
     schema: pa.Schema,
 ) -> dict[str, FileResults]:
-    """The results of each index over a base or log file (partition path, name, size), whose columns are read once, in
-    the types of `schema`. Left out: an index whose results are not known to be Spark's, and one over a file without
-    rows.
+    """The results of each index over a base or log file (partition path, name, size), by index name. The columns are
+    read once, in the types of `schema`. An index whose results may differ from Spark's is missing, and every index for
+    a file without rows.
 
     Raises `CorruptFile`.
     """
@@ -220,7 +221,7 @@ def results_of_file(
 def result_texts(
     storage: Storage, file: tuple[str, str, int], index: ExpressionIndex, schema: pa.Schema
 ) -> Iterator[pa.Array]:
-    """The results over a base file as bloom filters take them, batch by batch; unknown ones are left out."""
+    """The results over a base file in the form that bloom filters store, batch by batch, without unknown results."""
     partition, name, size = file
     path = path_in(partition, name)
     for batch in _rows(storage, path, size, [index.column]):
@@ -230,14 +231,15 @@ def result_texts(
 
 
 def _rows(storage: Storage, path: str, size: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """Some columns of a base or log file."""
+    """The rows of a base or log file, in some columns."""
     if parse_log_file("", path.rpartition("/")[2], 0) is not None:
         return read_log_rows(storage, path, size, columns)
     return read_base_file(storage, path, size, columns)
 
 
 def stats_of_results(index: ExpressionIndex, results: Sequence[FileResults]) -> pa.Table:
-    """A stats table as Hudi 1.2 fills it: values are those that are not null, sizes the file's and twice the file's."""
+    """A stats table as Hudi 1.2 fills it: value counts are those of non-null values, the sizes are the file's size and
+    twice the file's size."""
     kind = index.function.result
     keys = column_stats_keys(index.column, file_keys([r.partition for r in results], [r.name for r in results]))
     columns: Mapping[str, Any] = {
@@ -277,7 +279,7 @@ def filter_records_of(results: Sequence[FileResults], instant: str, form: Record
 
 @dataclass
 class _Collected:
-    """The results of one index, batch by batch."""
+    """The results of one index so far, collected batch by batch."""
 
     index: ExpressionIndex
     is_known: bool = True
@@ -309,7 +311,7 @@ class _Collected:
 
 
 def _column(batch: pa.RecordBatch, name: str, schema: pa.Schema) -> pa.Array:
-    """The column in its type of today; nulls where the file is older than the column."""
+    """The column in its present type; nulls if the file is older than the column."""
     kind = schema.field(name).type
     at = batch.schema.get_field_index(name)
     return pa.nulls(batch.num_rows, kind) if at < 0 else cast_column(batch.column(at), kind)
@@ -337,8 +339,8 @@ Live = Mapping[str, Collection[str]]
 
 
 def first_records(snapshot: Snapshot, index: ExpressionIndex, instant: str, engine: Engine | None = None) -> Records:
-    """The records that a new index begins with: those of the latest base files, as real Hudi begins, and of the
-    partition paths. `engine` runs a job where the files have many bytes."""
+    """The first records of a new index: those of the latest base files, as in real Hudi, and those of the partition
+    paths. `engine` runs a job if the files have many bytes."""
     slices = snapshot.file_slices()
     bases = [s.base_file for s in slices if s.base_file is not None]
     files = [(b.partition, b.name, b.size) for b in bases]
@@ -358,7 +360,7 @@ def first_records(snapshot: Snapshot, index: ExpressionIndex, instant: str, engi
 def range_records(
     index: ExpressionIndex, of_files: pa.Table, of_paths: Stats, deleted: Sequence[str], form: RecordForm
 ) -> Records:
-    """Records of files and of partition paths side by side."""
+    """The records of files and of partition paths together, with deletes of the keys in `deleted`."""
     files = stats_records_of(index, of_files, form)
     kind, version = RecordType.PARTITION_STATS, index.definition.version
     keys, values = stats_codec.encode(of_paths, form, index_version=version, record_type=kind)
@@ -391,7 +393,7 @@ def results_of_files(
 def partition_stats_of(
     index: ExpressionIndex, existing: Stats, new: Stats, live: Live, *, tight: bool = True
 ) -> tuple[Stats, list[str]]:
-    """Stats of the partition paths in `live` by an index, and the keys of those paths that have none."""
+    """The statistics of the partition paths in `live` by an index, and the keys of the paths that have none."""
     kinds = {index.column: index.function.result}
     return merged_partition_stats(existing, new, live, kinds, of_expression=True, tight=tight)
 
@@ -422,7 +424,7 @@ def zone_notes(properties: Mapping[str, str]) -> dict[str, ZoneNote]:
 
 
 def noting(properties: Mapping[str, str], partition: str, note: ZoneNote | None) -> dict[str, str | None]:
-    """The change of properties that notes the zone of one index, or (None) forgets it."""
+    """The change of properties that records the zone of one index, or removes it (None)."""
     notes = zone_notes(properties)
     notes.pop(partition, None)
     if note is not None:
@@ -434,8 +436,8 @@ def noting(properties: Mapping[str, str], partition: str, note: ZoneNote | None)
 
 
 def created_at(storage: Storage, partition: str) -> str:
-    """The instant at which a partition of the metadata table was created; "" where that cannot be read. `storage` is
-    the data table's."""
+    """The instant at which a partition of the metadata table was created; empty if it cannot be read. `storage` is the
+    data table's."""
     try:
         body = storage.read(f"{METADATA_FOLDER}/{partition}/{_PARTITION_METADATA}")
     except FileNotFoundError:
@@ -444,5 +446,5 @@ def created_at(storage: Storage, partition: str) -> str:
 
 
 def is_same_zone(zone: str, other: str) -> bool:
-    """Whether two names mean one zone; names of UTC do."""
+    """Whether two names mean one time zone; the names of UTC are equal."""
     return zone == other or (zone.upper() in _UTC and other.upper() in _UTC)

@@ -74,9 +74,9 @@ _WORTH_KEEPING = 4096
 
 
 def encode(table: pa.Table, form: RecordForm) -> tuple[pa.StringArray, pa.BinaryArray]:
-    """Keys and values from one row a map entry: `key` (a partition identifier, or `__all_partitions__` with identifiers
-    as names), `name`, `size` in bytes, `is_deleted`. Rows of one key must follow each other; a null name means an
-    empty map.
+    """The keys and values of records, from one row per map entry: `key` (a partition identifier, or
+    `__all_partitions__` with identifiers as names), `name`, `size` in bytes, `is_deleted`. Rows of one key must be
+    consecutive; a null name means an empty map.
 
     >>> from lakebed.metadata_records.records import V9, record_schema
     >>> rows = pa.Table.from_pylist([{"key": "p", "name": "f", "size": 7, "is_deleted": False}], SCHEMA)
@@ -110,9 +110,8 @@ def encode(table: pa.Table, form: RecordForm) -> tuple[pa.StringArray, pa.Binary
 
 
 def decode(keys: pa.Array, values: pa.BinaryArray, schema_json: str) -> pa.Table:
-    """One row a map entry, the keys in the given order; a record with an empty map gives a row with a null name. Raises
-    `CorruptFile`.
-    """
+    """One row per map entry, with the keys in the given order; a record with an empty map gives a row with a null name.
+    Raises `CorruptFile`."""
     cursors, form = enter(values, schema_json, _FIELD)
     rows, starts, ends, sizes, deleted = _entries(cursors)
     leave(cursors, form, _FIELD)
@@ -137,7 +136,8 @@ def _nulls(count: int) -> list[pa.Array]:
 
 
 def _entries(cursors: AvroCursors) -> tuple[Int64s, Int64s, Int64s, Int64s, npt.NDArray[np.bool_]]:
-    """Every map entry by record and position: its record, start and end of the name, size, deleted flag."""
+    """All map entries by record and position: the record, the start and end of the name, the size and the deleted flag
+    of each."""
     batches: list[tuple[Int64s, ...]] = []
     rows = np.arange(len(cursors))
     left = _block_counts(cursors)
@@ -182,7 +182,7 @@ def _block_counts(cursors: AvroCursors) -> Int64s:
 
 
 def _one_by_one(cursors: AvroCursors, row: int, count: int) -> tuple[Int64s, ...]:
-    """The remaining entries of one long record. The longest are cached, since they stay the same until the next
+    """The remaining entries of one long record. The longest are cached, since they do not change until the next
     compaction."""
     data = cursors.rest(row)
     columns, at = _walked(data, count) if len(data) < _WORTH_KEEPING else _walked_once(data, count)
@@ -201,8 +201,9 @@ def _walked_once(data: bytes, count: int) -> tuple[Int64s, int]:
 
 
 def _walked(data: bytes, count: int) -> tuple[Int64s, int]:
-    """Start and end of the name, size and deleted flag of `count` entries and those of the map blocks after them, and
-    where the map ends: where an entry starts is known only when the one before has been read."""
+    """The start and end of the name, the size and the deleted flag of all entries (`count` in the first map block), one
+    row per entry, and the position after the map. They are read one after the other, since an entry starts where the
+    previous one ends."""
     at = 0
     fields: list[int] = []
     try:
@@ -234,8 +235,9 @@ def file_records(
     removed: Mapping[str, Collection[str]] | None = None,
     deleted_partitions: Collection[str] = (),
 ) -> Records:
-    """Records of `files`: what was written, the action's other `partitions`, the names `removed` from each, and
-    the `deleted_partitions`, which leave the list of partition paths. The list is always there, as in Hudi."""
+    """The records of `files`: the written files, the action's other `partitions`, the names `removed` from each
+    partition, and the `deleted_partitions`, which are removed from the list of partition paths. The list is always
+    among the records, as in Hudi."""
     removed = removed or {}
     named = sorted({*partitions, *[f.partition for f in files], *removed} - set(deleted_partitions))
     keys: list[str] = [ALL_PARTITIONS] * (len(named) + len(deleted_partitions))
@@ -311,7 +313,7 @@ class _FilesUnion:
 def _loses_files(
     records: Records, form: RecordForm, later: LaterLayers, definition: Callable[[], IndexDefinition | None]
 ) -> bool:
-    """Whether a later requested instant (a cleaning) has removed a partition path or a file that this one adds."""
+    """Whether a later requested instant (a cleaning) has removed a partition path or a file that these records add."""
     added = decode(records.keys, records.values, record_schema(form))
     added = added.filter(pc.and_(added["name"].is_valid(), pc.invert(added["is_deleted"])))
     entries = _entry_keys(added)
@@ -390,7 +392,7 @@ class FilesKind(PartitionKind):
         return _listed(stored.files, sorted({f.partition for f in stored.files}))
 
     def acceptable_alternatives(self, partition: str, table: StoredTable) -> Sequence[pa.Table]:
-        """A list that also has partition paths without files: the first write to such a path was undone, or all of its
+        """A list that also has partition paths without files: the first write to such a path was undone, or all its
         files were cleaned."""
         stored = table.shared(StoredFiles)
         return [_listed(stored.files, stored.folders)]

@@ -49,10 +49,10 @@ def changes_schema(fields: Sequence[str] = ()) -> pa.Schema:
 
 
 def secondary_text(values: pa.Array) -> pa.StringArray:
-    """Values of an indexed field as a secondary index holds them: numbers in Java's form, dates as days and timestamps
-    as microseconds since 1970, null as null. Floating numbers have the shortest text that reads back the same, as Java
-    prints them from version 19 on; older versions print more digits for some (2.0**60), and real Hudi on an older Java
-    does not find these by the index.
+    """The values of an indexed field as a secondary index stores them: numbers in Java's form, dates as days and
+    timestamps as microseconds since 1970, null as null. A floating-point number has the shortest text that gives the
+    same number, as Java prints it from version 19 on; older versions print more digits for some (2.0**60), and real
+    Hudi on an older Java does not find these by the index.
 
     >>> from datetime import date
     >>> secondary_text(pa.array([date(1970, 1, 3), None])).to_pylist()
@@ -75,25 +75,26 @@ def secondary_text(values: pa.Array) -> pa.StringArray:
 
 
 def can_index(kind: pa.DataType) -> bool:
-    """Whether there are secondary indexes on columns of this type."""
+    """Whether a column of this type can have a secondary index."""
     plain = pt.is_string(kind) or pt.is_large_string(kind) or pt.is_integer(kind) or pt.is_floating(kind)
     return plain or pt.is_date(kind) or pt.is_timestamp(kind)
 
 
 @dataclass(slots=True)
 class KeyChanges:
-    """Collects the changes while a file is written. `fields` are those of secondary indexes, by dotted path."""
+    """Collects key changes while a file is written. `fields` are the fields of secondary indexes, by dotted path."""
 
     fields: tuple[str, ...] = ()
     _parts: list[pa.RecordBatch] = field(default_factory=list[pa.RecordBatch])
 
     @property
     def columns(self) -> list[str]:
-        """The columns that rows must have: the key, and those with the fields (left out where a file lacks them)."""
+        """The columns that rows must have: the key, and the columns of the fields (rows of a file without such a column
+        lack it)."""
         return [RECORD_KEY, *dict.fromkeys(name.partition(".")[0] for name in self.fields)]
 
     def added(self, rows: pa.RecordBatch) -> None:
-        """Record rows whose keys the file group did not hold."""
+        """Record rows whose keys the file group did not have."""
         self._put(rows.column(RECORD_KEY), None, rows)
 
     def removed(self, rows: pa.RecordBatch) -> None:
@@ -101,7 +102,7 @@ class KeyChanges:
         self._put(rows.column(RECORD_KEY), rows, None)
 
     def updated(self, before: pa.RecordBatch, after: pa.RecordBatch) -> None:
-        """Record rows with their replacements, in the same order, where an indexed value changes."""
+        """Record the rows in which an indexed value changes: rows and their replacements, in the same order."""
         if self.fields:
             self._put(before.column(RECORD_KEY), before, after)
 
@@ -138,7 +139,7 @@ def from_bytes(data: bytes) -> pa.Table:
 
 
 def field_of(changes: pa.Table, name: str) -> tuple[pa.ChunkedArray, pa.ChunkedArray]:
-    """Texts of an indexed field before and after."""
+    """The texts of an indexed field before and after the change."""
     return changes[f"{BEFORE}.{name}"], changes[f"{AFTER}.{name}"]
 
 
@@ -149,7 +150,7 @@ def _texts(rows: pa.RecordBatch | None, name: str, count: int) -> pa.Array:
 
 
 def _differ(batch: pa.RecordBatch, fields: Sequence[str]) -> pa.Array:
-    """Rows where one of the fields has another value than before, null being a value."""
+    """Flags of the rows in which one of the fields has another value than before; null is a value."""
     differs = pa.repeat(pa.scalar(False), batch.num_rows)
     for name in fields:
         before, after = (batch.column(f"{side}.{name}") for side in (BEFORE, AFTER))
@@ -172,8 +173,8 @@ INLINE_BYTES = 16 << 10
 
 
 def report_changes(storage: Storage, instant: str, path: str, changes: KeyChanges) -> dict[str, Any]:
-    """The part of a status with the keys that a file gained and lost. Many keys are put into a side file in the
-    instant's marker folder, and deleted with it."""
+    """The fields of a status with the keys that a file gained and lost. Many keys are written to a side file in the
+    instant's marker folder, which is deleted with the folder."""
     table = changes.table()
     if not table.num_rows:  # only these fields: an index that was created meanwhile may have another one
         return {"changes": as_bytes(table)}
@@ -214,7 +215,8 @@ def group_changes(
 def on_their_slices(
     statuses: Sequence[WriteStatus], appended: Collection[str], snapshot: Snapshot
 ) -> list[WriteStatus]:
-    """The statuses; for log files of some file ids, with all files of the slices that they were added to."""
+    """The statuses; those of log files in the file groups `appended` also have all files of the slices to which the
+    logs were added."""
     if not appended:
         return list(statuses)
     paths = {s.partition for s in statuses if s.file_id in appended}
@@ -224,7 +226,7 @@ def on_their_slices(
 
 
 def compared(reader: SliceReader, status: WriteStatus, fields: Sequence[str]) -> pa.Table:
-    """The key changes of a file group, from the keys (and indexed fields) of its slice and of the one before it."""
+    """The key changes of a file group, from the keys (and indexed fields) of its slice and of its previous slice."""
     changes = KeyChanges(tuple(fields))
     earlier, written = status.slices()
     after = stored_rows(reader, written, changes.columns)
@@ -236,7 +238,7 @@ def compared(reader: SliceReader, status: WriteStatus, fields: Sequence[str]) ->
 
 
 def note_differences(changes: KeyChanges, before: pa.RecordBatch, after: pa.RecordBatch) -> None:
-    """Note the changes from `before` to `after`, rows of one file group at two times."""
+    """Record in `changes` the changes from `before` to `after`, rows of one file group at two times."""
     at = pc.index_in(before.column(RECORD_KEY), value_set=after.column(RECORD_KEY))
     changes.removed(before.filter(at.is_null()))
     changes.added(after.filter(pc.invert(pc.is_in(after.column(RECORD_KEY), value_set=before.column(RECORD_KEY)))))
@@ -246,7 +248,7 @@ def note_differences(changes: KeyChanges, before: pa.RecordBatch, after: pa.Reco
 def removed_changes(
     reader: SliceReader, slices: Collection[FileSlice], fields: Sequence[str] = ()
 ) -> list[GroupChanges]:
-    """The key changes of file groups that are replaced: all their keys go."""
+    """The key changes of file groups that are replaced: all their keys are removed."""
 
     def read(file_slice: FileSlice) -> GroupChanges:
         changes = KeyChanges(tuple(fields))
@@ -262,7 +264,8 @@ _FIRST_VERSION_WITH_DEFINITION = 9
 
 @dataclass(frozen=True, slots=True)
 class KeyIndexes:
-    """`secondary` has each index's definition by its partition; `partitioned` is the record index's kind."""
+    """The indexes of record keys of a table. `secondary` has each secondary index's definition by its partition;
+    `partitioned` is whether the record index is partitioned."""
 
     record_index: bool = False
     partitioned: bool = False
@@ -270,8 +273,8 @@ class KeyIndexes:
 
     @classmethod
     def of(cls, storage: Storage, config: TableConfig) -> KeyIndexes:
-        """The indexes that every write must maintain: complete ones and those being built. Reads the definitions if
-        there are any."""
+        """The indexes that every write must maintain, complete or being built. Reads the definitions if there are
+        any."""
         if not config.key_indexes:
             return cls()
         definitions = load_definitions(storage, config)
@@ -293,12 +296,12 @@ class KeyIndexes:
 
     @property
     def fields(self) -> tuple[str, ...]:
-        """The fields whose values are reported with keys."""
+        """The fields whose values are reported with the keys."""
         return tuple(dict.fromkeys(indexed_field(definition) for definition in self.secondary.values()))
 
 
 def is_partitioned(definition: IndexDefinition | None) -> bool:
-    """Whether a record index is one for each partition path of the data."""
+    """Whether a record index consists of one index per partition path of the data."""
     return definition is not None and definition.options.get(_IS_PARTITIONED, "").lower() == "true"
 
 
@@ -320,7 +323,7 @@ def secondary_index_definition(name: str, column: str, version: int) -> IndexDef
 
 
 class ActionKeys:
-    """The indexes of record keys that an action must keep, and the keys that it changed."""
+    """The indexes of record keys that an action must update, and the keys that it changed."""
 
     def __init__(self, action: TableAction) -> None:
         self._action = action
@@ -329,14 +332,14 @@ class ActionKeys:
 
     @once
     def changes(self) -> list[GroupChanges]:
-        """The key changes of all file groups: first those that are replaced, which are read."""
+        """The key changes of all file groups: first those of replaced file groups, whose keys are read."""
         reader, fields, replaced = self._action.snapshot.reader, self.indexes.fields, self.replaced
         action_reader = replace(reader, blocks=reader.blocks.with_writer_of(self._action.instant))
         removed = removed_changes(reader, replaced, fields) if replaced else []
         return [*removed, *group_changes(action_reader, self._on_their_slices(), fields)]
 
     def _on_their_slices(self) -> list[WriteStatus]:
-        """The statuses, in which log files whose keys may have to be read have all files of their slice."""
+        """The statuses; log files whose keys may have to be read have all files of their slice."""
         statuses = list(self._action.statuses)
         logs = [s for s in statuses if s.path is not None and s.log_files is not None]
         return on_their_slices(
@@ -345,7 +348,7 @@ class ActionKeys:
 
     @once
     def replaced(self) -> list[FileSlice]:
-        """The slices of the replaced file groups whose keys may be deleted. A clustering has none: its keys move to
+        """The slices of the replaced file groups whose keys may be deleted. Empty for a clustering, whose keys move to
         other file groups."""
         if self._action.commit.operation == CLUSTER_OPERATION:
             return []
@@ -367,19 +370,19 @@ GROUPED = ((PARTITION_PATH, pa.string()), (GROUP, pa.int32()))
 
 class KeyIndexKind(PartitionKind):
     """The work of tasks after an action that changed many keys: they make rows of `changes_schema` from the changes of
-    the table's file groups, and records from all these rows of one file group of the index."""
+    the table's file groups, and records from all rows of one file group of the index."""
 
     changes_schema: pa.Schema
 
     def grouped_changes(
         self, partition: str, part: GroupChanges, indexes: KeyIndexes, groups: Sequence[FileGroup]
     ) -> pa.Table:
-        """The changes of one file group of the table, with the number of the file group of the index that each goes
-        to."""
+        """The changes of one file group of the table, each with the number of the file group of the index that stores
+        it."""
         raise NotImplementedError
 
     def group_records(self, rows: pa.Table, instant: str, form: RecordForm) -> Records:
-        """The records of one file group of the index."""
+        """The records of one file group of the index, from its rows."""
         raise NotImplementedError
 
 

@@ -68,8 +68,8 @@ Int64s = npt.NDArray[np.int64]
 
 
 def encode(table: pa.Table, form: RecordForm) -> tuple[pa.StringArray, pa.BinaryArray]:
-    """Keys and values of record index entries, in the table's order: `key`, `partition` (path), `file_id`, `instant`
-    (17 digits: the commit that put the key there), each plain or dictionary-encoded.
+    """The keys and values of record index entries, in the table's order: `key`, `partition` (path), `file_id`,
+    `instant` (17 digits: the commit that wrote the key), each plain or dictionary-encoded.
 
     Values repeat for all keys of a file group and commit, so each different one is made once.
     """
@@ -94,7 +94,7 @@ def decode(keys: pa.Array, values: pa.BinaryArray, schema_json: str) -> pa.Table
 
 
 def file_ids(high: Int64s, low: Int64s, index: Int64s) -> pa.StringArray:
-    """File ids from the two halves of their UUIDs and the number after them (none: -1).
+    """File ids, from the two halves of their UUIDs and the number after the UUID (-1: no number).
 
     >>> file_ids(np.array([0x30C43BAAEBD74580]), np.array([-0x7814DE5BEED73F8D]), np.array([0]))[0].as_py()
     '30c43baa-ebd7-4580-87eb-21a41128c073-0'
@@ -130,8 +130,8 @@ def _payloads(partition: pa.Array, file_id: pa.Array, instant: pa.Array, form: R
 
 
 def _uuid_parts(file_ids: pa.Array) -> tuple[Int64s, Int64s, Int64s, npt.NDArray[np.bool_]]:
-    """High and low half of each UUID, the number after it, and whether the id is one; -1 where not. Runs over distinct
-    file groups."""
+    """The high and low half of each UUID, the number after it, and whether the id has this form; -1 where it does not.
+    Computed once per distinct id."""
     parts = np.full((3, len(file_ids)), -1, np.int64)
     plain = np.zeros(len(file_ids), np.bool_)
     for row, text in enumerate(file_ids.to_pylist()):
@@ -149,7 +149,7 @@ def _signed(bits: int) -> int:
 
 
 def _locations(values: pa.BinaryArray, schema_json: str) -> tuple[pa.Array, pa.Array, pa.Array]:
-    """Partition path, file id and instant of each (distinct) value."""
+    """The partition path, file id and instant of each (distinct) value."""
     cursors, form = enter(values, schema_json, _FIELD)
     partition = pc.fill_null(cursors.nullable_texts(), "")
     high, _ = cursors.nullable_longs()
@@ -168,7 +168,7 @@ def _locations(values: pa.BinaryArray, schema_json: str) -> tuple[pa.Array, pa.A
 
 
 def _epoch_millis(instants: pa.Array) -> Int64s:
-    """The moments that instants name in this process's zone; as many calls as there are distinct instants."""
+    """The times of instants in this process's zone, in epoch milliseconds; one computation per distinct instant."""
     encoded = instants.dictionary_encode()
     moments = [round(parse_time(text, _LOCAL).timestamp() * 1000) for text in encoded.dictionary.to_pylist()]
     return np.array(moments, np.int64)[as_numpy(encoded.indices)]
@@ -196,7 +196,7 @@ def _encoded(column: Any) -> pa.DictionaryArray:
 
 
 def _distinct(codes: list[pa.Array]) -> tuple[pa.Array, pa.Array]:
-    """A row of each combination of codes that occurs, and for every row the number of its combination."""
+    """One row for each combination of codes that occurs, and for every row the number of its combination."""
     combined, size = np.zeros(len(codes[0]), np.int64), 1
     for code in codes:
         numbers = as_numpy(code)
@@ -219,7 +219,7 @@ def _take_encoded(distinct: pa.Array, codes: pa.Array) -> pa.DictionaryArray:
 
 
 def data_partition_of(file_id: str) -> str | None:
-    """The data's partition path in an id of a partitioned record index, None in an id of a global one.
+    """The partition path of the data in a file id of a partitioned record index; None for a file id of a global one.
 
     >>> data_partition_of("record-index-new%3D1-0000-0"), data_partition_of("record-index-0000-0")
     ('new=1', None)
@@ -232,7 +232,7 @@ def _describe(definition: IndexDefinition | None) -> str:
 
 
 def key_records(groups: Sequence[GroupChanges], instant: str, form: RecordForm, *, partitioned: bool) -> Records:
-    """Records of `record_index`: each added key with its place, and deletes of the removed ones.
+    """The records of `record_index`: each added key with its location, and deletes of the removed keys.
 
     A key that was added to one file group and removed from another is inserted, as in Hudi; one that was added twice
     (an insert that does not look) is where it was added last. `partitioned` keeps keys of different partition paths
@@ -249,14 +249,14 @@ def key_records(groups: Sequence[GroupChanges], instant: str, form: RecordForm, 
 
 
 def encoded_locations(locations: pa.Table, form: RecordForm) -> tuple[pa.StringArray, pa.BinaryArray]:
-    """Keys and values of entries (see `SCHEMA`), none for none."""
+    """The keys and values of entries (see `SCHEMA`); two empty arrays for no entries."""
     if not locations.num_rows:
         return pa.array([], pa.string()), pa.array([], pa.binary())
     return encode(locations, form)
 
 
 def located(parts: Iterable[tuple[str, str, str, pa.Array]]) -> pa.Table:
-    """Entries from (partition path, file id, instant, keys in that file group)."""
+    """Entries from quadruples (partition path, file id, instant, keys in that file group)."""
     filled = [part for part in parts if len(part[3])]
     if not filled:
         return SCHEMA.empty_table()
@@ -267,7 +267,7 @@ def located(parts: Iterable[tuple[str, str, str, pa.Array]]) -> pa.Table:
 
 
 def latest_locations(locations: pa.Table, partitioned: bool) -> pa.Table:
-    """The last row of each key (in each partition path, where they are kept apart)."""
+    """The last row of each key; with `partitioned`, of each key in each partition path."""
     if locations.num_rows < 2:
         return locations
     codes = key_codes(locations, partitioned=partitioned)
@@ -289,13 +289,13 @@ def key_codes(locations: pa.Table, *, partitioned: bool) -> npt.NDArray[np.int64
 
 
 def locations_of(changes: pa.Table) -> tuple[pa.StringArray, pa.BooleanArray]:
-    """The keys that were added to a file group or removed from it, and which of them were added."""
+    """The keys that were added to a file group or removed from it, and flags of the added ones."""
     rows = changes.filter(pc.xor(changes[BEFORE], changes[AFTER])).combine_chunks()
     return plain_strings(rows[KEY]).cast(pa.string()), rows[AFTER].combine_chunks()
 
 
 def removed_keys(group: GroupChanges) -> pa.StringArray:
-    """The keys that the file group had and has no longer."""
+    """The keys that the file group had before and does not have now."""
     return _keys(group.changes, after=False)
 
 
@@ -305,7 +305,7 @@ def added_keys(group: GroupChanges) -> pa.StringArray:
 
 
 def _keys(changes: pa.Table, *, after: bool) -> pa.StringArray:
-    """The added keys (`after`) or the removed ones."""
+    """The added keys (with `after`) or the removed keys."""
     side, other_side = (AFTER, BEFORE) if after else (BEFORE, AFTER)
     rows = changes.filter(pc.and_(changes[side], pc.invert(changes[other_side])))
     return plain_strings(rows[KEY]).cast(pa.string())
@@ -434,7 +434,7 @@ def stored_locations(snapshot: Snapshot, *, partitioned: bool, unique: bool = Fa
 
 def repeated_keys(snapshot: Snapshot, *, everywhere: bool) -> pa.Table:
     """The keys that are stored more than once in the latest file slices, `everywhere` or in one partition path: `key`,
-    `partition` (all of them, where there are several) and the file ids in `files`."""
+    `partition` (all of them, if there are several) and the file ids in `files`."""
     locations = _all_locations(snapshot)
     codes = key_codes(locations, partitioned=not everywhere)
     rows = locations.filter(pa.array(np.bincount(codes, minlength=1)[codes] > 1))
@@ -460,7 +460,7 @@ def _all_locations(snapshot: Snapshot) -> pa.Table:
 
 
 def _groups(locations: pa.Table, form: RecordForm, sizing: GroupSizing, *, partitioned: bool) -> list[GroupRecords]:
-    """The first records of the file groups of a new index; there are as many file groups as Hudi would create."""
+    """The first records of the file groups of a new index; the number of file groups is that of Hudi."""
     keys, values = encoded_locations(locations, form)
     if not partitioned:
         count = sizing.file_groups(len(keys))

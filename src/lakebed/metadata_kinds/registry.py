@@ -22,8 +22,8 @@ _KINDS: dict[str, PartitionKind] = {}
 
 
 def register(kind: PartitionKind) -> None:
-    """Make a kind of metadata partition known, in place of one of the same name: from now on it is read, built by its
-    name, kept with every write, verified and repaired."""
+    """Register a kind of metadata partition, in place of one of the same name: from now on its partitions are read,
+    built by name, updated with every write, verified and repaired."""
     _KINDS[kind.name] = kind
 
 
@@ -33,7 +33,7 @@ def unregister(name: str) -> None:
 
 
 def find_kind(partition: str) -> PartitionKind | None:
-    """The kind of a partition of the metadata table; None for one that lakebed neither reads nor keeps."""
+    """The kind of a partition of the metadata table; None for a partition that lakebed cannot read or maintain."""
     exact = _KINDS.get(partition)
     if exact is not None and not exact.is_prefix:
         return exact
@@ -41,8 +41,8 @@ def find_kind(partition: str) -> PartitionKind | None:
 
 
 def kind_of(partition: str) -> PartitionKind:
-    """The kind of a partition, like `find_kind`; a plain kind for an unknown partition, whose files have usual
-    names."""
+    """The kind of a partition, like `find_kind`; for an unknown partition a plain kind with the usual names of
+    files."""
     return find_kind(partition) or PartitionKind(partition)
 
 
@@ -52,12 +52,12 @@ def kinds() -> tuple[PartitionKind, ...]:
 
 
 def in_build_order(partitions: Iterable[str]) -> list[str]:
-    """Partitions in the order in which Hudi builds them."""
+    """The partitions in the order in which Hudi builds them."""
     return sorted(partitions, key=lambda name: kind_of(name).build_position)
 
 
 def in_write_order(partitions: Iterable[str]) -> list[str]:
-    """Partitions in the order in which the records of an action are written, those of one kind by name."""
+    """The partitions in the order in which the records of an action are written; those of one kind by name."""
     positions = {name: position for position, name in enumerate(_KINDS)}
     return sorted(partitions, key=lambda partition: (positions.get(kind_of(partition).name, len(positions)), partition))
 
@@ -102,7 +102,7 @@ def remembered_property(names: Sequence[IndexName]) -> dict[str, str]:
 
 
 def key_index_of(config: TableConfig, name: str) -> str:
-    """The partition of a record or secondary index that the table has, given its name or that of its column."""
+    """The partition of a record or secondary index that the table has, by its name or the name of its column."""
     partitions = config.metadata_partitions
     partition = name if name in partitions else parse_index_name(name).partition
     if not kind_of(partition).grows:

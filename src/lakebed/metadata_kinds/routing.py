@@ -26,8 +26,8 @@ Int64s = npt.NDArray[np.int64]
 def split_by_group(
     partition: str, records: Records, file_ids: Sequence[str], index_version: int
 ) -> dict[int, tuple[pa.StringArray, pa.BinaryArray, pa.StringArray]]:
-    """The keys, values and deleted keys of each file group that gets some, by its position among `file_ids` (sorted:
-    all groups of the partition). `index_version` is that of the index, where its kind shards by it."""
+    """The keys, values and deleted keys of each file group that gets some, by the group's position in `file_ids`
+    (sorted: all groups of the partition). `index_version` is the version of the index, if its kind shards by it."""
     keys, deleted = plain_strings(records.keys), plain_strings(records.deleted)
     router = _Router(partition, kind_of(partition), file_ids, index_version, partitioned=records.is_partitioned)
     upserts = _parts(router.groups(keys, records.data_partitions), len(file_ids))
@@ -79,7 +79,7 @@ class _Router:
 
 
 def _parts(groups: Int64s, count: int) -> dict[int, pa.Array]:
-    """The rows of each group that has some."""
+    """The row numbers of each group that has rows, by group number."""
     order = np.argsort(groups, kind="stable")
     edges = np.searchsorted(groups[order], np.arange(count + 1))
     return {
@@ -95,8 +95,8 @@ def grouped(
     groups: Sequence[tuple[str | None, int]] | None = None,
     index_version: int = 1,
 ) -> list[GroupRecords]:
-    """Records by file group; the groups are (partition path of the data, number), or as many as the partition's kind
-    has."""
+    """The records by file group; `groups` are pairs (partition path of the data, number), None for as many as the
+    partition's kind has."""
     kind = kind_of(partition)
     groups = [(None, number) for number in range(kind.file_groups)] if groups is None else groups
     ids = {kind.file_id(partition, number, path): (path, number) for path, number in groups}

@@ -66,7 +66,8 @@ _FIELD = SubRecord.SECONDARY_INDEX
 
 
 def encode(table: pa.Table, form: RecordForm) -> tuple[pa.StringArray, pa.BinaryArray]:
-    """Keys and values from `value` (the indexed field as Java's text of it, or null), `record_key`, `is_deleted`."""
+    """The keys and values of records, from `value` (the indexed field as Java's text of it, or null), `record_key`,
+    `is_deleted`."""
     if not form.has_secondary:
         raise UnsupportedFeature("tables of version 6 have no secondary index", context={"feature": "secondary index"})
     rows = table.select(SCHEMA.names).combine_chunks()
@@ -95,7 +96,7 @@ _FIRST_WITH_NULLS = 2
 def secondary_index_records(
     groups: Sequence[GroupChanges], field: str, form: RecordForm, *, index_version: int
 ) -> Records:
-    """Records of the index on a field: the value of each key that was added or changed, and deletes of its former
+    """The records of the index on a field: the value of each key that was added or changed, and deletes of its former
     value.
 
     A record that moves to another file group with its value is deleted and inserted, which is an insert.
@@ -108,7 +109,7 @@ def secondary_index_records(
 
 
 def entries(pairs: pa.Table, form: RecordForm) -> tuple[pa.StringArray, pa.BinaryArray]:
-    """Keys and values of the index entries of (`value`, `record_key`), each pair once."""
+    """The keys and values of the index entries for pairs (`value`, `record_key`), each pair once."""
     if not pairs.num_rows:
         return pa.array([], pa.string()), pa.array([], pa.binary())
     live = pairs.append_column("is_deleted", pa.repeat(pa.scalar(False), pairs.num_rows))
@@ -119,22 +120,21 @@ def entries(pairs: pa.Table, form: RecordForm) -> tuple[pa.StringArray, pa.Binar
 
 
 def indexed_pairs(values: pa.Array, keys: pa.Array, index_version: int) -> pa.Table:
-    """`value` and `record_key` of what an index of this version holds."""
+    """The pairs `value` and `record_key` that an index of this version stores; version 1 does not store nulls."""
     pairs = pa.table({"value": plain_strings(values), "record_key": plain_strings(keys)})
     return pairs if index_version >= _FIRST_WITH_NULLS else pairs.filter(pairs["value"].is_valid())
 
 
 def pairs_of(changes: pa.Table, field: str, index_version: int) -> pa.Table:
-    """`value`, `record_key` and `added`: the entries that an index on the field gains and loses by a file group's
-    changes."""
+    """A table of `value`, `record_key` and `added`: the entries that an index on the field gains and loses by a file
+    group's changes."""
     parts = [(_texts(changes, field, side, index_version), side == AFTER) for side in (BEFORE, AFTER)]
     flagged = [pairs.append_column("added", pa.repeat(pa.scalar(added), pairs.num_rows)) for pairs, added in parts]
     return pa.concat_tables(flagged).combine_chunks()
 
 
 def _texts(changes: pa.Table, field: str, side: str, index_version: int) -> pa.Table:
-    """The pairs of the records that were there before (`was`) or are there now (`is`), where the value is not the same
-    on both sides."""
+    """The pairs of the records before (`was`) or after (`is`) the changes, for which the value differs between both."""
     before, after = field_of(changes, field)
     same = pc.or_(pc.fill_null(pc.equal(before, after), False), pc.and_(before.is_null(), after.is_null()))
     stays = pc.and_(pc.and_(changes[BEFORE], changes[AFTER]), same)
@@ -249,13 +249,13 @@ class SecondaryIndexKind(KeyIndexKind):
 
 
 def _stored(partition: str, table: StoredTable) -> pa.Table:
-    """Values and record keys of the stored rows."""
+    """The values and record keys of the stored rows."""
     definition = table.shared(stored_key_indexes).secondary[partition]
     return stored_pairs(table.snapshot, indexed_field(definition), definition.version)
 
 
 def stored_pairs(snapshot: Snapshot, field: str, index_version: int) -> pa.Table:
-    """`value` and `record_key` of every stored row, read from the latest file slices."""
+    """The `value` and `record_key` of every stored row, read from the latest file slices."""
 
     def read(file_slice: FileSlice) -> pa.Table:
         rows = stored_rows(snapshot.reader, file_slice, [RECORD_KEY, field.partition(".")[0]])
@@ -274,8 +274,8 @@ def _comparable(pairs: pa.Table) -> pa.Table:
 
 
 def _shortest(pairs: pa.Table, kind: pa.DataType, stored_keys: pa.ChunkedArray) -> pa.Table:
-    """The pairs with the texts that lakebed writes, if those are `stored_keys`: Java before version 19 printed some
-    floating numbers with more digits, which mean the same."""
+    """The pairs with the texts that lakebed writes, if their keys are in `stored_keys`: Java before version 19 printed
+    some floating-point numbers with more digits, which mean the same number."""
     texts = to_java_text(pairs["value"].cast(kind))
     differs = pc.fill_null(pc.not_equal(texts, pairs["value"]), False)
     if not pc.any(differs).as_py():

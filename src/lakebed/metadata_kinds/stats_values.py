@@ -61,8 +61,8 @@ DATA_BLOCKS = (BlockType.AVRO_DATA, BlockType.PARQUET_DATA, BlockType.HFILE_DATA
 def ranges_of_file(
     storage: Storage, path: str, size: int, kinds: Mapping[str, pa.DataType], footer: Footer | None = None
 ) -> pa.RecordBatch:
-    """A row as of `ColumnRanges`, for the columns (Parquet paths) of `kinds` that the file has, in those types. A
-    `footer` that is known is not read again.
+    """A row in the form of `ColumnRanges`, for the columns (Parquet paths) of `kinds` that the file has, in those
+    types. The footer is read unless it is given as `footer`.
 
     Rows are read for floating columns whose footer has nothing reliable on NaN, for columns stored in another type,
     and for those of which a row group has no statistics; the others cost the footer only. Raises `CorruptFile`.
@@ -93,7 +93,7 @@ def ranges_of_file(
 
 
 def _footer_ranges(footer: Footer, columns: Collection[str]) -> pa.RecordBatch:
-    """The ranges that the footer has of these columns; of a skeleton file also those of its source file's footer."""
+    """The ranges of these columns in the footer; for a skeleton file also the ranges in its source file's footer."""
     parts = [footer] if footer.source is None else [replace(footer, source=None), footer.source]
     ranges: dict[str, pa.Array] = {}
     for part in parts:
@@ -105,8 +105,8 @@ def _footer_ranges(footer: Footer, columns: Collection[str]) -> pa.RecordBatch:
 
 
 def ranges_of_log(storage: Storage, path: str, size: int, kinds: Mapping[str, pa.DataType]) -> pa.RecordBatch | None:
-    """The ranges of the records in a log file's data blocks; None where it has none. Columns that a block lacks are
-    left out. Raises `CorruptFile`."""
+    """The ranges of the records in a log file's data blocks; None if it has no data blocks. Columns that a block does
+    not have are missing. Raises `CorruptFile`."""
     counted = _Extremes(kinds)
     everywhere = set(kinds)
     rows = 0
@@ -127,7 +127,7 @@ def ranges_of_log(storage: Storage, path: str, size: int, kinds: Mapping[str, pa
 
 
 def unknown_ranges(kinds: Mapping[str, pa.DataType]) -> pa.RecordBatch:
-    """A row for a file of which no range is known: there may be values, and nulls."""
+    """A row for a file whose ranges are unknown: it may have values and nulls."""
     columns: list[pa.StructArray] = []
     for kind in kinds.values():
         fields = {side: pa.nulls(1, kind) for side in ("min", "max")}
@@ -154,7 +154,7 @@ UNKNOWN_COUNTS = {"value_count": 2, "null_count": 1, "total_size": 0, "total_unc
 
 
 class _Extremes:
-    """Smallest and greatest value of columns, batch by batch; NaN is the greatest."""
+    """The smallest and the greatest value of columns, updated batch by batch; NaN is the greatest."""
 
     def __init__(self, kinds: Mapping[str, pa.DataType]) -> None:
         self._kinds = kinds
@@ -182,7 +182,7 @@ class _Extremes:
             self._bounds[path] += [extremes["min"].as_py(), extremes["max"].as_py()]
 
     def row(self, path: str, footer_ranges: pa.RecordBatch | None = None) -> pa.StructArray:
-        """The column's struct, with the footer's counts where there is one."""
+        """The column's struct, with the counts of the footer if it has them."""
         kind = self._kinds[path]
         extremes = pc.min_max(pa.array(self._bounds[path], kind))
         low, high = extremes["min"], extremes["max"]
@@ -237,8 +237,8 @@ def stats_of(runs: Iterable[FileRanges], kinds: Types, index_version: int, *, wi
 
 
 class FileRanges(NamedTuple):
-    """Files with the ranges of the same columns: their partition paths, their names, and a row as of `ColumnRanges` for
-    each. A separate batch for each file takes many times its content."""
+    """Files with ranges of the same columns: their partition paths, their names, and a row in the form of
+    `ColumnRanges` for each. A separate batch for each file would take many times its content."""
 
     partitions: Sequence[str]
     names: Sequence[str]
@@ -259,7 +259,7 @@ def together(files: Iterable[NewFile]) -> Iterator[FileRanges]:
 
 
 def without_nan(stats: pa.Table) -> pa.Table:
-    """Stats of files with the infinities as bounds where there is NaN, see `stats_of`."""
+    """The statistics of files, with infinities as bounds of columns with NaN (see `stats_of`)."""
     return _widened(stats, _has_nan(stats)) if pa.types.is_floating(stats.schema.field("min").type) else stats
 
 
@@ -278,7 +278,7 @@ def _widened(stats: pa.Table, which: pa.ChunkedArray) -> pa.Table:
 
 
 def _is_unknown(stats: pa.Table) -> pa.ChunkedArray:
-    """Which stats of files have no bounds although there are values."""
+    """Flags of the statistics that have no bounds although there are values."""
     all_null = pc.fill_null(pc.equal(stats["null_count"], stats["value_count"]), False)
     return pc.and_not(pc.or_(stats["min"].is_null(), stats["max"].is_null()), all_null)
 
@@ -302,7 +302,7 @@ def _stats_table(
 
 
 def column_stats_records(stats: Stats, form: RecordForm, index_version: int) -> Records:
-    """Records of `column_stats`."""
+    """The records of `column_stats` for these statistics."""
     return Records.upserts(*stats_codec.encode(stats, form, index_version=index_version))
 
 
@@ -316,8 +316,8 @@ def partition_stats_records(
     *,
     tight: bool = True,
 ) -> Records:
-    """Records of `partition_stats` for the partition paths in `live`, which names the files that each has after the
-    action; `existing` and `new` are the stats of older and of new files.
+    """The records of `partition_stats` for the partition paths in `live`, which has the names of the files that each
+    has after the action; `existing` and `new` are the statistics of older and of new files.
 
     If some files of a partition have no range for a column, its record has the widest bounds of the column's type. If
     no file has one, an old record is deleted, and real Hudi assumes only nulls. Without `tight` the records widen the
@@ -339,9 +339,10 @@ def merged_partition_stats(
     zero_is_known: bool = False,
     tight: bool = True,
 ) -> tuple[Stats, list[str]]:
-    """Stats of the partition paths in `live`, from those of their files, see `partition_stats_records`; and the keys of
-    columns and paths that have none. `of_expression`: they are those of an expression index, in whose stats the nulls
-    are not among the values. `zero_is_known`: a range of floating numbers from 0.0 to 0.0 counts as known."""
+    """The statistics of the partition paths in `live`, merged from those of their files (see
+    `partition_stats_records`), and the keys of columns and paths that have none. With `of_expression` they are those of
+    an expression index, in which nulls are not among the values. With `zero_is_known` a range of floating-point numbers
+    from 0.0 to 0.0 counts as known."""
     paths = sorted(live)
     pairs = [(number, path, name) for number, path in enumerate(paths) for name in sorted(live[path])]
     owners = np.array([number for number, _, _ in pairs], np.int64)
@@ -377,7 +378,7 @@ def merged_partition_stats(
 def _widest_stats(
     keys: pa.Array, paths: Sequence[str], widest: tuple[pa.Scalar, pa.Scalar], *, tight: bool
 ) -> pa.Table:
-    """Stats with the widest bounds, which any value and nulls fit."""
+    """Statistics with the widest bounds, which include every value and nulls."""
     n = len(keys)
     counts = {name: pa.repeat(pa.scalar(UNKNOWN_COUNTS[name]), n) for name in COUNTS}
     bounds = [pa.repeat(bound, n) for bound in widest]
@@ -385,7 +386,8 @@ def _widest_stats(
 
 
 def _bounded(stats: pa.Table, kind: pa.DataType, *, of_expression: bool, zero_is_known: bool) -> pa.Table:
-    """Stats whose bounds are known, in the column's current type. The bounds of a column of nulls count as known."""
+    """The statistics whose bounds are known, in the column's present type. The bounds of a column of nulls count as
+    known."""
     for side in ("min", "max"):
         at = stats.schema.get_field_index(side)
         bound = as_type(stats[side].combine_chunks(), kind)
@@ -410,7 +412,7 @@ def _by_partition(
     *,
     tight: bool,
 ) -> tuple[pa.Table, frozenset[int]]:
-    """One row a partition of which every live file has a range, and the numbers of those partitions.
+    """One row for each partition in which every live file has a range, and the numbers of those partitions.
 
     `keys` are the live files' and `owners` the numbers of their partitions, of which each has `file_counts` files and
     one of the `stats_keys`.
@@ -463,8 +465,9 @@ class StatsUnion:
 
 
 def newest_stats(tables: Sequence[pa.Table]) -> pa.Table:
-    """Stats of one column, records given oldest first: a newer record replaces the older one of its key if either is
-    deleted or the newer is tight, else their ranges are united and their counts added. Deleted ones are left out."""
+    """The statistics of one column, one per key, from tables in the order oldest first: a newer record replaces the
+    older one of its key if either is deleted or the newer is tight, otherwise their ranges are united and their counts
+    added. Deleted records are left out."""
     kind = common_type([table.schema.field("min").type for table in tables])
     rows = pa.concat_tables([_with_bounds(table, kind) for table in tables])
     keys = codes(plain_strings(rows["key"]))
@@ -482,7 +485,7 @@ def _with_bounds(table: pa.Table, kind: pa.DataType) -> pa.Table:
 
 
 def _newest_ranges(records: pa.Table, keys: Int64s) -> pa.Table:
-    """The newest record of each key, widened by the older ones that it does not replace."""
+    """The newest record of each key, widened by the older records that it does not replace."""
     order = np.argsort(keys, kind="stable")
     first, lasts = runs(keys[order])
     deleted, tight = (as_numpy(records[name])[order] for name in ("is_deleted", "is_tight"))
@@ -500,8 +503,8 @@ def _newest_ranges(records: pa.Table, keys: Int64s) -> pa.Table:
 
 
 def _with_member_bounds(rows: pa.Table, wide: Int64s, ranges: Int64s, members: pa.Table) -> pa.Table:
-    """Rows at `wide` with the bounds and counts of all their members; `ranges` gives the row that each is a member
-    of."""
+    """The rows, those at `wide` with the bounds and counts of all their members; `ranges` has the row that each member
+    belongs to."""
     mask = np.zeros(len(rows), np.bool_)
     mask[wide] = True
 
@@ -522,7 +525,8 @@ def _with_member_bounds(rows: pa.Table, wide: Int64s, ranges: Int64s, members: p
 
 
 def _unknown(stats: pa.Table, side: str) -> Bools:
-    """Which bounds are null although there are values. They are unknown, and so is each range united with them."""
+    """Flags of the bounds that are null although there are values. Such bounds are unknown, and so is each range united
+    with them."""
     no_rows = pc.equal(stats["value_count"], pa.scalar(0, pa.int64()))
     none = pc.or_(pc.equal(stats["null_count"], stats["value_count"]), no_rows)
     return as_numpy(pc.and_not(stats[side].is_null(), pc.fill_null(none, False)))
@@ -548,7 +552,8 @@ def stats_columns(
     named: Sequence[str] = (),
     limit: int = MOST_COLUMNS,
 ) -> Kinds:
-    """The columns (Parquet paths) that a file of this schema (without meta columns) gets stats for, with their types.
+    """The columns (Parquet paths) for which a file of this schema (without meta columns) gets statistics, with their
+    types.
 
     `definition` is the table's for `column_stats`, where it has one; if not, `with_meta` (`has_meta_stats`) adds meta
     columns. `named` is what the user asked for. Columns that came to the table after the definition was made join
@@ -570,14 +575,14 @@ def stats_columns(
 
 
 def has_meta_stats(config: TableConfig) -> bool:
-    """Whether files get statistics of meta columns where no definition names the columns. On version 6 only where there
-    are partition statistics: those are by release 1.2.0, which gives them meta columns in every version."""
+    """Whether files get statistics of meta columns if no definition names the columns. On version 6 only if there are
+    partition statistics: these come from release 1.2.0, which gives them meta columns in every version."""
     by_newer_release = config.version >= 8 or PARTITION_STATS in config.metadata_partitions
     return config.populate_meta_fields and by_newer_release
 
 
 def _joining(plain: Sequence[str], recorded: Sequence[str], limit: int) -> list[str]:
-    """Columns after the last known one; none if an earlier one was left out on purpose."""
+    """The columns after the last recorded one; empty if an earlier column was left out on purpose."""
     positions = [plain.index(c) for c in recorded if c in plain]
     if not positions or len(recorded) >= limit or set(plain[: max(positions) + 1]) - set(recorded):
         return []
@@ -585,7 +590,7 @@ def _joining(plain: Sequence[str], recorded: Sequence[str], limit: int) -> list[
 
 
 def stats_definitions(columns: Sequence[str], *, version: int) -> Mapping[str, IndexDefinition]:
-    """The definition that names the columns with stats; versions before 8 have none."""
+    """The definition that names the columns with statistics, by partition; empty for versions before 8."""
     if version < 8:
         return {}
     definition = IndexDefinition(

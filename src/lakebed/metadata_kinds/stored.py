@@ -47,7 +47,7 @@ def pending_removal(table: StoredTable) -> Removal:
 
 
 class StoredFiles:
-    """The files of completed actions, less those that pending cleans delete; everything is read when asked for."""
+    """The files of completed actions, without those that pending cleans delete; everything is read on demand."""
 
     def __init__(self, table: StoredTable) -> None:
         self._snapshot = table.snapshot
@@ -59,12 +59,12 @@ class StoredFiles:
 
     @property
     def folders(self) -> Sequence[str]:
-        """The partition paths there are in storage."""
+        """The partition paths in storage."""
         return self._listing.partitions
 
     @once
     def files(self) -> list[NewFile]:
-        """Every base and log file of a completed action."""
+        """All base and log files of completed actions."""
         listing, snapshot = self._listing, self._snapshot
         changes = [f for f in listing.log_files if f.is_cdc]
         logs = completed_logs(snapshot, [f for f in listing.log_files if not f.is_cdc])
@@ -74,7 +74,7 @@ class StoredFiles:
 
     @property
     def base_files(self) -> list[NewFile]:
-        """The base files among them."""
+        """The base files of completed actions."""
         return [f for f in self.files if f.name.endswith(_BASE)]
 
     @once
@@ -90,7 +90,7 @@ class StoredFiles:
 
 def completed_files(snapshot: Snapshot, files: Sequence[F]) -> list[F]:
     """The base files and change logs that completed actions wrote. If a commit is on the timeline, only files that it
-    names count: others with its instant are of lost attempts."""
+    names count: other files with its instant were left by lost attempts."""
     timeline = snapshot.timeline
     named: dict[str, frozenset[str]] = {}
     for instant, meta in zip(timeline.commits, timeline.commits_metadata(timeline.commits), strict=True):
@@ -105,9 +105,9 @@ def completed_files(snapshot: Snapshot, files: Sequence[F]) -> list[F]:
 
 
 def completed_logs(snapshot: Snapshot, logs: Sequence[LogFile]) -> list[LogFile]:
-    """The log files that completed actions wrote. During a pending clustering writes may name log files after it; write
-    stats identify these. Before version 8 log files are named after their slice; markers identify those of pending
-    actions."""
+    """The log files that completed actions wrote. During a pending clustering writes may name log files after the
+    clustering; write stats identify these. Before version 8 log files are named after their slice; markers identify
+    those of pending actions."""
     timeline = snapshot.timeline
     if snapshot.config.version < 8:
         unfinished = _unfinished_logs(snapshot) if timeline.pending else ()
@@ -121,8 +121,8 @@ def completed_logs(snapshot: Snapshot, logs: Sequence[LogFile]) -> list[LogFile]
 
 
 def _unfinished_logs(snapshot: Snapshot) -> set[str]:
-    """The paths of the log files that pending actions write, and of those whose blocks pending rollbacks hide: the
-    metadata table lists them when the action completes."""
+    """The paths of the log files that pending actions write, and of log files with blocks that pending rollbacks hide:
+    the metadata table lists them when the action completes."""
     timeline = snapshot.timeline
     times = {instant.time for instant in timeline.pending}
     paths: set[str] = set()
@@ -150,21 +150,21 @@ def live_files(slices: Iterable[FileSlice]) -> dict[str, set[str]]:
 
 
 class LiveFiles(NamedTuple):
-    """The names of live files by partition path, without an action and with it."""
+    """The names of live files by partition path, before an action and after it."""
 
     before: dict[str, set[str]]
     after: dict[str, set[str]]
 
 
 def live_after(snapshot: Snapshot, commit: CommitMetadata) -> dict[str, set[str]]:
-    """The files that the partition paths touched by an action have after it."""
+    """The names of the live files, after an action, in each partition path that it changes."""
     return live_around(snapshot, commit).after
 
 
 def live_around(snapshot: Snapshot, commit: CommitMetadata) -> LiveFiles:
-    """The files that the partition paths touched by an action have before and after it: a new base file replaces its
-    slice, except log files that completed after its action was requested (a compaction); a log file is added to its
-    slice. Files in groups that another action has replaced meanwhile are not live."""
+    """The names of the live files, before and after an action, in each partition path that it changes: a new base file
+    replaces its slice, except log files that completed after its action was requested (a compaction); a log file is
+    added to its slice. Files in groups that another action has replaced meanwhile are not live."""
     touched = {*commit.stats, *commit.replaced}
     stats = [(partition, stat) for partition, stats in commit.stats.items() for stat in stats]
     bases = [parse_base_file(partition, stat.path.rpartition("/")[2], 0) for partition, stat in stats]
@@ -211,7 +211,7 @@ def _names(file_slice: FileSlice) -> set[str]:
 @dataclass(frozen=True, slots=True)
 class NewFile:
     """A file of the data table that an action wrote. `ranges` is its row of `ColumnRanges`, `bloom` its filter's type
-    code and text."""
+    code and text; None if it has none."""
 
     partition: str
     name: str
@@ -223,8 +223,8 @@ class NewFile:
 def stored_rows(
     reader: SliceReader, file_slice: FileSlice, columns: Sequence[str], keys: pa.Array | None = None
 ) -> pa.RecordBatch:
-    """Some columns of a file slice as one batch, of the rows with these `keys` or of all; columns that it lacks are
-    left out."""
+    """Some columns of a file slice as one batch, of the rows with these `keys` or of all rows (None); columns that the
+    slice does not have are missing."""
     if keys is None:
         batches = list(reader.read(file_slice, columns))
     else:
@@ -235,7 +235,7 @@ def stored_rows(
 
 
 def base_slice(partition: str, file_id: str, path: str, size: int = 0) -> FileSlice:
-    """The slice that a base file alone makes; a size of 0 is looked up when it is read."""
+    """The slice that consists of one base file; a size of 0 means that the size is looked up when it is read."""
     name = path.rpartition("/")[2]
     named = parse_base_file(partition, name, size)
     base = BaseFile(partition, file_id, "", named.instant if named else "", name, size)
@@ -249,11 +249,11 @@ DIFFERENCES = pa.schema(
 
 
 def comparable(keys: Sequence[str], entries: Sequence[str], labels: Sequence[str], texts: Sequence[str]) -> pa.Table:
-    """Rows that can be compared."""
+    """A table of rows that can be compared, with the schema `COMPARED`."""
     columns = [pa.array(values, pa.string()) for values in (keys, entries, labels, texts)]
     return pa.Table.from_arrays(columns, schema=COMPARED)
 
 
 def joined(tables: Sequence[pa.Table]) -> pa.Table:
-    """The rows of several tables in one."""
+    """The rows of several tables as one table."""
     return pa.concat_tables([COMPARED.empty_table(), *tables]).combine_chunks()

@@ -22,7 +22,7 @@ _FIRST_VERSION_WITH_VERSIONS = 9
 
 @dataclass(frozen=True, slots=True)
 class IndexDefinition:
-    """One index; `name` is its partition in the metadata table.
+    """The definition of one index; `name` is its partition in the metadata table.
 
     `type` is record_index, column_stats, secondary_index or bloom_filters; `function` empty, column_stats, identity or
     an expression's; `version` 1 or 2 (1 where the file names none, as release 1.0 leaves it).
@@ -37,12 +37,12 @@ class IndexDefinition:
 
 
 def index_version(definition: IndexDefinition | None, table_version: int) -> int:
-    """The version of an index; without a definition the one that tables of this version get."""
+    """The version of an index; without a definition the version that indexes of such a table get."""
     return definition.version if definition else 2 if table_version >= _FIRST_VERSION_WITH_VERSIONS else 1
 
 
 def load_definitions(storage: Storage, config: TableConfig) -> dict[str, IndexDefinition]:
-    """The table's index definitions by partition name; empty where it has none.
+    """The table's index definitions by partition name; empty if it has none.
 
     Raises `CorruptFile`.
     """
@@ -73,7 +73,7 @@ def load_definitions(storage: Storage, config: TableConfig) -> dict[str, IndexDe
 
 
 def dump_definitions(definitions: Iterable[IndexDefinition], table_version: int) -> bytes:
-    """The file's content, laid out as Hudi's; versions are noted from table version 9 on.
+    """The file's content, laid out as Hudi's; versions are included from table version 9 on.
 
     >>> print(dump_definitions([IndexDefinition("record_index", "record_index")], 8).decode())
     {
@@ -119,7 +119,7 @@ def _definition(partition: str, entry: dict[str, Any]) -> IndexDefinition:
 
 
 def _relative(path: str) -> str:
-    """Old files name the place with the table's whole path in front."""
+    """The path relative to the table: old files have the table's full path in front."""
     return path if path.startswith(HOODIE) else HOODIE + path.rpartition(f"/{HOODIE}")[2] if HOODIE in path else path
 
 
@@ -131,8 +131,8 @@ SECONDARY_PREFIX = "secondary:"
 
 @dataclass(frozen=True, slots=True)
 class IndexName:
-    """One index: its `partition` of the metadata table, the `column` of a secondary index, whether a record index is
-    `partitioned` (one for each partition path of the data), and the definition of an index on an `expression`.
+    """The name of one index: its `partition` of the metadata table, the `column` of a secondary index, whether a record
+    index is `partitioned` (one for each partition path of the data), and the definition of an index on an `expression`.
 
     >>> str(IndexName("secondary_index_city", column="city")), str(IndexName("record_index", partitioned=True))
     ('secondary:city', 'record_index:partitioned')

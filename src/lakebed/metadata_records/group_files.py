@@ -41,7 +41,7 @@ _READY_BYTES = 4 << 20
 
 @dataclass(frozen=True, slots=True)
 class FileGroup:
-    """What a writer needs to know of a file group; small, to be sent to tasks.
+    """The data about a file group that a writer needs; small, so that it can be sent to tasks.
 
     `slice_instant` and `base_file` (a name, or empty) are those of its latest slice. On version 6 `log_files` has the
     slice's log files and `log_version` is what the next one gets; from version 8 on a delta commit's log is its own.
@@ -69,7 +69,7 @@ class WrittenLog:
     millis: int
 
     def stat(self) -> dict[str, Any]:
-        """Its write stat as Hudi puts it into the commit."""
+        """The file's write stat in the form that Hudi writes into the commit."""
         group = self.group
         has_own_log = group.version >= 8
         stat = WriteStat(
@@ -102,7 +102,7 @@ class WrittenBase:
     millis: int
 
     def stat(self, **more: object) -> dict[str, Any]:
-        """Its write stat as that of a new file."""
+        """The file's write stat, as that of a new file."""
         stat = WriteStat(
             file_id=self.file_id,
             path=f"{self.partition}/{self.name}",
@@ -118,7 +118,8 @@ class WrittenBase:
 
 @dataclass(frozen=True, slots=True)
 class EncodedLog:
-    """A log file in the making: its name, its bytes in parts (which one reading may use up), what it counts."""
+    """A log file that is not written yet: its name, its bytes in parts (which may be readable only once), and its
+    counts."""
 
     group: FileGroup
     instant: str
@@ -138,8 +139,7 @@ def write_log(
     *,
     token: str | None = None,
 ) -> WrittenLog:
-    """Write the records of a delta commit for one file group into a log file of its own, in the table with this
-    storage.
+    """Write the records of a delta commit for one file group into a new log file, in the table with this storage.
 
     Keys come in any order, none twice and none both upserted and deleted; there must be some. `token` is the write
     token: three numbers, others for each attempt of a task; without one it is made up.
@@ -156,7 +156,8 @@ def encode_log(
     *,
     token: str | None = None,
 ) -> EncodedLog:
-    """The log file that `write_log` writes. That of few records is ready, another is made while it is written."""
+    """The log file that `write_log` writes. With few records its bytes are ready; otherwise they are made while the
+    file is written."""
     log_instant = instant if group.version >= 8 else group.slice_instant
     name = log_file_name(group.file_id, log_instant, group.log_version, token or new_token())
     parts: Iterable[bytes] = map(block_bytes, _blocks(group, instant, keys, values, deleted))
@@ -183,7 +184,7 @@ def write_base(
     schema_json: str | None = None,
 ) -> WrittenBase:
     """Write a file group's base file at `instant` from entries in ascending byte order of their keys, in the table with
-    this storage. `schema_json` is the values' schema where it is not that of the table's version."""
+    this storage. `schema_json` is the values' schema if it differs from that of the table's version."""
     started = time.monotonic()
     name = base_file_name(group.file_id, token or new_token(), instant)
     path = f"{METADATA_FOLDER}/{group.partition}/{name}"
@@ -204,7 +205,7 @@ def write_base(
 
 
 def write_creation_log(storage: Storage, group: FileGroup, instant: str) -> str:
-    """Write the log file that makes a file group exist; it has no records. Gives its name."""
+    """Write the log file that creates a file group; it has no records. Returns its name."""
     name = log_file_name(group.file_id, instant, 1, CREATION_TOKEN)
     content = block_bytes(delete_block(encode_deletes(None), instant))
     storage.write(f"{METADATA_FOLDER}/{group.partition}/{name}", content)
@@ -212,12 +213,12 @@ def write_creation_log(storage: Storage, group: FileGroup, instant: str) -> str:
 
 
 def new_token() -> str:
-    """A write token that no other attempt has, so that facts cached by the path of a file stay true."""
+    """A write token that no other attempt has, so that data cached by the path of a file stay valid."""
     return f"0-{uuid.uuid4().int % (1 << 30) + 1}-0"
 
 
 def base_file_name(file_id: str, token: str, instant: str) -> str:
-    """Name of a base file.
+    """The name of a base file of the metadata table.
 
     >>> base_file_name("files-0000-0", "0-1-0", "20261121115958445")
     'files-0000-0_0-1-0_20261121115958445.hfile'
@@ -226,7 +227,7 @@ def base_file_name(file_id: str, token: str, instant: str) -> str:
 
 
 def sorted_by_key(keys: pa.Array, values: pa.Array) -> Entries:
-    """Entries in ascending byte order of their keys."""
+    """The entries in ascending byte order of their keys."""
     if len(keys) < 2:
         return keys, values
     order = pc.sort_indices(keys)
@@ -252,7 +253,7 @@ def _blocks(
 
 
 def _pieces(keys: pa.Array, values: pa.Array) -> Iterator[Entries]:
-    """The entries in runs of no more than the bytes of a block (or one entry); none for none."""
+    """The entries in runs that fit into the bytes of a block (or have one entry); no runs for no entries."""
     if keys.nbytes + values.nbytes <= _LOG_BLOCK_BYTES:
         if len(keys):
             yield keys, values
@@ -267,7 +268,7 @@ def _pieces(keys: pa.Array, values: pa.Array) -> Iterator[Entries]:
 
 
 def _put(storage: Storage, path: str, parts: Iterator[bytes], durable: Durable) -> int:
-    """Write a file of one part in one go, one of several as they come. Gives its size."""
+    """Write a file: in one request if it has one part, otherwise part by part. Returns its size."""
     first = next(parts)
     second = next(parts, None)
     if second is None:

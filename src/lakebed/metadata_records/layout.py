@@ -41,7 +41,7 @@ Int64s = npt.NDArray[np.int64]
 
 
 def partition_identifier(partition: str) -> str:
-    """How keys name a partition path: itself, `.` for the root of a table without partitions."""
+    """The name of a partition path in keys: the path itself, or `.` for the root of a table without partitions."""
     return partition or UNPARTITIONED
 
 
@@ -71,8 +71,8 @@ def column_prefix(column: str, partition: str | None = None) -> str:
 
 
 def file_keys(partitions: Sequence[str], file_names: Sequence[str]) -> pa.StringArray:
-    """Keys of files in `bloom_filters`, one a (partition path, file name); a column's `h64` in front makes them keys of
-    `column_stats`.
+    """The keys of files in `bloom_filters`, one per pair (partition path, file name); with a column's `h64` in front
+    they are keys of `column_stats`.
 
     >>> file_keys([""], ["f.parquet"])[0].as_py()
     'FXThHwelITM=QXr1OuoMTENX8Qw34YLATA=='
@@ -82,18 +82,19 @@ def file_keys(partitions: Sequence[str], file_names: Sequence[str]) -> pa.String
 
 
 def column_stats_keys(column: str, files: pa.StringArray) -> pa.StringArray:
-    """Keys of a column's records in `column_stats`, from the `file_keys` of the files."""
+    """The keys of a column's records in `column_stats`, from the `file_keys` of the files."""
     return pc.binary_join_element_wise(pa.scalar(h64(column), pa.string()), files, pa.scalar("", pa.string()))
 
 
 def partition_stats_keys(column: str, partitions: Sequence[str], *, of_expression: bool = False) -> pa.StringArray:
-    """Keys of a column's records in `partition_stats`, or in an expression index for its partitions."""
+    """The keys of a column's records in `partition_stats`, or those for partition paths in an expression index."""
     start = h64(column) + (h64(PARTITION_STAT) if of_expression else "")
     return pa.array([start + h64(partition_identifier(p)) for p in partitions], pa.string())
 
 
 def escape(values: Any) -> pa.StringArray:
-    r"""Secondary values or record keys as parts of a secondary key: `\`, `$` and NUL get a backslash, null is one NUL.
+    r"""Secondary values or record keys in the form that they have in secondary keys: `\`, `$` and NUL get a backslash,
+    null is one NUL.
 
     >>> escape(pa.array(["a$b", None])).to_pylist()
     ['a\\$b', '\x00']
@@ -105,7 +106,7 @@ def escape(values: Any) -> pa.StringArray:
 
 
 def secondary_keys(values: Any, record_keys: Any) -> pa.StringArray:
-    r"""Keys of a secondary index, one a pair of secondary value (null too) and record key.
+    r"""The keys of a secondary index, one per pair of secondary value (or null) and record key.
 
     >>> secondary_keys(pa.array(["paris$x\\y"]), pa.array(["k0000"]))[0].as_py()
     'paris\\$x\\\\y$k0000'
@@ -119,7 +120,7 @@ def secondary_prefixes(values: Any) -> pa.StringArray:
 
 
 def split_secondary_keys(keys: Any) -> tuple[pa.StringArray, pa.StringArray]:
-    r"""Secondary values and record keys of secondary keys.
+    r"""The secondary values and the record keys in secondary keys.
 
     >>> [part.to_pylist() for part in split_secondary_keys(pa.array(["a\\$b$k1", "\0$k2"]))]
     [['a$b', None], ['k1', 'k2']]
@@ -141,8 +142,8 @@ def split_secondary_keys(keys: Any) -> tuple[pa.StringArray, pa.StringArray]:
 
 
 def secondary_file_groups(keys: Any, file_groups: int, *, version: int) -> Int32s:
-    """File group of every secondary key. Version 2 indexes (table version 9) hash the value with its `$`, older
-    ones the whole key."""
+    """The number of the file group of each secondary key. Version 2 indexes (table version 9) hash the value with its
+    `$`, older ones the complete key."""
     if version < 2 or file_groups == 1:
         return file_group(keys, file_groups)
     array = _strings(keys)
@@ -152,7 +153,7 @@ def secondary_file_groups(keys: Any, file_groups: int, *, version: int) -> Int32
 
 
 def file_group(keys: Any, file_groups: int) -> Int32s:
-    """Which of a partition's file groups, in the order of their ids, each key is in.
+    """The number of the file group of each key among a partition's file groups, in the order of their ids.
 
     >>> file_group(pa.array(["k1", "k2"]), 10).tolist()
     [6, 7]
@@ -168,7 +169,7 @@ def _strings(values: Any) -> pa.Array:
 
 
 def _first_dollars(data: npt.NDArray[np.uint8], offsets: Int64s) -> Int64s:
-    """Where the first unescaped `$` of each row is; the row's end (or beyond) where it has none."""
+    """The position of the first unescaped `$` of each row; the end of the row (or beyond) if it has none."""
     first, last = int(offsets[0]), int(offsets[-1])
     used = data[first:last]
     dollars = np.flatnonzero(used == _DOLLAR)
@@ -179,7 +180,7 @@ def _first_dollars(data: npt.NDArray[np.uint8], offsets: Int64s) -> Int64s:
 
 
 def _backslashes_before(data: npt.NDArray[np.uint8], at: Int64s, offsets: Int64s) -> Int64s:
-    """Length of the run of backslashes in front of each position, within its row."""
+    """The length of the run of backslashes before each position, within its row."""
     last_plain = np.where(data == _BACKSLASH, -1, np.arange(len(data)))
     np.maximum.accumulate(last_plain, out=last_plain)
     before = np.append(last_plain, -1)[at - 1]
@@ -219,8 +220,8 @@ _BASE_FILE = re.compile(r"([^_]+)_([a-zA-Z0-9-]+)_(\d+)\.hfile")
 
 @dataclass(frozen=True, slots=True)
 class GroupSizing:
-    """How many file groups a record or secondary index gets; Hudi's defaults for a global one. `max_bytes` is the size
-    that a group should not grow beyond."""
+    """The number of file groups that a record or secondary index gets; the defaults are Hudi's for a global one.
+    `max_bytes` is the size beyond which a group should not grow."""
 
     minimum: int = 10
     maximum: int = 10_000
@@ -228,7 +229,7 @@ class GroupSizing:
     max_bytes: int = 1 << 30
 
     def file_groups(self, records: int) -> int:
-        """File groups for an index that is built over so many records.
+        """The number of file groups for an index that is built over `records` records.
 
         >>> GroupSizing().file_groups(1_000), GroupSizing().file_groups(1_000_000_000)
         (10, 89)
@@ -251,7 +252,8 @@ def group_number(file_id: str) -> int:
 
 @lru_cache(maxsize=1 << 14)  # the folders are listed at every commit
 def parse_files(partition: str, name: str, size: int) -> BaseFile | LogFile | None:
-    """The base or log file of a name in a partition's folder. Unlike ids of data files, its id may contain escapes."""
+    """The base or log file of a name in a partition's folder; None for any other name. Unlike ids of data files, its id
+    may contain escapes."""
     match = _BASE_FILE.fullmatch(name)
     if match:
         return BaseFile(partition, match[1], match[2], match[3], name, size)
@@ -259,7 +261,7 @@ def parse_files(partition: str, name: str, size: int) -> BaseFile | LogFile | No
 
 
 def metadata_properties(table: str, version: int) -> dict[str, str]:
-    """`hoodie.properties` of the metadata table of the data table with this name, as Hudi writes them."""
+    """The `hoodie.properties` of the metadata table of the data table with this name, as Hudi writes them."""
     name = f"{table}_metadata"
     shared = {
         "hoodie.table.name": name,
@@ -298,8 +300,8 @@ _LAYOUT_1 = {
 
 
 def is_of_data(instant: str) -> bool:
-    """Whether an instant of the metadata table may be one of the data table: not of a partition that was built, and
-    without the digits that version 6 appends to those of its own services."""
+    """Whether an instant of the metadata table may be one of the data table: not the build of a partition, and without
+    the digits that version 6 appends to the instants of the metadata table's services."""
     return len(instant) == INSTANT_DIGITS and not instant.startswith(INITIAL_INSTANT)
 
 

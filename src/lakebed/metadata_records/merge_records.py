@@ -23,15 +23,15 @@ Decode = Callable[[pa.Array, Any, str], R]
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """The contents of one file or block: records, or keys that it deletes."""
+    """The content of one file or block: records, or deleted keys."""
 
     records: pa.Table | None = None
     deleted: pa.Array | None = None
 
 
 def newest(layers: Sequence[Layer]) -> pa.Table | None:
-    """The newest record of every key (column `key`), layers given oldest first; keys whose last word is a delete are
-    left out. None where no layer has records.
+    """The newest record of every key (column `key`), from layers in the order oldest first, without keys that were
+    deleted last. None if no layer has records.
 
     >>> old = pa.table({"key": ["a", "b"], "x": [1, 2]})
     >>> new = pa.table({"key": ["a"], "x": [3]})
@@ -52,7 +52,7 @@ def newest(layers: Sequence[Layer]) -> pa.Table | None:
 
 def alive(layers: Sequence[Layer]) -> pa.Table | None:
     """The records after the last delete of their key, oldest first, for kinds in which all records of a key count. None
-    where no layer has records."""
+    if no layer has records."""
     filled = _filled(layers)
     if len(filled) == 1 or all(layer.records is None for layer in filled):
         return filled[0].records if filled else None
@@ -64,8 +64,8 @@ def alive(layers: Sequence[Layer]) -> pa.Table | None:
 
 
 def decoded(rows: pa.Table | None, decode: Decode[R]) -> list[R]:
-    """Decodes records that were merged as bytes. Records with different writer schemas are returned as separate tables,
-    in their order: later tables take precedence."""
+    """The merged records, decoded. Records with different writer schemas are returned as separate tables, in their
+    order: later tables take precedence."""
     if rows is None or not len(rows):
         return []
     codes = as_numpy(rows.unify_dictionaries()["schema"].combine_chunks().indices)
@@ -85,7 +85,7 @@ def _filled(layers: Sequence[Layer]) -> list[Layer]:
 
 
 def _keys(layer: Layer) -> list[tuple[pa.Array, bool]]:
-    """Keys of the records, then those of the deletes, and whether they are deletes."""
+    """The keys of the records, then those of the deletes, each with a flag for deletes."""
     keys = [] if layer.records is None else [(plain_strings(layer.records["key"]), False)]
     return keys if layer.deleted is None else [*keys, (layer.deleted, True)]
 
@@ -102,8 +102,8 @@ def _newest_of_all(layers: Sequence[Layer]) -> pa.Table | None:
 
 @dataclass(frozen=True, slots=True)
 class _History:
-    """All records and deletes, oldest first: a number for the key (below `count`), whether it is a delete, and a
-    record's row in `records`."""
+    """All records and deletes, oldest first: the number of the key (below `count`), whether it is a delete, and the row
+    of a record in `records`."""
 
     keys: Int64s
     count: int
@@ -128,7 +128,7 @@ class _History:
 
 
 def runs(values: Int64s) -> tuple[Int64s, Int64s]:
-    """First and last position of each run of equal values."""
+    """The first and the last position of each run of equal values."""
     starts = np.flatnonzero(np.append(True, values[1:] != values[:-1])) if len(values) else np.empty(0, np.int64)
     return starts, np.append(starts[1:], len(values)) - 1 if len(values) else starts
 

@@ -45,8 +45,8 @@ WRAPPERS: tuple[tuple[str, Any], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class RecordForm:
-    """Which of the fields that came with later releases a record's schema has. `version` is the table version whose
-    release brought the form, `branches` the number of branches of minValue, null among them."""
+    """The optional fields, which came with later releases, that a record's schema has. `version` is the table version
+    whose release introduced the form, `branches` the number of branches of minValue including null."""
 
     version: int
     branches: int
@@ -69,8 +69,8 @@ def record_form(version: int) -> RecordForm:
 
 @lru_cache(maxsize=8)
 def record_schema(form: RecordForm, *, meta_columns: bool = True) -> str:
-    """The schema as JSON. Values of files and log blocks have the meta columns in front, whatever the table's settings
-    are; the schema in commit metadata goes without.
+    """The schema as JSON text. Values in files and log blocks have the meta columns in front, whatever the table's
+    settings are; the schema in commit metadata does not have them.
 
     >>> [field["name"] for field in json.loads(record_schema(V6, meta_columns=False))["fields"]][:3]
     ['key', 'type', 'filesystemMetadata']
@@ -98,7 +98,7 @@ def record_schema(form: RecordForm, *, meta_columns: bool = True) -> str:
 
 @lru_cache(maxsize=256)
 def record_form_of(schema_json: str) -> RecordForm | None:
-    """The form of a writer's schema; None for an unknown one. Docs, defaults and Java's attributes play no part.
+    """The form of a writer's schema; None for an unknown schema. Docs, defaults and Java's attributes are ignored.
 
     Raises `ValueError` for a text that is no schema.
     """
@@ -216,7 +216,7 @@ class RecordType(IntEnum):
 
 
 def enter(values: pa.BinaryArray, schema_json: str, sub_record: SubRecord) -> tuple[AvroCursors, RecordForm]:
-    """Cursors at the start of the sub-record of every value, and the form the values are in.
+    """Cursors at the start of the sub-record of every value, and the form of the values.
 
     Values of an unknown schema are first converted to the newest known form, one by one. Raises `CorruptFile` where a
     value has another sub-record or none.
@@ -242,7 +242,7 @@ def enter(values: pa.BinaryArray, schema_json: str, sub_record: SubRecord) -> tu
 
 
 def leave(cursors: AvroCursors, form: RecordForm, sub_record: SubRecord) -> None:
-    """Check that nothing but nulls follows the sub-record."""
+    """Raise `CorruptFile` unless only nulls follow the sub-record."""
     cursors.skip_nulls(_fields(form) - sub_record - 1)
     cursors.finish()
 
@@ -272,7 +272,7 @@ def record_type_of(value: bytes) -> RecordType:
 
 
 def into_form(values: pa.BinaryArray, schema_json: str, form: RecordForm) -> pa.BinaryArray:
-    """Values of one partition, written with this schema, in a form that is as new or newer. Additional fields of a
+    """Values of one partition, written with the schema `schema_json`, in an equal or newer form. Additional fields of a
     newer form are null or false: zeros at the end of the value. Values of an unknown schema get the newest form."""
     if not len(values):
         return values
@@ -320,7 +320,7 @@ _NO_KEYS: pa.StringArray = pa.array([], pa.string())
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """Upserted records and keys whose records are deleted, in any order.
+    """Upserted records, and the keys of deleted records, in any order.
 
     No key is upserted twice; one that is deleted as well is upserted. `data_partitions` and `deleted_partitions` go
     with a partitioned record index: the partition path of each key.
@@ -334,12 +334,12 @@ class Records:
 
     @staticmethod
     def upserts(keys: pa.StringArray, values: pa.BinaryArray, data_partitions: Any = None) -> Records:
-        """Records that delete nothing."""
+        """Records without deletes."""
         return Records(keys, values, _NO_KEYS, data_partitions, None if data_partitions is None else _NO_KEYS)
 
     @staticmethod
     def deletes(keys: pa.StringArray, data_partitions: Any = None) -> Records:
-        """Records that only delete."""
+        """Records that consist of deletes only."""
         none = None if data_partitions is None else _NO_KEYS
         return Records(_NO_KEYS, pa.array([], pa.binary()), keys, none, data_partitions)
 
@@ -348,7 +348,7 @@ class Records:
         return self.data_partitions is not None or self.deleted_partitions is not None
 
     def paths(self) -> list[str]:
-        """The partition paths of the data that a partitioned record index gets keys of."""
+        """The partition paths of the data for which a partitioned record index gets keys."""
         path_columns = [
             plain_strings(paths) for paths in (self.data_partitions, self.deleted_partitions) if paths is not None
         ]
@@ -357,8 +357,8 @@ class Records:
 
 @dataclass(frozen=True, slots=True)
 class GroupRecords:
-    """The first entries of one file group: in any order, no key twice. `data_partition` goes with a partitioned record
-    index."""
+    """The first entries of one file group, in any order and without repeated keys. `data_partition` is set for a
+    partitioned record index."""
 
     keys: pa.StringArray
     values: pa.BinaryArray

@@ -83,7 +83,7 @@ _V1_WRAPPERS = {**_V2_WRAPPERS, 10: DECIMAL, 12: DATE}
 
 
 def value_type_of(kind: pa.DataType) -> tuple[int, str | None]:
-    """Ordinal and additional info of an Arrow type, as version 2 stats note them.
+    """The ordinal and the additional info of an Arrow type, as version 2 statistics store them.
 
     >>> value_type_of(pa.decimal128(12, 2)), value_type_of(pa.timestamp("us", "UTC"))
     ((10, '12,2'), (16, None))
@@ -101,7 +101,7 @@ def value_type_of(kind: pa.DataType) -> tuple[int, str | None]:
 
 
 def type_of_value_type(ordinal: int, info: str | None) -> pa.DataType:
-    """The Arrow type of a value type; `CorruptFile` for one that does not exist."""
+    """The Arrow type of a value type. Raises `CorruptFile` for a value type that does not exist."""
     if ordinal == _DECIMAL_ORDINAL:
         precision, _, scale = (info or "").partition(",")
         short = len(precision) <= 2 >= len(scale) and precision.isdecimal() and scale.isdecimal()
@@ -113,7 +113,7 @@ def type_of_value_type(ordinal: int, info: str | None) -> pa.DataType:
 
 
 def wrap(bounds: pa.Array, index_version: int) -> tuple[int, pa.BinaryArray]:
-    """The wrapper's branch for bounds of this type, and the wrapped values (nothing of use where a bound is null)."""
+    """The branch of the wrapper for bounds of this type, and the wrapped values (undefined for a null bound)."""
     ordinal, _ = value_type_of(bounds.type)
     branch = (_V1_WRAPPERS if index_version < 2 else _V2_WRAPPERS).get(ordinal, BOOLEAN if ordinal == 2 else LONG)
     if branch in (BYTES, DECIMAL) and pa.types.is_decimal(bounds.type):
@@ -159,7 +159,7 @@ def _micros(moment: datetime) -> int:
 
 
 def have_room(bounds: pa.Array, index_version: int) -> pa.Array:
-    """For each bound whether `wrap` takes it: version 1 keeps decimals with 15 digits before and after the point."""
+    """Flags of the bounds that `wrap` accepts: version 1 stores decimals with 15 digits before and after the point."""
     if index_version < 2 and pa.types.is_decimal(bounds.type):
         wrapped_bounds = as_type(bounds, WRAPPED_DECIMAL)
         if wrapped_bounds.null_count > bounds.null_count:
@@ -177,8 +177,8 @@ def has_room_for_all(kind: pa.DataType, index_version: int) -> bool:
 
 
 def typed(values: pa.Array, branch: int, kind: pa.DataType | None) -> pa.Array:
-    """Wrapped values as their type: `kind` if a value type names it, else that of the wrapper. Combinations that do not
-    fit give nulls."""
+    """The wrapped values as an array of the type `kind`, if a value type names it, otherwise of the wrapper's type.
+    Combinations that do not fit give nulls."""
     if kind is None:
         return decimals(values, WRAPPED_DECIMAL) if branch == DECIMAL else values
     if pa.types.is_decimal(kind):
@@ -187,8 +187,8 @@ def typed(values: pa.Array, branch: int, kind: pa.DataType | None) -> pa.Array:
 
 
 def as_type(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Bounds as bounds of another type of the same order; nulls where a value has no place in it, or the two types are
-    ordered in different ways (a number is no bound for texts)."""
+    """The bounds as bounds of another type of the same order; null for a value that does not fit into the type, and if
+    the two types are ordered in different ways (a number is not a bound for texts)."""
     source = values.type
     if source == kind:
         return values
@@ -214,7 +214,7 @@ def as_type(values: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def common_type(kinds: list[pa.DataType]) -> pa.DataType:
-    """A type for bounds of several; the last one where they cannot be compared.
+    """A type for the bounds of several types; the last of the types if they cannot be compared.
 
     >>> common_type([pa.int32(), pa.int64()]), common_type([pa.int32(), pa.string()])
     (DataType(int64), DataType(string))
@@ -232,8 +232,8 @@ def common_type(kinds: list[pa.DataType]) -> pa.DataType:
 
 
 def _rescaled(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Decimals in another scale. Raises `pa.ArrowInvalid` for a value without room, where Arrow's own cast would
-    wrap."""
+    """The decimals in another scale. Raises `pa.ArrowInvalid` for a value that does not fit, where Arrow's own cast
+    would wrap."""
     wide = values.cast(pa.decimal256(_WIDEST_PRODUCT, values.type.scale))
     return wide.cast(pa.decimal256(_WIDEST_PRODUCT, kind.scale)).cast(kind)
 
@@ -255,7 +255,8 @@ def _numbers(values: pa.Array) -> npt.NDArray[np.int64]:
 
 
 def _where_castable(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """The values cast one by one, null for one that the type cannot hold: slow, for columns that changed their type."""
+    """The values cast one by one, null for a value that the type cannot hold: slow, for columns that changed their
+    type."""
     out: list[Any] = []
     decimal = pa.types.is_decimal(values.type) and pa.types.is_decimal(kind)
     for at, value in enumerate(values):
@@ -324,8 +325,8 @@ Bools = npt.NDArray[np.bool_]
 
 @lru_cache(maxsize=256)
 def stats_schema(kind: pa.DataType) -> pa.Schema:
-    """Columns of a stats table whose bounds have this type. `file_name` is the partition path in partition stats;
-    counts are values and bytes, null where the record has none."""
+    """The schema of a stats table whose bounds have this type. `file_name` is the partition path in partition stats;
+    counts are numbers of values and of bytes, null if the record has none."""
     bounds = [pa.field("min", kind), pa.field("max", kind)]
     counts = [pa.field(name, pa.int64()) for name in ("null_count", "value_count", "total_size", "total_uncompressed")]
     flags = [pa.field("is_deleted", pa.bool_()), pa.field("is_tight", pa.bool_())]
@@ -339,7 +340,8 @@ def encode(
     index_version: int,
     record_type: RecordType = RecordType.COLUMN_STATS,
 ) -> tuple[pa.StringArray, pa.BinaryArray]:
-    """Keys and values of the stats of some columns, from a table of `stats_schema` each; not in the order of the keys.
+    """The keys and values of the statistics of some columns, from a table of `stats_schema` for each; not in the order
+    of the keys.
 
     The type of `min` and `max` is the column's and decides on wrapper and value type; version 2 of the index (table
     version 9) notes the value type, version 1 does not. Raises `UnsupportedFeature` for a type without stats.
@@ -406,7 +408,7 @@ def decode(
 
 
 def deleted_flags(keys: pa.Array, values: pa.BinaryArray, schema_json: str) -> pa.Table:
-    """`key` and `is_deleted` of each record, in the given order, without its ranges."""
+    """A table of the `key` and the `is_deleted` flag of each record, in the given order, without its ranges."""
     cursors, form = enter(values, schema_json, _FIELD)
     _read(cursors, form)
     return pa.table({"key": keys.cast(pa.string()), "is_deleted": pa.array(cursors.booleans())})
@@ -432,7 +434,7 @@ def plain(column: pa.ChunkedArray) -> pa.Array:
 
 @dataclass(frozen=True, slots=True)
 class _ValueTypes:
-    """The value type of each record as a number (-1: none) of the distinct ones in `kinds`."""
+    """The value type of each record, as the number of the type in the distinct `kinds` (-1: none)."""
 
     codes: Int64s
     kinds: list[pa.DataType]
@@ -452,7 +454,7 @@ def _text(text: str) -> bytes:
 
 
 def _bounds(tables: list[pa.Table], name: str, index_version: int) -> pa.BinaryArray:
-    """One bound of all columns; those of a type follow each other and are wrapped together."""
+    """One bound of all columns; bounds of one type are consecutive and are wrapped together."""
     wrapped: list[pa.BinaryArray] = []
     for _, group in groupby(tables, key=_kind):
         chunks = [chunk for table in group for chunk in table[name].chunks]
@@ -494,7 +496,7 @@ def _read_value_types(cursors: AvroCursors) -> _ValueTypes:
 def _typed_bounds(
     bounds: list[Wrapped], kinds: _ValueTypes, rows: Int64s, target: pa.DataType | None
 ) -> tuple[pa.Array, pa.Array]:
-    """Minimum and maximum of one column's records, of one type."""
+    """The minimum and maximum of one column's records, in one type."""
     parts = [list(_pieces(bound, kinds, rows, target)) for bound in bounds]
     noted = [kinds.kinds[code] for code in np.unique(kinds.codes[rows]).tolist() if code >= 0]
     types = [values.type for pieces in parts for _, values in pieces]
@@ -506,8 +508,8 @@ def _typed_bounds(
 def _pieces(
     bounds: Wrapped, kinds: _ValueTypes, rows: Int64s, target: pa.DataType | None
 ) -> list[tuple[Int64s, pa.Array]]:
-    """Positions in `rows` and typed values, for each wrapper and value type among them; bounds of an earlier column of
-    the name are unknown if their type is not read as the `target` type."""
+    """The positions in `rows` and the typed values, for each wrapper and value type that occurs; bounds of an earlier
+    column of the same name are unknown if their type is not read as the `target` type."""
     out: list[tuple[Int64s, pa.Array]] = []
     branch, codes = bounds.branch[rows], kinds.codes[rows]
     for kind in np.unique(branch).tolist():

@@ -79,14 +79,14 @@ def can_build(partition: str) -> bool:
 
 
 def is_large(snapshot: Snapshot, engine: Engine) -> bool:
-    """Whether the table has enough rows, by the footers, that a job reads its keys."""
+    """Whether the table has so many rows, by the footers, that a job reads its keys."""
     return engine.is_distributed and sum(_rows_by_path(snapshot).values()) >= LARGE_ROWS
 
 
 def build_by_job(
     store: MetadataStore, snapshot: Snapshot, name: IndexName, sizing: GroupSizing | None, engine: Engine
 ) -> TableConfig:
-    """Build an index of record keys, its base files written by tasks. Gives the table's settings after it."""
+    """Build an index of record keys, with base files that tasks write. Returns the table's new settings."""
     new = start_partition(store, name.partition, file_group_counts(snapshot, name, sizing))
     definition = kind_of(name.partition).definition(name, snapshot, WriteSettings())
     return complete_partition(store, new, written_by_job(snapshot, name, new, engine), definition)
@@ -105,7 +105,7 @@ def file_group_counts(snapshot: Snapshot, name: IndexName, sizing: GroupSizing |
 
 
 def written_by_job(snapshot: Snapshot, name: IndexName, new: NewPartition, engine: Engine) -> list[WrittenBase]:
-    """The base files of an index whose file groups are there, written by tasks."""
+    """Write the base files of an index whose file groups exist, by tasks. Returns the files."""
     counts: Counts = len(new.groups)
     if name.partitioned:
         kind = kind_of(name.partition)
@@ -125,9 +125,9 @@ def written_here(
     records: Sequence[GroupRecords],
     definition: IndexDefinition | None,
 ) -> list[WrittenBase]:
-    """Base files of an index whose file groups exist, written by this process: the records of a first build,
-    distributed over the file groups. Ranges of files that writers have logged there already are left out: both would be
-    united, and their counts added."""
+    """Write the base files of an index whose file groups exist, in this process: the records of a first build,
+    distributed over the file groups. Returns the files. Ranges of files that writers have already logged there are left
+    out: both would be united, and their counts added."""
     version = index_version(definition, store.version)
     unites = kind_of(new.partition).union is not None
     all_records = _together(records)
@@ -147,7 +147,8 @@ def written_here(
 def _not_logged(
     store: MetadataStore, group: FileGroup, keys: pa.StringArray, values: pa.BinaryArray
 ) -> tuple[pa.StringArray, pa.BinaryArray]:
-    """The keys and values without those that the group's log files have already; only for keys that name files."""
+    """The keys and values without those that the group's log files already have; only keys that name files are
+    compared."""
     slices = store.slices.file_slices(group.partition)
     file_slice = next((file_slice for file_slice in slices if file_slice.file_id == group.file_id), None)
     of_files = pc.equal(pc.binary_length(keys), FILE_KEY_LENGTH)
@@ -172,8 +173,8 @@ def _together(groups: Sequence[GroupRecords]) -> Records | None:
 
 @dataclass(frozen=True, slots=True)
 class BaseWriter:
-    """A task function that writes the base file of one file group. Called with a partition path (of an index by
-    partition path, else empty), the group's number and all its rows, of which `encode` makes entries."""
+    """A task function that writes the base file of one file group. It is called with a partition path (empty unless the
+    index is partitioned), the group's number and all its rows, which `encode` converts to entries."""
 
     storage: Storage
     instant: str
@@ -216,7 +217,7 @@ def _repeated(keys: pa.ChunkedArray) -> pa.Array:
 
 
 def _placed(snapshot: Snapshot, engine: Engine, name: IndexName, counts: Counts) -> Build:
-    """Key, place and file group of every stored row."""
+    """The key, location and file group of every stored row, with the encoder and the definition of the record index."""
     definition = record_index_definition(snapshot.config.version, partitioned=name.partitioned)
     return _all_locations(snapshot, engine, counts), _encoded_locations, definition
 
@@ -252,7 +253,7 @@ def _locations_of(
 
 @dataclass(frozen=True, slots=True)
 class _PairTexts:
-    """A task function that reads keys and values of stored rows as a secondary index has them, with their file
+    """A task function that reads the keys and values of stored rows in the form of a secondary index, with their file
     groups."""
 
     column: str
@@ -271,7 +272,7 @@ class _PairTexts:
 
 
 def _paired(snapshot: Snapshot, engine: Engine, name: IndexName, counts: Counts) -> Build:
-    """Value, key and file group of every stored row."""
+    """The value, key and file group of every stored row, with the encoder and the definition of the secondary index."""
     assert name.column is not None
     assert isinstance(counts, int)
     definition = secondary_index_definition(name.partition, name.column, snapshot.config.version)
@@ -281,7 +282,7 @@ def _paired(snapshot: Snapshot, engine: Engine, name: IndexName, counts: Counts)
 
 
 def _rows_by_path(snapshot: Snapshot) -> dict[str, int]:
-    """Stored rows of each partition path, from the footers."""
+    """The number of stored rows of each partition path, from the footers."""
     slices = snapshot.file_slices()
     counts: dict[str, int] = {}
     for file_slice, count in zip(slices, parallel_map(snapshot.reader.count, slices), strict=True):

@@ -34,7 +34,7 @@ OPERATION = "UPSERT_PREPPED"
 
 @dataclass(frozen=True, slots=True)
 class _Log:
-    """The records and deletes of one log file that is going to be written."""
+    """The records and deletes of one log file that will be written."""
 
     group: FileGroup
     keys: pa.StringArray
@@ -43,12 +43,12 @@ class _Log:
 
 
 def file_groups(store: MetadataStore, partition: str) -> tuple[FileGroup, ...]:
-    """The file groups of a partition in the order of their ids; one listing."""
+    """The file groups of a partition, in the order of their ids, from one listing."""
     return tuple(map(store.group, store.slices.file_slices(partition)))
 
 
 def begin_delta(store: MetadataStore, instant: str, partitions: Sequence[str]) -> dict[str, tuple[FileGroup, ...]]:
-    """Show a delta commit as inflight, for log files that tasks are going to write. Returns the file groups of its
+    """Create a delta commit as inflight, for log files that tasks will write. Returns the file groups of its
     partitions."""
     if store.pending(Action.ROLLBACK):
         finish_rollbacks(store)
@@ -67,8 +67,8 @@ def apply_delta(
     meanwhile: Callable[[], object] = lambda: None,
 ) -> None:
     """Write a delta commit of the data table's instant: a log file for each file group that gets records, then the
-    completed instant. Visible once the data table's instant is completed. The records are removed from `records`, so
-    that those of many files are not in memory next to their log files.
+    completed instant. It becomes visible when the data table's instant is completed. The records are removed from
+    `records`, so that those of many files are not in memory together with their log files.
 
     If the metadata table has the instant already, that is rolled back first. `written` are log files that tasks wrote
     since `begin_delta`; they are taken into the same delta commit. `meanwhile` is called while the instant completes
@@ -117,7 +117,7 @@ def apply_delta(
 
 
 def _take_back(store: MetadataStore, instant: str) -> None:
-    """Roll back what the metadata table has of this instant: the data table's writer tries again."""
+    """Roll back a delta commit of this instant, if the metadata table has one: the data table's writer tries again."""
     delta_commit = store.timeline.find(instant, Action.DELTACOMMIT)
     if delta_commit is not None and delta_commit.action is Action.DELTACOMMIT:
         roll_back(store, instant, store.new_time() if store.version >= 8 else instant)
@@ -139,7 +139,7 @@ def _start(
 
 
 def _missing_groups(store: MetadataStore, partition: str, records: Records) -> list[FileGroup]:
-    """The file groups that a partitioned record index still needs for partition paths new to it."""
+    """The file groups that a partitioned record index still needs, for partition paths that it does not have yet."""
     kind = kind_of(partition)
     existing_paths = {kind.data_partition_of(file_slice.file_id) for file_slice in store.slices.file_slices(partition)}
     count = max(store.settings.partitioned_sizing.minimum, 1)
@@ -208,7 +208,8 @@ def _definition(view: MetadataSlices, partition: str) -> IndexDefinition | None:
 
 
 def _later_changes(view: MetadataSlices, partition: str, instant: str, keys: pa.Array) -> list[Layer]:
-    """The records of these keys by instants that were requested later, oldest first; deletes of other keys left out."""
+    """The records with these keys by instants that were requested later, oldest first, without deletes of other
+    keys."""
     layers: list[Layer] = []
     for file_slice in view.file_slices(partition):
         for layer in slice_by_keys(view, file_slice, keys, after_instant=instant):

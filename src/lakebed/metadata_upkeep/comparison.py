@@ -46,9 +46,9 @@ Int64s = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Verification:
-    """What `verify` found. `differences` has a row for each: index, problem (missing, extra, wrong, repeated), what it
-    is about, the data's value and the index's value. `checked` names the partitions that were compared, `left_out`
-    those that were not."""
+    """The result of `verify`. `differences` has one row per difference: index, problem (missing, extra, wrong,
+    repeated), the item concerned, the data's value and the index's value. `checked` names the partitions that were
+    compared, `left_out` those that were not."""
 
     differences: pa.Table
     checked: tuple[str, ...]
@@ -78,7 +78,7 @@ class Verification:
 
 
 def verify_partitions(files: Snapshot, metadata: MetadataLookups, partitions: Sequence[str]) -> Verification:
-    """Partitions of a metadata table compared with a snapshot that lists folders."""
+    """The comparison of partitions of a metadata table with a snapshot that lists folders."""
     table = StoredTable(files)
     has_logs = any(file_slice.log_files for file_slice in table.snapshot.file_slices())
     kinds_by_partition: dict[str, PartitionKind] = {}
@@ -102,7 +102,7 @@ def verify_partitions(files: Snapshot, metadata: MetadataLookups, partitions: Se
 def _differences(
     partition: str, kind: PartitionKind, metadata: MetadataLookups, table: StoredTable
 ) -> Iterator[pa.Table]:
-    """The differences of one partition, by parts."""
+    """The differences of one partition, in parts."""
     removal = table.shared(pending_removal)
     removed = COMPARED.empty_table()
     if removal.files:
@@ -118,7 +118,7 @@ def _differences(
 
 
 def compare(partition: str, expected: pa.Table, stored: pa.Table) -> pa.Table:
-    """The rows that only one side has, or that have different texts."""
+    """The rows that only one side has, or for which the texts differ."""
     codes, stored_codes = _numbered(expected, stored)
     at = _positions(codes, stored_codes)
     missing = expected.filter(pa.array(at < 0))
@@ -137,8 +137,8 @@ def compare(partition: str, expected: pa.Table, stored: pa.Table) -> pa.Table:
 
 
 def _without_right(expected: pa.Table, stored: pa.Table, right: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """Both sides without the records in which the stored side agrees with `right`, another valid content. A record that
-    both lack agrees, too."""
+    """Both sides without the records for which the stored side agrees with `right`, another valid content. A record
+    that both do not have agrees, too."""
     tables = (expected, stored, right)
     codes = _numbered(*tables)
     of_expected, of_found, of_right = codes
@@ -150,7 +150,7 @@ def _without_right(expected: pa.Table, stored: pa.Table, right: pa.Table) -> tup
 
 
 def _texts(table: pa.Table, codes: Int64s, requested: Int64s) -> pa.Array:
-    """The table's text for each requested code; null where it has none."""
+    """The table's text for each requested code; null for a code that it does not have."""
     at = _positions(requested, codes)
     return table["text"].combine_chunks().take(pa.array(at, mask=at < 0))
 
@@ -182,7 +182,7 @@ def _positions(codes: Int64s, other: Int64s) -> Int64s:
 def rebuild_damaged(
     snapshot: Snapshot, partitions: Sequence[str], settings: WriteSettings, lock_is_held: Callable[[], bool]
 ) -> pa.Table:
-    """Build what cannot be read again; gives a row of differences for each. Lock held.
+    """Build the partitions that cannot be read again; returns a row of differences for each. The caller holds the lock.
 
     Raises `CorruptFile` where the table itself cannot be read; nothing is changed then.
     """
@@ -203,8 +203,8 @@ def rebuild_damaged(
 def rebuild(
     snapshot: Snapshot, partitions: Sequence[str], settings: WriteSettings, lock_is_held: Callable[[], bool]
 ) -> None:
-    """Drop these partitions and build them as they were defined, from the table; with `files` the whole metadata table.
-    Lock held."""
+    """Drop these partitions and build them again, with their definitions, from the table; `files` means the complete
+    metadata table. The caller holds the lock."""
     storage, config = snapshot.storage, snapshot.config
     definitions = load_definitions(storage, config)
     sizings = sizings_of(snapshot, partitions, definitions)
@@ -235,7 +235,8 @@ def build_as_defined(
 def sizings_of(
     snapshot: Snapshot, partitions: Sequence[str], definitions: Mapping[str, IndexDefinition]
 ) -> dict[str, GroupSizing | None]:
-    """The number of file groups of each of these partitions whose kind has no fixed number."""
+    """The sizing (number of file groups) of each of these partitions whose kind has no fixed number; None for a
+    default."""
     return {name.partition: _sizing(snapshot, name) for name in _names(partitions, definitions)}
 
 
@@ -245,7 +246,7 @@ def _names(partitions: Sequence[str], definitions: Mapping[str, IndexDefinition]
 
 
 def _damage(snapshot: Snapshot, table: StoredTable, partitions: Sequence[str]) -> dict[str, str]:
-    """The partitions that cannot be read, with what is wrong; `files` means the complete metadata table."""
+    """The partitions that cannot be read, with the reason; `files` means the complete metadata table."""
     try:
         metadata = snapshot.metadata
         if metadata is None:
@@ -268,7 +269,7 @@ def _damage(snapshot: Snapshot, table: StoredTable, partitions: Sequence[str]) -
 
 
 def _comparable(table: StoredTable, partition: str) -> Iterator[PartitionKind]:
-    """The kind of a partition, where it can be compared."""
+    """The kind of a partition, if it can be compared; otherwise nothing."""
     upkeep = find_kind(partition)
     if upkeep is not None and upkeep.is_comparable(partition, table):
         yield upkeep
@@ -281,7 +282,7 @@ def _reason(error: CorruptFile | FileNotFoundError) -> str:
 def _stats_columns(
     snapshot: Snapshot, definitions: Mapping[str, IndexDefinition], settings: WriteSettings
 ) -> tuple[str, ...]:
-    """The columns that have statistics: those of the definition, and those that the table got after it was made."""
+    """The columns that have statistics: those of the definition, and columns that the table got later."""
     definition, config = definitions.get(COLUMN_STATS), snapshot.config
     if definition is None:
         return ()
@@ -296,7 +297,7 @@ def _stats_columns(
 
 
 def _sizing(snapshot: Snapshot, name: IndexName) -> GroupSizing | None:
-    """A sizing with the number of file groups that a global index has, by its file names."""
+    """A sizing with the number of file groups that a global index has, by its file names; None for other indexes."""
     if not kind_of(name.partition).grows or name.partitioned:
         return None
     store = MetadataStore(snapshot.storage, snapshot.config, snapshot.timeline, lock_is_held=no_lock)
@@ -317,8 +318,8 @@ def align(
     settings: WriteSettings,
     lock_is_held: Callable[[], bool],
 ) -> Verification:
-    """Make these partitions of the metadata table match the table. Lock held, `snapshot` read under it. Gives
-    what differed."""
+    """Make these partitions of the metadata table match the table. The caller holds the lock, and `snapshot` was read
+    under it. Returns the differences."""
     storage, config, timeline = snapshot.storage, snapshot.config, snapshot.timeline
     damage = rebuild_damaged(snapshot, partitions, settings, lock_is_held)
     if damage.num_rows:

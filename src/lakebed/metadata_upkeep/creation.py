@@ -69,7 +69,7 @@ class NewPartition:
 
 
 def create(store: MetadataStore) -> None:
-    """Make the metadata table where there is none; one without any completed instant is made again."""
+    """Create the metadata table unless it exists; one without any completed instant is created again."""
     if store.exists():
         if store.timeline.completed:
             return
@@ -84,8 +84,8 @@ def create(store: MetadataStore) -> None:
 
 
 def start_partition(store: MetadataStore, partition: str, counts: int | Mapping[str, int]) -> NewPartition:
-    """Make an empty partition with so many file groups (for each partition path of the data, where it is a partitioned
-    record index) and show its building as inflight: base files may be written now."""
+    """Create an empty partition with `counts` file groups (for a partitioned record index a number for each partition
+    path of the data) and its build as inflight: base files may be written now."""
     store.check_lock()
     drop_unfinished(store)
     if next(store.storage.list(partition), None) is not None:
@@ -99,8 +99,8 @@ def start_partition(store: MetadataStore, partition: str, counts: int | Mapping[
 
 
 def new_partition(store: MetadataStore, partition: str, counts: int | Mapping[str, int]) -> NewPartition:
-    """A partition with so many file groups (for each partition path of the data, where it is a partitioned record
-    index), of which nothing is there yet."""
+    """A partition with `counts` file groups (for a partitioned record index a number for each partition path of the
+    data), of which nothing is written yet."""
     instant = _initial_instant(store)
     requested: Mapping[str | None, int] = {None: counts} if isinstance(counts, int) else {**counts}
     ids = [
@@ -114,8 +114,8 @@ def new_partition(store: MetadataStore, partition: str, counts: int | Mapping[st
 
 
 def make_groups(store: MetadataStore, new: NewPartition, *, logged_since: str | None = None) -> None:
-    """Make the folder of a new partition with its file groups, each with the log that creates it. `logged_since` is the
-    time from which on writers log to it, where that is before it is complete."""
+    """Create the folder of a new partition with its file groups, each with the log that creates it. `logged_since` is
+    the time from which on writers log to it, if that is before it is complete."""
     properties = {**partition_metadata(new.instant), **({LOGGED_SINCE: logged_since} if logged_since else {})}
     body = dump_properties(properties, "partition metadata", datetime.now(UTC))
     store.check_lock()
@@ -132,15 +132,15 @@ def make_groups(store: MetadataStore, new: NewPartition, *, logged_since: str | 
 def complete_partition(
     store: MetadataStore, new: NewPartition, written: Sequence[WrittenBase], definition: IndexDefinition | None = None
 ) -> TableConfig:
-    """Complete the building of a partition with these base files (none for groups without records): from now on readers
-    use it. Gives the data table's new settings."""
+    """Complete the build of a partition with these base files (none for groups without records): from now on readers
+    use it. Returns the data table's new settings."""
     store.complete(Action.DELTACOMMIT, new.instant, _OPERATION, [base.stat() for base in written])
     _archive_builds(store)
     return show_complete(store, new, definition)
 
 
 def _archive_builds(store: MetadataStore) -> None:
-    """Archive the builds of partitions where later instants are archived. Other engines take the first instant of the
+    """Archive the builds of partitions once later instants are archived. Other engines take the first instant of the
     timeline for its start, and treat later instants that are missing as not committed: they would ignore base files
     that no compaction has rewritten."""
     timeline = store.timeline
@@ -169,7 +169,7 @@ def show_complete(store: MetadataStore, new: NewPartition, definition: IndexDefi
 
 def _withdraw(store: MetadataStore, new: NewPartition) -> None:
     """Remove the mark that a partition is complete: the lock was lost while the properties were written, and other
-    writers may have left the partition out. A partition that another process has built since stays."""
+    writers may have left the partition out. A partition that another process has built since is retained."""
     config = load_table_config(store.data_storage)
     try:
         built = parse_properties(store.storage.read(f"{new.partition}/{_PARTITION_METADATA}")).get("commitTime")
@@ -211,7 +211,8 @@ def initialise(
 
 
 def drop(store: MetadataStore, partitions: Sequence[str]) -> TableConfig:
-    """Remove partitions: first from the properties, so that no reader uses them. Without `files` nothing stays."""
+    """Remove partitions: first from the properties, so that no reader uses them. If `files` is among them, the complete
+    metadata table is removed."""
     if FILES in partitions:
         return drop_all(store)
     dropped = set(partitions)
@@ -227,7 +228,7 @@ def drop(store: MetadataStore, partitions: Sequence[str]) -> TableConfig:
 
 
 def drop_all(store: MetadataStore) -> TableConfig:
-    """Take the whole metadata table off."""
+    """Remove the complete metadata table. Returns the data table's new settings."""
     config = _update(store, {PARTITIONS: "", PARTITIONS_INFLIGHT: ""})
     undefine(store, None)
     store.check_lock()
@@ -246,7 +247,7 @@ def first_free_number(store: MetadataStore, partition: str, path: str | None) ->
 
 
 def define(store: MetadataStore, definitions: Sequence[IndexDefinition]) -> dict[str, str | None]:
-    """Write index definitions, in place of those of the same name; gives the property with their path."""
+    """Write index definitions, in place of those of the same names; returns the property with their path."""
     existing = load_definitions(store.data_storage, store.data_config)
     body = dump_definitions(
         {**existing, **{definition.name: definition for definition in definitions}}.values(), store.version
@@ -257,7 +258,7 @@ def define(store: MetadataStore, definitions: Sequence[IndexDefinition]) -> dict
 
 
 def undefine(store: MetadataStore, names: set[str] | None) -> None:
-    """Take index definitions off, all without names."""
+    """Remove the index definitions of these names (None: all)."""
     existing = load_definitions(store.data_storage, store.data_config)
     remaining = [definition for name, definition in existing.items() if names is not None and name not in names]
     if len(remaining) < len(existing):
@@ -266,8 +267,8 @@ def undefine(store: MetadataStore, names: set[str] | None) -> None:
 
 
 def drop_unfinished(store: MetadataStore) -> None:
-    """Take back the building of partitions by writers that died, folders and all. Those that an indexing of Hudi's
-    builds while others write are left alone."""
+    """Undo the builds of partitions by writers that died, and delete their folders. Partitions that an indexing of
+    Hudi's builds while others write are not touched."""
     finish_rollbacks(store)
     if any(instant.action is Action.INDEXING for instant in store.data_timeline.pending):
         return
@@ -295,7 +296,7 @@ def _builds_partition(store: MetadataStore, instant: Instant) -> bool:
 
 
 def _initial_instant(store: MetadataStore) -> str:
-    """The instant at which the next partition is built: none that was used before."""
+    """An unused instant for the build of the next partition."""
     used = {instant.time for instant in store.timeline.instants}
     # a build during writes is on the timeline only when it is complete
     building = store.data_config.metadata_partitions_inflight
@@ -327,8 +328,8 @@ def begin_building(
     definition: IndexDefinition | None,
     since: str,
 ) -> NewPartition | None:
-    """Begin to build a partition while others write: make its file groups and have writers log to them, from the
-    instant `since` on. A build whose process died is taken up again. None if the partition is complete."""
+    """Begin to build a partition while others write: create its file groups and have writers log to them, from the
+    instant `since` on. A build whose process died is resumed. None if the partition is complete."""
     finish_rollbacks(store)
     if partition in store.data_config.metadata_partitions:
         return None
@@ -354,15 +355,15 @@ def begin_building(
 
 
 def current_groups(store: MetadataStore, new: NewPartition) -> NewPartition:
-    """The partition with its current file groups, including those of new partition paths. Raises `CommitConflict`
-    where the partition was dropped."""
+    """The partition with its current file groups, including those of new partition paths. Raises `CommitConflict` if
+    the partition was dropped."""
     if not _is_there(store, new):
         raise _changed(new)
     return NewPartition(new.partition, new.instant, file_groups(store, new.partition))
 
 
 def complete_building(store: MetadataStore, new: NewPartition, written: Sequence[WrittenBase]) -> TableConfig:
-    """Complete a partition with these base files: from now on readers use it. Gives the data table's new settings.
+    """Complete a partition with these base files: from now on readers use it. Returns the data table's new settings.
 
     Raises `CommitConflict` where the partition was dropped, or its file groups were compacted, since they were made.
     """
@@ -375,7 +376,7 @@ def complete_building(store: MetadataStore, new: NewPartition, written: Sequence
 
 def _begun(store: MetadataStore, partition: str) -> NewPartition | None:
     """The build that another process began: its file groups, with the records that writers have logged, are used. None
-    if there is none, or if `begin_building` did not make it."""
+    if there is none, or if `begin_building` did not begin it."""
     if partition not in store.data_config.metadata_partitions_inflight:
         return None
     instants = {
@@ -412,7 +413,7 @@ def _is_completed(store: MetadataStore, new: NewPartition) -> bool:
 
 
 def unpublished(store: MetadataStore, new: NewPartition, written: Sequence[WrittenBase]) -> list[WrittenBase]:
-    """The base files that the completed build of the partition does not name; none if the build is archived."""
+    """The base files that the completed build of the partition does not name; empty if the build is archived."""
     done = next((i for i in store.timeline.completed if i.time == new.instant), None)
     if done is None:
         return [] if _is_completed(store, new) else list(written)
@@ -421,7 +422,7 @@ def unpublished(store: MetadataStore, new: NewPartition, written: Sequence[Writt
 
 
 def _is_unchanged(store: MetadataStore, new: NewPartition) -> bool:
-    """Whether no file group has a base file of another instant: a compaction of logs alone."""
+    """Whether no file group has a base file of another instant, which only a compaction of logs would write."""
     bases = [file for file in store.listed_files(new.partition) if isinstance(file, BaseFile)]
     ids = {group.file_id for group in new.groups}
     now = {group.file_id for group in file_groups(store, new.partition)}

@@ -95,7 +95,7 @@ def is_large(statuses: Sequence[WriteStatus], engine: Engine | None, *, looks: b
 
 @dataclass(frozen=True)
 class KeyJobs:
-    """Writes the log files of one action to the indexes of record keys."""
+    """Writes the log files of one action to the indexes of record keys, by jobs."""
 
     engine: Engine
     reader: SliceReader
@@ -109,8 +109,8 @@ class KeyJobs:
         replaced: Sequence[FileSlice],
         repeats: RepeatedKeys,
     ) -> list[WrittenLog]:
-        """Begin the delta commit and write the log files of all file groups that get records; note whether one of the
-        keys `repeats`.
+        """Begin the delta commit and write the log files of all file groups that get records; record whether a key
+        repeats. Returns the log files.
 
         Writes nothing where an index by partition path has no file groups yet for some of the partition paths.
         """
@@ -157,7 +157,7 @@ class KeyJobs:
 
 @dataclass(frozen=True, slots=True)
 class KeyChangeReader:
-    """A task function that reads key changes of file groups, each with the index file group that it goes to."""
+    """A task function that reads key changes of file groups, each with the index file group that stores it."""
 
     reader: SliceReader
     indexes: KeyIndexes
@@ -181,7 +181,7 @@ class KeyChangeReader:
 
 @dataclass(frozen=True, slots=True)
 class KeyLogWriter:
-    """A task function that writes the log file of one index file group from all changes that go to it."""
+    """A task function that writes the log file of one index file group from all its changes."""
 
     storage: Storage
     instant: str
@@ -213,9 +213,9 @@ METADATA_OPTION = "hoodie.metadata.enable"
 
 @dataclass(frozen=True)
 class MetadataUpkeep:
-    """The metadata table of one table, as a write keeps it; `table` is its view, read under the lock. `engine`
-    runs jobs for many keys at a time. `lock_is_held` says whether the lock is still held (`no_lock` of one that only
-    reads), `stored` is what `read_stored` gave under it."""
+    """Maintains the metadata table of one table during a write; `config` and `timeline` were read under the lock.
+    `engine` runs jobs for many keys at a time. `lock_is_held` is whether the lock is still held (`no_lock` for a caller
+    that only reads); `stored` is the result of `read_stored` under the lock."""
 
     table: Snapshot
     settings: WriteSettings
@@ -236,7 +236,7 @@ class MetadataUpkeep:
         )
 
     def prepare(self) -> Snapshot:
-        """Called as a write begins: drop partitions that lakebed cannot maintain, build requested ones that are
+        """Called when a write begins: drop partitions that lakebed cannot maintain, build requested ones that are
         missing, compact and clean if due. Returns the table after that, read under the lock, so without later
         commits."""
         config = self.without_unknown()
@@ -266,8 +266,8 @@ class MetadataUpkeep:
         looks_up: bool = True,
         meanwhile: Callable[[], object] = lambda: None,
     ) -> int | None:
-        """Write what this action changes, in a delta commit that becomes visible when the action completes; gives the
-        number of its rows whose key is stored another time, None if that was not checked.
+        """Write the changes of this action in a delta commit that becomes visible when the action completes. Returns
+        the number of its rows whose key is stored more than once, None if that was not checked.
 
         With `unchanged_rows` the action changes no row of the table: another writer's ranges of partition paths,
         written since it was requested, include its rows (real Hudi's cover all files that there were). An action that
@@ -317,8 +317,7 @@ class MetadataUpkeep:
     def record_removal(
         self, instant: str, files: Mapping[str, Sequence[str]], deleted_partitions: Collection[str]
     ) -> None:
-        """Write that a clean has deleted these files, by partition path, and all files of the
-        `deleted_partitions`."""
+        """Record that a clean has deleted these files, by partition path, and all files of the `deleted_partitions`."""
         store = self.store
         store.durable = "later"  # the clean's completed instant follows
         if not store.partitions:
@@ -341,7 +340,7 @@ class MetadataUpkeep:
         return written
 
     def _by_jobs(self, store: MetadataStore, action: TableAction, repeats: RepeatedKeys) -> list[WrittenLog]:
-        """The log files of indexes of record keys where an action changed many keys; else none."""
+        """The log files of indexes of record keys, written by jobs if an action changed many keys; otherwise empty."""
         if self.engine is None or not is_large(action.statuses, self.engine, looks=repeats.looks):
             return []
         keys = action.shared(ActionKeys)
@@ -354,7 +353,7 @@ class MetadataUpkeep:
     # which partitions it has
 
     def _cannot_keep(self) -> list[str]:
-        """Partitions that lakebed does not know, and those of a kind that it knows but cannot compute."""
+        """The partitions that lakebed cannot maintain: unknown ones, and those that it knows but cannot compute."""
         table = StoredTable(self.table.of_folders())
         refused: list[str] = []
         for partition in self.store.partitions:
@@ -367,8 +366,8 @@ class MetadataUpkeep:
         return refused
 
     def without_unknown(self) -> TableConfig:
-        """Drop partitions that lakebed cannot maintain, or raise, as the settings say. Returns the table's settings
-        after that."""
+        """Drop partitions that lakebed cannot maintain, or raise an error, as the settings choose. Returns the table's
+        settings after that."""
         unknown = self._cannot_keep()
         if not unknown:
             return self.table.config
@@ -409,7 +408,7 @@ class MetadataUpkeep:
         return in_build_order(missing)
 
     def requested(self) -> dict[str, IndexName]:
-        """The indexes that the table or the job asks for, by partition; those of keys need stored keys."""
+        """The indexes that the table or the job requests, by partition; indexes of keys require stored keys."""
         config, settings = self.table.config, self.settings
         names = [*remembered_indexes(config.properties), *map(parse_index_name, settings.metadata_indexes)]
         names += [kind.requested(settings, config) for kind in kinds() if kind.is_requested(settings, config)]
@@ -422,8 +421,8 @@ class MetadataUpkeep:
         return [kind.name for kind in kinds() if kind.is_in_every_table(self.settings, self.table.config)]
 
     def add(self, *names: IndexName, sizing: GroupSizing | None = None) -> TableConfig:
-        """Build indexes on a table that may have rows, and the metadata table where there is none. Gives the table's
-        new settings."""
+        """Build indexes on a table that may have rows, and the metadata table if there is none. Returns the table's new
+        settings."""
         indexes = {name.partition: name for name in names}
         every = [] if self.store.partitions else self._every()
         self._build(in_build_order({*every, *indexes}), indexes, sizing)
@@ -444,7 +443,7 @@ class MetadataUpkeep:
 
 
 def metadata_settings(settings: WriteSettings) -> MetadataSettings:
-    """How the metadata table is maintained, by the settings of a write."""
+    """The settings of the metadata table's maintenance, from the settings of a write."""
     growth, size = settings.index_growth, settings.index_group_bytes
     return MetadataSettings(
         compact_after=settings.metadata_compact_after,

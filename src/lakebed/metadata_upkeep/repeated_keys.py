@@ -20,20 +20,21 @@ from lakebed.slices.metadata_lookups import MetadataLookups
 
 @dataclass(frozen=True, slots=True)
 class KeyCheck:
-    """A task function that finds keys which an action stores again. `metadata` is None if the table has no rows yet."""
+    """A task function that finds the keys that an action stores again. `metadata` is None if the table has no rows
+    yet."""
 
     metadata: MetadataLookups | None
 
     def of_group(self, rows: pa.Table, file_id: str) -> int:
-        """How many keys are repeated by these changes of one file group of the record index (`key`, and whether it was
-        `added`)."""
+        """The number of keys that are repeated by these changes of one file group of the record index (`key`, and
+        whether it was `added`)."""
         added = rows.filter(rows["added"])["key"].combine_chunks()
         removed = rows.filter(pc.invert(rows["added"]))["key"].combine_chunks()
         return self.repeated(added, removed, data_partition_of(file_id))
 
     def repeated(self, added: pa.Array, removed: pa.Array, path: str | None) -> int:
-        """How many of the added keys are added twice, or already have a location from which they are not removed; in
-        one partition `path`, or (None) anywhere."""
+        """The number of added keys that are added twice, or already have a location from which they are not removed; in
+        one partition `path`, or anywhere (None)."""
         distinct = pc.unique(added)
         again = len(added) - len(distinct)
         if self.metadata is None or not len(distinct):
@@ -45,8 +46,8 @@ class KeyCheck:
 
 @dataclass(slots=True)
 class RepeatedKeys:
-    """What one action does to the keys of a record index. `check` is None if no check is needed. `rows` is how many
-    rows of the action have a key that is stored another time, None if that was not checked."""
+    """The repeated keys of one action. `check` is None if no check is needed. `rows` is the number of rows of the
+    action whose key is stored more than once, None if that was not checked."""
 
     check: KeyCheck | None
     is_known: bool = False
@@ -54,7 +55,7 @@ class RepeatedKeys:
 
     @classmethod
     def of(cls, action: TableAction, *, looks_up: bool) -> RepeatedKeys:
-        """The check for an action; one that looks its keys up needs none. Earlier inserts of real Hudi count as
+        """The check for an action; an action that looks its keys up needs none. Earlier inserts of real Hudi count as
         repeated keys."""
         snapshot = action.snapshot
         config = snapshot.config

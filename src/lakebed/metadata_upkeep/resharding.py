@@ -33,15 +33,16 @@ _INFLATED = 8
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """The file groups of one partition path (None: of a global index) and those that take their place."""
+    """The file groups of one partition path (of a global index: of the whole index) and the new ones that replace
+    them."""
 
     old: tuple[FileSlice, ...]
     new: tuple[FileGroup, ...]
 
 
 def reshard(store: MetadataStore, partition: str, counts: int | Mapping[str, int]) -> str | None:
-    """Give a global index so many file groups, or a partitioned record index so many for each of these partition paths;
-    gives the replacecommit's instant, None where it has them already.
+    """Give a global index `counts` file groups, or a partitioned record index the number for each partition path in
+    `counts`. Returns the replacecommit's instant, None if the index has these numbers already.
 
     Raises `InvalidOption` for another partition of the metadata table, `CommitConflict` while a commit of the data
     table is pending.
@@ -82,7 +83,7 @@ def reshard(store: MetadataStore, partition: str, counts: int | Mapping[str, int
 
 
 def undo_dead_replaces(store: MetadataStore) -> None:
-    """Take back re-shardings that were cut off."""
+    """Undo re-shardings that were interrupted."""
     finish_rollbacks(store)
     for instant in store.pending(Action.REPLACECOMMIT):
         roll_back(store, instant.time, store.new_time())
@@ -149,7 +150,8 @@ def _rehash(store: MetadataStore, change: _Change, instant: str, version: int) -
 
 
 def _passes(change: _Change) -> Iterator[range]:
-    """The new groups in runs whose entries fit into memory together: each takes a reading of all the old ones."""
+    """The numbers of the new groups in runs whose entries fit into memory together: each run takes one reading of all
+    old groups."""
     files = [file for old in change.old for file in (old.base_file, *old.log_files) if file is not None]
     expected = sum(file.size for file in files) * _INFLATED
     count = len(change.new)
@@ -158,7 +160,7 @@ def _passes(change: _Change) -> Iterator[range]:
 
 
 def _share_out(change: _Change, entries: Entries, version: int, parts: Mapping[int, list[Entries]]) -> None:
-    """Add the entries to the parts of those new groups that are asked for."""
+    """Add the entries to the parts of those new groups that are in `parts`."""
     keys, values = entries
     texts, count = keys.cast(pa.string()), len(change.new)
     groups = kind_of(change.new[0].partition).shard(texts, count, version)

@@ -30,7 +30,7 @@ _UNDONE_BY_PLANS = (*_UNDONE, Action.COMMIT, Action.COMPACTION, Action.LOGCOMPAC
 
 
 def roll_back(store: MetadataStore, instant: str, rollback_instant: str) -> bool:
-    """Undo the delta commit of an instant of the data table; False where there is none.
+    """Undo the delta commit of an instant of the data table; returns False if there is none.
 
     The rollback gets `rollback_instant`, the one of the data table's (version 6: with a suffix). A rollback of it that
     was cut off is finished instead, under its own time. Raises `CommitConflict` where the lock was lost: the delta
@@ -56,8 +56,8 @@ def roll_back(store: MetadataStore, instant: str, rollback_instant: str) -> bool
 
 
 def remove_instant(store: MetadataStore, instant: str) -> None:
-    """Remove the delta commit of an instant that another writer has rolled back meanwhile, and log files of it that are
-    in no delta commit."""
+    """Remove the delta commit of an instant that another writer has rolled back meanwhile, and its log files that no
+    delta commit names."""
     if not store.is_maintained() or roll_back(store, instant, store.new_time()):
         return
     logs = {} if store.version >= 8 else logs_with_blocks_of(store, instant)
@@ -93,7 +93,7 @@ def _delta_commit(store: MetadataStore, instant: str) -> Instant | None:
 
 
 def _is_followed(store: MetadataStore, delta_commit: Instant) -> bool:
-    """Whether the metadata table has completed an action of its own since then."""
+    """Whether the metadata table has completed an action of its own since the delta commit."""
     data = {i.time for i in store.data_timeline.instants}
     return any(
         completed_at(i) > completed_at(delta_commit) and (i.action is not Action.DELTACOMMIT or i.time not in data)
@@ -102,7 +102,7 @@ def _is_followed(store: MetadataStore, delta_commit: Instant) -> bool:
 
 
 def finish_rollbacks(store: MetadataStore) -> set[str]:
-    """Finish rollbacks that were cut off; gives the instants they undo.
+    """Finish rollbacks that were interrupted; returns the instants that they undo.
 
     Two kinds are taken off the timeline instead, since they have deleted nothing: rollbacks of a completed commit of
     the data table, which Hudi plans and then refuses, and rollbacks whose plan names no instant.
@@ -150,7 +150,8 @@ def _is_log(path: str) -> bool:
 
 
 def _files_of(store: MetadataStore, instant: str) -> list[str]:
-    """The files whose names carry the instant. On version 6 log files carry their slice's, and are hidden instead."""
+    """The files with the instant in their names. On version 6 log files have their slice's instant, and are hidden
+    instead."""
     return [
         file.path
         for partition in _folders(store)
@@ -170,7 +171,7 @@ def logs_with_blocks_of(store: MetadataStore, instant: str) -> dict[str, int]:
 
 
 def _folders(store: MetadataStore) -> list[str]:
-    """The partitions whose folders are there, of any writer."""
+    """The partitions whose folders exist, whichever engine made them."""
     return [folder for folder in store.storage.list_folders() if folder != HOODIE]
 
 
@@ -193,7 +194,7 @@ def _execute(store: MetadataStore, plan: RollbackPlan, at: str) -> None:
 
 
 def _hide_blocks(store: MetadataStore, path: str, target: str, at: str) -> tuple[str, int]:
-    """Write a log file after the others of the slice that hides the target's blocks; gives its path and size."""
+    """Write a log file after the others of the slice that hides the target's blocks; returns its path and size."""
     partition, _, name = path.rpartition("/")
     log = parse_files(partition, name, 0)
     assert isinstance(log, LogFile)

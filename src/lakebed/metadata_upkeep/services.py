@@ -94,12 +94,12 @@ class _Compacted:
 
 
 def finish_compactions(store: MetadataStore) -> list[str]:
-    """Finish compactions that were cut off; gives a line about each."""
+    """Finish compactions that were interrupted; returns a line of text about each."""
     return [_finish(store, instant) for instant in store.pending(Action.COMPACTION)]
 
 
 def run_compaction(store: MetadataStore) -> list[str]:
-    """Compact if it is due; gives a line about what was done."""
+    """Compact if it is due; returns a line of text about each step."""
     if not is_compaction_due(store) or is_blocked(store):
         return []
     instant = store.service_time(Suffix.COMPACTION)
@@ -119,8 +119,8 @@ def is_compaction_due(store: MetadataStore) -> bool:
 
 
 def is_blocked(store: MetadataStore) -> bool:
-    """Whether file slices must stay unchanged: a commit of the data table that died after its delta commit is still to
-    be rolled back; on version 6 a pending writer will log to the present slices."""
+    """Whether file slices must not change: a commit of the data table whose writer died after its delta commit is still
+    to be rolled back; on version 6 also if a pending writer will log to the present slices."""
     if store.version < 8:
         return bool(store.data_timeline.pending or store.pending(Action.DELTACOMMIT))
     commit_times = {instant.time for instant in store.timeline.commits}
@@ -129,7 +129,7 @@ def is_blocked(store: MetadataStore) -> bool:
 
 def plan_slice(store: MetadataStore, operation: CompactionOperation) -> FileSlice | None:
     """The file slice that an operation of a plan names; None if a file of it is missing: the partition was dropped, and
-    maybe built again, since the plan was made."""
+    perhaps built again, after the plan was made."""
     sizes = {
         info.path.rpartition("/")[2]: info.size for info in store.storage.list(operation.partition, recursive=False)
     }
@@ -170,7 +170,7 @@ def _run(store: MetadataStore, instant: str, slices: Sequence[FileSlice], state:
 
 
 def _map_slices(store: MetadataStore, merge: Callable[[FileSlice], R], slices: Sequence[FileSlice]) -> list[R]:
-    """Call `merge` for each file slice: on threads where files are large or storage is slow."""
+    """The results of `merge` for the file slices: on threads if files are large or storage is slow."""
     # Arrow keeps the freed memory of each thread for that thread: a process that commits for long would hold it in all
     is_small = not is_remote(store.storage) and sum(file_slice.size for file_slice in slices) < _BYTES_FOR_THREADS
     return (
@@ -199,7 +199,7 @@ _FIRST_NATIVE_VERSION = 9
 
 
 def undo_log_compactions(store: MetadataStore) -> None:
-    """Take back log compactions that were cut off: the log files that they were to merge are all still there."""
+    """Undo log compactions that were interrupted: the log files that they were to merge still exist."""
     for pending in store.pending(Action.LOGCOMPACTION):
         if store.version >= 8:
             remove_leftovers(store, pending.time, store.partitions)
@@ -213,8 +213,8 @@ def undo_log_compactions(store: MetadataStore) -> None:
 
 
 def run_log_compaction(store: MetadataStore) -> list[str]:
-    """Merge the logs of file slices that have many blocks, where the settings ask for it; gives a line about
-    what was done."""
+    """Merge the logs of file slices that have many blocks, if the settings request it; returns a line of text about
+    each step."""
     if not store.settings.log_compaction or is_blocked(store):
         return []
     plan = plan_log_compaction(
@@ -266,7 +266,7 @@ def _merge_logs(store: MetadataStore, file_slice: FileSlice, instant: str) -> Wr
 
 
 def _headers(instant: str, blocks: Sequence[BlockHead], schema_json: str) -> dict[int, str]:
-    """A log-compacted block names the instants of the blocks that it replaces."""
+    """The headers of a log-compacted block, which name the instants of the blocks that it replaces."""
     times = list(dict.fromkeys(block.instant for block in blocks))
     return {
         HeaderKey.INSTANT_TIME: instant,
@@ -280,12 +280,12 @@ _GRACE_INSTANTS = 3
 
 
 def finish_cleans(store: MetadataStore) -> list[str]:
-    """Finish cleans that were cut off; gives a line about each."""
+    """Finish cleans that were interrupted; returns a line of text about each."""
     return [_run_clean(store, instant.time, instant.state) for instant in store.pending(Action.CLEAN)]
 
 
 def run_cleaning(store: MetadataStore) -> list[str]:
-    """Clean if there is something to; gives a line about what was done."""
+    """Clean if there are files to delete; returns a line of text about each step."""
     compaction = last_compaction(store.timeline.commits)
     grace = min(_GRACE_INSTANTS, store.settings.compact_after)  # a table that is compacted sooner is cleaned as well
     if compaction and len(store.timeline.completed_after(compaction.time)) < grace:
@@ -339,7 +339,7 @@ def _plan(store: MetadataStore, retention: Retention) -> CleanPlan:
 
 
 def _groups(store: MetadataStore) -> Iterator[GroupSlices]:
-    """The file groups as the folders have them, with what failed writes left."""
+    """The file groups with all slices in the folders, including files that failed writes left."""
     for partition in store.data_config.metadata_partitions:
         files = store.listed_files(partition)
         yield from all_slices(
@@ -357,8 +357,8 @@ _FIXED_BYTES = 16 << 10
 
 
 def run_resharding(store: MetadataStore) -> list[str]:
-    """Re-shard indexes that have outgrown their file groups, if compaction is due; gives a line about each. While other
-    writers are active it is put off."""
+    """Re-shard indexes that have outgrown their file groups, if compaction is due and no other writers are active;
+    returns a line of text about each."""
     bound = store.settings.shard_max_bytes
     if not bound or not is_compaction_due(store) or is_blocked(store):
         return []
@@ -379,8 +379,8 @@ def run_resharding(store: MetadataStore) -> list[str]:
 
 
 def grown(slices: Sequence[FileSlice], bound: int) -> Mapping[str | None, int]:
-    """The new number of file groups by partition path (None: a global index), where their mean size is above the bound.
-    The number is doubled until the mean is within it."""
+    """The new number of file groups by partition path (None: a global index), for those whose mean size is above the
+    bound. The number is doubled until the mean is within it."""
     sizes: dict[str | None, list[int]] = {}
     for file_slice in slices:
         path = kind_of(file_slice.partition).data_partition_of(file_slice.file_id)
@@ -401,13 +401,13 @@ def _entry_bytes(file_slice: FileSlice) -> int:
 
 
 def slice_bytes(file_slice: FileSlice) -> int:
-    """Bytes of a file slice's base file and log files."""
+    """The bytes of a file slice's base file and log files."""
     base = file_slice.base_file.size if file_slice.base_file else 0
     return base + sum(log.size for log in file_slice.log_files)
 
 
 def run_archival(store: MetadataStore) -> list[str]:
-    """Archive the oldest instants where there are many; gives a line about what was done."""
+    """Archive the oldest instants if there are many; returns a line of text about each step."""
     commits = store.timeline.commits
     bounds = ArchivalBounds(store.settings.archive_above, store.settings.archive_down_to)
     if not is_archival_due(commits, bounds):
@@ -434,7 +434,7 @@ def _limits(store: MetadataStore) -> Iterator[ArchivalLimit | None]:
 
 
 def _hides_files(store: MetadataStore, replace: Instant) -> bool:
-    """Whether files of the groups that it replaced are still there."""
+    """Whether files of the groups that it replaced still exist."""
     for partition, ids in store.timeline.commit_metadata(replace).replaced.items():
         replaced = set(ids)
         if any(name.removeprefix(".").partition("_")[0] in replaced for name in store.storage.list_names(partition)):
@@ -443,9 +443,8 @@ def _hides_files(store: MetadataStore, replace: Instant) -> bool:
 
 
 def run_services(store: MetadataStore) -> list[str]:
-    """Finish the work of dead writers. If a compaction is due, clean, re-shard, compact and archive. Gives a line about
-    each. So only one write in several does all of it: between two compactions nothing new can be cleaned, and archival
-    can wait."""
+    """Finish the work of dead writers. If a compaction is due, also clean, re-shard, compact and archive: between two
+    compactions there is nothing new to clean, and archival can wait. Returns a line of text about each step."""
     done = [*finish_services(store), *finish_cleans(store)]
     if not is_compaction_due(store):
         return [*done, *run_log_compaction(store)]
@@ -457,7 +456,7 @@ def run_services(store: MetadataStore) -> list[str]:
 
 
 def finish_services(store: MetadataStore) -> list[str]:
-    """Finish or undo the unfinished services of dead writers; gives a line about each."""
+    """Finish or undo the unfinished services of dead writers; returns a line of text about each."""
     if not store.timeline.pending:
         return []
     undo_dead_replaces(store)
@@ -467,8 +466,8 @@ def finish_services(store: MetadataStore) -> list[str]:
 
 
 def purge(store: MetadataStore) -> list[str]:
-    """Compact every file group that has log files, due or not, and delete all file slices but the last of each:
-    afterwards no file has anything that the records of the last slice lack. Gives a line about each step.
+    """Compact every file group that has log files, due or not, and delete all file slices except the last of each, so
+    that files only have the records of the last slices. Returns a line of text about each step.
 
     Where file slices must stay unchanged, because a commit is pending, nothing is done.
     """

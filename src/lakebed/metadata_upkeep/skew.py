@@ -60,8 +60,8 @@ def shards(snapshot: Snapshot, name: str | None = None) -> pa.Table:
 
 
 def summed_up(shards: pa.Table) -> pa.Table:
-    """For each index (and partition path) its number of shards, the least, mean and largest of their entries and bytes,
-    and `skew`: the largest number of entries over the mean, 1.0 for an even index (and an empty one)."""
+    """For each index (and partition path) the number of shards, the least, mean and largest of their entries and bytes,
+    and `skew`: the largest number of entries divided by the mean, 1.0 for an even or empty index."""
     sums = [(column, how) for column in ("entries", "bytes") for how in ("min", "mean", "max")]
     by = ["index", "partition_path"]
     grouped = shards.group_by(by, use_threads=False).aggregate([("file_id", "count"), *sums])

@@ -39,7 +39,7 @@ from lakebed.timeline.transitions import TimelineWriter
 
 
 class Suffix(StrEnum):
-    """What is appended to the instant of a delta commit."""
+    """The digits appended to the instant of a delta commit for the instants of services."""
 
     RESHARDING = "000"
     COMPACTION = "001"
@@ -61,7 +61,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class MetadataSettings:
-    """How the metadata table is kept; the values are Hudi's defaults.
+    """The settings of the metadata table's maintenance; the defaults are Hudi's.
 
     - `compact_after`: delta commits since the last compaction after which the next one is due.
     - `clean_commits`: commits whose file slices cleaning keeps.
@@ -87,7 +87,7 @@ class MetadataSettings:
 
 class StoredState(NamedTuple):
     """The metadata table's own settings and timeline, the table's index definitions (None: not read yet), and the
-    folders of partitions that were listed."""
+    listed folders of partitions."""
 
     config: TableConfig
     timeline: Timeline
@@ -96,9 +96,9 @@ class StoredState(NamedTuple):
 
 
 def read_stored(storage: Storage, config: TableConfig, partitions: Sequence[str] | None = None) -> StoredState | None:
-    """What is stored of a table's metadata table, and the folders of these partitions (None: of all); None where the
-    table has none, or it is damaged. The lock is held, so that all of it belongs together. Where answers of storage are
-    quick, folders are listed and definitions read when they are needed."""
+    """The stored state of a table's metadata table, with the folders of these partitions (None: of all); None if the
+    table does not have one, or it is damaged. The lock is held, so that the parts fit together. On a fast storage,
+    folders are listed and definitions read when they are needed."""
     if not config.metadata_partitions:
         return None
     store = FolderStorage(storage, METADATA_FOLDER)
@@ -165,7 +165,7 @@ class MetadataStore:
 
     @property
     def slices(self) -> MetadataSlices:
-        """The present timeline and file slices. Raises `CorruptFile` where there is no metadata table."""
+        """The present timeline and file slices. Raises `CorruptFile` if there is no metadata table."""
         if self._slices is None:
             try:
                 self._slices = self._read()
@@ -187,7 +187,7 @@ class MetadataStore:
         return TimelineWriter(self.storage, self.slices.config, self.durable)
 
     def exists(self) -> bool:
-        """Whether its properties are there; reads them with the timeline."""
+        """Whether the metadata table's properties exist; reads them with the timeline."""
         if self._slices is None:
             try:
                 self._slices = self._read()
@@ -196,11 +196,11 @@ class MetadataStore:
         return True
 
     def is_maintained(self) -> bool:
-        """Whether the data table's properties name partitions of it, and it is there."""
+        """Whether the data table's properties name partitions of the metadata table, and it exists."""
         return bool(self.partitions) and self.exists()
 
     def changed(self, data_config: TableConfig | None = None) -> None:
-        """Forget what was read: storage was changed."""
+        """Drop cached state after a change of storage."""
         self.data_config = data_config or self.data_config
         self._slices = self._stored = None
 
@@ -209,8 +209,8 @@ class MetadataStore:
         return self._clock.next(after=max(self.timeline.greatest_time, self.data_timeline.greatest_time))
 
     def service_time(self, suffix: Suffix) -> str | None:
-        """When a service of the metadata table happens: now, or on version 6 right after the last delta commit; None if
-        a service of this kind has already run there."""
+        """The instant of a service of the metadata table: a new one, or on version 6 the one right after the last delta
+        commit; None if a service of this kind has already run there."""
         if self.version >= 8:
             return self.new_time()
         times = [instant.time for instant in self.timeline.commits if instant.action is Action.DELTACOMMIT]
@@ -220,26 +220,26 @@ class MetadataStore:
         return None if any(existing.time == instant for existing in self.timeline.instants) else instant
 
     def pending(self, *actions: Action) -> list[Instant]:
-        """Its own pending instants of these actions."""
+        """The metadata table's own pending instants of these actions."""
         return [instant for instant in self.timeline.pending if instant.action in actions]
 
     def orphan_instants(self) -> list[str]:
-        """Instants whose delta commits here, completed or pending, are of writers that went on after their rollback on
-        the data table. A pending one has no living writer: writers of this timeline hold the lock, and this process
-        holds it now."""
+        """The instants whose delta commits here, completed or pending, come from writers that continued after their
+        rollback on the data table. A pending one has no living writer: writers of this timeline hold the lock, and this
+        process holds it now."""
         data_times = {instant.time for instant in self.data_timeline.instants}
         pending = [i.time for i in self.pending(Action.DELTACOMMIT)]
         orphans = {time for time in pending if is_of_data(time) and time not in data_times}
         return sorted(self.slices.rolled_back_in_data | orphans)
 
     def listed_files(self, partition: str) -> list[BaseFile | LogFile]:
-        """The files in a partition's folder, whatever their state; lists it."""
+        """All files in a partition's folder, whatever their state, from a listing."""
         listed = self.storage.list(partition, recursive=False)
         files = (parse_files(partition, info.path.rpartition("/")[2], info.size) for info in listed)
         return [file for file in files if file is not None]
 
     def group(self, file_slice: FileSlice) -> FileGroup:
-        """The file group with this latest slice, in the form that its writers need."""
+        """The file group with `file_slice` as its latest slice, in the form that its writers need."""
         base = file_slice.base_file.name if file_slice.base_file else ""
         if self.version >= 8:
             return FileGroup(self.version, file_slice.partition, file_slice.file_id, file_slice.instant, base)
@@ -264,8 +264,8 @@ class MetadataStore:
         stats: Iterable[Mapping[str, Any]],
         replaced: Mapping[str, Sequence[str]] | None = None,
     ) -> Instant:
-        """Make a commit of any kind visible, with these write stats. A service that has lost the lock deletes what it
-        wrote: another process may have completed the instant with files of its own."""
+        """Make a commit of any kind visible, with these write stats. A service that has lost the lock deletes its
+        files: another process may have completed the instant with other files."""
         by_partition: dict[str, list[Mapping[str, Any]]] = {}
         for stat in stats:
             by_partition.setdefault(stat["partitionPath"], []).append(stat)
@@ -309,8 +309,8 @@ class MetadataStore:
             self.changed()
 
     def check_lock(self) -> None:
-        """Raise `CommitConflict` where another writer may have the lock by now: what this one has read of the metadata
-        table may be out of date."""
+        """Raise `CommitConflict` if another writer may have taken the lock: this writer's view of the metadata table
+        may be out of date."""
         if not self.lock_is_held():
             raise CommitConflict(
                 f"the lock of {self.data_storage.url()} was lost while its metadata table was written",
@@ -319,7 +319,8 @@ class MetadataStore:
             )
 
     def request(self, action: Action, instant: str, plan: bytes = b"") -> None:
-        """Put an action of the metadata table on its timeline as requested; a plan is valid while the lock is held."""
+        """Write an action of the metadata table to its timeline as requested; a plan is valid while the lock is
+        held."""
         self.transitions.request(action, instant, plan)
         if not self.lock_is_held():
             self.transitions.remove_pending(Instant(instant, action, State.REQUESTED))

@@ -29,8 +29,8 @@ _FEW = 64
 
 
 class AvroCursors:
-    """One read position a record in a buffer of many records. Every read gives back an array, one value a record, and
-    moves all positions on.
+    """The read position of each record in a buffer of many records. Every read returns an array with one value per
+    record, and moves all positions past the values.
 
     >>> records = AvroCursors.over(pa.array([b"\\x02\\x04ab", b"\\x03\\x02c"], pa.binary()))
     >>> records.longs().tolist(), records.texts().to_pylist()
@@ -56,7 +56,7 @@ class AvroCursors:
         return len(self.at)
 
     def part(self, rows: Rows) -> AvroCursors:
-        """Cursors of some records, in ascending order; `rejoin` takes their positions back."""
+        """Cursors over the records at `rows` (ascending); `rejoin` writes their positions back into this object."""
         return AvroCursors(self._buffer, self._data, self.at[rows], self.ends[rows], self._label)
 
     def rejoin(self, rows: Rows, part: AvroCursors) -> None:
@@ -97,7 +97,7 @@ class AvroCursors:
         return self.branches(2).astype(np.bool_)
 
     def fixed(self, kind: str) -> npt.NDArray[Any]:
-        """Values of a fixed width: `<f4` and `<f8` for float and double."""
+        """The values of a fixed-width field, one per record; `kind` is `<f4` for float and `<f8` for double."""
         width = np.dtype(kind).itemsize
         self._need(width)
         raw = self._data[self.at[:, None] + np.arange(width)]
@@ -105,7 +105,7 @@ class AvroCursors:
         return np.ascontiguousarray(raw).view(kind)[:, 0]
 
     def binaries(self) -> pa.BinaryArray:
-        """Values of bytes or string, as bytes."""
+        """The values of a bytes or string field, as binary, one per record."""
         starts = self.skip_bytes()
         return self.between(starts, self.at)
 
@@ -117,7 +117,7 @@ class AvroCursors:
             raise self._failure("a text is not UTF-8") from cause
 
     def skip_bytes(self) -> Int64s:
-        """Move past a value of bytes or string; gives back where its content starts."""
+        """Move past a bytes or string field; returns the position where each record's content starts."""
         length = self.longs()
         starts = self.at
         if ((length < 0) | (length > self.ends - starts)).any():
@@ -136,7 +136,7 @@ class AvroCursors:
         return spans_and_gaps.take(pa.array(np.arange(0, 2 * len(starts), 2))).cast(pa.binary())
 
     def nullable_longs(self) -> tuple[Int64s, Bools]:
-        """Values of a nullable int or long (0 where null) and which are there."""
+        """The values of a nullable int or long field (0 for null), and a mask that is true where a value is present."""
         present = self.present()
         if present.all():
             return self.longs(), present
@@ -158,7 +158,7 @@ class AvroCursors:
         return spread(texts, present)
 
     def skip_nulls(self, count: int) -> None:
-        """Move past `count` unions that are all null; anything else raises."""
+        """Move past `count` unions that are null in every record. Raises `CorruptFile` if one is not null."""
         self._need(count)
         for i in range(count):
             if self._data[self.at + i].any():
@@ -202,7 +202,7 @@ class AvroCursors:
 
 
 def spread(values: pa.Array, present: Bools) -> pa.Array:
-    """Values of the rows that have one, put into all rows; the others are null."""
+    """The values in the rows where `present` is true, in order; null in all other rows."""
     if present.all():
         return values
     if not len(values):
@@ -212,7 +212,7 @@ def spread(values: pa.Array, present: Bools) -> pa.Array:
 
 
 def encode_longs(values: npt.ArrayLike) -> pa.BinaryArray:
-    """Ints or longs in Avro's variable-length form, one binary a value.
+    """Ints or longs in Avro's variable-length form, one binary per value.
 
     >>> encode_longs([0, -1, 64]).to_pylist()
     [b'\\x00', b'\\x01', b'\\x80\\x01']
@@ -235,7 +235,8 @@ def encode_longs(values: npt.ArrayLike) -> pa.BinaryArray:
 
 
 def _word_bytes(numbers: npt.NDArray[np.uint64], lengths: npt.NDArray[np.int32], longest: int) -> Bytes:
-    """Numbers of eight bytes at most: their groups of seven bits are spread within a word, all at once."""
+    """The variable-length bytes of numbers that need at most eight bytes: their groups of seven bits are spread within
+    a 64-bit word, for all numbers at once."""
     if longest == 1:
         return numbers.astype(np.uint8)
     words = numbers
@@ -269,7 +270,7 @@ def encode_binaries(values: pa.Array) -> pa.BinaryArray:
 
 
 def encode_fixed(values: npt.NDArray[Any]) -> pa.BinaryArray:
-    """Numbers of a fixed width as their little-endian bytes: booleans, floats and doubles."""
+    """Numbers of a fixed width (booleans, floats, doubles) as little-endian bytes, one binary per number."""
     width = values.dtype.itemsize
     offsets = np.arange(0, (len(values) + 1) * width, width, dtype=np.int32)
     data = np.ascontiguousarray(values, values.dtype.newbyteorder("<"))
@@ -277,11 +278,12 @@ def encode_fixed(values: npt.NDArray[Any]) -> pa.BinaryArray:
 
 
 def encode_nullable(values: pa.BinaryArray, branch: bytes = b"\x02") -> pa.BinaryArray:
-    """The union of null and a type: the mark of the branch in front of a value, one zero byte for a null."""
+    """The union of null and a type: the byte `branch` in front of each value, and one zero byte for a null."""
     return pc.fill_null(join_pieces([branch, values]), b"\x00")
 
 
 def join_pieces(pieces: Sequence[pa.BinaryArray | bytes]) -> pa.BinaryArray:
-    """Each record's pieces one after the other; constant pieces are given as bytes. A null piece makes a null."""
+    """The pieces of each record, concatenated. A piece given as bytes is the same in every record. The result is null
+    where a piece is null."""
     columns = (pa.scalar(piece, pa.binary()) if isinstance(piece, bytes) else piece for piece in pieces)
     return pc.binary_join_element_wise(*columns, pa.scalar(b"", pa.binary()))

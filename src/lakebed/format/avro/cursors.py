@@ -42,11 +42,11 @@ _EVEN: Final = pa.array(np.arange(0, 1 << 16, 2, dtype=np.int32))
 
 
 class Damage(Exception):
-    """Raised for bytes that are no Avro record of the expected schema."""
+    """Raised for bytes that are not an Avro record of the expected schema."""
 
 
 class Cursors:
-    """A position a record, in bytes that reach `PADDING` beyond the last one.
+    """The read position of each record, in a buffer that continues for `PADDING` bytes after the last record.
 
     Positions are only checked where a value has its length, and by `check`: before, a read may go up to ten bytes a
     field (64 of a short text) beyond a record's end, and gives values that `check` then refuses. Leaving the bytes
@@ -99,7 +99,8 @@ class Cursors:
         return self.data[self._moved :].take(self._at)
 
     def varints(self, present: Bools | None = None) -> tuple[Int64s, Int64s | int]:
-        """The numbers at these positions and how many bytes they have. Where `present` is false, both are 0."""
+        """The variable-length numbers at the positions, and the number of bytes of each. Both are 0 where `present` is
+        false."""
         first = self.bytes()
         if not len(first) or int(first.max()) < 0x80:
             small = first.view(np.int8)
@@ -123,7 +124,8 @@ class Cursors:
         return (numbers, widths) if present is None else (numbers * present, widths * present)
 
     def _finish_long(self, value: UInt64s, widths: Int64s, long: Bools) -> None:
-        """Numbers of nine and ten bytes, of which the first eight are in `value`."""
+        """Complete the numbers of nine and ten bytes, of which `value` has the first eight bytes; changes `value` and
+        `widths`."""
         rows = np.flatnonzero(long)
         byte = self.data[self.at[rows] + 8]
         value[rows] |= (byte & np.uint8(0x7F)).astype(np.uint64) << np.uint64(56)
@@ -141,8 +143,8 @@ class Cursors:
         return values
 
     def short_length(self) -> int:
-        """The length of the text or byte value at these positions, if it is the same in all records, and short:
-        positions move to its content. 0 elsewhere."""
+        """The length of the text or byte value at the positions if it is short and equal in all records: the positions
+        move to the content. Otherwise 0, and the positions stay."""
         length = only_value(self.bytes())
         if not length or length & 0x81:
             return 0
@@ -150,7 +152,7 @@ class Cursors:
         return length >> 1
 
     def spans(self, present: Bools | None = None) -> tuple[Int64s, Int64s]:
-        """Where the content of a text or byte value starts and ends; positions move past it."""
+        """The start and the end of each record's text or byte value; the positions move past the value."""
         lengths, widths = self.varints(present)
         starts = self.at + widths
         # no length may lead beyond the numbers either
@@ -163,7 +165,7 @@ class Cursors:
         return starts, ends
 
     def cells(self, width: int, present: Bools | None = None) -> npt.NDArray[Any]:
-        """The `width` bytes at these positions, of each record, as one item each."""
+        """The next `width` bytes of each record, as an array with one item per record."""
         if present is None:
             cells = self._cells(width, f"V{width}")
             self._moved += width
@@ -181,7 +183,7 @@ class Cursors:
         return view[self._at]
 
     def texts(self, starts: Int64s, ends: Int64s) -> pa.BinaryArray:
-        """The bytes of spans, copied out in one go."""
+        """The bytes from `starts` to `ends`, copied at once: one binary per span."""
         count = len(starts)
         edges = np.empty(2 * count + 1, np.int32)
         edges[:-1:2], edges[1::2] = starts, ends
@@ -195,13 +197,14 @@ class Cursors:
 
 
 def only_value(values: Bytes) -> int | None:
-    """The one value of these bytes, None where they differ or are none."""
+    """The value that all these bytes have; None if they differ or if there are no bytes."""
     raw = values.tobytes()
     return raw[0] if raw and raw == raw[:1] * len(raw) else None
 
 
 def _common_width(words: UInt64s) -> int:
-    """The bytes that the numbers at the start of these words have, where all have as many; 0 elsewhere."""
+    """The number of bytes that each variable-length number at the start of these words has, if it is equal for all;
+    otherwise 0."""
     stops = ~int(words[0]) & int(_STOPS)
     width = (stops & -stops).bit_length() >> 3
     if not width:
@@ -225,7 +228,8 @@ def _signed(value: UInt64s) -> Int64s:
 
 
 class Room:
-    """How much Arrow may make of the bytes: a null of a record takes as many slots as the record has fields."""
+    """The memory that Arrow may use for the decoded records: a null record takes as many slots as the record has
+    fields."""
 
     def __init__(self, size: int) -> None:
         self._left = (256 << 20) + 256 * size
@@ -252,7 +256,7 @@ def fixed_width(kind: AvroType) -> int | None:
 
 
 def skip(cursors: Cursors, kind: AvroType) -> None:
-    """Move past one value of each record."""
+    """Move past the next value, which has the type `kind`, in each record."""
     width = fixed_width(kind)
     if width is not None:
         cursors.move(width)
@@ -274,7 +278,7 @@ def skip(cursors: Cursors, kind: AvroType) -> None:
 
 
 def branches(cursors: Cursors, kind: AvroType) -> Int64s | int:
-    """The branch of a union of each record; one number where it is the same of all."""
+    """The branch of the union in each record; a single number if it is the same in all records."""
     first = cursors.bytes()
     cursors.move(1)
     if not len(first):
@@ -314,7 +318,8 @@ _MASKED: Final = frozenset({"string", "bytes", "int", "long", "enum", "boolean",
 
 
 def find_items(cursors: Cursors, kind: AvroType) -> tuple[Int64s, Int64s]:
-    """How many items each record's array or map has, and where they start, record by record. Moves past it."""
+    """The number of items that each record's array or map has, and the positions where the items start, record by
+    record. Moves past the array or map."""
     finder = _ItemFinder(cursors, kind)
     return finder.find()
 
@@ -453,8 +458,8 @@ def _skip_items(data: bytes, at: int, step: _Step, is_map: bool) -> int:
 
 
 def record_ends(data: bytes, kinds: Sequence[AvroType], count: int, at: int = 0) -> Int64s:
-    """Where each of so many records ends that follow one another without their lengths, from `at` on; `kinds` are the
-    types of a record's fields. Raises `Damage` where the bytes are no such records."""
+    """The ends of `count` records that follow one another without lengths, from position `at` on; `kinds` are the types
+    of a record's fields. Raises `Damage` if the bytes are not such records."""
     steps = [_stepper(kind) for kind in kinds]
     ends = np.empty(count, np.int64)
     try:

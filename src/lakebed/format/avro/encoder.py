@@ -53,7 +53,7 @@ def decode_long(data: bytes, at: int) -> tuple[int, int]:
 
 
 def encode_bytes(value: bytes) -> bytes:
-    """Bytes with their length in front."""
+    """The bytes of `value` with their length in front, as Avro encodes bytes and strings."""
     return encode_long(len(value)) + value
 
 
@@ -158,7 +158,8 @@ def is_avro_file(data: bytes) -> bool:
 
 
 def read_avro_file(data: bytes, path: str = "") -> dict[str, Any]:
-    """The one record of a container file, decoded with the schema embedded in it (no codec and deflate are read).
+    """The only record of a container file, decoded with the schema embedded in the file. Blocks are uncompressed or
+    deflated.
 
     Raises `CorruptFile` naming `path` where the bytes are no such file or hold more or less than one record, where the
     schema could make a large thing of few bytes (see `bounded_schema`), and where a file of lakebed's was changed.
@@ -179,7 +180,7 @@ def embedded_schema(data: bytes) -> str:
 
 
 def write_avro_file(schema: str | dict[str, Any], record: dict[str, Any]) -> bytes:
-    """A container file with this one record: no codec entry, the schema text kept as given.
+    """The bytes of a container file with this one record: no codec entry, and the schema text as given.
 
     The sync marker is derived from the content, so equal content gives equal bytes, and a changed file shows.
 
@@ -233,7 +234,7 @@ def _only_record(data: bytes) -> dict[str, Any]:
 
 
 def avro_header(data: bytes) -> AvroHeader:
-    """The header of a container file. Raises `ValueError` or `IndexError` where it is none."""
+    """The header of a container file. Raises `ValueError` or `IndexError` if the bytes are not a container file."""
     if not is_avro_file(data):
         raise ValueError("it does not start like an Avro file")
     entries: dict[str, bytes] = {}

@@ -28,14 +28,14 @@ _DAY: Final = {pa.time32("ms"): 86_400_000, pa.time64("us"): 86_400_000_000}
 
 
 def read_column(cursors: Cursors, kind: AvroType) -> pa.Array:
-    """The next value of every record, in the type's Arrow form. Moves past it."""
+    """The next value of every record as an Arrow array of the type `kind`. Moves past the values."""
     if kind.kind == "union":
         return _union(cursors, kind)
     return _READERS[kind.kind](cursors, kind, None)
 
 
 def read_texts(cursors: Cursors, kind: AvroType) -> pa.Array | bytes:
-    """A text column, nullable or not: its one value where all records have the same, else a dictionary."""
+    """A text column, nullable or not: bytes if all records have one value, otherwise a dictionary array."""
     present = _present(cursors, kind) if kind.kind == "union" else None
     if present is False:
         return pa.nulls(len(cursors), pa.string()).dictionary_encode()
@@ -49,7 +49,7 @@ def read_texts(cursors: Cursors, kind: AvroType) -> pa.Array | bytes:
 
 
 def _binaries(cursors: Cursors, present: Bools | None) -> pa.BinaryArray:
-    """The content of a text or byte value of each record; empty where there is none."""
+    """The content of a text or byte value of each record; empty for a record where `present` is false."""
     length = cursors.short_length() if present is None else 0
     if not length:
         return cursors.texts(*cursors.spans(present))
@@ -69,12 +69,13 @@ def _as_texts(raw: pa.BinaryArray, kind: pa.DataType, present: Bools | None) -> 
 
 
 def _is_ascii(data: pa.Buffer | None) -> bool:
-    """Whether all bytes of the values are ASCII, which takes much less time than a check of UTF-8."""
+    """Whether all bytes in the buffer are ASCII; true for no buffer. It takes much less time than a check for UTF-8."""
     return data is None or not data.size or int(np.frombuffer(data, np.uint8).max()) < 0x80
 
 
 def _present(cursors: Cursors, kind: AvroType) -> Bools | Literal[False] | None:
-    """Which records have a value in a union of null and one type: a mask, None for all, False for none."""
+    """The records that have a value in a union of null and one type: a mask, None if all have one, False if none has
+    one."""
     branch = branches(cursors, kind)
     if isinstance(branch, int):
         return None if branch == kind.value else False
@@ -102,7 +103,7 @@ def _union(cursors: Cursors, kind: AvroType) -> pa.Array:
 
 
 def _wide_union(cursors: Cursors, kind: AvroType) -> pa.Array:
-    """A union of one type, or of several: a struct with a member for each."""
+    """A union of one type or of several as a struct with one member per type."""
     branch = branches(cursors, kind)
     if len(kind.parts) == 1:
         return read_column(cursors, kind.parts[0])
@@ -305,7 +306,7 @@ _SHORTEST_MARK: Final = 6
 
 
 class Stretch(NamedTuple):
-    """Bytes that hold so many records, one after the other with their length (4 bytes) in front."""
+    """A range of bytes with `records` records, one after the other, each with its length (4 bytes) in front."""
 
     start: int
     end: int
@@ -320,8 +321,8 @@ def read_records(
     columns: Sequence[str],
     dictionary: Collection[str] = (),
 ) -> list[pa.Array]:
-    """These columns of the records in `data` between these positions, in the types of `avro_to_arrow`; texts that
-    `dictionary` names as dictionaries. Raises `Damage` or `IndexError` where the bytes are no such records."""
+    """The `columns` of the records in `data` between `starts` and `ends`, in the types of `avro_to_arrow`; text columns
+    named in `dictionary` are dictionary arrays. Raises `Damage` or `IndexError` if the bytes are not such records."""
     fields = _fields_up_to(schema, columns)
     parts: dict[str, list[pa.Array | bytes]] = {name: [] for name in columns}
     room = Room(len(data))
@@ -341,7 +342,7 @@ def read_records(
 
 
 def _fields_up_to(schema: RecordSchema, columns: Sequence[str]) -> list[tuple[str, AvroType]]:
-    """The fields in order of the bytes up to the last one that is wanted."""
+    """The fields in byte order, up to the last one that is in `columns`."""
     fields = list(schema.types.items())
     last = max((at for at, (name, _) in enumerate(fields) if name in columns), default=-1)
     return fields[: last + 1]
@@ -389,8 +390,8 @@ def _repeated(value: bytes, count: int) -> pa.DictionaryArray:
 
 
 def record_bounds(data: bytes | memoryview, count: int, start: int) -> tuple[Int64s, Int64s]:
-    """Where each of so many records starts and ends, which follow one another with their length (4 bytes) in
-    front and reach to the end. Raises `Damage`."""
+    """The starts and ends of `count` records, which follow one another with their length (4 bytes) in front and reach
+    to the end of `data`. Raises `Damage`."""
     if not 0 <= count <= (len(data) - start) // _LENGTH.size:
         raise Damage(f"{count} records in {len(data)} bytes")
     bounds = joint_bounds(data, [Stretch(start, len(data), count)]) if count >= _MANY else None
@@ -421,8 +422,8 @@ def _one_by_one(data: bytes | memoryview, at: int, end: int, count: int) -> list
 
 
 def joint_bounds(data: bytes | memoryview, stretches: Sequence[Stretch]) -> tuple[Int64s, Int64s] | None:
-    """Where the records of several stretches of bytes start and end, read together, from many positions at a time
-    that look like a record's start, each up to the next one's. None where they do not lead from record to record."""
+    """The starts and ends of the records of several stretches, read together: from many positions at a time that look
+    like the start of a record, each up to the next one. None if these positions do not lead from record to record."""
     stretches = [stretch for stretch in stretches if stretch.records or stretch.start != stretch.end]
     total = sum(stretch.records for stretch in stretches)
     if not all(0 < stretch.records <= (stretch.end - stretch.start) // _LENGTH.size for stretch in stretches):
@@ -458,7 +459,8 @@ def _visited(cells: Bytes, lanes: Int64s, stretches: Sequence[Stretch], total: i
 
 
 def _lanes(data: bytes | memoryview, stretch: Stretch, number: int) -> list[int]:
-    """Where about so many records of a stretch seem to start, the first one among them."""
+    """About `number` positions of a stretch that look like the start of a record; the first record's start is the first
+    of them."""
     lanes = [stretch.start]
     mark = _mark(data, stretch.start, stretch.end) if number > 1 else None
     if mark is None:
@@ -473,7 +475,7 @@ def _lanes(data: bytes | memoryview, stretch: Stretch, number: int) -> list[int]
 
 
 def _ends(data: bytes | memoryview, positions: Int64s) -> Int64s:
-    """The end of each record whose length is at one of these positions."""
+    """The end of each record whose length is stored at one of these positions."""
     cells = np.frombuffer(data, np.uint8)
     if int(positions[-1]) + _LENGTH.size > len(cells):
         return positions

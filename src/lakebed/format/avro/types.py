@@ -73,7 +73,7 @@ class _Bounds:
         self._open: set[str] = set()
 
     def of(self, schema: Any, namespace: str, depth: int) -> tuple[int, int]:
-        """Spare, and how many types the schema nests."""
+        """The spare of a schema, and the number of levels to which it nests types."""
         if depth > _DEEPEST:
             raise ValueError(f"it nests more than {_DEEPEST} types deep")
         if isinstance(schema, str):
@@ -129,7 +129,7 @@ class _Bounds:
 
 
 def _full_name(schema: dict[str, Any], namespace: str) -> tuple[str, str]:
-    """A named type's full name, and the namespace of what is in it."""
+    """The full name of a named type, and the namespace for the types inside it."""
     name: str = schema["name"]
     if "." not in name:
         namespace = schema.get("namespace") or namespace
@@ -144,7 +144,7 @@ _SLOT: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class AvroType:
-    """One type. `arrow` is None where Arrow has no column for it: nulls alone.
+    """One Avro type. `arrow` is None for a type that consists of nulls alone, for which Arrow has no column.
 
     `kind` is Avro's word; `parts` are a record's fields, a union's branches, or what an array or map holds; `names` a
     record's field names or an enum's symbols; `size` a fixed one's bytes. A union's `null` is its null branch, or -1.
@@ -165,13 +165,14 @@ class AvroType:
 
     @property
     def value(self) -> int:
-        """The branch of a union that is not null, of two; -1 for all else."""
+        """The number of the branch that is not null, for a union of null and one type; -1 for every other type."""
         return 1 - self.null if self.kind == "union" and len(self.parts) == 2 and self.null >= 0 else -1
 
 
 @dataclass(frozen=True, slots=True)
 class RecordSchema:
-    """A record's fields in their order in the bytes, and its Arrow schema, which lacks fields of null alone."""
+    """A record's fields in their order in the bytes, and its Arrow schema, which does not have the fields that are
+    always null."""
 
     types: Mapping[str, AvroType]
     arrow: pa.Schema
@@ -179,8 +180,8 @@ class RecordSchema:
 
 @lru_cache(maxsize=64)
 def record_schema(text: str) -> RecordSchema:
-    """The tree of a record schema (JSON text). Raises `ValueError` where it is none that is bounded (`bounded_schema`),
-    and what `avro_to_arrow` raises."""
+    """The tree of types of a record schema (JSON text). Raises `ValueError` if the schema is not bounded (see
+    `bounded_schema`), and the errors of `avro_to_arrow`."""
     bounded_schema(text)
     arrow = avro_to_arrow(text)
     record = _Builder().of(json.loads(text), pa.struct(list(arrow)), "")
@@ -191,7 +192,7 @@ def record_schema(text: str) -> RecordSchema:
 
 
 class _Builder:
-    """Goes along the schema and its Arrow type; remembers the named types met so far."""
+    """Walks along an Avro schema and its Arrow type, and remembers the named types that it has passed."""
 
     def __init__(self) -> None:
         self._named: dict[str, tuple[Mapping[str, Any], str]] = {}

@@ -46,8 +46,8 @@ Int64s = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Wrapped:
-    """The branch of each record's wrapper, and for each branch the rows that have it with their values (a decimal's as
-    bytes). Branches that the caller of `read_wrapped` did not ask for have no values."""
+    """The branch number of each record's wrapper, and for each branch the rows that have it with their values (a
+    decimal as bytes). A branch that the caller of `read_wrapped` did not ask for has no values."""
 
     branch: Int64s
     values: dict[int, tuple[Int64s, pa.Array]]
@@ -110,7 +110,7 @@ def decimals(values: Any, kind: Any) -> pa.Array:
 
 
 def unscaled(values: pa.Array) -> pa.BinaryArray:
-    """Unscaled values of decimals as big-endian bytes, as few as hold them; empty for a null.
+    """The unscaled values of decimals as big-endian bytes of the smallest possible length; empty for a null.
 
     >>> unscaled(pa.array([-1, 128], pa.decimal128(5, 0))).to_pylist()
     [b'\\xff', b'\\x00\\x80']
@@ -136,8 +136,8 @@ Bools = npt.NDArray[np.bool_]
 
 
 def encode_ordering(columns: Sequence[pa.Array], forced: Any, rows: int) -> pa.BinaryArray | bytes:
-    """The wrapped ordering value of each delete; Int 0, which wins over all, where there are no columns, in forced rows
-    and where a single column is null."""
+    """The wrapped ordering value of each delete. It is the integer 0, by which a delete wins over all rows, if there
+    are no columns, in forced rows, and where a single column is null."""
     mask = _mask(forced, rows)
     if not columns or mask.all():
         return COMMIT_TIME
@@ -172,8 +172,8 @@ def _plain(column: Any) -> pa.Array:
 
 
 def _wrapped(column: pa.Array) -> pa.BinaryArray:
-    """Branch and value; null where the value is. A date goes as Int of its epoch day and a timestamp as Long in the
-    column's unit: so Hudi's readers compare them with what rows have."""
+    """The branch number and the encoded value of each row; null for a null. A date is an Int of its epoch day and a
+    timestamp a Long in the column's unit, because Hudi's readers compare these with the values of rows."""
     branch, encode = _form(column.type)
     return join_pieces([encode_long(branch), _with_nulls(encode(column), column)])
 

@@ -32,7 +32,8 @@ _END: Final = b"\x00"
 
 
 def write_records(rows: Sequence[pa.RecordBatch], avro_schema: str) -> tuple[list[bytes], int]:
-    """Each record with its length (4 bytes, big-endian) in front, in pieces, and their number.
+    """The encoded records, each with its length (4 bytes, big-endian) in front, as a list of pieces, and the number of
+    records.
 
     The batches have the schema's columns by name, in stored types; any may be a dictionary. Raises `SchemaConflict` for
     a null in a field that takes none.
@@ -47,7 +48,7 @@ def write_records(rows: Sequence[pa.RecordBatch], avro_schema: str) -> tuple[lis
 
 
 def encode_records(rows: pa.RecordBatch, avro_schema: str) -> pa.BinaryArray:
-    """Each record with its length in front, as `write_records` has them, one binary a row."""
+    """The encoded records, each with its length in front, as one binary per row."""
     pieces: Pieces = []
     for name, kind in record_schema(avro_schema).types.items():
         if kind.arrow is None:
@@ -109,7 +110,7 @@ def _lengths(values: pa.BinaryArray) -> Int64s:
 
 
 def _pieces(kind: AvroType, values: pa.Array) -> Pieces:
-    """The pieces of values, which have nulls only where the type is a union."""
+    """The encoded pieces of a column's values, which may be null only if the type is a union."""
     if not len(values):
         return []
     if pt.is_dictionary(values.type):
@@ -150,7 +151,8 @@ def _of_union(kind: AvroType, values: pa.Array) -> Pieces:
 
 
 def _of_wide_union(kind: AvroType, values: pa.Array) -> Pieces:
-    """A union of several types is a struct with a field for each, of which one is there."""
+    """The encoded pieces of a union of several types: `values` is a struct with a field per type, of which one is not
+    null."""
     encoded: list[pa.BinaryArray] = []
     rows: list[Int64s] = []
     left = np.ones(len(values), np.bool_)
@@ -262,7 +264,8 @@ def _item_counts(values: pa.Array) -> Int64s:
 
 
 def _items(encoded: pa.BinaryArray, counts: Int64s) -> Pieces:
-    """Each record's items after their number, with the mark of the end; no items are the mark alone."""
+    """The encoded items of each record, with their number in front and the end mark behind; only the end mark for a
+    record without items."""
     encoded = encoded.cast(pa.binary())
     data, offsets = value_buffer(encoded)
     edges = np.append(0, np.cumsum(counts))

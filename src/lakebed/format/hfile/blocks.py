@@ -59,8 +59,8 @@ class Trailer:
 
 
 class BlockHandle(NamedTuple):
-    """Where a block is: `size` counts its header, payload and checksums. `key` is the index's key of it: not greater
-    than its first row, and greater than the last row of the block before."""
+    """The location of a block: `size` counts its header, payload and checksums. `key` is the index's key for the block:
+    not greater than the block's first row, and greater than the last row of the block before it."""
 
     key: bytes
     offset: int
@@ -68,7 +68,7 @@ class BlockHandle(NamedTuple):
 
 
 def read_uvarint(data: Buffer, at: int) -> tuple[int, int]:
-    """A protobuf varint and where it ends."""
+    """A protobuf varint and the position after it."""
     try:
         return read_varint(data, at)
     except IndexError as cause:
@@ -88,7 +88,7 @@ def vint(number: int) -> bytes:
 
 
 def read_vint(data: Buffer, at: int) -> tuple[int, int]:
-    """A number in Hadoop's variable form and where it ends."""
+    """A number in Hadoop's variable form and the position after it."""
     if at >= len(data):
         raise Damaged("a number is cut off")
     first = data[at] - 256 if data[at] > 127 else data[at]
@@ -103,7 +103,7 @@ def read_vint(data: Buffer, at: int) -> tuple[int, int]:
 
 
 def protobuf_fields(data: Buffer) -> Iterator[tuple[int, int | bytes]]:
-    """Number and value of each field of a message of varints and byte strings."""
+    """The number and the value of each field of a message that consists of varints and byte strings."""
     at = 0
     while at < len(data):
         tag, at = read_uvarint(data, at)
@@ -158,7 +158,7 @@ def read_trailer(data: Buffer, size: int) -> Trailer:
 
 
 def read_block(data: Buffer, at: int, magic: bytes, codec: int) -> tuple[Buffer, int]:
-    """The payload, inflated, of the block that starts at `at`, and where the next one starts."""
+    """The decompressed payload of the block that starts at `at`, and the position of the next block."""
     if at < 0 or at + HEADER.size > len(data):
         raise Damaged("a block's header is cut off")
     block_magic, on_disk, plain, _, _, _, with_header = HEADER.unpack_from(data, at)
@@ -199,8 +199,9 @@ def _inflate(stored: memoryview, size: int) -> bytes:
 
 
 def read_root_index(data: Buffer, count: int, *, rows: bool, is_complete: bool = True) -> list[BlockHandle]:
-    """The handles in a root index. `rows`: its keys are cell keys, of which the row is taken (the meta index has plain
-    names). `is_complete`: nothing follows them, as it does in a root with levels below it."""
+    """The handles in a root index. With `rows` its keys are cell keys, of which the row is taken (the meta index has
+    plain names). With `is_complete` the handles reach to the end of `data`; in a root with lower levels other data
+    follow them."""
     if count * 13 > len(data):
         raise Damaged(f"an index of {count} blocks has {len(data)} bytes")
     data = bytes(data)
@@ -223,7 +224,7 @@ def read_root_index(data: Buffer, count: int, *, rows: bool, is_complete: bool =
 
 
 def read_lower_index(data: Buffer) -> list[BlockHandle]:
-    """The handles in an intermediate or leaf index block (HBase writes such for large files)."""
+    """The handles in an intermediate or leaf index block, which HBase writes for large files."""
     count = struct.unpack_from(">i", data)[0] if len(data) >= 4 else -1
     if count < 0 or count * 18 + 8 > len(data):
         raise Damaged("an index block's count is wrong")
@@ -239,7 +240,7 @@ def read_lower_index(data: Buffer) -> list[BlockHandle]:
 
 
 def row_of(cell_key: bytes) -> bytes:
-    """The row in a cell key: its length in two bytes goes before it, other parts may follow."""
+    """The row in a cell key: two bytes of length, then the row; other parts may follow."""
     size = int.from_bytes(cell_key[:2], "big")
     if len(cell_key) < 2 + size:
         raise Damaged("a cell key is cut off")

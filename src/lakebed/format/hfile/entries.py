@@ -39,7 +39,7 @@ _FEW_LENGTHS: Final = 6
 
 
 def _even(data: Bytes, mvcc: bool) -> Int32s | None:
-    """The spans of all entries if every row and every value has one length; None otherwise."""
+    """The spans of all entries if all rows have one length and all values have one length; otherwise None."""
     key_size, value_size, row_size = _LENGTHS.unpack_from(data.data)
     size = 8 + key_size + value_size + mvcc
     if key_size != row_size + _KEY_BEYOND_ROW or value_size < 0 or len(data) % size:
@@ -53,7 +53,8 @@ def _even(data: Bytes, mvcc: bool) -> Int32s | None:
 
 
 def _by_tails(data: Bytes, mvcc: bool) -> Int32s | None:
-    """Where all rows have the same length, or values one of few: by the tails of the cell keys, after the rows."""
+    """The spans of all entries, located by the tails of the cell keys after the rows; None unless all rows have one
+    length, or the values have one of a few lengths."""
     rows, values = map(sorted, map(set, _first_lengths(data, mvcc)))
     if len(rows) == 1:
         return _chained(data, _tails(data) - rows[0] - _HEAD, mvcc)
@@ -74,7 +75,7 @@ def _by_tails(data: Bytes, mvcc: bool) -> Int32s | None:
 
 
 def _first_lengths(data: Bytes, mvcc: bool) -> tuple[list[int], list[int]]:
-    """Row and value lengths of some entries at the block's start."""
+    """The row lengths and the value lengths of the entries at the start of the block."""
     rows, values, at, view = list[int](), list[int](), 0, data.data
     while at <= len(view) - _HEAD and len(rows) < _LOOKED_AT:
         key_size, value_size, row_size = _LENGTHS.unpack_from(view, at)
@@ -87,7 +88,8 @@ def _first_lengths(data: Bytes, mvcc: bool) -> tuple[list[int], list[int]]:
 
 
 def _tails(data: Bytes) -> Int64s:
-    """Where tails of cell keys may start: seven bytes of ones hold just one aligned word of them."""
+    """The positions where the tail of a cell key may start: seven bytes of ones contain exactly one aligned word of
+    ones."""
     words = data[: len(data) // 4 * 4].view("<u4")
     positions = np.flatnonzero(words == _ONES)
     positions = positions[positions > 0]
@@ -98,7 +100,8 @@ def _tails(data: Bytes) -> Int64s:
 
 
 def _by_heads(data: Bytes, mvcc: bool) -> Int32s | None:
-    """The spans of all entries, found by bytes that look like an entry's head; None if these do not form a chain."""
+    """The spans of all entries, located by bytes that look like the head of an entry; None if these do not form a
+    chain."""
     starts = _heads(data)
     spans = _chained(data, starts, mvcc)
     if spans is None and len(starts):
@@ -109,7 +112,8 @@ def _by_heads(data: Bytes, mvcc: bool) -> Int32s | None:
 
 
 def _heads(data: Bytes) -> Int64s:
-    """Where two zero bytes are, and the low bytes of key and row length differ by what a cell key adds to its row."""
+    """The positions that have two zero bytes, and where the low bytes of key length and row length differ by the number
+    of bytes that a cell key adds to its row."""
     last = len(data) - _SMALLEST_ENTRY + 1
     heads: list[Int64s] = []
     for start in range(0, last, _SCAN_BYTES):
@@ -127,7 +131,7 @@ def _has_tail(data: Bytes, at: Int64s) -> Bools:
 
 
 def _chained(data: Bytes, starts: Int64s, mvcc: bool) -> Int32s | None:
-    """The spans of the entries at `starts`, if these are entries and follow each other without a gap."""
+    """The spans of the entries at `starts`; None unless these are entries that follow each other without a gap."""
     if not len(starts) or starts[0] != 0 or starts.max() + _HEAD > len(data):
         return None
     heads = np.ndarray((len(data) - _HEAD + 1,), "V10", data, 0, (1,))[starts]
@@ -150,7 +154,7 @@ def _chained(data: Bytes, starts: Int64s, mvcc: bool) -> Int32s | None:
 
 
 def _walked(data: Bytes, mvcc: bool) -> Int32s:
-    """The spans of all entries, read one after the other: for any cell keys and version numbers."""
+    """The spans of all entries, read one after the other; works for any cell keys and version numbers."""
     view, at, end = data.data, 0, len(data)
     spans = array("i")
     while at < end:
@@ -169,7 +173,7 @@ def _walked(data: Bytes, mvcc: bool) -> Int32s:
 
 @dataclass(frozen=True, slots=True)
 class Entries:
-    """Keys and values of entries, side by side: binary columns (large binary beyond 2 GiB)."""
+    """The keys and values of entries, as two binary columns of equal length (large binary beyond 2 GiB)."""
 
     keys: pa.Array
     values: pa.Array
@@ -187,7 +191,7 @@ class Entries:
 
 
 def joined(parts: list[Entries]) -> Entries:
-    """All entries of the parts as one."""
+    """The entries of all parts as one `Entries`."""
     keys, values = [part.keys for part in parts], [part.values for part in parts]
     return Entries(_concat(keys), _concat(values))
 
@@ -252,13 +256,13 @@ _MAX_BYTES = 256 << 20
 
 
 class BlockCache(BoundedCache[EntryBlock]):
-    """Keeps the blocks used last, up to `max_bytes` of memory. Safe to use from several threads."""
+    """A cache of the blocks used last, up to `max_bytes` of memory. Several threads may use it."""
 
     def __init__(self, max_bytes: int = _MAX_BYTES, name: str = "") -> None:
         super().__init__(max_bytes, name)
 
     def drop_file(self, source: tuple[Any, ...], count: int) -> None:
-        """Forget the blocks of a file that no lookup will need again."""
+        """Drop the blocks of a file that no lookup will need again; `count` is the number of its blocks."""
         for number in range(count):
             self.drop((*source, number))
 

@@ -34,9 +34,9 @@ _Order = Callable[[bytes], bytes]
 
 
 class Route:
-    """The index keys of a file's blocks, which ascend in byte order, or, where real Hudi sorted rare characters, in the
-    order of UTF-16. Keys without such characters have the same place in both orders. Other keys are sent to the blocks
-    of each order in which the index is sorted, or to all blocks where it is sorted in neither."""
+    """The index keys of a file's blocks. They ascend in byte order, or, in files of real Hudi with rare characters, in
+    the order of UTF-16. Keys without such characters have the same position in both orders. Other keys are sent to the
+    blocks of each order in which the index is sorted, or to all blocks if it is sorted in neither."""
 
     def __init__(self, index: Sequence[bytes]) -> None:
         self._index = index
@@ -47,7 +47,7 @@ class Route:
         self._all_plain = not odd
 
     def keys(self, queries: Queries) -> Mapping[int, Int64s]:
-        """Block numbers, each with the positions of the queries that it may answer."""
+        """The positions of the queries that each block may answer, by block number."""
         count = len(queries)
         if not count or not self._index:
             return {}
@@ -122,8 +122,8 @@ _Search = Callable[[EntryBlock, Queries, Int64s], tuple[Int64s, Int64s]]
 
 @dataclass(frozen=True, slots=True)
 class LookupMatches:
-    """What a lookup found, in the file's order: `query` (int32) gives for each entry which of the requested keys or
-    prefixes, by its position, it answers."""
+    """The entries of a lookup, in the file's order. `query` (int32) is, for each entry, the position of the requested
+    key or prefix that it answers."""
 
     query: pa.Array
     entries: Entries
@@ -133,7 +133,7 @@ class LookupMatches:
 
 
 def open_hfile(source: ReadRange | bytes | memoryview, *, keep_entries: bool = False) -> HFileReader:
-    """Open an HFile: one request, two where the index is large. `keep_entries`: what `read` gives is kept.
+    """Open an HFile with one request, or two if the index is large. With `keep_entries` the result of `read` is cached.
 
     Raises `CorruptFile` for bytes that are no whole HFile, `UnsupportedFeature` for a codec other than gzip and none.
     """
@@ -142,7 +142,7 @@ def open_hfile(source: ReadRange | bytes | memoryview, *, keep_entries: bool = F
 
 
 class HFileReader:
-    """An open HFile. Its indexes are in memory; blocks are read when wanted and shared through the cache of blocks.
+    """An open HFile. Its indexes are in memory; blocks are read when needed and shared through the cache of blocks.
 
     >>> from lakebed.format.hfile.writer import write_hfile
     >>> data = write_hfile(pa.array(["a", "b"]), pa.array([b"1", b"2"]), schema_json='"bytes"')
@@ -176,12 +176,12 @@ class HFileReader:
 
     @property
     def schema_json(self) -> str:
-        """The Avro schema of the values as JSON text; empty where the file has none."""
+        """The Avro schema of the values as JSON text; empty if the file does not have one."""
         return self._text(b"schema")
 
     @once
     def bloom(self) -> BloomFilter | None:
-        """The filter over the keys, read at first use; None where the file has none."""
+        """The bloom filter over the keys, read at first use; None if the file does not have one."""
         handle = self._metas.get(b"bloomFilter")
         if handle is None:
             return None
@@ -192,7 +192,7 @@ class HFileReader:
         return BloomFilter.from_text(bytes(payload), kind, path=self._source.name)
 
     def read(self) -> Entries:
-        """All entries, in the file's order."""
+        """All entries of the file, in its order."""
         if self._entries is not None:
             return self._entries
         parts = list(self.batches())
@@ -206,12 +206,13 @@ class HFileReader:
         return entries
 
     def batches(self) -> Iterator[Entries]:
-        """All entries, in the file's order, a block at a time; blocks ahead are in the making meanwhile."""
+        """All entries of the file, in its order, one `Entries` per block; the next blocks are decoded meanwhile."""
         for _, entries in self._each_block(range(len(self._handles)), lambda _, block: block.entries(), keep=False):
             yield entries
 
     def lookup(self, keys: Any) -> LookupMatches:
-        """The entries with these keys (any Arrow string or binary column; sorted ones save a sort; nulls find nothing).
+        """The entries with these keys (any Arrow string or binary column; sorted keys save a sort; a null key matches
+        no entry).
 
         A key that occurs more than once in the file gives all its entries, one asked for twice is answered twice.
         """
@@ -226,7 +227,7 @@ class HFileReader:
         return LookupMatches(pa.array(queries.positions).take(matches.query), matches.entries)
 
     def _lookup_few(self, keys: Sequence[bytes | None]) -> LookupMatches:
-        """Like `lookup`, key by key: for a few keys that takes less time than the set-up for many."""
+        """Like `lookup`, but key by key: for a few keys this takes less time than the set-up for many."""
         positions = [at for at, key in enumerate(keys) if key is not None]
         requested = [key for key in keys if key is not None]
         route = self._route.few(requested)
@@ -243,7 +244,7 @@ class HFileReader:
         )
 
     def prefix(self, prefixes: Any) -> LookupMatches:
-        """The entries whose keys begin with these bytes, for each prefix that is asked for."""
+        """The entries whose keys begin with one of the prefixes."""
         queries = Queries(prefixes)
         matches = self._search(queries, self._route.prefixes(queries), with_prefix)
         return LookupMatches(pa.array(queries.positions).take(matches.query), matches.entries)
@@ -328,7 +329,7 @@ class HFileReader:
 
 
 class _Opening:
-    """Opens an HFile: reads its trailer and all that is between the last data block and the trailer."""
+    """Opens an HFile: reads its trailer and everything between the last data block and the trailer."""
 
     def __init__(self, source: ReadRange) -> None:
         self._source = source

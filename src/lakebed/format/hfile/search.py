@@ -26,8 +26,8 @@ _MASKS = np.array([((1 << 8 * n) - 1) << 8 * (8 - n) for n in range(9)], np.uint
 
 
 class Rows:
-    """Byte strings in one buffer, read in words: big-endian, so that they compare as the bytes do, zeros after the
-    end.
+    """Byte strings in one buffer, read as big-endian words, so that words compare as the bytes do; zeros follow the end
+    of a string.
 
     The buffer goes on for at least eight bytes after each string's end.
     """
@@ -41,7 +41,7 @@ class Rows:
         self.lengths = lengths
 
     def words(self, which: Any, at: int) -> Words:
-        """Word number at / 8 (from byte `at` on) of the strings at these positions."""
+        """The eight bytes from byte `at` on of each string at the positions `which`, as one word per string."""
         starts = self.starts[which]
         if self._shortest >= at + _WORD:
             return self._words[starts + at].astype(np.uint64)
@@ -50,7 +50,8 @@ class Rows:
 
 
 class Queries:
-    """Keys (or prefixes) to look for, in ascending byte order without nulls; `positions`: where the caller has them."""
+    """The keys (or prefixes) to look for, in ascending byte order without nulls; `positions` are their positions in the
+    caller's column."""
 
     def __init__(self, query: Any) -> None:
         array = as_binary(query)
@@ -76,7 +77,7 @@ class Queries:
 
 
 def as_binary(strings: Any) -> pa.Array:
-    """Any Arrow string or binary column as a plain binary one."""
+    """The values of any Arrow string or binary column as a plain binary column."""
     array = plain_strings(strings)
     if pa.types.is_string(array.type):
         return array.view(pa.binary())
@@ -86,8 +87,8 @@ def as_binary(strings: Any) -> pa.Array:
 @dataclass(frozen=True, slots=True)
 class _SortedKeys:
     """A block's keys as a lookup needs them. `words` are their words after the `shared` bytes with which all of them
-    begin; `ties`: the words that several keys have; `order`: the positions of the keys by key where the block has
-    another order."""
+    begin; `ties` are the words that several keys have; `order` are the positions of the keys in key order, None if the
+    block is in that order."""
 
     rows: Rows
     shared: int
@@ -96,7 +97,7 @@ class _SortedKeys:
     order: Int64s | None
 
     def is_tied(self, query: Words) -> bool:
-        """For each query word: whether several keys of the block have it."""
+        """Whether several keys of the block have one of the query words."""
         if not len(self.ties):
             return False
         at = np.searchsorted(self.ties, query)
@@ -109,8 +110,8 @@ class _SortedKeys:
 
 
 def exact(block: EntryBlock, queries: Queries, which: Int64s) -> tuple[Int64s, Int64s]:
-    """Candidates for the queries at positions `which`: positions of queries and of the block's entries. The caller
-    must compare the keys; all that are equal are among them."""
+    """Candidates for the queries at the positions `which`: positions of queries and of the block's entries. All entries
+    with an equal key are among them; the caller must compare the keys."""
     if not block.count:
         return _nothing()
     keys = _sorted_keys(block)
@@ -145,7 +146,8 @@ def entries_of(block: EntryBlock, key: bytes) -> list[int]:
 
 
 def with_prefix(block: EntryBlock, queries: Queries, which: Int64s) -> tuple[Int64s, Int64s]:
-    """Positions of the prefixes (among those at `which`) and of the block's entries whose keys begin with them."""
+    """The positions of prefixes (among those at `which`) and of the block's entries, as pairs: the entry's key begins
+    with the prefix."""
     if not block.count:
         return _nothing()
     keys = _sorted_keys(block)
@@ -159,7 +161,7 @@ def _nothing() -> tuple[Int64s, Int64s]:
 
 
 def _spread(keys: _SortedKeys, which: Int64s, low: Int64s, high: Int64s) -> tuple[Int64s, Int64s]:
-    """Each range of entries as single positions, with its query."""
+    """The ranges of entries as single positions: the query's position and the entry's position, one pair per entry."""
     counts = np.maximum(high - low, 0)
     before = np.cumsum(counts) - counts
     positions = np.arange(counts.sum()) - np.repeat(before - low, counts)
@@ -207,7 +209,7 @@ def _common(key: bytes, other: bytes) -> int:
 
 
 def _all_share(rows: Rows, size: int) -> bool:
-    """Whether all strings begin with the same `size` bytes (those after the end count as zeros)."""
+    """Whether all strings begin with the same `size` bytes; bytes after the end of a string count as zeros."""
     every = slice(None)
     for at in range(0, size, _WORD):
         words = rows.words(every, at) & _MASKS[min(size - at, _WORD)]
@@ -217,8 +219,8 @@ def _all_share(rows: Rows, size: int) -> bool:
 
 
 def _narrow(keys: Rows, queries: Rows, which: Int64s, ranges: Ranges, at: int, *, is_exact: bool) -> Ranges:
-    """Narrow each query's range of keys, which agree with it up to byte `at`, to those that begin with it;
-    `is_exact`: to those equal to it."""
+    """The part of each query's range of keys (which agree with the query up to byte `at`) that begins with the query,
+    or with `is_exact` equals it."""
     low, high = (bound.copy() for bound in ranges)
     sizes = queries.lengths[which]
     open_ = np.flatnonzero((sizes > at) & (low < high))
@@ -242,7 +244,7 @@ def _narrow(keys: Rows, queries: Rows, which: Int64s, ranges: Ranges, at: int, *
 
 
 def _bisect(read: Any, query: Any, low: Int64s, high: Int64s) -> Ranges:
-    """For each query: the first position in its range that is not less, and the first that is greater."""
+    """For each query, the first position in its range whose key is not less, and the first whose key is greater."""
     return _first(lambda stored, open_ranges: stored >= query[open_ranges], read, low, high), _first(
         lambda stored, open_ranges: stored > query[open_ranges], read, low, high
     )

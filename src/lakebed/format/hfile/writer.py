@@ -104,8 +104,8 @@ class HFileWriter:
         self._entries = self._key_bytes = self._value_bytes = 0
 
     def write(self, keys: Any, values: Any) -> None:
-        """Append entries: any Arrow string or binary columns, no nulls. Raises `ValueError` where keys do not ascend,
-        `InvalidRecord` for a key of more than 32,767 bytes."""
+        """Append entries: any Arrow string or binary columns without nulls. Raises `ValueError` if the keys do not
+        ascend, and `InvalidRecord` for a key of more than 32,767 bytes."""
         keys, values = _binary(keys), _binary(values)
         if len(keys) != len(values) or keys.null_count or values.null_count:
             raise ValueError("keys and values must be as many as each other, without nulls")
@@ -115,7 +115,7 @@ class HFileWriter:
                 self._write_batch(keys.slice(first, count), values.slice(first, count))
 
     def finish(self) -> int:
-        """Write what is left, the indexes and the trailer. Gives the file's size."""
+        """Write the last block, the indexes and the trailer. Returns the size of the file."""
         if self._open_block:
             self._emit_blocks([(self._first_key, b"".join(self._open_block))])
         metas: list[BlockHandle] = []
@@ -204,7 +204,7 @@ class HFileWriter:
     def _emit(
         self, magic: bytes, payload: bytes | memoryview, stored: bytes | memoryview | None = None, previous: int = -1
     ) -> int:
-        """Write one block, deflated here unless it is `stored` already. Returns its size."""
+        """Write one block, which is compressed here unless `stored` has the compressed bytes. Returns its size."""
         stored = self._deflate(payload) if stored is None else stored
         size = blocks.HEADER.size + len(stored)
         on_disk = len(stored) + len(_CHECKSUM)
@@ -245,7 +245,7 @@ def _binary(column: Any) -> pa.Array:
 
 
 def _batches(keys: pa.Array, values: pa.Array) -> Iterator[tuple[int, int]]:
-    """First entry and number of runs that make no more than the bytes of a batch (or one entry)."""
+    """Ranges of entries (first entry, number of entries) that fit into the bytes of a batch, or have one entry."""
     sizes = np.diff(value_buffer(keys)[1]) + np.diff(value_buffer(values)[1]) + _FIXED_BYTES
     ends, first = np.cumsum(sizes), 0
     while first < len(ends):
@@ -256,7 +256,7 @@ def _batches(keys: pa.Array, values: pa.Array) -> Iterator[tuple[int, int]]:
 
 
 def _block_starts(ends: Int64s, open_bytes: int, size: int) -> Iterator[int]:
-    """Entries that begin a new block, where `open_bytes` bytes of a block are there already."""
+    """The numbers of the entries that begin a new block; the current block has `open_bytes` bytes at the start."""
     start, row = -open_bytes, 0
     while True:
         # a block takes one entry whatever its size

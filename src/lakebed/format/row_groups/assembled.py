@@ -34,8 +34,8 @@ _STREAM_BYTES = 256 * 1024
 
 @dataclass(slots=True)
 class Traffic:
-    """What a file was made of: row groups of which no column was encoded but constant ones, bytes that were moved, and
-    bytes that were encoded."""
+    """The parts that a file was made of: the number of row groups of which only constant columns were encoded, the
+    bytes that were copied, and the bytes that were encoded."""
 
     copied_groups: int = 0
     copied_bytes: int = 0
@@ -43,7 +43,7 @@ class Traffic:
 
 
 class AssembledFile(BaseFileWriter):
-    """Writes one base file of row groups of stored ones and of fresh rows, in the order in which they come.
+    """Writes one base file from stored row groups and new rows, in the order of the calls.
 
     `constants` are columns that hold one text in every row, whatever stored row groups hold there (None: null). Fresh
     rows make row groups of up to one and a half the rows of the settings, so that few small ones are left between
@@ -76,7 +76,7 @@ class AssembledFile(BaseFileWriter):
         return self._sink.position
 
     def copy(self, source: StoredGroups, number: int, fresh: pa.RecordBatch | None = None) -> None:
-        """Put a stored row group, of this file's columns, with other values in those of `fresh`."""
+        """Write a stored row group, which has this file's columns, with the columns of `fresh` in place of its own."""
         if self._pending_rows:
             self._flush(self._pending_rows)
         group = source.groups[number]
@@ -102,8 +102,8 @@ class AssembledFile(BaseFileWriter):
         self.traffic.copied_groups += fresh is None
 
     def _see_moved(self, source: StoredGroups, number: int, moved: Sequence[str], fresh: pa.RecordBatch | None) -> None:
-        """Look at those moved columns of a stored row group whose statistics are incomplete, and for NaN in fresh
-        ones."""
+        """Record the ranges of those moved columns of a stored row group whose statistics are incomplete, and the NaN
+        in columns of `fresh`."""
         stored = source.footer.metadata.row_group(number)
         unseen: list[str] = []
         if self._ranges is not None:
@@ -161,7 +161,8 @@ class AssembledFile(BaseFileWriter):
         return encoded
 
     def _place(self, encoded: _Encoded, name: str) -> list[_ChunkPlacement]:
-        """The places of an encoded column's leaves in the file. Its row group is written first if it was not yet."""
+        """The locations of an encoded column's leaves in the file. The encoded row group is written first unless it was
+        written before."""
         if encoded.put_at is None or encoded.is_repeated:
             encoded.put_at = self._sink.position
             for part in encoded.parts:
@@ -173,7 +174,8 @@ class AssembledFile(BaseFileWriter):
         return [_ChunkPlacement(None, encoded.put_at, encoded, leaf, is_flat=is_flat) for leaf in encoded.leaves[name]]
 
     def _resolved(self, placement: _ChunkPlacement) -> PlacedChunk:
-        """A chunk with its offset index, which is put, where it has several pages that are known."""
+        """The chunk with its location; if it has several pages whose rows are known, its offset index is written,
+        too."""
         chunk, pages = placement.chunk, placement.pages
         start, by = placement.start, placement.start
         if placement.encoded is not None:
@@ -213,7 +215,7 @@ class AssembledFile(BaseFileWriter):
 
 @dataclass(slots=True)
 class _Encoded:
-    """A row group of some columns as its encoder gave it: the bytes, and where it had them."""
+    """An encoded row group of some columns: its bytes, and the positions that they had in the encoder's file."""
 
     encoder: _Encoder
     number: int
@@ -225,8 +227,8 @@ class _Encoded:
 
 
 class _ChunkPlacement(NamedTuple):
-    """A column chunk of the new file: a moved one, its place and its data pages (none where their rows are not known),
-    or a leaf of an encoded row group and its place; `is_flat` where each row has one value."""
+    """A column chunk of the new file: either a moved chunk with its location and its data pages (empty if their rows
+    are unknown), or a leaf of an encoded row group with its location; `is_flat` is true if each row has one value."""
 
     chunk: Chunk | None
     start: int
@@ -246,8 +248,8 @@ class _Run:
         self._next = to.position
 
     def add(self, chunk: Chunk, *, is_flat: bool) -> _ChunkPlacement:
-        """The place that the chunk is going to have. Its pages are known at the end of the run, where each of its rows
-        has one value."""
+        """The location that the chunk will have in the new file. Its pages are known at the end of the run, if each of
+        its rows has one value."""
         last = self._chunks[-1] if self._chunks else None
         if last is not None and chunk.start != last.start + last.length:
             self.end()
@@ -271,7 +273,7 @@ class _Run:
 
 
 class _Encoder:
-    """Encodes row groups of the same columns one by one; their entries in a footer are there after `close`."""
+    """Encodes row groups of the same columns one by one; their footer entries are available after `close`."""
 
     def __init__(self, schema: pa.Schema, leaves: Mapping[str, int]) -> None:
         self._schema = schema
@@ -313,7 +315,7 @@ class _Encoder:
         self.drop()
 
     def pages(self, number: int, leaf: int) -> Sequence[Page]:
-        """The data pages of a chunk, by their places in what was encoded; none where they have no index."""
+        """The data pages of a chunk, by their positions in the encoded bytes; empty if they have no index."""
         group = self.groups[number]
         chunk = group.chunks[leaf]
         index_range = offset_index_range(chunk.entry)
@@ -335,7 +337,7 @@ class _Encoder:
 
 
 class _Parts:
-    """A file object that keeps what is written to it in memory."""
+    """A file object that buffers the written bytes in memory."""
 
     closed = False
 

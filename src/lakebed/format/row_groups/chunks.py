@@ -21,7 +21,8 @@ _STOP: Final = b"\0"
 
 
 class Field(NamedTuple):
-    """A field of a struct: its number, its type, and its value's bytes (none of a boolean, whose type is its value)."""
+    """A field of a struct: its number, its type, and the bytes of its value (empty for a boolean, whose type is its
+    value)."""
 
     number: int
     kind: int
@@ -29,7 +30,8 @@ class Field(NamedTuple):
 
 
 def read_struct(data: bytes, at: int = 0) -> tuple[list[Field], int]:
-    """The fields of a struct and where it ends. Raises `ValueError` and `IndexError` for what is none."""
+    """The fields of a struct, and the position after it. Raises `ValueError` and `IndexError` for bytes that are not a
+    struct."""
     fields: list[Field] = []
     number = 0
     while data[at]:
@@ -61,7 +63,7 @@ def write_struct(fields: Sequence[Field]) -> bytes:
 
 
 def read_list(value: bytes) -> tuple[int, list[bytes]]:
-    """The type of a list's entries, and each as its bytes."""
+    """The type of a list's entries, and the bytes of each entry."""
     count, kind, at = list_head(value, 0)
     entry = BYTE if kind in (TRUE, FALSE) else kind
     entries: list[bytes] = []
@@ -80,12 +82,12 @@ def write_list(kind: int, entries: Sequence[bytes]) -> bytes:
 
 
 def integer(number: int, kind: int, value: int) -> Field:
-    """A field that is a whole number of more than one byte."""
+    """A field with a whole number of more than one byte."""
     return Field(number, kind, varint(zigzag(value)))
 
 
 def number_in(value: bytes, at: int = 0) -> int:
-    """A whole number of more than one byte."""
+    """The whole number of more than one byte at position `at`."""
     number, _ = read_varint(value, at)
     return unzigzag(number)
 
@@ -94,7 +96,7 @@ def number_in(value: bytes, at: int = 0) -> int:
 
 
 def head(data: bytes, at: int, field: int) -> tuple[int, int, int]:
-    """Number and type of a struct's next field, and where its value starts."""
+    """The number and the type of a struct's next field, and the position of its value."""
     first = data[at]
     if first > 15:
         return field + (first >> 4), first & 15, at + 1
@@ -103,7 +105,7 @@ def head(data: bytes, at: int, field: int) -> tuple[int, int, int]:
 
 
 def list_head(data: bytes, at: int) -> tuple[int, int, int]:
-    """Number and type of a list's entries, and where they start."""
+    """The number and the type of a list's entries, and the position of the first."""
     first = data[at]
     count, at = (first >> 4, at + 1) if first < 0xF0 else read_varint(data, at + 1)
     if count > len(data) - at:
@@ -112,7 +114,7 @@ def list_head(data: bytes, at: int) -> tuple[int, int, int]:
 
 
 def structs(data: bytes, at: int) -> tuple[int, int]:
-    """Number of the structs of a list, and where they start."""
+    """The number of structs in a list, and the position of the first."""
     count, kind, at = list_head(data, at)
     if count and kind != STRUCT:
         raise ValueError(f"a list of type {kind} where structs are expected")
@@ -164,7 +166,8 @@ def _skip_nested(data: bytes, at: int, kind: int, depth: int) -> int:
 
 
 def _skip_fields(data: bytes, at: int, depth: int) -> int:
-    """The position after the struct at `at`. Usual fields take no further call: each page header has about ten."""
+    """The position after the struct at `at`. The usual fields need no further function call, since each page header has
+    about ten of them."""
     while first := data[at]:
         inner = first & 15
         if first > 15:
@@ -205,8 +208,8 @@ CODECS: Final = {"none": 0, "snappy": 1, "gzip": 2, "brotli": 4, "zstd": 6, "lz4
 
 
 class _Meta(NamedTuple):
-    """The metadata of a column chunk: its bytes, its whole numbers by field, where in the bytes the places of pages
-    begin and end, and whether it has the place of a bloom filter."""
+    """The metadata of a column chunk: its bytes, its whole numbers by field, the positions in the bytes where the
+    offsets of pages begin and end, and whether it has the offset of a bloom filter."""
 
     data: bytes
     numbers: Mapping[int, int]
@@ -214,7 +217,7 @@ class _Meta(NamedTuple):
     has_bloom: bool
 
     def moved(self, by: int) -> bytes:
-        """This metadata for the chunk moved by `by` bytes: all places in it are shifted."""
+        """This metadata for the chunk moved by `by` bytes: all offsets in it are shifted."""
         if self.has_bloom:
             fields = [field for field in read_struct(self.data)[0] if field.number not in _BLOOM]
             return _meta(write_struct(fields), 0)[0].moved(by)
@@ -228,7 +231,8 @@ class _Meta(NamedTuple):
 
 
 class Chunk(NamedTuple):
-    """One column chunk: its bytes' place in its file, its codec's number, its values, and its entry in the footer."""
+    """One column chunk: the position of its bytes in its file, its codec's number, its number of values, and its entry
+    in the footer."""
 
     start: int
     length: int
@@ -278,8 +282,8 @@ class ChunkGroup:
 
 
 class PlacedChunk(NamedTuple):
-    """A column chunk, where it is in a new file, and the place and length of its offset index there (None: it has
-    none)."""
+    """A column chunk, its position in a new file, and the position and length of its offset index there (None: it has
+    no index)."""
 
     chunk: Chunk
     start: int
@@ -287,8 +291,8 @@ class PlacedChunk(NamedTuple):
 
 
 class Page(NamedTuple):
-    """A data page: its place, its bytes with its head, and the number of values before it (of its row, where a row has
-    one value)."""
+    """A data page: its position, its bytes including the header, and the number of values before it (the number of its
+    first row, if each row has one value)."""
 
     start: int
     size: int
@@ -296,8 +300,8 @@ class Page(NamedTuple):
 
 
 def chunk_groups(footer: bytes, end: int) -> list[ChunkGroup] | None:
-    """The row groups of a file whose footer begins at `end`; None where its chunks cannot be moved: encrypted ones,
-    those of other files, and of row groups without rows. Raises `ValueError` where the footer contradicts itself."""
+    """The row groups of a file whose footer begins at `end`. None if its chunks cannot be moved: encrypted chunks,
+    chunks in other files, and row groups without rows. Raises `ValueError` if the footer contradicts itself."""
     groups: list[ChunkGroup] = []
     at = field = 0
     try:
@@ -320,8 +324,8 @@ def chunk_groups(footer: bytes, end: int) -> list[ChunkGroup] | None:
 
 
 def footer_of(shell: bytes, groups: Sequence[tuple[int, Sequence[PlacedChunk]]]) -> bytes:
-    """The footer of a file of these row groups (their rows and chunks): `shell`, that of a file without rows, has the
-    rest."""
+    """The footer of a file with these row groups (number of rows and chunks of each). Everything else comes from
+    `shell`, the footer of a file without rows."""
     fields, _ = read_struct(shell)
     entries = [_group_entry(number, rows, chunks) for number, (rows, chunks) in enumerate(groups)]
     replacements = {
@@ -332,8 +336,8 @@ def footer_of(shell: bytes, groups: Sequence[tuple[int, Sequence[PlacedChunk]]])
 
 
 def check_pages(chunk: bytes | memoryview, values: int) -> list[Page]:
-    """The data pages of a column chunk, by their places in it. Raises `ValueError` where it is no row of pages with so
-    many values, or where the bytes of a page do not match its checksum."""
+    """The data pages of a column chunk, with their positions in it. Raises `ValueError` if the chunk is not a sequence
+    of pages with `values` values, or if the bytes of a page do not match its checksum."""
     data = memoryview(chunk)
     pages: list[Page] = []
     at = total = 0
@@ -362,7 +366,7 @@ _HEAD_BYTES = 128
 
 
 def _page_head(data: memoryview, at: int) -> tuple[int, int | None, int, int]:
-    """Stored size, checksum and number of values of a page, and where its bytes begin."""
+    """The stored size, the checksum and the number of values of a page, and the position of its bytes."""
     head_bytes = bytes(data[at : at + _HEAD_BYTES])
     try:
         return _parsed_head(head_bytes, at)
@@ -392,7 +396,8 @@ def _parsed_head(head_bytes: bytes, at: int) -> tuple[int, int | None, int, int]
 
 
 def page_values(chunk: bytes, at: int, size: int) -> int:
-    """The number of values of a data page of so many bytes with its head. Raises `ValueError` where it is none."""
+    """The number of values of a data page of `size` bytes including its header. Raises `ValueError` if the bytes are
+    not a data page."""
     try:
         stored, _, count, body = _page_head(memoryview(chunk), at)
     except IndexError:
@@ -445,7 +450,7 @@ def _chunk(data: bytes, at: int, end: int) -> tuple[Chunk | None, int]:
 
 
 def _meta(data: bytes, start: int) -> tuple[_Meta, int]:
-    """The metadata of a column chunk, and where it ends; the usual fields without a call."""
+    """The metadata of a column chunk, and the position after it; the usual fields are read without a function call."""
     numbers: dict[int, int] = {}
     pages: list[tuple[int, int, int]] = []
     has_bloom = False

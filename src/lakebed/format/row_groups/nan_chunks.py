@@ -35,14 +35,14 @@ _EXACT_WRITERS: Final = "parquet-mr version 1.1"
 
 
 def leaves_out_bounds(path: str, created_by: str | None) -> bool:
-    """Whether the chunks of a base file that hold NaN have no min and max, by its name and its writer."""
+    """Whether chunks with NaN have no min and max in a base file, by the file's name and its writer."""
     file = parse_base_file("", path.rpartition("/")[2], 0)
     by_name = file is not None and has_exact_ranges(file.write_token)
     return by_name or (created_by or "").startswith(_EXACT_WRITERS)
 
 
 class NanChunks:
-    """Finds the chunks that hold NaN, row group by row group, of a file with these columns."""
+    """Finds the chunks that contain NaN in a file with these columns, row group by row group."""
 
     def __init__(self, schema: pa.Schema) -> None:
         # of each column that can hold NaN: the numbers of its floating leaves, by their paths
@@ -57,7 +57,8 @@ class NanChunks:
         self._chunks: dict[int, set[int]] = {}
 
     def add(self, *parts: pa.Table) -> None:
-        """Take the next row group: its columns, or those of them that may hold NaN under a min and max."""
+        """Inspect the next row group: its columns, or at least those that may contain NaN although they have a min and
+        max."""
         for part in parts:
             for name, paths in self._leaves.items():
                 at = part.schema.get_field_index(name)
@@ -72,8 +73,8 @@ class NanChunks:
                     self._chunks.setdefault(self._groups, set()).update(paths[path])
 
     def doubtful(self, group: Any, columns: Collection[str]) -> list[str]:
-        """The columns of a stored row group (Parquet's metadata) that may hold NaN under a min and max,
-        where its writer leaves NaN out of these."""
+        """The columns of a stored row group (given as Parquet's metadata) that may contain NaN although they have a min
+        and max, since its writer ignores NaN in both."""
         return [
             name
             for name, paths in self._leaves.items()
@@ -81,7 +82,7 @@ class NanChunks:
         ]
 
     def without_bounds(self, footer: bytes) -> bytes:
-        """The footer of the file with no min and max of the chunks that hold NaN."""
+        """The footer of the file without the min and max of the chunks that contain NaN."""
         return without_bounds(footer, self._chunks) if self._chunks else footer
 
     @property
@@ -91,15 +92,15 @@ class NanChunks:
 
 
 def holds_nan(values: pa.Array) -> bool:
-    """Whether there is a NaN among floating numbers; a dictionary may have one that does not occur."""
+    """Whether there is a NaN among floating-point numbers; for a dictionary array true also if no row has the NaN."""
     if pt.is_dictionary(values.type):
         values = values.dictionary
     return pc.any(pc.is_nan(values)).as_py() is True
 
 
 def without_bounds(footer: bytes, which: Mapping[int, Collection[int]]) -> bytes:
-    """A footer with no min and max of some chunks: `which` has the numbers of row groups, and in each those of the
-    leaves. Counts of nulls stay."""
+    """The footer without the min and max of some chunks: `which` has the numbers of row groups, and for each the
+    numbers of the leaves. Counts of nulls are retained."""
     fields, _ = read_struct(footer)
     at = next(n for n, field in enumerate(fields) if field.number == _ROW_GROUPS)
     _, groups = read_list(fields[at].value)
@@ -120,7 +121,7 @@ def _group_without(group: bytes, leaf_numbers: Collection[int]) -> bytes:
 
 
 def _changed(struct: bytes, path: Sequence[int]) -> bytes:
-    """A struct whose inner one at this path of fields has no bounds."""
+    """The struct without the bounds in the inner struct at this path of fields."""
     fields, _ = read_struct(struct)
     if not path:
         return write_struct([field for field in fields if field.number not in _BOUNDS])

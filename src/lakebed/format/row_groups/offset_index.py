@@ -44,8 +44,8 @@ Numbers = npt.NDArray[np.int64]
 
 
 class OffsetIndex(NamedTuple):
-    """The data pages of a column chunk in their order: the first row of each in its row group, its place in the file,
-    and its bytes with its head."""
+    """The data pages of a column chunk in their order: the number of each page's first row in its row group, its
+    position in the file, and its bytes including the header."""
 
     first_rows: npt.NDArray[np.int64]
     starts: Sequence[int]
@@ -63,15 +63,16 @@ class OffsetIndex(NamedTuple):
 
 
 def offset_index_range(entry: Sequence[Field]) -> tuple[int, int] | None:
-    """Where the offset index of a column chunk is, and its bytes, by the chunk's entry in the footer; None for none."""
+    """The position and the length of the offset index of a column chunk, from the chunk's entry in the footer; None if
+    it has no index."""
     numbers = {f.number: number_in(f.value) for f in entry if f.number in (INDEX_OFFSET, INDEX_LENGTH)}
     start, length = numbers.get(INDEX_OFFSET, 0), numbers.get(INDEX_LENGTH, 0)
     return (start, length) if start > 0 and length > 0 else None
 
 
 def read_offset_index(data: bytes, start: int, end: int, rows: int) -> OffsetIndex:
-    """The index of a chunk at these places of its file, whose row group has so many rows. Raises `ValueError` for one
-    that does not fit it.
+    """The offset index of a chunk that reaches from `start` to `end` in its file and whose row group has `rows` rows.
+    Raises `ValueError` for an index that does not fit the chunk.
 
     >>> data = write_offset_index([Page(4, 10, 0), Page(14, 6, 100)])
     >>> read_offset_index(data, 4, 20, 150)[:3]
@@ -93,7 +94,7 @@ def read_offset_index(data: bytes, start: int, end: int, rows: int) -> OffsetInd
 
 
 def _pages(data: bytes) -> Numbers:
-    """An array with a row for each page: its place in the file, its bytes, and its first row."""
+    """An array with a row for each page: its position in the file, its number of bytes, and its first row."""
     pages: Numbers = np.empty((0, 3), np.int64)
     at = field = 0
     while data[at]:
@@ -115,8 +116,9 @@ def _pages(data: bytes) -> Numbers:
 
 
 def _uniform_pages(data: bytes, at: int, count: int) -> tuple[Numbers, int] | None:
-    """All pages at once where their entries are as `_HEADS` says, and where they end; None where they are not: then
-    each is read by its fields. An entry is seven numbers of seven bits a byte: three pairs, the end of the struct."""
+    """An array with a row for each page, read at once, and the position after the entries. None if the entries do not
+    have the form of `_HEADS`: then each has to be read field by field. An entry is seven numbers of seven bits a byte:
+    three pairs and the end of the struct."""
     index_bytes = np.frombuffer(data, np.uint8, offset=at)
     ends = np.flatnonzero(index_bytes < 0x80)[: _NUMBERS * count]
     if len(ends) < _NUMBERS * count or not count:
@@ -150,7 +152,7 @@ def _page(data: bytes, at: int) -> tuple[Page, int]:
 
 
 def write_offset_index(pages: Sequence[Page], by: int = 0) -> bytes:
-    """The bytes of an index of pages, `by` so many bytes further on in the file. The first value of a page is its first
+    """The bytes of an index of pages, each shifted by `by` bytes in the file. The first value of a page is its first
     row.
 
     >>> write_offset_index([Page(4, 10, 0)]).hex()
@@ -165,8 +167,8 @@ def write_offset_index(pages: Sequence[Page], by: int = 0) -> bytes:
 
 
 def without_column_indexes(end: bytes, footer: bytes, start: int, flat: Sequence[bool]) -> tuple[bytes, bytes]:
-    """What follows the row groups of a file and its footer, with the offset indexes of `flat` leaves (those of which
-    each row has one value) and nothing else.
+    """The bytes between the row groups and the footer, and the new footer, with only the offset indexes of `flat`
+    leaves (whose rows have one value each).
 
     `end` is what was between both, from `start` on in the file: Arrow puts both kinds of indexes there. Column indexes
     have the smallest and the largest value of each page, where NaN does not count, and nothing reads them here. Offset

@@ -66,8 +66,7 @@ _ENDS = b"\0\0"
 
 @dataclass(frozen=True, slots=True)
 class _Column:
-    """A top-level column: its elements of the schema, its leaves by number, and whether a row can have several
-    values."""
+    """A top-level column: its schema elements, the numbers of its leaves, and whether a row can have several values."""
 
     elements: Sequence[bytes]
     leaves: range
@@ -76,7 +75,8 @@ class _Column:
 
 @dataclass(frozen=True)
 class _ChunkEntry:
-    """A column chunk: where it starts, its codec's number, its metadata, and where its offset index is."""
+    """A column chunk: its start and end, its codec's number, its metadata, and the range of its offset index (None: it
+    has no index)."""
 
     start: int
     end: int
@@ -86,7 +86,8 @@ class _ChunkEntry:
 
     @once
     def kind(self) -> bytes:
-        """The beginning of its metadata: type, encodings, path and codec. Raises `ValueError` for another one."""
+        """The beginning of the chunk's metadata: type, encodings, path and codec. Raises `ValueError` if it begins with
+        other fields."""
         at = number = 0
         for expected in range(1, _LAST_TAKEN + 1):
             number, kind, at = head(self.meta, at, number)
@@ -98,7 +99,7 @@ class _ChunkEntry:
 
 @dataclass(frozen=True)
 class PagedFile:
-    """What the footer of a Parquet file says about its pages. Numbers are those of row groups."""
+    """The pages of a Parquet file as its footer describes them. Numbers are those of row groups."""
 
     root: Sequence[Field]
     head: Sequence[Field]
@@ -113,8 +114,9 @@ class PagedFile:
 
     @classmethod
     def of(cls, footer: bytes, before: bytes, size: int, metadata: Any) -> PagedFile | None:
-        """By the bytes of a footer, known ones before it, the size of its file and Parquet's view of it; None where
-        its pages cannot be read one by one. Raises `ValueError` where the footer contradicts itself."""
+        """The pages of a file, from the bytes of its footer, the bytes before it, the file's size, and Parquet's view
+        of the footer. None if the pages cannot be read one by one. Raises `ValueError` if the footer contradicts
+        itself."""
         if not metadata.num_row_groups or ARROW_SCHEMA in (metadata.metadata or {}):
             return None
         if not any(metadata.row_group(0).column(n).has_offset_index for n in range(metadata.num_columns)):
@@ -138,8 +140,8 @@ class PagedFile:
         return cls(root, head, columns, coded, plain, group_entries, memoryview(before), end - len(before), set())
 
     def indexed(self, columns: Sequence[str], groups: Sequence[int]) -> list[str]:
-        """The columns that have an offset index in each of these row groups. Lists and maps do not count: a
-        page may start within a row, whatever the index says (Arrow writes such pages)."""
+        """The columns that have an offset index in each of these row groups, without lists and maps: a page of these
+        may start within a row, whatever the index states (Arrow writes such pages)."""
         return [
             name
             for name in columns
@@ -155,7 +157,7 @@ def _chunk_entry(chunk: Chunk) -> _ChunkEntry:
 
 
 def _columns(elements: Sequence[bytes]) -> dict[str, _Column] | None:
-    """The top-level columns by their names; None where two have one name."""
+    """The top-level columns by name; None if two columns have one name."""
     columns: dict[str, _Column] = {}
     at, leaf = 1, 0
     while at < len(elements):
@@ -192,8 +194,8 @@ class PageReader:
     file: PagedFile
 
     def indexes(self, groups: Sequence[int], columns: Sequence[str]) -> dict[tuple[int, int], OffsetIndex]:
-        """The offset indexes of columns in row groups, by the numbers of both; one request for those that are not
-        cached. Raises `ValueError` for one that does not fit its chunk."""
+        """The offset indexes of columns in row groups, by the row group's and the leaf's number; one request reads all
+        that are not cached. Raises `ValueError` for an index that does not fit its chunk."""
         file_key = self.storage.url(self.path), self.size
         leaves = [leaf for name in columns for leaf in self.file.columns[name].leaves]
         keys = [(group, leaf) for group in groups for leaf in leaves]
@@ -219,8 +221,8 @@ class PageReader:
         return {key: index for key, index in indexes.items() if index is not None}
 
     def readable(self, groups: Sequence[int], columns: Sequence[str]) -> list[str]:
-        """The columns that can be read by pages in these row groups: they have an index, and the pages of all
-        leaves of a column hold the same rows."""
+        """The columns that can be read by pages in these row groups: each has an index, and the pages of all its leaves
+        have the same rows."""
         columns = self.file.indexed(columns, groups)
         indexes = self.indexes(groups, columns)
         return [
@@ -235,8 +237,8 @@ class PageReader:
         ]
 
     def plain(self, groups: Sequence[int], columns: Sequence[str]) -> list[str]:
-        """The columns, which are `readable`, whose values are picked from their pages in these row groups: as
-        far as is known, none of their pages has to be decoded."""
+        """Those of the `readable` columns whose values can be picked from the pages of these row groups without
+        decoding a page, as far as is known."""
         indexes = self.indexes(groups, columns)
         return [
             name
@@ -260,9 +262,8 @@ class PageReader:
         return selected / max(1, pages)
 
     def take(self, rows: Mapping[int, Rows], columns: Sequence[str]) -> Iterator[tuple[Sequence[int], pa.Table]]:
-        """Rows (of each row group, ascending numbers in it) in these columns, which are `readable`: the row
-        groups whose rows they are, and the rows in that order. Raises `ValueError` and Arrow's errors for broken
-        pages."""
+        """The requested rows (per row group, ascending numbers in it) in these `readable` columns: pairs of the row
+        groups and the rows in their order. Raises `ValueError` and Arrow's errors for broken pages."""
         indexes = self.indexes(list(rows), columns)
         part: dict[int, Rows] = {}
         size = 0
@@ -298,7 +299,8 @@ class PageReader:
 
 
 class _Selected(NamedTuple):
-    """The chosen pages of a row group by number, their rows together, and where the wanted rows are among these."""
+    """The selected pages of a row group by number, the number of rows of each and of all together, and the positions of
+    the requested rows among these."""
 
     pages: list[int]
     page_rows: list[int]
@@ -317,7 +319,8 @@ def _selected(index: OffsetIndex, rows: Rows, group_rows: int) -> _Selected:
 
 
 class _SmallFile:
-    """A Parquet file of columns whose pages hold the same rows: a row group for each one of the stored file."""
+    """A Parquet file in memory with the selected pages of some columns, which have the same rows: one row group for
+    each row group of the stored file."""
 
     def __init__(self, file: PagedFile, layout: Mapping[int, OffsetIndex], rows: Mapping[int, Rows]) -> None:
         self._file = file
@@ -347,8 +350,8 @@ class _SmallFile:
                 self._chunks[group, leaf] = len(self.ranges) - before, dictionary, sizes
 
     def rows(self, parts: Sequence[bytes], plain: Collection[str]) -> pa.Table:
-        """The wanted rows, by the bytes of `ranges`; values of columns that are `plain` are picked where they can
-        be."""
+        """The requested rows, from the bytes of `ranges`; values of columns in `plain` are picked without decoding if
+        possible."""
         stored: dict[tuple[int, int], Sequence[bytes]] = {}
         used = 0
         for column in (column for _, column in self._columns):  # in the order of `ranges`
@@ -445,8 +448,8 @@ class _SmallFile:
 
 
 def _chunk(kind: bytes, values: bytes, at: int, length: int, dictionary: int) -> bytes:
-    """The entry of an assembled chunk in the footer: its kind and the number of its values as they are written, its
-    place and bytes, and those of its dictionary page."""
+    """The entry of an assembled chunk in the footer: its kind and its number of values as they are encoded, its
+    position and length, and the position of its dictionary page."""
     start, size = varint(zigzag(at)), varint(zigzag(length))
     parts = [_FILE_OFFSET_HEAD, start, _META_DATA_HEAD, kind, _VALUES_HEAD, values, _INFLATED_HEAD, size]
     parts += [_STORED_HEAD, size, _DATA_PAGE_HEAD, varint(zigzag(at + dictionary))]
@@ -456,7 +459,7 @@ def _chunk(kind: bytes, values: bytes, at: int, length: int, dictionary: int) ->
 
 
 def _check_values(data: bytes, at: int, end: int, pages: Iterable[tuple[int, int]]) -> None:
-    """Raise `ValueError` where the bytes from `at` to `end` are no data pages of these sizes with as many values as
+    """Raise `ValueError` unless the bytes from `at` to `end` are data pages of these sizes that have as many values as
     rows."""
     for size, rows in pages:
         values = page_values(data, at, size)

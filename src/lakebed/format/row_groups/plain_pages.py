@@ -51,8 +51,8 @@ _NOT_COMPRESSED: Final = b"\x12"
 
 
 class PlainChunk(NamedTuple):
-    """Pages of a column chunk, one after another: their codec, their bytes, bytes and rows of each, and the chosen ones
-    of these rows (ascending)."""
+    """Consecutive pages of a column chunk: their codec, their bytes, the bytes and the rows of each page, and the
+    positions (ascending) of the requested rows among them."""
 
     codec: int
     data: bytes
@@ -62,8 +62,8 @@ class PlainChunk(NamedTuple):
 
 
 class PlainColumn(NamedTuple):
-    """A column whose values can be picked: its type, bytes of a value (0: each has its own), and whether none can be
-    null."""
+    """A column whose values can be picked from pages: its type, the bytes of a value (0: values differ in length), and
+    whether it has no nulls."""
 
     type: pa.DataType
     width: int
@@ -71,8 +71,8 @@ class PlainColumn(NamedTuple):
 
     @classmethod
     def of(cls, element: bytes, stored: pa.DataType) -> PlainColumn | None:
-        """By a column's element of the schema and the type by which Arrow reads it; None where its values are not
-        picked."""
+        """The column of a schema element that Arrow reads as the type `stored`; None if its values cannot be picked
+        from pages."""
         numbers = {f.number: number_in(f.value) for f in read_struct(element)[0] if f.number in _ELEMENT_NUMBERS}
         physical, repetition = numbers.get(_TYPE), numbers.get(_REPETITION)
         kind = plain_type(stored)
@@ -91,7 +91,7 @@ class PlainColumn(NamedTuple):
         return None if width is None else cls(kind, width, repetition == _REQUIRED)
 
     def picked(self, chunks: Sequence[PlainChunk]) -> pa.Array | None:
-        """The values of the chosen rows of all chunks; None where a page is not plain."""
+        """The values of the requested rows of all chunks; None if a page is not plain."""
         parts: list[npt.NDArray[np.uint8]] = []
         for chunk in chunks:
             values = _values(chunk, self)
@@ -120,7 +120,8 @@ class PlainColumn(NamedTuple):
 
 
 class _Values(NamedTuple):
-    """Pages without compression, where the first value of each starts, bytes to the next value, bytes of a value."""
+    """Decompressed pages: the position of the first value in each, the bytes from a value to the next, and the bytes of
+    a value."""
 
     data: memoryview
     starts: Rows
@@ -129,8 +130,8 @@ class _Values(NamedTuple):
 
 
 def _values(chunk: PlainChunk, column: PlainColumn) -> _Values | None:
-    """Where a column's values are in the pages of a chunk; None where a page has nulls, values of other sizes, another
-    checksum or an unusual head."""
+    """The positions of a column's values in the pages of a chunk; None if a page has nulls, values of other sizes, a
+    wrong checksum or an unusual header."""
     data = memoryview(chunk.data)
     # one run that says that no value is null
     runs = {rows: b"" if column.is_required else varint(rows << 1) + b"\1" for rows in set(chunk.rows)}
@@ -196,7 +197,7 @@ def _values(chunk: PlainChunk, column: PlainColumn) -> _Values | None:
 def _decompressed(
     codec: int, bodies: Sequence[memoryview], sizes: Sequence[int], are_stored: Sequence[bool]
 ) -> memoryview | None:
-    """The bodies one after another without compression; None where one has not its size."""
+    """The bodies, decompressed and concatenated; None if one does not have its declared size."""
     if all(are_stored):
         return memoryview(b"".join(bodies)) if list(map(len, bodies)) == list(sizes) else None
     arrow = pa.Codec(_CODEC_NAMES[codec])
@@ -219,7 +220,7 @@ def _decompressed(
 
 
 def _joined_texts(data: memoryview, starts: Rows, ends: Rows, rows: Sequence[int]) -> _Values | None:
-    """Texts that all have one length, behind the differences of these lengths."""
+    """The texts of pages with delta-encoded lengths, if all texts have one length; otherwise None."""
     texts_at: list[int] = []
     lengths: set[int] = set()
     try:

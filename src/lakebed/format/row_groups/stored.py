@@ -50,7 +50,7 @@ _TRUSTED = ("parquet-cpp-arrow version ", "parquet-mr version 1.1")
 
 
 class StoredGroups:
-    """See `open_groups`. Numbers are those of row groups."""
+    """The row groups of an open base file (made by `open_groups`). Numbers are those of row groups."""
 
     def __init__(
         self, path: str, source: pa.NativeFile, footer: Footer, groups: Sequence[ChunkGroup], dictionary: Sequence[str]
@@ -77,8 +77,8 @@ class StoredGroups:
     def columns(
         self, number: int, names: Sequence[str], *, ahead: bool = True, stop: int | None = None
     ) -> pa.RecordBatch:
-        """Some columns of a row group, or of those up to `stop` together. `ahead`: the other ones will be wanted,
-        too."""
+        """The columns `names` of a row group, or of all row groups from `number` up to `stop`. With `ahead` the bytes
+        of the other columns are read as well, because they will be needed."""
         numbers = range(number, number + 1 if stop is None else stop)
         with naming_damage(self.path):
             if ahead or self.groups[-1].end <= _READ_BYTES:
@@ -89,7 +89,7 @@ class StoredGroups:
             return pa.RecordBatch.from_arrays(columns, names=list(names))
 
     def buffered_until(self, number: int, *, ahead: bool = True) -> int:
-        """The row group after those that are read in one go with this one. `ahead` as in `columns`."""
+        """The number of the row group after those that are read together with this one. `ahead` is as in `columns`."""
         if not ahead and self.groups[-1].end > _READ_BYTES:
             return number + 1
         with naming_damage(self.path):
@@ -98,7 +98,7 @@ class StoredGroups:
         return next((n for n in range(number + 1, len(self.groups)) if self.groups[n].end > end), len(self.groups))
 
     def fingerprints(self, number: int) -> Fingerprints:
-        """The fingerprints of the record keys of a row group; read from the file's row addresses if it has them."""
+        """The fingerprints of the record keys of a row group, from the file's row addresses if it has them."""
         file_fingerprints = self._fingerprints
         if file_fingerprints is None:
             with naming_damage(self.path):
@@ -118,8 +118,8 @@ class StoredGroups:
             )
 
     def stored(self, number: int, chunks: Sequence[Chunk]) -> tuple[memoryview, list[list[Page]]]:
-        """The unchanged bytes of chunks of a row group that follow one another, and the data pages of each by their
-        places in it. Pages are compared with their checksums, where they have some: raises `CorruptFile`."""
+        """The unchanged bytes of consecutive chunks of a row group, and the data pages of each chunk with their
+        positions in it. Raises `CorruptFile` if a page does not match its checksum, if it has one."""
         with naming_damage(self.path):
             self._hold(number)
             start = chunks[0].start
@@ -128,7 +128,7 @@ class StoredGroups:
             return data, pages
 
     def read(self, start: int, length: int) -> memoryview:
-        """Bytes of the file, from the buffered ones if these are among them."""
+        """The bytes at `start` of the file, from the buffer if it has them."""
         at = start - self._held_from
         if at >= 0 and at + length <= self._buffer.size:
             return memoryview(self._buffer)[at : at + length]
@@ -158,8 +158,8 @@ class StoredGroups:
 def open_groups(
     storage: Storage, path: str, size: int, footer: Footer, codec: str, dictionary: Sequence[str] = ()
 ) -> Generator[StoredGroups | None]:
-    """The row groups of a base file; None where they cannot be copied into a file of this codec (as in
-    `ParquetSettings.codec`), or are too large for memory. `dictionary` are text columns that come as dictionaries,
+    """The row groups of a base file. None if they cannot be copied into a file of this codec (as in
+    `ParquetSettings.codec`), or are too large for memory. `dictionary` are text columns that are read as dictionaries;
     `footer` has its bytes."""
     groups = None
     if footer.encoded and footer.metadata.created_by.startswith(_TRUSTED):
@@ -177,7 +177,7 @@ def open_groups(
 
 
 def has_columns(footer: Footer, schema: pa.Schema) -> bool:
-    """Whether a file has the columns of a schema, as files that are written now have them."""
+    """Whether a file has exactly the columns of a schema, in the form in which files are written today."""
     expected = pa.schema([pa.field(f.name, f.type, f.nullable) for f in schema])
     if not footer.schema.equals(expected):
         return False
@@ -190,7 +190,8 @@ def has_columns(footer: Footer, schema: pa.Schema) -> bool:
 
 
 def codec_of(groups: Sequence[ChunkGroup]) -> str | None:
-    """The codec of all chunks, in the spelling of `ParquetSettings.codec`; None where they have several, or another."""
+    """The codec of all chunks, in the spelling of `ParquetSettings.codec`; None if they have different codecs, or one
+    that is not in `CODECS`."""
     numbers = {chunk.codec for group in groups for chunk in group.chunks}
     return next((name for name, number in CODECS.items() if numbers == {number}), None)
 

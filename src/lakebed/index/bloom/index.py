@@ -73,7 +73,8 @@ class BloomIndex(_ByFilters):
     is_global = False
 
     def place(self, rows: Rows, snapshot: Snapshot, engine: Engine) -> Tagged:
-        """Place rows by key ranges and filters of their own partition path. The rows are evaluated several times."""
+        """Place rows by the key ranges and filters of the files in their own partition path. The rows are evaluated
+        several times."""
         require_stored_keys(snapshot)
         if not snapshot.commits:
             return Tagged(engine.derive(rows, NO_LOCATION))
@@ -126,7 +127,8 @@ class GlobalBloomIndex(_ByFilters):
         return {"type": self.name, "update_partition": str(self.update_partition_path).lower()}
 
     def place(self, rows: Rows, snapshot: Snapshot, engine: Engine) -> Tagged:
-        """Place rows by key ranges and filters of all files. The result has the column `DELETE` if rows may move."""
+        """Place rows by the key ranges and filters of all files. The result has the column `DELETE` if rows may
+        move."""
         require_stored_keys(snapshot)
         moving = self.update_partition_path and bool(snapshot.config.partition_fields)
         row_columns = [n for n in engine.schema(rows).names if n != PARTITION_PATH]

@@ -28,8 +28,9 @@ from lakebed.storage.parallel import parallel_map
 
 @dataclass(frozen=True, slots=True)
 class SearchOptions:
-    """`use_metadata` None: ranges and filters come from the metadata table where that costs less than reading footers.
-    `prune_by_ranges` False asks the filters of all files. A task gets no more than `keys_per_task` keys of a file."""
+    """The options of a search. With `use_metadata` None, ranges and filters come from the metadata table if that costs
+    less than reading footers. With `prune_by_ranges` False the filters of all files are asked. A task gets at most
+    `keys_per_task` keys of a file."""
 
     prune_by_ranges: bool = True
     use_metadata: bool | None = None
@@ -75,7 +76,7 @@ _RANGES = pa.schema([("number", pa.int32()), ("low", pa.string()), ("high", pa.s
 
 
 def metadata_for(snapshot: Snapshot, files: int, partition: str, options: SearchOptions) -> MetadataLookups | None:
-    """The metadata table where it answers for this view and is to be asked about so many files."""
+    """The metadata table, if it can answer for this view and `options` choose it for `files` files; otherwise None."""
     if options.use_metadata is False or (options.use_metadata is None and files <= _FEW_FILES):
         return None
     metadata = snapshot.metadata
@@ -108,7 +109,7 @@ def ranges_of(
 
 
 def _ranges_by_file(metadata: MetadataLookups, slices: Sequence[FileSlice]) -> dict[str, Range]:
-    """Ranges by file name, of files that have statistics."""
+    """The key ranges by file name, of the files that have statistics."""
     partitions = {file_slice.partition for file_slice in slices}
     few = partitions if len(partitions) <= _FEW_PARTITIONS else None
     stats = metadata.column_stats([RECORD_KEY], few, {RECORD_KEY: pa.string()}).get(RECORD_KEY)
@@ -125,7 +126,7 @@ def _base_range(file_slice: FileSlice, recorded_ranges: Mapping[str, Range]) -> 
 
 
 def _range_of_slice(file_slice: FileSlice, recorded_ranges: Mapping[str, Range]) -> Range | None:
-    """The range of a slice with log files, which hold keys that the base file lacks."""
+    """The key range of a slice with log files, which may have keys that the base file does not have."""
     files = [file.name for file in (file_slice.base_file, *file_slice.log_files) if file is not None]
     ranges = [recorded_ranges[name] for name in files if name in recorded_ranges]
     if len(ranges) < len(files):
@@ -134,7 +135,7 @@ def _range_of_slice(file_slice: FileSlice, recorded_ranges: Mapping[str, Range])
 
 
 def _from_footers(slices: Sequence[FileSlice], snapshot: Snapshot, engine: Engine) -> list[Range | None]:
-    """The key ranges in the footers of base files; many files are read by tasks. None where a file has no range."""
+    """The key ranges in the footers of base files; tasks read many files. None for a file without a range."""
     reader = snapshot.reader
     if not engine.is_distributed or len(slices) <= _FOOTERS_HERE:
         return parallel_map(lambda file_slice: _footer_range(reader.storage, file_slice.base_file), slices)
@@ -186,7 +187,7 @@ class Filters:
 
     @classmethod
     def of(cls, snapshot: Snapshot, files: int, options: SearchOptions) -> Filters:
-        """The filters of some files, from the metadata table if it is to be asked about so many files."""
+        """The filters of `files` files, from the metadata table if `options` choose it for that number."""
         return cls(snapshot.storage, metadata_for(snapshot, files, BLOOM_FILTERS, options))
 
     def to_be_sent(self) -> Filters:
@@ -194,8 +195,8 @@ class Filters:
         return self if self.metadata is None else Filters(self.storage, self.metadata.to_be_sent(BLOOM_FILTERS))
 
     def of_slices(self, slices: Sequence[FileSlice], reader: SliceReader) -> dict[FileGroupId, BloomFilter | None]:
-        """The filter of each slice by its file group; None if it has none, or one that accepts nearly
-        everything, and where log files may hold other keys."""
+        """The filter of each slice by its file group. None if it does not have one, if the filter accepts nearly
+        everything, and if log files may hold other keys."""
         files = [s.base_file for s in slices if s.base_file is not None and not reader.is_merged(s)]
         filters = {(f.partition, f.file_id): bloom for f, bloom in zip(files, self._read(files), strict=True)}
         return {(s.partition, s.file_id): filters.get((s.partition, s.file_id)) for s in slices}
@@ -217,5 +218,5 @@ class Filters:
 
 
 def _useful(bloom: BloomFilter | None) -> BloomFilter | None:
-    """The filter; None for one that accepts every key by design, or that took many more keys than it was made for."""
+    """The filter; None for one that accepts every key by design, or that has many more keys than it was made for."""
     return bloom if bloom is not None and bloom.rate < 0.5 else None

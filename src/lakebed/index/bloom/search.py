@@ -87,7 +87,7 @@ def search_in_tasks(
     filters: Filters,
     options: SearchOptions,
 ) -> SearchedLocations:
-    """The places of these keys; they are persisted, and the caller releases them."""
+    """The locations of these keys. The result is persisted, and the caller releases it."""
     counts = engine.collect(engine.map(keys, _CountCandidates(range_search), _COUNTS))
     totals = counts.group_by("number", use_threads=False).aggregate([("keys", "sum")]).sort_by("number")
     by_slice = dict(zip(*(totals.column(n).to_pylist() for n in ("number", "keys_sum")), strict=True))  # one a file
@@ -208,7 +208,8 @@ _FILTERS_TOGETHER = 32
 
 @dataclass(frozen=True)
 class LocationSearch:
-    """One search. With `in_path` a key is looked for in its own partition path, else in all."""
+    """One search for the locations of keys. With `in_path` a key is looked for in its own partition path, otherwise in
+    all."""
 
     snapshot: Snapshot
     engine: Engine
@@ -286,7 +287,7 @@ class LocationSearch:
 
 
 def _is_little(candidates: Sequence[Asked]) -> bool:
-    """Whether there is so little to do that this process does it without tasks."""
+    """Whether there is so little to compare that this process does it without tasks."""
     counts = [spans.counts for _, _, spans in candidates]
     return (
         sum(int(np.count_nonzero(file_counts)) for file_counts in counts) <= _FILES_HERE

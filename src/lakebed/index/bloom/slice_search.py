@@ -36,10 +36,10 @@ _KEY = pa.schema([(RECORD_KEY, pa.string())])
 
 @dataclass(frozen=True, slots=True)
 class SearchedSlice:
-    """The keys that a slice holds (one of them as often as it is stored there), and the number of each in the base file
-    (null for one of a log file). `keys` is how many were looked for. The filter was asked about `filter_queries` of
-    them and did not rule out `passed` of these. `reads` is whether stored keys were read; `opened` files were opened
-    for them, and `bytes` of key columns and log files were read."""
+    """The requested keys that a slice holds (a key as often as it is stored), and the row number of each in the base
+    file (null for a row of a log file). `keys` is the number of requested keys. The filter was asked about
+    `filter_queries` of them and let `passed` through. `reads` is whether stored keys were read; for them `opened` files
+    were opened, and `bytes` of key columns and log files read."""
 
     stored_keys: pa.Array
     positions: pa.Array
@@ -57,13 +57,14 @@ class SearchedSlice:
 
     @property
     def false_positives(self) -> int:
-        """How many keys the bloom filter let through although the slice does not hold them."""
+        """The number of keys that the bloom filter let through although the slice does not hold them."""
         return max(0, self.passed - len(self.stored_keys)) if self.filter_queries else 0
 
 
 @dataclass(frozen=True, slots=True)
 class SliceSearch:
-    """Looks for keys in file slices. It can be sent to tasks. With `numbered` it gives rows' numbers in base files."""
+    """Looks for keys in file slices. It can be sent to tasks. With `numbered` the result has the numbers of the rows in
+    base files."""
 
     reader: SliceReader
     numbered: bool = False
@@ -71,7 +72,7 @@ class SliceSearch:
     def run(
         self, file_slice: FileSlice, hashes: ChainedHashes, rows: Int64s, bloom: BloomFilter | None
     ) -> SearchedSlice:
-        """The keys in these rows, all of them different, that the slice holds."""
+        """Search the slice for the keys at the positions `rows` of `hashes`, all of them different."""
         tally = ReadTally()
         counting = replace(self, reader=replace(self.reader, tally=tally))
         answer = counting._run(file_slice, hashes, rows, bloom)
@@ -127,7 +128,7 @@ class SliceSearch:
 
 
 def key_batches(reader: SliceReader, base: BaseFile, groups: Sequence[int]) -> Iterator[tuple[int, pa.Array]]:
-    """The record keys of some row groups of a base file, in batches of one each, with its number."""
+    """The record keys of some row groups of a base file: pairs of a row group's number and its keys."""
     footer = FOOTERS.read(reader.storage, base.path, base.size)
     if reader.tally is not None:
         reader.tally.add("opened")
@@ -158,7 +159,8 @@ _NO_SLICES = np.empty(0, np.int64)
 
 @dataclass(frozen=True)
 class RangeSearch:
-    """File slices with their key ranges, by the partition path in which they are asked; None: in all of them at once.
+    """File slices with their key ranges, by the partition path in which they are asked; under None those that are asked
+    for every key. `numbers` are the numbers of the slices, in the order of the ranges.
 
     `numbers` are those of the slices, in the order of the ranges.
     """
@@ -177,7 +179,7 @@ class RangeSearch:
         )
 
     def spans(self, keys: pa.Table) -> list[Asked]:
-        """For each partition path what its slices are asked for.
+        """For each partition path, the keys that its slices are asked for.
 
         `keys` has the record keys, and the partition paths where they are asked in these."""
         candidates: list[Asked] = []
@@ -208,7 +210,8 @@ LOCATIONS = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class SearchedLocations:
-    """A row of `LOCATIONS` for every place of a key. With `small` they are few; `persisted` are rows to be released."""
+    """A row of `LOCATIONS` for every location of a key. `small` is whether there are few; `persisted` are rows that the
+    caller releases."""
 
     rows: Rows
     lookup: KeyLookup

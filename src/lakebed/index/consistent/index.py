@@ -49,8 +49,9 @@ MOST_RINGS = 1_000
 
 @dataclass
 class ConsistentIndex(Index, Hashing, GroupResizing):
-    """A key's bucket follows from its place on the ring of its partition path, which has `buckets` nodes at first. A
-    bucket that has grown too large is split by a clustering, small neighbours are merged; the other buckets stay.
+    """Hudi's consistent hashing: a key's bucket follows from its position on the ring of its partition path, which has
+    `buckets` nodes at first. A clustering splits a bucket that has grown too large and merges small neighbours; the
+    other buckets are not changed.
 
     For merge-on-read tables: all rows go to log files, those of new keys too. `fields` are the key fields that are
     hashed; empty means all of them.
@@ -150,8 +151,8 @@ class ConsistentIndex(Index, Hashing, GroupResizing):
             )
 
     def place(self, rows: Rows, snapshot: Snapshot, engine: Engine) -> Numbered:
-        """Place rows by the rings of their partition paths. During a pending resize a row of its buckets comes twice,
-        the second time for the file group that the bucket turns into.
+        """Place rows by the rings of their partition paths. During a pending resize a row of the resized buckets is
+        repeated, with the number of the file group that the bucket turns into.
 
         In this process the partition paths of the rows are looked at, on Spark, where counting them would be a job, all
         that have a ring, if they are not too many."""
@@ -188,7 +189,7 @@ class ConsistentIndex(Index, Hashing, GroupResizing):
         }
 
     def _met(self, numbered: Rows, rings: Rings, engine: Engine) -> Callable[[pa.Array, pa.Array], pa.Array] | None:
-        """Selects the file groups that the rows go to; None where the rows are not in this process."""
+        """A function that selects the file groups that the rows go to; None if the rows are not in this process."""
         if engine.is_distributed:
             return None
         counted = engine.aggregate(numbered, [PARTITION_PATH, GROUP])
@@ -196,7 +197,7 @@ class ConsistentIndex(Index, Hashing, GroupResizing):
         return groups_of_ids([rings.file_id(path, number) for path, number in pairs if path is not None])
 
     def _rings(self, files: RingFiles, partitions: Collection[str]) -> Rings:
-        """The rings of these partition paths as the write goes by them."""
+        """The rings of these partition paths, in the state that the write uses."""
         groups: dict[str, tuple[Children, ...]] = {}
         children: dict[str, dict[int, int]] = {}
         resizes = not self.renewed_by and bool(self.resizes(files.snapshot).parents)
@@ -224,7 +225,8 @@ class ConsistentIndex(Index, Hashing, GroupResizing):
         return engine.union([rows, ordered])
 
     def _pending(self, snapshot: Snapshot) -> Iterator[tuple[str, ClusteringOperation, Children]]:
-        """The groups of pending clusterings that name what their buckets turn into."""
+        """The groups of pending clusterings that name the nodes their buckets turn into: instant, operation and
+        nodes."""
         timeline = snapshot.timeline
         for instant in timeline.pending:
             if timeline.is_pending_clustering(instant):
@@ -252,8 +254,8 @@ class ConsistentIndex(Index, Hashing, GroupResizing):
         settings: ClusteringSettings,
         max_file_size: int,
     ) -> list[ClusteringGroup]:
-        """Buckets that split or merge; with sort columns all others too, each by itself. Nothing while a delta commit
-        is pending, which would not know of the plan."""
+        """The groups of buckets that split or merge; with sort columns also every other bucket as a group. Empty while
+        a delta commit is pending, since its writer would not know of the plan."""
         if any(pending.action is Action.DELTACOMMIT for pending in snapshot.timeline.pending):
             return []
         sizes = BucketSizes(
@@ -274,8 +276,8 @@ class ConsistentIndex(Index, Hashing, GroupResizing):
     # -- what the table remembers
 
     def check_commits(self, commit: CommitMetadata, others: Sequence[CommitMetadata]) -> None:
-        """A write that replaces all of a partition path gives it a new ring. A bucket that another write began
-        meanwhile would be on no ring."""
+        """Raise `CommitConflict` if one commit replaces a complete partition path, which gives it a new ring, and
+        another began a bucket there, which would be on no ring."""
         for other_commit in others:
             for overwrite, concurrent in ((commit, other_commit), (other_commit, commit)):
                 if overwrite.operation == CLUSTER_OPERATION:
@@ -292,8 +294,8 @@ class ConsistentIndex(Index, Hashing, GroupResizing):
         snapshot: Snapshot,
         replaced: Mapping[str, Sequence[str]],
     ) -> None:
-        """Write the rings that the instant leaves: with the children of a resize, or with new file groups where it
-        replaced those that are there."""
+        """Write the rings that the instant leaves: with the children of a resize, or with new file groups for replaced
+        ones."""
         files = RingFiles(snapshot, self.buckets)
         resized = self._resized(snapshot, instant)
         for partition, children in resized.items():
@@ -337,7 +339,7 @@ class ConsistentIndex(Index, Hashing, GroupResizing):
 
 @dataclass(frozen=True, eq=False)
 class RingLocations(KeyLocations):
-    """Which file slices can hold keys, by the rings as a snapshot shows them."""
+    """The file slices that can hold keys, by the rings of a snapshot."""
 
     fields: tuple[str, ...]
     buckets: int
@@ -361,7 +363,7 @@ class RingLocations(KeyLocations):
 
 
 def _renewed(ring: Ring, instant: str) -> Ring:
-    """The ring after a write whose rows go to new file groups only; every attempt makes an equal one."""
+    """The ring after a write whose rows go to new file groups only; every attempt of the write makes an equal ring."""
     numbers = count()
     nodes: list[Node] = []
     for node_number in range(len(ring.nodes)):
@@ -403,7 +405,8 @@ _DEFAULT = int(ConsistentIndex.HUDI_SETTINGS["bucket.count"])
 
 def consistent_of_rings(snapshot: Snapshot, fields: Sequence[str] = ()) -> ConsistentIndex:
     """The index of a table that has rings. The hash `fields` are those under which some keys of each file slice are in
-    its bucket: the complete key if that fits, as it does by default. `IndexInconsistent` where none fit."""
+    its bucket: the complete key if that fits, as it does by default. Raises `IndexInconsistent` if no choice of fields
+    fits."""
     partitions = snapshot.partitions()
     stored = [ring for path in partitions if (ring := RingFiles(snapshot, _DEFAULT).stored(path)) is not None]
     buckets = {ring.buckets for ring in stored}

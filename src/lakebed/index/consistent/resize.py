@@ -33,7 +33,7 @@ from lakebed.timeline.bodies.plans import ClusteringGroup, ClusteringOperation
 
 @dataclass(frozen=True)
 class Rings:
-    """The rings of a table's partition paths: a path without one in storage has the first ring of so many buckets.
+    """The rings of a table's partition paths; a path without a stored ring has the first ring of `buckets` nodes.
 
     `children` are what a pending clustering makes of the nodes of a ring, by their numbers. Nodes are numbered as they
     are on the ring, the new nodes of each group of the clustering after them, in the order of `groups`.
@@ -54,7 +54,7 @@ class Rings:
         return len(self.of(partition).nodes) + sum(len(children.alive) for children in before)
 
     def file_id(self, partition: str, number: int) -> str:
-        """The file group of a node, or of one that a node turns into."""
+        """The id of the file group of a node, or of a node that a pending clustering makes."""
         nodes = self.of(partition).nodes
         return nodes[number].file_id if number < len(nodes) else self._made(partition)[number - len(nodes)].file_id
 
@@ -134,7 +134,8 @@ class WithChildren:
 
 @dataclass(frozen=True)
 class ChildFileId:
-    """The file id of the group that a row's bucket turns into by a pending clustering, null where it is in none."""
+    """An expression for the file id of the file group that a row's bucket turns into by a pending clustering; null if
+    no clustering changes the bucket."""
 
     rings: Rings
     fields: tuple[str, ...]
@@ -166,7 +167,8 @@ class ChildFileId:
 def _by_partition(
     batch: pa.RecordBatch, kind: pa.DataType, of_rows: Callable[[str, np.ndarray], pa.Array | None]
 ) -> pa.Array:
-    """Values made for the rows of one partition path at a time; null where it has none."""
+    """The values that `of_rows` returns for the rows of each partition path, in the order of the rows; null for a path
+    for which it returns None."""
     paths = batch.column(PARTITION_PATH).dictionary_encode()
     codes = as_numpy(pc.fill_null(paths.indices, -1))
     parts: list[pa.Array] = []
@@ -184,8 +186,8 @@ def _by_partition(
 
 @dataclass(frozen=True, slots=True)
 class BucketSizes:
-    """When a bucket is too large or too small, in bytes of all its files, and how many a ring has at most and at
-    least."""
+    """The bytes (of all files of a bucket) above which it is split and below which it is merged, and the largest and
+    smallest number of buckets of a ring."""
 
     split_above: float
     merge_below: float
@@ -205,13 +207,14 @@ class Outputs:
         return tuple(node.file_id for node in self.children.alive)
 
     def of_keys(self, keys: pa.Array) -> pa.Array:
-        """For each record key the number of its file group among `file_ids`."""
+        """The position in `file_ids` of the file group for each record key."""
         return pa.array(self.children.node_numbers(ring_hashes(keys, self.fields)))
 
 
 @dataclass
 class PartitionResize:
-    """Chooses the groups of one partition path. Buckets without files stay as they are: there is nothing to write."""
+    """Chooses the clustering groups of one partition path. Buckets without files are not changed, since there is
+    nothing to write."""
 
     ring: Ring
     slices: Mapping[int, FileSlice]
@@ -223,7 +226,8 @@ class PartitionResize:
     _named: int = 0
 
     def groups(self) -> Iterator[ClusteringGroup]:
-        """First what splits, then what merges; with `rewrites_all` what is left, each by itself."""
+        """The groups: first the buckets to split, then the buckets to merge; with `rewrites_all` then every remaining
+        bucket as a group."""
         for node_number in sorted(self.slices):
             yield from self._split(node_number)
         for node_number in sorted(self.slices, key=lambda at: (self.slices[at].size, at)):
@@ -245,7 +249,8 @@ class PartitionResize:
             yield self._group([node_number], children)
 
     def _merge(self, node_number: int) -> Iterator[ClusteringGroup]:
-        """A small bucket with the small ones before it, then those after it, as far as they fit together."""
+        """The group of a small bucket with the small buckets before it, then those after it, as long as they fit
+        together."""
         if not self._is_small(node_number):
             return
         node_numbers, total = [node_number], self.slices[node_number].size
@@ -298,7 +303,7 @@ def resize_groups(
 
 
 def resizes_of(pending: Iterable[tuple[str, ClusteringOperation, Children]]) -> Resizes:
-    """The file groups of pending resizes, with the instants of those."""
+    """The file groups of pending resizes, with the instants of the clusterings."""
     parents: dict[FileGroupId, str] = {}
     children: dict[FileGroupId, str] = {}
     origins: dict[FileGroupId, tuple[FileGroupId, ...]] = {}

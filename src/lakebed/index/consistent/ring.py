@@ -35,7 +35,7 @@ RING_SIZE = (1 << 31) - 1
 
 
 def ring_hashes(keys: Any, fields: Sequence[str]) -> Int32s:
-    """The place on the ring (0 to `RING_SIZE`) of every record key text, as Hudi's consistent hashing reckons it.
+    """The position on the ring (0 to `RING_SIZE`) of every record key text, as Hudi's consistent hashing computes it.
 
     `fields` are the hash fields, a subset of the key fields (empty: all).
 
@@ -66,8 +66,8 @@ def xxh32(strings: Any, seed: int = 0) -> UInt32s:
 
 
 def _hashed(data: npt.NDArray[np.uint8], words: npt.NDArray[Any], offsets: Int64s, seed: np.uint32) -> UInt32s:
-    """A step takes the next word, or byte, of all rows that have one: the longest rows come first, so that they are
-    always the first so many."""
+    """XXH32 of each row. A step takes the next word, or byte, of all rows that have one: the rows are ordered by
+    descending length, so that these are always the first ones."""
     lengths = np.diff(offsets)
     order = np.argsort(-lengths, kind="stable")
     sizes, at = lengths[order], offsets[:-1][order].copy()
@@ -127,7 +127,7 @@ NodeTag = Literal["NORMAL", "REPLACE", "DELETE"]
 @dataclass(frozen=True, slots=True)
 class Node:
     """A bucket: its greatest hash value, and the file group that has its rows. In a plan the tag decides whether the
-    node replaces the one with its value, or that is removed (without a prefix)."""
+    node replaces the node with its value, or removes it (a node without a prefix)."""
 
     value: int
     prefix: str | None
@@ -143,8 +143,8 @@ class Node:
 
 @dataclass(frozen=True)
 class Ring:
-    """The nodes of a partition path, by value, as an instant left them; `buckets` is how many there were at first,
-    `sequence` how often they changed since."""
+    """The nodes of a partition path, by value, as an instant left them; `buckets` is how many nodes the first ring had,
+    `sequence` how often it was changed."""
 
     partition: str
     instant: str
@@ -167,11 +167,11 @@ class Ring:
         return numbers
 
     def node_number(self, file_id: str) -> int | None:
-        """The number of the node that has a file group; None for one that is on no node."""
+        """The number of the node of a file group; None if no node has it."""
         return next((n for n, node in enumerate(self.nodes) if node.file_id == file_id), None)
 
     def changed(self, instant: str, children: Iterable[Node]) -> Ring:
-        """The ring with the children of its nodes, as `instant` leaves it."""
+        """The ring with the children in place of the nodes they replace, as `instant` leaves it."""
         nodes = {node.value: node for node in self.nodes}
         for child in children:
             if child.tag == "DELETE":
@@ -195,7 +195,7 @@ class Ring:
 
     @classmethod
     def decode(cls, data: bytes, path: str) -> Ring:
-        """The ring in a file's bytes; `CorruptFile` for what is none."""
+        """The ring in a file's bytes. Raises `CorruptFile` for bytes that are not a ring."""
         try:
             record = json.loads(data)
             nodes = nodes_of(record["nodes"])
@@ -209,7 +209,7 @@ class Ring:
 
 
 def nodes_of(records: Iterable[dict[str, Any]]) -> tuple[Node, ...]:
-    """Nodes from their JSON objects."""
+    """The nodes, from their JSON objects."""
     return tuple(Node(int(record["value"]), record["fileIdPrefix"], record["tag"]) for record in records)
 
 
@@ -235,7 +235,7 @@ def default_ring(partition: str, buckets: int) -> Ring:
 
 
 def _name_uuid(data: bytes) -> str:
-    """Java's `UUID.nameUUIDFromBytes`: version 3 without a namespace."""
+    """The text of Java's `UUID.nameUUIDFromBytes`: a UUID of version 3 without a namespace."""
     digest = bytearray(hashlib.md5(data, usedforsecurity=False).digest())
     digest[6] = digest[6] & 0x0F | 0x30
     digest[8] = digest[8] & 0x3F | 0x80
@@ -243,7 +243,7 @@ def _name_uuid(data: bytes) -> str:
 
 
 def split(ring: Ring, node_number: int, prefixes: Sequence[str]) -> tuple[Node, ...] | None:
-    """The two children of a node that has become too large, each with half of its hash values; None for one that has
+    """The two children of a node that has become too large, each with half of its hash values; None for a node that has
     too few values."""
     end, before = ring.nodes[node_number].value, ring.nodes[node_number - 1].value
     middle = ((before + end + (RING_SIZE + 1 if before >= end else 0)) >> 1) & RING_SIZE
@@ -265,8 +265,8 @@ def renewed(ring: Ring, node_number: int, prefix: str) -> tuple[Node, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Children:
-    """The nodes that the file groups of a clustering group become: `partition` and `sequence` of the ring that it was
-    planned on."""
+    """The nodes that the file groups of a clustering group become, with the `partition` and `sequence` of the ring for
+    which it was planned."""
 
     partition: str
     sequence: int
@@ -286,7 +286,7 @@ class Children:
 
     @classmethod
     def of_metadata(cls, extra: dict[str, str] | Any) -> Children | None:
-        """The nodes in the extra metadata of a plan's group; None if it has none."""
+        """The nodes in the extra metadata of a plan's group; None if it does not have any."""
         if not extra or cls.NODES not in extra:
             return None
         try:
@@ -304,7 +304,7 @@ class Children:
         return tuple(sorted((n for n in self.nodes if n.tag != "DELETE"), key=lambda node: node.value))
 
     def node_numbers(self, hashes: Int32s) -> Int32s:
-        """For hash values of the group, the number of the one of `alive` that takes each."""
+        """For each hash value of the group, the number of the node in `alive` that takes it."""
         values = [node.value for node in self.alive]
         numbers = np.searchsorted(np.array(values, np.int32), hashes, side="left").astype(np.int32)
         # values after the last node go round the ring to the first
@@ -313,6 +313,6 @@ class Children:
 
 
 def neighbours(ring: Ring, node_number: int) -> tuple[int, int]:
-    """The numbers of the nodes before and after one."""
+    """The number of the node before `node_number`, and the number of the node after it."""
     count = len(ring.nodes)
     return (node_number - 1) % count, (node_number + 1) % count

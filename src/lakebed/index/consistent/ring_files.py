@@ -20,7 +20,7 @@ _RING, _COMMITTED = ".hashing_meta", ".commit"
 
 @dataclass(frozen=True)
 class RingFiles:
-    """The rings as a snapshot shows them; a partition path without one has the first ring of so many `buckets`."""
+    """The rings of a snapshot; a partition path without a stored ring has the first ring of `buckets` nodes."""
 
     snapshot: Snapshot
     buckets: int
@@ -29,7 +29,7 @@ class RingFiles:
 
     @classmethod
     def of_all(cls, snapshot: Snapshot, buckets: int) -> RingFiles:
-        """The rings of all partition paths that have one, by one listing."""
+        """The rings of all partition paths that have one, from one listing."""
         names: dict[str, list[str]] = {}
         for file in snapshot.storage.list(FOLDER):
             folder, _, name = file.path.rpartition("/")
@@ -51,13 +51,13 @@ class RingFiles:
         return {p: rings.get(p) or default_ring(p, self.buckets) for p in partitions}
 
     def stored_rings(self, partitions: Collection[str]) -> dict[str, Ring]:
-        """The rings of those partition paths that have one in storage."""
+        """The stored rings by partition path; a path without a stored ring is missing."""
         paths = sorted(partitions)
         rings = parallel_map(self.stored, paths)
         return {path: ring for path, ring in zip(paths, rings, strict=True) if ring is not None}
 
     def stored(self, partition: str) -> Ring | None:
-        """The ring that a partition path has in storage, None where it has none yet."""
+        """The stored ring of a partition path; None if it does not have one yet."""
         names = self._names(partition)
         instants = (name.removesuffix(_RING) for name in names if name.endswith(_RING))
         for instant in sorted(filter(self._is_in_view, instants), reverse=True):
@@ -70,7 +70,7 @@ class RingFiles:
         return self.snapshot.as_of is None or instant <= self.snapshot.as_of or instant == INITIAL
 
     def _counting(self, partition: str, instant: str, *, committed: bool) -> Ring | None:
-        """The ring of an instant, None for one that has not completed, or was rolled back."""
+        """The ring of an instant; None for an instant that has not completed, or was rolled back."""
         timeline = self.snapshot.timeline
         path = ring_path(partition, instant)
         if instant == INITIAL or timeline.is_completed(instant):
@@ -83,27 +83,29 @@ class RingFiles:
         return ring if committed or self._is_archived(instant) or self._has_files(ring) else None
 
     def _is_archived(self, instant: str) -> bool:
-        """Whether the archive has the completed instant. It is read if there is no such file."""
+        """Whether the archive has the completed instant. The archive is read if the timeline has no file of the
+        instant."""
         return any(i.time == instant and i.is_completed for i in self.snapshot.timeline.archived().instants)
 
     def _has_files(self, ring: Ring) -> bool:
-        """Whether a base file of the ring's buckets is there, which shows that its instant had completed."""
+        """Whether a base file of the ring's buckets exists, which shows that the ring's instant had completed."""
         ids = set(ring.file_ids.to_pylist())
         return any(file.file_id in ids for file in self.snapshot.base_files([ring.partition]))
 
     def begin(self, partitions: Iterable[str]) -> None:
-        """Write the first ring of those partition paths that have none; all writers make the same one."""
+        """Write the first ring of each of the partition paths that does not have a ring; all writers make an equal
+        one."""
         for partition in sorted(set(partitions)):
             if self.stored(partition) is None:
                 ring = default_ring(partition, self.buckets)
                 self.storage.put_if_absent(ring_path(partition, INITIAL), ring.encode())
 
     def write(self, ring: Ring) -> None:
-        """Write the ring that an instant leaves; it counts once that has completed."""
+        """Write the ring that an instant leaves; readers use it once the instant has completed."""
         self.storage.write(ring_path(ring.partition, ring.instant), ring.encode())
 
     def note_completed(self, rings: Iterable[Ring]) -> None:
-        """Record that the instants of rings have completed, for the time when they are archived."""
+        """Record that the instants of rings have completed, since they may be archived later."""
         for ring in rings:
             name = f"{ring.instant}{_COMMITTED}"
             noted = self.listed is not None and name in self.listed.get(ring.partition, ())
@@ -124,7 +126,7 @@ class RingFiles:
 
 
 def has_rings(storage: Storage) -> bool:
-    """Whether a table has rings, so that its index is consistent hashing, of any writer."""
+    """Whether a table has rings, so that its index is consistent hashing, whichever engine wrote it."""
     return any(file.path.endswith(_RING) for file in storage.list(FOLDER))
 
 

@@ -66,8 +66,9 @@ _BUCKETS = 8
 
 @dataclass(frozen=True, slots=True)
 class HBaseTable:
-    """An HBase table and how it is asked. `buckets` is the number of prefixes that rows are spread over, None for rows
-    that are keys alone. The least pause between two batches is in milliseconds, as all that ends in `_ms`."""
+    """An HBase table and how it is read and written. `buckets` is the number of prefixes that rows are spread over;
+    None for rows that are named by keys alone. The least pause between two batches is in milliseconds, like all fields
+    that end in `_ms`."""
 
     quorum: str
     table: str
@@ -138,7 +139,7 @@ class HBaseTable:
 
 
 def is_of_a_job(key: str) -> bool:
-    """Whether a setting is about how rows are asked for, not where they are."""
+    """Whether a setting is about how rows are requested, not where they are."""
     return key.startswith(PREFIX) and key.removeprefix(PREFIX) in {_NAMES[name] for name in _OF_A_JOB}
 
 
@@ -205,7 +206,8 @@ def row_keys(keys: pa.Array, buckets: int | None) -> pa.BinaryArray:
 
 
 def visible_locations(keys: pa.Array, stored_rows: pa.Table, buckets: int | None, is_visible: IsVisible) -> pa.Table:
-    """The place of each key (`LOCATIONS`), null where it has none; `stored_rows` are rows as the client gives them."""
+    """The location of each key (`LOCATIONS`), null for a key without one; `stored_rows` are rows as the client returns
+    them."""
     rows = row_keys(keys, buckets)
     at = pc.index_in(rows, value_set=_array(stored_rows, "row"))
     instant, file_id, partition, note = (
@@ -227,7 +229,8 @@ def visible_locations(keys: pa.Array, stored_rows: pa.Table, buckets: int | None
 
 
 def notes_of(instant: str, locations: pa.Table) -> pa.BinaryArray:
-    """The notes of an instant for new locations of keys that were at `locations`; empty if they were in none."""
+    """The notes of an instant for the new locations of keys that were at `locations`; empty for a key that had no
+    location."""
     before = pc.binary_join_element_wise(
         pa.scalar(instant), locations[INSTANT], locations[FILE_ID], locations[OLD_PARTITION], _SEPARATOR
     )
@@ -235,7 +238,8 @@ def notes_of(instant: str, locations: pa.Table) -> pa.BinaryArray:
 
 
 def split_notes(notes: pa.StringArray) -> tuple[pa.Array, pa.Array, pa.Array, pa.Array]:
-    """Four columns of the notes: the instant that made each, and commit, file id and partition path that it names."""
+    """The notes as four columns: the instant that made each, and the commit, file id and partition path that it
+    names."""
     note_texts = pc.if_else(pc.equal(notes, ""), pa.scalar(None, pa.string()), notes)
     noted_rows = np.flatnonzero(note_texts.is_valid())
     lists = pc.split_pattern(note_texts.take(pa.array(noted_rows)), _SEPARATOR, max_splits=3)
@@ -274,7 +278,7 @@ ROWS = pa.schema(
 
 
 class Client(Protocol):
-    """Rows of one HBase table. Everything raises `StorageError` where HBase does not answer in time."""
+    """Reads and writes rows of one HBase table. Every method raises `StorageError` if HBase does not answer in time."""
 
     def get(self, rows: pa.BinaryArray) -> pa.Table:
         """The rows that exist among these, once each, in any order; columns as in `ROWS`."""
@@ -289,7 +293,7 @@ class Client(Protocol):
         ...
 
     def scan(self, since: int) -> Iterator[pa.Table]:
-        """All rows with cells written since a time (milliseconds since 1970), some at a time: `ROWS`."""
+        """All rows with cells written since a time (milliseconds since 1970), as tables with the schema `ROWS`."""
         ...
 
     def close(self) -> None: ...
@@ -299,7 +303,7 @@ _clients: dict[tuple[int, HBaseTable], Client] = {}
 
 
 def client_of(table: HBaseTable) -> Client:
-    """The process's client for a table. Raises `UnsupportedFeature` where a package is not installed."""
+    """The process's client for a table. Raises `UnsupportedFeature` if a required package is not installed."""
     key = (os.getpid(), table)
     client = _clients.get(key)
     if client is None:
@@ -330,7 +334,7 @@ def unanswered(table: HBaseTable, job_texts: str, *, passing: bool) -> Exception
 
 @dataclass
 class Pace:
-    """Limits the rows that all threads of a process ask of a server; `rows_a_second` None means no limit."""
+    """Limits the rows that all threads of a process request from a server; `rows_a_second` None means no limit."""
 
     rows_a_second: float | None = None
     pause: float = 0.0
@@ -338,7 +342,7 @@ class Pace:
     _lock: threading.Lock = field(default_factory=shared_lock)
 
     def take(self, server: str, rows: int) -> None:
-        """Wait until the server may be asked for so many rows more."""
+        """Wait until `rows` further rows may be requested from the server."""
         if self.rows_a_second is None and not self.pause:
             return
         with self._lock:

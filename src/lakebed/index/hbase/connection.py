@@ -44,20 +44,20 @@ def field_head(number: int, size: int) -> bytes:
 
 
 def column_field(number: int, values: pa.BinaryArray) -> pa.BinaryArray:
-    """The field of every row that has these values."""
+    """The encoded field `number` of every row, with these values."""
     lengths = pc.binary_length(values).dictionary_encode()
     heads = pa.array([field_head(number, length) for length in lengths.dictionary.to_pylist()], pa.binary())
     return pc.binary_join_element_wise(heads.take(lengths.indices), values, _NONE)
 
 
 def joined(*parts: pa.BinaryArray | bytes) -> pa.BinaryArray:
-    """Parts of every row after one another; bytes are the same in all rows."""
+    """The parts of every row, concatenated; a part given as bytes is the same in all rows."""
     columns = [pa.scalar(part, pa.binary()) if isinstance(part, bytes) else part for part in parts]
     return pc.binary_join_element_wise(*columns, _NONE)
 
 
 def data_of(values: pa.BinaryArray) -> memoryview:
-    """The bytes of all rows after one another."""
+    """The bytes of all rows, concatenated."""
     _, offsets, data = values.buffers()
     if data is None:
         return memoryview(b"")
@@ -66,7 +66,8 @@ def data_of(values: pa.BinaryArray) -> memoryview:
 
 
 def fields(message: memoryview) -> Iterator[tuple[int, Value]]:
-    """Number and value of each field of a message: a number, or bytes. Raises ValueError for what is none."""
+    """The number and the value (a number or bytes) of each field of a message. Raises ValueError if the bytes are not a
+    message."""
     at, end = 0, len(message)
     while at < end:
         tag, at = read_varint(message, at)
@@ -83,7 +84,7 @@ def fields(message: memoryview) -> Iterator[tuple[int, Value]]:
 
 
 def first_fields(message: memoryview) -> dict[int, Value]:
-    """The fields of a message that has each once."""
+    """The fields of a message by number, for a message that has each field once."""
     return dict(fields(message))
 
 
@@ -93,7 +94,7 @@ def text_of(value: Value | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Cells:
-    """Cells as a server sent them: row, qualifier, time and value of each, those of a row after one another."""
+    """Cells as a server sent them: the row, qualifier, time and value of each; the cells of a row are consecutive."""
 
     rows: pa.BinaryArray
     qualifiers: pa.BinaryArray
@@ -101,8 +102,8 @@ class Cells:
     values: pa.BinaryArray
 
     def table(self, columns: Mapping[str, bytes]) -> pa.Table:
-        """A row for each row: `row`, the value of each column by the qualifier given for it (null where it has no such
-        cell), and `<column>.time`."""
+        """A table with one row per HBase row: `row`, the value of each column by the qualifier given for it (null if
+        the row has no such cell), and `<column>.time`."""
         encoded = self.rows.dictionary_encode()
         codes = as_numpy(encoded.indices)
         table_columns: dict[str, pa.Array] = {"row": encoded.dictionary}
@@ -117,7 +118,7 @@ class Cells:
 
 
 def read_cells(block: memoryview) -> Cells:
-    """The cells of a block in the form of HBase's KeyValueCodec. Raises ValueError for one that is cut off."""
+    """The cells of a block in the form of HBase's KeyValueCodec. Raises ValueError for a block that is cut off."""
     starts: list[int] = []
     at, end, length_at = 0, len(block), _LENGTH.unpack_from
     while at < end:
@@ -143,7 +144,7 @@ def read_cells(block: memoryview) -> Cells:
 
 
 def slices(data: Bytes, starts: Int64s, lengths: Int64s) -> pa.BinaryArray:
-    """The pieces of `data` that begin there and are so long."""
+    """The pieces of `data` that begin at `starts` and have these `lengths`."""
     ends = np.zeros(len(starts) + 1, np.int64)
     np.cumsum(lengths, out=ends[1:])
     pieces = data[np.repeat(starts - ends[:-1], lengths) + np.arange(ends[-1])]
@@ -188,7 +189,7 @@ _PASSING = frozenset(
 
 
 class Unserved(Exception):
-    """A server refused, or cannot be reached; `passing` where it makes sense to ask again."""
+    """Raised if a server refuses a call, or cannot be reached; `passing` is whether it makes sense to call again."""
 
     def __init__(self, message: str, *, passing: bool) -> None:
         super().__init__(message)
@@ -208,7 +209,7 @@ _FINAL = frozenset({"NoSuchColumnFamilyException", "AccessDeniedException", "Tab
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A message, and the cells that came with it."""
+    """A message of a server, and the block of cells that came with it."""
 
     message: memoryview
     block: memoryview
@@ -221,7 +222,8 @@ class Answer:
 
 
 class Connection:
-    """Calls of one thread. Raises `Unserved` for all that goes wrong; a connection that failed is not used again."""
+    """Sends calls to a server and receives the answers, for one thread. Raises `Unserved` for every failure; a
+    connection that failed is not used again."""
 
     def __init__(self, host: str, port: int, seconds: float, service: bytes = b"ClientService") -> None:
         self.where = f"{host}:{port}"
@@ -237,7 +239,7 @@ class Connection:
             raise self._lost(error) from error
 
     def send(self, method: str, *parts: bytes | memoryview) -> int:
-        """Call a method; gives the number that the answer will have."""
+        """Call a method; returns the number that the answer will have."""
         self._calls += 1
         header = number_field(1, self._calls) + bytes_field(3, method.encode()) + number_field(4, 1)
         size = sum(map(len, parts))
@@ -249,7 +251,8 @@ class Connection:
         return self._calls
 
     def receive(self) -> tuple[int, Answer | Unserved]:
-        """The next answer, of whichever call: what the server threw is given, not raised."""
+        """The number of a call and its answer, for the next answer that arrives. An exception that the server threw is
+        returned as `Unserved`, not raised."""
         try:
             (size,) = struct.unpack(">I", self._exactly(4))
             if size > _MOST_BYTES:

@@ -70,7 +70,7 @@ _DAY_MS = 24 * 60 * 60 * 1000
 
 
 class Changes:
-    """The rows of one table in HBase, changed under the table's lock."""
+    """Changes rows of one table in HBase, under the table's lock."""
 
     def __init__(self, table: HBaseTable, snapshot: Snapshot) -> None:
         self._table = table
@@ -83,7 +83,8 @@ class Changes:
     def tell(
         self, statuses: Sequence[WriteStatus], instant: str, replaced: Mapping[str, Sequence[str]]
     ) -> pa.BinaryArray:
-        """Write the locations of added keys, and a note on removed keys. Returns the rows of the removed keys."""
+        """Write the locations of added keys, and a note for each removed key. Returns the HBase rows of the removed
+        keys."""
         changed = changed_locations(statuses, replaced, self._snapshot, instant)
         added, removed_keys = changed.added.combine_chunks(), changed.removed
         if not added.num_rows and not len(removed_keys):
@@ -109,13 +110,13 @@ class Changes:
         return removed_rows
 
     def remove(self, rows: pa.BinaryArray, instant: str) -> None:
-        """Delete rows that are noted as deleted by the instant, and were not written since."""
+        """Delete the rows that are noted as deleted by the instant and were not written since."""
         stored_cells = self._client.get(rows)
         cells_of_instant = stored_cells.filter(pc.equal(stored_cells["note"], instant.encode()))
         self._client.delete(_array(cells_of_instant, "row"), _array(cells_of_instant, "note.time"))
 
     def undo(self, instant: str) -> None:
-        """Put back what an instant took away, recorded or not, once or again."""
+        """Restore the locations that an instant removed, whether it is recorded or not; may be repeated."""
         timeline = self._snapshot.timeline
         done = timeline.commit(instant)
         if done is not None:
@@ -136,7 +137,8 @@ class Changes:
             self._undo_rows(rows, instant, sync=False)
 
     def put_again(self, groups: Collection[tuple[str, str]] | None) -> None:
-        """Compare the keys stored in file groups (None: in all) with what HBase has, and write what differs."""
+        """Compare the keys stored in file groups (None: in all) with the rows of HBase, and write the rows that
+        differ."""
         old = self._snapshot
         snapshot = snapshot_of(old.storage, old.config, load_timeline(old.storage, old.config), use_metadata=False)
         slices = snapshot.file_slices(None if groups is None else {partition for partition, _ in groups})
@@ -157,7 +159,8 @@ class Changes:
         self._client.put(rows, {**{name: text.encode() for name, text in location.items()}, "note": b""})
 
     def _notes(self, keys: pa.Array, rows: pa.BinaryArray, instant: str) -> pa.BinaryArray:
-        """What to note with the new locations: where keys are now, null if HBase has nothing that needs a note."""
+        """The notes to write with the new locations: the present locations of the keys, null if HBase has no location
+        that needs a note."""
         snapshot = self._snapshot
         if not snapshot.commits:
             return pa.nulls(len(keys), pa.binary())
@@ -178,7 +181,7 @@ class Changes:
         self._snapshot.storage.write(path, sink.getvalue().to_pybytes())
 
     def _undo_rows(self, rows: pa.BinaryArray, instant: str, *, sync: bool) -> None:
-        """Rows as they were before the instant; with `sync` those that it made are deleted."""
+        """Restore the rows as they were before the instant; with `sync` the rows that it created are deleted."""
         stored_cells = self._client.get(rows)
         notes = _array(stored_cells, "note").cast(pa.string())
         noted, before, file_id, partition = split_notes(notes)
@@ -211,7 +214,7 @@ def _array(table: pa.Table, name: str) -> pa.Array:
 
 
 def _millis(instant: str) -> int:
-    """About the time of an instant, in milliseconds since 1970."""
+    """The approximate time of an instant, in milliseconds since 1970."""
     try:
         return int(datetime.strptime(instant[:14], "%Y%m%d%H%M%S").replace(tzinfo=UTC).timestamp() * 1000)
     except ValueError:
@@ -250,7 +253,7 @@ class HBaseIndex(Index, StoredLocations):
 
     @classmethod
     def from_options(cls, options: IndexOptions) -> HBaseIndex:
-        """The index that a caller names; what the options leave open is as the table has it."""
+        """The index that a caller's options name; an option that is not given has the value recorded in the table."""
         options.refuse_all_but("update_partition_path")
         table = HBaseTable.of_texts({**options.defaults, **job_texts(options.hbase)})
         moves = options.update_partition_path
@@ -268,7 +271,8 @@ class HBaseIndex(Index, StoredLocations):
         return HBaseIndex(self.table)
 
     def check(self, snapshot: Snapshot) -> None:
-        """Raise `IndexInconsistent` where HBase does not know a sample of the stored keys, or has them elsewhere."""
+        """Raise `IndexInconsistent` if HBase does not have a sample of the stored keys, or has other locations for
+        them."""
         slices = snapshot.file_slices() if snapshot.commits else ()
         for file_slice in slices[:: max(1, len(slices) // _SAMPLED_SLICES)]:
             keys = stored_rows(snapshot.reader, file_slice, [RECORD_KEY]).column(RECORD_KEY)[:_SAMPLED_KEYS]
@@ -305,7 +309,7 @@ class HBaseIndex(Index, StoredLocations):
         return self
 
     def locate(self, keys: Rows, snapshot: Snapshot, engine: Engine) -> Rows | None:
-        """The locations of these keys; None for a view of the past, since HBase only knows the present ones."""
+        """The locations of these keys; None for a view of the past, since HBase only has the present locations."""
         if not snapshot.is_latest:
             return None
         located_rows = engine.persist(self._found(engine.distinct(keys), snapshot, engine))
@@ -324,14 +328,14 @@ class HBaseIndex(Index, StoredLocations):
         self._deleted[instant] = Changes(self.table, snapshot).tell(statuses, instant, replaced)
 
     def committed(self, instant: str, snapshot: Snapshot) -> None:
-        """Delete the rows of deleted keys. If that does not happen, their notes mark them."""
+        """Delete the HBase rows of deleted keys. If this does not happen, their notes mark them."""
         deleted = self._deleted.pop(instant, None)
         if deleted is not None:
             Changes(self.table, snapshot).remove(deleted, instant)
 
     def rollback(self, instant: str, snapshot: Snapshot) -> None:
-        """Put back what the instant took away. What it added counts for nothing by itself, and is deleted with
-        `rollback_sync`."""
+        """Restore the locations that the instant removed. The locations that it added are ignored by readers, and
+        deleted with `rollback_sync`."""
         self._deleted.pop(instant, None)
         Changes(self.table, snapshot).undo(instant)
 
@@ -343,7 +347,7 @@ class HBaseIndex(Index, StoredLocations):
         return locations_of(self.table, keys, is_visible)
 
     def _found(self, rows: Rows, snapshot: Snapshot, engine: Engine) -> Rows:
-        """The rows with the places that HBase has for their keys, asked in the tasks that have them."""
+        """The rows with the locations that HBase has for their keys, requested in the tasks that have the rows."""
         schema = pa.schema([*engine.schema(rows), *list(LOCATIONS)[1:]])
         timeline = snapshot.timeline.without_files()
         return engine.map(rows, LookUp(self.table, timeline, snapshot.as_of, schema), schema)
@@ -369,13 +373,13 @@ class LookUp:
 
 
 def locations_of(table: HBaseTable, keys: pa.Array, is_visible: IsVisible) -> pa.Table:
-    """The place of each key as HBase and the timeline have it (`client.LOCATIONS`)."""
+    """The location of each key (`client.LOCATIONS`), as far as HBase and the timeline show it."""
     rows = row_keys(keys, table.buckets)
     return visible_locations(keys, client_of(table).get(pc.unique(rows)), table.buckets, is_visible)
 
 
 def _where_it_is_stored(located_rows: Rows, names: Sequence[str], snapshot: Snapshot, engine: Engine) -> PlacedRows:
-    """The rows, where locations in file groups that no longer exist, and those of deleted keys, become null.
+    """The rows with their locations, which are null for file groups that no longer exist and for deleted keys.
 
     Such locations are rare. Real Hudi leaves them when it overwrites partitions, and so does a writer that dies between
     its commit and its last request to HBase. The file group shows whether a deleted key is stored nevertheless.

@@ -45,7 +45,7 @@ _FOREVER = (1 << 63) - 1
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """A range of rows, and who serves it."""
+    """A range of rows, and the server that serves it."""
 
     start: bytes
     end: bytes
@@ -55,7 +55,7 @@ class Region:
 
 @dataclass
 class _Batch:
-    """Rows that one call asks a server for: the region and the numbers of the rows, region by region."""
+    """The rows of one call to a server: region by region, the region and the numbers of the rows."""
 
     parts: list[tuple[Region, Int64s]] = field(default_factory=list[tuple[Region, Int64s]])
 
@@ -130,7 +130,7 @@ class NativeClient:
     def _multi(
         self, rows: pa.BinaryArray, actions: pa.BinaryArray, size: int, pace: Pace, take: Callable[[Answer], None]
     ) -> None:
-        """Send every action to the region of its row, as often as it takes; `take` gets each answer."""
+        """Send every action to the region of its row, repeated until it succeeds; `take` is called with each answer."""
         left = np.arange(len(rows), dtype=np.int64)
 
         def attempt() -> None:
@@ -149,7 +149,8 @@ class NativeClient:
             self._steadily(attempt)
 
     def _steadily(self, attempt: Callable[[], Any]) -> Any:
-        """What `attempt` gives, tried again while servers fail and regions move, until the time for that is over."""
+        """The result of `attempt`, which is repeated while servers fail and regions move, until the time for retries is
+        over."""
         end = time.monotonic() + self._table.retry_ms / 1000
         tried = 0
         while True:
@@ -189,7 +190,7 @@ class NativeClient:
         return connection
 
     def _all_regions(self) -> list[Region]:
-        """The regions of the table, by their first rows, as the meta table has them."""
+        """The regions of the table, by their first rows, from the meta table."""
         if not self._regions:
             name = self._table.table.encode()
             meta = self._connection(self._meta_server())
@@ -207,7 +208,7 @@ class NativeClient:
         return [region for region in self._all_regions() if region.start <= row][-1]
 
     def _meta_server(self) -> Server:
-        """The server of the meta table, as ZooKeeper names it."""
+        """The server of the meta table, from ZooKeeper."""
         table, kazoo = self._table, self._kazoo
         client = kazoo.client.KazooClient(
             hosts=table.hosts, timeout=table.session_ms / 1000, connection_retry={"max_tries": 1}, read_only=True
@@ -241,7 +242,7 @@ class NativeClient:
 
 
 class _Calls:
-    """The calls to one server, some under way at a time."""
+    """The calls to one server, several at a time."""
 
     def __init__(
         self,
@@ -254,7 +255,8 @@ class _Calls:
         self._connect, self._server, self._batches, self._actions, self._pace = connect, server, batches, actions, pace
 
     def run(self, take: Callable[[Answer], None]) -> list[tuple[Int64s, Unserved]]:
-        """`take` gets the answers; gives the rows that the server did not serve, and why."""
+        """Make the calls; `take` is called with each answer. Returns the rows that the server did not serve, with the
+        reason."""
         failed: list[tuple[Int64s, Unserved]] = []
         unanswered = dict(enumerate(self._batches))
         waiting = list(unanswered)
@@ -314,7 +316,7 @@ def _rows_of(answer: Answer) -> pa.Table:
 
 
 def _unserved_parts(answer: Answer, batch: _Batch) -> list[tuple[Int64s, Unserved]]:
-    """The rows of regions where something failed: they are all asked for again."""
+    """The rows of the regions in which an action failed (all their rows are requested again), with the reason."""
     results = [value for number, value in fields(answer.message) if number == 1]
     if len(results) != len(batch.parts):
         return [(batch.numbers, Unserved(f"{len(results)} answers for {len(batch.parts)} regions", passing=True))]
@@ -329,7 +331,8 @@ def _unserved_parts(answer: Answer, batch: _Batch) -> list[tuple[Int64s, Unserve
 
 
 def _error_in(result: memoryview, rows: int, well: set[bytes]) -> Unserved | None:
-    """What failed in a region's result. `well` has messages without an error: most of them are equal."""
+    """The failure in a region's result; None if there is none. `well` caches messages without an error, since most
+    messages are equal."""
     served = 0
     for number, value in fields(result):
         assert isinstance(value, memoryview)
@@ -365,7 +368,7 @@ def _regions_of(rows: pa.BinaryArray, starts: Sequence[bytes]) -> Int64s:
 
 
 def _meta_rows(meta: Connection, table: bytes) -> Iterator[Region | None]:
-    """The regions of a table; None for those that are not served (a parent that was split, for one)."""
+    """The regions of a table; None for a region that is not served (for example a parent that was split)."""
     about = bytes_field(1, bytes_field(1, b"info"))
     about += bytes_field(3, table + b",,") + bytes_field(4, table + b"-") + number_field(7, 1)
     columns = {"about": b"regioninfo", "server": b"server"}
@@ -385,7 +388,8 @@ def _region(name: bytes, about: bytes, server: bytes | None) -> Region | None:
 
 
 def _server_in(data: memoryview) -> Server:
-    """The server that a node of ZooKeeper names: a mark, the length of its writer's name, that, PBUF, and a message."""
+    """The server that a node of ZooKeeper names: a mark, the length of its writer's name, the name, PBUF, and a
+    message."""
     if data[0] != 255:
         raise ValueError("no mark")
     at = 5 + int.from_bytes(data[1:5], "big")

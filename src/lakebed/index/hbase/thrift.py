@@ -106,7 +106,7 @@ def _scan(table: Any) -> list[Any]:
 
 
 def _rows_of(answers: list[Any]) -> pa.Table:
-    """Rows as happybase gives them: a key, and its cells with their times by full name."""
+    """The rows as a table, from happybase's answers: pairs of a key and its cells with their times by full name."""
     columns: dict[str, list[Any]] = {"row": [key for key, _ in answers]}
     for name, full in _FULL.items():
         cells = [row.get(full, (None, None)) for _, row in answers]
