@@ -191,7 +191,7 @@ def predicate_of_expression(expression: pc.Expression, schema: pa.Schema) -> Pre
         unknown = _UNKNOWN_NAME.search(reason)
         near = near_or_nothing(unknown[1], schema.names) if unknown else ""
         raise InvalidOption(
-            f"the filter {expression} does not fit the table: {reason.partition(' in ')[0] if unknown else reason}",
+            f"the condition {expression} does not fit the table: {reason.partition(' in ')[0] if unknown else reason}",
             hint=f"{near}Columns are {', '.join(n for n in schema.names[:25] if n not in ALL_META_COLUMNS)}",
         ) from None
     return Predicate(_node(expression, schema), expression=expression)

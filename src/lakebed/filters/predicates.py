@@ -520,7 +520,7 @@ def node_to_arrow(node: Node) -> pc.Expression:
                 return expression
             unknown = reason.startswith(UNKNOWN_FUNCTION)
             raise InvalidOption(
-                f"this filter has {reason}" if unknown else f"this filter runs on Spark only: {reason}",
+                f"this condition has {reason}" if unknown else f"this condition runs on Spark only: {reason}",
                 hint=("check its name; if it is one of Spark's, " if unknown else "")
                 + "open the table with spark=..., write the condition in simpler SQL, or give a pyarrow.compute"
                 " expression",
@@ -615,7 +615,7 @@ def node_to_spark(node: Node) -> str:
         case Constant(value):
             return {True: "TRUE", False: "FALSE", None: "CAST(NULL AS BOOLEAN)"}[value]
         case Opaque(_, reason):
-            raise InvalidOption(f"no Spark SQL for this filter: {reason}")
+            raise InvalidOption(f"no Spark SQL for this condition: {reason}")
 
 
 _SPARK_FUNCTIONS = {"starts_with": "startswith", "ends_with": "endswith", "contains": "contains"}
@@ -629,4 +629,4 @@ def _value_to_spark(value: Value) -> str:
     if value.name in _SPARK_FUNCTIONS:
         texts = [_value_to_spark(value.args[0]), *(sql_literal(o) for o in value.options)]
         return f"{_SPARK_FUNCTIONS[value.name]}({', '.join(texts)})"
-    raise InvalidOption(f"no Spark SQL for the function {value.name} outside a SQL filter")
+    raise InvalidOption(f"no Spark SQL for the function {value.name} outside a SQL condition")

@@ -206,7 +206,7 @@ def parse_condition(text: str, schema: pa.Schema, zone: str, now: datetime) -> P
     try:
         return _parsed(text, schema, zone, now)
     except RecursionError:
-        raise too_deep(text, "filter") from None
+        raise too_deep(text, "condition") from None
 
 
 def too_deep(text: str, label: str) -> InvalidOption:
@@ -240,7 +240,7 @@ def check_numbers(numbers: Iterable[str], label: str) -> None:
             )
 
 
-def parse_tree(text: str, label: str = "filter", form: str = "condition") -> Any:
+def parse_tree(text: str, label: str = "condition", form: str = "condition") -> Any:
     """The parser's tree of an expression over the columns of a row. Raises `InvalidOption` that names it
     by its `label`."""
     check_characters(text, label)

@@ -53,7 +53,7 @@ def spark_literal(value: Any, type_: pa.DataType) -> str:
         case date():
             return f"DATE '{value.isoformat()}'"
         case _:
-            raise InvalidOption(f"a constant of type {type_} is not possible in a filter")
+            raise InvalidOption(f"a constant of type {type_} is not possible in a condition")
 
 
 _WILDCARDS = ("%", "_")

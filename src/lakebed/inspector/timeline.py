@@ -131,7 +131,8 @@ def instant(pages: Pages, table: InspectedTable, request: Request) -> Response:
     """One instant: what it wrote, and its body as JSON."""
     with table.opened() as opened:
         view, entry = _found(opened, request)
-        row = _rows(TimelineView(view._timeline, [entry]))[0]  # pyright: ignore[reportPrivateUsage]
+        at = list(view).index(entry)
+        row = _rows(view[at : at + 1])[0]
         is_commit = entry.is_completed and entry.action in COMMIT_ACTIONS
         written = section(lambda: _written(view, entry)) if is_commit else None
         json_body = section(lambda: _json_text(view.body(entry), _MOST_BODY))

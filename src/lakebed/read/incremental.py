@@ -380,7 +380,7 @@ class Changes(Scan):
         span = f"({commits.start or 'beginning'}, {commits.end}]"
         _, *lines = super().explain(files).splitlines()
         if self.parsed_filter() is None:  # the condition that the plan shows is that of the range
-            lines = [line for line in lines if not line.startswith("  filter ")]
+            lines = [line for line in lines if not line.startswith("  where ")]
         head = (
             f"changes of {self._newest.config.name}: the rows written by {count_text(len(commits.commits), 'commit')}"
         )

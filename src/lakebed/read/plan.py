@@ -202,7 +202,7 @@ class ScanPlan:
             if slices:
                 lines += [f"  pruned      {count_text(len(slices), 'file')} by {step}", *_names(slices, names)]
         if self.predicate is not None:
-            lines.append(f"  filter      {self.predicate}")
+            lines.append(f"  where       {self.predicate}")
         lines.append(f"  columns     {', '.join(self.columns)}")
         skeletons = sum(f.is_skeleton for f in files)
         if skeletons:

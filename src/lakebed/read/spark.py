@@ -51,7 +51,7 @@ def active_session() -> SparkSession | None:
 def through_storage(plan: ScanPlan, spark: SparkSession, slices: SliceReader) -> str:
     """Why the whole scan has to go through Python, or "" where Spark's own reader reads slices without log files."""
     if plan.predicate is not None and not plan.predicate.runs_on_spark_sql:
-        return "the filter is an Arrow expression that has no Spark SQL form"
+        return "the condition is an Arrow expression that has no Spark SQL form"
     from_path = any(source.from_path for slice_set in plan.sets for source in slice_set.sources)
     if from_path and not slices.config.populate_meta_fields:
         return "partition columns are in the paths only and the files have no meta columns"

@@ -186,7 +186,7 @@ def test_a_number_in_sql_beyond_a_double_is_refused_as_spark_does() -> None:
     table = table_of(pa.float64())
     table.upsert([{"id": 1, "v": math.inf}, {"id": 2, "v": 1.5}])
     for condition in ("v = 1e400", "v > -1e400", "v < 1.8E308"):
-        with pytest.raises(InvalidOption, match=r"the filter has 1\.?8?[eE]\d+, which is too great for a DOUBLE"):
+        with pytest.raises(InvalidOption, match=r"the condition has 1\.?8?[eE]\d+, which is too great for a DOUBLE"):
             table.scan(where=condition).count()
     for text in (
         "UPDATE t SET v = 1e400",
