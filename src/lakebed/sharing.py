@@ -24,6 +24,9 @@ class once(Generic[T]):  # noqa: N801 (reads like a property)
         self._name = make.__name__
         self.__doc__ = make.__doc__
 
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
     @overload
     def __get__(self, owner: None, kind: type) -> once[T]: ...
     @overload

@@ -133,6 +133,34 @@ def key_generator_class(kind: str) -> str:
     return f"org.apache.hudi.keygen.{name}" if name else ""
 
 
+def _text_of(*keys: str) -> once[str]:
+    """A property of `TableConfig`: the text under the first of these keys that has one, or empty."""
+
+    def text(config: TableConfig) -> str:
+        return config.first_text(*keys)
+
+    return once(text)
+
+
+def _list_of(*keys: str) -> once[tuple[str, ...]]:
+    """A property of `TableConfig`: the entries, divided by commas, under the first of these keys that has some."""
+
+    def entries(config: TableConfig) -> tuple[str, ...]:
+        return config.first_list(*keys)
+
+    return once(entries)
+
+
+def _flag_of(key: str, *, default: bool) -> once[bool]:
+    """A property of `TableConfig`: whether the key is true."""
+
+    def flag(config: TableConfig) -> bool:
+        text = config.first_text(key).lower()
+        return text == "true" if text else default
+
+    return once(flag)
+
+
 @dataclass(frozen=True)
 class TableConfig:
     """What a table says about itself; `properties` holds every key of the file, known or not. Each is parsed once, when
@@ -147,60 +175,57 @@ class TableConfig:
     def name(self) -> str:
         return self.properties["hoodie.table.name"]
 
-    @once
-    def database(self) -> str:
-        return self._text("hoodie.database.name")
+    database = _text_of("hoodie.database.name")
 
     @once
     def version(self) -> int:
-        return int(self._text("hoodie.table.version") or CURRENT_VERSION)
+        return int(self.first_text("hoodie.table.version") or CURRENT_VERSION)
 
     @once
     def table_type(self) -> Literal["cow", "mor"]:
-        return "mor" if self._text("hoodie.table.type").upper() == "MERGE_ON_READ" else "cow"
+        return "mor" if self.first_text("hoodie.table.type").upper() == "MERGE_ON_READ" else "cow"
 
-    @once
-    def key_fields(self) -> tuple[str, ...]:
-        """The columns the record key is made of; empty where keys are generated."""
-        return self._list("hoodie.table.recordkey.fields")
+    key_fields = _list_of("hoodie.table.recordkey.fields")
+    """The columns the record key is made of; empty where keys are generated."""
 
     @once
     def partition_fields(self) -> tuple[str, ...]:
-        return split_partition_types(self._list("hoodie.table.partition.fields"))[0]
+        return split_partition_types(self.first_list("hoodie.table.partition.fields"))[0]
 
     @once
     def partition_types(self) -> tuple[str, ...]:
         """For a CUSTOM key generator the type of each partition field (SIMPLE or TIMESTAMP), where stored."""
-        fields = self._list("hoodie.table.partition.fields")
+        fields = self.first_list("hoodie.table.partition.fields")
         if ":" in "".join(fields):
             return split_partition_types(fields)[1]
-        return tuple([kind.upper() for kind in self._list(PARTITION_TYPES)])
+        return tuple([kind.upper() for kind in self.first_list(PARTITION_TYPES)])
 
-    @once
-    def ordering_fields(self) -> tuple[str, ...]:
-        return self._list("hoodie.table.ordering.fields", "hoodie.table.precombine.field")
+    ordering_fields = _list_of("hoodie.table.ordering.fields", "hoodie.table.precombine.field")
 
     @once
     def key_generator(self) -> str:
         """SIMPLE, COMPLEX, NON_PARTITION, TIMESTAMP, CUSTOM, GLOBAL_DELETE or USER_PROVIDED; derived from the fields
         if the table does not name it."""
-        kind = self._text("hoodie.table.keygenerator.type").upper().removesuffix("_AVRO")
+        kind = self.first_text("hoodie.table.keygenerator.type").upper().removesuffix("_AVRO")
         if kind:
             return kind
-        if java_class := self._text("hoodie.table.keygenerator.class"):
+        if java_class := self.first_text("hoodie.table.keygenerator.class"):
             return KINDS_OF_CLASSES.get(generator_class(java_class), "USER_PROVIDED")
         return default_key_generator(self.key_fields, self.partition_fields)
 
     @once
     def names_key_generator(self) -> bool:
         """Whether the properties name the key generator, by its type or class."""
-        return bool(self._text("hoodie.table.keygenerator.type", "hoodie.table.keygenerator.class"))
+        return bool(self.first_text("hoodie.table.keygenerator.type", "hoodie.table.keygenerator.class"))
 
     @once
     def is_of_flink(self) -> bool:
         """Whether the properties are as Flink's writer makes them: Spark's names neither this kind of key generator nor
         this database."""
-        kind, java_class = self._text("hoodie.table.keygenerator.type"), self._text("hoodie.table.keygenerator.class")
+        kind, java_class = (
+            self.first_text("hoodie.table.keygenerator.type"),
+            self.first_text("hoodie.table.keygenerator.class"),
+        )
         by_avro = kind.upper().endswith("_AVRO") or java_class.endswith("AvroKeyGenerator")
         return by_avro or self.database == "default_database"
 
@@ -220,7 +245,7 @@ class TableConfig:
         ordering field, commit time without. Raises `InvalidOption` for a mode that is unknown, or that on version 6 is
         not that of the payload.
         """
-        stored, payload, strategy = self._text(MODE).upper(), self._text(PAYLOAD), self.merge_strategy
+        stored, payload, strategy = self.first_text(MODE).upper(), self.first_text(PAYLOAD), self.merge_strategy
         if stored and stored not in MERGE_MODES:
             raise InvalidOption(
                 f"{MODE}={stored!r} of table {self.name!r} is unknown",
@@ -249,17 +274,15 @@ class TableConfig:
     @once
     def names_merge_mode(self) -> bool:
         """Whether the properties say how rows are merged: by mode, strategy or payload class."""
-        return bool(self._text(MODE, PAYLOAD) or self.merge_strategy)
+        return bool(self.first_text(MODE, PAYLOAD) or self.merge_strategy)
 
-    @once
-    def partial_update_mode(self) -> str:
-        """IGNORE_DEFAULTS, FILL_UNAVAILABLE, ... or empty."""
-        return self._text("hoodie.table.partial.update.mode")
+    partial_update_mode = _text_of("hoodie.table.partial.update.mode")
+    """IGNORE_DEFAULTS, FILL_UNAVAILABLE, ... or empty."""
 
     @once
     def payload(self) -> str:
         """The payload class the table names (also the one a version 9 table was created with), or empty."""
-        payload = self._text(PAYLOAD, LEGACY_PAYLOAD)
+        payload = self.first_text(PAYLOAD, LEGACY_PAYLOAD)
         return payload_class(payload) or payload
 
     @once
@@ -275,58 +298,44 @@ class TableConfig:
     @once
     def merge_strategy(self) -> str:
         """The id of the merge strategy, or empty."""
-        return self._text(STRATEGY, OLD_STRATEGY).lower()
+        return self.first_text(STRATEGY, OLD_STRATEGY).lower()
 
-    @once
-    def hive_style(self) -> bool:
-        return self._flag("hoodie.datasource.write.hive_style_partitioning", default=False)
+    hive_style = _flag_of("hoodie.datasource.write.hive_style_partitioning", default=False)
 
-    @once
-    def url_encode(self) -> bool:
-        return self._flag("hoodie.datasource.write.partitionpath.urlencode", default=False)
+    url_encode = _flag_of("hoodie.datasource.write.partitionpath.urlencode", default=False)
 
-    @once
-    def slash_dates(self) -> bool:
-        return self._flag("hoodie.datasource.write.slash.separated.date.partitioning", default=False)
+    slash_dates = _flag_of("hoodie.datasource.write.slash.separated.date.partitioning", default=False)
 
-    @once
-    def drop_partition_columns(self) -> bool:
-        return self._flag("hoodie.datasource.write.drop.partition.columns", default=False)
+    drop_partition_columns = _flag_of("hoodie.datasource.write.drop.partition.columns", default=False)
 
-    @once
-    def populate_meta_fields(self) -> bool:
-        return self._flag("hoodie.populate.meta.fields", default=True)
+    populate_meta_fields = _flag_of("hoodie.populate.meta.fields", default=True)
 
     @once
     def timezone(self) -> str:
         """The zone of instant times: `UTC`, or `LOCAL` for that of the writing process."""
-        return self._text("hoodie.table.timeline.timezone").upper() or "LOCAL"
+        return self.first_text("hoodie.table.timeline.timezone").upper() or "LOCAL"
 
     @once
     def log_block_format(self) -> Literal["avro", "parquet"]:
         """The format of the data blocks of log files."""
-        return "parquet" if self._text("hoodie.logfile.data.block.format").lower() == "parquet" else "avro"
+        return "parquet" if self.first_text("hoodie.logfile.data.block.format").lower() == "parquet" else "avro"
 
     @once
     def has_record_positions(self) -> bool:
         """Whether log blocks may have the rows of the base file that their records are for."""
         return self.table_type == "mor" and has_completion_times(self.version)
 
-    @once
-    def has_consumers(self) -> bool:
-        """Whether the table has named consumers, or had some."""
-        return self._flag("lakebed.consumers", default=False)
+    has_consumers = _flag_of("lakebed.consumers", default=False)
+    """Whether the table has named consumers, or had some."""
 
-    @once
-    def cdc_enabled(self) -> bool:
-        return self._flag("hoodie.table.cdc.enabled", default=False)
+    cdc_enabled = _flag_of("hoodie.table.cdc.enabled", default=False)
 
     @once
     def change_log(self) -> LogMode | None:
         """What the table's change log holds; None where it keeps none."""
         if not self.cdc_enabled:
             return None
-        mode = self._text("hoodie.table.cdc.supplemental.logging.mode").upper() or "DATA_BEFORE_AFTER"
+        mode = self.first_text("hoodie.table.cdc.supplemental.logging.mode").upper() or "DATA_BEFORE_AFTER"
         if mode not in CHANGE_LOG_COLUMNS:
             raise InvalidOption(
                 f"hoodie.table.cdc.supplemental.logging.mode={mode!r} is unknown",
@@ -335,14 +344,10 @@ class TableConfig:
             )
         return cast(LogMode, mode)
 
-    @once
-    def metadata_partitions(self) -> tuple[str, ...]:
-        """The complete partitions of the metadata table; empty where the table has none."""
-        return self._list("hoodie.table.metadata.partitions")
+    metadata_partitions = _list_of("hoodie.table.metadata.partitions")
+    """The complete partitions of the metadata table; empty where the table has none."""
 
-    @once
-    def metadata_partitions_inflight(self) -> tuple[str, ...]:
-        return self._list("hoodie.table.metadata.partitions.inflight")
+    metadata_partitions_inflight = _list_of("hoodie.table.metadata.partitions.inflight")
 
     @once
     def key_indexes(self) -> tuple[str, ...]:
@@ -352,7 +357,7 @@ class TableConfig:
 
     @once
     def base_format(self) -> str:
-        return (self._text("hoodie.table.base.file.format", "hoodie.table.ro.file.format") or "PARQUET").upper()
+        return (self.first_text("hoodie.table.base.file.format", "hoodie.table.ro.file.format") or "PARQUET").upper()
 
     @once
     def layout(self) -> int:
@@ -371,10 +376,8 @@ class TableConfig:
             return f"{HOODIE}/{self._folder('hoodie.archivelog.folder', 'archived')}"
         return f"{self.timeline_path}/{self._folder('hoodie.timeline.history.path', 'history')}"
 
-    @once
-    def create_schema(self) -> str:
-        """The Avro schema given at creation as JSON, or empty."""
-        return self._text("hoodie.table.create.schema")
+    create_schema = _text_of("hoodie.table.create.schema")
+    """The Avro schema given at creation as JSON, or empty."""
 
     @property
     def index_settings(self) -> dict[str, str]:
@@ -386,33 +389,29 @@ class TableConfig:
     @once
     def has_index_changes(self) -> bool:
         """Whether changes of the index are noted."""
-        return bool(self._text(INDEX_CHANGES))
+        return bool(self.first_text(INDEX_CHANGES))
 
     @once
     def is_made_by_lakebed(self) -> bool:
         """Whether lakebed made the table or adopted its index: it has properties of its own then."""
         return any(key.startswith("lakebed.") for key in self.properties)
 
-    @once
-    def index_reason(self) -> str:
-        """Why "auto" took the table's index; empty where the index was named."""
-        return self._text(INDEX_REASON)
+    index_reason = _text_of(INDEX_REASON)
+    """Why "auto" took the table's index; empty where the index was named."""
 
     @once
     def repeats_keys(self) -> bool:
         """Whether inserts are known to have stored keys several times, so that a record index, which holds one place of
         each, does not answer for all rows."""
-        return self._text(INDEX_REPEATED) == "true"
+        return self.first_text(INDEX_REPEATED) == "true"
 
-    @once
-    def keys_checked_until(self) -> str:
-        """The completion time of the last commit when keys were found to be unique; empty if it was never checked."""
-        return self._text(INDEX_CHECKED)
+    keys_checked_until = _text_of(INDEX_CHECKED)
+    """The completion time of the last commit when keys were found to be unique; empty if it was never checked."""
 
     @once
     def sorts_by_key(self) -> bool:
         """Whether lakebed keeps the rows of each base file in the order of their keys."""
-        return self._text(SORT) == "key"
+        return self.first_text(SORT) == "key"
 
     @property
     def merge_properties(self) -> dict[str, str]:
@@ -420,29 +419,24 @@ class TableConfig:
         start = MERGE_PROPERTY_PREFIX
         return {k.removeprefix(start): v for k, v in self.properties.items() if k.startswith(start)}
 
-    @once
-    def delete_field(self) -> str:
-        """The column whose value `delete_marker` marks a deleted record, or empty."""
-        return self._merge_property("hoodie.payload.delete.field")
+    delete_field = _text_of(MERGE_PROPERTY_PREFIX + "hoodie.payload.delete.field", "hoodie.payload.delete.field")
+    """The column whose value `delete_marker` marks a deleted record, or empty."""
 
-    @once
-    def delete_marker(self) -> str:
-        return self._merge_property("hoodie.payload.delete.marker")
+    delete_marker = _text_of(MERGE_PROPERTY_PREFIX + "hoodie.payload.delete.marker", "hoodie.payload.delete.marker")
 
     @once
     def unavailable_value(self) -> str:
         """The text that marks a value which the source did not send (FILL_UNAVAILABLE)."""
-        return self._merge_property("hoodie.write.partial.update.unavailable.value") or UNAVAILABLE_VALUE
+        key = "hoodie.write.partial.update.unavailable.value"
+        return self.first_text(MERGE_PROPERTY_PREFIX + key, key) or UNAVAILABLE_VALUE
 
-    def _merge_property(self, key: str) -> str:
-        return self._text(MERGE_PROPERTY_PREFIX + key, key)
-
-    def _text(self, *keys: str) -> str:
+    def first_text(self, *keys: str) -> str:
+        """The text under the first of these keys that has one, or empty."""
         return next((self.properties[key] for key in keys if self.properties.get(key)), "")
 
     def _folder(self, key: str, default: str) -> str:
         """A folder's name or path below another one."""
-        path = self._text(key) or default
+        path = self.first_text(key) or default
         if any(part in ("", ".", "..") for part in path.split("/")):
             raise CorruptFile(
                 f"hoodie.properties of table {self.name!r} has {key}={path}, which leads out of the table",
@@ -451,12 +445,9 @@ class TableConfig:
             )
         return path
 
-    def _list(self, *keys: str) -> tuple[str, ...]:
-        return tuple(entry.strip() for entry in self._text(*keys).split(",") if entry.strip())
-
-    def _flag(self, key: str, *, default: bool) -> bool:
-        text = self._text(key).lower()
-        return text == "true" if text else default
+    def first_list(self, *keys: str) -> tuple[str, ...]:
+        """The entries, divided by commas, under the first of these keys that has some."""
+        return tuple(entry.strip() for entry in self.first_text(*keys).split(",") if entry.strip())
 
 
 def default_key_generator(key_fields: tuple[str, ...], partition_fields: tuple[str, ...]) -> str:
