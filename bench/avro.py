@@ -27,7 +27,7 @@ from lakebed.schema.avro import arrow_to_avro
 
 _INSTANT = "20261121015401717"
 _BAR, _GOAL = 0.8, 1.2
-_FEW = 20_000
+_MAX_ITEMS = 20_000
 
 
 def rows_of(count: int) -> pa.RecordBatch:
@@ -101,8 +101,8 @@ def main() -> None:
     encoded = rate(lambda: encode_data_block([rows], schema, {0: _INSTANT}))
     decoded = rate(lambda: open_data_block(head, "a log").read(rows.schema.names))
     pruned = rate(lambda: open_data_block(head, "a log").read(["_hoodie_record_key", "at"]))
-    few = encode_data_block([rows.slice(0, _FEW)], schema, {0: _INSTANT}).content
-    slow_decoded, slow_encoded = by_fastavro(few, schema, min(_FEW, options.rows))
+    few = encode_data_block([rows.slice(0, _MAX_ITEMS)], schema, {0: _INSTANT}).content
+    slow_decoded, slow_encoded = by_fastavro(few, schema, min(_MAX_ITEMS, options.rows))
     print(
         f"{options.rows:,} rows of 12 columns, {len(block.content) / options.rows:.0f} bytes a record; M rows/s a core"
     )

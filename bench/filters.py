@@ -22,7 +22,7 @@ from mor import Tables, cpu
 import lakebed
 from lakebed.read import filtered_rows
 
-_FIRST = filtered_rows._LEAST_ROWS  # pyright: ignore[reportPrivateUsage]
+_FIRST = filtered_rows._MIN_ROWS  # pyright: ignore[reportPrivateUsage]
 _NEVER = 1 << 60
 
 
@@ -34,7 +34,7 @@ def cells(table: lakebed.Table, condition: pc.Expression | None, *, forgets: boo
 
     found: list[str] = []
     for least in (_NEVER, _FIRST):
-        filtered_rows._LEAST_ROWS = least  # pyright: ignore[reportPrivateUsage]
+        filtered_rows._MIN_ROWS = least  # pyright: ignore[reportPrivateUsage]
         found.append(f"{1000 * cpu(scan, forgets=forgets):.0f}")
     return " | ".join(found)
 

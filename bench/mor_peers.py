@@ -26,7 +26,7 @@ COLUMNS = 9
 _SEED = 7
 PEERS = ("deltalake", "lance", "pyiceberg")
 # Slow: it goes by one filter expression of all keys.
-_MOST = {"pyiceberg": 1_000}
+_MAX_ITEMS = {"pyiceberg": 1_000}
 SIZES = (10, 1_000, 10_000)
 
 
@@ -112,7 +112,7 @@ def measure(peer: str, folder: Path, rows: int) -> dict[str, float]:
     loaded = trips_of(rng, keys, 1, COLUMNS)
     table = timed("load", lambda: _KINDS[peer](folder, loaded))
     for size in SIZES:
-        if size > _MOST.get(peer, size):
+        if size > _MAX_ITEMS.get(peer, size):
             continue
         for version in (2, 3):
             some = keys.take(pa.array(rng.choice(rows, min(size, rows), replace=False)))

@@ -66,7 +66,7 @@ def measured(folder: Path, way: str) -> dict[str, list[float]]:
     from lakebed.read import spark_untouched
 
     spark = local_session({})
-    spark_untouched._LEAST_BYTES = _WAYS[way]  # pyright: ignore[reportPrivateUsage]
+    spark_untouched._MIN_BYTES = _WAYS[way]  # pyright: ignore[reportPrivateUsage]
     uri = str(folder / ("compacted" if way == "compacted" else "logs"))
     found: dict[str, list[float]] = {}
     for name, query in _QUERIES.items():

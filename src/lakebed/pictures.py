@@ -93,7 +93,7 @@ class Lane:
     spans: tuple[Span, ...]
 
 
-_LANE_HEIGHT, _BAR_HEIGHT, _NAMES_WIDTH, _LEAST_BAR, _TICK_ROOM = 24, 14, 130, 3.0, 130.0
+_LANE_HEIGHT, _BAR_HEIGHT, _NAMES_WIDTH, _MIN_BAR, _TICK_ROOM = 24, 14, 130, 3.0, 130.0
 
 
 class _Axis:
@@ -147,7 +147,7 @@ def spans(groups: Sequence[tuple[str, Sequence[Lane]]], now: float, ticks: Seque
             drawn += [_line(_NAMES_WIDTH, y + _LANE_HEIGHT, WIDTH, y + _LANE_HEIGHT), _text(0, y + 16, lane.name)]
             for span in lane.spans:
                 left, right = axis.x(span.start), axis.x(now if span.end is None else span.end)
-                box = (left, y + (_LANE_HEIGHT - _BAR_HEIGHT) / 2, max(right - left, _LEAST_BAR), _BAR_HEIGHT)
+                box = (left, y + (_LANE_HEIGHT - _BAR_HEIGHT) / 2, max(right - left, _MIN_BAR), _BAR_HEIGHT)
                 drawn.append(_rect(box, f"span {span.state}", _COLOURS.get(span.state, _BLUE), span.title))
             y += _LANE_HEIGHT
         y += 8
@@ -164,14 +164,14 @@ def spans(groups: Sequence[tuple[str, Sequence[Lane]]], now: float, ticks: Seque
     return _svg(y + 22, text, drawn)
 
 
-_RANGES_HEIGHT, _MOST_RANGES = 180, 600
+_RANGES_HEIGHT, _MAX_RANGES = 180, 600
 
 
 def ranges(bounds: Sequence[tuple[float, float]], ends: tuple[str, str], label: str) -> Picture:
     """The range of a column in each file as a line from its least to its greatest value (both between 0 and 1), files
     from top to bottom in the order of their least values. Where ranges stack up a condition leaves many files."""
     ordered = sorted(bounds)
-    step_over = max(1, -(-len(ordered) // _MOST_RANGES))
+    step_over = max(1, -(-len(ordered) // _MAX_RANGES))
     drawn = ordered[::step_over]
     step = _RANGES_HEIGHT / max(1, len(drawn))
     thick = max(0.6, min(6.0, step * 0.7))

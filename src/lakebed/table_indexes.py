@@ -41,7 +41,7 @@ from lakebed.table_views import View
 from lakebed.wording import count_text
 
 # Labels at the ends of an axis have at most this many letters.
-_LONGEST_END = 40
+_MAX_END = 40
 _SCHEMA = pa.schema(
     [
         ("index", pa.string()),
@@ -131,7 +131,7 @@ class RangesView(View):
             f" {file_ranges.overlap():.0%} opened for one value"
         )
         bounds = [(float(low), float(high)) for low, high in file_ranges.positions()]
-        return ranges(bounds, (str(smallest)[:_LONGEST_END], str(greatest)[:_LONGEST_END]), label)
+        return ranges(bounds, (str(smallest)[:_MAX_END], str(greatest)[:_MAX_END]), label)
 
 
 @public_methods_check_arguments

@@ -47,9 +47,9 @@ _SKEW = pa.schema(
     ]
 )
 # A picture has at most this many bars.
-_MOST_BARS = 400
+_MAX_BARS = 400
 # The default number of instants in a picture of a timeline, and the number of labelled times.
-_MOST_SPANS, _TICKS = 100, 12
+_MAX_SPANS, _TICKS = 100, 12
 _TOTALS = pa.schema(
     [(name, pa.string()) for name in ("commit_time", "state_transition_time", "action")]
     + [
@@ -67,7 +67,7 @@ _TOTALS = pa.schema(
 )
 _PREVIEWED = 50
 # A view opens at most this many files to show the number of rows.
-_MOST_COUNTED = 64
+_MAX_COUNTED = 64
 
 
 class View:
@@ -246,7 +246,7 @@ class TimelineView(View):
 
         return read_again(self._timeline.storage, read, self._renew)
 
-    def plot(self, newest: int = _MOST_SPANS) -> Picture:
+    def plot(self, newest: int = _MAX_SPANS) -> Picture:
         """The newest instants as bars from requested to completed on a time axis, a lane for each action, as SVG.
 
         Below them are the instants of the metadata table in that time, where the table has one.
@@ -398,10 +398,10 @@ class BucketSkewView(View):
         """
         slices = sorted(self._slices, key=lambda file_slice: (file_slice.partition, file_slice.file_id))
         sizes = [file_slice.size for file_slice in slices]
-        cut = f", the first {_MOST_BARS} drawn" if len(slices) > _MOST_BARS else ""
+        cut = f", the first {_MAX_BARS} drawn" if len(slices) > _MAX_BARS else ""
         mean, largest = sum(sizes) / max(1, len(sizes)), max(sizes, default=0)
         text = f"{count_text(len(slices), 'file group')}, mean {size_text(mean)}, largest {size_text(largest)}{cut}"
-        drawn = slices[:_MOST_BARS]
+        drawn = slices[:_MAX_BARS]
         return bars(
             [
                 Bar(
@@ -539,7 +539,7 @@ def table_html(snapshot: Snapshot) -> str:
     """A table's notebook view: what it is, how large it is, and its columns."""
     config, slices = snapshot.config, snapshot.file_slices()
     # only the footers of a few files have to be read
-    is_counted = len(slices) <= _MOST_COUNTED and not any(file_slice.log_files for file_slice in slices)
+    is_counted = len(slices) <= _MAX_COUNTED and not any(file_slice.log_files for file_slice in slices)
     facts = {
         "location": snapshot.storage.spec.uri,
         "version": config.version,

@@ -28,7 +28,7 @@ from support.time_limit import Hangs, limited
 NAME = "p/.a_1.log.1_0-1-0"
 SECONDS_A_CASE = 20
 GROWTH_KB = 3 << 19
-MOST_POSITIONS = 1 << 16
+MAX_POSITIONS = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def block_of(head: BlockHead, data: bytes) -> Block:
 
 def values_of(head: BlockHead) -> tuple[int, Any]:
     positions = head.header(HeaderKey.RECORD_POSITIONS)
-    places = None if positions is None else decode_positions(positions, MOST_POSITIONS, NAME, head.offset).tolist()
+    places = None if positions is None else decode_positions(positions, MAX_POSITIONS, NAME, head.offset).tolist()
     if head.type is BlockType.COMMAND:
         return 0, places
     if head.type is BlockType.DELETE:

@@ -49,7 +49,7 @@ KINDS = ("upsert", "upsert", "insert", "insert", "delete", "delete", "insert_ove
 MOVES = {"hoodie.record.index.update.partition.path": True}
 # Real Hudi compacts the metadata table soon, and archives its instants by the settings of the table.
 # With Hudi's ten file groups an index each of its commits writes thirty log files.
-FEW_GROUPS = {
+MAX_GROUPS = {
     "hoodie.metadata.global.record.level.index.min.filegroup.count": "3",
     "hoodie.metadata.record.index.max.filegroup.count": "3",
 }
@@ -181,7 +181,7 @@ def write_by_lakebed(table: Table, kind: str, rows: list[dict[str, Any]], gone: 
     if kind == "delete":
         table.delete(gone)
     else:
-        getattr(table, kind)(data_of(rows), options=FEW_GROUPS)
+        getattr(table, kind)(data_of(rows), options=MAX_GROUPS)
 
 
 def write_by_hudi(

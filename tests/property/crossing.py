@@ -288,7 +288,7 @@ def held_writers() -> Generator[None]:
         return run
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(group_commit, "MOST_BYTES", -1)  # each writer is as one of a process of its own
+        patch.setattr(group_commit, "MAX_BYTES", -1)  # each writer is as one of a process of its own
         for kind, step in ((Transaction, "begin"), (WriteTransaction, "commit")):
             patch.setattr(kind, step, held(step, getattr(kind, step)))
         yield

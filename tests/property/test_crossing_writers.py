@@ -217,7 +217,7 @@ def run(seed: int) -> list[str]:
 
 @pytest.mark.parametrize("shard", [0] if ONLY else todays(range(SHARDS), 6, HISTORIES))
 def test_crossing_writers_leave_what_each_of_them_said(shard: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lakebed.read.skip._FEW_SLICES", 0)  # small tables are skipped by everything, too
+    monkeypatch.setattr("lakebed.read.skip._MAX_SLICES", 0)  # small tables are skipped by everything, too
     seeds = [int(ONLY)] if ONLY else SEEDS[shard::SHARDS]
     with held_writers():
         for seed in seeds:

@@ -91,7 +91,7 @@ def untouched(spark: SparkSession, folder: Path) -> None:
     table = make(spark, folder, "untouched", "bucket", type="mor", properties={"hoodie.compact.inline": False})
     table.bulk_insert(frame(spark, range(200), "a", 1))
     table.upsert(frame(spark, range(190, 210), "b", 2))
-    with patch.multiple(spark_untouched, _LEAST_BYTES=0, _LOGS_OF_BASE=1e9):
+    with patch.multiple(spark_untouched, _MIN_BYTES=0, _LOGS_OF_BASE=1e9):
         assert "that no log record touches" in table.scan().explain()
         check(table, model(range(200), "a", 1) | model(range(190, 210), "b", 2))
 

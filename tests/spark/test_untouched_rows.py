@@ -29,7 +29,7 @@ UPDATED = (*range(10), 350, 550)
 
 @pytest.fixture
 def any_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spark_untouched, "_LEAST_BYTES", 0)
+    monkeypatch.setattr(spark_untouched, "_MIN_BYTES", 0)
     monkeypatch.setattr(spark_untouched, "_LOGS_OF_BASE", 1e9)
 
 
@@ -136,7 +136,7 @@ def test_explain_says_how_slices_with_log_files_are_read(
 ) -> None:
     scan = table_of(tmp_path, spark).scan()
     assert "its own Parquet reader, through Python where log files are merged" in scan.explain()
-    monkeypatch.setattr(spark_untouched, "_LEAST_BYTES", 0)
+    monkeypatch.setattr(spark_untouched, "_MIN_BYTES", 0)
     monkeypatch.setattr(spark_untouched, "_LOGS_OF_BASE", 1e9)
     text = "its own Parquet reader, also for the rows of 3 file slices that no log record touches"
     assert text in table_of(tmp_path / "again", spark).scan().explain()

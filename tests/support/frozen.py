@@ -31,7 +31,7 @@ class FrozenWriter:
         patch: pytest.MonkeyPatch,
         dies: Callable[[Mutation], bool] = lambda _: False,
     ) -> None:
-        patch.setattr(group_commit, "MOST_BYTES", -1)  # it is as a writer of another process
+        patch.setattr(group_commit, "MAX_BYTES", -1)  # it is as a writer of another process
         self._dies = dies
         self.result: Any = None
         self.error: BaseException | None = None

@@ -21,11 +21,11 @@ SOURCE = Path(lakebed.__file__).parent
 # The faces, where a user's session or DataFrame comes in.
 FACES = ("cli", "spark_source", "spark_sink", "api.py", *(path.name for path in SOURCE.glob("table*.py")))
 ENGINES = frozenset({"LocalEngine", "SparkEngine"})
-MOST_LINES = 700
+MAX_LINES = 700
 # The one public object, with a docstring and an example for each of its methods.
 LONGER = {"table.py": 1300}
 # Without the signature and the docstring.
-MOST_BODY_LINES = 70
+MAX_BODY_LINES = 70
 
 
 @cache
@@ -71,7 +71,7 @@ def is_engine_name(node: ast.AST) -> bool:
     return last.lstrip("_") == "engine"
 
 
-def fixture_locations(tests: Iterator[tuple[str, ast.AST]]) -> list[str]:
+def places_of(tests: Iterator[tuple[str, ast.AST]]) -> list[str]:
     return [
         f"{name}:{node.lineno}: {ast.unparse(node)}" for name, node in tests if isinstance(node, ast.expr | ast.pattern)
     ]
@@ -93,7 +93,7 @@ def test_nothing_outside_the_engines_and_the_faces_decides_by_the_engine() -> No
         for node in class_tests(tree)
         if names_in(node) & ENGINES or any(map(is_engine_name, ast.walk(node)))
     )
-    assert fixture_locations(found) == []
+    assert places_of(found) == []
 
 
 def test_the_index_classes_are_found() -> None:
@@ -103,7 +103,7 @@ def test_the_index_classes_are_found() -> None:
 def test_nothing_outside_the_indexes_decides_by_an_index_class() -> None:
     classes = index_classes()
     found = ((name, node) for name, tree in modules("index") for node in class_tests(tree) if names_in(node) & classes)
-    assert fixture_locations(found) == []
+    assert places_of(found) == []
 
 
 def test_exports_and_loggers_are_above_the_first_function() -> None:
@@ -119,7 +119,7 @@ def test_exports_and_loggers_are_above_the_first_function() -> None:
 
 def test_no_file_and_no_function_is_longer_than_its_bound() -> None:
     lines = {str(p.relative_to(SOURCE)): len(p.read_text("utf-8").splitlines()) for p in SOURCE.rglob("*.py")}
-    assert {name: count for name, count in lines.items() if count > LONGER.get(name, MOST_LINES)} == {}
+    assert {name: count for name, count in lines.items() if count > LONGER.get(name, MAX_LINES)} == {}
     functions = (
         (f"{name}:{node.lineno}", node)
         for name, tree in modules()
@@ -131,7 +131,7 @@ def test_no_file_and_no_function_is_longer_than_its_bound() -> None:
         for name, node in functions
         if len(node.body) > 1
     }
-    assert {name: count for name, count in counts.items() if count > MOST_BODY_LINES} == {}
+    assert {name: count for name, count in counts.items() if count > MAX_BODY_LINES} == {}
 
 
 # Plug-ins: registered once, by the module that chooses among them.
@@ -229,7 +229,7 @@ def test_two_files_that_only_know_each_other_are_one_concept() -> None:
         and Path(name).name != "__init__.py"
         and Path(importer := next(iter(by))).parent == Path(name).parent
         and Path(importer).name != "__init__.py"
-        and lines[name] + lines[importer] <= MOST_LINES
+        and lines[name] + lines[importer] <= MAX_LINES
         and not name.startswith(PLUG_INS)
     }
     assert alone <= set(CONCEPTS), "join it with its importer, or name the concept"
@@ -291,7 +291,7 @@ MANY_PARAMETERS = {
     "table_maintenance.py": 2,
     "timeline": 1,
 }
-MOST_PARAMETERS = 6
+MAX_PARAMETERS = 6
 SHORT = 6
 
 
@@ -339,7 +339,7 @@ def functions_of_many_parameters() -> dict[str, list[str]]:
         for function in functions(tree):
             named = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
             count = sum(parameter.arg not in ("self", "cls") for parameter in named)
-            if count > MOST_PARAMETERS:
+            if count > MAX_PARAMETERS:
                 by_room.setdefault(room_of(name), []).append(f"{name}:{function.lineno}: {function.name}, {count}")
     return by_room
 
@@ -396,7 +396,7 @@ COPYING = {
     "services/undo.py take_back",
     "write_status.py stat",
 }
-MOST_COPIED = 5
+MAX_COPIED = 5
 
 
 def fields_copied(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
@@ -428,7 +428,7 @@ def test_no_object_copies_the_fields_of_another() -> None:
         f"{name} {function.name}"
         for name, tree in modules()
         for function in functions(tree)
-        if fields_copied(function) > MOST_COPIED
+        if fields_copied(function) > MAX_COPIED
     }
     assert copying <= COPYING, "hand the object over"
 

@@ -141,7 +141,7 @@ RIDDLES = frozenset(
 )
 # A helper of tests has the noun of what it gives, or the verb of what it does.
 ODD_HELPERS = frozenset(["alike", "begun", "kept", "made", "mine", "said", "shown", "told"])
-FEWEST_WORDS = 3
+MIN_WORDS = 3
 SOURCE = Path(lakebed.__file__).parent
 TESTS = Path(__file__).parents[1]
 
@@ -233,7 +233,7 @@ def test_names_of_tests_are_facts_in_plain_words() -> None:
         f"{path.relative_to(TESTS)}: {name}"
         for path in TESTS.rglob("test_*.py")
         for name in re.findall(r"^ *def (test_\w+)\(", path.read_text(encoding="utf-8"), re.MULTILINE)
-        if len(name.split("_")) <= FEWEST_WORDS or words(name) & RIDDLES
+        if len(name.split("_")) <= MIN_WORDS or words(name) & RIDDLES
     }
     assert names == set()
 

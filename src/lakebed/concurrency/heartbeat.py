@@ -192,7 +192,7 @@ def _namespace() -> str:
 
 _TIME_FILE = f"{HOODIE}/.temp/.storage_time"
 _STAMP_SECONDS = 1.0  # object stores stamp in whole seconds
-_MOST_SIGHTS = 4096
+_MAX_SIGHTS = 4096
 
 
 @dataclass(slots=True)
@@ -228,7 +228,7 @@ def unchanged_for(
         if sight is None or sight.content != content:
             sight = _seen[url] = _Sight(content, now)
         _seen.move_to_end(url)
-        if len(_seen) > _MOST_SIGHTS:
+        if len(_seen) > _MAX_SIGHTS:
             _seen.popitem(last=False)
         ask = not sight.asked_storage and now - sight.since >= ask_after
     if ask:

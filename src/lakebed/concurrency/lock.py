@@ -153,7 +153,7 @@ LOCK_FILE = f"{HOODIE}/.locks/table_lock.json"
 HDFS_LOCK_FILE = f"{HOODIE}/lock"
 RENEW_SECONDS = 30.0
 _FIRST_PAUSE = 0.02
-_LONGEST_PAUSE = 1.0
+_MAX_PAUSE = 1.0
 _CONTENDED_SECONDS = 2.0
 _RELEASE_SECONDS = 2.0
 
@@ -472,7 +472,7 @@ def _pause(waited: float, request: float) -> float:
     """The seconds until the next try, for a writer that has waited `waited` seconds and whose last try took `request`
     seconds. Writers that waited longer try more often; on a slow storage all try less often."""
     first = max(_FIRST_PAUSE, 10 * request)
-    return random.uniform(0.5, 1.5) * min(_LONGEST_PAUSE, max(3 * request, first / (1 + 8 * waited)))
+    return random.uniform(0.5, 1.5) * min(_MAX_PAUSE, max(3 * request, first / (1 + 8 * waited)))
 
 
 def _way_out(left: float) -> str:

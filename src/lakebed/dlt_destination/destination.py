@@ -50,7 +50,7 @@ from lakebed.dlt_destination.chain import Dataset, LoadedTable, TableChain
 from lakebed.errors import LakebedError, TableNotFound
 
 _COMPLETE = 0
-_LONGEST_NAME = 255
+_MAX_NAME = 255
 
 
 @configspec
@@ -308,7 +308,7 @@ class Lakebed(Destination[LakebedConfiguration, "LakebedClient"]):
         capabilities.preferred_loader_file_format = "parquet"
         capabilities.supported_loader_file_formats = ["parquet", "reference"]
         capabilities.has_case_sensitive_identifiers = False
-        capabilities.max_identifier_length = capabilities.max_column_identifier_length = _LONGEST_NAME
+        capabilities.max_identifier_length = capabilities.max_column_identifier_length = _MAX_NAME
         capabilities.supports_ddl_transactions = False
         capabilities.supports_nested_types = True
         capabilities.decimal_precision, capabilities.wei_precision = (38, 9), (38, 0)

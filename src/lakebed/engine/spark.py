@@ -551,7 +551,7 @@ _GUARD = f"{DERIVED}width"
 _TOO_WIDE = "lakebed: a row is wider than its share of what is collected"
 # The JVM holds collected rows twice, as results of tasks and as what it sends: this part of its heap is for them.
 _PART_OF_HEAP = 4
-_MOST_BYTES = 1 << 30
+_MAX_BYTES = 1 << 30
 # Types whose values take as many bytes as Spark's statistics have.
 _FIXED = frozenset(("boolean", "byte", "short", "integer", "long", "float", "double", "date", "timestamp"))
 
@@ -559,7 +559,7 @@ _FIXED = frozenset(("boolean", "byte", "short", "integer", "long", "float", "dou
 def most_collected_bytes(spark: SparkSession) -> int:
     """How many bytes of rows are collected at most, by the memory of the driver."""
     jvm: Any = gateway(spark)
-    return min(_MOST_BYTES, int(jvm.java.lang.Runtime.getRuntime().maxMemory()) // _PART_OF_HEAP)
+    return min(_MAX_BYTES, int(jvm.java.lang.Runtime.getRuntime().maxMemory()) // _PART_OF_HEAP)
 
 
 def collect_within(data: DataFrame, rows: int, most_bytes: int) -> pa.Table | None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 # A plan of more nodes is not looked through: each is some calls to the JVM.
-_MOST_NODES = 400
+_MAX_NODES = 400
 # Nodes whose rows do not depend on the order of the rows below them.
 _NODES = frozenset(
     (
@@ -69,7 +69,7 @@ class _Plan:
     def is_repeatable(self, plan: Any) -> bool:
         self._nodes += 1
         name = plan.getClass().getSimpleName()
-        if self._nodes > _MOST_NODES:
+        if self._nodes > _MAX_NODES:
             return False
         if name == "SubqueryAlias" and str(plan.alias()).startswith(READ_MARK):
             return True  # rows of a table, read by its files

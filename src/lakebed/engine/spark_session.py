@@ -17,7 +17,7 @@ MINIMUM = (4, 1)
 # Where the optimizer knows nothing, it takes the largest number there is; for a join it multiplies both numbers.
 _NO_IDEA_BYTES = 1 << 60
 # Plans of more nodes are not looked through: each is some calls to the JVM.
-_MOST_NODES = 64
+_MAX_NODES = 64
 READ_MARK = "lakebed_read_"
 """How the alias of each DataFrame begins that reads a table."""
 # Nodes whose statistics bound their rows, and leaves with how many times smaller than their rows they may be.
@@ -162,7 +162,7 @@ def _compression(plan: Any, node_count: list[int]) -> int | None:
     """How many times smaller than its rows the bytes of a plan's leaves may be; None if rows cannot be estimated."""
     node_count[0] += 1
     name = plan.getClass().getSimpleName()
-    if node_count[0] > _MOST_NODES or name not in _LEAVES.keys() | _NODES | {_CREATED_ROWS}:
+    if node_count[0] > _MAX_NODES or name not in _LEAVES.keys() | _NODES | {_CREATED_ROWS}:
         return None
     children = plan.children()
     factors = [_LEAVES.get(name, 1), *(_compression(children.apply(n), node_count) for n in range(children.size()))]

@@ -29,7 +29,7 @@ INT, BIGINT, DOUBLE, TEXT, DATE = pa.int32(), pa.int64(), pa.float64(), pa.strin
 DIGITS = {INT: 10, BIGINT: 19}
 # Of a decimal.
 # A double is printed with 17 digits at most, and rounded to no more places than it surely has.
-_MOST_DECIMALS = 15
+_MAX_DECIMALS = 15
 _SECOND = 1_000_000
 _MICROS = {"HOUR": 3600 * _SECOND, "MINUTE": 60 * _SECOND, "SECOND": _SECOND}
 _DAYS = {"DAY": 1, "WEEK": 7}
@@ -144,7 +144,7 @@ def _round(e: Expression, reader: Reader, mode: str) -> Value:
     if isinstance(value, Literal) and value.value is None:
         return value
     if value.type == DOUBLE:
-        if mode in ("up", "down") or not 0 <= places <= _MOST_DECIMALS:
+        if mode in ("up", "down") or not 0 <= places <= _MAX_DECIMALS:
             raise SparkOnly(f"{e.sql('spark')} of a double")
         return Call("round_double", (value,), DOUBLE, (places, mode))
     precision, scale = digits_of(value)

@@ -38,7 +38,7 @@ from lakebed.schema.plain_arrow import as_numpy
 Bools = npt.NDArray[np.bool_]
 Path = tuple[str, ...]
 # More constants than these are sorted among the bounds; fewer are compared one by one.
-_FEW = 16
+_MAX_ITEMS = 16
 
 
 @dataclass(frozen=True)
@@ -209,7 +209,7 @@ def _among(bounds: Bounds, values: Sequence[Literal], has_null: bool) -> Answer:
     none = np.zeros(len(bounds), np.bool_)
     if not values:
         return none, none if has_null else bounds.may_hold
-    if len(values) <= _FEW:
+    if len(values) <= _MAX_ITEMS:
         answers = [_compared(bounds, "=", v) for v in values]
         can_true = np.logical_or.reduce([a[0] for a in answers])
         can_false = np.logical_and.reduce([a[1] for a in answers])

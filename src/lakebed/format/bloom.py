@@ -24,7 +24,7 @@ _M = np.uint32(0x5BD1E995)
 # Keys hashed together: their words stay in the processor's cache through all seeds.
 _BLOCK_ROWS = 8192
 # So few long keys are hashed one after another: an operation on an array costs as much as one on some ten integers.
-_FEW_ROWS = 4
+_MAX_ROWS = 4
 
 
 class KeyBlock:
@@ -53,7 +53,7 @@ class KeyBlock:
         """The hash of each key; `seed` is one number for all keys or an array with one number per key."""
         h = np.full(len(self.rows), self._length, np.uint32)
         h ^= seed
-        if len(h) <= _FEW_ROWS and len(self._words) > len(h):
+        if len(h) <= _MAX_ROWS and len(self._words) > len(h):
             h = np.fromiter(map(_mixed, h.tolist(), self._words.T), np.uint32, len(h))
         else:
             for word in self._words:
@@ -175,7 +175,7 @@ _HEADER = struct.Struct(">iibi")
 _GROWTH = struct.Struct(">iii")
 _DEFAULT_MAX_ENTRIES = 100_000
 # Beyond any rate of false positives; a damaged filter must not be asked for ever.
-_MOST_HASHES = 1024
+_MAX_HASHES = 1024
 Bits = npt.NDArray[np.uint8]
 Flags = npt.NDArray[np.bool_]
 # So many hashes are asked of a block before those that met no bit are left out.
@@ -439,7 +439,7 @@ def _read_row(data: bytes, at: int) -> tuple[int, int, Bits, int]:
         raise ValueError(f"version {version} with hash type {kind} is unknown")
     at += _HEADER.size
     size = (bits + 7) // 8
-    if bits <= 0 or not 0 < hashes <= _MOST_HASHES or at + size > len(data):
+    if bits <= 0 or not 0 < hashes <= _MAX_HASHES or at + size > len(data):
         raise ValueError("its bits end too soon, or its hashes are too many")
     return bits, hashes, np.frombuffer(data, np.uint8, size, at).copy(), at + size
 

@@ -33,7 +33,7 @@ _MAGIC: Final = b"PAR1"
 TAIL: Final = 8
 # What Arrow reads at first of a file's end: so much is one request.
 _AT_FIRST: Final = 64 << 10
-_LARGEST_FOOTER: Final = 512 << 20
+_MAX_FOOTER: Final = 512 << 20
 # By a digest of its bytes: an upsert reads the footer that the one before has made.
 _CHECKED_BYTES: Final = 1 << 20
 _BYTES_A_DIGEST: Final = 256
@@ -73,7 +73,7 @@ def read_end(source: pa.NativeFile) -> tuple[bytes, bytes]:
     if len(end) < TAIL + len(_MAGIC) or end[-len(_MAGIC) :] != _MAGIC:
         raise ValueError("it does not end like a Parquet file")
     length = int.from_bytes(end[-TAIL : -len(_MAGIC)], "little")
-    if not 0 < length <= min(size - TAIL - len(_MAGIC), _LARGEST_FOOTER):
+    if not 0 < length <= min(size - TAIL - len(_MAGIC), _MAX_FOOTER):
         raise ValueError(f"a footer of {length} bytes in a file of {size}")
     if length > len(end) - TAIL:
         source.seek(size - TAIL - length)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-_MOST_BITS = 70
+_MAX_BITS = 70
 
 
 def varint(number: int) -> bytes:
@@ -31,7 +31,7 @@ def read_varint(data: bytes | memoryview, at: int) -> tuple[int, int]:
         return byte, at + 1
     value, shift = byte & 0x7F, 7
     while byte >= 0x80:
-        if shift >= _MOST_BITS:
+        if shift >= _MAX_BITS:
             raise IndexError("a number has more than ten bytes")
         at += 1
         byte = data[at]

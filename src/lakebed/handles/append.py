@@ -235,7 +235,7 @@ def _plain(values: pa.Array) -> pa.Array:
 
 
 # From about this many rows in each file group on, threads that each ingest one group are as fast.
-_MOST_ROWS = 4096
+_MAX_ROWS = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +250,7 @@ class EncodedRows:
 
 
 @dataclass(frozen=True, slots=True)
-class IngestedGroups:
+class IngestedGroup:
     """The incoming rows of one file group, and the encoding for a log file of those rows that are not deletes."""
 
     incoming: Incoming
@@ -259,7 +259,7 @@ class IngestedGroups:
 
 def are_small(groups: Sequence[GroupOfRows]) -> bool:
     """Whether there are several file groups that are so small that ingesting them together saves time."""
-    return len(groups) > 1 and sum(group.rows for group in groups) <= _MOST_ROWS * len(groups)
+    return len(groups) > 1 and sum(group.rows for group in groups) <= _MAX_ROWS * len(groups)
 
 
 def ingest_groups(
@@ -269,7 +269,7 @@ def ingest_groups(
     intake: Intake,
     format_: FileFormat,
     instant: str,
-) -> list[IngestedGroups]:
+) -> list[IngestedGroup]:
     """The incoming rows of each group, ingested together, for log files with Avro blocks of these file ids. Of several
     rows of a key one wins. Raises `InvalidRecord` and `SchemaConflict`, which do not name the group."""
     batches = rows.combine_chunks().to_batches()
@@ -280,7 +280,7 @@ def ingest_groups(
     codes = np.repeat(np.arange(len(groups), dtype=np.int32), np.diff(ends))
     encoded = _encoded(incoming, codes, groups, file_ids, format_, instant)
     return [
-        IngestedGroups(incoming.part(*ends[at : at + 2].tolist(), *edges[at : at + 2].tolist()), encoded[at])
+        IngestedGroup(incoming.part(*ends[at : at + 2].tolist(), *edges[at : at + 2].tolist()), encoded[at])
         for at in range(len(groups))
     ]
 

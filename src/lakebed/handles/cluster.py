@@ -42,7 +42,7 @@ Positions = npt.NDArray[np.int64]
 _Codes = npt.NDArray[np.uint64]
 # Of a code: more bits of a rank do not locate a row better.
 _BITS = 63
-_MOST_BITS = 21
+_MAX_BITS = 21
 
 
 def order_of(rows: pa.Table, columns: Sequence[str], layout: Layout) -> Positions:
@@ -51,7 +51,7 @@ def order_of(rows: pa.Table, columns: Sequence[str], layout: Layout) -> Position
     values = [comparable(field_values(rows, name)) for name in columns]
     if layout == "LINEAR" or len(values) == 1:
         return _sorted(values)
-    bits = min(_MOST_BITS, _BITS // len(values))
+    bits = min(_MAX_BITS, _BITS // len(values))
     ranks = [_ranks(column, bits) for column in values]
     codes = z_codes(ranks, bits) if layout == "ZORDER" else hilbert_codes(ranks, bits)
     return np.argsort(codes, kind="stable").astype(np.int64)

@@ -34,7 +34,7 @@ from lakebed.slices.row_size import SAMPLE_ROWS, from_sample
 from lakebed.write_status import WriteStatus
 
 # Incoming rows that are put among stored ones at a time take about so much, if they are many.
-_MOST_BYTES = 64 << 20
+_MAX_BYTES = 64 << 20
 # Row groups that follow one another are merged together up to so many rows and inflated bytes: where they are small, a
 # few calls for each column of each cost more than the rows.
 _STEP_ROWS = 1 << 16
@@ -189,7 +189,7 @@ class GroupMerge:
     def _is_wide(self, touch: Touch) -> bool:
         """Whether the incoming rows that meet stored rows need more memory than the limit."""
         met = int((touch.positions >= 0).sum())
-        return met > self._rows.incoming.batch_rows and met * self._row_bytes > _MOST_BYTES
+        return met > self._rows.incoming.batch_rows and met * self._row_bytes > _MAX_BYTES
 
     def _update(self, first: int, stop: int, keys: pa.RecordBatch, touch: Touch) -> None:
         """Encode the columns that change, and copy the other columns and the row groups in which no row changes."""

@@ -135,8 +135,8 @@ class StoredRows:
 
 # Rows that come at a time: whole row groups up to about the first, no more than the others.
 _STEP_ROWS = 1 << 16
-_MOST_ROWS = 1 << 18
-_MOST_BYTES = 128 << 20
+_MAX_ROWS = 1 << 18
+_MAX_BYTES = 128 << 20
 
 Step = tuple[pa.RecordBatch, str | None]
 """A batch, and a key that no later row is below (None: no row follows)."""
@@ -173,7 +173,7 @@ def row_group_steps(metadata: Any) -> list[tuple[int, str | None]] | None:
     for number in range(count):
         group = metadata.row_group(number)
         rows, size = rows + group.num_rows, size + group.total_byte_size
-        if rows > _MOST_ROWS or size > _MOST_BYTES:
+        if rows > _MAX_ROWS or size > _MAX_BYTES:
             return None
         following = least[number + 1] if number + 1 < count else None
         fits = following is None or greatest[number] <= following
@@ -193,7 +193,7 @@ def sorted_in_full(batches: Iterator[pa.RecordBatch], spill: Spill) -> Iterator[
     keys = table.column(RECORD_KEY).combine_chunks()
     order = key_order(keys)
     order = np.arange(len(keys)) if order is None else order
-    size = max(1, min(_STEP_ROWS, _MOST_BYTES * len(keys) // max(1, table.nbytes)))
+    size = max(1, min(_STEP_ROWS, _MAX_BYTES * len(keys) // max(1, table.nbytes)))
     for start in range(0, len(order), size):
         following = keys[int(order[start + size])].as_py() if start + size < len(order) else None
         yield gather(table, order[start : start + size]), following

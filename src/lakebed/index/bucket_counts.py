@@ -172,10 +172,10 @@ MAX_BUCKETS = 100_000_000
 ADVISED_BYTES = 3 << 30
 """The largest advised size of a bucket in bytes: each write to a bucket may read and write as much."""
 # The most halvings of a bucket at once. Where they do not divide its keys, more bucket numbers do not help.
-_MOST_HALVINGS = 6
+_MAX_HALVINGS = 6
 
 # A write makes no rule for one more partition path where there are this many rules: each rule is tried for each path.
-MOST_RULES = 1_000
+MAX_RULES = 1_000
 
 Splits = tuple[tuple[str, tuple[tuple[int, int], ...]], ...]
 
@@ -247,7 +247,7 @@ class BucketCounts:
         for path, by_number in sorted(sizes.items()):
             buckets = self.buckets_in(path)
             count = grown_count(by_number.values(), buckets.count, limit)
-            if count == buckets.count or buckets.depths or (by_path and len(counts.rules) >= MOST_RULES):
+            if count == buckets.count or buckets.depths or (by_path and len(counts.rules) >= MAX_RULES):
                 continue
             counts = counts.resized(Resizing(count, (path,) if by_path else None), {})
         return counts
@@ -287,10 +287,10 @@ def grown_count(sizes: Collection[int], count: int, limit: int) -> int:
 
 
 def _times(size: int, limit: int, modulus: int) -> int:
-    """The number of times that a bucket is halved: until its share is within the limit, at most `_MOST_HALVINGS` times
+    """The number of times that a bucket is halved: until its share is within the limit, at most `_MAX_HALVINGS` times
     at once, and at most until the number of buckets reaches its maximum."""
     possible_halvings = int(math.log2(MAX_BUCKETS / modulus))
-    return max(0, min(math.ceil(math.log2(size / limit)), _MOST_HALVINGS, possible_halvings))
+    return max(0, min(math.ceil(math.log2(size / limit)), _MAX_HALVINGS, possible_halvings))
 
 
 def splits_text(splits: Splits) -> str:

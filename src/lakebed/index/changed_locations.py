@@ -31,7 +31,7 @@ from lakebed.write_status import WriteStatus
 _KEY = [RECORD_KEY, PARTITION_PATH]
 _GROUP, _SINCE = f"{DERIVED}left_group", f"{DERIVED}left_since"
 # So many places are sent to every task.
-_FEW_LOCATIONS = 200_000
+_MAX_LOCATIONS = 200_000
 
 
 def may_come_back(index: Index, snapshot: Snapshot) -> bool:
@@ -68,7 +68,7 @@ def restore_reappearing_keys(
             yield ReappearingKeys(tagged, lookup=lookup)
             return
         names = [n for n in engine.schema(tagged).names if n not in (FILE_ID, INSTANT)]
-        few = (pc.sum(counted["rows"]).as_py() or 0) <= _FEW_LOCATIONS
+        few = (pc.sum(counted["rows"]).as_py() or 0) <= _MAX_LOCATIONS
         joined = engine.join(tagged, locations, _KEY, "left", small=few)
         settled = {FILE_ID: Coalesce((FILE_ID, _GROUP)), INSTANT: Coalesce((INSTANT, _SINCE))}
         groups = zip(counted[PARTITION_PATH].to_pylist(), counted[_GROUP].to_pylist(), strict=True)

@@ -33,12 +33,12 @@ from lakebed.storage.parallel import parallel_map
 
 Positions = npt.NDArray[np.int64]
 # An insert reads so many stored keys for its count at most: a sixth of what a small insert costs.
-_FEW_KEYS = 100_000
+_MAX_KEYS = 100_000
 # So many bytes of log files take as long to read as a stored key.
 _LOG_BYTES_A_KEY = 8
 # The ranges of no more file slices are compared, and without `always` the keys of no more are read.
-_MOST_SLICES = 200
-_MOST_READ = 16
+_MAX_SLICES = 200
+_MAX_READ = 16
 # On an engine with tasks: up to so many keys are collected.
 _KEYS_HERE = 500_000
 
@@ -114,11 +114,11 @@ class KeyRepetitions:
 
     def _of_parts(self, parts: Sequence[AskedKeys]) -> int | None:
         has_nulls = any(part.keys.null_count for part in parts)  # such rows are refused when they are written
-        if has_nulls or sum(len(part.slices) for part in parts) > _MOST_SLICES:
+        if has_nulls or sum(len(part.slices) for part in parts) > _MAX_SLICES:
             return None
         candidates = self._candidates(parts)
         costs = [candidate.cost for candidate in candidates]
-        if not self.always and (len(costs) > _MOST_READ or sum(costs) > _FEW_KEYS):
+        if not self.always and (len(costs) > _MAX_READ or sum(costs) > _MAX_KEYS):
             return None
         tables = {number: KeyTable(parts[number].keys) for number in {candidate.part for candidate in candidates}}
         positions = parallel_map(
@@ -140,7 +140,7 @@ class KeyRepetitions:
             for (number, file_slice), stored in zip(slices, ranges, strict=True)
             if stored is None or new_keys[number].meets(*stored)
         ]
-        if len(met) > _MOST_READ and not self.always:  # too many in any case
+        if len(met) > _MAX_READ and not self.always:  # too many in any case
             return [_Candidate(number, file_slice, (), 0) for number, file_slice in met]
         ends = {number: pc.min_max(parts[number].keys) for number in {number for number, _ in met}}
         candidates = (self._candidate(number, file_slice, ends[number]) for number, file_slice in met)

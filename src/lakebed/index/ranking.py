@@ -21,7 +21,7 @@ MIB = 1 << 20
 _FULL = 120 * MIB
 # A partition's buckets start out at a quarter of the gigabyte they may grow to.
 _BUCKET = 256 * MIB
-_MOST_BUCKETS = 4096
+_MAX_BUCKETS = 4096
 # CPU seconds, in one process; bench/advisor.py measures what the model is worth.
 _COMMIT = 0.06
 _GROUP = 7.0e-3
@@ -207,7 +207,7 @@ def bucket_count(partition_bytes: float) -> int:
     (1, 16)
     """
     buckets = 1
-    while buckets * _BUCKET < partition_bytes and buckets < _MOST_BUCKETS:
+    while buckets * _BUCKET < partition_bytes and buckets < _MAX_BUCKETS:
         buckets *= 2
     return buckets
 

@@ -42,7 +42,7 @@ _log = logging.getLogger("lakebed")
 # Up to so many keys are looked up in this process.
 IN_PROCESS_KEYS = 50_000
 # So many groups of rows at least, however few file groups the index has: each is a task of its own.
-_LEAST_GROUPS = 8
+_MIN_GROUPS = 8
 _BATCH_ROWS = 1 << 16
 _LOCATIONS = pa.schema([(n, pa.string()) for n in (RECORD_KEY, OLD_PARTITION, FILE_ID, INSTANT)])
 # The rows' own partition path, while they are grouped by file groups of the index.
@@ -79,7 +79,7 @@ def with_locations(
         shards = max(1, len(slices))
         routed = {_NAMED_PATH: Column(PARTITION_PATH), PARTITION_PATH: Constant("")}
     # a multiple of the file groups' number: a group of rows asks one of them
-    groups = shards * -(-_LEAST_GROUPS // shards)
+    groups = shards * -(-_MIN_GROUPS // shards)
     grouped = engine.derive(rows, {**routed, GROUP: ShardOf(RECORD_KEY, groups)})
     return engine.group_map(
         grouped, add, add.schema, groups=None if in_path else groups, one_group_per_task=not in_path

@@ -199,7 +199,7 @@ def _of_avro(schema: Any, records: Mapping[str, Any], depth: int = 0) -> Meaning
         return _of_avro(branches[0], records, depth) if len(branches) == 1 else None
     if isinstance(schema, str):
         schema = records.get(schema.rpartition(".")[2])
-    if not isinstance(schema, dict) or depth > _MOST_LEVELS:
+    if not isinstance(schema, dict) or depth > _MAX_LEVELS:
         return None
     name, kind = _get(schema, "connect.name"), _get(schema, "type")
     if isinstance(name, str) and name in _UNITS:
@@ -217,7 +217,7 @@ def _of_avro(schema: Any, records: Mapping[str, Any], depth: int = 0) -> Meaning
 
 
 # Schemas that nest deeper are recursive.
-_MOST_LEVELS = 32
+_MAX_LEVELS = 32
 
 
 def _records(schema: Any) -> Iterator[dict[str, Any]]:

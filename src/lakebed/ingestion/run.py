@@ -16,7 +16,7 @@ from lakebed.ingestion.rounds import JobRounds, failure
 from lakebed.progress import display
 
 _FIRST_RETRY_SECONDS = 1.0
-_LONGEST_RETRY_SECONDS = 60.0
+_MAX_RETRY_SECONDS = 60.0
 
 
 @checks_arguments
@@ -121,7 +121,7 @@ class _Run:
         except Exception as error:
             seconds = None
             if getattr(error, "retryable", False) and not self.once:
-                seconds = min(_LONGEST_RETRY_SECONDS, _FIRST_RETRY_SECONDS * 2.0**running.failures)
+                seconds = min(_MAX_RETRY_SECONDS, _FIRST_RETRY_SECONDS * 2.0**running.failures)
                 running.failures += 1
                 running.until = time.monotonic() + seconds
             running.is_over = seconds is None

@@ -13,7 +13,7 @@ from starlette.responses import Response
 from lakebed.inspector.rendering import Pages, section
 from lakebed.inspector.tables import InspectedTable
 
-_MOST_COLUMNS = 100
+_MAX_COLUMNS = 100
 # The false-positive rate from which a filter hardly helps, and the share of opened files up to which a column prunes.
 _POOR_FILTER, _PRUNES, _PRUNES_A_LITTLE = 0.1, 0.25, 0.75
 
@@ -38,11 +38,11 @@ def ranges(pages: Pages, table: InspectedTable, request: Request) -> Response:
             plot = section(lambda: opened.indexes.ranges([column]).plot(column))
             return pages.show(table, "part_range.html", {"column": column, "plot": plot}, request)
         ranges_section = section(lambda: opened.indexes.ranges().to_arrow().to_pylist())
-    rows = (ranges_section.content or [])[:_MOST_COLUMNS]
+    rows = (ranges_section.content or [])[:_MAX_COLUMNS]
     for row in rows:
         few = "rules out some files" if row["overlap"] <= _PRUNES_A_LITTLE else "rules out few files"
         row["verdict"] = "rules out most files" if row["overlap"] <= _PRUNES else few
-    more = max(0, len(ranges_section.content or ()) - _MOST_COLUMNS)
+    more = max(0, len(ranges_section.content or ()) - _MAX_COLUMNS)
     return pages.show(
         table, "part_ranges.html", {"problem": ranges_section.problem, "rows": rows, "more": more}, request
     )

@@ -19,7 +19,7 @@ from lakebed.wording import count_text, instant_text, size_text
 
 T = TypeVar("T")
 # An instant time is the longest number of an address; a message repeats so many characters of an address.
-_LONGEST_NUMBER, _LONGEST_ECHO = 17, 120
+_MAX_NUMBER, _MAX_ECHO = 17, 120
 TABS = (
     ("timeline", "Timeline"),
     ("files", "Files"),
@@ -100,14 +100,14 @@ def page_number(request: Request) -> int:
 def digits_of(request: Request, name: str) -> str | None:
     """A whole number of an address, or an instant time; None where it is absent. Raises `UnknownPage` else."""
     text = request.query_params.get(name)
-    if text is None or (text.isascii() and text.isdigit() and len(text) <= _LONGEST_NUMBER):
+    if text is None or (text.isascii() and text.isdigit() and len(text) <= _MAX_NUMBER):
         return text
-    raise UnknownPage(f"In this address, {name}={echo(text)} is no whole number of up to {_LONGEST_NUMBER} digits.")
+    raise UnknownPage(f"In this address, {name}={echo(text)} is no whole number of up to {_MAX_NUMBER} digits.")
 
 
 def echo(text: str) -> str:
     """A text of an address as a message repeats it: quoted, and cut where it is long."""
-    return repr(text if len(text) <= _LONGEST_ECHO else f"{text[:_LONGEST_ECHO]}…")
+    return repr(text if len(text) <= _MAX_ECHO else f"{text[:_MAX_ECHO]}…")
 
 
 def link(path: str, **parameters: object) -> str:

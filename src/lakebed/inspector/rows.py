@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 # A page looks a key up in so many commits, and lists so many files.
 _LOOKUPS, _PAGE = 20, 50
-_LONGEST_VALUE = 500
+_MAX_VALUE = 500
 
 
 def record(pages: Pages, table: InspectedTable, request: Request) -> Response:
@@ -65,7 +65,7 @@ def _value(row: Mapping[str, Any] | None, name: str) -> str:
         return ""
     value = row.get(name)
     text = "null" if value is None else str(value)
-    return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}…"
+    return text if len(text) <= _MAX_VALUE else f"{text[:_MAX_VALUE]}…"
 
 
 def query(pages: Pages, table: InspectedTable, request: Request) -> Response:

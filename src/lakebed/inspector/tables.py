@@ -19,9 +19,9 @@ from lakebed.services.verify import RECORD_KEYS
 
 T = TypeVar("T")
 # Shorter values of storage options are no secrets, and would be found in every page.
-_LEAST_SECRET = 4
+_MIN_SECRET = 4
 # A page lists so many differences of indexes.
-_MOST_DIFFERENCES = 100
+_MAX_DIFFERENCES = 100
 _WITHOUT_METADATA = {"hoodie.metadata.enable": False}
 
 
@@ -113,7 +113,7 @@ def _secrets_of(storage_options: Mapping[str, str]) -> list[str]:
     """The values that no page may show, in each form that a page could have: in an address, in JSON, as text."""
     texts: list[str] = []
     for name, value in storage_options.items():
-        if not is_secret_of_storage(name) or len(value) < _LEAST_SECRET:
+        if not is_secret_of_storage(name) or len(value) < _MIN_SECRET:
             continue
         for form in (quote_plus(value), quote(value), json.dumps(value, ensure_ascii=False)[1:-1], value):
             escaped = escape(form)
@@ -155,7 +155,7 @@ class IndexCheck:
             for name in self.names:
                 report = indexes.verify(name)
                 self.count += report.differences.num_rows
-                self.differences += report.differences.slice(0, _MOST_DIFFERENCES - len(self.differences)).to_pylist()
+                self.differences += report.differences.slice(0, _MAX_DIFFERENCES - len(self.differences)).to_pylist()
                 self.left_out += report.left_out
                 self.checked += (name,)
         except Exception as error:

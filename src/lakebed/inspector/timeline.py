@@ -18,7 +18,7 @@ from lakebed.table_views import TimelineView
 
 _PAGE = 50
 # A page shows so many files of a commit, and so much of its body.
-_MOST_FILES, _MOST_BODY = 200, 100_000
+_MAX_FILES, _MAX_BODY = 200, 100_000
 _SOURCES = ("active", "archived", "metadata")
 
 
@@ -135,7 +135,7 @@ def instant(pages: Pages, table: InspectedTable, request: Request) -> Response:
         row = _rows(view[at : at + 1])[0]
         is_commit = entry.is_completed and entry.action in COMMIT_ACTIONS
         written = section(lambda: _written(view, entry)) if is_commit else None
-        json_body = section(lambda: _json_text(view.body(entry), _MOST_BODY))
+        json_body = section(lambda: _json_text(view.body(entry), _MAX_BODY))
     values = {"row": row, "written": written, "body": json_body}
     return pages.show(table, "instant.html", {**values, "of": request.query_params.get("of", "active")}, request)
 
@@ -179,8 +179,8 @@ def _written(view: TimelineView, commit_instant: Instant) -> Mapping[str, Any]:
         "totals": totals,
         "partitions": len(commit.stats),
         "replaced": replaced,
-        "files": list(islice(stats, _MOST_FILES)),
-        "more": max(0, len(stats) - _MOST_FILES),
+        "files": list(islice(stats, _MAX_FILES)),
+        "more": max(0, len(stats) - _MAX_FILES),
         "extra": dict(sorted(extra.items())),
     }
 

@@ -164,7 +164,7 @@ class _Runs:
 Positions = npt.NDArray[np.int64]
 
 # More records of a key than this are merged in rounds only where there is no other way.
-_FEW = 4
+_MAX_ITEMS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,7 +296,7 @@ def in_rounds(rules: MergeRules, side: Side, starts: Positions, counts: Position
     folds = rules.merger is None and not rules.late_fills
     if rules.partial == "FILL_UNAVAILABLE":
         folds = folds and not any(map(may_mark_inside, side.rows.schema.types))
-    if folds and counts[0] > _FEW and (rules.partial or side.present is not None):
+    if folds and counts[0] > _MAX_ITEMS and (rules.partial or side.present is not None):
         return folded(rules, side, starts)
     merged = side.take(starts)
     done: list[Side] = []

@@ -24,11 +24,11 @@ _MIX: Final = np.uint64(0x9E3779B97F4A7C15)
 _MIXES: Final = (_MIX, np.uint64(0xC2B2AE3D27D4EB4F), np.uint64(0xFF51AFD7ED558CCD))
 # Slots a key, at least; and of few keys.
 _ROOM: Final = 4
-_FEWEST_SLOTS_LOG: Final = 6
+_MIN_SLOTS_LOG: Final = 6
 # A table of texts is as good for fewer keys than the first number, or if more than one key in the second shares its
 # slots in all tables. Fewer keys than the last number are numbered by texts.
-_FEW: Final = 4
-_MOST_CROWDED: Final = 5
+_MAX_ITEMS: Final = 4
+_MAX_CROWDED: Final = 5
 _MANY: Final = 1 << 12
 # Keys that are sampled for the bytes in which they differ, and how far into a key these are looked for.
 _SAMPLED: Final = 512
@@ -56,7 +56,7 @@ class KeyTable:
                 left = left[level.others]
         # they have the words of others, mostly
         self._left = left
-        self._pays = len(keys) >= _FEW and len(left) <= len(keys) // _MOST_CROWDED
+        self._pays = len(keys) >= _MAX_ITEMS and len(left) <= len(keys) // _MAX_CROWDED
 
     def find(self, keys: pa.Array) -> npt.NDArray[np.int32]:
         if not self._pays:
@@ -176,7 +176,7 @@ def length_of_all(keys: pa.Array) -> int:
 
 
 def _slot_bits(count: int) -> int:
-    return max(_FEWEST_SLOTS_LOG, (_ROOM * count).bit_length())
+    return max(_MIN_SLOTS_LOG, (_ROOM * count).bit_length())
 
 
 def _slots(words: Words, bits: int, mix: np.uint64 = _MIX) -> Positions:

@@ -30,7 +30,7 @@ _PROBED_TEXTS = 32
 # Texts of which at most one in so many changes are copied in pieces, without a take of all.
 _SPLICED = 128
 # Arrow's texts have offsets of 32 bits.
-_MOST_BYTES = (1 << 31) - 1
+_MAX_BYTES = (1 << 31) - 1
 
 
 def put(old: pa.Array, at: Positions, row_numbers: pa.Array, new: pa.Array) -> pa.Array:
@@ -50,7 +50,7 @@ def put(old: pa.Array, at: Positions, row_numbers: pa.Array, new: pa.Array) -> p
         if pa.types.is_string(old.type) and _is_same(old, at, new):
             return old
     are_texts = pa.types.is_string(old.type) and new.type.equals(old.type)
-    if are_texts and len(at) * _SPLICED <= len(old) and old.nbytes + new.nbytes <= _MOST_BYTES:
+    if are_texts and len(at) * _SPLICED <= len(old) and old.nbytes + new.nbytes <= _MAX_BYTES:
         return _spliced(old, at, new)
     return pa.concat_arrays([old, new]).take(row_numbers)
 
@@ -165,16 +165,6 @@ class Side:
         all columns."""
         none = np.zeros(rows.num_rows, dtype=bool)
         return cls(rows, none, none, {} if partial else None)
-
-    @classmethod
-    def of_partial(cls, rows: pa.RecordBatch, schema: pa.Schema) -> Side:
-        """A side of the records of a partial block, which has some columns of `schema`."""
-        n = rows.num_rows
-        absent = np.zeros(n, dtype=bool)
-        known_names = frozenset(rows.schema.names)
-        columns = [rows.column(f.name) if f.name in known_names else pa.nulls(n, f.type) for f in schema]
-        present = {name: absent for name in schema.names if name not in known_names}
-        return cls(pa.RecordBatch.from_arrays(columns, names=schema.names), absent, absent, present)
 
     @classmethod
     def concat(cls, sides: Sequence[Side]) -> Side:

@@ -181,12 +181,12 @@ _BLOOM_ROWS = pa.schema([("partition", pa.string()), ("file_name", pa.string()),
 _SECONDARY_ROWS = pa.schema(list(secondary_index.SCHEMA)[:2])
 _DECODED_TOGETHER = 1 << 18
 # Up to this many partition paths are looked up; for more, the files of all paths are read.
-_FEW_PARTITIONS = 16
+_MAX_PARTITIONS = 16
 _ALL_PARTITIONS = pa.scalar(ALL_PARTITIONS, pa.string())
 # Up to this many keys are looked up by one thread on a storage with quick answers.
-_FEW_KEYS = 1_000
+_MAX_KEYS = 1_000
 # Up to this many small file slices are opened ahead of a lookup.
-_FEW_SLICES = 8
+_MAX_SLICES = 8
 _READERS = 8
 # Cached answers for different sets of partition paths.
 _CACHED_LISTINGS = 16
@@ -213,7 +213,7 @@ class MetadataTable:
         small = [
             file_slice
             for slices in listed
-            if len(slices) <= _FEW_SLICES
+            if len(slices) <= _MAX_SLICES
             for file_slice in slices
             if file_slice.size <= SMALL_FILE_BYTES
         ]
@@ -262,7 +262,7 @@ class MetadataTable:
         """The `partition`, `name` and `size` of the files (base, log and CDC files) of some partition paths, or of all
         (None). Files of replaced file groups are listed until they are cleaned. On version 6 a size of 1 means an
         unknown size: releases before 1.0 record it for the log files of a rollback."""
-        few = partitions is not None and len(partitions) <= _FEW_PARTITIONS and "_all_files" not in self.__dict__
+        few = partitions is not None and len(partitions) <= _MAX_PARTITIONS and "_all_files" not in self.__dict__
         rows = self._files_of(partitions) if few and partitions is not None else self._all_files
         rows = rows.filter(pc.and_(pc.not_equal(rows["key"], _ALL_PARTITIONS), self._is_live(rows)))
         if partitions is not None:
@@ -501,7 +501,7 @@ class MetadataTable:
                 return rows
             return rows.filter(pc.is_in(rows["key"], value_set=request[1]))
 
-        few = sum(len(keys) for _, keys in requested) <= _FEW_KEYS and not is_remote(self.slices.storage)
+        few = sum(len(keys) for _, keys in requested) <= _MAX_KEYS and not is_remote(self.slices.storage)
         answers = [rows for rows in parallel_map(ask, requested, 1 if few else _READERS) if rows is not None]
         # each call of the decoder is costly: few records are decoded for all slices together, many slice by slice
         together = sum(map(len, answers)) <= _DECODED_TOGETHER

@@ -533,7 +533,7 @@ def _unknown(stats: pa.Table, side: str) -> Bools:
 
 
 # Hudi's own limit to the columns that get stats when no option names them.
-MOST_COLUMNS = 32
+MAX_COLUMNS = 32
 # Indexed ahead of the table's own columns, where `has_meta_stats`.
 META_WITH_STATS = (COMMIT_TIME, PARTITION_PATH, RECORD_KEY)
 
@@ -550,7 +550,7 @@ def stats_columns(
     version: int,
     with_meta: bool,
     named: Sequence[str] = (),
-    limit: int = MOST_COLUMNS,
+    limit: int = MAX_COLUMNS,
 ) -> Kinds:
     """The columns (Parquet paths) for which a file of this schema (without meta columns) gets statistics, with their
     types.

@@ -56,7 +56,7 @@ PARTITIONS_INFLIGHT = f"{PARTITIONS}.inflight"
 _PARTITION_METADATA = ".hoodie_partition_metadata"
 _OPERATION = "BULK_INSERT_PREPPED"
 # The instants of this many builds can be distinguished from others.
-_MOST_BUILDS = 1_000
+_MAX_BUILDS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,7 +306,7 @@ def _initial_instant(store: MetadataStore) -> str:
             used |= {instant.time for instant in store.timeline.archived().instants}
         # greater than all used ones, since lower ones are archived first, as long as three digits suffice
         last = max((int(time) for time in used if time.startswith(INITIAL_INSTANT)), default=-1)
-        numbers = chain(range(last + 1, _MOST_BUILDS), range(last + 1))
+        numbers = chain(range(last + 1, _MAX_BUILDS), range(last + 1))
         return next(time for number in numbers if (time := f"{number:017d}") not in used)
     completed = store.data_timeline.completed
     start = max((instant.time for instant in completed), default=INITIAL_INSTANT)

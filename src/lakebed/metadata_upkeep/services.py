@@ -351,7 +351,7 @@ def _groups(store: MetadataStore) -> Iterator[GroupSlices]:
 
 
 # File ids have four digits, and a re-sharding takes new ones.
-_MOST = 4096
+_MAX_ITEMS = 4096
 # The most that a file takes without entries (schemas, headers, trailer). Spreading entries does not reduce it.
 _FIXED_BYTES = 16 << 10
 
@@ -388,7 +388,7 @@ def grown(slices: Sequence[FileSlice], bound: int) -> Mapping[str | None, int]:
     counts: dict[str | None, int] = {}
     for path, group_sizes in sizes.items():
         count = len(group_sizes)
-        while sum(group_sizes) > bound * count and count * 2 <= _MOST:
+        while sum(group_sizes) > bound * count and count * 2 <= _MAX_ITEMS:
             count *= 2
         if count > len(group_sizes):
             counts[path] = count

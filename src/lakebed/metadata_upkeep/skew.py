@@ -80,7 +80,7 @@ def summed_up(shards: pa.Table) -> pa.Table:
 
 
 # Replaced file groups keep their numbers until they are cleaned, and file ids have four digits.
-_MOST = 4096
+_MAX_ITEMS = 4096
 
 
 def reshard_index(
@@ -112,10 +112,10 @@ def reshard_index(
 
 def _check_numbers(partition: str, file_groups: int | Mapping[str, int]) -> None:
     numbers = [file_groups] if isinstance(file_groups, int) else list(file_groups.values())
-    wrong = [n for n in numbers if not 1 <= n <= _MOST]
+    wrong = [n for n in numbers if not 1 <= n <= _MAX_ITEMS]
     if wrong or not numbers:
         raise InvalidOption(
             f"{partition} with file_groups={wrong[0] if wrong else file_groups}",
-            hint=f"An index has 1 to {_MOST} file groups, a partitioned one for each partition path.",
+            hint=f"An index has 1 to {_MAX_ITEMS} file groups, a partitioned one for each partition path.",
             context={"index": partition, "file_groups": file_groups},
         )

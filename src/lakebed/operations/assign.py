@@ -18,7 +18,7 @@ from lakebed.model import FILE_ID, PARTITION_PATH, BaseFile, FileGroupId, FileSl
 UPDATES_SCHEMA = pa.schema([(PARTITION_PATH, pa.string()), (FILE_ID, pa.string()), (GROUP, pa.int32())])
 # With deferred small files, new rows go to new files until a partition path has this many small ones. From then on they
 # fill the smallest.
-MOST_SMALL_FILES = 10
+MAX_SMALL_FILES = 10
 INSERTS_SCHEMA = pa.schema(
     [(PARTITION_PATH, pa.string()), ("bounds", pa.list_(pa.float64())), ("groups", pa.list_(pa.int32()))]
 )
@@ -74,7 +74,7 @@ def assign(
 
     If the table `appends` its updates (merge-on-read), only files without log files take inserts: the
     `merge_candidates` smallest of each partition path. Their file groups are rewritten, with their updates. With
-    deferred small files, rows go to new file groups while a partition path has fewer than `MOST_SMALL_FILES` small
+    deferred small files, rows go to new file groups while a partition path has fewer than `MAX_SMALL_FILES` small
     files. Then they go to the smallest one, whether it has log files or not. `renewed` are file groups that are
     rewritten, unless they are in `avoid` or in `log_instants`. `log_instants` names the instants of slices that pending
     compactions have begun. A file id without a slice belongs to a file group that is yet to be made; `origins` names
@@ -112,7 +112,7 @@ def _small_files(
     small = [f for f in files if f is not None and f.size < settings.small_file_limit]
     if deferred:
         # only the smallest file takes rows: each row is rewritten few times and the number of files does not grow
-        return sorted(small, key=lambda f: (f.size, f.name))[:1] if len(small) >= MOST_SMALL_FILES else []
+        return sorted(small, key=lambda f: (f.size, f.name))[:1] if len(small) >= MAX_SMALL_FILES else []
     if appends:
         return sorted(small, key=lambda f: (f.size, f.name))[: max(0, settings.merge_candidates)]
     return sorted(small, key=lambda f: f.name)

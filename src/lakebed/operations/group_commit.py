@@ -45,7 +45,7 @@ from lakebed.timeline.timeline import load_timeline
 from lakebed.write_status import WriteStatus
 
 # An upsert of more bytes is an action of its own; joined upserts have at most this many bytes.
-MOST_BYTES, MOST_JOINED_BYTES = 4 << 20, 64 << 20
+MAX_BYTES, MAX_JOINED_BYTES = 4 << 20, 64 << 20
 # How long an upsert waits before it looks whether those before it still run.
 _LOOK_SECONDS = 0.5
 # Assumed bytes of a row in a list: its size is not known before the conversion to Arrow.
@@ -96,7 +96,7 @@ def commit(start: Run, verb: Verb, data: Any, target: UpsertTarget | None, after
         size = data.nbytes
     elif isinstance(data, list):
         size = len(data) * _ROW_BYTES
-    member = None if verb is not upsert or size is None or size > MOST_BYTES else _Member(data, size)
+    member = None if verb is not upsert or size is None or size > MAX_BYTES else _Member(data, size)
     done = None if target is None or member is None else _with_others(start, target, member)
     if done is None:
         return after(*start(verb))
@@ -283,7 +283,7 @@ class Batch:
             return
         with _lock:
             waiting, size = _queues[self._target.key].waiting, self._leader.size
-            while waiting and not waiting[0].alone and size + waiting[0].size <= MOST_JOINED_BYTES:
+            while waiting and not waiting[0].alone and size + waiting[0].size <= MAX_JOINED_BYTES:
                 self._others.append(waiting.popleft())
                 size += self._others[-1].size
                 self._others[-1].written_by = self._leader

@@ -61,8 +61,8 @@ from lakebed.properties.conflicts import conflicts_with_table
 from lakebed.properties.table_config import TableConfig
 from lakebed.read.origin import is_noted, look_read, may_be_read
 from lakebed.read.reopening import (
+    MAX_LOOKS,
     MISSING,
-    MOST_LOOKS,
     as_damage,
     deleted_file,
     deleted_since_planned,
@@ -82,9 +82,9 @@ RETRIES = "hoodie.write.num.retries.on.conflict.failures"
 
 _log = logging.getLogger("lakebed")
 # How often rows that changed while they were written are evaluated again.
-_MOST_CHANGES = 3
+_MAX_CHANGES = 3
 _FIRST_PAUSE_SECONDS = 0.1
-_LONGEST_PAUSE_SECONDS = 10.0
+_MAX_PAUSE_SECONDS = 10.0
 
 
 def run_again(
@@ -126,16 +126,16 @@ def run_again(
                 raise
             if str(error) == last_missing or reopened(context.opened) is None:
                 raise deleted_since_planned(error, context.storage) or as_damage(error, context.storage) from error
-            if looks > MOST_LOOKS or is_read_once(data):
+            if looks > MAX_LOOKS or is_read_once(data):
                 raise _overtaken(error) from error
             last_missing = str(error)  # the same file missing twice is damage
             _log.info("run again, since the table changed: %s", error)
             continue
         except SourceError as error:
             changed += 1
-            if error.context.get("input") != "changed" or session_of(data) is None or changed > _MOST_CHANGES:
+            if error.context.get("input") != "changed" or session_of(data) is None or changed > _MAX_CHANGES:
                 raise
-            _log.info("run again (%d of %d): %s", changed, _MOST_CHANGES, error.message)
+            _log.info("run again (%d of %d): %s", changed, _MAX_CHANGES, error.message)
             continue
         except CommitConflict as conflict:
             assert context is not None
@@ -195,7 +195,7 @@ def _overtaken(error: Exception) -> CommitConflict:
 def _pause(lost: int) -> float:
     """Seconds to wait after this many lost runs: twice as long each time, and randomised, so that two writers that
     conflicted do not meet again."""
-    longest = min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2.0**lost)
+    longest = min(_MAX_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2.0**lost)
     return longest * random.uniform(0.5, 1.0)
 
 

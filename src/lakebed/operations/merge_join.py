@@ -36,9 +36,9 @@ from lakebed.slices.snapshot import Snapshot
 
 Positions = npt.NDArray[np.int64]
 # Up to this many values of a column are compared one by one; for more, only their range is used.
-_MOST_VALUES = 1_000
+_MAX_VALUES = 1_000
 # Pairs that are evaluated together when the condition equates no columns.
-_MOST_PAIRS = 1 << 20
+_MAX_PAIRS = 1 << 20
 
 
 @dataclass
@@ -160,7 +160,7 @@ class MergeJoin:
                 continue
             values = pc.unique(cast_column(values, kind)).drop_null()
             column = Column((equality.column,), kind)
-            if len(values) <= _MOST_VALUES:
+            if len(values) <= _MAX_VALUES:
                 conditions.append(In(column, tuple(Literal(value, kind) for value in values.to_pylist())))
             else:
                 span = pc.min_max(values).as_py()
@@ -295,7 +295,7 @@ class MergeJoin:
             joined = right.join(left, names, join_type="inner").select(["target", "source"]).sort_by("source")
             yield as_numpy(joined.column("target")), as_numpy(joined.column("source"))
             return
-        size = max(1, _MOST_PAIRS // max(1, target.num_rows))
+        size = max(1, _MAX_PAIRS // max(1, target.num_rows))
         every = np.arange(target.num_rows)
         for start in range(0, max(1, source.num_rows), size):
             source_rows = np.arange(start, min(source.num_rows, start + size))

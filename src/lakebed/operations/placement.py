@@ -222,7 +222,7 @@ class HashedLayout(Layout):
 
     def plan(self) -> WritePlan:
         write = self.write
-        plan = plan_of_hashed(write.context, write.snapshot, self.rows, self._existing, write.operation)
+        plan = plan_of_hashed(write.context, write.snapshot, self.rows, self._placed, write.operation)
         if write.growth is not None:
             plan = with_splits(plan, write.growth, write.snapshot)
         return with_absent(plan, write.context, write.absent)
@@ -231,7 +231,7 @@ class HashedLayout(Layout):
         return b""
 
     def run(self) -> list[WriteStatus]:
-        write, placed = self.write, self._existing
+        write, placed = self.write, self._placed
         existing = {} if write.new_groups_only else dict(placed.existing)
         several = {} if write.new_groups_only and placed.several is not None else placed.several
         fixed = write.context.is_non_blocking and not write.new_groups_only
@@ -253,22 +253,21 @@ class HashedLayout(Layout):
         return statuses + write.growth.move_others(write.context.engine, write.group_job(), write.snapshot, statuses)
 
     def lookup(self, statuses: Sequence[WriteStatus]) -> KeyLookup | None:
-        if self._existing.several is None:
+        if self._placed.several is None:
             return KeyLookup(keys=sum(status.rows_in for status in statuses), by_hash=True)
         return looked_up_in_tasks(statuses) if self.write.match.looks_up else None
 
     def repetitions(self, count: KeyRepetitions) -> int | None:
-        return 0 if self.write.begins_with_logs else count.of_hashed(self.rows, self._existing)
+        return 0 if self.write.begins_with_logs else count.of_hashed(self.rows, self._placed)
 
     @property
     def sizes(self) -> Mapping[FileGroupId, int]:
         return {
-            (file_slice.partition, file_slice.file_id): file_slice.size
-            for file_slice in self._existing.existing.values()
+            (file_slice.partition, file_slice.file_id): file_slice.size for file_slice in self._placed.existing.values()
         }
 
     @once
-    def _existing(self) -> Hashed:
+    def _placed(self) -> Hashed:
         context = self.write.context
         answer = context.index.place(self.rows, self.write.snapshot, context.engine)
         if not isinstance(answer, Hashed):

@@ -25,7 +25,7 @@ from lakebed.slices.schema_history import SchemaHistory
 from lakebed.storage.base import Storage
 from lakebed.storage.parallel import parallel_map
 
-LONGEST_TEXT = 256
+MAX_TEXT = 256
 """A column with longer least or greatest texts is published without its range."""
 # Key generators whose partition paths have the values of the fields themselves.
 _PLAIN = ("SIMPLE", "COMPLEX", "GLOBAL_DELETE")
@@ -182,7 +182,7 @@ def _stats_of(chunks: Sequence[Any], *, has_range: bool) -> ColumnStats:
             continue
         lows.append(stats.min)
         highs.append(stats.max)
-        if isinstance(stats.max, str) and max(len(stats.min), len(stats.max)) > LONGEST_TEXT:
+        if isinstance(stats.max, str) and max(len(stats.min), len(stats.max)) > MAX_TEXT:
             has_range = False
     return ColumnStats(nulls, min(lows), max(highs)) if has_range and lows else ColumnStats(nulls)
 

@@ -45,7 +45,7 @@ CHECKPOINT_EVERY = 10
 """The number of versions between two checkpoints; few, so that a reader opens few files."""
 RETAINED_DAYS = 30
 """Versions remain for this many days, the default of Delta's `logRetentionDuration`."""
-MOST_DIGITS = 15
+MAX_DIGITS = 15
 """Statistics leave out decimals of more digits: readers may take them as floating numbers."""
 
 _ENGINE = "lakebed"
@@ -416,7 +416,7 @@ def _json_value(value: Any, *, up: bool) -> Any:
     if isinstance(value, date):
         return value.isoformat()
     if isinstance(value, Decimal):
-        few = len(value.as_tuple().digits) <= MOST_DIGITS
+        few = len(value.as_tuple().digits) <= MAX_DIGITS
         return float(value) if few else None
     return value
 

@@ -55,7 +55,7 @@ from lakebed.storage.parallel import parallel_map
 FOLDER = "metadata"
 MANIFEST_FILES = 500
 """A new manifest names at most this many files, so that a commit that changes few files rewrites little."""
-MOST_SMALL_MANIFESTS = 20
+MAX_SMALL_MANIFESTS = 20
 """This many manifests with room for more files are merged."""
 TIDY_EVERY = 10
 """After this many versions, metadata files that nothing refers to are deleted."""
@@ -275,7 +275,7 @@ class _ManifestWriter:
         retained: list[Manifest] = []
         rewritten: list[Entry] = []
         small = [manifest for manifest in before if len(manifest.live) < MANIFEST_FILES // 2]
-        joins = len(small) > MOST_SMALL_MANIFESTS
+        joins = len(small) > MAX_SMALL_MANIFESTS
         for manifest in before:
             leaves = any(entry["data_file"]["file_path"] in removed for entry in manifest.live)
             if leaves or (joins and manifest in small):

@@ -36,7 +36,7 @@ Int64s = npt.NDArray[np.int64]
 UNKNOWN = -1
 """The number of rows of a file where it is not known."""
 # The statistics of so many partition paths are asked for one by one; for more of them all are read.
-_FEW_PARTITIONS = 32
+_MAX_PARTITIONS = 32
 _READERS = 16
 # So many rows of nulls are in a batch.
 _NULLS = 1 << 20
@@ -191,7 +191,7 @@ class RecordedRows:
         if metadata is None or not files or not kinds:
             return {}
         partitions = {file.partition for file in files}
-        few = partitions if len(partitions) <= _FEW_PARTITIONS else None
+        few = partitions if len(partitions) <= _MAX_PARTITIONS else None
         with metadata_damage_named(self.snapshot.storage):
             try:
                 return metadata.column_stats(list(kinds), few, dict(kinds))

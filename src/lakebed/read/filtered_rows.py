@@ -34,13 +34,13 @@ from lakebed.storage.parallel import is_remote
 Rows = npt.NDArray[np.int64]
 
 # Of fewer rows all columns are decoded at once.
-_LEAST_ROWS = 16_384
+_MIN_ROWS = 16_384
 # A smaller file of a remote store is read by one request for all columns, not by two.
 _REMOTE_BYTES = 8 << 20
 # Row groups with more bytes of the columns that are decoded first are read by batches of all columns.
 _FIRST_BYTES = 64 << 20
 # If at most one row in so many matches, single pages are looked at.
-_FEW = 8
+_MAX_ITEMS = 8
 _ROW = "\0row"
 
 
@@ -64,7 +64,7 @@ class FilteredRows:
         if not self.first.stored or (is_remote(self.reader.storage) and self.base.size < _REMOTE_BYTES):
             return False
         footer, names = self._footer.footer, frozenset(self.first.stored)
-        if footer.rows < _LEAST_ROWS or names.isdisjoint(footer.schema.names):
+        if footer.rows < _MIN_ROWS or names.isdisjoint(footer.schema.names):
             return False
         groups = (footer.metadata.row_group(number) for number in range(footer.row_groups))
         chunks = ([group.column(n) for n in range(group.num_columns)] for group in groups)
@@ -152,7 +152,7 @@ class FilteredRows:
         if not stored:
             yield pa.RecordBatch.from_struct_array(pa.nulls(count, pa.struct([])))
             return
-        if count * _FEW <= sum(metadata.row_group(number).num_rows for number in rows):
+        if count * _MAX_ITEMS <= sum(metadata.row_group(number).num_rows for number in rows):
             storage, base = self.reader.storage, self.base
             with naming_damage(base.path), storage.open_input(base.path, base.size) as source:
                 by_page = rows_by_pages(storage, base, self._footer, parquet_file(source, metadata), rows, stored)

@@ -28,7 +28,7 @@ Row = Mapping[str, Any]
 # The rows of the key in one view, by partition path and number.
 State = Mapping[tuple[str, int], Row]
 # A version is the difference of two lookups; a walk makes progress with at least three.
-_FEWEST_LOOKUPS = 3
+_MIN_LOOKUPS = 3
 _SERVICES = frozenset({"CLUSTER", "COMPACT", "LOG_COMPACT", "INDEX"})
 
 
@@ -111,7 +111,7 @@ class _Walk:
     def __init__(self, snapshot: Snapshot, key: Any, lookups: int) -> None:
         self._snapshot = snapshot
         self._key = key
-        self._left = max(_FEWEST_LOOKUPS, lookups)
+        self._left = max(_MIN_LOOKUPS, lookups)
         self._is_exhausted = False
         self.commits = snapshot.commits
         self.next: str | None = None

@@ -40,7 +40,7 @@ from lakebed.timeline.index_changes import noted_changes
 from lakebed.timeline.plain_keys import CoveredSlices
 
 # Footers that are read for files that no commit describes.
-MOST_FOOTERS = 64
+MAX_FOOTERS = 64
 _READERS = 16
 
 
@@ -65,7 +65,7 @@ class PlainSlices:
             for at, file_slice in enumerate(slices)
             if not flags[at] and file_slice.base_file is not None and covered.has_logs(file_slice.log_files)
         ]
-        if len(unknown_files) <= MOST_FOOTERS:
+        if len(unknown_files) <= MAX_FOOTERS:
             for (at, _), says in zip(
                 unknown_files, parallel_map(self._says, [file for _, file in unknown_files], _READERS), strict=True
             ):

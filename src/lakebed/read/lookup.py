@@ -254,9 +254,9 @@ def plain_texts(values: Any) -> pa.Array:
 
 
 # Reading the footers of so many files costs less than asking the metadata table for their key ranges.
-_FEW_FILES = 16
+_MAX_FILES = 16
 # Key ranges rule nothing out for more keys than so many.
-_MOST_BY_STATISTICS = 10_000
+_MAX_BY_STATISTICS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,7 +312,7 @@ class KeySearch:
 
     def _by_statistics(self, slices: Sequence[FileSlice]) -> list[FileSlice]:
         """The slices whose key range in the metadata table has one of the keys; so fewer footers are read."""
-        if len(slices) <= _FEW_FILES or len(self.keys) > _MOST_BY_STATISTICS or not self.meta:
+        if len(slices) <= _MAX_FILES or len(self.keys) > _MAX_BY_STATISTICS or not self.meta:
             return list(slices)
         column = Column((RECORD_KEY,), pa.string())
         of_keys = Predicate(In(column, tuple(Literal(key, column.type) for key in self.keys.to_pylist())))

@@ -18,7 +18,7 @@ from lakebed.storage.base import Storage
 T = TypeVar("T")
 MISSING = (FileNotFoundError, CorruptFile, CleanedView)
 """What a read raises where a file is not there any more."""
-MOST_LOOKS = 6
+MAX_LOOKS = 6
 """How often a table is looked at again, at most, before the error is raised."""
 _HINT = "Restore it from a copy."
 
@@ -68,7 +68,7 @@ class _Looks:
         if str(error) == self._missing or not self._renew():
             raise as_damage(error, self._storage) from error
         self._count, self._missing = self._count + 1, str(error)
-        if self._count > MOST_LOOKS:
+        if self._count > MAX_LOOKS:
             raise _changes_too_fast(error) from error
 
 

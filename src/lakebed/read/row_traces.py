@@ -50,9 +50,9 @@ DATA, LOGS, CHANGE_LOGS = "data files", "log files", "change logs"
 TIMELINE, ARCHIVE, OTHER = "timeline", "archive", "other files"
 _READERS = 4
 # A text of fewer bytes is compared as a value: so few occur by chance.
-SHORTEST_TEXT = 8
+MIN_TEXT = 8
 # A longer one is searched by its first bytes.
-LONGEST_TEXT = 64
+MAX_TEXT = 64
 _STRETCH_BYTES = 16 << 20
 _WORD, _ODD = 8, 0x9E3779B97F4A7C15
 _LEVELS = re.compile(r"\.(list\.element|list|element|array|key_value|bag|array_element)(?=\.|$)")
@@ -173,17 +173,17 @@ class ValueSet:
 
 
 class TextSearch:
-    """Searches bytes for any of many texts of at least `SHORTEST_TEXT` bytes; of a long one for its first
-    `LONGEST_TEXT` bytes.
+    """Searches bytes for any of many texts of at least `MIN_TEXT` bytes; of a long one for its first
+    `MAX_TEXT` bytes.
 
     Where the first eight bytes of a text are, its last eight decide, then all of them.
     """
 
     def __init__(self, texts: pa.Array) -> None:
-        long = texts.filter(pc.greater_equal(pc.binary_length(texts), SHORTEST_TEXT)).cast(pa.binary())
+        long = texts.filter(pc.greater_equal(pc.binary_length(texts), MIN_TEXT)).cast(pa.binary())
         data, offsets = value_buffer(long)
         self._data, self._starts = data, offsets[:-1]
-        self._lengths = np.minimum(offsets[1:] - offsets[:-1], LONGEST_TEXT)
+        self._lengths = np.minimum(offsets[1:] - offsets[:-1], MAX_TEXT)
         heads, tails = _words(data, self._starts), _words(data, self._starts + self._lengths - _WORD)
         self._heads = np.unique(heads)
         self._pairs = np.zeros(1 << 16, np.bool_)
@@ -206,7 +206,7 @@ class TextSearch:
         """The numbers of the texts that occur in the bytes; with `only_one` the number of one of them."""
         data, text_numbers = np.frombuffer(run, np.uint8), set[int]()
         for start in range(0, len(data) - _WORD + 1 if len(self) else 0, _STRETCH_BYTES):
-            part = data[start : start + _STRETCH_BYTES + LONGEST_TEXT]
+            part = data[start : start + _STRETCH_BYTES + MAX_TEXT]
             begins = min(_STRETCH_BYTES, len(part) - _WORD + 1)
             pairs = part[:begins].astype(np.uint16) | (part[1 : begins + 1].astype(np.uint16) << 8)
             at = np.flatnonzero(self._pairs[pairs])

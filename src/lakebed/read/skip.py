@@ -205,12 +205,12 @@ def _in_one_form(function: str, options: Mapping[str, str]) -> tuple[str, tuple[
 
 
 # An index that leaves no more than this is not followed by others, which cost requests too.
-_FEW_SLICES = 4
+_MAX_SLICES = 4
 # Up to so many partition paths are asked for one by one.
-_FEW_PARTITIONS = 32
+_MAX_PARTITIONS = 32
 # Bloom filters are large: they are asked about the last candidates.
-_FEW_FILTERS = 64
-_FEW_KEYS = 10_000
+_MAX_FILTERS = 64
+_MAX_KEYS = 10_000
 
 
 def skip_slices(
@@ -249,9 +249,9 @@ class _Skipping:
     def run(self, slices: list[FileSlice]) -> list[FileSlice]:
         by_key = self._by_keys(slices)
         remaining = slices if by_key is None else by_key
-        if len(remaining) > _FEW_SLICES:
+        if len(remaining) > _MAX_SLICES:
             remaining = self._by_partition_stats(remaining)
-        if len(remaining) > 1 and (by_key is None or len(remaining) > _FEW_SLICES):
+        if len(remaining) > 1 and (by_key is None or len(remaining) > _MAX_SLICES):
             remaining = self._by_statistics(remaining)
             remaining = self._by_expression_filters(remaining)
             if by_key is None:
@@ -303,9 +303,9 @@ class _Skipping:
                 yield name, keys
 
     def _by_bloom_filters(self, slices: list[FileSlice]) -> list[FileSlice]:
-        if self._keys is None or not self.metadata.has(BLOOM_FILTERS) or len(slices) > _FEW_FILTERS:
+        if self._keys is None or not self.metadata.has(BLOOM_FILTERS) or len(slices) > _MAX_FILTERS:
             return slices
-        if len(self._keys) > _FEW_KEYS:
+        if len(self._keys) > _MAX_KEYS:
             return slices
         files = self._base_files(slices)
         remaining = self._may_contain(slices, self.metadata.bloom_filters(files), self._keys)
@@ -314,7 +314,7 @@ class _Skipping:
     def _by_expression_filters(self, slices: list[FileSlice]) -> list[FileSlice]:
         results = demanded_results(self.predicate)
         for indexed in indexed_calls(self.metadata, list(results), BLOOM_FILTERS):
-            if not 1 < len(slices) <= _FEW_FILTERS:
+            if not 1 < len(slices) <= _MAX_FILTERS:
                 break
             based = [s for s in slices if s.base_file is not None]
             is_in_zone = in_its_zone(self.snapshot, indexed, [s.base_file.instant for s in based if s.base_file])
@@ -419,7 +419,7 @@ class _Skipping:
             return {}
         types = self._types()
         partitions = {s.partition for s in slices}
-        few = partitions if len(partitions) <= _FEW_PARTITIONS else None
+        few = partitions if len(partitions) <= _MAX_PARTITIONS else None
         stats = self.metadata.column_stats(list(types), few, types)
         return {
             path: files.joined(bounds_of_files(stats.get(".".join(path)), files.names, self._exact(files, kind), kind))

@@ -32,14 +32,14 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 # For smaller base files a job more, and plans that Spark compiles for it, cost more than rows through Python.
-_LEAST_BYTES = 256 << 20
+_MIN_BYTES = 256 << 20
 # Each task of the scan gets all bits: 40 MB where a row takes 50 bytes of a file.
-_MOST_BYTES = 16 << 30
+_MAX_BYTES = 16 << 30
 # The bytes of log files, which are not compressed, in those of their base file: beyond it a slice goes through Python.
 _LOGS_OF_BASE = 0.5
 # So many files have their bits in one subquery; Spark plans a scan for each.
 _FILES_OF_SCAN = 128
-_MOST_SCANS = 8
+_MAX_SCANS = 8
 _BITS = 64
 # Spark's column of what it knows of a row's file; a column of the table may hide it.
 _METADATA = "_metadata"
@@ -101,7 +101,7 @@ def divided(
     """The slices with log files whose untouched rows Spark reads, and the sets without them."""
     if plan.since or plan.query != "snapshot" or not MergeRules.of_table(config).picks_winners:
         return [], list(sets)
-    parts = [part for slice_set in sets for part in _parts(plan, slice_set)][:_MOST_SCANS]
+    parts = [part for slice_set in sets for part in _parts(plan, slice_set)][:_MAX_SCANS]
     if not parts:
         return [], list(sets)
     native = {file_slice for part in parts for file_slice in part.merged.slices}
@@ -114,12 +114,12 @@ def _parts(plan: ScanPlan, merged: SliceSet) -> list[UntouchedPart]:
     numbered = {instant for instant, names in zip(plan.base_sources, named, strict=True) if _METADATA not in names}
     by_size = {size: file_slice for file_slice in merged.slices if (size := _size(file_slice, numbered))}
     sizes = sorted(by_size, reverse=True)
-    if sum(sizes) < _LEAST_BYTES:
+    if sum(sizes) < _MIN_BYTES:
         return []
     by_columns: dict[tuple[ColumnSource, ...], list[FileSlice]] = {}
     for size, so_far in zip(sizes, accumulate(sizes), strict=True):
         base = by_size[size].base_file
-        if base is not None and so_far <= _MOST_BYTES:
+        if base is not None and so_far <= _MAX_BYTES:
             by_columns.setdefault(plan.base_sources[base.instant], []).append(by_size[size])
     parts: list[UntouchedPart] = []
     for sources, largest in by_columns.items():

@@ -90,7 +90,7 @@ def normalise(schema: pa.Schema) -> pa.Schema:
 
 
 # Arrow opens Parquet files whose schema has up to 100 levels, the file's own among them.
-_MOST_LEVELS = 90
+_MAX_LEVELS = 90
 
 
 def check_levels(field: pa.Field) -> None:
@@ -99,7 +99,7 @@ def check_levels(field: pa.Field) -> None:
         levels = _levels(field.type) if pt.is_nested(field.type) else 0
     except RecursionError:
         raise too_deep(field.name) from None
-    if levels > _MOST_LEVELS:
+    if levels > _MAX_LEVELS:
         raise too_deep(field.name, levels)
 
 
@@ -108,7 +108,7 @@ def too_deep(column: str, levels: int | None = None) -> SchemaConflict:
     return SchemaConflict(
         f"column {column!r} nests {'too many' if levels is None else levels} levels deep, and readers of Parquet files"
         " go about 100 deep",
-        hint=f"At most {_MOST_LEVELS} levels are stored: a struct is one, a list or a map two. Store what is inside as"
+        hint=f"At most {_MAX_LEVELS} levels are stored: a struct is one, a list or a map two. Store what is inside as"
         " JSON text.",
         context={"column": column, "levels": levels},
     )

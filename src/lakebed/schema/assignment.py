@@ -24,7 +24,7 @@ from lakebed.schema.spark import spark_type
 
 _BEYOND_LONG = float(1 << 63)  # the first number that is too great for a long, as a double
 _WIDEST, _DOUBLE_DIGITS = 76, 18
-_LONGEST_VALUE = 60
+_MAX_VALUE = 60
 # What Arrow raises for a value.
 _REFUSALS = (pa.ArrowInvalid, OverflowError, UnicodeError)
 
@@ -223,7 +223,7 @@ def _value_text(values: pa.Array) -> str:
 
 
 def _cut(text: str) -> str:
-    return text if len(text) <= _LONGEST_VALUE else text[:_LONGEST_VALUE] + "..."
+    return text if len(text) <= _MAX_VALUE else text[:_MAX_VALUE] + "..."
 
 
 def _is_lost(source: pa.Array, converted: pa.Array) -> pa.Array | None:

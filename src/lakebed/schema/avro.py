@@ -39,7 +39,7 @@ _TO_AVRO: dict[pa.DataType, Any] = {
     **{arrow: name for name, arrow in _PRIMITIVES.items()},
     **{arrow: {"type": base, "logicalType": logical} for (base, logical), arrow in _LOGICAL.items()},
 }
-_MOST_FIELDS = 100_000
+_MAX_FIELDS = 100_000
 _META_FIELDS = [{"name": name, "type": ["null", "string"], "doc": "", "default": None} for name in META_COLUMNS]
 _OPERATION_FIELD = {"name": OPERATION_COLUMN, "type": ["null", "string"], "doc": "", "default": None}
 
@@ -102,8 +102,8 @@ class _Reader:
     def _field(self, name: str, avro: Any, namespace: str) -> pa.Field | None:
         # types used by name are spelled out: thirty that each use the one before twice are a billion fields
         self._fields += 1
-        if self._fields > _MOST_FIELDS:
-            raise UnsupportedFeature(f"a table's Avro schema spells out to more than {_MOST_FIELDS} fields")
+        if self._fields > _MAX_FIELDS:
+            raise UnsupportedFeature(f"a table's Avro schema spells out to more than {_MAX_FIELDS} fields")
         kind, nullable = self._nullable(avro)
         if kind is None:
             return None

@@ -10,7 +10,7 @@ from difflib import get_close_matches
 # A list of names in a message has so many at most.
 _LISTED = 20
 # Data with more new columns than this is of another kind, and none of them is looked at.
-_MOST_NEW = 20
+_MAX_NEW = 20
 
 
 def nearest_name(name: str, names: Iterable[str]) -> str | None:
@@ -82,7 +82,7 @@ def similar_columns(table: Sequence[str], data: Sequence[str]) -> list[SimilarCo
     """
     table_names, data_names = frozenset(table), frozenset(data)
     new = [name for name in data if name not in table_names]
-    if len(new) > _MOST_NEW:
+    if len(new) > _MAX_NEW:
         return []
     similar: list[SimilarColumn] = []
     for name in new:

@@ -19,7 +19,7 @@ from lakebed.errors import InvalidRecord
 from lakebed.schema.arrow import check_levels, is_list
 from lakebed.schema.plain_arrow import as_numpy
 
-_LONGEST_TEXT = 60
+_MAX_TEXT = 60
 _PLAIN_FORM: dict[pa.DataType, pa.DataType] = {
     pa.string_view(): pa.string(),
     pa.binary_view(): pa.binary(),
@@ -55,9 +55,9 @@ def check_texts(column: pa.ChunkedArray, name: str) -> None:
             except pa.ArrowInvalid:
                 value = texts.slice(_first_broken(texts), 1).cast(pa.binary())[0].as_py()
                 raise InvalidRecord(
-                    f"column {name} has a text that is no UTF-8: {value[:_LONGEST_TEXT]!r}",
+                    f"column {name} has a text that is no UTF-8: {value[:_MAX_TEXT]!r}",
                     hint="decode its bytes anew, for example with errors='replace', or give the column as BINARY",
-                    context={"column": name, "value": repr(value[:_LONGEST_TEXT])},
+                    context={"column": name, "value": repr(value[:_MAX_TEXT])},
                 ) from None
 
 

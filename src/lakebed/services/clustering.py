@@ -409,7 +409,7 @@ def _changed(group: FileGroupId, instant: str) -> CommitConflict:
 
 
 # For calls: two files are the fewest that can become one.
-_FEWEST = 2
+_MIN_FILES = 2
 
 
 @dataclass(frozen=True)
@@ -417,7 +417,7 @@ class SmallFiles(Clustering):
     """Puts the small files together of each partition path that has `least` of them or more; its plans are those of a
     clustering."""
 
-    least: int = _FEWEST
+    least: int = _MIN_FILES
 
     name = "merge_small_files"
     title = "file sizing"
@@ -428,13 +428,13 @@ class SmallFiles(Clustering):
         min_files = state.settings.file_sizing.files
         if min_files < 1 or not can_merge(state.context):
             return None
-        counts = partitions_with_small_files(state.context, state.context.opened, max(_FEWEST, min_files))
+        counts = partitions_with_small_files(state.context, state.context.opened, max(_MIN_FILES, min_files))
         return (
             f"{sum(counts.values())} small files are in {count_text(len(counts), 'partition path')}" if counts else None
         )
 
     def serve(self, state: ServiceState) -> ClusteringResult:
-        return merge_small_files(state.context, least=max(_FEWEST, state.settings.file_sizing.files))
+        return merge_small_files(state.context, least=max(_MIN_FILES, state.settings.file_sizing.files))
 
     def pending(self, timeline: Timeline) -> list[Instant]:
         """No plans: the clustering service runs the plans that this one makes."""
@@ -474,8 +474,8 @@ def merge_small_files(
     `plan_only` makes the plan for another job to run, `dry_run` only shows it. Raises `InvalidOption` for a table whose
     index has a file group for each bucket of keys.
     """
-    if least is not None and least < _FEWEST:
-        raise InvalidOption(f"{least} small files of a partition path", hint=f"{_FEWEST} or more become one.")
+    if least is not None and least < _MIN_FILES:
+        raise InvalidOption(f"{least} small files of a partition path", hint=f"{_MIN_FILES} or more become one.")
     if not can_merge(context):
         raise InvalidOption(
             f"the files of table {context.config.name!r} cannot be put together: its {context.index.name} index"
@@ -485,7 +485,7 @@ def merge_small_files(
             " a consistent one, or a table with another index.",
             context={"index": context.index.name},
         )
-    sizing = SmallFiles(least=least or _FEWEST)
+    sizing = SmallFiles(least=least or _MIN_FILES)
     if not partitions_with_small_files(context, context.opened, sizing.least):
         sizing.admit(context)
         return ClusteringResult(notes=(_NO_SMALL_FILES,))

@@ -189,13 +189,13 @@ def _named(planned: PlannedIndex, definitions: Mapping[str, IndexDefinition]) ->
         )
     groups = planned.extra.get(_GROUPS, "")
     count = int(groups) if groups.isdecimal() else 0
-    if count > _MOST_GROUPS:
+    if count > _MAX_GROUPS:
         raise InvalidOption(f"an indexing plan asks for {count} file groups", hint="Drop the index and plan it again.")
     sizing = GroupSizing(minimum=count, maximum=count) if count else None
     return upkeep.index_name(planned.partition, definitions.get(planned.partition)), sizing
 
 
-_MOST_GROUPS = 10_000
+_MAX_GROUPS = 10_000
 
 
 def _define(snapshot: Snapshot, definition: IndexDefinition, lock_is_held: Callable[[], bool]) -> None:

@@ -100,7 +100,7 @@ T = TypeVar("T")
 # One service may make another one due, so each turn checks all of them this many times.
 _ROUNDS = 3
 _FIRST_RETRY_SECONDS = 10.0
-_LONGEST_RETRY_SECONDS = 900.0
+_MAX_RETRY_SECONDS = 900.0
 _OPENING = "opening"
 
 
@@ -245,7 +245,7 @@ class ServedTable:
     def _failed(self, service: str, error: Exception) -> ServiceEvent:
         telemetry.service_failed(self.uri, service)
         failure = self._failures.setdefault(service, _Failure())
-        seconds = min(_LONGEST_RETRY_SECONDS, _FIRST_RETRY_SECONDS * 2**failure.count)
+        seconds = min(_MAX_RETRY_SECONDS, _FIRST_RETRY_SECONDS * 2**failure.count)
         failure.count += 1
         failure.until = time.monotonic() + seconds
         text = error.message if isinstance(error, LakebedError) else f"{type(error).__name__}: {error}"

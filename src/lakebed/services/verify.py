@@ -20,7 +20,7 @@ from lakebed.metadata_records.layout import FILES
 from lakebed.metadata_upkeep.comparison import Verification, align, rows_of, verify_partitions
 from lakebed.model import Action
 from lakebed.properties.file import load_table_config
-from lakebed.read.reopening import MOST_LOOKS
+from lakebed.read.reopening import MAX_LOOKS
 from lakebed.schema.column_names import near_or_nothing
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
@@ -39,7 +39,7 @@ def verify(storage: Storage, name: str | None = None) -> Verification:
     """
     snapshot = open_snapshot(storage)
     verification = _verify(snapshot, name)
-    for _ in range(MOST_LOOKS):
+    for _ in range(MAX_LOOKS):
         if verification.ok:
             break
         fresh = open_snapshot(storage)

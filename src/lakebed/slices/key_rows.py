@@ -36,11 +36,11 @@ _LARGE_ROW_GROUP = 256 << 20
 # So many rows are decoded at a time, and none after the last that is asked for.
 _TAKE_ROWS = 8_192
 # If at least this share of the pages holds a requested row, row groups are decoded instead of single pages.
-_MOST_PAGES = 0.75
+_MAX_PAGES = 0.75
 # Columns whose values are picked are still read by pages where the row groups have so many rows: a request more.
 _PICKED_ROWS = 16_384
 # So few keys are searched one by one.
-_FEW_KEYS = 1_000
+_MAX_KEYS = 1_000
 
 
 def rows_of_keys(
@@ -140,7 +140,7 @@ def _merged(
 
 def row_groups_of_keys(footer: KeyFooter, keys: pa.Array) -> dict[int, pa.Array]:
     """The row groups of a file that can hold some of the keys (in ascending order), each with these keys."""
-    if len(keys) > _FEW_KEYS:
+    if len(keys) > _MAX_KEYS:
         spans = KeyRanges(footer.ranges, java_order=False).spans(keys)
         numbers = np.flatnonzero(spans.counts).tolist()
         return {at: keys.take(pa.array(np.sort(spans.of(at)))) for at in numbers}
@@ -259,7 +259,7 @@ def rows_by_pages(
         stored = [name for name in columns if name in paged.columns]
         pages = PageReader(storage, base.path, base.size, paged)
         by_page = pages.readable(list(hits), stored)
-        if by_page and pages.share(hits, by_page) >= _MOST_PAGES:
+        if by_page and pages.share(hits, by_page) >= _MAX_PAGES:
             many = sum(paged.groups[number][0] for number in hits) >= _PICKED_ROWS
             by_page = pages.plain(list(hits), by_page) if many else []
         unpaged = [name for name in stored if name not in by_page]

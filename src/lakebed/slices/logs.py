@@ -78,7 +78,7 @@ _SMALL_BYTES = 64 << 10
 _DECODED = 6
 # Contents of any size that stay open are decoded once for at most this many columns: to find them costs as much as to
 # decode them.
-_FEW_COLUMNS = 4
+_MAX_COLUMNS = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,7 +124,7 @@ def open_unit(heads: Sequence[BlockHead], numbers: tuple[int, ...], ahead: Seque
     joint = [block for block in blocks if isinstance(block, AvroBlock)]
     block = blocks[0] if len(blocks) == 1 else JointBlock(joint)
     size = sum(heads[n].content_length for n in numbers)
-    if size <= _SMALL_BYTES or (stays and len(ahead) <= _FEW_COLUMNS):
+    if size <= _SMALL_BYTES or (stays and len(ahead) <= _MAX_COLUMNS):
         block = DecodedBlock(block, ahead)
     return LogUnit(numbers, block)
 

@@ -56,7 +56,7 @@ STAYS, GOES = -1, -2
 # costs next to nothing.
 _STRETCH_ROWS = 1 << 20
 _STRETCH_BYTES = 64 << 20
-_FEW_ENTRIES = 1 << 14
+_MAX_ENTRIES = 1 << 14
 # Log records are decoded once where they take one part in so many of the memory bound at most, else for each stretch.
 _DECODED_SHARE = 4
 Targets = npt.NDArray[np.int32]
@@ -101,7 +101,7 @@ class Matching:
         for batch in batches:
             stretch.append(batch)
             rows, size = rows + batch.num_rows, size + batch.nbytes
-            if rows >= _STRETCH_ROWS or size >= _STRETCH_BYTES or len(self.entries) <= _FEW_ENTRIES:
+            if rows >= _STRETCH_ROWS or size >= _STRETCH_BYTES or len(self.entries) <= _MAX_ENTRIES:
                 yield stretch
                 stretch, rows, size = [], 0, 0
         if stretch:

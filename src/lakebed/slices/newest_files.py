@@ -35,7 +35,7 @@ KEY_NOTE = "lakebed.complex.key"
 NAMED, PLAIN = "named", "plain"
 
 # So many files are opened to see what they have.
-MOST_FILES = 16
+MAX_FILES = 16
 
 
 def has_operations(timeline: Timeline, commits: Sequence[Instant], reader: SliceReader) -> bool:
@@ -59,7 +59,7 @@ def has_operations(timeline: Timeline, commits: Sequence[Instant], reader: Slice
             names = _columns(file, reader)
             if names:
                 return OPERATION_COLUMN in names
-            if opened == MOST_FILES:
+            if opened == MAX_FILES:
                 return False
     return False
 
@@ -100,7 +100,7 @@ def newest_key_form(timeline: Timeline, commits: Sequence[Instant], reader: Slic
                 forms = key_forms(file, reader)
             if forms:
                 return main_key_form(reader.config, forms)
-            if opened == MOST_FILES:
+            if opened == MAX_FILES:
                 return None
     return None
 

@@ -20,8 +20,8 @@ from lakebed.spark_source.filters import ZonedFilter, session_zone
 
 # A task reads about this many bytes (less where there is little, so that a few cores have work), and not more files.
 _TASK_BYTES = 128 << 20
-_LEAST_TASK_BYTES = 8 << 20
-_LEAST_TASKS = 8
+_MIN_TASK_BYTES = 8 << 20
+_MIN_TASKS = 8
 _TASK_FILES = 64
 
 
@@ -80,7 +80,7 @@ class ChangeBatch(InputPartition):
 def change_batches(changes: ChangeLog) -> list[InputPartition]:
     """The sources of a range's changes, by tasks."""
     jobs = changes.jobs
-    size = max(1, min(_TASK_FILES, -(-len(jobs) // _LEAST_TASKS)))
+    size = max(1, min(_TASK_FILES, -(-len(jobs) // _MIN_TASKS)))
     return [ChangeBatch(changes.reader, jobs[start : start + size]) for start in range(0, len(jobs), size)]
 
 
@@ -94,7 +94,7 @@ def read_changes(partition: ChangeBatch) -> Iterator[pa.RecordBatch]:
 def _tasks(slices: list[tuple[FileSlice, int]]) -> Iterator[list[tuple[FileSlice, int]]]:
     """The file slices by tasks of about the same size."""
     total = sum(file_slice.size for file_slice, _ in slices)
-    limit = min(_TASK_BYTES, max(_LEAST_TASK_BYTES, total // _LEAST_TASKS))
+    limit = min(_TASK_BYTES, max(_MIN_TASK_BYTES, total // _MIN_TASKS))
     task: list[tuple[FileSlice, int]] = []
     size = 0
     for file_slice, number in slices:

@@ -57,7 +57,7 @@ _LIMITS = {
     "maxfilespertrigger": "files",
 }
 # For a reader with limits that Spark has no class for: any but `ReadAllAvailable` asks for those of the options.
-_MOST_ROWS = (1 << 63) - 1
+_MAX_ROWS = (1 << 63) - 1
 _ADMISSION = "pyspark.sql.streaming.datasource"
 # Before 4.2 Spark gives a source no limits and no start.
 admission: Any = import_module(_ADMISSION) if find_spec(_ADMISSION) else None
@@ -149,7 +149,7 @@ class StreamReader(SentToWorkers, DataSourceStreamReader):
         limits = self.options.limits
         if not limits.is_limited:
             return admission.ReadAllAvailable()
-        return admission.ReadMaxRows(_MOST_ROWS if limits.rows is None else limits.rows)
+        return admission.ReadMaxRows(_MAX_ROWS if limits.rows is None else limits.rows)
 
     def reportLatestOffset(self) -> dict[str, str]:  # noqa: N802
         return _offset(newest_position(self.options.source.snapshot()))

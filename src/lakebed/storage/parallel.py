@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 R = TypeVar("R")
-_MOST_THREADS = 32
+_MAX_THREADS = 32
 # How many small files are written or deleted at a time where answers are slow.
 _AT_A_TIME = 16
 # Threads at a time where a caller does not say. One alone reads files on a local disk that are smaller, in the mean.
 _READERS = 8
 _SMALL_FILE = 1 << 20
 # So many calls at a time go to the threads that were used last.
-_FEW_THREADS = 8
+_MAX_THREADS_AT_ONCE = 8
 _pool: _Threads | None = None
 _log = logging.getLogger("lakebed")
 
@@ -167,8 +167,8 @@ class _Threads:
     def __init__(self) -> None:
         self._idle: list[ThreadPoolExecutor] = []
         # a pool starts its thread with its first call
-        self._unused = [ThreadPoolExecutor(1, thread_name_prefix=f"lakebed-{n}") for n in range(_FEW_THREADS)]
-        self._others = ThreadPoolExecutor(_MOST_THREADS - _FEW_THREADS, thread_name_prefix="lakebed")
+        self._unused = [ThreadPoolExecutor(1, thread_name_prefix=f"lakebed-{n}") for n in range(_MAX_THREADS_AT_ONCE)]
+        self._others = ThreadPoolExecutor(_MAX_THREADS - _MAX_THREADS_AT_ONCE, thread_name_prefix="lakebed")
 
     def submit(self, work: Callable[[], R]) -> Future[R]:
         thread: ThreadPoolExecutor | None = None

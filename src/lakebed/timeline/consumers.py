@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -198,12 +198,6 @@ def is_service(timeline: Timeline, commit: Instant) -> bool:
     if commit.action is Action.REPLACECOMMIT and f".{Action.REPLACECOMMIT.value}." in requested:
         return timeline.config.version < 8 and bool(timeline.plan(commit).get("clusteringPlan"))
     return any(f".{action.value}." in requested for action in _SERVICES)
-
-
-def unread_commits(timeline: Timeline, position: str) -> Sequence[Instant]:
-    """The commits on the active timeline after a position that are of no service, in the order in which they
-    completed."""
-    return [i for i in timeline.commits_completed_after(position) if not is_service(timeline, i)]
 
 
 def _path(name: str) -> str:

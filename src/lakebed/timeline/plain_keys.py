@@ -22,7 +22,7 @@ PLAIN_KEYS_NOTE = "lakebed.plain.keys"
 
 # How many commits a note may look back for the note before it, and how many files it may name.
 LOOKS_BACK = 10
-MOST_NAMES = 128
+MAX_NAMES = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ def next_note(timeline: Timeline, instant: str, fields: Sequence[str], written: 
     if note is None:
         # earlier files are unknown
         note = KeysNote(instant, timeline.config.version, tuple(fields), instant, written.misread, pending)
-    return note if len(note.but) <= MOST_NAMES else None
+    return note if len(note.but) <= MAX_NAMES else None
 
 
 def _following(
@@ -136,7 +136,7 @@ def _following(
     missing = {time for time in before.pending if time not in commit_times and time < (timeline.start or "")}
     but |= written.misread
     pending |= {time for time in missing if time < instant}
-    if max(len(but), len(pending)) > MOST_NAMES:
+    if max(len(but), len(pending)) > MAX_NAMES:
         return None
     beyond = frozenset(i.time for i in others if i.time > instant)
     return KeysNote(instant, before.version, before.fields, before.since, frozenset(but), pending, beyond)

@@ -24,7 +24,7 @@ ROLLING_KEYS = "hoodie.write.rolling.metadata.keys"
 """The property that makes real Hudi take keys over from commit to commit."""
 TAKEN_OVER = (SINK_CHECKPOINT, STREAMS)
 # Streams that wrote last; older ones are forgotten.
-_MOST_STREAMS = 16
+_MAX_STREAMS = 16
 
 
 def metadata_taken_over(timeline: Timeline, keys: Sequence[str] = ()) -> dict[str, str]:
@@ -121,7 +121,7 @@ def records_of_batch(
     batches = _batches(before.get(STREAMS) or "{}", timeline)
     batches.pop(stream, None)
     batches[stream] = batch
-    newest = list(batches.items())[-_MOST_STREAMS:]
+    newest = list(batches.items())[-_MAX_STREAMS:]
     return {SINK_CHECKPOINT: _text({**checkpoints, identifier: str(batch)}), STREAMS: _text(dict(newest))}
 
 

@@ -44,8 +44,8 @@ Key = tuple[str, Action]
 # Any storage lists this many files in one answer, which shows one moment. For more files, up to this many pairs of
 # listings are tried, in 5 s and what the listings take: an archive run deletes many files one after another.
 _FILES_AN_ANSWER = 256
-_MOST_PAIRS = 25
-_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.001, 0.3
+_MAX_PAIRS = 25
+_FIRST_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 0.001, 0.3
 
 # Bytes of a name, its entries in the mappings, and its share of an instant, which has three files.
 _BYTES_A_FILE = 500
@@ -581,14 +581,14 @@ def _at_one_moment(look: Callable[[], TimelineFiles], previous: TimelineFiles, u
     """The files as they were at one moment. A long list comes in several answers, between which files may be archived
     or added. It is listed until two results are equal; `previous` is the last known result."""
     pause = _FIRST_PAUSE_SECONDS
-    for _ in range(_MOST_PAIRS):
+    for _ in range(_MAX_PAIRS):
         for _ in range(2):
             files = look()
             if len(files) <= _FILES_AN_ANSWER or files == previous:
                 return files
             previous = files
         time.sleep(pause * random.uniform(0.5, 1.0))
-        pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+        pause = min(2 * pause, _MAX_PAUSE_SECONDS)
     raise refused(
         f"the files of {url} change faster than they can be listed",
         "Try again. A lower hoodie.keep.max.commits leaves fewer of them.",

@@ -36,7 +36,7 @@ from lakebed.timeline import instants, timeline
 START = 1_800_000_000.0
 # Longer than a lock and a heartbeat are valid.
 LONG = 4000.0
-_MOST_STEPS = 20_000
+_MAX_STEPS = 20_000
 
 
 class Stuck(AssertionError):
@@ -160,7 +160,7 @@ class World:
         self.steps += 1
         actor.steps += 1
         self.now += self.tick
-        if self.steps > _MOST_STEPS:
+        if self.steps > _MAX_STEPS:
             raise Stuck(f"no end after {self.steps} steps, {actor.name} at {verb} {path}")
         if self.keeps_log:
             self.log.append(f"{self.now - START:10.3f} {actor.name}: {verb} {path}")

@@ -35,7 +35,7 @@ Row = tuple[int, str, int, float]
 
 @pytest.fixture
 def uri(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    monkeypatch.setattr("lakebed.read.skip._FEW_SLICES", 0)  # few files are skipped by everything, too
+    monkeypatch.setattr("lakebed.read.skip._MAX_SLICES", 0)  # few files are skipped by everything, too
     name = f"crossing-{uuid.uuid4().hex}"
     yield f"memory://{name}/t"
     MemoryStorage.drop(name)

@@ -21,10 +21,10 @@ RETURNS = (3, "a", "new", 11)
 SERVICES: dict[str, Callable[[Table], Any]] = {
     "plan of a compaction": lambda table: table.maintenance.compact(plan_only=True),
     "compaction": lambda table: table.maintenance.compact(),
-    "plan of a log compaction": lambda table: table.maintenance.compact(logs=True, plan_only=True, options=FEW_BLOCKS),
-    "log compaction": lambda table: table.maintenance.compact(logs=True, options=FEW_BLOCKS),
+    "plan of a log compaction": lambda table: table.maintenance.compact(logs=True, plan_only=True, options=MAX_BLOCKS),
+    "log compaction": lambda table: table.maintenance.compact(logs=True, options=MAX_BLOCKS),
 }
-FEW_BLOCKS = {"hoodie.log.compaction.blocks.threshold": 2}
+MAX_BLOCKS = {"hoodie.log.compaction.blocks.threshold": 2}
 OLD = {key: (key, "a", "old", 10) for key in KEYS}
 
 
@@ -56,7 +56,7 @@ def with_service(monkeypatch: pytest.MonkeyPatch, table: Table, service: str) ->
 
 def check_after_services(table: Table) -> None:
     assert content(table) == EXPECTED
-    table.maintenance.compact(logs=True, options=FEW_BLOCKS)
+    table.maintenance.compact(logs=True, options=MAX_BLOCKS)
     assert content(table) == EXPECTED
     table.maintenance.compact()
     assert content(table) == EXPECTED

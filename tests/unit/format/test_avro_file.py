@@ -10,7 +10,7 @@ import fastavro
 import pytest
 
 from lakebed.errors import CorruptFile, UnsupportedFeature
-from lakebed.format.avro.encoder import embedded_schema, encoder_of, read_avro_file, write_avro_file
+from lakebed.format.avro.encoder import avro_header, encoder_of, read_avro_file, write_avro_file
 
 INNER: dict[str, Any] = {"type": "record", "name": "Inner", "fields": [{"name": "n", "type": ["null", "long"]}]}
 SCHEMA: dict[str, Any] = {
@@ -52,7 +52,7 @@ def test_fastavro_reads_what_we_write(record: dict[str, Any]) -> None:
     assert list(reader) == [record]
     # Hudi's writer names no codec either.
     assert set(reader.metadata) == {"avro.schema"}
-    assert embedded_schema(data) == json.dumps(SCHEMA, separators=(",", ":"))
+    assert avro_header(data).schema == json.dumps(SCHEMA, separators=(",", ":"))
     assert read_avro_file(data) == record
     assert write_avro_file(SCHEMA, record) == data
 

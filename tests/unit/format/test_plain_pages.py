@@ -215,7 +215,7 @@ def test_pages_beyond_a_bound_are_left_to_arrow(
     table = pa.table({"long": columns()["long"].slice(0, PAGE_ROWS)})
     size = stored(storage, table, {}, data_page_version=version)
     # version 2 has the levels elsewhere
-    monkeypatch.setattr(plain_pages, "_MOST_BYTES", PAGE_ROWS * 8 + (7 if version == "1.0" else 0) + more)
+    monkeypatch.setattr(plain_pages, "_MAX_BYTES", PAGE_ROWS * 8 + (7 if version == "1.0" else 0) + more)
     found, picked = read(storage, size, [3])
     assert found.equals(table.take([3]))
     assert picked == ({"long"} if more == 0 else set())

@@ -260,7 +260,7 @@ def test_random_merges_leave_the_same_both_ways(
     storages: tuple[MemoryStorage, MemoryStorage], case: str, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if seed == 0:  # as of rows that take much memory
-        monkeypatch.setattr(merge, "_MOST_BYTES", 0)
+        monkeypatch.setattr(merge, "_MAX_BYTES", 0)
         monkeypatch.setattr(incoming, "_BATCH_ROWS", 3)
     dice = random.Random(f"{case}{seed}")
     one, other = sides(storages, range_columns=RANGES, **CASES[case])

@@ -38,7 +38,7 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     """Row groups of 7 rows, merged about three at a time."""
     monkeypatch.setattr(file_writer, "SORTED_ROW_GROUP_ROWS", 7)
     monkeypatch.setattr(stored_rows, "_STEP_ROWS", 20)
-    monkeypatch.setattr(stored_rows, "_MOST_ROWS", 40)
+    monkeypatch.setattr(stored_rows, "_MAX_ROWS", 40)
 
 
 def stored(table: Table) -> Iterator[tuple[Any, pa.Array]]:
@@ -226,7 +226,7 @@ def footer_of(*groups: list[str], **options: Any) -> Any:
 
 def test_row_groups_that_follow_one_another(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stored_rows, "_STEP_ROWS", 1)
-    monkeypatch.setattr(stored_rows, "_MOST_ROWS", 4)
+    monkeypatch.setattr(stored_rows, "_MAX_ROWS", 4)
     assert row_group_steps(footer_of(["a", "b"], ["b", "c"], ["d"])) == [(2, "b"), (2, "d"), (1, None)]
     assert row_group_steps(footer_of(["a", "x"], ["b"], ["y"])) == [(3, "y"), (1, None)]
     assert row_group_steps(footer_of(["b", "a"], ["\uffff"], ["\U0001f600"])) == [

@@ -92,7 +92,7 @@ def all_ways(
     here = placed(index, rows, view(table), LocalEngine())
     all_rings, counted = TaskEngine(), TaskEngine()
     assert placed(index, rows, view(table), all_rings) == here
-    monkeypatch.setattr(index_module, "MOST_RINGS", 0)
+    monkeypatch.setattr(index_module, "MAX_RINGS", 0)
     assert placed(index, rows, view(table), counted) == here
     monkeypatch.undo()
     assert (all_rings.counts, counted.counts) == (0, 1)

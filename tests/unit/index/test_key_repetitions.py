@@ -73,7 +73,7 @@ def test_an_insert_reads_few_stored_keys_unless_it_is_asked_to(
     table = make(index=index, type=kind, partition_by=None, **({"buckets": 1} if index == "bucket" else {}))
     table.upsert(rows(*((n, "a", "x", 1) for n in range(100, 200))))
     merged = (index, kind) == ("bucket", "mor")
-    monkeypatch.setattr(key_repetitions, "_FEW_KEYS", 99)
+    monkeypatch.setattr(key_repetitions, "_MAX_KEYS", 99)
     assert table.insert(rows((500, "a", "x", 1))).duplicates == 0  # behind all stored keys
     blind = table.insert(rows((150, "a", "y", 1)))
     assert blind.duplicates == (0 if merged else None)
@@ -83,12 +83,12 @@ def test_an_insert_reads_few_stored_keys_unless_it_is_asked_to(
     assert again.duplicates == (0 if merged else 2)
     assert note not in str(again)
     assert table.insert(rows((501, "a", "x", 1)), options={COUNTED: False}).duplicates is None
-    monkeypatch.setattr(key_repetitions, "_FEW_KEYS", 1_000)
+    monkeypatch.setattr(key_repetitions, "_MAX_KEYS", 1_000)
     assert table.insert(rows((152, "a", "y", 1))).duplicates == (0 if merged else 1)
 
 
 @pytest.mark.parametrize("index", ["simple", "global_simple", "bloom", "global_bloom"])
-@pytest.mark.parametrize("bound", ["_MOST_SLICES", "_MOST_READ"])
+@pytest.mark.parametrize("bound", ["_MAX_SLICES", "_MAX_READ"])
 def test_many_files_are_asked_by_the_index(make: Make, monkeypatch: pytest.MonkeyPatch, index: str, bound: str) -> None:
     table = make(index=index)
     for at in range(3):

@@ -33,12 +33,10 @@ def delete(ts: int | None, *, forced: bool = False) -> Side:
 
 
 def partial(at: str, ts: int, **given: Any) -> Side:
-    names = ["_hoodie_commit_time", "ts", *given]
-    types = [SCHEMA.field(name).type for name in names]
-    rows = pa.RecordBatch.from_arrays(
-        [pa.array([v], t) for v, t in zip((at, ts, *given.values()), types, strict=True)], names=names
-    )
-    return Side.of_partial(rows, SCHEMA)
+    values = {"_hoodie_commit_time": at, "ts": ts, **given}
+    rows = pa.RecordBatch.from_pylist([values], SCHEMA)
+    none = np.zeros(1, dtype=bool)
+    return Side(rows, none, none, {name: none for name in SCHEMA.names if name not in values})
 
 
 def merged(rules: MergeRules, base: Side | None, *log: Side) -> list[Any] | None:

@@ -13,7 +13,7 @@ import lakebed
 from lakebed.config.settings import WriteSettings
 from lakebed.engine.base import GROUP
 from lakebed.model import FILE_ID, PARTITION_PATH, BaseFile, FileSlice, LogFile
-from lakebed.operations.assign import MOST_SMALL_FILES, assign
+from lakebed.operations.assign import MAX_SMALL_FILES, assign
 from lakebed.slices.row_size import from_sample
 from lakebed.storage.memory import MemoryStorage
 from lakebed.table import Table
@@ -252,7 +252,7 @@ def deferred(files: list[FileSlice], *, avoid: frozenset[tuple[str, str]] = froz
 
 
 def test_deferred_rows_fill_a_file_only_where_there_are_many_small_ones() -> None:
-    few = [base(f"f{n}", 100 + n) for n in range(MOST_SMALL_FILES - 1)]
+    few = [base(f"f{n}", 100 + n) for n in range(MAX_SMALL_FILES - 1)]
     assert deferred([]) == [None]
     assert deferred([*few, base("full", 800), base("other", 1, "q")]) == [None]
     many = [*few, replace(base("logged", 50), log_files=(LogFile("p", "logged", "1", 1, "0-0-0", "log", 9),))]
@@ -293,7 +293,7 @@ def test_fifty_upserts_leave_few_files(make: Make, serviced: bool) -> None:
             list(lakebed.maintenance.run([table.uri], once=True))
             assert len(lakebed.open(table.uri).files) == 1
         most = max(most, len(lakebed.open(table.uri).files))
-    assert most == (5 if serviced else MOST_SMALL_FILES)
+    assert most == (5 if serviced else MAX_SMALL_FILES)
     found = lakebed.open(table.uri).scan().to_arrow().to_pylist()
     wanted = dict.fromkeys([*range(25, 50), *range(1000, 1050)], "new") | {n: f"w{2 * n + 1}" for n in range(25)}
     assert {row["id"]: row["v"] for row in found} == wanted

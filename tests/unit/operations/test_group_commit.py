@@ -264,7 +264,7 @@ def test_rows_in_memory_are_joined_and_large_ones_are_not(form: str, monkeypatch
     given = [forms[form](rows((n, 9))) for n in range(4)]
     results = together(table.uri, given)
     assert commits(results) == [[0], [1, 2, 3]]
-    monkeypatch.setattr(group_commit, "MOST_BYTES", 10)
+    monkeypatch.setattr(group_commit, "MAX_BYTES", 10)
     upserts = Upserts(table.uri, given, retries=9)
     upserts.begin(are_joined=False)
     upserts.finish()
@@ -274,9 +274,9 @@ def test_rows_in_memory_are_joined_and_large_ones_are_not(form: str, monkeypatch
 def test_no_more_bytes_are_joined_than_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     table = created()
     given = [rows((n, 9)) for n in range(5)]
-    monkeypatch.setattr(group_commit, "MOST_JOINED_BYTES", 2 * given[0].nbytes)
+    monkeypatch.setattr(group_commit, "MAX_JOINED_BYTES", 2 * given[0].nbytes)
     assert commits(together(table.uri, given)) == [[0], [1, 2], [3, 4]]
-    monkeypatch.setattr(group_commit, "MOST_JOINED_BYTES", 0)
+    monkeypatch.setattr(group_commit, "MAX_JOINED_BYTES", 0)
     assert commits(together(table.uri, given)) == [[0], [1], [2], [3], [4]]
 
 

@@ -154,7 +154,7 @@ def test_no_bucket_count_exceeds_the_numbers_of_file_ids() -> None:
 def test_only_so_many_partition_paths_get_a_rule(
     make: Make, monkeypatch: pytest.MonkeyPatch, rules: int, splits: bool
 ) -> None:
-    monkeypatch.setattr(bucket_counts, "MOST_RULES", rules)
+    monkeypatch.setattr(bucket_counts, "MAX_RULES", rules)
     table = filled(make)
     done = table.upsert(rows((1, "c1", "w", 3), (2, "c0", "w", 3)), options={ADVISED: 2000})
     assert len(done.bucket_changes) == splits

@@ -93,7 +93,7 @@ def test_statements_under_every_index_and_version(make: Make, case: Case, kind: 
 
 
 @pytest.mark.rest
-@pytest.mark.parametrize(("name", "value"), [("_MOST_VALUES", 0), ("_MOST_VALUES", 2), ("_MOST_PAIRS", 1)])
+@pytest.mark.parametrize(("name", "value"), [("_MAX_VALUES", 0), ("_MAX_VALUES", 2), ("_MAX_PAIRS", 1)])
 def test_bounds_of_joins_change_no_rows(make: Make, monkeypatch: pytest.MonkeyPatch, name: str, value: int) -> None:
     monkeypatch.setattr(merge_join, name, value)
     for case in [case for case in CASES if not case.refused and case.on != "t.id = s.id"]:

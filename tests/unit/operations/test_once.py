@@ -270,7 +270,7 @@ def test_a_batch_that_is_retried_after_a_crash_at_any_step_is_in_one_commit(kind
 
 
 def test_the_table_remembers_the_sixteen_streams_that_wrote_last(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lakebed.timeline.streams._MOST_STREAMS", 2)
+    monkeypatch.setattr("lakebed.timeline.streams._MAX_STREAMS", 2)
     t = created("memory://once/many")
     for name in ("a", "b", "a", "c"):
         t.upsert(ROWS, once=Once(name, len(records(t))))

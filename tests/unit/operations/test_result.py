@@ -83,11 +83,11 @@ def test_a_notebook_shows_how_large_a_table_is(make: Make, monkeypatch: pytest.M
     table = make(index="bucket", buckets=1, type="cow")
     table.upsert(rows((1, "c0", "a", 1), (2, "c1", "b", 1), (3, "c1", "c", 1)))
     size = size_text(sum(one.size for one in table.files))
-    monkeypatch.setattr("lakebed.table_views._MOST_COUNTED", 2)
+    monkeypatch.setattr("lakebed.table_views._MAX_COUNTED", 2)
     shown = table._repr_html_()
     assert "<th>rows</th><td>3</td>" in shown
     assert f"<th>size</th><td>{size} in 2 file groups</td>" in shown
-    monkeypatch.setattr("lakebed.table_views._MOST_COUNTED", 1)
+    monkeypatch.setattr("lakebed.table_views._MAX_COUNTED", 1)
     assert "<th>rows</th><td>not counted; t.count() counts them</td>" in table._repr_html_()
 
 

@@ -12,7 +12,7 @@ import pytest
 
 import lakebed
 from lakebed.errors import InvalidOption, StorageError
-from lakebed.read.reopening import MOST_LOOKS
+from lakebed.read.reopening import MAX_LOOKS
 from lakebed.slices.snapshot import CleanedView, Snapshot
 from lakebed.storage import open_storage
 from lakebed.table import Table
@@ -182,7 +182,7 @@ def test_a_table_that_is_cleaned_all_the_time_is_not_read_for_ever() -> None:
         table.scan().to_arrow()
     assert isinstance(caught.value, CleanedView)
     assert caught.value.retryable
-    assert len(looks) == MOST_LOOKS + 1
+    assert len(looks) == MAX_LOOKS + 1
 
 
 def test_a_view_does_not_show_what_was_written_before_its_files_were_listed() -> None:

@@ -85,7 +85,7 @@ def test_a_filtered_scan_has_the_rows_that_fulfil_the_condition(
     columns = ["id", "city", "tags", "place", "f", "_hoodie_commit_time"]
     again = [table.scan(columns=columns, where=condition).to_arrow() for _ in range(2)]
     counted = table.scan(where=condition).count()
-    monkeypatch.setattr(filtered_rows, "_LEAST_ROWS", COUNT + 1)
+    monkeypatch.setattr(filtered_rows, "_MIN_ROWS", COUNT + 1)
     expected = table.scan(columns=columns, where=condition).to_arrow()
     assert again[0].schema.equals(expected.schema)
     for rows in again:
@@ -99,7 +99,7 @@ def test_random_conditions_give_the_same_rows(table: Table, seed: int, monkeypat
     maker = FilterMaker(every, seed)
     conditions = [maker.filter() for _ in range(4)]
     found = [table.scan(columns=["id", "m", "tags"], where=condition).to_arrow() for condition in conditions]
-    monkeypatch.setattr(filtered_rows, "_LEAST_ROWS", COUNT + 1)
+    monkeypatch.setattr(filtered_rows, "_MIN_ROWS", COUNT + 1)
     for condition, rows in zip(conditions, found, strict=True):
         assert_same_rows(rows, table.scan(columns=["id", "m", "tags"], where=condition).to_arrow())
 
@@ -273,7 +273,7 @@ def test_many_matching_rows_come_in_several_batches(count: int) -> None:
 def test_a_base_file_without_rows_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
     table = sorted_table("empty", 100)
     table.delete(rows_of(range(100))["id"])
-    monkeypatch.setattr(filtered_rows, "_LEAST_ROWS", 0)
+    monkeypatch.setattr(filtered_rows, "_MIN_ROWS", 0)
     monkeypatch.setattr(batches, "SMALL_BYTES", 0)
     assert len(table.scan(["id"], "n > 1").plan.files) == 1
     assert table.scan(["id"], "n > 1").to_arrow().num_rows == 0

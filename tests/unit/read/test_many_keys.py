@@ -29,7 +29,7 @@ def _two_files(uri: str, type_: str, index: str) -> lakebed.Table:
     return table
 
 
-@pytest.mark.parametrize("asked", [key_rows._FEW_KEYS - 2, key_rows._FEW_KEYS - 1, STORED])
+@pytest.mark.parametrize("asked", [key_rows._MAX_KEYS - 2, key_rows._MAX_KEYS - 1, STORED])
 @pytest.mark.parametrize("index", ["simple", "global_simple", "bucket"])
 @pytest.mark.parametrize("type_", TYPES)
 def test_every_stored_key_is_found(type_: str, index: str, asked: int) -> None:
@@ -79,7 +79,7 @@ def test_rows_of_a_few_and_of_most_pages_are_the_same(
     fields: str | list[str], kind: pa.DataType, most_pages: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where the key's text is a column of its own that one is read for the record key as well."""
-    monkeypatch.setattr(key_rows, "_MOST_PAGES", most_pages)
+    monkeypatch.setattr(key_rows, "_MAX_PAGES", most_pages)
     count = 20_000
     numbers = pa.array(range(count), pa.int64())
     texts = pa.array([str(n) for n in range(count)])

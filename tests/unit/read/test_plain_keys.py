@@ -161,14 +161,14 @@ def test_a_table_without_notes_is_read_in_full(unwatched: Callable[..., Any]) ->
 
 def test_footers_describe_files_that_no_commit_names(monkeypatch: pytest.MonkeyPatch) -> None:
     table = new_table()
-    monkeypatch.setattr(plain_keys, "MOST_NAMES", -1)  # no note is short enough
+    monkeypatch.setattr(plain_keys, "MAX_NAMES", -1)  # no note is short enough
     table.upsert(rows(["k7"], ["city7"], 1))
-    monkeypatch.setattr(plain_keys, "MOST_NAMES", 0)
+    monkeypatch.setattr(plain_keys, "MAX_NAMES", 0)
     monkeypatch.setattr(plain_keys, "LOOKS_BACK", 1)
     table.upsert(rows(["k7"], ["city7"], 2))  # the first note of a new line
     assert note(table).since == note(table).instant  # type: ignore[union-attr]
     assert opened(table, "city = 'city7'") == 1
-    monkeypatch.setattr(keys, "MOST_FOOTERS", 6)
+    monkeypatch.setattr(keys, "MAX_FOOTERS", 6)
     assert opened(table, "city = 'city7'") == 8
 
 
@@ -177,7 +177,7 @@ def test_a_note_that_names_too_many_files_is_not_written(
     most: int, names: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = new_table()
-    monkeypatch.setattr(plain_keys, "MOST_NAMES", most)
+    monkeypatch.setattr(plain_keys, "MAX_NAMES", most)
     instant = table.upsert(rows([MISREAD], ["city1"])).instant
     snapshot = view(table)
     written = note_of(snapshot.timeline.commit_metadata(snapshot.commits[-1]), instant, 9)

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from lakebed.read import row_traces
-from lakebed.read.row_traces import LONGEST_TEXT, SHORTEST_TEXT, RowKeys, TextSearch, ValueSet
+from lakebed.read.row_traces import MAX_TEXT, MIN_TEXT, RowKeys, TextSearch, ValueSet
 
 
 def search(*texts: str) -> TextSearch:
@@ -37,7 +37,7 @@ def test_a_text_at_the_end_and_one_that_is_cut_off() -> None:
 
 
 def test_the_first_bytes_of_a_long_text_are_searched_and_texts_with_equal_ends_are_distinguished() -> None:
-    long = "x" * LONGEST_TEXT + "rest"
+    long = "x" * MAX_TEXT + "rest"
     assert search(long).found_in(long[:-4].encode()) == {0}
     alike = [f"begin---{middle}---ends-" for middle in ("one", "two", "six")]
     searched = search(*alike)
@@ -50,8 +50,8 @@ def test_the_first_bytes_of_a_long_text_are_searched_and_texts_with_equal_ends_a
 
 
 def test_only_texts_of_enough_bytes_are_searched() -> None:
-    assert len(search("1" * (SHORTEST_TEXT - 1))) == 0
-    assert len(search("1" * SHORTEST_TEXT)) == 1
+    assert len(search("1" * (MIN_TEXT - 1))) == 0
+    assert len(search("1" * MIN_TEXT)) == 1
     assert search("short").found_in(b"short") == set()
 
 

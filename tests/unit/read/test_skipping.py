@@ -234,7 +234,7 @@ def test_partitions_are_dropped_by_their_statistics() -> None:
     slices = snapshot.file_slices()
     assert len({s.partition for s in slices}) > 1
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("lakebed.read.skip._FEW_SLICES", 0)
+        patch.setattr("lakebed.read.skip._MAX_SLICES", 0)
         kept, pruned = skip_slices(snapshot, predicate, slices, table_columns(snapshot), log_files=True)
         old = snapshot.at(snapshot.commits[0].time)
         _, pruned_before = skip_slices(old, predicate, slices, table_columns(snapshot), log_files=True)

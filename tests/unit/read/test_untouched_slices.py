@@ -23,7 +23,7 @@ SCHEMA = pa.schema([("id", pa.int64())])
 
 @pytest.fixture(autouse=True)
 def least(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spark_untouched, "_LEAST_BYTES", LEAST)
+    monkeypatch.setattr(spark_untouched, "_MIN_BYTES", LEAST)
 
 
 def slice_of(number: int, size: int, logs: int = 1, instant: str = "1") -> FileSlice:
@@ -69,7 +69,7 @@ def test_many_base_files_are_read_in_several_scans_and_the_smallest_through_pyth
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(spark_untouched, "_FILES_OF_SCAN", 2)
-    monkeypatch.setattr(spark_untouched, "_MOST_SCANS", 2)
+    monkeypatch.setattr(spark_untouched, "_MAX_SCANS", 2)
     size = LEAST
     assert chosen([slice_of(n, size + n) for n in range(4)]) == [[size + 3, size + 2], [size + 1, size]]
     assert chosen([slice_of(n, size + n) for n in range(5)]) == [[size + 4, size + 3], [size + 2, size + 1]]
@@ -80,11 +80,11 @@ def test_of_base_files_beyond_a_size_together_the_smallest_are_read_through_pyth
 ) -> None:
     size = LEAST
     slices = [slice_of(n, size + n) for n in range(4)]
-    monkeypatch.setattr(spark_untouched, "_MOST_BYTES", 3 * size + 6)
+    monkeypatch.setattr(spark_untouched, "_MAX_BYTES", 3 * size + 6)
     assert chosen(slices) == [[size + 3, size + 2, size + 1]]
-    monkeypatch.setattr(spark_untouched, "_MOST_BYTES", 3 * size + 5)
+    monkeypatch.setattr(spark_untouched, "_MAX_BYTES", 3 * size + 5)
     assert chosen(slices) == [[size + 3, size + 2]]
-    monkeypatch.setattr(spark_untouched, "_MOST_BYTES", size + 2)
+    monkeypatch.setattr(spark_untouched, "_MAX_BYTES", size + 2)
     assert chosen(slices) == []
 
 

@@ -138,7 +138,7 @@ def test_older_views_with_and_without_metadata_agree(version: int, partitioned: 
 
 def test_key_ranges_of_the_metadata_table_save_footers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a record index, where there are many files."""
-    monkeypatch.setattr("lakebed.read.lookup._FEW_FILES", 2)
+    monkeypatch.setattr("lakebed.read.lookup._MAX_FILES", 2)
     schema = pa.schema([("id", pa.string()), ("part", pa.string())])
     uri = "memory://own-tables/ranges"
     table = lakebed.create(uri, schema, key="id", partition_by="part", index="simple")

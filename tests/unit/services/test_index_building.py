@@ -13,7 +13,7 @@ import pytest
 import lakebed
 from lakebed.cli.main import invoke
 from lakebed.errors import CommitConflict, IndexInconsistent, InvalidOption, LakebedError, UnsupportedFeature
-from lakebed.format.avro.encoder import embedded_schema
+from lakebed.format.avro.encoder import avro_header
 from lakebed.metadata_records.layout import METADATA_FOLDER
 from lakebed.metadata_upkeep.creation import PARTITIONS_INFLIGHT
 from lakebed.model import Action, State
@@ -458,4 +458,4 @@ def test_plans_and_bodies_are_those_of_real_hudi(tmp_path: Any) -> None:
             record = decode_action(body)
             ours = encode(planned_indexes(record))
             assert decode_action(ours) == record
-            assert (embedded_schema(ours), len(ours)) == (embedded_schema(body), len(body))
+            assert (avro_header(ours).schema, len(ours)) == (avro_header(body).schema, len(body))

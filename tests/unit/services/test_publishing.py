@@ -73,7 +73,7 @@ def test_a_delta_log_has_the_values_of_the_rows_in_its_statistics(tmp_path: Path
 
 @pytest.mark.parametrize(("longest", "ranges"), [(2, {}), (3, {"id": "abc"})])
 def test_long_texts_have_no_range(longest: int, ranges: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(data_files, "LONGEST_TEXT", longest)
+    monkeypatch.setattr(data_files, "MAX_TEXT", longest)
     table = new_table(tmp_path, pa.table({"id": ["abc"]}), partition_by=None)
     table.catalogs.publish("delta")
     (add,) = actions(table, 0, "add")
@@ -83,10 +83,10 @@ def test_long_texts_have_no_range(longest: int, ranges: Any, tmp_path: Path, mon
 @pytest.mark.parametrize("form", FORMS)
 def test_small_bounds_give_the_same_rows(form: Form, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(delta, "CHECKPOINT_EVERY", 1)
-    monkeypatch.setattr(delta, "MOST_DIGITS", 0)
+    monkeypatch.setattr(delta, "MAX_DIGITS", 0)
     for name in ("MANIFEST_FILES", "TIDY_EVERY", "RETAINED_VERSIONS"):
         monkeypatch.setattr(iceberg, name, 1)
-    monkeypatch.setattr(iceberg, "MOST_SMALL_MANIFESTS", 0)
+    monkeypatch.setattr(iceberg, "MAX_SMALL_MANIFESTS", 0)
     monkeypatch.setattr(iceberg, "_ORPHAN_SECONDS", -60)
     table = new_table(tmp_path)
     for n in range(4):

@@ -131,5 +131,5 @@ def test_a_table_of_flink_gets_the_column_back_after_commits_that_left_it_out(
 def test_no_more_than_some_files_of_others_are_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = str(golden("flinklike_v9_mor_state_compacted").unpack(tmp_path))
     for most in (0, 1):
-        monkeypatch.setattr(newest_files, "MOST_FILES", most)
+        monkeypatch.setattr(newest_files, "MAX_FILES", most)
         assert not lakebed.open(folder).scan().snapshot.has_operations

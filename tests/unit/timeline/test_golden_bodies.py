@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from lakebed.format.avro.encoder import embedded_schema, is_avro_file, read_avro_file, write_avro_file
+from lakebed.format.avro.encoder import avro_header, is_avro_file, read_avro_file, write_avro_file
 from lakebed.model import Action, Instant, State
 from lakebed.timeline.bodies.commit import PartitionProfile, decode_commit, encode_commit, encode_inflight
 from lakebed.timeline.bodies.encoding import schema_text
@@ -69,7 +69,7 @@ def assert_commits_survive(table: GoldenTable, folder: Path) -> None:
         again = encode_commit(meta, table.version, instant.action)
         assert decode_commit(again) == meta
         if is_avro_file(body):
-            assert embedded_schema(again) == embedded_schema(body)
+            assert avro_header(again).schema == avro_header(body).schema
             assert read_avro_file(again) == read_avro_file(body)
         elif table.name.startswith("w6_"):
             assert again == body
@@ -134,7 +134,7 @@ def assert_others_survive(table: GoldenTable, folder: Path) -> None:
             continue
         if not is_avro_file(body):
             continue
-        record, schema = read_avro_file(body), embedded_schema(body)
+        record, schema = read_avro_file(body), avro_header(body).schema
         assert read_avro_file(write_avro_file(schema, record)) == record
         name = schema.split('"')[7]
         if name in SCHEMAS_1_2_0 and not table.name.startswith("v6_"):
@@ -164,7 +164,7 @@ def assert_rollbacks(table: GoldenTable, folder: Path) -> None:
                 "file://" + root, RollbackPlan(target, tuple(files)), instant.time, files, millis
             )
             assert decode_action(again) == record
-            assert embedded_schema(again) == embedded_schema(body)
+            assert avro_header(again).schema == avro_header(body).schema
 
 
 def assert_requested_replaces(table: GoldenTable, folder: Path) -> None:
@@ -174,4 +174,4 @@ def assert_requested_replaces(table: GoldenTable, folder: Path) -> None:
         record = decode_action(body)
         again = encode_requested_replace(record["operationType"])
         assert decode_action(again) == record
-        assert embedded_schema(again) == embedded_schema(body)
+        assert avro_header(again).schema == avro_header(body).schema

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from lakebed.format.avro.encoder import embedded_schema, read_avro_file
+from lakebed.format.avro.encoder import avro_header, read_avro_file
 from lakebed.model import Action, BaseFile, FileSlice, Instant, LogFile, State
 from lakebed.timeline.bodies.encoding import schema_text
 from lakebed.timeline.bodies.plans import (
@@ -41,9 +41,9 @@ def test_cleans_are_encoded_as_hudi_has_them() -> None:
     for path, body in all_bodies(".clean"):
         instant = path.rpartition("/")[2].split("_")[0]
         plan, theirs = decode_action(plans[instant]), read_avro_file(body)
-        assert embedded_schema(plans[instant]) == schema_text("HoodieCleanerPlan")
+        assert avro_header(plans[instant]).schema == schema_text("HoodieCleanerPlan")
         ours = encode_clean_metadata(instant, plan, theirs["timeTakenInMillis"])
-        assert embedded_schema(ours) == embedded_schema(body)
+        assert avro_header(ours).schema == avro_header(body).schema
         if not plan["partitionsToBeDeleted"] and not theirs["extraMetadata"]:
             assert read_avro_file(ours) == theirs
             compared += 1
@@ -64,7 +64,7 @@ def test_compaction_plans_are_encoded_as_hudi_has_them() -> None:
     compared = 0
     for _, body in all_bodies(".compaction.requested"):
         plan = decode_action(body)
-        assert embedded_schema(body) == schema_text("HoodieCompactionPlan")
+        assert avro_header(body).schema == schema_text("HoodieCompactionPlan")
         slices = [_slice(entry) for entry in plan["operations"]]
         ours = read_avro_file(encode_compaction_plan(CompactionPlan(tuple(slices))))
         operations = compaction_operations(plan)

@@ -19,13 +19,13 @@ Bools = npt.NDArray[np.bool_]
 Bytes = npt.NDArray[np.uint8]
 Int64s = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.intp]
-_LONGEST_VARINT = 10
+_MAX_VARINT = 10
 _WORD = 8
 _MORE = np.uint64(0x8080808080808080)
 # Groups of seven bits move apart: those that stay, those that move, and by how much.
 _SPREAD = tuple((stay, move >> by, by) for stay, move, by in reversed(PACK))
 # So many numbers are encoded one by one: for a few that is a tenth of the work.
-_FEW = 64
+_MAX_ITEMS = 64
 
 
 class AvroCursors:
@@ -178,7 +178,7 @@ class AvroCursors:
     def _continue_varints(self, value: npt.NDArray[np.uint64], rows: Rows) -> None:
         value[rows] &= np.uint64(0x7F)
         at, ends, data = self.at, self.ends, self._data
-        for i in range(1, _LONGEST_VARINT):
+        for i in range(1, _MAX_VARINT):
             positions = at[rows]
             if (positions >= ends[rows]).any():
                 self._fail("it ends within a number")
@@ -218,7 +218,7 @@ def encode_longs(values: npt.ArrayLike) -> pa.BinaryArray:
     [b'\\x00', b'\\x01', b'\\x80\\x01']
     """
     numbers = np.ascontiguousarray(values, np.int64)
-    if len(numbers) <= _FEW:
+    if len(numbers) <= _MAX_ITEMS:
         return pa.array([encode_long(number) for number in numbers.tolist()], pa.binary())
     zigzags = ((numbers << 1) ^ (numbers >> 63)).view(np.uint64)
     lengths = np.ones(len(zigzags), np.int32)

@@ -242,7 +242,7 @@ class Room:
 
 WIDTHS: Final = {"null": 0, "boolean": 1, "float": 4, "double": 8}
 # Items of fewer records are read one by one: a step over many costs as much as twenty.
-_FEW: Final = 20
+_MAX_ITEMS: Final = 20
 
 
 def fixed_width(kind: AvroType) -> int | None:
@@ -371,7 +371,7 @@ class _ItemFinder:
             self._starts.append(firsts + self._width * (np.arange(len(firsts)) - np.repeat(total - left, left)))
             self._cursors.at[rows] += self._width * left
             return
-        while len(rows) > _FEW:
+        while len(rows) > _MAX_ITEMS:
             row_cursors = self._cursors.part(rows)
             self._rows.append(rows)
             self._starts.append(row_cursors.at.copy())

@@ -137,8 +137,8 @@ _SCHEMA, _CODEC = "avro.schema", "avro.codec"
 # A sync marker of lakebed begins so and ends with a digest: it shows whether schema and record are unchanged.
 _LAKEBED_SYNC: Final = b"lkb1"
 # What a deflated record may become: Hudi deflates none, so this is generous.
-_MOST_INFLATION: Final = 16
-_INFLATED_AT_LEAST: Final = 1 << 20
+_MAX_INFLATION: Final = 16
+_MIN_INFLATED: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,11 +172,6 @@ def read_avro_file(data: bytes, path: str = "") -> dict[str, Any]:
             hint="The file was cut off or overwritten; restore it from a copy.",
             context={"path": path},
         ) from cause
-
-
-def embedded_schema(data: bytes) -> str:
-    """The text of the schema inside a container file, exactly as stored."""
-    return avro_header(data).schema
 
 
 def write_avro_file(schema: str | dict[str, Any], record: dict[str, Any]) -> bytes:
@@ -257,7 +252,7 @@ def avro_header(data: bytes) -> AvroHeader:
 
 
 def _inflated(body: bytes) -> bytes:
-    max_bytes = max(_INFLATED_AT_LEAST, _MOST_INFLATION * len(body))
+    max_bytes = max(_MIN_INFLATED, _MAX_INFLATION * len(body))
     inflate = zlib.decompressobj(-15)
     inflated = inflate.decompress(body, max_bytes + 1)
     if len(inflated) > max_bytes:

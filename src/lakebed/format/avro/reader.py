@@ -298,11 +298,11 @@ _LENGTH = struct.Struct(">i")
 # Fewer records are read one by one; of more, from up to so many positions at a time.
 _MANY: Final = 512
 _LANES: Final = 512
-_FEWEST_LANES: Final = 16
+_MIN_LANES: Final = 16
 # Of lanes of different lengths this many times the records are read, at most.
 _SPARE: Final = 3
-_LONGEST_MARK: Final = 12
-_SHORTEST_MARK: Final = 6
+_MAX_MARK: Final = 12
+_MIN_MARK: Final = 6
 
 
 class Stretch(NamedTuple):
@@ -430,7 +430,7 @@ def joint_bounds(data: bytes | memoryview, stretches: Sequence[Stretch]) -> tupl
         return None
     number = min(_LANES, isqrt(total * 8))
     lanes = [lane for stretch in stretches for lane in _lanes(data, stretch, number * stretch.records // total)]
-    if len(lanes) < _FEWEST_LANES:
+    if len(lanes) < _MIN_LANES:
         return None
     positions = _visited(np.frombuffer(data, np.uint8), np.array(lanes), stretches, total)
     firsts = np.searchsorted(positions, [stretch.start for stretch in stretches])
@@ -490,11 +490,9 @@ def _mark(data: bytes | memoryview, start: int, end: int) -> bytes | None:
     second = start + _LENGTH.size + length
     if not 0 <= length <= end - second - _LENGTH.size:
         return None
-    first_head, second_head = (
-        bytes(data[at + _LENGTH.size : at + _LENGTH.size + _LONGEST_MARK]) for at in (start, second)
-    )
+    first_head, second_head = (bytes(data[at + _LENGTH.size : at + _LENGTH.size + _MAX_MARK]) for at in (start, second))
     common = next(
         (n for n, (a, b) in enumerate(zip(first_head, second_head, strict=False)) if a != b),
         min(len(first_head), len(second_head)),
     )
-    return first_head[:common] if common >= _SHORTEST_MARK else None
+    return first_head[:common] if common >= _MIN_MARK else None

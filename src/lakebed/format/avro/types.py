@@ -21,7 +21,7 @@ from lakebed.schema.avro import avro_to_arrow
 
 _avro: Any = fastavro  # its stubs leave schemas half typed
 
-_MOST_BYTES: Final = 1 << 20
+_MAX_BYTES: Final = 1 << 20
 # A nullable struct is two types, and a table's columns have up to 90 levels (`schema.arrow`).
 _DEEPEST: Final = 192
 # A value for each byte is what a record of nullable fields that are all null comes to, and one for the record.
@@ -50,7 +50,7 @@ def bounded_schema(text: str) -> Any:
     ...
     ValueError: its items take fewer bytes than they make values
     """
-    if len(text) > _MOST_BYTES:
+    if len(text) > _MAX_BYTES:
         raise ValueError(f"a schema of {len(text)} characters")
     try:
         schema = json.loads(text)

@@ -28,14 +28,14 @@ Bools = npt.NDArray[np.bool_]
 _LENGTHS = struct.Struct(">iiH")
 _HEAD: Final = _LENGTHS.size
 _KEY_BEYOND_ROW: Final = 12
-_SMALLEST_ENTRY: Final = 20
+_MIN_ENTRY: Final = 20
 _SCAN_BYTES: Final = 1 << 17
 _NEWEST = int.from_bytes(KEY_TAIL[1:9], "big")
 _ONES: Final = 0xFFFFFFFF
 _LOOKED_AT: Final = 32
 # The few entries of a block up to this size are read one after the other: that takes less time than passes over it.
-_FEW_BYTES: Final = 4 << 10
-_FEW_LENGTHS: Final = 6
+_MAX_JOINED_BYTES: Final = 4 << 10
+_MAX_LENGTHS: Final = 6
 
 
 def _even(data: Bytes, mvcc: bool) -> Int32s | None:
@@ -58,7 +58,7 @@ def _by_tails(data: Bytes, mvcc: bool) -> Int32s | None:
     rows, values = map(sorted, map(set, _first_lengths(data, mvcc)))
     if len(rows) == 1:
         return _chained(data, _tails(data) - rows[0] - _HEAD, mvcc)
-    if not 0 < len(values) <= _FEW_LENGTHS:
+    if not 0 < len(values) <= _MAX_LENGTHS:
         return None
     tails = _tails(data)
     # the last byte of each head, the low one of its row length, if the value before it has the smallest size
@@ -114,7 +114,7 @@ def _by_heads(data: Bytes, mvcc: bool) -> Int32s | None:
 def _heads(data: Bytes) -> Int64s:
     """The positions that have two zero bytes, and where the low bytes of key length and row length differ by the number
     of bytes that a cell key adds to its row."""
-    last = len(data) - _SMALLEST_ENTRY + 1
+    last = len(data) - _MIN_ENTRY + 1
     heads: list[Int64s] = []
     for start in range(0, last, _SCAN_BYTES):
         end = min(start + _SCAN_BYTES, last)
@@ -245,7 +245,7 @@ def parse_entries(payload: Buffer, *, mvcc: bool) -> EntryBlock:
     data = np.frombuffer(payload, np.uint8)
     if not len(data):
         return EntryBlock(data, np.empty((0, 4), np.int32))
-    for way in (_even, _by_tails, _by_heads) if len(data) > max(_FEW_BYTES, 2 * _SMALLEST_ENTRY) else ():
+    for way in (_even, _by_tails, _by_heads) if len(data) > max(_MAX_JOINED_BYTES, 2 * _MIN_ENTRY) else ():
         spans = way(data, mvcc)
         if spans is not None:
             return EntryBlock(data, spans)

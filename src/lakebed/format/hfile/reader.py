@@ -113,7 +113,7 @@ _END_BYTES: Final = 64 << 10
 _WAVE_BYTES: Final = 32 << 20
 _WAVE_BLOCKS: Final = 64
 # So many keys are looked up one by one: two thirds of a lookup of one key are steps made for many.
-_FEW_KEYS: Final = 8
+_MAX_KEYS: Final = 8
 _POOL_FROM_BYTES: Final = 256 << 10
 _THREADS: Final = min(4, os.cpu_count() or 1)
 
@@ -216,7 +216,7 @@ class HFileReader:
 
         A key that occurs more than once in the file gives all its entries, one asked for twice is answered twice.
         """
-        if len(keys) <= _FEW_KEYS:
+        if len(keys) <= _MAX_KEYS:
             return self._lookup_few(as_binary(keys).to_pylist())
         queries = Queries(keys)
         matches = self._search(queries, self._route.keys(queries), exact)

@@ -19,7 +19,7 @@ Words = npt.NDArray[np.uint64]
 Ranges = tuple[Int64s, Int64s]
 _WORD: Final = 8
 # So many keys with a query's word are all candidates; among more the query is looked for further.
-_FEW: Final = 4
+_MAX_ITEMS: Final = 4
 _WORTH_LEAVING_OUT: Final = 4
 # The first n bytes of a word.
 _MASKS = np.array([((1 << 8 * n) - 1) << 8 * (8 - n) for n in range(9)], np.uint64)
@@ -122,7 +122,7 @@ def exact(block: EntryBlock, queries: Queries, which: Int64s) -> tuple[Int64s, I
         hit = np.flatnonzero(keys.words[low] == query)
         return which[hit], low[hit]
     high = np.searchsorted(keys.words, query, side="right")
-    several = np.flatnonzero(high - low > _FEW)
+    several = np.flatnonzero(high - low > _MAX_ITEMS)
     if len(several):
         low[several], high[several] = _narrow(
             keys.rows, queries.rows, which[several], (low[several], high[several]), keys.shared + _WORD, is_exact=True

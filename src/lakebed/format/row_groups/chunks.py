@@ -202,7 +202,7 @@ _PAGE_OFFSETS = frozenset({_DATA_PAGE, _INDEX_PAGE, _DICTIONARY_PAGE})
 _BLOOM = frozenset({14, 15})
 # Of a page: its stored size, its checksum, the heads of data pages of versions 1 and 2.
 _PAGE_SIZE, _CRC, _DATA_PAGES = 3, 4, (5, 8)
-_MOST_ORDINALS = 1 << 15
+_MAX_ORDINALS = 1 << 15
 _FIRST_BYTE = 4
 CODECS: Final = {"none": 0, "snappy": 1, "gzip": 2, "brotli": 4, "zstd": 6, "lz4": 7}
 
@@ -501,6 +501,6 @@ def _group_entry(number: int, rows: int, placed: Sequence[PlacedChunk]) -> bytes
         integer(_GROUP_OFFSET, I64, min(placed_chunk.start for placed_chunk in placed)),
         integer(_COMPRESSED_BYTES, I64, sum(chunk.length for chunk in chunks)),
     ]
-    if number < _MOST_ORDINALS:
+    if number < _MAX_ORDINALS:
         fields.append(integer(_ORDINAL, I16, number))
     return write_struct(fields)

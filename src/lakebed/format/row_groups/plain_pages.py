@@ -34,7 +34,7 @@ _CODEC_NAMES: Final = {_SNAPPY: "snappy", _GZIP: "gzip", _ZSTD: "zstd"}
 PLAIN_CODECS: Final = frozenset({_NO_CODEC, *_CODEC_NAMES})
 _LENGTH_BYTES: Final = 4
 _DECIMAL_BYTES: Final = 16
-_MOST_BYTES: Final = 256 << 20
+_MAX_BYTES: Final = 256 << 20
 # Heads of data pages of both versions as most writers put them: without statistics.
 _NUMBER: Final = rb"\x15(?P<%s>[\x80-\xff]{0,4}[\x00-\x7f])"
 _SIZES: Final = _NUMBER % b"inflated" + _NUMBER % b"stored"
@@ -172,7 +172,7 @@ def _values(chunk: PlainChunk, column: PlainColumn) -> _Values | None:
         sizes.append(size)
         prefixes.append(prefix)
         are_stored.append(is_stored)
-    if at != len(data) or sum(sizes) > _MOST_BYTES:
+    if at != len(data) or sum(sizes) > _MAX_BYTES:
         return None
     pages = _decompressed(chunk.codec, bodies, sizes, are_stored)
     if pages is None:

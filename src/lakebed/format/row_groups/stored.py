@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 # Row groups are read together up to so many bytes.
 _READ_BYTES = 8 << 20
 # A row group that takes more than these is decoded by batches, as a stream.
-_MOST_ROWS = 1 << 18
-_MOST_INFLATED = 192 << 20
-_MOST_STORED = 128 << 20
+_MAX_ROWS = 1 << 18
+_MAX_INFLATED = 192 << 20
+_MAX_STORED = 128 << 20
 _TAIL = 8
 # All that a leaf's entry in a footer says of its values: ids of columns may differ.
 _LEAF_PARTS = (
@@ -198,7 +198,7 @@ def codec_of(groups: Sequence[ChunkGroup]) -> str | None:
 
 def _too_large(group: ChunkGroup) -> bool:
     stored = group.end - group.start
-    return group.rows > _MOST_ROWS or group.inflated > _MOST_INFLATED or stored > _MOST_STORED
+    return group.rows > _MAX_ROWS or group.inflated > _MAX_INFLATED or stored > _MAX_STORED
 
 
 def _coded(column: pa.ChunkedArray) -> pa.ChunkedArray:

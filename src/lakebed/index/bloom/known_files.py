@@ -66,18 +66,18 @@ def slices_in(batch: pa.RecordBatch) -> tuple[list[int], list[FileSlice]]:
 Range = tuple[str, str]
 
 # Footers of so few files are read faster than the metadata table is asked.
-_FEW_FILES = 16
+_MAX_FILES = 16
 # Up to so many footers are read in this process, whatever the engine.
 _FOOTERS_HERE = 200
 _SLICES_A_TASK = 64
 # Up to so many partition paths are asked for one by one.
-_FEW_PARTITIONS = 32
+_MAX_PARTITIONS = 32
 _RANGES = pa.schema([("number", pa.int32()), ("low", pa.string()), ("high", pa.string())])
 
 
 def metadata_for(snapshot: Snapshot, files: int, partition: str, options: SearchOptions) -> MetadataLookups | None:
     """The metadata table, if it can answer for this view and `options` choose it for `files` files; otherwise None."""
-    if options.use_metadata is False or (options.use_metadata is None and files <= _FEW_FILES):
+    if options.use_metadata is False or (options.use_metadata is None and files <= _MAX_FILES):
         return None
     metadata = snapshot.metadata
     return metadata if metadata is not None and metadata.has(partition) else None
@@ -111,7 +111,7 @@ def ranges_of(
 def _ranges_by_file(metadata: MetadataLookups, slices: Sequence[FileSlice]) -> dict[str, Range]:
     """The key ranges by file name, of the files that have statistics."""
     partitions = {file_slice.partition for file_slice in slices}
-    few = partitions if len(partitions) <= _FEW_PARTITIONS else None
+    few = partitions if len(partitions) <= _MAX_PARTITIONS else None
     stats = metadata.column_stats([RECORD_KEY], few, {RECORD_KEY: pa.string()}).get(RECORD_KEY)
     if stats is None:
         return {}

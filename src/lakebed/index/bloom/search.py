@@ -41,7 +41,7 @@ Int64s = npt.NDArray[np.int64]
 _KEYS_TOGETHER = 1 << 18
 _BATCH_ROWS = 1 << 16
 # Up to so many places are sent to every task of the join, instead of a shuffle.
-_FEW_LOCATIONS = 500_000
+_MAX_LOCATIONS = 500_000
 _COUNTS = pa.schema([("number", pa.int32()), ("keys", pa.int64())])
 _ALL_KEYS = -1
 _PAIRS = pa.schema([(PARTITION_PATH, pa.string()), (GROUP, pa.int32()), (RECORD_KEY, pa.string())])
@@ -110,7 +110,7 @@ def search_in_tasks(
     return SearchedLocations(
         engine.derive(engine.filter(answers, IsNotNull(RECORD_KEY)), {}, keep=LOCATIONS.names),
         replace(lookup, **sums),
-        small=sums["tagged"] <= _FEW_LOCATIONS,
+        small=sums["tagged"] <= _MAX_LOCATIONS,
         persisted=answers,
     )
 

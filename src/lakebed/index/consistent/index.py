@@ -44,7 +44,7 @@ from lakebed.write_status import WriteStatus
 _SAMPLE_SLICES = 32
 # On an engine with tasks the rings of all partition paths are read where there are no more of them: a request each,
 # side by side. Where there are more the rows are counted first.
-MOST_RINGS = 1_000
+MAX_RINGS = 1_000
 
 
 @dataclass
@@ -159,7 +159,7 @@ class ConsistentIndex(Index, Hashing, GroupResizing):
         files, touched = RingFiles(snapshot, self.buckets), None
         if engine.is_distributed:
             files = RingFiles.of_all(snapshot, self.buckets)
-        if files.listed is None or len(files.listed) > MOST_RINGS:
+        if files.listed is None or len(files.listed) > MAX_RINGS:
             (touched,) = distinct_values(engine.aggregate(rows, [PARTITION_PATH]), PARTITION_PATH)
         rings = self._rings(files, files.listed or () if touched is None else touched)
         numbered = engine.derive(rows, {GROUP: RingNumber(rings, self.fields)})

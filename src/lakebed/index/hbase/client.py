@@ -184,7 +184,7 @@ LOCATIONS = pa.schema(
 
 IsVisible = Callable[[str], bool]
 _SEPARATOR = "\0"
-_LEAST = -(2**31)
+_MIN_INT = -(2**31)
 
 
 def row_keys(keys: pa.Array, buckets: int | None) -> pa.BinaryArray:
@@ -198,7 +198,7 @@ def row_keys(keys: pa.Array, buckets: int | None) -> pa.BinaryArray:
         return texts
     hashes = java_hash(keys).astype(np.int64)
     # as in Java, whose least number has no positive one: the rest of its division is negative
-    numbers = np.where(hashes == _LEAST, np.fmod(hashes, buckets), np.abs(hashes) % buckets)
+    numbers = np.where(hashes == _MIN_INT, np.fmod(hashes, buckets), np.abs(hashes) % buckets)
     unique_numbers, codes = np.unique(numbers, return_inverse=True)
     width = len(str(buckets - 1))
     prefixes = pa.array([f"{number:0{width}d}".encode() for number in unique_numbers.tolist()], pa.binary())

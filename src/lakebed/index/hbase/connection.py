@@ -162,7 +162,7 @@ def _int32(data: Bytes, at: Int64s) -> Int64s:
 # Magic, version of the protocol, and authentication by name (SIMPLE).
 _PREAMBLE = b"HBas\x00\x50"
 _CODEC = b"org.apache.hadoop.hbase.codec.KeyValueCodec"
-_MOST_BYTES = 1 << 30
+_MAX_BYTES = 1 << 30
 # Signs that another server, or the same one a little later, will answer.
 _PASSING = frozenset(
     {
@@ -255,7 +255,7 @@ class Connection:
         returned as `Unserved`, not raised."""
         try:
             (size,) = struct.unpack(">I", self._exactly(4))
-            if size > _MOST_BYTES:
+            if size > _MAX_BYTES:
                 raise OSError(f"an answer of {size} bytes")
             data = memoryview(self._exactly(size))
             length, at = read_varint(data, 0)
