@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from lakebed.config.options import resolve_options
 from lakebed.config.settings import ReadSettings
 from lakebed.engine.base import Engine
 from lakebed.inputs.files import Partitioning, data_of
@@ -81,11 +80,14 @@ class OpenedTable:
         once: Once | None = None,
     ) -> WriteResult:
         """A write, with its retries after conflicts, and then the services that the table's settings make due."""
-        settings = hudi_job.with_retries(retries, options)
-        run = partial(hudi_job.run_again, lambda: self.context(data, settings, name), data=data, name=name, once=once)
-        target = None if once else UpsertTarget(self.storage, self.config, settings)
+        begins = self._begins(data, hudi_job.with_retries(retries, options), name)
+        run = partial(hudi_job.run_again, begins.context, data=data, name=name, once=once)
+        target = None if once else UpsertTarget(self.storage, self.config, begins.options)
         with display(enabled=progress):
-            return commit(run, verb, data, target, partial(run_due_services, spark=self.spark))
+            result = commit(run, verb, data, target, partial(run_due_services, spark=self.spark))
+        if begins.was_read:  # not where another thread wrote the rows
+            self.config = begins.config
+        return result
 
     def data(self, data: Any, partitioning: Partitioning | None) -> Any:
         """What a caller gave as rows: data files for a path, anything else as it is."""
@@ -174,19 +176,13 @@ class OpenedTable:
 
     def context(self, data: Any, options: Mapping[str, Any] | None, verb: str) -> WriteContext:
         """The context of a call that writes: the table's state, the engine for these rows, the options."""
-        opened = hudi_job.open_for_write(self.storage, self.config)
-        self.config = opened.config
-        resolved = resolve_options(options)
-        hudi_job.check_verb(resolved, verb)
-        engine = hudi_job.choose_engine(
-            data,
-            self.spark,
-            resolved.write.tasks,
-            worker_tuning=self.worker_tuning and resolved.spark.worker_tuning,
-            local_rows=resolved.spark.local_rows,
-            table_bytes=lambda: hudi_job.bytes_of_files(self.snapshot()),
-        )
-        return hudi_job.write_context(self.storage, self.config, engine, resolved, snapshot=opened)
+        begins = self._begins(data, options, verb)
+        context = begins.context()
+        self.config = begins.config
+        return context
+
+    def _begins(self, data: Any, options: Mapping[str, Any] | None, verb: str) -> hudi_job.Beginning:
+        return hudi_job.Beginning(self.storage, self.config, verb, data, options, self.spark, self.worker_tuning)
 
     def __getstate__(self) -> dict[str, Any]:
         # cached views and the session are not pickled: another process cannot use them

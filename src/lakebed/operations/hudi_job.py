@@ -9,7 +9,7 @@ import random
 import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -312,31 +312,6 @@ def bytes_of_files(snapshot: Snapshot) -> int:
     return sum(file_slice.size for file_slice in snapshot.file_slices())
 
 
-def check_verb(options: Options, verb: str) -> None:
-    """Raise `InvalidOption` if the options name another operation than the verb that was called."""
-    named = options.explicit.get(OPERATION, verb).strip().lower()
-    if named != verb:
-        raise InvalidOption(
-            f"{OPERATION}={named} contradicts the {verb} that was called",
-            hint=f"leave the option out, or call {_CALLS.get(named, 'lakebed.write')}",
-            context={"option": OPERATION, "given": named, "verb": verb},
-        )
-
-
-def open_for_write(storage: Storage, expected: TableConfig) -> Snapshot:
-    """The view of `open_again`. On a slow storage it also reads what every write needs before it takes the table lock:
-    the folders that show the table's features, and the lock file."""
-    if not is_remote(storage):
-        return open_again(storage, expected)
-    snapshot, folders, _ = at_once(
-        storage,
-        lambda: open_again(storage, expected),
-        lambda: frozenset(storage.list_folders(HOODIE)),
-        lambda: look_at_lock(storage),
-    )
-    return snapshot.with_folders(folders)
-
-
 def write_context(
     storage: Storage,
     config: TableConfig,
@@ -354,6 +329,60 @@ def write_context(
     conflicts_with_table(options, TableConfig({**config.properties, **recorded_index_properties(snapshot)}))
     settled = with_table_settings(options, config.properties, defaults=defaults)
     return WriteContext(snapshot, engine, settled)
+
+
+@dataclass
+class Beginning:
+    """How a call that writes begins, each time that it is run: with the table as it is then, the engine that fits the
+    rows, and the caller's options.
+
+    `verb` is the operation that was called; `config` are the table's properties as they were read last, by this call
+    where `was_read`.
+    """
+
+    storage: Storage
+    config: TableConfig
+    verb: str
+    data: Any = None
+    options: Mapping[str, Any] | None = None
+    spark: Any | None = None
+    worker_tuning: bool = True
+    was_read: bool = field(default=False, init=False)
+
+    def context(self) -> WriteContext:
+        """The context of a run. Raises `InvalidOption` where the options name another operation than the call."""
+        opened = self._open()
+        self.config, self.was_read = opened.config, True
+        options = resolve_options(self.options)
+        named = options.explicit.get(OPERATION, self.verb).strip().lower()
+        if named != self.verb:
+            raise InvalidOption(
+                f"{OPERATION}={named} contradicts the {self.verb} that was called",
+                hint=f"leave the option out, or call {_CALLS.get(named, 'lakebed.write')}",
+                context={"option": OPERATION, "given": named, "verb": self.verb},
+            )
+        engine = choose_engine(
+            self.data,
+            self.spark,
+            options.write.tasks,
+            worker_tuning=self.worker_tuning and options.spark.worker_tuning,
+            local_rows=options.spark.local_rows,
+            table_bytes=lambda: bytes_of_files(opened),
+        )
+        return write_context(self.storage, opened.config, engine, options, snapshot=opened)
+
+    def _open(self) -> Snapshot:
+        """The table as it is now. On a slow storage it also reads what every write needs before it takes the table
+        lock: the folders that show the table's features, and the lock file."""
+        if not is_remote(self.storage):
+            return open_again(self.storage, self.config)
+        snapshot, folders, _ = at_once(
+            self.storage,
+            lambda: open_again(self.storage, self.config),
+            lambda: frozenset(self.storage.list_folders(HOODIE)),
+            lambda: look_at_lock(self.storage),
+        )
+        return snapshot.with_folders(folders)
 
 
 def write(
