@@ -373,7 +373,7 @@ def test_a_catalog_that_is_down_or_silent_fails_no_commit_and_is_caught_up_with(
             assert time.monotonic() - started < 10
     said = [r for r in caplog.records if "registration in a catalog failed" in r.getMessage()]
     assert [r.levelname for r in said] == ["WARNING", "INFO"]  # once, until it works again
-    assert f"`lakebed catalogs register {table.uri} --catalog {entry}`" in said[0].getMessage()
+    assert f"`lakebed catalogs register {table.uri} {entry}`" in said[0].getMessage()
     with forwarder(port, int(hive.rpartition(":")[2])):
         table.upsert({"id": [5], "City": ["Bonn"]}, partial=True)
     assert_shows(store, name, table)
@@ -385,15 +385,15 @@ def test_the_command_line_registers_and_finds_tables(
 ) -> None:
     table = new_table(tmp_path)
     capsys.readouterr()
-    command = ["catalogs", "register", table.uri, "--catalog", hive, "--table", name, "--output", "json"]
+    command = ["catalogs", "register", table.uri, hive, name, "--output", "json"]
     assert invoke(command) == 0
     answer = json.loads(capsys.readouterr().out)
     (entry,) = answer["entries"]
     assert (answer["catalog"], entry["name"], entry["action"], entry["added"]) == (hive, name, "created", 2)
-    assert invoke(["catalogs", "find", "--catalog", f"{hive}/{name.replace('.', '/')}"]) == 0
+    assert invoke(["catalogs", "find", f"{hive}/{name.replace('.', '/')}"]) == 0
     assert capsys.readouterr().out.strip() == table.uri
-    assert invoke(["catalogs", "register", table.uri, "--catalog", "ftp://x", "--table", name]) == 5
-    assert invoke(["catalogs", "find", "--catalog", hive, "--table", "none.none"]) == 3
+    assert invoke(["catalogs", "register", table.uri, "ftp://x", name]) == 5
+    assert invoke(["catalogs", "find", hive, "none.none"]) == 3
     (port,) = free_ports(1)
-    assert invoke(["catalogs", "register", table.uri, "--catalog", f"hive://{HOST}:{port}", "--table", name]) == 17
+    assert invoke(["catalogs", "register", table.uri, f"hive://{HOST}:{port}", name]) == 17
     assert isinstance(table.catalogs.register(hive, name), SyncResult)

@@ -131,7 +131,7 @@ def check_direction(version: int, to: int, verb: str) -> None:
         opposite = "downgrade" if up else "upgrade"
         raise InvalidOption(
             f"the table has version {version}: version {to} is {'before' if up else 'after'} that",
-            hint=f"Use t.{opposite}(to={to}) or `lakebed {opposite} URI --to {to}`.",
+            hint=f"Use t.maintenance.{opposite}(to={to}) or `lakebed maintenance {opposite} URI --to {to}`.",
             context={"version": version, "to": to},
         )
 

@@ -94,7 +94,7 @@ def test_each_commit_is_registered_and_a_catalog_that_is_down_is_caught_up_with(
         assert error.value.retryable
     failures = [r for r in caplog.records if "registration in a catalog failed" in r.getMessage()]
     assert [r.levelname for r in failures] == ["WARNING", "INFO"]
-    assert f"`lakebed catalogs register {table.uri} --catalog {entry}`" in failures[0].getMessage()
+    assert f"`lakebed catalogs register {table.uri} {entry}`" in failures[0].getMessage()
     assert table.count() == 4
     table.configure({"lakebed.catalogs": f"{kind}://{host}/main/shop/trips"})
     done = table.upsert({"id": [5], "city": ["Bonn"]})

@@ -14,6 +14,7 @@ from lakebed.errors import IndexInconsistent, InvalidOption
 from lakebed.format.file_names import bucket_of_file_id
 from lakebed.format.hashes import bucket_ids
 from lakebed.metadata.lookups import open_snapshot
+from lakebed.opened_table import OpenedTable
 from lakebed.storage import open_storage
 from lakebed.table import Table
 from lakebed.testing import CountingStorage
@@ -93,7 +94,7 @@ def test_look_ups_stay_in_the_bucket(make: Made) -> None:
             read.add(path)
             return super().read_ranges(path, ranges)
 
-    noting = Table(Noting(open_storage(table.uri)), open_snapshot(open_storage(table.uri)).config)
+    noting = Table(OpenedTable(Noting(open_storage(table.uri)), open_snapshot(open_storage(table.uri)).config))
     noting.upsert(rows((key, "c0", "new", 9)), options=SMALL)
     data = {path for path in read if path.endswith(".parquet")}
     assert data

@@ -491,4 +491,4 @@ def test_rows_that_cannot_be_written_together_are_an_error_with_their_checkpoint
     job = job_of(Once(rows), uri, target={"uri": uri}, errors={"table": f"{uri}-errors"})
     with pytest.raises(InvalidRecord, match="rows after checkpoint None up to 1: two rows have the record key"):
         lakebed.ingest(job, once=True)
-    assert (commits(uri), lakebed.list_tables(f"{uri}-errors", depth=0)) == ([], False)
+    assert (commits(uri), lakebed.list_tables(f"{uri}-errors", depth=0)) == ([], [])

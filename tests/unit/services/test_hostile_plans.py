@@ -130,7 +130,7 @@ def test_nothing_outside_is_touched(hostile: Callable[[Place, str], None], folde
     hostile(place, place.outside(folder))
     table = lakebed.open(place.uri)
     deeds: tuple[Callable[[], object], ...] = (
-        table.savepoints,
+        table.savepoints.list,
         lambda: table.scan().to_arrow(),
         lambda: lakebed.open(place.uri).restore(),
         lambda: lakebed.open(place.uri).upsert(rows((5, "c0", "b", 3))),
