@@ -21,6 +21,7 @@ from lakebed.secrets import masked
 _TABLE = files("lakebed.config").joinpath("options.tsv").read_text(encoding="utf-8")
 
 Verdict = Literal["implemented", "refused", "ignored"]
+Remembered = Literal["", "write", "service", "creation"]
 MergeMode = Literal["event_time", "commit_time", "custom"]
 
 
@@ -31,7 +32,9 @@ class Option:
     `default` is real Hudi's (lakebed's own for `lakebed.*`). `values` names the kind of value (`bool`, `int`,
     `list`, ...) or the accepted words; for a refused option the words that ask for what lakebed does anyway.
     `refuses` holds words that real Hudi knows and lakebed does not do, `*` for any other. `setting` is the
-    field the value ends in.
+    field the value ends in. `remembered` says what of a table keeps the option: "write" and "service" settings are
+    recorded in its properties, for writes and for table services; "creation" ones are given to a new table, which has
+    them as properties of its own, as indexes, or not at all; none are those of one read or write.
     """
 
     key: str
@@ -41,6 +44,7 @@ class Option:
     values: str
     refuses: tuple[str, ...]
     setting: str
+    remembered: Remembered
     note: str
 
     @property
@@ -50,7 +54,7 @@ class Option:
 
 
 def _row(line: str) -> Option:
-    key, default, aliases, verdict, values, refuses, setting, note = line.split("\t")
+    key, default, aliases, verdict, values, refuses, setting, remembered, note = line.split("\t")
     return Option(
         key=key,
         default=default,
@@ -59,6 +63,7 @@ def _row(line: str) -> Option:
         values=values,
         refuses=tuple(refuses.split("|")) if refuses else (),
         setting=setting,
+        remembered=cast(Remembered, remembered),
         note=note,
     )
 

@@ -76,78 +76,8 @@ _logged: set[str] = set()
 # Names of RFC-29, which real Hudi never had.
 _PROPOSED_NAMES = frozenset({"hoodie.hash.index.bucket.num", "hoodie.datasource.write.indexkey.field"})
 
-# Settings of writes that a table remembers, too.
-_REMEMBERED_WRITES = frozenset(
-    {
-        "write.small_file_limit",
-        "write.max_file_size",
-        "write.record_size_estimate",
-        "write.insert_auto_split",
-        "write.insert_split_size",
-        "write.compression_codec",
-        "write.compression_level",
-        "write.bloom_filter",
-        "write.bloom_entries",
-        "write.bloom_fpp",
-        "write.bloom_type",
-        "write.bloom_max_entries",
-        "write.merge_candidates",
-        "write.log_file_bytes",
-        "write.log_block_bytes",
-        "write.record_positions",
-        "write.delete_lookup",
-        "write.skip_unchanged",
-        "write.group_commit",
-        "write.copy_row_groups",
-        "write.row_addresses",
-        "write.evolution",
-        "write.memory",
-        "write.tasks",
-        "write.clustering_updates",
-        "write.concurrency",
-        "write.estimator_max_commits",
-        "write.estimator_threshold",
-        "write.estimator_metadata_bytes",
-        "write.sort_mode",
-        "write.combine_before_insert",
-        "write.log_block_format",
-        "write.bucket_bytes",
-        "write.grow_buckets",
-        "write.small_files",
-        "write.lock_wait_seconds",
-        "write.heartbeat_interval_seconds",
-        "write.early_conflicts",
-        "write.early_commit_check",
-        "write.stats_columns",
-        "write.stats_most_columns",
-        "write.column_stats",
-        "write.index_groups_least",
-        "write.index_groups_most",
-        "write.index_growth",
-        "write.index_group_bytes",
-        "write.partitioned_groups_least",
-        "write.partitioned_groups_most",
-        "write.max_filegroup_size",
-        "write.metadata_compact_after",
-        "write.metadata_log_compaction",
-        "write.metadata_log_compact_after",
-        "missing.null",
-        "missing.drop",
-    }
-)
 # Remembered where it is false: an index that is asked for is made once, and does not return after it was dropped.
 _COLUMN_STATS = "hoodie.metadata.index.column.stats.enable"
-# What else a new table takes: properties, indexes, and what belongs to the object that is returned.
-_OF_NEW_TABLES = ("table.", "index.", "hbase.", "keygen")
-_OF_NEW_TABLES_TOO = frozenset(
-    {
-        "spark.worker_tuning",
-        "write.metadata",
-        "write.record_index",
-        "write.partitioned_record_index",
-        "write.bloom_filters_index",
-    }
-)
 # With the value "ignore" a job that asks for catalog sync by Hudi's options runs without it.
 CATALOG_SYNC = "lakebed.catalog.sync"
 _SYNC_KEYS = ("hoodie.datasource.hive_sync.", "hoodie.datasource.meta.sync.", "hoodie.meta.sync.")
@@ -163,18 +93,6 @@ _EXTRAS = (
     ("catalog.hive", "true", "pymetastore", "hive"),
 )
 _HBASE_TRANSPORT = "lakebed.index.hbase.transport"
-_SERVICES = (
-    "compaction.",
-    "cleaning.",
-    "archival.",
-    "clustering.",
-    "partition_ttl.",
-    "file_sizing.",
-    "consumers.",
-    "publish.",
-    "catalog.",
-    "retries.",
-)
 # To run a service within the write and to leave it to another job are two answers to one question.
 _EITHER = (
     {"hoodie.compact.inline", "hoodie.compact.schedule.inline"},
@@ -296,25 +214,20 @@ def check_table_options(job_options: Options) -> None:
 
 
 def _is_of_a_verb(option: Option) -> bool:
-    setting = option.setting
-    if option.verdict != "implemented" or not setting or option.key in _service_keys():
-        return False
-    return setting not in _OF_NEW_TABLES_TOO and not setting.startswith(_OF_NEW_TABLES)
+    return option.verdict == "implemented" and bool(option.setting) and not option.remembered
 
 
 @cache
 def _service_keys() -> dict[str, str]:
     """The options that a table of lakebed remembers, each with the name under which it does."""
-    keys = (k for k, o in options().items() if o.setting.startswith(_SERVICES) or o.setting in _REMEMBERED_WRITES)
+    keys = (key for key, option in options().items() if option.remembered in ("write", "service"))
     return {key: key.replace("hoodie.", "lakebed.", 1) for key in keys}
 
 
 @cache
 def _write_keys() -> dict[str, str]:
     """The options that configure a write and that a table remembers, each with its key in the table's properties."""
-    return {
-        key: stored_key for key, stored_key in _service_keys().items() if options()[key].setting in _REMEMBERED_WRITES
-    }
+    return {key: name for key, name in _service_keys().items() if options()[key].remembered == "write"}
 
 
 def with_table_settings(

@@ -67,108 +67,176 @@ class CallbackSettings:
 
 @dataclass(frozen=True, slots=True)
 class WriteSettings:
-    """How one write is done. Sizes are in bytes, times in seconds.
+    """How one write is done. Sizes are in bytes, times in seconds."""
 
-    `evolution` is how the table's columns may change with the data: new ones are added ("add"), types become wider, too
-    ("widen"), or neither ("strict").
-    `record_size_estimate` None means: from past commits, or from an encoded sample on a table without history.
-    `bloom_filter` None means: a one-byte filter that holds every key, so that other writers' bloom lookups
-    stay right at no cost; True writes a real one. `tasks` None leaves the number of write tasks to the
-    engine. `compression_level` is for zstd. `metadata` False makes no metadata table, True also one for a table that
-    has commits already; one that is there is kept in any case. `metadata_indexes` are partitions of it to build, as are
-    those that `record_index`, `partitioned_record_index` and `bloom_filters_index` ask for. `max_filegroup_size` is the
-    mean size of the file groups of a record or secondary index beyond which they are doubled, 0 for never; how many a
-    new one gets the `index_` and `partitioned_` settings say. `column_stats` None means: from version 9 on.
-    In a merge-on-read table `merge_candidates` small files a partition path are rewritten for inserts,
-    `log_file_bytes` closes a log file and `log_block_bytes` a block; `log_block_format` None means the table's, else
-    Avro; with `record_positions` blocks have the row numbers of the base file, where the index has seen those;
-    with `delete_lookup` deletes by key have the ordering values of the rows that they delete.
-    Under `concurrency` "non_blocking" writers of a merge-on-read bucket table all commit; otherwise of two that
-    touch a file group one does; with `early_conflicts` a write gives up before it writes a file group that another one
-    is at, with `early_commit_check` before it writes at all where others have committed to one. The columns that the
-    rows of a `partial` upsert lack keep what is stored in them. With `skip_unchanged` rows of an upsert that change
-    nothing are not written. With `operation_field` files get the column `_hoodie_operation`, which they get anyway
-    where the newest files have it. `plain_key` is the form of a complex key of one field (`1`, not `id:1`) in a table
-    without rows; unless `check_key_form` is off, a table with such keys is not upgraded. With `group_commit` small
-    upserts that wait for one another in one process become one commit. With `null_ordering` "lowest" a null in an
-    ordering field is smaller than every value. With `grow_buckets` a write splits buckets of more than `bucket_bytes`;
-    with `small_files` "deferred" new rows of a merge-on-read table fill no small file; with `count_duplicates` "auto"
-    an insert counts rows of stored keys where that costs little. The `metadata_` numbers are delta
-    commits and log blocks after which its own services run.
-    """
-
+    # Files: how large they become, and how they are encoded.
+    # base files below it take inserts
     small_file_limit: int = 100 * MIB
+    # a base file is closed at about this size
     max_file_size: int = 120 * MIB
+    # bytes of a row; None: from past commits, or from an encoded sample on a table without history
     record_size_estimate: int | None = None
+    # past commits that this estimate looks at
     estimator_max_commits: int = 5
+    # only commits of more bytes than so many times `small_file_limit` count
     estimator_threshold: float = 1.0
+    # bytes of a file that are no rows
     estimator_metadata_bytes: int = 0
+    # whether inserts are split by the estimate; else by `insert_split_size`
     insert_auto_split: bool = True
+    # rows of a new file, without an estimate
     insert_split_size: int = 500_000
+    # the codec of Parquet files
     compression_codec: str = "zstd"
+    # the level of zstd
     compression_level: int = 1
+    # None: a filter of one byte that holds every key, so that other writers' lookups stay right at no cost;
+    # True: a real one
     bloom_filter: bool | None = None
+    # keys that a filter is made for
     bloom_entries: int = 60_000
+    # the filter's rate of false positives
     bloom_fpp: float = 1e-9
+    # whether the filter grows with the file (DYNAMIC_V0)
     bloom_type: Literal["SIMPLE", "DYNAMIC_V0"] = "DYNAMIC_V0"
+    # the keys up to which it grows
     bloom_max_entries: int = 100_000
+
+    # Rows: what becomes of those that come.
+    # whether an insert merges rows of one key
     combine_before_insert: bool = False
+    # whether an insert may store a key again
     allow_duplicate_on_inserts: bool = True
+    # whether an insert leaves out rows of stored keys
     drop_duplicates: bool = False
+    # whether an insert counts rows of stored keys; auto: where that costs little
     count_duplicates: CountDuplicates = "auto"
+    # what an insert does with rows of stored keys
     dup_policy: DupPolicy = "none"
+    # the order of a bulk insert
     sort_mode: SortMode = "NONE"
+    # what becomes of columns that the data lacks
     missing_columns: MissingColumns = "error"
+    # how columns change with the data: new ones are added (add), types become wider, too (widen), or neither
+    # (strict)
     evolution: Evolution = "add"
+    # whether a null in an ordering field is refused, or smaller than every value
     null_ordering: NullOrdering = "refuse"
+    # whether columns that the rows of an upsert lack keep what is stored in them
     partial: bool = False
+    # whether rows of an upsert that change nothing are not written
     skip_unchanged: bool = False
+    # whether small upserts that wait for one another in one process become one commit
     group_commit: bool = True
+
+    # Merge-on-read tables.
+    # so many small files a partition path are rewritten for inserts
     merge_candidates: int = 1
+    # a log file is closed at this size
     log_file_bytes: int = 1024 * MIB
+    # a block of a log file is closed at this size
     log_block_bytes: int = 256 * MIB
+    # None: the table's, else Avro
     log_block_format: Literal["avro", "parquet"] | None = None
+    # whether blocks have the row numbers of the base file, where the index has seen those
     record_positions: bool = True
+    # whether deletes by key have the ordering values of the rows that they delete
     delete_lookup: bool = True
+
+    # How base files are rewritten.
+    # whether row groups that no row changes are copied as they are stored
     copy_row_groups: bool = True
+    # whether base files have the row of each record key, so that lookups read no key column
     row_addresses: bool = False
+    # what an update does to a file group whose clustering is pending
     clustering_updates: ClusteringUpdates = "SparkRejectUpdateStrategy"
+
+    # Other writers.
+    # non_blocking: writers of a merge-on-read bucket table all commit; else of two that touch a file group
+    # one does
     concurrency: Literal["single", "optimistic", "non_blocking"] = "single"
+    # whether a write gives up before it writes a file group that another one is at
     early_conflicts: bool = False
+    # whether a write gives up before it writes at all where others have committed to one of its file groups
     early_commit_check: bool = False
+
+    # Columns and keys.
+    # whether files get the column `_hoodie_operation`, which they get anyway where the newest files have it
     operation_field: bool = False
+    # the form of a complex key of one field (`1`, not `id:1`) in a table without rows
     plain_key: bool | None = None
+    # unless this is off, a table with such keys is not upgraded
     check_key_form: bool = True
+
+    # How a write runs.
+    # bytes of incoming rows that a task holds before it spills
     memory: int = 512 * MIB
+    # a write that brings a bucket beyond so many bytes warns of it; None: lakebed's own bound
     bucket_bytes: int | None = None
+    # whether a write splits buckets of more than `bucket_bytes`
     grow_buckets: bool = False
+    # deferred: new rows of a merge-on-read table fill no small file
     small_files: SmallFiles = "fill"
+    # None leaves the number of write tasks to the engine
     tasks: int | None = None
+
+    # What a commit has, and what it replaces.
+    # the metadata of the commit that the job gives
     extra_metadata: Mapping[str, str] = field(default_factory=_no_text)
+    # keys of it that are taken over from the last commit
     rolling_metadata_keys: tuple[str, ...] = ()
+    # partition paths that a delete of partitions removes
     partitions_to_delete: tuple[str, ...] = ()
+    # partition paths that an overwrite replaces, besides those of its rows
     overwrite_partitions: tuple[str, ...] = ()
+
+    # Locks.
+    # how long a write waits for the table lock
     lock_wait_seconds: float = 60.0
+    # the lock service that the table's writers share
     lock: LockSettings = field(default_factory=LockSettings)
+    # how often a writer shows that it lives
     heartbeat_interval_seconds: float = 60.0
+
+    # The metadata table.
+    # False: none is made; True: also for a table that has commits already; one that is there is kept in any
+    # case
     metadata: bool | None = None
+    # partitions of it to build, besides those of the next three settings
     metadata_indexes: tuple[str, ...] = ()
+    # whether a record index is built
     record_index: bool = False
+    # whether a record index of each partition path is built
     partitioned_record_index: bool = False
+    # whether the bloom filters of files are indexed
     bloom_filters_index: bool = False
+    # columns whose ranges are indexed; none: the first ones
     stats_columns: tuple[str, ...] = ()
+    # columns with ranges at most, where none are named
     stats_most_columns: int = 32
+    # whether the ranges of columns are indexed; None: from version 9 on
     column_stats: bool | None = None
+    # file groups that a new record index gets, at least
     index_groups_least: int = 10
+    # file groups that a new record index gets, at most
     index_groups_most: int = 10_000
+    # how much a new index may grow before its file groups are as large as they should be
     index_growth: float = 2.0
+    # bytes of each file group of a new record index
     index_group_bytes: int = 1024 * MIB
+    # file groups of a partition path of a partitioned index, at least
     partitioned_groups_least: int = 1
+    # file groups of a partition path of a partitioned index, at most
     partitioned_groups_most: int = 10
+    # mean bytes beyond which the file groups of a record or secondary index are doubled; 0: never
     max_filegroup_size: int = 512 * MIB
+    # delta commits after which it is compacted
     metadata_compact_after: int = 10
+    # whether its log blocks are compacted into one
     metadata_log_compaction: bool = False
+    # log blocks after which they are compacted
     metadata_log_compact_after: int = 5
+    # what becomes of partitions that lakebed does not know
     on_unknown_metadata: Literal["drop", "refuse"] = "drop"
 
 
