@@ -32,7 +32,7 @@ _PAST = 10
 
 @dataclass(frozen=True, repr=False)
 class Advice(Printed):
-    """The index to take, with what every index would cost; prints as a table that explains each figure."""
+    """The recommended index, with the cost of every index; prints as a table that explains each figure."""
 
     ranking_: Ranking
 
@@ -48,7 +48,7 @@ class Advice(Printed):
 
     @property
     def ranking(self) -> tuple[Candidate, ...]:
-        """All indexes, the cheapest first; those that the keys do not fit come last."""
+        """All indexes, the cheapest first; indexes that do not fit the keys come last."""
         return self.ranking_.candidates
 
     @property
@@ -120,7 +120,8 @@ def advise_for_data(
 
 
 def advise_for_table(snapshot: Snapshot, engine: Engine, batch: Any, *, deletes: bool = False) -> Advice:
-    """The ranking for a table as it is and a batch (rows, or None: one as the past commits were)."""
+    """The ranking of indexes for a table in its present state and a batch (rows, or None for a batch like the past
+    commits)."""
     config = snapshot.config
     if not config.key_fields:
         raise InvalidOption("the table's keys are generated, so no write looks one up", hint="any index will do")
@@ -192,7 +193,7 @@ def _past(snapshot: Snapshot) -> _Past | None:
 
 
 def _looked_at(engine: Engine, data: Any) -> tuple[pa.Table, int, list[str]]:
-    """The rows to examine, the number of rows of the data, and a note on how many were examined."""
+    """The rows to examine, the number of rows of the data, and a note on how many rows are examined."""
     rows = engine.rows(data)
     check_names(engine.schema(rows).names)
     if not engine.is_distributed:
@@ -251,7 +252,7 @@ def _is_unique(keys: pa.ChunkedArray) -> bool:
 
 
 def _grows(keys: pa.ChunkedArray) -> bool:
-    """Whether nearly each key is greater than the key before it, in input order."""
+    """Whether nearly every key is greater than the key before it, in input order."""
     sample = keys.slice(0, _SAMPLE).combine_chunks()
     if len(sample) < 2:
         return False

@@ -26,7 +26,7 @@ INSERTS_SCHEMA = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class PlannedGroup:
-    """One file group of a plan: how many rows update it, how many are inserted into it."""
+    """One file group of a plan, with the number of rows that update it and of rows inserted into it."""
 
     number: int
     partition: str
@@ -37,7 +37,7 @@ class PlannedGroup:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """Every group of a write, and the two tables by which rows are routed to them."""
+    """All file groups of a write, and the two tables by which rows are sent to them."""
 
     groups: tuple[PlannedGroup, ...]
     updates: pa.Table
@@ -66,7 +66,8 @@ def assign(
     log_instants: Mapping[FileGroupId, str] | None = None,
     origins: Mapping[FileGroupId, Sequence[FileGroupId]] | None = None,
 ) -> Assignment:
-    """Updates go to their file group; inserts fill small files first, the rest opens new file groups.
+    """The file groups of a write: updates go to the file group of their key; inserts fill small files first, and the
+    others go to new file groups.
 
     `profile` has (`_hoodie_partition_path`, `_file_id`, `rows`), a null file id for inserts. `record_size` is the mean
     encoded bytes of a row. File groups in `avoid` take no inserts. Hudi's rules: a file below the small-file limit

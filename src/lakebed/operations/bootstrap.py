@@ -39,8 +39,8 @@ _INDEX_CLASS = "org.apache.hudi.common.bootstrap.index.hfile.HFileBootstrapIndex
 
 @dataclass(frozen=True)
 class SkeletonWriter:
-    """Writes the skeleton files of a new table. `columns` are the columns that keys and partition paths are made of, in
-    the table's types."""
+    """Writes the skeleton files of a new table. `columns` are the columns from which keys and partition paths are made,
+    in the table's types."""
 
     context: WriteContext
     files: SourceFolder
@@ -48,7 +48,7 @@ class SkeletonWriter:
     columns: pa.Schema
 
     def write(self, number: int, file: DataFile) -> tuple[WriteStatus, IndexedFile]:
-        """The skeleton of one file: its status, and its entry in the index."""
+        """Write the skeleton of one file. Returns its status, and its entry in the bootstrap index."""
         partition, task = folder_of(file), Task(number)
         storage = self.context.storage
         write_partition_metadata(storage, partition, BOOTSTRAP_INSTANT)
@@ -73,7 +73,8 @@ class SkeletonWriter:
         return replace(status, rows_in=status.num_writes), entry
 
     def _keys(self, rows: pa.RecordBatch, partition: str, file: DataFile) -> pa.Array:
-        """The record keys of rows of a file, whose partition path must be the file's folder."""
+        """The record keys of rows of a file. Raises `InvalidRecord` if their partition path is not the file's
+        folder."""
         keys = self.context.keys.record_key.arrow(rows)
         keys = keys.dictionary_decode() if pa.types.is_dictionary(keys.type) else keys
         if keys.null_count:
@@ -91,7 +92,7 @@ class SkeletonWriter:
 
 def bootstrap(context: WriteContext, files: SourceFolder) -> WriteResult:
     """Write the skeleton files and the bootstrap index of a table without commits, and commit them. Raises
-    `InvalidRecord` for a row without a key, or with another partition path than its folder."""
+    `InvalidRecord` for a row without a key, or whose partition path is not its folder."""
     config = context.config
     action = Action.DELTACOMMIT if config.table_type == "mor" else Action.COMMIT
     old = not has_completion_times(config.version)
@@ -132,7 +133,7 @@ def bootstrap(context: WriteContext, files: SourceFolder) -> WriteResult:
 
 
 def _skeleton_format(context: WriteContext, tx: WriteTransaction, schema: TableSchema) -> FileFormat:
-    """How skeleton files are written: the meta columns alone, in the order of their source files."""
+    """The format of skeleton files: only the meta columns, in the order of their source files."""
     nothing = pa.schema([])
     return replace(
         file_format(context, tx.snapshot, schema),

@@ -29,7 +29,7 @@ _JSON_VERSION = 6
 def call_back(
     settings: CallbackSettings, uri: str, config: TableConfig, instant: str, action: Action, commit: CommitMetadata
 ) -> None:
-    """Send the message of a commit of the table at `uri`. Raises nothing."""
+    """Send the message of a commit of the table at `uri`. Errors are logged, not raised."""
     if settings.kind == "HoodieWriteCommitHttpCallback":
         url = urlsplit(settings.http_url)  # without a user or query, which may be secret
         target = f"{url.scheme}://{url.netloc.rpartition('@')[2]}{url.path}"
@@ -46,8 +46,8 @@ def call_back(
 
 
 def message(uri: str, table: str, instant: str, action: Action, commit: CommitMetadata) -> Mapping[str, Any]:
-    """The fields of Hudi's `HoodieWriteCommitCallbackMessage`. `commitActionType` and `extraMetadata` are the values
-    themselves: real Hudi 1.2.0 writes of these two only whether they are present."""
+    """The fields of Hudi's `HoodieWriteCommitCallbackMessage`. `commitActionType` and `extraMetadata` have the values,
+    where real Hudi 1.2.0 only writes whether they are present."""
     recorded = json.loads(encode_commit(commit, _JSON_VERSION, action))
     return {
         "commitTime": instant,
@@ -64,7 +64,8 @@ def _send_http(settings: CallbackSettings, table: str, body: bytes) -> None:
     from urllib.request import HTTPRedirectHandler, Request, build_opener
 
     class NoRedirects(HTTPRedirectHandler):
-        """A redirect would send the key to another server: it is a failure, as in real Hudi."""
+        """A handler for which every redirect is a failure, as in real Hudi, since a redirect would send the key to
+        another server."""
 
         def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> None:
             return None

@@ -67,7 +67,7 @@ _KEY_ENCODING = "hoodie.write.complex.keygen.new.encoding"
 
 @dataclass(frozen=True)
 class WriteContext:
-    """The table as it was when the write was requested, one engine, one set of options.
+    """The table as it was when the write was requested, one engine, and one set of options.
 
     Index and key generator are read from the table when first needed: so a write that is refused for a feature of the
     table raises the error that names this feature. `stream_batch` is the batch that the write is to commit once.
@@ -96,21 +96,21 @@ class WriteContext:
         return service_settings(self.options.explicit, self.config.properties)
 
     def check_write(self, operation: str) -> None:
-        """Raise `UnsupportedFeature` if the table has a feature that this operation could not keep right."""
+        """Raise `UnsupportedFeature` if the table has a feature that this operation would damage."""
         check_write(self.config, table_features(self.opened), operation)
 
     @once
     def is_non_blocking(self) -> bool:
-        """Whether other writers to the same file groups may commit during this one. If the table records that, but its
-        index or version has changed since, its writers are checked for conflicts instead."""
+        """Whether other writers to the same file groups may commit during this write. If the table records this, but
+        its index or version has changed since, its writers are checked for conflicts instead."""
         if self.settings.concurrency != "non_blocking":
             return False
         return CONCURRENCY in self.options.explicit or self.can_be_non_blocking
 
     @once
     def can_be_non_blocking(self) -> bool:
-        """Whether writers of the table need not wait for one another: they only append, to file groups that follow
-        from the key, and keep no index of keys."""
+        """Whether writers of the table need not wait for one another: they only append, to file groups that follow from
+        the key, and maintain no index of keys."""
         return self.has_appended_groups and not self.config.key_indexes
 
     @once
@@ -138,8 +138,8 @@ class WriteContext:
 
     @property
     def requested_key_form(self) -> str | None:
-        """The form of complex keys of one field that the job asks for. As real Hudi's, it has no other choice than the
-        field's name in front from version 9 on."""
+        """The form of complex keys of one field that the job requests; None for the default. As in real Hudi, the only
+        form from version 9 on is the one with the field's name in front."""
         plain = self.settings.plain_key
         if plain is None or (plain and self.config.version >= NAMED_VERSION):
             return None
@@ -151,8 +151,8 @@ class WriteContext:
         return self.config.populate_meta_fields and not self.keys.auto_keys
 
     def watched_keys(self, schema: pa.Schema, index: Index | None = None) -> tuple[str, ...]:
-        """The key fields for which files record whether their texts can be misread, under the table's index or the
-        given one. Without this record, pruning and joins cannot use the hash fields alone."""
+        """The key fields for which files record whether their texts can be misread, under the table's index or under
+        `index`. Without this record, pruning and joins cannot use the hash fields alone."""
         keys = self.keys
         hashing = (index or self.index).hashing
         hashed = keys.key_fields if hashing is None else hashing.hashed_fields(keys.key_fields)
@@ -166,13 +166,13 @@ class WriteContext:
 
     @once
     def index(self) -> Index:
-        """The table's own index, with the lookup options of the job. If the job names an index, it must be the same
-        one."""
+        """The table's own index, with the lookup options of the job. Raises an error if the job names a different
+        index."""
         return self._index_of_table().with_lookup_options(self.options.index)
 
     @property
     def file_settings(self) -> WriteSettings:
-        """The settings as the table's base files are written with them."""
+        """The settings with which the table's base files are written."""
         return replace(self.settings, bloom_filter=True) if self.index.needs_bloom_filters else self.settings
 
     def _index_of_table(self) -> Index:
@@ -192,11 +192,11 @@ class WriteContext:
 
     @property
     def writes_operations(self) -> bool:
-        """Whether files get the column `_hoodie_operation`: the newest files have it, or the option asks for it."""
+        """Whether files get the column `_hoodie_operation`: the newest files have it, or the option requests it."""
         return self.settings.operation_field or self.opened.has_operations
 
     def writer_notes(self, writer_id: str) -> dict[str, str]:
-        """The entries that every commit has about its writer and its files."""
+        """The entries of every commit about its writer and its files."""
         notes = {WRITER_ID: writer_id}
         if self.writes_operations:
             notes[OPERATIONS_NOTE] = "true"
@@ -207,14 +207,14 @@ class WriteContext:
 
 @dataclass(frozen=True)
 class TableSchema:
-    """The table's columns after a write, as they are in its files, and the same as the Avro text of the commit."""
+    """The table's columns after a write, as in its files, and as the Avro text of the commit."""
 
     data: pa.Schema
     avro: str
 
 
 def file_format(context: WriteContext, snapshot: Snapshot, schema: TableSchema | None = None) -> FileFormat:
-    """How base files and log blocks are written, for the table's current columns or another schema. Key changes are not
+    """The format of base files and log blocks, for the table's present columns or another schema. Key changes are not
     collected."""
     config, settings = snapshot.config, context.file_settings
     schema = schema or TableSchema(snapshot.schema, snapshot.avro_schema)
@@ -252,9 +252,9 @@ def schema_for_write(context: WriteContext, snapshot: Snapshot, rows: Rows, *, p
 
 
 def check_similar_names(context: WriteContext, rows: Rows) -> None:
-    """Warn of new columns whose names may be typos of the table's. Raises `SchemaConflict` for partial rows that lack
-    the existing column, since nothing else would reveal the typo. A write that sets the schema evolution option itself
-    is not checked."""
+    """Warn of new columns whose names may be typos of the table's. Raises `SchemaConflict` for partial rows without the
+    existing column, since nothing else would reveal the typo. A write that sets the schema evolution option itself is
+    not checked."""
     settings, config = context.settings, context.config
     special = {*ALL_META_COLUMNS, IS_DELETED_COLUMN, config.delete_field}
     names, stored = [n for n in context.engine.schema(rows).names if n not in special], context.opened.schema.names
@@ -277,7 +277,7 @@ _warned: set[tuple[str, str]] = set()
 
 
 def warn_of_unknown_stats_columns(storage: Storage, table: str, named: Sequence[str], schema: pa.Schema) -> None:
-    """Warn, once a process, of columns that the statistics option names and the table does not have."""
+    """Warn, once per process, of columns that the statistics option names and the table does not have."""
     columns = {*META_COLUMNS, *schema.names, *(path for path, _ in leaf_paths(schema))}
     for name in named:
         if name not in columns and (storage.spec.uri, name) not in _warned:
@@ -287,8 +287,8 @@ def warn_of_unknown_stats_columns(storage: Storage, table: str, named: Sequence[
 
 
 def _check_names_that_come_back(snapshot: Snapshot, merged: pa.Schema) -> None:
-    """Files are read by column name. If some files still hold a dropped column, a new column of its name shows the old
-    values again, so it needs the old type or a wider one."""
+    """Raise an error if a new column has the name of a dropped one that some files still have, unless its type is the
+    old one or wider: files are read by column name, so it shows the old values again."""
     config = snapshot.config
     in_path = set(config.partition_fields) if config.drop_partition_columns else set[str]()
     known_names = frozenset(snapshot.schema.names)
@@ -348,8 +348,8 @@ def _check_history(snapshot: Snapshot, avro: str) -> None:
 
 
 def incoming_schema(schema: pa.Schema) -> pa.Schema:
-    """The caller's columns as a table would hold them, without Hudi's own columns. Raises `SchemaConflict` for names
-    that Hudi or lakebed reserves or that no Hudi table can hold, and for columns without a type."""
+    """The caller's columns in the types that a table has, without Hudi's own columns. Raises `SchemaConflict` for names
+    that Hudi or lakebed reserves or that no Hudi table can have, and for columns without a type."""
     refuse_reserved(schema.names)
     columns = normalise(pa.schema([f for f in schema if f.name not in ALL_META_COLUMNS]))
     check_avro_names(columns)
@@ -402,8 +402,8 @@ def require_columns(context: WriteContext, schema: pa.Schema, *, ordering: bool 
 
 
 def check_key_types(context: WriteContext, table: pa.Schema, incoming: pa.Schema) -> None:
-    """Key text and partition paths are made from the values as they come: another type would name the same key
-    differently (1 and 1.0), so only integers of another width and timestamps of another unit pass."""
+    """Raise `SchemaConflict` for key and partition columns whose type differs from the table's, except for integers of
+    another width and timestamps of another unit: another type would write the same key differently (1 and 1.0)."""
     for role, fields in (("record key", context.keys.key_fields), ("partition", context.keys.partition_fields)):
         for name in fields:
             stored, incoming_type = _type_of(table, name), _type_of(incoming, name)
@@ -416,7 +416,8 @@ def check_key_types(context: WriteContext, table: pa.Schema, incoming: pa.Schema
 
 
 def check_ordering_types(context: WriteContext, table: pa.Schema, merged: pa.Schema) -> None:
-    """An ordering column may widen within its kind; as a text or a floating number it would have another order."""
+    """Raise `SchemaConflict` for an ordering column that changes to another kind of type: as a text or a floating-point
+    number it would have another order. Within its kind it may widen."""
     kinds = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_timestamp)
     for name in context.rules.ordering:
         stored, merged_type = _type_of(table, name), _type_of(merged, name)
@@ -427,7 +428,7 @@ def check_ordering_types(context: WriteContext, table: pa.Schema, merged: pa.Sch
 
 
 def _type_of(schema: pa.Schema, name: str) -> pa.DataType | None:
-    """The type of a column, or of a field inside structs by its dotted path."""
+    """The type of a column, or of a field inside structs by its dotted path; None if there is no such column."""
     if name in schema.names:
         return schema.field(name).type
     first, *inner_names = name.split(".")
@@ -450,7 +451,8 @@ def _other_type(
 
 
 def keyed_by_meta(context: WriteContext, operation: str) -> None:
-    """Updates and deletes need stored keys: refuse them on tables without meta fields or without keys."""
+    """Raise `InvalidOption` for an update or delete of a table without meta columns or without keys, since these need
+    stored keys."""
     if not context.config.populate_meta_fields:
         raise InvalidOption(
             f"table {context.config.name!r} keeps no meta fields, {operation} needs them",
@@ -484,8 +486,8 @@ class InType:
 
 
 def incoming_rows(context: WriteContext, data: Any) -> Rows:
-    """Rows of the caller's data. A column whose name differs from one of the table's in case alone gets the table's
-    name, if no other column has it; one of Arrow's type null (Spark's void) gets the table's type."""
+    """The rows of the caller's data. A column whose name differs from a table column only in case gets the table's
+    name, unless another column has that name; a column of Arrow's type null (Spark's void) gets the table's type."""
     engine = context.engine
     types = {f.name: f.type for f in context.opened.schema}
     in_any_case = {name.lower(): kind for name, kind in types.items()} | types
@@ -516,7 +518,7 @@ def incoming_rows(context: WriteContext, data: Any) -> Rows:
 
 
 def _typed(incoming: pa.DataType, stored: pa.DataType) -> pa.DataType:
-    """The incoming type, with the stored one wherever the incoming one is null."""
+    """The incoming type, with the stored type in place of every null type in it."""
     if pt.is_null(incoming):
         return stored
     if not has_untyped(incoming):

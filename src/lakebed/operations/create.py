@@ -148,7 +148,8 @@ def create(
 
 
 def _named_as_columns(settings: TableSettings, columns: pa.Schema) -> TableSettings:
-    """The settings with the names of key, partition and ordering fields as the columns have them, in any case."""
+    """The settings in which the names of key, partition and ordering fields, given in any case, are spelled as the
+    columns are."""
     roles = ("key_fields", "partition_fields", "ordering_fields")
     names = {role: getattr(settings, role) for role in roles}
     return replace(
@@ -176,7 +177,7 @@ def _choose_index(
     partition_buckets: str | None,
     hbase: HBaseSettings | None,
 ) -> tuple[Index, str]:
-    """The index, and why "auto" took it; no reason where it was named."""
+    """The index, and the reason why "auto" chose it; the reason is empty if the index was named."""
     why = ""
     if isinstance(index, str) and index.strip().lower() == "auto":
         advice = advise(profile(), buckets, fields)
@@ -199,7 +200,7 @@ def _key_options(settings: TableSettings) -> dict[str, str]:
 
 
 def _sort(settings: TableSettings) -> dict[str, str]:
-    """Files can be sorted by stored keys alone."""
+    """The properties of the table's sort order. Raises `InvalidOption` for sorted files without stored keys."""
     if settings.sort == "key" and (not settings.key_fields or settings.populate_meta_fields is False):
         raise InvalidOption(
             "sort='key' on a table without " + ("meta fields" if settings.key_fields else "a record key"),
@@ -244,8 +245,8 @@ def _roles(settings: TableSettings) -> tuple[tuple[str, Sequence[str]], ...]:
 
 
 def _key_generator(settings: TableSettings) -> str | None:
-    """The kind of key generator, as Hudi infers it where none is named: partition fields with types have the custom
-    one; None where it follows from the fields."""
+    """The kind of key generator, as Hudi infers it if none is named: the custom one for partition fields with types.
+    None if it follows from the fields."""
     generator = kind_of(settings.key_generator) if settings.key_generator else None
     if not settings.partition_types:
         return generator
@@ -309,20 +310,20 @@ def _check_config(config: TableConfig, columns: pa.Schema) -> None:
 
 
 def name_of(storage: Storage) -> str:
-    """The table's name is that of its folder, in letters that Avro names can have."""
+    """The name of the table: the name of its folder, in letters that Avro names may have."""
     last = storage.spec.uri.rstrip("/").rpartition("/")[2]
     name = "".join(c if c.isascii() and (c.isalnum() or c == "_") else "_" for c in last)
     return name if name and not name[0].isdigit() else f"t_{name}"
 
 
 def _comments(schema: pa.Schema) -> dict[str, str]:
-    """The comments of columns, which Spark has in their metadata, too."""
+    """The comments of columns by name; Spark stores them in the columns' metadata."""
     texts = {field.name: (field.metadata or {}).get(b"comment", b"").decode() for field in schema}
     return {name: text for name, text in texts.items() if text}
 
 
 def explicit_schema(data: Any) -> pa.Schema | None:
-    """The Arrow schema where the caller gave one (Arrow's, Spark's StructType), or a stream, whose rows stay unread;
+    """The Arrow schema if the caller gave one (Arrow's, or Spark's StructType) or a stream, whose rows are not read;
     None for other data."""
     if isinstance(data, pa.Schema):
         return data
@@ -344,8 +345,8 @@ def profile_of(
     engine: Engine | None = None,
     rows: Rows | None = None,
 ) -> TableProfile:
-    """The table as the options expect it; what they leave open comes from the given rows, if any, without
-    running a job."""
+    """The profile of the table that the options expect; values that they do not give are taken from the rows, if any,
+    without running a job."""
     width = from_types(schema)
     count, partitions = expected.expected_rows, expected.expected_partitions
     if engine is not None and rows is not None:
@@ -363,7 +364,7 @@ def profile_of(
 
 
 def _partitions(engine: Engine, rows: Rows, schema: pa.Schema, settings: TableSettings) -> int | None:
-    """How many partition paths the rows have; None where that takes a job or a key generator."""
+    """The number of partition paths of the rows; None if counting them takes a job or a key generator."""
     fields = settings.partition_fields or ()
     if engine.is_distributed or settings.key_generator or settings.partition_types:
         return None
@@ -371,7 +372,7 @@ def _partitions(engine: Engine, rows: Rows, schema: pa.Schema, settings: TableSe
 
 
 def merge_settings(merge: Any) -> dict[str, Any]:
-    """Settings of the table for a mode, a payload class of Hudi's, a merger, or the entry point of one.
+    """The settings of the table for a mode, a payload class of Hudi's, a merger, or the entry point of a merger.
 
     >>> merge_settings("event_time")
     {'merge_mode': 'event_time'}

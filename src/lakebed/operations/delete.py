@@ -50,9 +50,9 @@ class Where:
 
 
 def rows_to_delete(keys: Any, where: Any, verb: str = "delete") -> Any:
-    """What a caller wants to delete: keys, rows with the key columns, or `Where`. Raises `InvalidOption` for a text or
-    an expression instead of keys, and unless exactly one of keys and condition is given. `verb` is the method that was
-    called."""
+    """The rows that a caller wants to delete, as keys, as rows with the key columns, or as `Where`. Raises
+    `InvalidOption` for a text or an expression in place of keys, and unless exactly one of `keys` and `where` is given.
+    `verb` is the method that was called."""
     if (keys is None) == (where is None):
         arguments = "both keys and a condition" if where is not None else "neither keys nor a condition"
         hint = f"give t.{verb}([key, ...]) or t.{verb}(where=condition)"
@@ -78,7 +78,7 @@ def _refuse_ambiguous(keys: Any, verb: str = "delete") -> None:
 
 
 def delete(context: WriteContext, selector: Any) -> WriteResult:
-    """Delete by `Where`, by a list of keys, or by rows holding key (and partition) columns.
+    """Delete by `Where`, by a list of keys, or by rows with key (and partition) columns.
 
     Keys without their partition columns are looked up in every partition, and every row found is deleted.
     """
@@ -97,8 +97,8 @@ def delete(context: WriteContext, selector: Any) -> WriteResult:
 
 
 def count_deletes(context: WriteContext, selector: Any) -> WriteResult:
-    """How many rows `delete(context, selector)` would delete: a dry run, which reads the stored keys. Raises
-    what a delete raises."""
+    """The result of a dry run: the number of rows that `delete(context, selector)` would delete. It reads the stored
+    keys, and raises the errors of a delete."""
     admit(context, "delete")
     verb, engine = _verb(context, selector), context.engine
     if isinstance(verb, DeleteWhere):
@@ -121,8 +121,8 @@ def count_deletes(context: WriteContext, selector: Any) -> WriteResult:
 
 
 def selected_keys(context: WriteContext, selector: Any) -> tuple[pa.Table, Scan | None]:
-    """The keys that `delete(context, selector)` deletes, each once: record key, and partition path where the caller
-    or the condition gives one; for a condition also the scan of its rows. Raises what a delete raises."""
+    """The distinct keys that `delete(context, selector)` deletes: record key, and partition path if the caller or the
+    condition gives one; for a condition also the scan of its rows. Raises the errors of a delete."""
     admit(context, "delete")
     verb, engine = _verb(context, selector), context.engine
     names = [RECORD_KEY] if context.index.is_global else [RECORD_KEY, PARTITION_PATH]
@@ -179,7 +179,7 @@ def _verb(context: WriteContext, selector: Any) -> DeleteWhere | DeleteKeys | De
 
 
 def _key_columns(context: WriteContext, present: pa.Schema) -> list[str]:
-    """The key fields that are written next to the key text: they distinguish rows that share a key text."""
+    """The key fields that are written in addition to the key text: they distinguish rows that share a key text."""
     fields = context.rules.key_fields
     return [] if fields is None else fields.columns(present)
 
@@ -209,13 +209,13 @@ class _Delete(Verb):
         return table_schema(context, snapshot, snapshot.schema)
 
     def counted(self, result: WriteResult) -> WriteResult:
-        """The result with the counts that no task of the write has."""
+        """The result, with the counts that no task of the write has added."""
         return result
 
 
 @dataclass(frozen=True, kw_only=True)
 class DeleteRows(_Delete):
-    """A delete of rows with key and partition path; the index finds them, as in an upsert."""
+    """A delete of rows with key and partition path; the index locates them, as in an upsert."""
 
     rows: Rows
 
@@ -230,7 +230,7 @@ class DeleteRows(_Delete):
         return context.engine.derive(prepared, {DELETE: BooleanLiteral(True)})
 
     def _with_given_ordering(self, context: WriteContext) -> tuple[Rows, list[str]]:
-        """The rows, and the names of the ordering columns among them that deletes in log files carry."""
+        """The rows, and the names of those of their ordering columns that deletes in log files store."""
         names = context.rules.ordering_columns if context.config.table_type == "mor" else []
         if not names or not set(names) <= set(context.engine.schema(self.rows).names):
             return self.rows, []
@@ -240,7 +240,7 @@ class DeleteRows(_Delete):
 
 @dataclass(frozen=True, kw_only=True)
 class DeleteHashed(_Delete):
-    """A delete of keys of a table with one partition path whose index hashes keys: nothing is looked up."""
+    """A delete of keys, for a table with one partition path and an index that hashes keys: nothing is looked up."""
 
     keys: pa.Table
 
@@ -278,7 +278,7 @@ class _DeleteLocated(_Delete):
 
 @dataclass(frozen=True, kw_only=True)
 class DeleteKeys(_DeleteLocated):
-    """Deletes of keys in any partition path; `texts` are the same keys if they are in memory."""
+    """Deletes of keys in any partition path; `texts` are the keys if they are in memory, otherwise None."""
 
     keys: Rows
     texts: pa.Array | pa.ChunkedArray | None = None
@@ -286,22 +286,22 @@ class DeleteKeys(_DeleteLocated):
     _counts: list[int] = field(default_factory=list[int], init=False, compare=False)
 
     def counted(self, result: WriteResult) -> WriteResult:
-        """The result, in which keys that the table lacks are unchanged rows."""
+        """The result, in which keys that the table does not have count as unchanged rows."""
         if not self._counts or result.deleted is None:
             return result
         requested, distinct, stored = self._counts
         return replace(result, rows=requested, combined=requested - distinct, unchanged=distinct - stored)
 
     def count_keys(self, rows: Rows, engine: Engine) -> None:
-        """Count the keys, and those of them that stored rows have."""
+        """Count the keys, and those that stored rows have."""
         keys = engine.derive(self.keys, {}, keep=[RECORD_KEY])
         stored_keys = engine.derive(rows, {}, keep=[RECORD_KEY])
         parts = (keys, engine.distinct(keys), engine.distinct(stored_keys))
         self._counts[:] = [count_rows(engine, part) for part in parts]
 
     def prepare(self, write: Write) -> Rows:
-        """Every location of these keys in all partition paths: from the index, or by a join with the key column of all
-        base files (only of the buckets that the keys hash to, if the index hashes)."""
+        """The rows to delete: all locations of these keys in all partition paths, from the index or by a join with the
+        key column of all base files (only of the buckets of the keys, if the index hashes)."""
         engine, snapshot = write.context.engine, write.snapshot
         stored, located = write.context.index.stored_locations, None
         if stored is not None:
@@ -339,9 +339,8 @@ class DeleteWhere(_DeleteLocated):
         return engine.derive(rows, STORED_LOCATION, keep=[RECORD_KEY, PARTITION_PATH])
 
     def with_all_rows_of_keys(self, rows: Rows, write: Write) -> Rows:
-        """In log files a key is deleted once, unless its rows are deleted by their numbers in the base file. Only
-        inserts can store several rows of a key in one file group. The deletes of such a key get the numbers of all its
-        rows."""
+        """The rows, with the numbers of all rows of their keys. In log files a key is deleted once, unless its rows are
+        deleted by their numbers in the base file, and inserts can store several rows of a key in one file group."""
         engine, snapshot = write.context.engine, write.snapshot
         position, names = positions_of(snapshot), [RECORD_KEY, PARTITION_PATH, FILE_ID]
         if snapshot.config.table_type == "cow" or not position:

@@ -20,7 +20,7 @@ _DATA = frozenset((DELTA, ICEBERG, *(f"{kind} files" for kind in _DATA_FILES.val
 
 
 def kind_of_folder(storage: Storage) -> str:
-    """What is in a table's folder besides `.hoodie`, in words; empty where there is nothing."""
+    """A phrase for the data in a table's folder outside `.hoodie`; empty if there is none."""
     names, folders = storage.list_names(""), [name for name in storage.list_folders("") if name != HOODIE]
     if "_delta_log" in folders:
         return DELTA
@@ -32,7 +32,7 @@ def kind_of_folder(storage: Storage) -> str:
 
 
 def _kind_of_files(storage: Storage) -> str:
-    """The kind of the data files in the folder, or in the first of its folders that has some."""
+    """The kind of the data files in the folder, or in its first subfolder that has some."""
     folder = ""
     for _ in range(_DEEPEST):
         names = storage.list_names(folder)
@@ -48,8 +48,8 @@ def _kind_of_files(storage: Storage) -> str:
 
 
 def refuse_foreign_files(storage: Storage, *, only_data: bool = False) -> None:
-    """Raise `TableExists` where a new table's folder holds something else; with `only_data` a table of another format
-    or data files."""
+    """Raise `TableExists` if a new table's folder contains other files; with `only_data` only a table of another format
+    or data files count."""
     kind = kind_of_folder(storage)
     if not kind or (only_data and kind not in _DATA):
         return
@@ -62,8 +62,8 @@ def refuse_foreign_files(storage: Storage, *, only_data: bool = False) -> None:
 
 
 def no_table_here(storage: Storage, error: TableNotFound) -> TableNotFound:
-    """The error for a folder without a table, which names the data that it holds and how to load it, or the file that
-    a table has lost."""
+    """The error for a folder without a table, which names the data in it and how to load them, or the file that a table
+    has lost."""
     if _has_timeline(storage):
         return TableNotFound(
             f"the table at {storage.url()} has a timeline, but {PROPERTIES_PATH} is missing",
@@ -86,6 +86,6 @@ def no_table_here(storage: Storage, error: TableNotFound) -> TableNotFound:
 
 
 def _has_timeline(storage: Storage) -> bool:
-    """Whether an instant of a table of any version is there."""
+    """Whether there is an instant of a table of any version."""
     names = (name for folder in (f"{HOODIE}/timeline", HOODIE) for name in storage.list_names(folder))
     return any(parse_instant_file(name, 8) or parse_instant_file(name, 6) for name in names)

@@ -61,7 +61,7 @@ After = Callable[[WriteContext, WriteResult], WriteResult]
 
 @dataclass(frozen=True)
 class UpsertTarget:
-    """The table and the options of an upsert: those of equal ones can be one action."""
+    """The table and the options of an upsert: upserts with equal targets can be one action."""
 
     storage: Storage
     config: TableConfig
@@ -75,13 +75,14 @@ class UpsertTarget:
 
     @property
     def joins(self) -> bool:
-        """Whether upserts with these options into the table, as it was when it was read last, can be joined."""
+        """Whether upserts with these options into the table, as it was last read, can be joined."""
         return _can_join(with_table_settings(resolve_options(self.options), self.config.properties).write)
 
 
 def _can_join(settings: WriteSettings) -> bool:
-    """Non-blocking writers do not wait for one another. Inserts that drop or refuse duplicates, partial rows and rows
-    that split buckets cannot be counted for each upsert. Extra metadata belongs to one commit."""
+    """Whether upserts with these settings can be joined: not those of non-blocking writers, which do not wait for one
+    another; not if inserts drop or refuse duplicates, rows are partial or rows split buckets, since these cannot be
+    counted per upsert; and not with extra metadata, which belongs to one commit."""
     if not settings.group_commit or settings.concurrency == "non_blocking":
         return False
     plain = not (settings.partial or settings.drop_duplicates or settings.grow_buckets or settings.extra_metadata)
@@ -90,7 +91,7 @@ def _can_join(settings: WriteSettings) -> bool:
 
 def commit(start: Run, verb: Verb, data: Any, target: UpsertTarget | None, after: After) -> WriteResult:
     """Run a verb with these rows: an upsert alone or, with a `target`, in one action with others. `start` runs it with
-    its own context, and again after a conflict. `after` is called once for each action."""
+    its own context, and again after a conflict. `after` is called once per action."""
     size = None
     if isinstance(data, pa.Table | pa.RecordBatch):
         size = data.nbytes
@@ -105,8 +106,8 @@ def commit(start: Run, verb: Verb, data: Any, target: UpsertTarget | None, after
 
 
 def _with_others(start: Run, target: UpsertTarget, member: _Member) -> tuple[WriteContext | None, WriteResult] | None:
-    """The result of an upsert that waits or leads, and the context of the action where it led; None for one that does
-    neither."""
+    """The result of an upsert that waited for another or led an action, and the context of the action if it led; None
+    for an upsert that did neither."""
     try:
         if not _enter(target, member):
             return None
@@ -120,7 +121,7 @@ def _with_others(start: Run, target: UpsertTarget, member: _Member) -> tuple[Wri
 
 @dataclass(eq=False, slots=True)
 class _Member:
-    """One upsert. Its `turn` comes when it leads, or when it is done: with a `result` or an `error`.
+    """One upsert. Its `turn` comes when it leads, or when it is done, with a `result` or an `error`.
 
     `alone`: it is joined with no other one. `written_by` is another upsert while that writes its rows,
     `interrupted` when its own thread no longer waits for that. `lost` counts the joined runs that lost
@@ -140,7 +141,7 @@ class _Member:
     turn: threading.Event = field(default_factory=threading.Event)
 
     def wait(self, target: UpsertTarget) -> None:
-        """Wait for the turn. A thread that is interrupted leaves, once no other one writes its rows."""
+        """Wait for the turn. A thread that is interrupted leaves, as soon as no other upsert writes its rows."""
         try:
             self._wait(target)
         except BaseException:
@@ -162,7 +163,7 @@ class _Member:
 
 @dataclass(eq=False, slots=True)
 class _Queue:
-    """The upsert that writes, and those that wait for it, in the order of arrival."""
+    """The upsert that writes, and the upserts that wait for it, in the order of arrival."""
 
     leader: _Member
     waiting: deque[_Member] = field(default_factory=deque[_Member])
@@ -175,8 +176,8 @@ os.register_at_fork(after_in_child=_queues.clear)
 
 
 def _enter(target: UpsertTarget, member: _Member) -> bool:
-    """Lead, or wait for the turn; False for an upsert that does neither: it cannot be joined, or the leader's own
-    thread calls it, which would wait for itself."""
+    """Lead, or wait for the turn. Returns False for an upsert that does neither: it cannot be joined, or the leader's
+    own thread calls it, so that it would wait for itself."""
     checked = False
     while True:
         with _lock:
@@ -196,7 +197,7 @@ def _enter(target: UpsertTarget, member: _Member) -> bool:
 
 
 def _look_after(target: UpsertTarget, member: _Member) -> None:
-    """Go on for upserts whose calls were interrupted before they could let this one go on."""
+    """Let this upsert continue if the call that should have let it continue was interrupted."""
     with _lock:
         if member.turn.is_set():
             return
@@ -232,8 +233,8 @@ def _leave(target: UpsertTarget, member: _Member) -> None:
 
 
 class Batch:
-    """The upserts of one action: the leader's, and those that it takes. `tables` are their rows, `instant` is empty
-    before the action has one."""
+    """The upserts of one action: the leader's, and those that it takes. `tables` are their rows; `instant` is empty
+    until the action has one."""
 
     def __init__(self, target: UpsertTarget, leader: _Member) -> None:
         self._target = target
@@ -244,7 +245,7 @@ class Batch:
         self.instant = ""
 
     def lead(self, start: Run) -> tuple[WriteContext, WriteResult]:
-        """Write the rows of all, and give each its result. Raises what the leader's own upsert raises."""
+        """Write the rows of all upserts, and give each its result. Raises the errors of the leader's own upsert."""
         try:
             context, result = start(self._write)
             for member, part in zip(self._others, _parts(result)[1:], strict=True):
@@ -267,7 +268,7 @@ class Batch:
         return context, replace(leader_part, retries=result.retries + self._leader.lost, services=result.services)
 
     def _write(self, context: WriteContext, data: Any) -> WriteResult:
-        """The upsert that the leader runs. If it is run again, it takes the same other upserts."""
+        """Run the leader's upsert. A repeated run takes the same other upserts."""
         self._context, self.instant = context, ""
         if self._leader.alone or context.engine.is_distributed or not _can_join(context.settings):
             self._put_back(self._others)
@@ -277,8 +278,8 @@ class Batch:
         return run(context, JointUpsert(operation="UPSERT", match=_MATCH, rows=rows, batch=self))
 
     def take(self, context: WriteContext, snapshot: Snapshot) -> None:
-        """Take the waiting upserts that can be joined; the others go back to the queue. Nothing is taken while a
-        clustering is pending: its file groups were compared with those of the leader's rows only."""
+        """Take the waiting upserts that can be joined, and put the others back into the queue. None is taken while a
+        clustering is pending: its file groups were compared only with those of the leader's rows."""
         if self._others or snapshot.timeline.pending_clustering():
             return
         with _lock:
@@ -298,7 +299,7 @@ class Batch:
             self._put_back([member for member in candidates if member not in joined])
 
     def _put_back(self, members: Sequence[_Member]) -> None:
-        """Let upserts wait again, in front of those that came later."""
+        """Put upserts back into the queue, in front of those that came later."""
         with _lock:
             for member in reversed(members):
                 member.written_by = None
@@ -315,8 +316,8 @@ class Batch:
                 member.finish(error=copy.copy(error))
 
     def _resolve_interrupted(self) -> None:
-        """The leader's thread was interrupted. If the action did not commit, the other upserts are written by another
-        leader. If it did, their counts are lost."""
+        """Handle an interrupt of the leader's thread: if the action did not commit, another leader writes the other
+        upserts. If it did, their counts are lost."""
         unknown = _cut_off(self.instant)
         try:
             context, is_committed = self._context, False
@@ -339,7 +340,7 @@ def _cut_off(instant: str) -> CommitStateUnknown:
 
 
 def _rows(context: WriteContext, data: Any) -> pa.Table:
-    """The rows of an upsert as the table takes them; raises what is wrong with them."""
+    """The rows of an upsert in the form that the table accepts; raises the error of rows that it refuses."""
     return context.engine.collect(admitted_rows(context, data, "UPSERT", _MATCH))
 
 
@@ -389,7 +390,7 @@ def _parts(result: WriteResult) -> tuple[WriteResult, ...]:
 @dataclass(frozen=True, kw_only=True)
 class JointUpsert(RowsVerb):
     """The rows of one upsert, and of the upserts that its batch takes. They are taken as late as possible, after the
-    action has begun, since more upserts wait by then."""
+    action has begun, since more upserts are waiting by then."""
 
     batch: Batch
 
@@ -407,7 +408,7 @@ class JointUpsert(RowsVerb):
         return prepare(write.context, write.context.engine.from_arrow(numbered), write.schema)
 
     def noted(self, statuses: Sequence[WriteStatus]) -> None:
-        """Record the counts of each upsert. Raises if rows of a task are not counted for each of them."""
+        """Record the counts of each upsert. Raises an error if a task has not counted its rows per upsert."""
         counted = len(self.batch.tables) == 1 or all(status.shares is not None for status in statuses)
         assert counted, "rows of several upserts are not counted apart"
 

@@ -30,7 +30,7 @@ from lakebed.write_status import WriteStatus
 
 @dataclass(frozen=True)
 class Growth:
-    """The partition paths all of whose buckets split in a write, and the index that the table has after it."""
+    """The partition paths whose buckets are all split in a write, and the table's index after it."""
 
     index: Index
     splits: Mapping[str, Split]
@@ -45,8 +45,9 @@ class Growth:
         return tuple(f"buckets of {path} split: {before} become {after}" for path, before, after in counts)
 
     def begun(self, tx: WriteTransaction) -> Growth | None:
-        """Make the write one that changes the index, as it begins; the lock is held. None, and no change of the write,
-        if a service is about to rewrite one of the buckets: a later write splits them."""
+        """This growth, with the write made one that changes the index; called when the write begins, under the lock.
+        None, and no change of the write, if a service is about to rewrite one of the buckets: a later write splits
+        them."""
         if any(path in self.splits for path, _ in tx.timeline.groups_of_services()):
             return None
         tx.action = Action.REPLACECOMMIT
@@ -56,7 +57,8 @@ class Growth:
     def move_others(
         self, engine: Engine, job: GroupJob, snapshot: Snapshot, statuses: Sequence[WriteStatus]
     ) -> list[WriteStatus]:
-        """Move the rows of the buckets that got no incoming rows; `statuses` are those of the others."""
+        """Move the rows of the buckets that got no incoming rows; `statuses` are those of the other buckets. Returns
+        the statuses of the moved rows."""
         met = {(status.partition, self._number_before(status.partition, status.file_id)) for status in statuses}
         moves: list[Move] = []
         for file_slice in self._slices(snapshot):
@@ -72,7 +74,7 @@ class Growth:
         return [replace(status, rows_in=0, num_inserts=0) for status in done]
 
     def replaced(self, snapshot: Snapshot) -> Mapping[str, tuple[str, ...]]:
-        """File ids of the file groups that split, by partition path."""
+        """The ids of the file groups that are split, by partition path."""
         ids: dict[str, list[str]] = {}
         for file_slice in self._slices(snapshot):
             ids.setdefault(file_slice.partition, []).append(file_slice.file_id)
@@ -82,8 +84,8 @@ class Growth:
         return snapshot.file_slices(sorted(self.splits))
 
     def _number_before(self, path: str, file_id: str) -> int:
-        """The number that a file group's bucket had before the split. In a partition path that does not split it is
-        unchanged."""
+        """The number that a file group's bucket had before the split; unchanged in a partition path that is not
+        split."""
         number = bucket_of_file_id(file_id)
         assert number is not None
         return number % self.splits[path].before.groups if path in self.splits else number
@@ -107,7 +109,7 @@ def planned_growth(context: WriteContext, rows: Rows) -> Growth | None:
 
 
 def next_splits(snapshot: Snapshot, settings: WriteSettings) -> Mapping[str, Split]:
-    """The partition paths whose buckets the next writes of rows to them split."""
+    """The partition paths whose buckets the next writes of rows to them will split, with the splits."""
     index = index_of(snapshot, for_write=False)
     if not settings.grow_buckets or not _can_grow(index, snapshot):
         return {}
@@ -116,15 +118,15 @@ def next_splits(snapshot: Snapshot, settings: WriteSettings) -> Mapping[str, Spl
 
 
 def _can_grow(index: Index, snapshot: Snapshot) -> bool:
-    """Whether buckets may split. Not with a change log, whose readers would report the rows of replaced file groups as
-    deleted, and not without stored keys, since rows could not be merged."""
+    """Whether buckets may be split. They may not with a change log, whose readers would report the rows of replaced
+    file groups as deleted, nor without stored keys, since rows could not be merged."""
     config = snapshot.config
     return key_hash_of(index) is not None and config.populate_meta_fields and not config.cdc_enabled
 
 
 def _grown(index: Index, snapshot: Snapshot, limit: int | None, paths: Sequence[str] | None = None) -> Index | None:
-    """The index with more buckets in these partition paths (None: all), where one has a bucket of more than `limit`
-    bytes (None: the advised size); None where there is none. Log files count only where there is no base file yet:
+    """The index with more buckets in those of the partition paths (None: all) that have a bucket of more than `limit`
+    bytes (None: the advised size); None if there is no such path. Log files count only if there is no base file yet:
     compaction shows what they add."""
     assert index.hashing is not None
     slices = (

@@ -94,10 +94,10 @@ def run_again(
     name: str,
     once: Once | None = None,
 ) -> tuple[WriteContext, WriteResult]:
-    """Run a verb, and again after a `CommitConflict` as often as the job or the table allows; gives the context of the
-    run that committed, too. Nothing of a run that lost is visible; each run begins with the table of that moment. A
-    batch that the table already has is not written: the result has the commit that wrote it, and the `name` of the
-    operation.
+    """Run a verb, and again after a `CommitConflict` as often as the job or the table allows. Returns the context of
+    the run that committed, and its result. A run that lost leaves nothing visible; each run begins with the newest
+    state of the table. A batch that the table already has is not written: the result has the commit that wrote it, and
+    the `name` of the operation.
 
     Each run evaluates a DataFrame again, and that once if it may give other rows the next time. Rows that changed
     nevertheless, since a machine that held some of them has ended, are evaluated again. Data that can be read only once
@@ -166,17 +166,17 @@ def evaluated_once(engine: Engine, data: Any, *, always: bool = False) -> Genera
 
 
 def retries_of(context: WriteContext) -> int:
-    """How often a write that lost is run again, by its options, else by those of the table."""
+    """The number of times that a write is run again after a conflict, by its options or else by those of the table."""
     return context.services.retries.on_conflict
 
 
 def with_retries(retries: int | None, options: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-    """The options of a write with the number of retries that its caller gave."""
+    """The options of a write, with the number of retries that its caller gave (None: unchanged)."""
     return options if retries is None else {**(options or {}), RETRIES: retries}
 
 
 def with_partial(partial: bool, options: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-    """The options of an upsert whose rows may lack columns, where its caller says so."""
+    """The options of an upsert, with the option for rows that may lack columns if `partial` is set."""
     return {**(options or {}), "lakebed.write.partial": True} if partial else options
 
 
@@ -193,7 +193,7 @@ def _overtaken(error: Exception) -> CommitConflict:
 
 
 def _pause(lost: int) -> float:
-    """Seconds to wait after this many lost runs: twice as long each time, and randomised, so that two writers that
+    """The seconds to wait after `lost` lost runs: twice as long each time, and randomised, so that two writers that
     conflicted do not meet again."""
     longest = min(_MAX_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2.0**lost)
     return longest * random.uniform(0.5, 1.0)
@@ -237,8 +237,8 @@ def choose_engine(
     local_rows: int | None = None,
     table_bytes: Callable[[], int] = lambda: 0,
 ) -> Engine:
-    """Spark for DataFrames, conditions and big Arrow data where there is a session, else this process with `tasks`
-    threads.
+    """The engine for data: Spark for DataFrames, conditions and big Arrow data if there is a session, otherwise this
+    process with `tasks` threads.
 
     A DataFrame that the optimizer knows to have no more than `local_rows` rows is written in this process, too, if its
     bytes fit there: it is collected here, and the engine has its rows. None means lakebed's own bound; then the
@@ -267,7 +267,8 @@ def _has_times(data: Any) -> bool:
 def _collected(
     data: Any, tasks: int | None, local_rows: int | None, table_bytes: Callable[[], int]
 ) -> LocalEngine | None:
-    """This process with the rows of a DataFrame that is written in it, None for one that is not."""
+    """The engine of this process with the collected rows of a DataFrame that is written in it; None for a DataFrame
+    that is not."""
     max_rows = LOCAL_ROWS if local_rows is None else local_rows
     if max_rows <= 0 or getattr(data, "isStreaming", False):
         return None
@@ -299,7 +300,7 @@ def _collected(
 
 
 def session_engine(spark: Any | None, *, worker_tuning: bool = True) -> Engine:
-    """Spark where there is a session, else this process."""
+    """Spark's engine if there is a session, otherwise that of this process."""
     if spark is None:
         return LocalEngine()
     from lakebed.engine.spark import SparkEngine
@@ -308,7 +309,7 @@ def session_engine(spark: Any | None, *, worker_tuning: bool = True) -> Engine:
 
 
 def bytes_of_files(snapshot: Snapshot) -> int:
-    """Bytes of the files in the table's latest view."""
+    """The bytes of the files in the table's latest view."""
     return sum(file_slice.size for file_slice in snapshot.file_slices())
 
 
@@ -321,8 +322,8 @@ def write_context(
     defaults: Mapping[str, str] | None = None,
     snapshot: Snapshot | None = None,
 ) -> WriteContext:
-    """Everything a write of this table needs; `defaults` are options for what neither the job nor the table sets,
-    `snapshot` is the table where it was just read. Raises `InvalidOption` where options contradict the table."""
+    """The context of a write to this table; `defaults` are options for settings that neither the job nor the table has,
+    `snapshot` is the table if it was just read. Raises `InvalidOption` if options contradict the table."""
     if engine.is_distributed and storage.spec.in_this_process:
         engine = LocalEngine(options.write.tasks, note=_IN_MEMORY)
     snapshot = snapshot or open_snapshot(storage, config)
@@ -395,7 +396,8 @@ def write(
     once: Once | None = None,
     after: Callable[[WriteContext, WriteResult], WriteResult] = lambda _, result: result,
 ) -> WriteResult | None:
-    """Run an existing Hudi job's write, and `after` it what the table's settings make due. See `lakebed.write`."""
+    """Run an existing Hudi job's write, and then the services that the table's settings make due. See
+    `lakebed.write`."""
     mode = save_mode(mode)
     job = resolve_options(options)
     storage = open_storage(uri, storage_options)
@@ -475,7 +477,7 @@ def save_mode(mode: Any) -> Mode:
 
 
 def _write_new(storage: Storage, engine: Engine, df: Any, job: Options, once: Once | None = None) -> WriteResult:
-    """A table with the columns of the data, and the data in it."""
+    """Create a table with the columns of the data, and write the data to it."""
     df = _repeatable(engine, df)
     config = _create(storage, engine, df, job)
     context = replace(write_context(storage, config, engine, job), stream_batch=once)
@@ -496,8 +498,8 @@ def _repeatable(engine: Engine, df: Any) -> Any:
 
 
 def _refuse_generated_keys(engine: Engine, data: Any, rows: Any, snapshot: Snapshot) -> None:
-    """Raise for data that was read from the table, or that has its generated keys; `rows` are the rows of the data.
-    Real Hudi would update the stored rows by these keys. Here each row would be stored a second time."""
+    """Raise an error for data that was read from the table, or that has its generated keys; `rows` are the rows of the
+    data. Real Hudi would update the stored rows by these keys. Here each row would be stored a second time."""
     uri, name = snapshot.storage.spec.uri, snapshot.config.name
     has_keys = RECORD_KEY in engine.schema(engine.rows(rows)).names
     is_read = has_keys or is_noted(data, uri) or is_noted(rows, uri)
@@ -533,7 +535,7 @@ def _create(storage: Storage, engine: Engine, df: Any, job: Options) -> TableCon
 
 
 def run(context: WriteContext, operation: str, data: Any) -> WriteResult:
-    """One of Hudi's operations by its name."""
+    """Run the Hudi operation named `operation`."""
     match operation.lower():
         case "upsert":
             return upsert(context, data)
@@ -555,7 +557,7 @@ def run(context: WriteContext, operation: str, data: Any) -> WriteResult:
 
 
 def _partitions_of(context: WriteContext, data: Any) -> list[str]:
-    """The partition paths of the rows, where a delete_partition job names none."""
+    """The partition paths of the rows, for a delete_partition job that does not name any."""
     engine = context.engine
     rows = engine.derive(incoming_rows(context, data), {"_hoodie_partition_path": context.keys.partition_path}, keep=[])
     return [p for p in engine.aggregate(rows, ["_hoodie_partition_path"]).column(0).to_pylist() if p is not None]

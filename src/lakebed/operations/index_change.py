@@ -21,8 +21,8 @@ from lakebed.write_status import STATUS_SCHEMA, WriteStatus, checked_statuses
 
 @dataclass(frozen=True)
 class IndexChangeHooks(TransactionHooks):
-    """Refuses the commit if rows that others committed meanwhile have other locations by the new index; with `alone` if
-    any commit was made."""
+    """Refuses the commit if rows that other writers committed meanwhile have other locations under the new index; with
+    `alone` if any commit was made."""
 
     new: Index
     alone: bool = False
@@ -43,20 +43,20 @@ class IndexChangeHooks(TransactionHooks):
 
 
 def differ(old: KeyHash | None, new: KeyHash | None, path: str) -> bool:
-    """Whether rows of a partition path may have other locations by another hash."""
+    """Whether rows of a partition path may have other locations under another hash."""
     if new is None:
         return False
     return old is None or old.in_partition(path) != new.in_partition(path)
 
 
 def moving_paths(snapshot: Snapshot, old: Index, new: Index) -> frozenset[str]:
-    """The partition paths whose rows have other locations by the new index."""
+    """The partition paths whose rows have other locations under the new index."""
     return frozenset(p for p in snapshot.partitions() if differ(key_hash_of(old), key_hash_of(new), p))
 
 
 def refuse_planned(timeline: Timeline, paths: frozenset[str]) -> None:
-    """Raise `CommitConflict` where a service is about to rewrite file groups of these partition paths: they cannot be
-    replaced under it."""
+    """Raise `CommitConflict` if a service is about to rewrite file groups of these partition paths, which then cannot
+    be replaced."""
     planned = timeline.groups_of_services()
     met: list[FileGroupId] = sorted(group for group in planned if group[0] in paths)
     if met:
@@ -76,7 +76,7 @@ def refuse_planned(timeline: Timeline, paths: frozenset[str]) -> None:
 
 
 def run_moves(engine: Engine, mover: BucketMover, moves: tuple[Move, ...]) -> list[WriteStatus]:
-    """A task for each move, largest first; nothing is shuffled."""
+    """Run a task for each move, the largest first, without a shuffle. Returns the statuses."""
     if not moves:
         return []
     ordered = tuple(sorted(moves, key=lambda move: -move.size))

@@ -25,8 +25,8 @@ from lakebed.timeline.timeline import Timeline
 def delete_data_files(
     storage: Storage, paths: Iterable[str], instant: str, copied_as: Collection[str] = ()
 ) -> list[str]:
-    """Delete those of the files that carry the instant in their name, and log files with one of `copied_as`; gives
-    those that existed."""
+    """Delete the files in `paths` with the instant in their name, and log files with one of `copied_as`; returns those
+    that existed."""
     written_paths = (
         path for path in paths if is_written_by(path, [instant, *(copied_as if is_log_path(path) else ())])
     )
@@ -46,9 +46,9 @@ def remove_leftovers(
     after_rollback: bool,
     roll_back_again: Callable[[str], None],
 ) -> str:
-    """Remove what is left of writes that are not pending any more; gives the greatest instant whose heartbeat stays
+    """Remove the leftovers of writes that are not pending any more. Returns the greatest instant whose heartbeat stays
     (empty for none). `marked` are the instants that have a folder of markers, `heartbeats` the names of the files in
-    the folder of heartbeats. Lock held, `timeline` loaded under it.
+    the folder of heartbeats. The caller holds the lock, and loaded `timeline` under it.
 
     A write that committed and died before it cleaned up leaves its markers and heartbeat. One that died in its first
     step leaves a heartbeat without an instant. A writer or a task attempt that outlived its rollback may have written
@@ -79,7 +79,8 @@ def remove_leftovers(
 
 
 def remove_unfinished(storage: Storage, timeline: Timeline, instant: str) -> None:
-    """Remove what a pending service, that is run again, left unfinished when its runner died. Lock held."""
+    """Remove the unfinished files that a pending service, which is run again, left when its process died. The caller
+    holds the lock."""
     _remove_unfinished(storage, timeline, {i.time for i in timeline.pending} - {instant})
 
 
@@ -96,16 +97,16 @@ def _remove_unfinished(storage: Storage, timeline: Timeline, pending: set[str]) 
 
 
 def remove_lost(storage: Storage, timeline: Timeline, instant: str) -> None:
-    """Delete the files that an instant which is not pending has left, by its markers, and then the markers. Lock
-    held."""
+    """Delete the files that an instant which is not pending has left, by its markers, and then the markers. The caller
+    holds the lock."""
     for path in lost_files(storage, timeline, instant):
         storage.delete(path)
     delete_markers(storage, instant)
 
 
 def lost_files(storage: Storage, timeline: Timeline, instant: str) -> Sequence[str]:
-    """Files from the markers of an instant that no completed instant names, neither on the timeline nor in the archive.
-    Empty if neither shows whether the instant completed."""
+    """The files from the markers of an instant that no completed instant names, neither on the timeline nor in the
+    archive. Empty if neither shows whether the instant completed."""
     marked = [marker.path for marker in list_markers(storage, instant)]
     if not marked:
         return ()
@@ -121,7 +122,7 @@ def lost_files(storage: Storage, timeline: Timeline, instant: str) -> Sequence[s
 
 
 def _named_by(timeline: Timeline, instant: str) -> Collection[str] | None:
-    """The files that a completed instant names; empty for an instant that was taken off the timeline. None if the
+    """The files that a completed instant names; empty for an instant that was removed from the timeline. None if the
     instant may be archived and the archive does not go back far enough."""
     commit = timeline.commit(instant)
     if commit is not None:

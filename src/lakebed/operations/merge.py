@@ -78,14 +78,15 @@ class MergeResult(WriteResult):
 
 
 def merge(context: WriteContext, source: Any, statement: MergeStatement) -> MergeResult:
-    """Carry out a merge; `source` is the caller's data."""
+    """Run a merge; `source` is the caller's data."""
     verb = _verb(context, source, statement)
     result = run(context, verb)
     return verb.result(result)
 
 
 def explain_merge(context: WriteContext, source: Any, statement: MergeStatement) -> Lines:
-    """How the merge would be carried out: its path and the reason for it, columns, files. Nothing is written."""
+    """The plan of the merge as text: whether it runs by key or by join and why, its columns and files. Nothing is
+    written."""
     verb = _verb(context, source, statement)
     bound = verb.bound
     reads = bound.read_columns if isinstance(verb, MergeByKey) else verb.join.read_columns
@@ -126,8 +127,8 @@ def _verb(context: WriteContext, source: Any, statement: MergeStatement) -> Merg
 
 
 def _check_rules(context: WriteContext, statement: MergeStatement) -> None:
-    """Refuse tables whose merge rules combine two rows of a key. A merge or update writes complete rows, so the result
-    must be one of the two."""
+    """Raise an error for tables whose merge rules combine two rows of a key. A merge or update writes complete rows, so
+    the result must be one of the two."""
     rules = context.rules
     if context.config.drop_partition_columns:
         raise UnsupportedFeature(
@@ -146,7 +147,8 @@ def _check_rules(context: WriteContext, statement: MergeStatement) -> None:
 
 
 def _source_rows(context: WriteContext, source: Any) -> tuple[Rows | None, pa.Schema]:
-    """The source's rows, with its columns under their names in pairs, and the columns under the source's own names."""
+    """The source's rows, with its columns under the names that pairs have for them (None without a source), and the
+    columns under the source's own names."""
     if source is None:
         return None, pa.schema([])
     engine = context.engine
@@ -190,8 +192,8 @@ class _Normal:
 
 
 def _schema_after(context: WriteContext, statement: MergeStatement, source: pa.Schema) -> TableSchema:
-    """The table's columns after the merge; with evolution those of the source that are new come in addition, also
-    inside structs."""
+    """The table's columns after the merge; with evolution also the new columns of the source, including those inside
+    structs."""
     current = context.opened.schema
     if not statement.evolves:
         return table_schema(context, context.opened, current)
@@ -206,7 +208,7 @@ def _schema_after(context: WriteContext, statement: MergeStatement, source: pa.S
 
 
 def _by_key(context: WriteContext, bound: BoundMerge) -> tuple[dict[str, Equality] | None, str]:
-    """The equality of each field that determines a row's location, if the merge can run by key, else None; and the
+    """The equality of each field that determines a row's location if the merge can run by key, otherwise None; and the
     reason."""
     statement, keys = bound.statement, context.keys
     if statement.by_source:
@@ -248,7 +250,7 @@ def _by_key(context: WriteContext, bound: BoundMerge) -> tuple[dict[str, Equalit
 
 @dataclass(frozen=True, slots=True)
 class _SourceValue:
-    """The value of an expression over the source, in the type of the column that it is equated with."""
+    """The value of an expression over the source, in the type of the column that it is compared with."""
 
     value: PairExpression
     kind: pa.DataType
@@ -268,8 +270,8 @@ class _SourceValue:
 
 @dataclass(frozen=True, slots=True)
 class _MayMatter:
-    """Whether a source row has one of the key fields (none are named: that does not count) and all `required` ones, or
-    would be inserted without them; the write then refuses such a row."""
+    """Whether a source row has one of the key fields (always true if none are named) and all `required` ones, or would
+    be inserted without them; the write then refuses such a row."""
 
     fields: tuple[str, ...]
     required: tuple[str, ...]
@@ -347,7 +349,8 @@ class _Merge(Verb):
         )
 
     def named(self, result: WriteResult, counts: Sequence[int | None], **changed: int) -> MergeResult:
-        """The result of a merge, with what is changed of that of its write."""
+        """The result of a merge: the result of its write with the operation, the counts of clauses and the values in
+        `changed`."""
         values: dict[str, Any] = {f.name: getattr(result, f.name) for f in fields(result)} | changed
         values["operation"] = "merge" if self.bound.on is not None else "update"
         clauses = zip((clause.name for clause in self.bound.statement.clauses), counts, strict=True)
@@ -356,8 +359,8 @@ class _Merge(Verb):
 
 @dataclass(frozen=True, kw_only=True)
 class MergeByKey(_Merge):
-    """Source rows that go to the file groups of their keys. `equal` has the value of each field that determines a row's
-    location."""
+    """A merge whose source rows are sent to the file groups of their keys. `equal` has the value of each field that
+    determines a row's location."""
 
     rows: Rows
     equal: Mapping[str, Equality]
@@ -403,15 +406,15 @@ class MergeByKey(_Merge):
 
     @property
     def _tells_values(self) -> bool:
-        """Whether texts of keys and partition paths are equal only where the equated values are, but for a few."""
+        """Whether equal texts of keys and partition paths mean equal values, except for a few texts."""
         context, stored = self.bound.context, self.bound.stored
         keys = context.keys
         by_path = context.keys.partition_path.determines_values(stored) and not context.index.is_global
         return keys.determines_keys(stored) and (by_path or not set(self.equal) - set(keys.key_fields))
 
     def _refuse_repeated_inserts(self, write: Write, rows: TaggedRows) -> None:
-        """Raise `AmbiguousMerge` where source rows of a new key, which go to several partition paths, would insert it
-        more than once."""
+        """Raise `AmbiguousMerge` if source rows with one new key are in several partition paths, and would insert the
+        key more than once."""
         inserts = tuple(clause.condition for clause in self.bound.inserts)
         if not inserts or not write.context.keys.partition_fields:
             return
@@ -452,7 +455,7 @@ def _repeated(batches: Iterator[pa.RecordBatch], task: Task) -> Iterator[pa.Reco
 
 @dataclass(frozen=True, kw_only=True)
 class MergeByJoin(_Merge):
-    """A merge whose rows a join matched: writes what the clauses made of them."""
+    """A merge whose rows a join matched: it writes the rows that the clauses made of the pairs."""
 
     join: MergeJoin
 

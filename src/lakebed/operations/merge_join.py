@@ -43,8 +43,8 @@ _MAX_PAIRS = 1 << 20
 
 @dataclass
 class MergeJoin:
-    """One merge by join. `counts` are the rows that each clause acted on, once it ran; `cached` are rows that stay
-    cached until the write ends."""
+    """One merge by join. `counts` are the numbers of rows that each clause acted on, set when it has run; `cached` are
+    rows that stay cached until the write ends."""
 
     bound: BoundMerge
     rows: Rows | None
@@ -53,13 +53,13 @@ class MergeJoin:
 
     @once
     def is_complete(self) -> bool:
-        """Whether rows are written with all their columns: new ones, and those that may move to another partition
-        path."""
+        """Whether rows are written with all their columns, because there are new rows or rows that may move to another
+        partition path."""
         return bool(self.bound.inserts) or self._sets_partition
 
     @property
     def _sets_partition(self) -> bool:
-        """Whether an update sets a column that partition paths are made of."""
+        """Whether an update sets a column from which partition paths are made."""
         columns = {name.partition(".")[0] for name in self.bound.context.keys.partition_fields}
         return not columns.isdisjoint(self.bound.set_columns)
 
@@ -91,12 +91,12 @@ class MergeJoin:
 
     @property
     def absent(self) -> tuple[str, ...]:
-        """The columns that the written rows lack."""
+        """The columns that the written rows do not have."""
         return tuple(name for name in self.bound.schema.names if name not in self.updated)
 
     @property
     def inserts_cannot_be_stored(self) -> bool:
-        """Whether a source row without a match always has a new key: the condition compares nothing but the keys."""
+        """Whether a source row without a match always has a new key, because the condition compares only the keys."""
         on, fields = self.bound.on, self.bound.context.keys.key_fields
         if on is None or on.others:
             return False
@@ -109,8 +109,8 @@ class MergeJoin:
 
     @property
     def determines_paths(self) -> bool:
-        """Whether a key is another one in each partition path: the index looks no further, and the condition equates
-        key and partition columns."""
+        """Whether equal keys in different partition paths are different keys: the index looks only in the row's path,
+        and the condition equates key and partition columns."""
         context = self.bound.context
         fields = [*context.keys.key_fields, *context.keys.partition_fields]
         return not context.index.is_global and key_equalities(self.bound.on, fields, self.bound.stored) is not None
@@ -133,7 +133,7 @@ class MergeJoin:
         return engine.from_arrow(self._made(write, stored.rename_columns(names).combine_chunks(), source))
 
     def stored_rows(self, context: WriteContext, snapshot: Snapshot, narrow: Sequence[Node] = ()) -> Scan:
-        """The scan of the stored rows that may be matched, or changed by a clause for unmatched ones."""
+        """The scan of the stored rows that may be matched, or changed by a clause for unmatched rows."""
         spark = getattr(context.engine, "spark", None)
         columns = [RECORD_KEY, PARTITION_PATH, *self.read_columns]
         by_source = self.bound.statement.by_source
@@ -148,7 +148,7 @@ class MergeJoin:
         return Scan(snapshot, columns=columns, where=condition, spark=spark)
 
     def _of_source(self, source: pa.Table | None) -> list[Node]:
-        """Conditions on stored columns, from the source's values: only rows that fulfil them can match."""
+        """Conditions on stored columns, made from the source's values: only rows that fulfil them can match."""
         conditions: list[Node] = []
         stored = self.bound.stored
         for equality in self._equalities if source is not None else ():
@@ -171,7 +171,7 @@ class MergeJoin:
         return conditions
 
     def _made(self, write: Write, target: pa.Table, source: pa.Table | None) -> pa.Table:
-        """What the clauses make of all pairs, with key and partition path."""
+        """The rows that the clauses make of all pairs, with key and partition path."""
         context, bound = write.context, self.bound
         clauses = bound.compiled(self.updated)
         of_target, of_source = self._matched(target, source)
@@ -230,8 +230,8 @@ class MergeJoin:
     def _placed(
         self, write: Write, named: pa.Table, paths: pa.Array, stored_rows: pa.Table, carried_out: npt.NDArray[np.bool_]
     ) -> pa.Table:
-        """The rows at their places. `named` are all rows in the partition paths that their values name, `paths` those
-        where their keys are; a row that wins over its stored one moves."""
+        """The rows at their locations. `named` are all rows in the partition paths that their values name, `paths` the
+        paths in which their keys are stored; a row that wins over its stored row moves."""
         how = self.moving(write)
         placed = _with(named, PARTITION_PATH, paths)
         if how is None:
@@ -283,8 +283,7 @@ class MergeJoin:
     def _candidates(
         self, target: pa.Table, source: pa.Table, equal: Sequence[Equality]
     ) -> Iterator[tuple[Positions, Positions]]:
-        """Pairs of positions whose equated values are equal; all pairs if no columns are equated. They come in
-        parts."""
+        """The pairs of positions whose equated values are equal, in parts; all pairs if no columns are equated."""
         if equal:
             names = [str(number) for number in range(len(equal))]
             target_columns = [target.column(self.bound.reader.target.field(equality.column)) for equality in equal]
@@ -302,7 +301,7 @@ class MergeJoin:
             yield np.tile(every, len(source_rows)), np.repeat(source_rows, target.num_rows)
 
     def _check_keys(self, pairs: pa.Table, at: Positions, numbers: npt.NDArray[np.int8]) -> None:
-        """Raise `UnsupportedFeature` where "all" would change a key."""
+        """Raise `UnsupportedFeature` if a clause with "all" would change a key."""
         reader = self.bound.reader
         for number, clause in enumerate(self.bound.clauses):
             for name in clause.keys_of_all:
@@ -318,8 +317,8 @@ class MergeJoin:
                     raise changed_key(clause.text.name, name, key)
 
     def moving(self, write: Write) -> OneOf["index", "rows", "never"] | None:
-        """How rows move to another partition path: the index moves them ("index"), the old row is deleted and a new
-        one written ("rows"), or not at all ("never"). None if no update sets a partition column."""
+        """How rows move to another partition path: the index moves them ("index"), the old row is deleted and a new one
+        written ("rows"), or not at all ("never"). None if no update sets a partition column."""
         index = write.context.index
         may_replace = self.bound.may_replace and index.is_global and bool(write.context.keys.partition_fields)
         if not self._sets_partition and not may_replace:
@@ -347,14 +346,14 @@ def stored_ordering(rules: MergeRules) -> list[str]:
 
 
 def moves_of(rules: MergeRules, columns: Sequence[str]) -> Moves:
-    """Which rows leave the partition path of their stored row: rows with these columns, `STORED_PATH` and
-    `stored_ordering`."""
+    """The expression for rows that leave the partition path of their stored row: rows with these columns, `STORED_PATH`
+    and `stored_ordering`."""
     return Moves(PARTITION_PATH, STORED_PATH, rules, tuple(stored_ordering(rules)), delete_columns(columns, rules))
 
 
 def refuse_moves(write: Write, moved: pa.Table) -> None:
-    """Raise `UnsupportedFeature` where there are rows that an update would move, under an index that never moves
-    rows. `moved` has the record keys, and the partition paths that they would move to."""
+    """Raise `UnsupportedFeature` if there are rows that an update would move, under an index that never moves rows.
+    `moved` has the record keys and the new partition paths."""
     if not moved.num_rows:
         return
     fields, config = sorted(write.context.keys.partition_fields), write.context.config
@@ -389,7 +388,7 @@ def _with(table: pa.Table, name: str, values: Any) -> pa.Table:
 
 
 def _paired(target: pa.Table, at_target: Positions, source: pa.Table | None, at_source: Positions) -> pa.Table:
-    """Rows of both sides next to each other, by position; -1 is a row of nulls."""
+    """The rows of both sides next to each other, by position; -1 gives nulls."""
     parts: list[pa.Table] = []
     for table, at in ((target, at_target), (source, at_source)):
         if table is not None and table.num_rows:

@@ -55,7 +55,7 @@ class SparkMerge:
         self._engine = write.context.engine
 
     def prepare(self) -> Rows:
-        """The rows to be written, with record key and partition path. Runs the join once, and counts its rows."""
+        """The rows to write, with record key and partition path. Runs the join once, and counts its rows."""
         pairs = self._acting()
         kinds = self._types(pairs)
         pairs = self._engine.persist(pairs)
@@ -107,7 +107,7 @@ class SparkMerge:
         return self._pairs().selectExpr("*", number).filter(f"{CLAUSE} IS NOT NULL")
 
     def _acts(self, pairs: DataFrame) -> DataFrame:
-        """The clause of each pair; of a row that several source rows delete, of one."""
+        """The clause of each pair; if several source rows delete a row, only one of the pairs."""
         deletes = [str(n) for n, clause in enumerate(self._bound.clauses) if clause.text.action == "delete"]
         if not deletes:
             return pairs
@@ -117,7 +117,7 @@ class SparkMerge:
         return pairs.filter(f"NOT {is_delete}").select(CLAUSE).unionByName(deleted.select(CLAUSE))
 
     def _check_unambiguous(self, pairs: DataFrame) -> None:
-        """Raise `AmbiguousMerge` where several source rows act on one stored row, and not all of them delete it."""
+        """Raise `AmbiguousMerge` if several source rows act on one stored row, unless all of them delete it."""
         stored = pairs.filter(IS_STORED)
         twice = stored.groupBy(RECORD_KEY, PARTITION_PATH).count().filter("count > 1").limit(_EXAMPLES)
         examples = twice.select(RECORD_KEY, PARTITION_PATH).join(stored, [RECORD_KEY, PARTITION_PATH])
@@ -128,8 +128,8 @@ class SparkMerge:
             check_unambiguous(rows.column(RECORD_KEY).combine_chunks(), actions)
 
     def _types(self, pairs: DataFrame) -> dict[tuple[int, str], pa.DataType]:
-        """The type of each clause's value of each column. A value that only Spark evaluates has the type that Spark
-        gives it; raises `SchemaConflict` where its column does not take that."""
+        """The type of each clause's value of each column, by clause number and column. A value that only Spark
+        evaluates has Spark's type; raises `SchemaConflict` if its column cannot have it."""
         kinds: dict[tuple[int, str], pa.DataType] = {}
         missing = self._write.context.settings.missing_columns
         for number, clause in enumerate(self._bound.clauses):
@@ -141,7 +141,7 @@ class SparkMerge:
         return kinds
 
     def _rows(self, pairs: DataFrame, kinds: Mapping[tuple[int, str], pa.DataType]) -> DataFrame:
-        """What the clauses make, in the table's columns and types, one row a key."""
+        """The rows that the clauses make, in the table's columns and types, one row per key."""
         schema = pa.schema([self._bound.schema.field(name).with_nullable(True) for name in self._join.updated])
         converted = {
             (number, name): f"{VALUE}{number}_{name}"
@@ -181,7 +181,8 @@ class SparkMerge:
         return texts
 
     def _column(self, name: str, converted: Mapping[tuple[int, str], str]) -> str:
-        """A column of the rows: what each clause sets, else the stored value; null where tasks convert what is set."""
+        """The SQL of a column of the rows: the value that each clause sets, otherwise the stored value; null if tasks
+        convert the value."""
         bound = self._bound
         to = bound.schema.field(name).type
         null = f"CAST(NULL AS {spark_type(read_by_spark(pa.schema([(name, to)])).field(0).type)})"
@@ -198,7 +199,8 @@ class SparkMerge:
         return f"CASE {' '.join(cases)} ELSE {stored} END" if cases else stored
 
     def _keyed(self, rows: DataFrame) -> Rows:
-        """The rows with key and partition path: stored rows keep theirs, new rows get them by the table's rules."""
+        """The rows with key and partition path: those of stored rows are unchanged, new rows get them by the table's
+        rules."""
         context = self._write.context
         names, rules = list(self._join.updated), context.rules
         moved = self._join.moving(self._write)
@@ -238,8 +240,8 @@ class SparkMerge:
         return renumbered(self._write.context, rows)
 
     def _replacing(self, keyed: DataFrame, is_new: str) -> DataFrame:
-        """The rows without deletes of keys that a new row takes, which gets the place of the deleted one. Raises
-        `InvalidRecord` where it has a lower ordering value."""
+        """The rows without deletes of keys that a new row has; the new row gets the location of the deleted one. Raises
+        `InvalidRecord` if it has a lower ordering value."""
         rules, is_global = self._write.context.rules, self._write.context.index.is_global
         aliases = {STORED_KEY: f"{DERIVED}gone_key", STORED_PATH: f"{DERIVED}gone_path"}
         aliases |= {name: f"{DERIVED}gone_{name}" for name in stored_ordering(rules)}
@@ -261,7 +263,7 @@ class SparkMerge:
         return others.filter(f"NOT {DELETE}").unionByName(left).unionByName(new)
 
     def _check_inserts(self, new: DataFrame, deleted: DataFrame) -> None:
-        """Raise for keys of new rows that come twice, or are stored in rows that are not deleted."""
+        """Raise an error if keys of new rows are repeated, or are stored in rows that are not deleted."""
         by_path = self._join.determines_paths
         names = [RECORD_KEY, PARTITION_PATH] if by_path else [RECORD_KEY]
         twice = new.groupBy(*names).count().filter(f"count > 1 AND {RECORD_KEY} IS NOT NULL").limit(_EXAMPLES)
@@ -281,7 +283,7 @@ class SparkMerge:
             refuse_stored_keys(stored_among(self._write, new_keys, deleted_keys, by_path=by_path))
 
     def _check_keys(self, pairs: DataFrame) -> None:
-        """Raise `UnsupportedFeature` where "all" would change a key."""
+        """Raise `UnsupportedFeature` if a clause with "all" would change a key."""
         reader = self._bound.reader
         for number, clause in enumerate(self._bound.clauses):
             for name in clause.keys_of_all:
@@ -295,7 +297,7 @@ class SparkMerge:
 
 
 def _is_same(kind: pa.DataType, to: pa.DataType) -> bool:
-    """Whether Spark has one type for both, with the same fields of structs in their order."""
+    """Whether Spark has one type for both, with equal fields of structs in the same order."""
     return read_by_spark(pa.schema([("value", kind)])).equals(read_by_spark(pa.schema([("value", to)])))
 
 

@@ -28,7 +28,7 @@ All = Literal["all"]
 
 @dataclass(frozen=True)
 class ClauseText:
-    """A clause as it was given. `values` are SQL texts or constants by column, or "all"."""
+    """A clause as the caller gave it. `values` are SQL texts or constants by column, or "all"."""
 
     when: When
     action: Action
@@ -39,7 +39,7 @@ class ClauseText:
 
     @property
     def name(self) -> str:
-        """What the clause is called in Python, for messages; that of `t.update` is its own call."""
+        """The Python name of the clause, for messages; for `t.update` the name of that call."""
         return "update" if self.of_update else f"when_{self.when}_{self.action}"
 
     def __str__(self) -> str:
@@ -48,7 +48,7 @@ class ClauseText:
 
 @dataclass(frozen=True)
 class MergeStatement:
-    """What a merge does: the join condition (None: equal record keys), the names of both sides, the clauses."""
+    """The parts of a merge: the join condition (None: equal record keys), the names of both sides, the clauses."""
 
     on: Any = None
     target: str = "t"
@@ -85,8 +85,8 @@ class MergeStatement:
 
 @dataclass(frozen=True)
 class BoundClause:
-    """A clause with its texts bound to columns. `keys_of_all` are key fields that "all" would set; this is refused if
-    it would change them."""
+    """A clause with its texts bound to columns. `keys_of_all` are key fields that "all" would set; a clause that would
+    change them is refused."""
 
     text: ClauseText
     condition: PairExpression | None
@@ -101,8 +101,8 @@ class BoundClause:
 
 @dataclass(frozen=True)
 class BoundMerge:
-    """A merge over the columns of a table and its source. `schema` are the table's columns after it, `stored` those
-    before it."""
+    """A merge over the columns of a table and its source. `schema` are the table's columns after the merge, `stored`
+    those before it."""
 
     context: WriteContext
     statement: MergeStatement
@@ -124,7 +124,7 @@ class BoundMerge:
 
     @property
     def may_replace(self) -> bool:
-        """Whether a stored row may be deleted, and a new one of its key be inserted."""
+        """Whether a stored row may be deleted, and a new row of its key inserted."""
         return bool(self.inserts) and any(clause.text.action == "delete" for clause in self.clauses)
 
     @property
@@ -135,8 +135,8 @@ class BoundMerge:
 
     @property
     def is_upsert(self) -> bool:
-        """Whether a row becomes the same whether its key is stored or not: an update and an insert, both without a
-        condition, that give all columns the same values."""
+        """Whether a row gets the same values whether its key is stored or not: there is an update and an insert, both
+        without a condition, that give all columns the same values."""
         if len(self.clauses) != 2 or not self.updates or not self.inserts or (self.on and self.on.others):
             return False
         (update,), (insert,) = self.updates, self.inserts
@@ -192,7 +192,7 @@ class BoundMerge:
 
 
 def arrow_of(expression: PairExpression) -> pc.Expression:
-    """The expression for Arrow; `InvalidOption` for one that only Spark evaluates."""
+    """The expression for Arrow. Raises `InvalidOption` for one that only Spark evaluates."""
     if expression.arrow is None:
         raise InvalidOption(
             f"the expression {expression.text!r} runs on Spark only: {expression.reason}",
@@ -208,7 +208,7 @@ _NONE = PairExpression("", (), (), "")
 
 def bind(context: WriteContext, statement: MergeStatement, source: pa.Schema, schema: pa.Schema) -> BoundMerge:
     """The merge over these columns; `schema` has the table's columns after it. Raises `InvalidOption` for unknown names
-    and invalid texts, `UnsupportedFeature` for what no merge can do."""
+    and invalid texts, and `UnsupportedFeature` for clauses that a merge cannot run."""
     if not statement.clauses:
         raise InvalidOption(
             "a merge without clauses does nothing",
@@ -225,7 +225,7 @@ def bind(context: WriteContext, statement: MergeStatement, source: pa.Schema, sc
 
 
 def _is_of_same_name(equality: Equality, source: Side) -> bool:
-    """Whether a column is equated with the source's column of its name, which "all" sets it to."""
+    """Whether a column is compared with the source's column of its name, which "all" sets it to."""
     column, value = source.column(equality.column), equality.value.arrow
     return column is not None and value is not None and value.equals(pc.field(source.field(column)))
 
@@ -383,7 +383,7 @@ class _Binder:
 
 
 def _sql(value: Any) -> str:
-    """A value as SQL: text as it is, a constant as a literal."""
+    """The SQL of a value: a text unchanged, a constant as a literal."""
     if isinstance(value, str):
         return value
     text = constant_text(value)
@@ -400,7 +400,7 @@ def _sql(value: Any) -> str:
 
 
 def key_equalities(on: OnCondition | None, fields: Sequence[str], stored: pa.Schema) -> dict[str, Equality] | None:
-    """The equality for each of the fields with a value that makes the same key text, None where one has none."""
+    """The equality for each of the fields, with a value that gives the same key text; None if a field has none."""
     equalities: dict[str, Equality] = {}
     for name in fields:
         for equality in on.equalities if on else ():

@@ -18,7 +18,8 @@ DEFAULT_IDENTIFIER = "default_single_writer"
 
 
 class AlreadyWritten(Exception):
-    """Stops a write whose batch the table has; `instant` is the commit that wrote it, None where that is unknown."""
+    """Raised to stop a write whose batch the table has; `instant` is the commit that wrote it, None if that is
+    unknown."""
 
     def __init__(self, instant: Instant | None) -> None:
         super().__init__("the batch is written")
@@ -27,7 +28,8 @@ class AlreadyWritten(Exception):
 
 @dataclass(frozen=True)
 class Once:
-    """Names one batch of a stream, for `once=` of every write method: a batch that the table has is not written again.
+    """The name of one batch of a stream, for `once=` of every write method: a batch that the table has is not written
+    again.
 
     `stream` identifies the stream, `batch` counts its batches upwards; gaps do no harm. The commit of the batch records
     both, and a write with the same or an earlier batch of the stream gives a `WriteResult` with `skipped`, whose
@@ -64,17 +66,17 @@ class Once:
 
 
 class BatchBeforeIsMissing(Exception):
-    """Stops a write of a `NextBatch` into a table that lacks the batch before it."""
+    """Raised to stop a write of a `NextBatch` into a table that does not have the previous batch."""
 
 
 @dataclass(frozen=True)
 class NextBatch(Once):
-    """A batch that is only written into a table that has the one before it: its rows are what comes after that."""
+    """A batch that is only written into a table that has the previous batch, since its rows continue that one."""
 
 
 def refuse_written(timeline: Timeline, once: Once) -> None:
-    """Raise `AlreadyWritten` where the timeline has the batch, or a later one of its stream, and `BatchBeforeIsMissing`
-    where it lacks the one before a `NextBatch`."""
+    """Raise `AlreadyWritten` if the timeline has the batch, or a later batch of its stream, and `BatchBeforeIsMissing`
+    if it does not have the batch before a `NextBatch`."""
     recorded = recorded_batch(timeline, once.stream)
     if recorded is not None and once.batch <= recorded:
         raise AlreadyWritten(commit_of_batch(timeline, once.stream, once.batch))
@@ -83,8 +85,8 @@ def refuse_written(timeline: Timeline, once: Once) -> None:
 
 
 def check_once(timeline: Timeline, once: Once, *, repeatable: bool) -> None:
-    """Raise `AlreadyWritten` for a batch that is written, `InvalidOption` where real Hudi may have written it and the
-    write is not `repeatable`: twice, it would leave other rows than once."""
+    """Raise `AlreadyWritten` for a batch that is written, and `InvalidOption` if real Hudi may have written it and the
+    write is not `repeatable`: written twice, it would leave other rows."""
     refuse_written(timeline, once)
     if repeatable:
         return

@@ -32,7 +32,8 @@ _OPERATIONS: Mapping[Scope, str] = {"partitions": "INSERT_OVERWRITE", "table": "
 
 
 def insert_overwrite(context: WriteContext, data: Any, scope: Scope = "partitions") -> WriteResult:
-    """Write the rows to new file groups and replace all old ones of the partitions written, or of the whole table."""
+    """Write the rows to new file groups and replace all existing file groups of the partitions of the rows, or of the
+    table."""
     if scope not in ("partitions", "table"):
         raise InvalidOption(f"insert_overwrite has no scope {scope!r}", hint='use "partitions" or "table"')
     match = RowMatch("none", context.settings.combine_before_insert)
@@ -44,7 +45,7 @@ def insert_overwrite(context: WriteContext, data: Any, scope: Scope = "partition
 
 @dataclass(frozen=True, kw_only=True)
 class InsertOverwrite(RowsVerb):
-    """Rows that replace what the partitions written, or the table, hold."""
+    """The verb that replaces all rows in the partitions of its rows, or in the table, by its rows."""
 
     scope: Scope
     action: Action = Action.REPLACECOMMIT
@@ -73,8 +74,8 @@ class InsertOverwrite(RowsVerb):
 
 
 def _refuse_keys_elsewhere(write: Write, keys: Rows) -> None:
-    """Under a global index a key is stored once in the table. A row whose key is stored in a partition path that is not
-    overwritten would be a second row of it."""
+    """Raise an error if, under a global index, a row's key is stored in a partition path that is not overwritten: it
+    would be a second row of the key, which such an index stores once in the table."""
     context, engine = write.context, write.context.engine
     overwritten = set(engine.aggregate(keys, [PARTITION_PATH]).column(PARTITION_PATH).to_pylist())
     overwritten |= set(context.settings.overwrite_partitions)
@@ -98,7 +99,7 @@ def _refuse_keys_elsewhere(write: Write, keys: Rows) -> None:
 
 
 def delete_partitions(context: WriteContext, partitions: Sequence[str], *, dry_run: bool = False) -> WriteResult:
-    """Replace every file group of the partitions by nothing. `*` in a path matches any text. A dry run counts them."""
+    """Delete all file groups of the partitions. `*` in a path matches any text. A dry run counts their rows."""
     admit(context, "delete_partition")
     paths = match_partitions(partitions, context.opened.partitions())
     _refuse_clustered(context, context.opened, paths)
@@ -118,7 +119,7 @@ def delete_partitions(context: WriteContext, partitions: Sequence[str], *, dry_r
 
 @dataclass(frozen=True, kw_only=True)
 class DeletePartitions(Verb):
-    """Replaces every file group of some partition paths by none."""
+    """The verb that deletes all file groups of some partition paths."""
 
     partitions: tuple[str, ...]
     operation: str = "DELETE_PARTITION"
@@ -142,7 +143,8 @@ class DeletePartitions(Verb):
 
 
 def match_partitions(patterns: Sequence[str], partitions: Sequence[str]) -> list[str]:
-    """Partition paths that a list of paths and `*` patterns names; one that names nothing is an error."""
+    """The partition paths that a list of paths and `*` patterns names. Raises an error for a path or pattern that
+    matches none."""
     paths: list[str] = []
     for pattern in patterns:
         if "*" in pattern:
@@ -173,9 +175,9 @@ def refuse_no_partitions(partitions: Sequence[str], verb: str) -> None:
 
 
 def replaced_file_ids(snapshot: Snapshot, partitions: set[str] | None) -> dict[str, tuple[str, ...]]:
-    """File ids of all current file groups by partition path (None: of the whole table, empty partitions too). Before
-    version 8 log files are listed before their write completes; file groups that begin with a pending log file are left
-    out."""
+    """The file ids of all current file groups by partition path (None: of the whole table, including empty partitions).
+    Before version 8 log files are listed before their write completes; file groups that begin with a pending log file
+    are left out."""
     paths = snapshot.partitions() if partitions is None else sorted(partitions)
     ids: dict[str, list[str]] = {p: [] for p in paths}
     existing = [p for p in paths if p in set(snapshot.partitions())]
@@ -186,7 +188,8 @@ def replaced_file_ids(snapshot: Snapshot, partitions: set[str] | None) -> dict[s
 
 
 def _refuse_planned(snapshot: Snapshot, partitions: Sequence[str]) -> None:
-    """Refuse partition paths with a planned compaction: if it ran after the delete, it would restore their rows."""
+    """Raise an error for partition paths with a planned compaction: if it ran after the delete, it would restore their
+    rows."""
     timeline = snapshot.timeline
     planned = {**timeline.pending_log_compaction(), **timeline.pending_compaction()}
     met = sorted(group for group in planned if group[0] in partitions)
@@ -201,7 +204,7 @@ def _refuse_planned(snapshot: Snapshot, partitions: Sequence[str]) -> None:
 
 
 def _refuse_clustered(context: WriteContext, snapshot: Snapshot, partitions: Sequence[str] | None) -> None:
-    """Raise `CommitConflict` where file groups of these partition paths (None: of the table) are in a pending
-    clustering that does not give way: of two actions that replace one file group, one is lost."""
+    """Raise `CommitConflict` if file groups of these partition paths (None: of the table) are in a pending clustering
+    that does not give way: of two actions that replace one file group, one is lost."""
     groups = snapshot.timeline.pending_clustering()
     refuse_clustered(snapshot, context.settings, [k for k in groups if partitions is None or k[0] in partitions])

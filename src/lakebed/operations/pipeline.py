@@ -46,7 +46,7 @@ _log = logging.getLogger("lakebed")
 
 
 def admit(context: WriteContext, operation: str) -> None:
-    """Raise `UnsupportedFeature` for a table whose features this operation could not keep right."""
+    """Raise `UnsupportedFeature` for a table with features that this operation would damage."""
     features = table_features(context.opened)
     check_write(context.config, features, operation.lower())
     if features.partition_buckets:
@@ -57,8 +57,8 @@ def admit(context: WriteContext, operation: str) -> None:
 
 
 def _check_non_blocking(context: WriteContext) -> None:
-    """Refuse non-blocking writes where they cannot work. Non-blocking writers only append, to file groups that the key
-    determines. Only readers then know which rows exist, so no writer could maintain an index of keys."""
+    """Raise an error for non-blocking writes that cannot work. Non-blocking writers only append, to file groups that
+    the key determines. Only readers then know which rows exist, so no writer could maintain an index of keys."""
     config = context.config
     if not context.has_appended_groups:
         raise InvalidOption(
@@ -82,8 +82,8 @@ def refuse_clustered(
     groups: Collection[FileGroupId],
     resized_groups: Collection[FileGroupId] = (),
 ) -> None:
-    """Raise `CommitConflict` where one of these file groups, which a write would change, is in a pending clustering
-    that does not give way. `resized_groups` are groups whose rows the write also adds to the new ones."""
+    """Raise `CommitConflict` if one of these file groups, which a write would change, is in a pending clustering that
+    does not give way. `resized_groups` are groups whose rows the write also adds to the new groups."""
     planned = snapshot.timeline.pending_clustering()
     met = sorted(set(groups) & planned.keys() - set(resized_groups))
     if not met:
@@ -108,7 +108,7 @@ _warned: set[tuple[str, str, str]] = set()
 def warn_about_large_buckets(
     context: WriteContext, snapshot: Snapshot, sizes: Mapping[FileGroupId, int], statuses: Sequence[WriteStatus]
 ) -> None:
-    """Warn of each bucket that this write brought beyond the advised size, once a process. `snapshot` is the table
+    """Warn, once per process, of each bucket that this write made larger than the advised size. `snapshot` is the table
     before it, `sizes` are those of its file groups."""
     hashing = context.index.hashing
     if hashing is None or hashing.key_hash is None or not hashing.has_fixed_groups:
@@ -142,7 +142,7 @@ _NO_INSTANT = "0" * 17
 
 @dataclass(frozen=True, kw_only=True)
 class Verb(ABC):
-    """What distinguishes one kind of write from another.
+    """The properties that distinguish one kind of write from another.
 
     `operation` is its name in the commit, `request` the body of its requested instant. `unique`: keys that it inserts
     must not come from another writer as well. `new_groups_only`: its rows go to new file groups only. `repeatable`:
@@ -170,7 +170,7 @@ class Verb(ABC):
         """The rows with their record key and partition path."""
 
     def absent(self, context: WriteContext, schema: TableSchema) -> tuple[str, ...]:
-        """Columns that the incoming rows lack; rows of existing keys keep their stored values."""
+        """The columns that the incoming rows do not have; rows of existing keys retain their stored values."""
         return ()
 
     def place(self, write: Write, prepared: Rows) -> AbstractContextManager[Placed]:
@@ -178,26 +178,27 @@ class Verb(ABC):
         return placed(write, prepared)
 
     def noted(self, statuses: Sequence[WriteStatus]) -> None:
-        """Record what the tasks counted for this kind of write."""
+        """Record the counts of the tasks for this kind of write."""
         return
 
     def replaced(self, write: Write, statuses: list[WriteStatus]) -> Mapping[str, tuple[str, ...]]:
-        """File ids of the replaced file groups, by partition path."""
+        """The ids of the replaced file groups, by partition path."""
         return {}
 
     def growth(self, context: WriteContext) -> Growth | None:
-        """The buckets that the write splits, where the table allows it."""
+        """The buckets that the write splits, if the table allows it; otherwise None."""
         return None
 
     def report(self, result: WriteResult, statuses: Sequence[WriteStatus], moved: Mapping[int, int]) -> WriteResult:
-        """The result, with what this kind of write reports in addition. If several upserts are one write, `moved` has
+        """The result, with the additional counts of this kind of write. If several upserts are one write, `moved` has
         the number of moved rows of each upsert."""
         return result
 
 
 @dataclass(frozen=True, kw_only=True)
 class RowsVerb(Verb):
-    """A write of the caller's rows: with all the table's columns, or `partial` ones, that leave the others alone."""
+    """A write of the caller's rows: with all the table's columns, or `partial` rows, which leave the other columns
+    unchanged."""
 
     rows: Rows
     partial: bool = False
@@ -218,7 +219,7 @@ class RowsVerb(Verb):
 
 
 def run(context: WriteContext, verb: Verb) -> WriteResult:
-    """Run a write whose rows were admitted. What raises leaves nothing visible."""
+    """Run a write whose rows were admitted. An error leaves nothing visible."""
     times = StageTimes()
     if context.stream_batch is not None:
         check_once(context.opened.timeline, context.stream_batch, repeatable=verb.repeatable)
@@ -279,7 +280,7 @@ def run(context: WriteContext, verb: Verb) -> WriteResult:
 
 
 def _repetitions(write: Write, prepared: Rows, layout: Layout) -> int | None:
-    """How many rows of an insert have a key that is stored another time. None if that is not counted, or is known only
+    """The number of rows of an insert whose key is stored more than once. None if that is not counted, or is known only
     when the write commits, from the record index."""
     if prepared is None:
         return 0
@@ -300,7 +301,7 @@ def _repetitions(write: Write, prepared: Rows, layout: Layout) -> int | None:
 
 
 def _counted_once(status: WriteStatus, copies: Collection[FileGroupId]) -> WriteStatus:
-    """The status without the `copies` among its counts: a row that goes to two file groups counts once."""
+    """The status without the `copies` in its counts: a row that is written to two file groups counts once."""
     if (status.partition, status.file_id) not in copies:
         return status
     counts = (field.name for field in fields(status) if field.name == "rows_in" or field.name.startswith("num_"))
@@ -309,7 +310,7 @@ def _counted_once(status: WriteStatus, copies: Collection[FileGroupId]) -> Write
 
 
 def explain(context: WriteContext, verb: Verb) -> WritePlan:
-    """What the write would do, counted by a job of its own; nothing is written."""
+    """The plan of the write, counted by a separate job; nothing is written."""
     write = replace(_write(context, verb, context.opened, _NO_INSTANT), growth=verb.growth(context))
     with verb.place(write, verb.prepare(write)) as rows:
         changes = changes_of(write)
@@ -317,8 +318,8 @@ def explain(context: WriteContext, verb: Verb) -> WritePlan:
 
 
 def refuse_clustered_groups(context: WriteContext, verb: Verb) -> None:
-    """Raise `CommitConflict` for a write that would change a file group of a pending clustering, before it begins,
-    unless the clustering gives way."""
+    """Raise `CommitConflict`, before the write begins, if it would change a file group of a pending clustering that
+    does not give way."""
     rewrites = verb.match.looks_up or context.index.hashing is not None
     opened = context.opened
     if not rewrites or verb.new_groups_only or not file_groups_in_clustering(opened):
@@ -330,8 +331,8 @@ def refuse_clustered_groups(context: WriteContext, verb: Verb) -> None:
 
 
 def rows_of_groups(snapshot: Snapshot, groups: Mapping[str, Sequence[str]]) -> int | None:
-    """How many rows these file groups hold, by partition path; None if one of their files cannot be read: the rows are
-    deleted by now, and a damaged file must not prevent that."""
+    """The number of rows in these file groups, given by partition path; None if one of their files cannot be read: the
+    rows are already deleted, and a damaged file must not prevent that."""
     ids = {(path, file_id) for path, file_ids in groups.items() for file_id in file_ids}
     slices = [s for s in snapshot.file_slices(list(groups)) if (s.partition, s.file_id) in ids] if ids else []
     try:
@@ -341,13 +342,13 @@ def rows_of_groups(snapshot: Snapshot, groups: Mapping[str, Sequence[str]]) -> i
 
 
 def changes_of(write: Write) -> tuple[str, ...]:
-    """What the write changes of the table's columns; the first rows of a table change nothing."""
+    """The changes that the write makes to the table's columns; the first rows of a table change nothing."""
     before = write.snapshot.schema
     return schema_changes(before, write.schema.data) if len(before) else ()
 
 
 def action_of(config: TableConfig, verb: Verb) -> Action:
-    """What the verb is on the table's timeline: writes of a merge-on-read table are delta commits."""
+    """The action of the verb on the table's timeline: writes of a merge-on-read table are delta commits."""
     return Action.DELTACOMMIT if verb.action is Action.COMMIT and config.table_type == "mor" else verb.action
 
 

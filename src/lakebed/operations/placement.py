@@ -64,34 +64,34 @@ _SUMMED = (_RETAINED, MOVED, OPENED)
 
 
 class Layout(Protocol):
-    """The complete plan of a write: it can be printed, shown on the timeline, and run."""
+    """The complete plan of a write: it can be printed, written to the timeline, and run."""
 
     def plan(self) -> WritePlan: ...
 
     def profile(self) -> bytes:
-        """The body of the inflight instant; empty where file groups are known at run time."""
+        """The body of the inflight instant; empty if file groups are known only at run time."""
         ...
 
     def run(self) -> list[WriteStatus]:
-        """Bring the rows to their file groups and write those."""
+        """Send the rows to their file groups and write these. Returns the statuses."""
         ...
 
     def lookup(self, statuses: Sequence[WriteStatus]) -> KeyLookup | None:
-        """Counts of how the index found the keys, known after the write; None if keys were not looked up."""
+        """The counts of the index's search for the keys, known after the write; None if keys were not looked up."""
         return None
 
     def repetitions(self, count: KeyRepetitions) -> int | None:
-        """How many rows of an insert have a key that is stored another time; None where that is not counted."""
+        """The number of rows of an insert whose key is stored more than once; None if that is not counted."""
         return None
 
     @property
     def skipped(self) -> Sequence[WriteStatus]:
-        """The counts of incoming rows that went to no task, since an insert skips rows of stored keys."""
+        """The counts of incoming rows that were sent to no task, because an insert skips rows of stored keys."""
         return ()
 
     @property
     def moved(self) -> int:
-        """How many rows only delete a key at its old location, because it moves to another partition path."""
+        """The number of rows that only delete a key at its old location, because it moves to another partition path."""
         return 0
 
     @property
@@ -101,7 +101,7 @@ class Layout(Protocol):
 
     @property
     def sizes(self) -> Mapping[FileGroupId, int]:
-        """Bytes before the write of the file groups in which rows have a fixed place."""
+        """The bytes before the write of the file groups in which rows have a fixed location."""
         return {}
 
 
@@ -109,7 +109,7 @@ class Placed(Protocol):
     """Rows with their locations, before new rows have file groups."""
 
     def assign(self) -> Layout:
-        """Give a file group to the rows that have none."""
+        """The layout, in which rows without a file group have one."""
         ...
 
 
@@ -122,7 +122,8 @@ def log_instants(snapshot: Snapshot) -> dict[FileGroupId, str]:
 
 @contextmanager
 def placed(write: Write, prepared: Rows) -> Generator[Placed]:
-    """The rows at the locations that the table's index gives them. What is cached for them is released at the end."""
+    """The rows at the locations that the table's index gives them. Rows cached for this are released at the end of the
+    block."""
     context = write.context
     if context.index.hashing is not None:
         yield _placed_by_key(write, prepared, context.index.hashing)
@@ -157,8 +158,8 @@ def _placed_by_key(write: Write, prepared: Rows, hashing: Hashing) -> HashedLayo
 
 @contextmanager
 def _tagged(write: Write, prepared: Rows) -> Generator[tuple[Rows, KeyLookup | None]]:
-    """Rows with file id and instant of their keys; null for new keys, and for all keys if nothing is looked up. If an
-    insert skips existing keys, `_RETAINED` marks the rows that it writes. The rows are evaluated once."""
+    """The rows with the file id and instant of their keys; null for new keys, and for all keys if nothing is looked up.
+    If an insert skips existing keys, `_RETAINED` marks the rows that it writes. The rows are evaluated once."""
     match, engine = write.match, write.context.engine
     if not match.looks_up:
         with persisted(engine, engine.derive(prepared, NO_LOCATION)) as tagged:
@@ -172,15 +173,16 @@ def _tagged(write: Write, prepared: Rows) -> Generator[tuple[Rows, KeyLookup | N
 
 
 def _is_new_key(rules: MergeRules) -> RowExpression:
-    """Which rows an insert that skips existing keys still has to consider: rows of new keys, and rows whose key text a
-    stored row may have with other key fields. The task that reads the stored row decides about these."""
+    """The expression for rows that an insert which skips existing keys must still consider: rows of new keys, and rows
+    whose key text a stored row may have with other key fields. The task that reads the stored row decides about
+    these."""
     fields = rules.key_fields
     return IsNull(FILE_ID) if fields is None else Either(IsNull(FILE_ID), fields.shared)
 
 
 @contextmanager
 def _looked_up(write: Write, prepared: Rows) -> Generator[tuple[Rows, KeyLookup | None]]:
-    """Rows as the index returns them; a global index returns one row for each key."""
+    """The rows as the index returns them; a global index returns one row for each key."""
     match, engine, index = write.match, write.context.engine, write.context.index
     rules = None
     if index.is_global and match.combine:
@@ -315,9 +317,9 @@ class NumberedLayout(Layout):
 
 @dataclass(frozen=True)
 class TaggedRows:
-    """Rows that the index tagged, or whose location was known before. File groups in `renewed` are rewritten. `counted`
-    has the counts of these rows by location, if they were counted before, `left_out` those of rows that an insert
-    skips, if they are not among these rows any more."""
+    """Rows that the index tagged, or whose location was already known. File groups in `renewed` are rewritten.
+    `counted` has the counts of these rows by location if they were counted before, `left_out` the counts of rows that
+    an insert skips, if they are no longer among these rows."""
 
     write: Write
     tagged: Rows
@@ -332,7 +334,7 @@ class TaggedRows:
 
     @once
     def _counted(self) -> pa.Table:
-        """Counts of rows by location, with the sums of their `_SUMMED` columns."""
+        """The counts of rows by location, with the sums of their `_SUMMED` columns."""
         if self.counted is not None:
             return self.counted
         sums = [name for name in _SUMMED if name in self._names]
@@ -340,7 +342,7 @@ class TaggedRows:
 
     @once
     def profile(self) -> pa.Table:
-        """Counts of the written rows by location."""
+        """The counts of the written rows by location."""
         counted = self._counted
         if _RETAINED in counted.column_names:
             counted = counted.set_column(counted.schema.get_field_index("rows"), "rows", counted.column(_RETAINED))
@@ -380,7 +382,7 @@ class TaggedRows:
 
     @property
     def moved_of(self) -> Mapping[int, int]:
-        """How many of the `moved` rows each of several upserts has."""
+        """The number of `moved` rows of each of several upserts, by upsert number."""
         if not {MEMBER, MOVED} <= set(self._names):
             return {}
         counted = self.write.context.engine.aggregate(self.tagged, [MEMBER], [MOVED])
@@ -399,7 +401,7 @@ class TaggedRows:
 
     @property
     def reported(self) -> KeyLookup | None:
-        """Counts of how the index found the keys, completed by the counts in the rows' own columns."""
+        """The counts of the index's search for the keys, completed by the counts in the rows' own columns."""
         if self.lookup is None:
             return None
         lookup = self.lookup
@@ -418,7 +420,7 @@ class TaggedRows:
         return distinct_values(new, PARTITION_PATH)[0]
 
     def assign(self) -> AssignedRows:
-        """Plan the file groups of new rows: rows with the complete layout."""
+        """The rows with the complete layout, in which new rows have planned file groups."""
         write, context, profile = self.write, self.write.context, self.profile
         partitions, ids = distinct_values(profile, PARTITION_PATH, FILE_ID)
         inserts = profile.column(FILE_ID).null_count > 0
@@ -441,15 +443,16 @@ class TaggedRows:
         return AssignedRows(write, self.written_rows, plan, self.reported, self.moved, self.moved_of, self.skipped)
 
     def _groups_of_services(self) -> frozenset[FileGroupId]:
-        """File groups that take no new rows, because a service is about to rewrite them. File groups in a compaction
-        have log files. Such groups take rows only if small files are deferred, so they are listed only then."""
+        """The file groups that take no new rows, because a service is about to rewrite them. File groups in a
+        compaction have log files. Such groups take rows only if small files are deferred, so they are listed only
+        then."""
         snapshot, context = self.write.snapshot, self.write.context
         groups = file_groups_in_clustering(snapshot) | snapshot.timeline.pending_log_compaction().keys()
         deferred = context.settings.small_files == "deferred"
         return groups | (snapshot.timeline.pending_compaction().keys() - self.renewed) if deferred else groups
 
     def _record_size(self, *, inserts: bool) -> float:
-        """Mean bytes of a row in a file, by the last commits or else by some of the rows that are inserted."""
+        """The mean bytes of a row in a file, from the last commits or else from some of the inserted rows."""
         context, engine = self.write.context, self.write.context.engine
         size = from_commits(self.write.snapshot, context.settings)
         if size is not None or not inserts:
@@ -506,7 +509,8 @@ class AssignedRows:
 
 @dataclass(frozen=True)
 class TaskLayout(Layout):
-    """Rows that stay in the task they come in, sorted as the session asks; each task opens file groups of its own."""
+    """Rows that stay in the task that reads them, sorted as the session requests; each task opens its own file
+    groups."""
 
     write: Write
     prepared: Rows
@@ -557,7 +561,7 @@ class EmptyLayout(Layout):
 
 
 def looked_up_in_tasks(statuses: Sequence[WriteStatus]) -> KeyLookup:
-    """The summed counts of how writing tasks found keys."""
+    """The summed counts of the searches for keys by writing tasks."""
     counts = [status.lookup for status in statuses if status.lookup is not None]
     summed = (sum(lookup_counts[at] for lookup_counts in counts) for at in range(len(LOOKUP_COUNTS)))
     return replace(KeyLookup(), **dict(zip(LOOKUP_COUNTS, summed, strict=True)))
@@ -589,5 +593,5 @@ def _wrong_answer(index: str, problem: str) -> LakebedError:
 
 
 def file_groups_in_clustering(snapshot: Snapshot) -> frozenset[FileGroupId]:
-    """(partition path, file id) of every file group that a pending clustering is about to replace."""
+    """The (partition path, file id) of every file group that a pending clustering will replace."""
     return frozenset(snapshot.timeline.pending_clustering())

@@ -24,7 +24,7 @@ from lakebed.wording import Printed, count_text
 def tagging_costs(
     context: WriteContext, snapshot: Snapshot, keys: int, partitions: Collection[str]
 ) -> TaggingCosts | None:
-    """The cost of finding this many keys of rows in these partition paths; None for a table without base files.
+    """The cost of looking up `keys` keys of rows in these partition paths; None for a table without base files.
 
     A global index finds a key wherever it is, so it is compared with the global simple one; the others look into these
     partition paths alone.
@@ -40,7 +40,8 @@ def tagging_costs(
 
 
 def _of_index(snapshot: Snapshot, partitions: Collection[str] | None) -> dict[str, Any]:
-    """Shards, files and bytes of the record index, if the table has one that covers these partition paths."""
+    """The shards, files and bytes of the record index, if the table has one that covers these partition paths;
+    otherwise empty."""
     metadata = snapshot.metadata
     if metadata is None or not metadata.has(RECORD_INDEX):
         return {}
@@ -57,8 +58,8 @@ def _of_index(snapshot: Snapshot, partitions: Collection[str] | None) -> dict[st
 
 @dataclass(frozen=True, slots=True)
 class PlannedFile:
-    """One file group of a write. `updates` and `inserts` are None where the split is known only when it runs. Rows for
-    a file group that `appends` go to its log files."""
+    """One file group of a write. `updates` and `inserts` are None if they are known only when the write runs. Rows for
+    a file group that `appends` are written to its log files."""
 
     partition: str
     file_id: str | None
@@ -71,11 +72,10 @@ class PlannedFile:
 
 @dataclass(frozen=True, repr=False)
 class WritePlan(Printed):
-    """The plan of a write: index, file groups, rows, bytes of base files that will be rewritten; `tagging` is what
-    finding the keys costs (None: there are no stored keys yet), `waiting` which services are planned,
-    `schema_changes` which columns of the table are new or change, `bucket_changes` which partition paths get more
-    buckets, `lookup` what the index did to find the keys,
-    and `twice` how many rows count in two file groups."""
+    """The plan of a write: index, file groups, rows, bytes of base files that will be rewritten. `tagging` is the cost
+    of finding the keys (None: there are no stored keys yet), `waiting` the planned services, `schema_changes` the
+    columns of the table that are new or change, `bucket_changes` the partition paths that get more buckets, `lookup`
+    the index's search for the keys, and `twice` the number of rows that count in two file groups."""
 
     operation: str
     index: str
@@ -91,23 +91,23 @@ class WritePlan(Printed):
 
     @property
     def rows(self) -> int:
-        """Rows that come in. One that leaves its partition path, or goes to a file group of a pending resize as well,
-        counts in two file groups."""
+        """The number of incoming rows. A row that leaves its partition path, or is also written to a file group of a
+        pending resize, counts in two file groups."""
         return sum(f.rows for f in self.files) - self.twice
 
     @property
     def rewritten(self) -> int:
-        """File groups that have a base file which will be rewritten."""
+        """The number of file groups that have a base file which will be rewritten."""
         return sum(1 for f in self.files if f.bytes_rewritten)
 
     def touched(self) -> set[tuple[str, str]]:
-        """The file groups that are there and change."""
+        """The existing file groups that the write changes."""
         changed = (f for f in self.files if f.bytes_rewritten or f.appends)
         return {(f.partition, f.file_id) for f in changed if f.file_id is not None}
 
     @property
     def appended(self) -> int:
-        """File groups whose rows go to log files."""
+        """The number of file groups whose rows are written to log files."""
         return sum(1 for f in self.files if f.appends)
 
     def to_dict(self) -> dict[str, Any]:
@@ -205,7 +205,8 @@ def plan_of_assignment(
 def plan_of_hashed(
     context: WriteContext, snapshot: Snapshot, prepared: Rows, hashed: Hashed, operation: str
 ) -> WritePlan:
-    """Rows counted by file group; which of them are updates shows only when the file is merged."""
+    """The plan of a write with rows counted by file group; which of them are updates is known only when the file is
+    merged."""
     counted = context.engine.aggregate(prepared, [PARTITION_PATH, GROUP])
     appends = snapshot.config.table_type == "mor"
     if hashed.several is None:
@@ -224,7 +225,7 @@ def plan_of_hashed(
 
 
 def plan_of_numbered(context: WriteContext, snapshot: Snapshot, numbered: Numbered, operation: str) -> WritePlan:
-    """Rows counted by file group; which of them are updates is not looked up."""
+    """The plan of a write with rows counted by file group; which of them are updates is not looked up."""
     counted = context.engine.aggregate(numbered.rows, [PARTITION_PATH, GROUP]).to_pylist()
     files: list[PlannedFile] = []
     twice = 0
@@ -241,13 +242,13 @@ def plan_of_numbered(context: WriteContext, snapshot: Snapshot, numbered: Number
 
 
 def plan_of_tasks(context: WriteContext, operation: str) -> WritePlan:
-    """The plan of a write whose tasks open file groups of their own; their number is known only after the write."""
+    """The plan of a write whose tasks open their own file groups; the number of these is known only after the write."""
     note = _notes("every task writes its rows to new file groups; no key is looked up", context.engine.note)
     return WritePlan(operation, context.index.explain(), context.engine.name, (), note)
 
 
 def with_absent(plan: WritePlan, context: WriteContext, absent: Sequence[str]) -> WritePlan:
-    """The plan with a note about the columns that the rows lack."""
+    """The plan with a note about the columns that the rows do not have."""
     if not absent:
         return plan
     listed = ", ".join(absent[:5]) + (f" and {len(absent) - 5} more" if len(absent) > 5 else "")
@@ -296,7 +297,7 @@ def _hashed_files(
 def _files_of_buckets(
     counted: Iterable[dict[str, Any]], several: Mapping[tuple[str, int], Sequence[FileSlice]], *, appends: bool
 ) -> Iterable[PlannedFile]:
-    """Every file group of the buckets that rows go to; which of them those are shows when they are looked up."""
+    """All file groups of the buckets of the rows; the ones that get rows are known only when the keys are looked up."""
     for row in sorted(counted, key=lambda r: (r[PARTITION_PATH] or "", r[GROUP] or 0)):
         rows = row["rows"]
         for file_slice in several.get((row[PARTITION_PATH], row[GROUP]), ()):

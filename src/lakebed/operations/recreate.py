@@ -43,8 +43,8 @@ _DISPLAYED = 5
 
 
 def is_table_file(name: str) -> bool:
-    """Whether a file outside of `.hoodie` has a name that only a Hudi table's writer gives: a base file, a log file,
-    the metadata of a partition path, the checksum or the unfinished form of one of these.
+    """Whether a file outside `.hoodie` has a name that only a Hudi table's writer gives: a base file, a log file, the
+    metadata of a partition path, or the checksum or unfinished form of one of these.
 
     >>> is_table_file("a-0_0-1-2_20240102030405006.parquet"), is_table_file("part-0000.parquet")
     (True, False)
@@ -60,9 +60,9 @@ def is_table_file(name: str) -> bool:
 def remove_table_files(
     storage: Storage, retained: Collection[str] = (), check: Callable[[], None] = lambda: None
 ) -> list[str]:
-    """Delete the table's files outside of `.hoodie`, without those of the paths `retained`, and the folders that are
-    empty then. Returns the paths that stay because they are not the table's: other files, and tables in folders
-    of their own. `check` is called between listing and deleting; what it raises ends the deletion."""
+    """Delete the table's files outside `.hoodie`, except those of the paths `retained`, and the folders that are then
+    empty. Returns the paths that stay because they do not belong to the table: other files, and tables in subfolders.
+    `check` is called between listing and deleting; an error in it ends the deletion."""
     left: list[str] = []
     for folder in storage.list_folders(""):
         if folder != HOODIE:
@@ -87,7 +87,7 @@ def warn_of_left(storage: Storage, left: Sequence[str]) -> None:
 
 
 def _split(storage: Storage, folder: str, retained: Collection[str]) -> tuple[list[str], list[str]]:
-    """The table's files below a folder, and those that stay."""
+    """The table's files below a folder, and the files that stay."""
     paths = [info.path for info in storage.list(folder)]
     nested = tuple({path[: path.index(f"/{HOODIE}/") + 1] for path in paths if f"/{HOODIE}/" in path})
     table_files = [
@@ -119,7 +119,7 @@ def _remove_below(storage: Storage, folder: str, retained: Collection[str], chec
 
 
 def _remove_empty(storage: Storage, folder: str) -> None:
-    """Delete a folder, unless a writer of a new table has put a file there since the old ones were listed."""
+    """Delete a folder, unless a writer of a new table has written a file to it since the old files were listed."""
     if next(storage.list(folder), None) is None:
         storage.delete_folder(folder)
 
@@ -135,8 +135,8 @@ _MOVERS = 16
 
 
 def recreate(storage: Storage, write: Callable[[Storage], _T], lock: Lock) -> _T:
-    """Let `write` make a table with its rows in the storage that it is given, and put it in the place of this one,
-    under the `lock` of its writers."""
+    """Let `write` make a table with its rows in the storage that it is given, and replace this table by it, under the
+    `lock` of its writers."""
     _remove_leftovers(storage)
     name = uuid.uuid4().hex
     folder = f"{_STAGING}/{name}"
@@ -166,7 +166,8 @@ def recreate(storage: Storage, write: Callable[[Storage], _T], lock: Lock) -> _T
 
 
 def load_settled(storage: Storage) -> TableConfig:
-    """The table's settings; an overwrite that was cut short while its table took its place is finished first."""
+    """The table's settings; an overwrite that was interrupted while its table replaced the old one is finished
+    first."""
     try:
         return load_table_config(storage)
     except TableNotFound:
@@ -184,8 +185,8 @@ def finish_interrupted_overwrite(storage: Storage) -> bool:
 
 
 def _check_lock(storage: Storage, lock: Lock) -> None:
-    """Raise `CommitConflict` where another process may have put the new table in its place by now: other writers then
-    use the new table, and their files would be deleted as files of the old one."""
+    """Raise `CommitConflict` if another process may have put the new table in place: other writers then use the new
+    table, and their files would be deleted as files of the old one."""
     if not lock.lock_is_held():
         raise CommitConflict(
             f"the lock of {storage.url()} was lost while its table was replaced",
@@ -207,8 +208,8 @@ def _decide(storage: Storage, folder: str, lock: Lock) -> None:
 
 
 def _finish(storage: Storage, lock: Lock) -> bool:
-    """Remove every file of the old table, move every file of the new one to its place, the properties last. Each step
-    may have been done before."""
+    """Remove every file of the old table, and move every file of the new one into place, the properties last. Each step
+    may have been done before. Returns whether there was anything to finish."""
     if storage.head(PROPERTIES_PATH) or storage.head(BACKUP_PATH):
         return False
     try:
@@ -254,7 +255,7 @@ def _read_ready(storage: Storage) -> tuple[str, list[str]]:
 
 
 class _RetainedPaths:
-    """Paths that stay, and the folders above them."""
+    """The paths that are not deleted, and the folders above them."""
 
     def __init__(self, files: Collection[str]) -> None:
         self.files = {*files, HDFS_LOCK_FILE}
@@ -285,7 +286,7 @@ def _drop(storage: Storage, folder: str) -> None:
 
 
 def _remove_leftovers(storage: Storage) -> None:
-    """Delete what interrupted overwrites of dead processes of this machine left."""
+    """Delete the files that interrupted overwrites by dead processes of this machine left."""
     for name in storage.list_names(_STAGING):
         if not name.endswith(_OWNER):
             continue
@@ -296,7 +297,7 @@ def _remove_leftovers(storage: Storage) -> None:
 
 
 def exists(storage: Storage) -> bool:
-    """Whether there is a table, of whatever version, whole or damaged."""
+    """Whether there is a table, of any version, complete or damaged."""
     try:
         load_settled(storage)
     except TableNotFound:
@@ -307,9 +308,9 @@ def exists(storage: Storage) -> bool:
 
 
 def drop(storage: Storage, settings: WriteSettings, *, dry_run: bool = False) -> list[str]:
-    """Delete a table with all its rows, under its lock; files in its folder that are not the table's stay, and their
-    paths are returned, in a dry run without a deletion. The next call finishes what was interrupted. `settings`
-    configure the lock.
+    """Delete a table with all its rows, under its lock. Returns the paths of files in its folder that do not belong to
+    the table and stay; a dry run deletes nothing. A call after an interrupted one finishes it. `settings` configure the
+    lock.
 
     Raises `TableNotFound` where there is neither a table nor what such a call left of one.
     """

@@ -18,8 +18,8 @@ _MATCH = RowMatch("none", combine=False)
 
 
 def refused_rows(context: WriteContext, rows: pa.Table) -> list[tuple[int, str]]:
-    """The numbers of the rows that a write refuses, ascending, and why. They are found by halving: the cost grows with
-    their number, and nothing is written.
+    """The numbers of the rows that a write refuses, ascending, with the reasons. They are found by halving: the cost
+    grows with their number, and nothing is written.
 
     It does not find two rows that cannot be written together, nor rows that are refused because of stored rows.
     """
@@ -27,7 +27,7 @@ def refused_rows(context: WriteContext, rows: pa.Table) -> list[tuple[int, str]]
 
 
 def find_refused(rows: pa.Table, check: Callable[[pa.Table], object]) -> list[tuple[int, str]]:
-    """The numbers of the rows for which `check`, given each by itself, raises `InvalidRecord`, ascending, and its
+    """The numbers (ascending) of the rows for which `check`, called with each alone, raises `InvalidRecord`, with the
     messages. They are found by halving."""
     refused: list[tuple[int, str]] = []
     pending = [(0, rows.num_rows)]
@@ -45,7 +45,7 @@ def find_refused(rows: pa.Table, check: Callable[[pa.Table], object]) -> list[tu
 
 
 def _take_in(context: WriteContext, rows: pa.Table) -> None:
-    """The steps of a write up to its files. Raises `InvalidRecord` for rows that it refuses."""
+    """Run the steps of a write before its files. Raises `InvalidRecord` for rows that the write refuses."""
     settings = context.settings
     admitted = admitted_rows(context, rows, "INSERT" if not settings.partial else "UPSERT", _MATCH)
     schema = schema_for_write(context, context.opened, admitted, partial=settings.partial)

@@ -108,7 +108,8 @@ class WriteResult(Printed):
 
     @classmethod
     def of_written(cls, instant: Instant | None, operation: str) -> WriteResult:
-        """The result of a write that was skipped, since this commit has its batch."""
+        """The result of a write that was skipped, because the commit `instant` has its batch (None: an unknown
+        commit)."""
         if instant is None:
             return cls("", "", operation, skipped=True)
         return cls(instant.time, instant.completion_time or instant.time, operation, skipped=True)
@@ -123,7 +124,8 @@ class WriteResult(Printed):
         moved: int = 0,
         **more: Any,
     ) -> WriteResult:
-        """The result of a write by its statuses. `moved` rows only deleted a key at its old location: it moved."""
+        """The result of a write from its statuses. `moved` rows only deleted a key at its old location, because it
+        moved."""
         total = dict.fromkeys(_SUMMED, 0)
         for status in statuses:
             for name in _SUMMED:
@@ -154,7 +156,7 @@ class WriteResult(Printed):
         return replace(self, **{name: getattr(part, name) for name in _OF_ROWS})
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
+        """The fields as plain values, for JSON."""
         return {
             "instant": self.instant,
             "checkpoint": self.checkpoint,
@@ -216,7 +218,7 @@ class WriteResult(Printed):
         return [f"{n:,} {word}" for n, word in counts if n]
 
     def _notes(self) -> list[str]:
-        """Notes about what else the write did, such as columns that it added."""
+        """Notes about further effects of the write, such as columns that it added."""
         rolled_back = [f"rolled back {instant}, which had not completed" for instant in self.rolled_back]
         is_blind = self.duplicates is None and self.operation == "insert"
         duplicates = [_NOT_COUNTED] if is_blind else []
@@ -246,13 +248,13 @@ class WriteResult(Printed):
 
 @dataclass
 class StageTimes:
-    """Seconds spent in each stage of a write, in order."""
+    """The seconds of each stage of a write, in order."""
 
     seconds: dict[str, float] = field(default_factory=dict)
     _last: float = field(default_factory=time.monotonic)
 
     def mark(self, stage: str) -> None:
-        """Ends a stage: the time since the last mark is its."""
+        """End a stage: it gets the time since the last mark."""
         now = time.monotonic()
         self.seconds[stage] = self.seconds.get(stage, 0.0) + now - self._last
         self._last = now

@@ -59,8 +59,8 @@ _KEEP_THEIR_PLAN = (Action.COMPACTION, Action.CLUSTERING)
 
 @dataclass(frozen=True)
 class Rollbacks:
-    """Takes instants of a table back, as a process that holds its lock. `forget` is called with each instant before it
-    is taken off the timeline. `corrects` is whether records that the metadata table has compacted are put right; a
+    """Undoes instants of a table, for a process that holds its lock. `forget` is called with each instant before it is
+    removed from the timeline. `corrects` is whether records that the metadata table has compacted are corrected; a
     restore does that itself after its last rollback.
 
     Once the plan of a rollback is on the timeline, other processes see the rollback, and finish it if it was cut off.
@@ -76,8 +76,8 @@ class Rollbacks:
     def roll_back(
         self, timeline: Timeline, target: Instant, *, with_plan: bool = False, doomed: Collection[str] = frozenset()
     ) -> str:
-        """Undo one instant, on the timeline as real Hudi does it; gives the rollback's instant. Raises `CommitConflict`
-        where the lock was lost, since a pending target may have completed by now.
+        """Undo one instant, with the actions on the timeline that real Hudi makes. Returns the rollback's instant.
+        Raises `CommitConflict` if the lock was lost, since a pending target may have completed meanwhile.
 
         The plan of a pending service stays, unless it is taken off `with_plan`. Blocks in log files of `doomed` slices
         are not hidden: the instants that began those are undone next.
@@ -90,8 +90,8 @@ class Rollbacks:
         return self._run(timeline, plan, keep_plan=keep_plan)
 
     def roll_back_late(self, timeline: Timeline, target: Instant) -> None:
-        """Undo what a writer wrote after another one had rolled it back. Files of its own are deleted; blocks in log
-        files of others' slices (before table version 8) are hidden by a rollback of its own."""
+        """Undo the work of a writer that continued after another one had rolled it back. Its own files are deleted;
+        blocks in log files of other writers' slices (before table version 8) are hidden by a new rollback."""
         marked = [marker.path for marker in list_markers(self.storage, target.time)]
         logs = () if has_completion_times(self.config.version) else marked
         plan = plan_by_paths(timeline, target, [*files_named(self.storage, target.time), *marked], logs)
@@ -102,8 +102,8 @@ class Rollbacks:
         delete_markers(self.storage, target.time)
 
     def roll_back_dead_writers(self, timeline: Timeline) -> list[str]:
-        """Roll back every pending write whose writer is dead, and finish rollbacks that were cut off. Gives the
-        instants that were rolled back; the caller reloads the timeline when there are any."""
+        """Roll back every pending write whose writer is dead, and finish rollbacks that were interrupted. Returns the
+        instants that were rolled back; the caller reloads the timeline if there are any."""
         undone: list[str] = []
         rollback_targets: set[str] = set()
         for pending in timeline.pending:
@@ -124,8 +124,8 @@ class Rollbacks:
     def remove_overtaken_plans(
         self, timeline: Timeline, written: TouchedFiles, resized_groups: Collection[FileGroupId]
     ) -> None:
-        """Take the plans of clusterings off the timeline whose file groups a write has changed, if no process runs
-        them; a process that does finds out before it completes."""
+        """Remove the plans of clusterings whose file groups a write has changed, unless a process runs them, which
+        notices before it completes."""
         planned = timeline.pending_clustering()
         met = [group for group in written.overlap(frozenset(planned)) if group not in resized_groups]
         for plan in {planned[group].time: planned[group] for group in met}.values():
@@ -140,7 +140,7 @@ class Rollbacks:
                 TimelineWriter(self.storage, self.config).remove_pending(plan)
 
     def _run(self, timeline: Timeline, plan: RollbackPlan, *, keep_plan: bool) -> str:
-        """Put a rollback on the timeline and do it; gives its instant."""
+        """Write a rollback to the timeline and execute it; returns its instant."""
         instant = self.clock.next(after=max(timeline.greatest_time, newest_heartbeat(self.storage)))
         writer = TimelineWriter(self.storage, self.config)
         requested = encode_rollback_plan(self.storage.url(), plan)
@@ -156,7 +156,7 @@ class Rollbacks:
         return instant
 
     def _finish(self, timeline: Timeline, rollback: Instant) -> str:
-        """Run a rollback that was cut off again, from its plan; gives the instant it undoes."""
+        """Run an interrupted rollback again, from its plan; returns the instant that it undoes."""
         record = timeline.plan(rollback)
         undone = rollback_target(record)
         action = Action((record.get("instantToRollback") or {}).get("action") or Action.COMMIT)
@@ -175,7 +175,7 @@ class Rollbacks:
         return undone
 
     def _execute(self, timeline: Timeline, plan: RollbackPlan, instant: str, *, keep_plan: bool) -> None:
-        """Do what the plan says, and complete the rollback `instant`."""
+        """Execute the plan, and complete the rollback `instant`."""
         started = time.monotonic()
         storage, config, target = self.storage, self.config, plan.target
         pending = _as_pending(timeline, target)
@@ -217,7 +217,7 @@ class Rollbacks:
 
     def _correct(self, metadata: MetadataStore) -> None:
         """Compare the metadata table with the table if base files of the metadata table have records of the undone
-        instant: its services ran after that had completed."""
+        instant: its services ran after the instant had completed."""
         timeline, settings = load_timeline(self.storage, self.config), WriteSettings()
         snapshot = snapshot_of(self.storage, self.config, timeline)
         verification = align(snapshot, self.config.metadata_partitions, settings, self.lock_is_held)
@@ -236,25 +236,26 @@ def _lock_lost(target: Instant) -> CommitConflict:
 
 
 def dead_writes(storage: Storage, timeline: Timeline) -> list[Instant]:
-    """The pending writes, rollbacks and savepoints whose writers are dead: what the next writer takes back, or
-    finishes."""
+    """The pending writes, rollbacks and savepoints whose writers are dead, which the next writer undoes or finishes."""
     kinds = (*_WRITES, Action.ROLLBACK, Action.SAVEPOINT)
     waiting = (i for i in timeline.pending if i.action in kinds)
     return [i for i in waiting if not is_plan_of_clustering(timeline, i) and is_dead(storage, i.time)]
 
 
 def is_plan_of_clustering(timeline: Timeline, pending: Instant) -> bool:
-    """On version 6 a pending clustering looks like a replacecommit; its requested file holds the plan."""
+    """Whether a pending instant is a clustering. On version 6 it looks like a replacecommit; its requested file has the
+    plan."""
     return pending.action is Action.REPLACECOMMIT and timeline.is_pending_clustering(pending)
 
 
 def names_its_groups(timeline: Timeline, plan: Instant) -> bool:
-    """Whether the plan of a clustering names the file groups that it makes, so that writes may continue during it."""
+    """Whether the plan of a clustering names the file groups that it creates, so that writes may continue during it."""
     return any(operation.extra for operation in planned_clustering(timeline.plan(plan)).operations)
 
 
 def without_refused_rollbacks(storage: Storage, config: TableConfig, timeline: Timeline) -> Timeline:
-    """Remove rollbacks from the timeline that must not be run, and give the timeline without them. Lock held."""
+    """Remove rollbacks from the timeline that must not be run, and return the timeline without them. The caller holds
+    the lock."""
     changed = False
     for pending in timeline.pending:
         if pending.action is not Action.ROLLBACK or not is_dead(storage, pending.time):
@@ -277,8 +278,8 @@ def _lost_its_files(timeline: Timeline, target: str) -> bool:
 
 
 def without_dead_savepoints(storage: Storage, config: TableConfig, timeline: Timeline) -> Timeline:
-    """Remove savepoints from the timeline whose process died; give the timeline without them. They protect
-    nothing, and would hold back cleaning and archival. Lock held."""
+    """Remove savepoints from the timeline whose process died, and return the timeline without them. They protect
+    nothing, and would hold back cleaning and archival. The caller holds the lock."""
     pending = [i for i in timeline.pending if i.action is Action.SAVEPOINT and is_dead(storage, i.time)]
     for instant in pending:
         TimelineWriter(storage, config).remove_pending(instant)
@@ -287,16 +288,16 @@ def without_dead_savepoints(storage: Storage, config: TableConfig, timeline: Tim
 
 
 def _as_pending(timeline: Timeline, target: Instant) -> Instant:
-    """The target by the action of its pending files: a commit may be a compaction's."""
+    """The target with the action of its pending files: a commit may be that of a compaction."""
     requested = timeline.requested.get(key_of(target))
     instant = parse_instant_file(requested, timeline.config.version) if requested else None
     return Instant(target.time, instant.action if instant is not None else target.action, State.INFLIGHT)
 
 
 def _hide_blocks(storage: Storage, logs: Iterable[str], target: str, instant: str) -> dict[str, int]:
-    """Write a log file of `instant` after those of each slice that the log files `logs` belong to, to hide the blocks
-    of the instant `target`. Returns the paths of these log files with sizes, including those of an earlier run that was
-    cut off. Slices whose named log files are all missing get none."""
+    """Write a log file of `instant` after the log files of each slice that the files `logs` belong to, which hides the
+    blocks of the instant `target`. Returns the paths of these log files with sizes, including those of an earlier run
+    that was interrupted. Slices whose named log files are all missing get none."""
     written = {file.path: file.size for file in _left_by_earlier_run(storage, instant)}
     slices: set[tuple[str, str, str]] = set()
     for path in logs:
@@ -324,7 +325,8 @@ def _hide_blocks(storage: Storage, logs: Iterable[str], target: str, instant: st
 
 
 def _left_by_earlier_run(storage: Storage, instant: str) -> list[FileInfo]:
-    """Log files of a rollback that was cut off: they stay, so they are listed like those of the run that ends it."""
+    """The log files of an interrupted rollback: they stay, so they are listed like those of the run that finishes
+    it."""
     infos = (storage.head(marker.path) for marker in list_markers(storage, instant) if marker.kind == "APPEND")
     return [info for info in infos if info is not None and info.path.endswith(f"_{_token(instant)}")]
 
@@ -336,7 +338,7 @@ def _token(rollback: str) -> str:
 
 
 def _named_files(storage: Storage, paths: Iterable[str]) -> list[NewFile]:
-    """The files that exist, as the metadata table lists them."""
+    """The existing files among `paths`, in the form in which the metadata table lists them."""
     infos = (storage.head(path) for path in paths)
     split = [(info.path.rpartition("/"), info.size) for info in infos if info is not None]
     return [NewFile(partition, name, size) for (partition, _, name), size in split]

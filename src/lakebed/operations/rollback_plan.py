@@ -22,8 +22,8 @@ CLUSTERS = (Action.CLUSTERING, Action.REPLACECOMMIT)
 
 
 def plan_rollback(storage: Storage, timeline: Timeline, target: Instant, *, with_plan: bool = False) -> RollbackPlan:
-    """The rollback of a write. Of a pending one it names the files that it may have left: by markers, or by name if
-    there is no marker folder. Of a completed one it names the files that it wrote."""
+    """The rollback of a write. For a pending write it names the files that it may have left: by markers, or by name if
+    there is no marker folder. For a completed write it names the files that it wrote."""
     if target.is_completed:
         return _plan_by_stats(storage, timeline, target)
     if with_plan and target.action is Action.COMPACTION and not has_completion_times(timeline.config.version):
@@ -42,8 +42,8 @@ def plan_rollback(storage: Storage, timeline: Timeline, target: Instant, *, with
 
 
 def _plan_by_stats(storage: Storage, timeline: Timeline, target: Instant) -> RollbackPlan:
-    """The files that the write stats name, and the files of lost task attempts next to them: only files that the target
-    wrote."""
+    """The rollback by the write stats: the files that they name, and files of lost task attempts in the same file
+    groups; only files that the target wrote."""
     metadata = timeline.commit_metadata(target)
     listing = list_table(storage, set(metadata.stats))
     named = [file.path for file in files_of_instant((*listing.base_files, *listing.log_files), target.time)]
@@ -52,15 +52,15 @@ def _plan_by_stats(storage: Storage, timeline: Timeline, target: Instant) -> Rol
 
 
 def plan_by_paths(timeline: Timeline, target: Instant, paths: Collection[str], logs: Collection[str]) -> RollbackPlan:
-    """The rollback of a write whose markers, stats or earlier plan name these files; `logs` are those that it may have
-    appended to."""
+    """The rollback of a write whose markers, stats or earlier plan name these files; `logs` are log files to which it
+    may have appended."""
     resizes = _others_that_name_logs(timeline, target.time, paths, logs)
     return plan_rollback_by_paths(target, paths, logs, resizes=resizes)
 
 
 def _others_that_name_logs(timeline: Timeline, target: str, paths: Iterable[str], appended: Iterable[str]) -> set[str]:
-    """The instants, not the target's own, in the names of log files that are the target's alone and are to be deleted.
-    `paths` are all that its markers or stats name, `appended` those that it may have appended to.
+    """The instants, other than the target's, in the names of log files that only the target wrote and that are to be
+    deleted. `paths` are all files that its markers or stats name, `appended` those to which it may have appended.
 
     | version | a log file is named after | others that name log files of the target alone |
     |---|---|---|
@@ -108,6 +108,6 @@ def _of_slices_with_base_file(storage: Storage, logs: Sequence[LogFile]) -> set[
 
 
 def files_named(storage: Storage, instant: str, *, logs: bool = True) -> list[str]:
-    """Data files that carry the instant in their name (without `logs` base files alone); lists the whole table."""
+    """The data files with the instant in their name (without `logs` only base files); lists the whole table."""
     listing = list_table(storage)
     return sorted(file.path for file in files_of_instant((*listing.base_files, *listing.log_files), instant, logs=logs))

@@ -68,31 +68,31 @@ _Leftovers = tuple[Sequence[str], Sequence[str]]
 
 
 class TransactionHooks:
-    """What one kind of action adds to its transaction. The transaction calls these methods under the table lock and
-    passes itself. The defaults do nothing."""
+    """The steps that one kind of action adds to its transaction. The transaction calls these methods under the table
+    lock and passes itself. The defaults do nothing."""
 
     def check(self, tx: Transaction, timeline: Timeline, others: Sequence[CommitMetadata] = ()) -> None:
-        """Raise `CommitConflict` where the action cannot complete on this timeline. `others` are the commits since a
-        write began; empty for a service."""
+        """Raise `CommitConflict` if the action cannot complete on this timeline. `others` are the commits since a write
+        began; empty for a service."""
 
     def before_completion(
         self, tx: Transaction, timeline: Timeline, metadata: CommitMetadata, statuses: Sequence[WriteStatus]
     ) -> None:
-        """Called when no check can stop a service any more, before the metadata table is written."""
+        """Called after the last check that can stop a service, before the metadata table is written."""
 
     def reason_to_take_back(self, tx: Transaction, timeline: Timeline) -> str | None:
-        """Why a service that was published without the lock cannot stay, to be followed by "while"; None where it
-        can. `timeline` has its completed instant."""
+        """The reason why a service that was published without the lock must be taken back, as a phrase to be followed
+        by "while"; None if it can be kept. `timeline` has its completed instant."""
         return None
 
     def aborted(self, tx: Transaction) -> None:
-        """Called when a service that raised is undone, without the lock."""
+        """Called, without the lock, when a service that raised an error is undone."""
 
 
 @dataclass
 class Transaction:
-    """What every action on the timeline shares: the lock, the instant, the heartbeat, and how it begins and becomes
-    visible. `WriteTransaction` commits rows; services have transactions that run plans and take instants back.
+    """The common part of every action on the timeline: the lock, the instant, the heartbeat, and how it begins and
+    becomes visible. `WriteTransaction` commits rows; services have transactions that run plans and undo instants.
 
     The lock is held while an action begins and while it completes, never in between. `snapshot` is the table as it was
     when the action began, `config` has its newest properties, `published` is the content of its commit. `writer_id`
@@ -131,15 +131,15 @@ class Transaction:
 
     @property
     def index(self) -> Index:
-        """The table's index. A service uses it only if it has to handle rows that move or are deleted."""
+        """The table's index. A service uses it only if rows move or are deleted."""
         return self.context.index
 
     def abort(self) -> None:
-        """End an action that raised. Subclasses undo what they have done; if that fails, the next writer does it."""
+        """End an action that raised an error. Subclasses undo its work; if that fails, the next writer does it."""
         self.stop_heartbeat()
 
     def forget(self, instant: str) -> None:
-        """Let the index forget an instant that is undone."""
+        """Let the index remove its records of an instant that is undone."""
         self.index.rollback(instant, snapshot_of(self.storage, self.config, self.timeline))
 
     def view(self, timeline: Timeline) -> Snapshot:
@@ -150,7 +150,8 @@ class Transaction:
         return view
 
     def rollbacks(self, forget: Callable[[str], None] = lambda _: None) -> Rollbacks:
-        """Takes instants back under the lock that this transaction holds; `forget` is called with each of them."""
+        """An object that undoes instants under the lock that this transaction holds; `forget` is called with each of
+        them."""
         return Rollbacks(self.storage, self.config, self.clock, self.lock_is_held, forget)
 
     def __enter__(self) -> Self:
@@ -168,8 +169,8 @@ class Transaction:
 
     @contextmanager
     def locked(self, *reads: Callable[[], object]) -> Generator[list[Any]]:
-        """Hold the table lock during the block, which gets the results of `reads`: those read storage, change nothing,
-        and may be called while the lock is taken, and again where another process had it."""
+        """Hold the table lock during the block, which gets the results of `reads`. These functions read storage and
+        change nothing; they may be called while the lock is taken, and again if another process had it."""
         self._lock = writers_lock(self.storage, self.settings, self.config.name)
         with ExitStack() as stack:
             stack.push(self._lock)  # before it is taken: an interrupt may come right after that
@@ -183,22 +184,23 @@ class Transaction:
 
     @contextmanager
     def begin(self) -> Generator[None]:
-        """Roll back what dead writers left. The lock is held during the block, where the metadata table is prepared and
-        the write is requested."""
+        """Roll back the leftovers of dead writers, then hold the lock during the block, in which the metadata table is
+        prepared and the write is requested."""
         with self.cleaned_up():
             yield
             self.refuse_lost("begin")
 
     @contextmanager
     def cleaned_up(self) -> Generator[None]:
-        """Hold the table lock during the block, before which the table was read and what dead writers left was rolled
-        back."""
+        """Hold the table lock during the block, after reading the table and rolling back the leftovers of dead
+        writers."""
         with self.locked(lambda: self._read_state([FILES]), self._leftovers) as (state, left):
             self._clean_up(state, left)
             yield
 
     def _clean_up(self, state: _State, left: _Leftovers) -> None:
-        """Take the table's settings and timeline over, and roll back what dead writers left. The lock is held."""
+        """Use the table's settings and timeline that were read, and roll back the leftovers of dead writers. The caller
+        holds the lock."""
         self.timeline = self._take_state(state)
         for instant in self.timeline.void:
             TimelineWriter(self.storage, self.config).remove_completed(instant)
@@ -219,7 +221,7 @@ class Transaction:
                 )
 
     def _read_state(self, partitions: Sequence[str] | None = None) -> _State:
-        """The table's settings and timeline, and what is stored of its metadata table, with the folders of these
+        """The table's settings and timeline, and the stored state of its metadata table, with the folders of these
         partitions (None: of all). For `locked`."""
         before = self.config
         table, stored = at_once(
@@ -248,7 +250,8 @@ class Transaction:
         return marked, heartbeats
 
     def _roll_back_dead(self) -> list[str]:
-        """Roll back what dead writers left, and load the timeline again; gives the instants."""
+        """Roll back the leftovers of dead writers, and load the timeline again; returns the instants that were rolled
+        back."""
         self._stored = None
         self.timeline = without_refused_rollbacks(self.storage, self.config, self.timeline)
         self.timeline = without_dead_savepoints(self.storage, self.config, self.timeline)
@@ -258,13 +261,13 @@ class Transaction:
         return done
 
     def _roll_back_late(self, instant: str) -> None:
-        """Undo what a writer wrote after it was rolled back."""
+        """Undo the files that a writer wrote after it was rolled back."""
         self._stored = None
         self.rollbacks().roll_back_late(self.load(), Instant(instant, self.action, State.INFLIGHT))
         self.timeline = self.load()
 
     def _settle_index(self) -> None:
-        """Make the properties name the index that the timeline has, after a change of it that was cut off."""
+        """Make the properties name the index that the timeline has, after an interrupted change of it."""
         if not self.view(self.timeline).may_have_changed_index:
             return
         self._stored = None
@@ -277,7 +280,7 @@ class Transaction:
             self.config = update_table_config(self.storage, changes, self.lock_is_held)
 
     def prepare_metadata(self) -> None:
-        """Build what the table's metadata table lacks, compact and clean what is due there."""
+        """Build missing partitions of the metadata table, and compact and clean it if due."""
         self.snapshot = self.metadata_upkeep(self.timeline).prepare()
         self.config = self.snapshot.config
 
@@ -299,20 +302,22 @@ class Transaction:
     def greatest_time(self) -> str:
         """The greatest time on both timelines. The metadata table's services took their instants after the data table's
         last one; if clocks differ, this write could get one of these instants, and its rollback would delete their
-        files. Instants with a heartbeat count too: their writers may be suspended before they show them."""
+        files. Instants with a heartbeat count too: their writers may be suspended before they write them to the
+        timeline."""
         metadata = self.snapshot.metadata if self.config.metadata_partitions else None
         newest = metadata.slices.timeline.greatest_time if metadata else ""
         return max(self.timeline.greatest_time, newest, self._newest_heartbeat)
 
     def inflight(self, profile: bytes = b"") -> None:
-        """Show the write as inflight; `profile` is the encoded plan, empty where file groups are known at run time."""
+        """Write the inflight instant; `profile` is the encoded plan, empty if file groups are known only at run
+        time."""
         # tasks of other processes write files after it
         durable = self.context.engine.is_distributed or "later"
         TimelineWriter(self.storage, self.config).inflight(self.action, self.instant, profile, durable=durable)
 
     def publish(self, timeline: Timeline, body: bytes, *, is_inflight: bool = False) -> Instant:
-        """Create the completed instant. The lock is held; `timeline` was checked under it. `is_inflight`: the caller
-        has just checked that the instant is inflight."""
+        """Create the completed instant. The caller holds the lock, and checked `timeline` under it. With `is_inflight`
+        the caller has just checked that the instant is inflight."""
         completion = self.clock.next(after=max(self.instant, timeline.greatest_time))
         writer = TimelineWriter(self.storage, self.config)
         return writer.complete(self.action, self.instant, completion, body, is_inflight=is_inflight)
@@ -320,7 +325,7 @@ class Transaction:
     def publish_commit(
         self, timeline: Timeline, metadata: CommitMetadata, once: Once | None = None, *, is_inflight: bool = False
     ) -> Instant:
-        """Create the completed instant of a commit. It takes over the stream batches that earlier commits record."""
+        """Create the completed instant of a commit, which records the stream batches of earlier commits as well."""
         records = metadata_taken_over(timeline, self.settings.rolling_metadata_keys)
         if once is not None:
             records |= records_of_batch(records, timeline, once.stream, once.batch, once.identifier)
@@ -336,8 +341,8 @@ class Transaction:
         self, reason_of: Callable[[Timeline], str | None], take_back: Callable[[Timeline], object]
     ) -> None:
         """Resolve an instant that was published while the lock ran out. If `reason_of` returns a reason against it on
-        the newest timeline, the instant is taken back and this raises `CommitConflict`. An instant that is archived by
-        now stays."""
+        the newest timeline, the instant is taken back and `CommitConflict` is raised. An instant that is archived
+        meanwhile is kept."""
         try:
             with self.locked():
                 timeline = self.load()
@@ -379,7 +384,8 @@ class Transaction:
         )
 
     def continue_history(self, timeline: Timeline, metadata: CommitMetadata, versions: Sequence[Version] = ()) -> None:
-        """Continue the schema history of a table that has one, or with these `versions`. The lock is held."""
+        """Extend the schema history of a table that has one, or begin one with `versions`. The caller holds the
+        lock."""
         newest = timeline.last_completed
         if not versions and newest is not None and timeline.commit_metadata(newest).has_schema_history:
             versions = continued(self.storage, timeline, self.instant, metadata.table_schema)
@@ -417,7 +423,7 @@ class Transaction:
             )
 
     def load(self) -> Timeline:
-        """The timeline as it is now."""
+        """The newest timeline of the table."""
         return self._checked(load_timeline(self.storage, self.config))
 
     def _checked(self, timeline: Timeline) -> Timeline:
@@ -431,13 +437,14 @@ class Transaction:
         return timeline
 
     def unnamed(self, metadata: CommitMetadata, markers: Sequence[Marker] | None = None) -> list[str]:
-        """What lost task attempts wrote, or may still write: files with a marker that no write stat names."""
+        """The files of lost task attempts, which have a marker but no write stat; attempts may still write them."""
         named = set(metadata.paths)
         all_markers = list_markers(self.storage, self.instant) if markers is None else markers
         return [m.path for m in all_markers if m.path not in named]
 
     def tidy(self, metadata: CommitMetadata) -> None:
-        """The commit is valid: what fails from here on leaves only leftovers, which later writers remove."""
+        """Remove the markers and the heartbeat. The commit is valid: an error from here on only leaves files that later
+        writers remove."""
         work = partial(at_once, self.storage, lambda: self._tidy_markers(metadata), self._tidy_heartbeat)
         if self.context.engine.is_distributed:
             work()  # files of lost task attempts must be deleted before this returns

@@ -30,15 +30,15 @@ _BASE = ".parquet"
 
 
 def uniqueness_of(index: Index) -> Uniqueness:
-    """Where an index that looks keys up keeps them unique. Under an index that hashes keys no check is needed: two
-    writers of one key conflict in its file group."""
+    """The scope in which an index that looks keys up makes them unique. Under an index that hashes keys no check is
+    needed: two writers of one key conflict in its file group."""
     return "table" if index.is_global else "partition"
 
 
 def check_unique(
     reader: SliceReader, statuses: Sequence[WriteStatus], others: Sequence[CommitMetadata], where: Uniqueness
 ) -> None:
-    """Raise `CommitConflict` if a key that this write inserts is in a file that another one inserted keys into.
+    """Raise `CommitConflict` if a key that this write inserts is in a file into which another write inserted keys.
 
     `others` are the commits since this write began, in requested order; none of their file groups is one of its own.
     """

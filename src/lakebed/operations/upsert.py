@@ -27,7 +27,7 @@ from lakebed.operations.write import RowMatch, Write, check_partitions
 
 
 def upsert(context: WriteContext, data: Any) -> WriteResult:
-    """Insert new keys and replace rows of known ones, by the table's merge mode."""
+    """Insert rows of new keys and replace rows of existing keys, by the table's merge mode."""
     settings = context.settings
     if settings.drop_duplicates or settings.dup_policy != "none":
         return insert(context, data)
@@ -35,7 +35,8 @@ def upsert(context: WriteContext, data: Any) -> WriteResult:
 
 
 def _check_partial(context: WriteContext, operation: str) -> None:
-    """Refuse partial rows unless the write is an upsert into a table with stored keys whose rows never move."""
+    """Raise an error for partial rows unless the write is an upsert into a table with stored keys whose rows never
+    move."""
     index = context.index
     reason = hint = None
     if operation != "UPSERT":
@@ -88,7 +89,7 @@ def _upsert(context: WriteContext, data: Any) -> RowsVerb:
 
 
 def admitted_rows(context: WriteContext, data: Any, operation: str, match: RowMatch) -> Rows:
-    """The caller's rows; everything that can be refused is refused here, before the write begins."""
+    """The caller's rows; data that can be refused is refused here, before the write begins."""
     admit(context, operation)
     settings = context.settings
     if settings.partial:
@@ -116,7 +117,7 @@ def bulk_insert(context: WriteContext, data: Any) -> WriteResult:
 
 @dataclass(frozen=True, kw_only=True)
 class BulkInsert(RowsVerb):
-    """The verb of bulk inserts: no shuffle by file group, unless the index hashes keys or has a handle of its own."""
+    """The verb of bulk inserts: no shuffle by file group, unless the index hashes keys or has its own handle."""
 
     def place(self, write: Write, prepared: Rows) -> AbstractContextManager[Placed]:
         index = write.context.index

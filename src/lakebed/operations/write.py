@@ -30,7 +30,8 @@ from lakebed.write_status import STATUS_SCHEMA, WriteStatus, checked_statuses
 
 
 def prepare(context: WriteContext, rows: Rows, schema: TableSchema) -> Rows:
-    """Key, partition path (and number of the file group) in front of the columns that go into the files."""
+    """The rows with the key, the partition path (and the number of the file group) in front of the columns that files
+    store."""
     present = context.engine.schema(rows)
     names = set(schema.data.names)
     extra = {IS_DELETED_COLUMN, context.config.delete_field, MEMBER}
@@ -39,16 +40,15 @@ def prepare(context: WriteContext, rows: Rows, schema: TableSchema) -> Rows:
 
 
 def check_partitions(context: WriteContext, rows: Rows) -> None:
-    """Raise `InvalidRecord` for values that make no partition path of the table, where the rows are at hand: only tasks
-    see the rows of a DataFrame or a stream, and they refuse such a path too."""
+    """Raise `InvalidRecord` for values that give no valid partition path, if the rows are in memory: only tasks see the
+    rows of a DataFrame or a stream, and they refuse such a path as well."""
     if context.engine.has_at_hand(rows) and context.keys.partition_fields:
         context.path_check.require_values(context.engine.collect(rows))
 
 
 def derivable(context: WriteContext, prepared: pa.Schema) -> dict[str, RowExpression]:
     """The columns of `prepare` that a task can compute again at almost no cost: a key that is the text of one column,
-    and the only partition path of a table without partitions.
-    """
+    and the only partition path of a table without partitions."""
     expressions: dict[str, RowExpression] = {}
     key, fields = context.keys.record_key, context.keys.key_fields
     texts = {f.name for f in prepared if pa.types.is_string(f.type)}
@@ -75,8 +75,8 @@ def derive_keys(context: WriteContext, rows: Rows, present: pa.Schema, keep: Seq
 
 
 def renumbered(context: WriteContext, rows: Rows) -> Rows:
-    """Rows of `derive_keys` whose partition paths were changed after it: the number of a file group may depend on the
-    path."""
+    """The rows of `derive_keys`, with new numbers of file groups: their partition paths were changed afterwards, and
+    the number may depend on the path."""
     key_hash, present = key_hash_of(context.index), context.engine.schema(rows)
     group = None if key_hash is None else key_hash.group_column(context.keys, present)
     if group is None or PARTITION_PATH not in group.columns:
@@ -86,7 +86,7 @@ def renumbered(context: WriteContext, rows: Rows) -> Rows:
 
 @dataclass(frozen=True, slots=True)
 class RowMatch:
-    """What happens to an incoming row if a stored row, or another incoming row, has the same key.
+    """How an incoming row is treated if a stored row, or another incoming row, has the same key.
 
     The stored row is replaced by the merge rules ("keys"), or by the incoming one, which is then the only one of its
     key ("one"), left ("skip"), an error ("fail"), or not looked up ("none", a plain insert). `combine`: several
@@ -104,10 +104,11 @@ class RowMatch:
 
 @dataclass(frozen=True)
 class Write:
-    """One write under way: what its steps share. `snapshot` is the table as it was when the write began. With
-    `new_groups_only` its rows go to new file groups only. `absent` are columns that they lack, which known keys keep;
-    `early` finds writers that are at a file group. With `merge` the rows are those of a merge's source, with `stored`
-    they are stored ones. With `growth` buckets split. With `reveals` rows of new keys are seen whatever was deleted."""
+    """One write in progress, with the data that its steps share. `snapshot` is the table as it was when the write
+    began. With `new_groups_only` its rows are written to new file groups only. `absent` are columns that they do not
+    have, for which existing keys retain their values; `early` finds other writers of a file group. With `merge` the
+    rows are those of a merge's source, with `stored` they are stored rows. With `growth` buckets are split. With
+    `reveals` rows of new keys are visible whatever was deleted."""
 
     context: WriteContext
     snapshot: Snapshot
@@ -124,7 +125,7 @@ class Write:
     reveals: bool = False
 
     def group_job(self) -> GroupJob:
-        """What the file groups of this write have in common, ready to be sent to tasks."""
+        """The common data of the file groups of this write, ready to be sent to tasks."""
         context, settings = self.context, self.context.settings
         format_ = file_format(context, self.snapshot, self.schema)
         if self.snapshot.config.key_indexes:
@@ -169,13 +170,13 @@ class Write:
 
     @property
     def _compares_rows(self) -> bool:
-        """Whether the rows are those of an upsert, and no clauses of a merge count them."""
+        """Whether the rows are those of an upsert and are not counted by the clauses of a merge."""
         return self.match.on_match == "keys" and not self.match.deletes and self.merge is None
 
     @property
     def begins_with_logs(self) -> bool:
-        """Whether all rows go to log files, where rows of a key become one. Non-blocking writers begin the file group
-        of a bucket with log files, so that several of them may begin it."""
+        """Whether all rows are written to log files, in which rows of a key are combined. Non-blocking writers begin
+        the file group of a bucket with log files, so that several of them may begin it."""
         hashing = self.context.index.hashing
         logs = hashing is not None and hashing.begins_with_logs
         return logs or (self.context.is_non_blocking and not self.new_groups_only)
@@ -188,8 +189,8 @@ class Write:
     def run_grouped(
         self, rows: Rows, writer: GroupWriter, *, groups: int | None, expected: int | None = None
     ) -> list[WriteStatus]:
-        """Shuffle the rows once by group, and run the writer on each group, a task each if their number is known. The
-        number of rows is `expected` if they were counted before."""
+        """Shuffle the rows once by group, and run the writer on each group, one task per group if their number is
+        known. `expected` is the number of rows, if they were counted before. Returns the statuses."""
         engine = self.context.engine
         derived = derivable(self.context, engine.schema(rows))
 
@@ -208,8 +209,8 @@ class Write:
         unsent: Collection[str] = (),
         expected: int | None = None,
     ) -> list[WriteStatus]:
-        """The statuses of the tasks that `run` gives the rows to. Raises `SourceError` unless each row came to one
-        task: rows may differ where a lost part of them is made again."""
+        """The statuses of the tasks to which `run` sends the rows. Raises `SourceError` unless each row was sent to
+        exactly one task: rows may differ if a lost part of them is computed again."""
         engine = self.context.engine
         sent, count = (rows, lambda: expected) if expected is not None else engine.counted(rows, unsent)
         statuses = checked_statuses(engine.collect(run(sent)))

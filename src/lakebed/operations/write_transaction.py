@@ -93,8 +93,8 @@ class WriteTransaction(Transaction):
     _local: LocalWrite | None = field(default=None, init=False)
 
     def request(self, body: bytes = b"", *, instant: str = "") -> None:
-        """Take an instant (or the one of a commit that has no time), start the heartbeat, show the write as
-        requested."""
+        """Take an instant (or use `instant`, for a commit with a fixed one), start the heartbeat, and write the
+        requested instant."""
         self._refuse_other_index(self.view(self.timeline))
         self.instant = instant or self.clock.next(after=self.greatest_time())
         self._started = StartedAt.of(self.timeline)
@@ -116,7 +116,7 @@ class WriteTransaction(Transaction):
 
     @contextmanager
     def showing(self, profile: bytes) -> Generator[None]:
-        """Show the write as inflight, for the block that writes its files. If this process writes them to a slow store,
+        """Write the inflight instant, for the block that writes the files. If this process writes them to a slow store,
         the first markers are written at the same time. No file is begun before both exist."""
         follows_marker = not has_completion_times(self.config.version)  # at once, for other writers' slices
         if self.context.engine.is_distributed or follows_marker or not is_remote(self.storage):
@@ -127,7 +127,7 @@ class WriteTransaction(Transaction):
             yield
 
     def _open_files_ahead(self) -> None:
-        """Open the list of files, which has the sizes of file groups."""
+        """Open the metadata table's list of files, which has the sizes of file groups."""
         metadata = self.snapshot.metadata if self.config.metadata_partitions else None
         if metadata is not None and is_remote(self.storage):
             with suppress(LakebedError, OSError):  # its first user opens it again, and reports the error
@@ -144,8 +144,8 @@ class WriteTransaction(Transaction):
             )
 
     def early_conflicts(self) -> EarlyConflicts | None:
-        """The check for concurrent writers to a file group, made before it is written; None if the settings do not ask
-        for it."""
+        """The check for concurrent writers to a file group, made before it is written; None if the settings do not
+        request it."""
         if not self.settings.early_conflicts or self.non_blocking:
             return None
         assert self._started is not None
@@ -157,7 +157,7 @@ class WriteTransaction(Transaction):
         return EarlyConflicts(tuple(sorted(concurrent_writers)), by_bucket=key_hash_of(self.index) is not None)
 
     def check_early(self, groups: frozenset[FileGroupId]) -> None:
-        """Raise `CommitConflict` where others have committed to these file groups since this write began."""
+        """Raise `CommitConflict` if other writers have committed to these file groups since this write began."""
         assert self._started is not None
         touched = TouchedFiles(groups, by_bucket=key_hash_of(self.index) is not None)
         now = self.load()
@@ -173,7 +173,7 @@ class WriteTransaction(Transaction):
         unchanged_rows: bool = False,
     ) -> Instant:
         """Check for conflicts, update the index and the metadata table, and make the write visible. Raises
-        `CommitConflict` with nothing visible."""
+        `CommitConflict`, and nothing is visible then."""
         metadata = self.commit_metadata(statuses, schema, replaced)
         by_bucket = key_hash_of(self.index) is not None
         touched = TouchedFiles.of(metadata, by_bucket=by_bucket, non_blocking=self.non_blocking)
@@ -270,7 +270,7 @@ class WriteTransaction(Transaction):
             note_keys(timeline, self.instant, self.plain_keys, written.metadata, written.statuses)
 
     def _follow_up(self, written: _Written, timeline: Timeline) -> None:
-        """Change the timeline as the commit requires. If something fails here, later writers and services do it."""
+        """Change the timeline as the commit requires. If a step fails here, later writers and services do it."""
         with suppress(LakebedError, OSError):
             if self.new_index is not None:
                 self.timeline = self.load()
@@ -279,7 +279,8 @@ class WriteTransaction(Transaction):
                 self.rollbacks().remove_overtaken_plans(self.load(), written.touched, written.resizes.parents)
 
     def _note_index(self, timeline: Timeline, metadata: CommitMetadata) -> None:
-        """Put a change of the index into the commit, and into the properties: it holds once the instant completes."""
+        """Record a change of the index in the commit and in the properties; it becomes valid when the instant
+        completes."""
         if self.new_index is None:
             return
         change = IndexChange(self.instant, settings_at(timeline, self.config), self.new_index.settings())
@@ -290,7 +291,7 @@ class WriteTransaction(Transaction):
         self.config = update_table_config(self.storage, changes, self.lock_is_held)
 
     def abort(self) -> None:
-        """Undo this write now: its files, then its pending instant. What fails here the next writer does.
+        """Undo this write now: its files, then its pending instant. If a step fails, the next writer does it.
 
         If this write has not shown its instant, files of that instant are another process's, which chose the same one.
         """

@@ -38,7 +38,7 @@ _DONE = object()
 
 @dataclass(frozen=True)
 class RowReader:
-    """Reads the slices of one `SliceSet` in the table's types: picklable, so that Spark tasks use it too."""
+    """Reads the slices of one `SliceSet` in the table's types. It can be pickled, so that Spark tasks use it too."""
 
     sources: tuple[ColumnSource, ...]
     read_schema: pa.Schema
@@ -57,8 +57,8 @@ class RowReader:
         return list(dict.fromkeys(s.stored for s in self.sources if s.stored is not None))
 
     def read(self, slices: SliceReader, file_slice: FileSlice) -> Iterator[pa.RecordBatch]:
-        """The matching rows of the slice; those of commits before `since` may be left out, and `without_untouched`
-        those of the base file that no log record touches."""
+        """The matching rows of the slice; rows of commits before `since` may be missing, and with `without_untouched`
+        the rows of the base file that no log record changes."""
         columns = self.stored or [RECORD_KEY]
         if self.without_untouched and file_slice.base_file is not None:
             for batch in self.touched(slices, file_slice, file_slice.base_file).log_rows():
@@ -96,13 +96,13 @@ class RowReader:
             yield from self.shaped(batch, file_slice.partition)
 
     def touched(self, slices: SliceReader, file_slice: FileSlice, base: BaseFile) -> TouchedSlice:
-        """The slice in two parts, of which a reader `without_untouched` rows reads one."""
+        """The slice in two parts, of which a reader with `without_untouched` reads one."""
         columns = self.stored or [RECORD_KEY]
         return TouchedSlice(slices, file_slice, base, columns, self.merged_schema, self.names)
 
     def count(self, slices: SliceReader, file_slice: FileSlice) -> int:
-        """The number of matching rows of the slice; only its footer is read where the filtered columns have one value
-        in all rows."""
+        """The number of matching rows of the slice; only its footer is read if the filtered columns have one value in
+        all rows."""
         if not slices.is_merged(file_slice) and file_slice.base_file is not None:
             footer = read_footer(slices.storage, file_slice.base_file.path, file_slice.base_file.size)
             row = _common_row(self, file_slice, footer)
@@ -119,7 +119,7 @@ class RowReader:
     def rows_of_keys(
         self, slices: SliceReader, file_slice: FileSlice, keys: pa.Array, *, use_bloom: bool
     ) -> list[pa.RecordBatch]:
-        """The matching rows that have one of the keys, which are in ascending order."""
+        """The matching rows with one of the keys, which are in ascending order."""
         schema = self.merged_schema if slices.is_composed(file_slice) else None
         batches = rows_of_keys(
             slices, file_slice, keys, self.stored, use_bloom=use_bloom, schema=schema, names=self.names
@@ -127,7 +127,7 @@ class RowReader:
         return [shaped for batch in batches for shaped in self.shaped(batch, file_slice.partition)]
 
     def shaped(self, batch: pa.RecordBatch, partition: str) -> Iterator[pa.RecordBatch]:
-        """Stored rows of a partition path as the table's, those that match; nothing where none does."""
+        """The matching rows of a stored batch, with the columns and types of the table; no batch if no row matches."""
         shaped = self._table_columns.of(batch, partition)
         if self.condition is not None:
             shaped = matching_rows(shaped, self.condition)
@@ -144,7 +144,8 @@ class RowReader:
         return TableColumns(self.sources, self.read_schema, self.partition_values)
 
     def _filtered_parts(self, slices: SliceReader, file_slice: FileSlice) -> Iterator[pa.RecordBatch] | None:
-        """The matching rows of a slice with log files, untouched base rows first; None if this way does not pay."""
+        """The matching rows of a slice with log files, unchanged base rows first; None if this takes longer than
+        reading all rows."""
         base = file_slice.base_file
         if base is None or base.instant not in self.base_sources or slices.blocks.within is not None:
             return None
@@ -160,7 +161,7 @@ class RowReader:
         return chain(base_rows, log_rows)
 
     def _filtered(self, slices: SliceReader, file_slice: FileSlice) -> FilteredRows | None:
-        """A base file whose filtered columns are read first; None where that does not pay."""
+        """A reader of the base file that reads the filtered columns first; None if that takes longer."""
         base, predicate, condition = file_slice.base_file, self.predicate, self.condition
         if predicate is None or condition is None or base is None or base.is_skeleton or base.size <= SMALL_BYTES:
             return None
@@ -173,8 +174,8 @@ class RowReader:
 
 
 def row_readers(plan: ScanPlan, predicate: Predicate | None) -> list[tuple[FileSlice, RowReader]]:
-    """Every file slice of the plan with its reader, which filters by the predicate. Raises `InvalidOption` for one that
-    only Spark can evaluate."""
+    """All file slices of the plan with their readers, which filter by the predicate. Raises `InvalidOption` for a
+    predicate that only Spark can evaluate."""
     if predicate is not None:
         predicate.to_arrow()
     checks = plan.page_checksums
@@ -196,7 +197,7 @@ def row_readers(plan: ScanPlan, predicate: Predicate | None) -> list[tuple[FileS
 
 
 def scan_batches(plan: ScanPlan, slices: SliceReader, threads: int | None = None) -> Iterator[pa.RecordBatch]:
-    """The plan's rows, slice after slice. Memory is bound by a few batches of as many slices as there are threads.
+    """The plan's rows, slice after slice. Memory is limited to a few batches of as many slices as there are threads.
 
     The first slices are read one by one, for callers that take few rows, small ones after them together.
     """
@@ -221,7 +222,8 @@ def scan_batches(plan: ScanPlan, slices: SliceReader, threads: int | None = None
 
 @dataclass(frozen=True, slots=True)
 class _SmallSlices:
-    """Small slices that are read together: to filter and to hand over the rows of each costs more than to read them."""
+    """Small slices that are read together, since filtering and returning the rows of each alone costs more than reading
+    them."""
 
     slices: SliceReader
     readers: list[tuple[FileSlice, RowReader]] = field(default_factory=list[tuple[FileSlice, RowReader]])
@@ -311,8 +313,8 @@ def _empty(line: queue.Queue[Any]) -> None:
 
 
 def _common_row(reader: RowReader, file_slice: FileSlice, footer: Footer) -> pa.RecordBatch | None:
-    """The values that all rows of a base file have in the columns that are read; None where its footer does not show
-    that they are the same in all rows."""
+    """The values that all rows of a base file have in the columns that are read; None if its footer does not show
+    them."""
     arrays: list[pa.Array] = []
     for source in reader.sources:
         kind = reader.read_schema.field(source.name).type

@@ -49,7 +49,7 @@ _LEFT, _RIGHT = "\0left", "\0right"
 
 @dataclass(frozen=True, slots=True)
 class SideRows:
-    """One side's file slices by bucket, each with its reader. It pickles."""
+    """One side's file slices by bucket, each with its reader. It can be pickled."""
 
     reader: SliceReader
     slices: tuple[tuple[tuple[FileSlice, RowReader], ...], ...]
@@ -64,7 +64,7 @@ class SideRows:
         return cls(scan.reader, tuple(tuple(bucket_slices) for bucket_slices in placed), plan.schema)
 
     def table(self, bucket: int, *, on_spark: bool) -> pa.Table:
-        """The rows of a bucket; `on_spark` in a task, whose plan cannot be made again."""
+        """The rows of a bucket; `on_spark` is true in a task, which cannot plan again."""
         jobs = [partial(self._rows, file_slice, reader, on_spark) for file_slice, reader in self.slices[bucket]]
         return pa.Table.from_batches(in_order(jobs, _THREADS), self.schema).combine_chunks()
 
@@ -75,8 +75,8 @@ class SideRows:
 
 @dataclass(frozen=True, slots=True)
 class JoinTask:
-    """What joins one bucket. `columns` give for each of the result's its source: the left side, the right,
-    or (both names) the side that has the row."""
+    """A task function that joins one bucket. `columns` has the source of each column of the result: the left side, the
+    right, or (both names) the side that has the row."""
 
     left: SideRows
     right: SideRows
@@ -89,7 +89,7 @@ class JoinTask:
     on_spark: bool = False
 
     def __call__(self, bucket: int) -> Iterator[pa.RecordBatch]:
-        """The rows of the result that come from a bucket."""
+        """The rows of the result from one bucket."""
         if not self._may_match(bucket):
             return
         left, right = (side.table(bucket, on_spark=self.on_spark) for side in (self.left, self.right))
@@ -106,7 +106,7 @@ class JoinTask:
         return needed.get(self.how, left)
 
     def _matches(self, left: pa.Table, right: pa.Table) -> tuple[pa.ChunkedArray, pa.ChunkedArray]:
-        """Row numbers of both sides that make a row of the result, null where a side has none."""
+        """The row numbers of both sides that make the rows of the result, null if a side has no row."""
         names = [f"{n}" for n in range(len(self.on))]
         left_keys = left.select([a for a, _ in self.on]).rename_columns(names)
         right_keys = right.select([b for _, b in self.on]).rename_columns(names)
@@ -166,13 +166,14 @@ class BucketJoin(Results):
         self._requested = self._resolved(self._joined.names if columns is None else columns)
 
     def where(self, condition: Condition) -> Self:
-        """This join of those rows alone that also fulfil a condition over the columns of the result. Raises
-        `InvalidOption` for a condition that does not parse."""
+        """This join restricted to rows that also fulfil a condition over the columns of the result. Raises
+        `InvalidOption` for a condition that cannot be parsed."""
         filters = (*self._filters, condition)
         return self._with(_filters=filters, _predicate=parse_conditions(filters, self._joined, zone=self._left.zone()))
 
     def select(self, *columns: str | Sequence[str]) -> Self:
-        """This join with these columns of the result, in this order. Raises `InvalidOption` for one that it lacks."""
+        """This join with these columns of the result, in this order. Raises `InvalidOption` for a column that the
+        result does not have."""
         return self._with(_requested=self._resolved(column_names_of(columns)))
 
     def _resolved(self, columns: Sequence[str]) -> tuple[str, ...]:
@@ -180,7 +181,7 @@ class BucketJoin(Results):
 
     @property
     def schema(self) -> pa.Schema:
-        """Arrow schema of the result."""
+        """The Arrow schema of the result."""
         return pa.schema([self._joined.field(name) for name in self._requested])
 
     @once
@@ -204,7 +205,7 @@ class BucketJoin(Results):
         )
 
     def _split(self) -> tuple[list[Node], list[Node], Predicate | None]:
-        """Conditions on the left rows, on the right rows, and on the joined ones."""
+        """The conditions on the left rows, those on the right rows, and the predicate on the joined rows."""
         if self._predicate is None:
             return [], [], None
         _, left_first, right_first = _ARROW[self._how]
@@ -241,7 +242,7 @@ class BucketJoin(Results):
         return chain.from_iterable(task(bucket) for bucket in range(self.buckets))
 
     def to_spark(self) -> DataFrame:
-        """A lazy DataFrame whose tasks join a bucket each, in Python, with no shuffle; on Spark Connect as well."""
+        """A lazy DataFrame whose tasks join one bucket each, in Python, without a shuffle; on Spark Connect as well."""
         from lakebed.read.spark import frame_of_parts
 
         storages = (side.snapshot.storage for side in (self._left, self._right))
@@ -256,7 +257,7 @@ class BucketJoin(Results):
         return read_again(self._storage(), frame, self._renew)
 
     def explain(self) -> Lines:
-        """The plan as text: how many buckets, and what is read of both sides."""
+        """The plan as text: the number of buckets, and the files read from both sides."""
         on = ", ".join(a if a == b else f"{a} = {b}" for a, b in self._on)
         task = self._task
         lines = [f"{self._how} join on {on}, {self.buckets} buckets one after another, no shuffle"]
@@ -271,7 +272,7 @@ class BucketJoin(Results):
 def _pairs(
     on: On, left: pa.Schema, right: pa.Schema, left_buckets: Buckets, right_buckets: Buckets
 ) -> tuple[tuple[str, str], ...]:
-    """The pairs of columns that must be equal; those of the buckets are among them. By itself a join compares the
+    """The pairs of columns that must be equal, among them those of the buckets. Without `on` a join compares the
     columns that decide the bucket whatever texts they hold."""
     choices = [list(zip(a.columns, b.columns, strict=True)) for a, b in equal_columns(left_buckets, right_buckets)]
     if on is None:

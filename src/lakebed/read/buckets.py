@@ -24,8 +24,8 @@ from lakebed.slices.snapshot import Snapshot
 
 @dataclass(frozen=True, slots=True)
 class Deciding:
-    """Columns that decide the bucket. Tables of one `family` have the same hash: equal values of their columns, in this
-    order, have one hash in both."""
+    """The columns that decide the bucket. Tables of one `family` have the same hash: equal values of their columns, in
+    this order, have one hash in both."""
 
     columns: tuple[str, ...]
     family: str
@@ -33,7 +33,8 @@ class Deciding:
 
 @dataclass(frozen=True, slots=True)
 class Buckets:
-    """Rows with equal values of the `deciding` columns are in one bucket of `count`, in whatever partition path.
+    """The buckets of a table: rows with equal values of the `deciding` columns are in one bucket of `count`, in any
+    partition path.
 
     These columns are the hash fields, or the complete key if another key field may hold text that Hudi's parser takes
     for a hash field. `narrow` are the hash fields where no key of the table can be misread, else `unsure` counts the
@@ -54,7 +55,7 @@ class Buckets:
         return (self.deciding,) if self.narrow is None else (self.narrow, self.deciding)
 
     def about(self, count: int) -> dict[str, object]:
-        """The metadata of a column with the bucket of `count`: how it is made, and of which columns."""
+        """The metadata of a column with the bucket of `count`: how it is computed, and from which columns."""
         return about_bucket(count, self.choices)
 
     def number(self, file_slice: FileSlice) -> int:
@@ -71,7 +72,7 @@ class Buckets:
 
 
 def buckets_of(snapshot: Snapshot) -> Buckets:
-    """The buckets of a table's rows; `UnsupportedFeature` where they do not follow from the key alone."""
+    """The buckets of a table's rows. Raises `UnsupportedFeature` if they do not follow from the key alone."""
     config, schema = snapshot.config, table_columns(snapshot)
     layout = bucket_layout(snapshot, schema)
     count = None if layout is None else layout.locations.modulo
@@ -100,7 +101,7 @@ def buckets_of(snapshot: Snapshot) -> Buckets:
 
 
 def about_bucket(count: int, choices: Iterable[Deciding]) -> dict[str, object]:
-    """Metadata of a column with the bucket of `count` that these columns decide, each choice by itself."""
+    """The metadata of a column with the bucket of `count` that each choice of these columns decides alone."""
     metadata: dict[str, object] = {}
     for number, choice in enumerate(choices):
         metadata |= {f"{FAMILY}.{number}": f"{choice.family} / {count}", f"{KEY}.{number}": list(choice.columns)}
@@ -108,7 +109,7 @@ def about_bucket(count: int, choices: Iterable[Deciding]) -> dict[str, object]:
 
 
 def equal_columns(buckets: Buckets, other: Buckets) -> list[tuple[Deciding, Deciding]]:
-    """The columns of both that have one hash, the fewest first. `InvalidOption` where there are none."""
+    """The columns of both that have one hash, the fewest first. Raises `InvalidOption` if there are none."""
     pairs = [(a, b) for a in buckets.choices for b in other.choices if a.family == b.family]
     if not pairs:
         raise InvalidOption(
@@ -122,14 +123,13 @@ def equal_columns(buckets: Buckets, other: Buckets) -> list[tuple[Deciding, Deci
 
 
 def common_count(buckets: Buckets, other: Buckets) -> int:
-    """The number of buckets into which both fall: that of one where the other has a multiple of it. `InvalidOption`
-    where their hashes differ."""
+    """The number of buckets that both counts are multiples of. Raises `InvalidOption` if their hashes differ."""
     equal_columns(buckets, other)
     return gcd(buckets.count, other.count)
 
 
 def texts_of(keys: KeyGenerator) -> tuple[KeyText, ...]:
-    """The texts that a record key is made of."""
+    """The texts from which a record key is made; empty for a user-defined key."""
     match keys.record_key:
         case SingleKey(text):
             return (text,)
@@ -140,8 +140,8 @@ def texts_of(keys: KeyGenerator) -> tuple[KeyText, ...]:
 
 
 def _family(keys: KeyGenerator, hashed: Sequence[str], columns: Sequence[str], schema: pa.Schema, owner: str) -> str:
-    """Everything but the values that the hash depends on. The names of the key columns are a part of it for texts
-    alone: of their values those with a comma or colon may be read as names."""
+    """A text that is equal for tables with the same hash: everything except the values that the hash depends on. It has
+    the names of the key columns only if they are texts, since values with a comma or colon may be read as names."""
     texts = [text for text in texts_of(keys) if text.column in columns]
     types = [
         f"{schema.field(t.column).type} {t.consistent_timestamp} {t.zone if t.consistent_timestamp else ''}"

@@ -65,8 +65,8 @@ CDC_ENABLED = "hoodie.table.cdc.enabled"
 
 
 def select_changes(snapshot: Snapshot, start: When, end: When | None) -> CommitRange:
-    """The commits whose changes are read. Raises `InvalidOption` where the table keeps no change log, or where some of
-    these commits are archived."""
+    """The commits whose changes are read. Raises `InvalidOption` if the table has no change log, or if some of these
+    commits are archived."""
     if not snapshot.config.cdc_enabled:
         raise InvalidOption(
             f"table {snapshot.config.name!r} keeps no change log",
@@ -91,7 +91,8 @@ def select_changes(snapshot: Snapshot, start: When, end: When | None) -> CommitR
 
 
 def plan_changes(snapshot: Snapshot, commits: CommitRange) -> tuple[ChangeSource, ...]:
-    """The sources of all changes in the order of their commits; of one commit deletes of whole file groups first."""
+    """The sources of all changes in the order of their commits; within a commit deletes of complete file groups come
+    first."""
     instants = commits.commits
     sources: list[ChangeSource] = []
     for instant, meta in zip(instants, snapshot.timeline.commits_metadata(instants), strict=True):
@@ -105,7 +106,7 @@ def plan_changes(snapshot: Snapshot, commits: CommitRange) -> tuple[ChangeSource
 
 
 def first_readable(snapshot: Snapshot, commits: Sequence[Instant], earliest: str = "") -> str:
-    """The first start, `earliest` or later, after which all files are there that show what these commits changed."""
+    """The first start, not before `earliest`, after which all files exist that show the changes of these commits."""
     start = earliest
     instants = [i for i in commits if _position(i, snapshot.config.version) > earliest]
     for instant, meta in zip(instants, snapshot.timeline.commits_metadata(instants), strict=True):
@@ -129,7 +130,7 @@ def _position(instant: Instant, version: int) -> str:
 
 
 class _Commit:
-    """One commit's write stats, taken apart."""
+    """One commit's write stats, sorted by kind."""
 
     def __init__(self, snapshot: Snapshot, instant: Instant, meta: CommitMetadata) -> None:
         self._snapshot = snapshot
@@ -195,9 +196,9 @@ class _Commit:
         return ChangeSource("appended", self._time, before, after, files)
 
     def _copies(self, partition: str, logs: Mapping[str, Sequence[WriteStat]]) -> set[str]:
-        """The file groups that got copies of rows which the commit wrote to others: while a bucket of a consistent
-        hashing index is being split or merged, writes go to it and to those that come of it, named after the
-        clustering. If that was removed from the timeline since, the copies are deleted."""
+        """The file groups with copies of rows that the commit wrote to other file groups: while a bucket of a
+        consistent hashing index is being split or merged, writes go to it and to the resulting file groups, named after
+        the clustering. If the clustering was removed from the timeline since, the copies are deleted."""
         copies: set[str] = set()
         for file_id, stats in logs.items():
             planned = _log_file(partition, stats[0].path, 0).instant
@@ -209,7 +210,7 @@ class _Commit:
         return copies
 
     def _resized(self, planned: str) -> dict[tuple[str, str], set[str]]:
-        """By file group that comes of a clustering the ids of those whose buckets it takes over."""
+        """For each file group that a clustering creates, the ids of the file groups whose buckets it replaces."""
         timeline = self._snapshot.timeline
         instant = timeline.find(planned, Action.REPLACECOMMIT)
         origins: dict[tuple[str, str], set[str]] = {}
@@ -230,8 +231,8 @@ class _Commit:
     def _without_base(
         self, partition: str, file_id: str, files: Sequence[LogFile], named: Sequence[LogFile]
     ) -> FileSlice | None:
-        """The slice that log files were appended to, where their write stats name no base file of it but only the log
-        files `named`.
+        """The slice to which log files were appended, if their write stats name no base file of it but only the log
+        files `named`; None if there is none.
 
         Names of version 6 have the instant of the slice, so the view shows log files that were written later: the
         versions in their names order them. A compaction that was pending then has begun a slice without a base file,
@@ -284,8 +285,8 @@ class _Commit:
         return file_slice
 
     def _slice_before(self, partition: str, file_id: str) -> FileSlice | None:
-        """The slice of a file group as it was when the commit began, None where it had none. One that is being cleaned
-        may lack files."""
+        """The slice of a file group when the commit began, None if it had none. A slice that is being cleaned may lack
+        files."""
         file_slice = self._slices_before().get((partition, file_id))
         going = () if file_slice is None else being_cleaned(self._snapshot.timeline)
         if (
@@ -297,8 +298,8 @@ class _Commit:
         return file_slice
 
     def _missing_file(self, file_slice: FileSlice) -> str:
-        """A file of the file group as it was that the slice lacks: a clean has deleted it and not yet the older files
-        that the slice has, or a savepoint retains those."""
+        """A file of the earlier file group that the slice does not have: a clean has deleted it but not yet the older
+        files in the slice, or a savepoint retains those. Empty if none is missing."""
         base_instant = _base_instant(file_slice)
         written = self._written_before()[file_slice.partition, file_slice.file_id]
         missing = self._lacking(file_slice, written)
@@ -311,8 +312,8 @@ class _Commit:
         return ""
 
     def _lacking(self, file_slice: FileSlice, files: Iterable[BaseFile | LogFile]) -> str:
-        """The first of these files, which earlier commits wrote to the group, that is of the slice or of a newer one
-        and that the slice lacks."""
+        """The first of the files, which earlier commits wrote to the group, that belongs to the slice or a newer one
+        but is missing in the slice; empty if there is none."""
         base_instant, timeline = _base_instant(file_slice), self._snapshot.timeline
         names = {file.name for file in file_slice.files}
         by_completion = has_completion_times(self._snapshot.config.version)
@@ -325,8 +326,8 @@ class _Commit:
         return ""
 
     def _all_written_before(self) -> dict[FileGroupId, list[BaseFile | LogFile]]:
-        """The files that earlier commits wrote to the file groups that this commit replaced or whose base files it
-        wrote, since the slices as they were then began."""
+        """The files that earlier commits wrote, since the slices of that time began, to the file groups that this
+        commit replaced or whose base files it wrote."""
         groups = {(partition, file_id) for partition, ids in self._meta.replaced.items() for file_id in ids}
         groups |= {(partition, stat.file_id) for partition, stats in self._meta.stats.items() for stat in stats}
         slices = self._slices_before()
@@ -343,7 +344,7 @@ class _Commit:
         return written
 
     def _all_slices_before(self) -> dict[FileGroupId, FileSlice]:
-        """The slices of all file groups as they were when the commit began."""
+        """The slices of all file groups when the commit began."""
         partitions = {*self._meta.replaced, *self._meta.stats}
         return {(s.partition, s.file_id): s for s in self._view_before().file_slices(partitions)}
 
@@ -418,8 +419,8 @@ class ChangeLog(Results):
         self._worker_tuning = worker_tuning
 
     def select(self, *columns: str | Sequence[str]) -> Self:
-        """These changes with images of these columns: names, or a list of them. Reading raises `InvalidOption` for a
-        column that the table lacks.
+        """These changes, with images of these columns: names, or a list of them. Reading raises `InvalidOption` for a
+        column that the table does not have.
 
         >>> import lakebed
         >>> logged = {"hoodie.table.cdc.enabled": True}
@@ -451,12 +452,12 @@ class ChangeLog(Results):
 
     @property
     def start(self) -> str:
-        """The checkpoint that these changes come after; empty for the beginning."""
+        """The checkpoint before these changes; empty for the beginning."""
         return self.range.start
 
     @property
     def end(self) -> str:
-        """The checkpoint after these changes: give it as `start` to read what comes next."""
+        """The checkpoint after these changes: pass it as `start` to read the changes that follow."""
         return self.range.end
 
     @once
@@ -470,13 +471,13 @@ class ChangeLog(Results):
 
     @property
     def schema(self) -> pa.Schema:
-        """Arrow schema of the result."""
+        """The Arrow schema of the result."""
         image = pa.string() if self._as_text else pa.struct(list(self.image_schema))
         return pa.schema([(OP, pa.string()), (TIME, pa.string()), (BEFORE, image), (AFTER, image)])
 
     @once
     def sources(self) -> tuple[ChangeSource, ...]:
-        """What is read."""
+        """The sources of the changes, in the order of their commits."""
         with self._naming_checkpoint():
             return plan_changes(self._snapshot, self.range)
 
@@ -492,7 +493,7 @@ class ChangeLog(Results):
 
     @once
     def jobs(self) -> list[ChangeJob]:
-        """The sources with what reads their slices."""
+        """The sources with the readers of their slices."""
         with self._naming_checkpoint():
             return self._jobs()
 
@@ -548,7 +549,7 @@ class ChangeLog(Results):
         return first_rows_html(self) if self._as_text else first_rows_html(self, self._cells)
 
     def _cells(self, changes: pa.Table) -> Cells:
-        """What a person reads of some changes: the row, and where an update changed a value both of them."""
+        """The cells of a printed table of changes: the row, and where an update changed a value both values."""
         names, rows = self.image_schema.names, list[list[object]]()
         for change in changes.to_pylist():
             before, after = change[BEFORE] or change[AFTER] or {}, change[AFTER] or change[BEFORE] or {}

@@ -62,7 +62,7 @@ class ChangeReader:
     cleaned: str = ""
 
     def read(self, source: ChangeSource, before: RowReader | None, after: RowReader | None) -> Iterator[pa.RecordBatch]:
-        """The changes, in the order in which they are stored; `before` and `after` read the source's slices."""
+        """The changes of a source, in their stored order; `before` and `after` read the source's slices."""
         with self._naming_cleaned(source):
             if source.kind == "inserted" and source.after is not None and after is not None:
                 yield from self._all(source, source.after, after, INSERT)
@@ -98,7 +98,7 @@ class ChangeReader:
             ) from error
 
     def _sized(self, of: FileSlice) -> FileSlice:
-        """The slice with the sizes of its files, which not every write stat has."""
+        """The slice with the sizes of its files, which some write stats do not have."""
         base = of.base_file
         sized = None if base is None else replace(base, size=self._size(base))
         return replace(of, base_file=sized, log_files=tuple(replace(log, size=self._size(log)) for log in of.log_files))
@@ -147,7 +147,7 @@ class ChangeReader:
         before: RowReader | None,
         after: RowReader | None,
     ) -> pa.RecordBatch:
-        """Logged changes with both images: what the log lacks is in the files."""
+        """The logged changes with both images: images that the log does not have are read from the files."""
         ops = plain_strings(rows.column(OP)).cast(pa.string())
         sides = (
             (BEFORE, source.before, before, pc.not_equal(ops, INSERT)),
@@ -181,7 +181,7 @@ class ChangeReader:
     def _stored_images(
         self, of: FileSlice, reader: RowReader, keys: pa.Array, requested: pa.Array, log: str
     ) -> pa.Array:
-        """The images of rows of a slice, by key; null where none is wanted."""
+        """The images of rows of a slice, by key; null where `requested` is false."""
         image_keys = keys.filter(requested)
         if not len(image_keys):
             return pa.nulls(len(keys), self.image)
@@ -216,7 +216,8 @@ class ChangeReader:
     def _compared(
         self, source: ChangeSource, keys: pa.Array, before: RowReader | None, after: RowReader
     ) -> Iterator[pa.RecordBatch]:
-        """The changes of the rows of some keys: those of the slice before the commit compared with those after it."""
+        """The changes of the rows with these keys: the rows of the slice before the commit compared with those after
+        it."""
         assert source.after is not None
         old = _one_batch([], after)
         if source.before is not None and before is not None:
@@ -234,7 +235,8 @@ class ChangeReader:
         yield self._changes(pa.array(ops, pa.string()), source, *sides)
 
     def _differ(self, old: pa.RecordBatch, new: pa.RecordBatch) -> npt.NDArray[np.bool_]:
-        """Which rows another version replaced. If rows are merged column by column the values show it."""
+        """Flags of the rows that another version replaced. If rows are merged column by column, their values are
+        compared."""
         differ = pc.fill_null(pc.not_equal(_versions(old), _versions(new)), False)
         if not MergeRules.of_table(self.slices.config).picks_winners:
             texts = [json_texts(rows.drop_columns([*META_COLUMNS[:3]])) for rows in (old, new)]
@@ -242,7 +244,7 @@ class ChangeReader:
         return as_numpy(differ)
 
     def rows_of_keys(self, of: FileSlice, reader: RowReader, keys: pa.Array) -> list[pa.RecordBatch]:
-        """The rows of a slice that have one of the keys: record key and the images' columns."""
+        """The rows of a slice with one of the keys: record key and the images' columns."""
         if len(keys) > _SOUGHT_KEYS:
             batches = (plain_rows(batch) for batch in reader.read(self.slices, self._sized(of)))
             return [batch.filter(pc.is_in(batch.column(RECORD_KEY), value_set=keys)) for batch in batches]
@@ -252,7 +254,7 @@ class ChangeReader:
 
 
 def _one_batch(batches: Sequence[pa.RecordBatch], reader: RowReader) -> pa.RecordBatch:
-    """Rows of a reader as one batch."""
+    """The rows of a reader as one batch."""
     schema = pa.schema([reader.read_schema.field(name) for name in reader.columns])
     table = pa.Table.from_batches([plain_rows(batch) for batch in batches] or [], schema).combine_chunks()
     return pa.RecordBatch.from_arrays([_one_array(column) for column in table.columns], schema=schema)
@@ -263,7 +265,7 @@ def _one_array(column: pa.ChunkedArray) -> pa.Array:
 
 
 def _rows_of_keys(keys: pa.Array, rows: pa.RecordBatch) -> npt.NDArray[np.int64]:
-    """The row of each key, -1 where there is none."""
+    """The row number of each key, -1 for a key without a row."""
     row_numbers = pc.fill_null(pc.index_in(keys, value_set=rows.column(RECORD_KEY)), -1)
     return as_numpy(row_numbers).astype(np.int64)
 
@@ -274,7 +276,7 @@ def _versions(rows: pa.RecordBatch) -> pa.Array:
 
 
 def _spread(values: pa.Array, present: npt.NDArray[np.bool_]) -> pa.Array:
-    """Values of the rows that have one, put into all rows; the others are null."""
+    """The values in the rows where `present` is true, in order; null in all other rows."""
     if present.all():
         return values
     at = np.cumsum(present) - 1
@@ -282,7 +284,7 @@ def _spread(values: pa.Array, present: npt.NDArray[np.bool_]) -> pa.Array:
 
 
 def structs(rows: pa.RecordBatch) -> pa.Array:
-    """The rows as one column of structs, a field for each column."""
+    """The rows as one struct array, with a field for each column."""
     return pa.StructArray.from_arrays(rows.columns, fields=list(rows.schema))
 
 
@@ -317,7 +319,7 @@ class ChangeSource:
 
     @property
     def size(self) -> int:
-        """About how many bytes have to be read."""
+        """The approximate number of bytes to read."""
         if self.kind in ("logged", "appended"):
             return sum(f.size for f in self.files)
         file_slice = self.before or self.after

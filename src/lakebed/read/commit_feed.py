@@ -38,7 +38,8 @@ _BODIES = 16
 
 @dataclass(frozen=True, slots=True)
 class CommitCost:
-    """What one commit brings: rows that it inserted, updated and deleted, bytes and number of the files it wrote."""
+    """The size of one commit: the rows that it inserted, updated and deleted, and the bytes and number of the files
+    that it wrote."""
 
     rows: int = 0
     bytes: int = 0
@@ -46,7 +47,7 @@ class CommitCost:
 
     @classmethod
     def of(cls, commit: CommitMetadata) -> CommitCost:
-        """The cost of a commit by its body."""
+        """The cost of a commit, from its body."""
         stats = [stat for group in commit.stats.values() for stat in group]
         rows = sum(stat.num_inserts + stat.num_updates + stat.num_deletes for stat in stats)
         return cls(rows, sum(stat.file_size for stat in stats), len(stats))
@@ -54,7 +55,7 @@ class CommitCost:
 
 @dataclass(frozen=True, slots=True)
 class BatchLimits:
-    """What one batch may bring at most; None for no limit. A batch has at least one commit."""
+    """The most that one batch may have; None for no limit. A batch has at least one commit."""
 
     commits: int | None = None
     rows: int | None = None
@@ -67,7 +68,7 @@ class BatchLimits:
         return (self.commits, self.rows, self.bytes, self.files) != (None, None, None, None)
 
     def takes(self, costs: Iterable[CommitCost]) -> int:
-        """How many of the next commits one batch has, given their costs in order.
+        """The number of the next commits that fit into one batch, given their costs in order.
 
         >>> BatchLimits(rows=10).takes([CommitCost(rows=6), CommitCost(rows=4), CommitCost(rows=1)])
         2
@@ -101,7 +102,7 @@ class CommitFeed:
 
     @property
     def start(self) -> str:
-        """The position that the commits come after; empty for the beginning."""
+        """The position before the commits; empty for the beginning."""
         return self.range.start
 
     @once
@@ -113,7 +114,7 @@ class CommitFeed:
         return sorted(pair for pair in pairs if not self._upto or pair[0] <= self._upto)
 
     def end(self, limits: BatchLimits) -> str:
-        """Where the next batch ends: its last commit's position, or the start where there is nothing to read.
+        """The end of the next batch: its last commit's position, or the start if there is nothing to read.
 
         Raises `CheckpointBehind` where commits after the start are archived.
         """
@@ -134,8 +135,8 @@ class CommitFeed:
         return self._beyond_erasures(commits[-1][0]) if commits else self.start
 
     def _beyond_erasures(self, end: str) -> str:
-        """The end of a batch; where rows of its view were erased meanwhile, the first later position whose view is
-        there: an erasure deletes no row that the batch would have had at that position."""
+        """The end of a batch; if rows of its view were erased meanwhile, the first later position whose view exists: an
+        erasure deletes no row that the batch would have at that position."""
         timeline = self._snapshot.timeline
         bodies = timeline.commits_metadata([instant for _, instant in self.commits])
         if self._cdc or not self.start or not any(ERASED_ROWS in body.extra for body in bodies):
@@ -149,11 +150,11 @@ class CommitFeed:
         return end
 
     def _is_rewriting(self, commit: Instant) -> bool:
-        """Whether a commit changes no row, though its action may not show it (of an erasure, or on version 6)."""
+        """Whether a commit changes no row although its action does not show it (an erasure, or on version 6)."""
         return self._snapshot.timeline.commit_metadata(commit).operation in SERVICE_OPERATIONS
 
     def _together(self) -> int:
-        """How many of the commits cannot be read one by one: those that are archived, and at the beginning of a table
+        """The number of commits that cannot be read one by one: the archived ones, and at the beginning of a table
         whose oldest files are cleaned all of them."""
         last = self.range.archived_to
         if self.start:
@@ -162,7 +163,8 @@ class CommitFeed:
         return len(self.commits) if last or is_cleaned else 0
 
     def refusal(self, why: str, consumer: str = "") -> CheckpointBehind:
-        """The error of a start after which not all changes can be read any more, with the first one that can be."""
+        """The error for a start after which not all changes can be read any more; it has the first start that can be
+        read."""
         checkpoint = self.first_start()
         name = self._snapshot.config.name
         user = f"consumer {consumer!r} of table" if consumer else "a read of changes of table"
@@ -189,14 +191,14 @@ class CommitFeed:
 
 
 class BatchOfChanges(Changes):
-    """The rows of a batch, exactly as of its end: `Changes` of a closed range that raises `CheckpointBehind` where
-    files of that view are missing. From the beginning they are the rows of the table as of the end."""
+    """The rows of a batch, exactly as of its end: `Changes` of a closed range that raises `CheckpointBehind` if files
+    of that view are missing. A batch from the beginning has all rows of the table as of its end."""
 
     strict = True
     consumer = ""
 
     def check(self) -> None:
-        """Raise `CheckpointBehind` where not all rows are there any more."""
+        """Raise `CheckpointBehind` if some of the rows cannot be read any more."""
         if self.range.commits:
             read_again(self._storage(), lambda: self._view, self._renew)
 
@@ -224,7 +226,7 @@ class BatchOfChanges(Changes):
 
     @once
     def _as_of_end(self) -> Snapshot | None:
-        """The table as of the end, None where files of it are cleaned or there is no commit."""
+        """The view of the table as of the end; None if files of it are cleaned or there is no commit."""
         commits = self.range
         if not commits.commits:
             return None
@@ -248,8 +250,8 @@ def newest_position(snapshot: Snapshot) -> str:
 
 
 def resolve_start(snapshot: Snapshot, start: When) -> str:
-    """A position from `earliest`, `latest`, a checkpoint, an instant or a time. Raises `InvalidOption` for a time after
-    the newest commit: what completes before it would be passed over."""
+    """The position that `earliest`, `latest`, a checkpoint, an instant or a time means. Raises `InvalidOption` for a
+    time after the newest commit: commits that complete before it would be skipped."""
     if isinstance(start, str) and start.strip().lower() == LATEST:
         return newest_position(snapshot)
     if isinstance(start, str) and start.strip() == "000":

@@ -45,7 +45,7 @@ _ROW = f"{DERIVED}row"
 
 @dataclass(frozen=True)
 class RecordedRows:
-    """What is recorded of the base files of a view.
+    """The recorded row counts and statistics of the base files of a view.
 
     `schema` are the table's columns with their types.
     """
@@ -54,7 +54,7 @@ class RecordedRows:
     schema: pa.Schema
 
     def row_counts(self, files: Sequence[BaseFile]) -> Int64s:
-        """The number of rows of each file, `UNKNOWN` where it is not certain."""
+        """The number of rows of each file, `UNKNOWN` if it is not certain."""
         written, by_lakebed = self._written(files)
         counts = np.where(by_lakebed, written, UNKNOWN)
         open_files = np.flatnonzero(counts == UNKNOWN)
@@ -80,7 +80,7 @@ class RecordedRows:
         ), certain
 
     def extremes(self, files: Sequence[BaseFile], columns: Sequence[str]) -> tuple[pa.Table, Bools]:
-        """Rows that have the least and the greatest value of each column (nulls aside) in all files where these are
+        """Rows that have the least and the greatest value of each column (nulls aside) in all files in which these are
         certain, and a mask of these files."""
         exact = self._exact(files)
         certain = np.ones(len(files), np.bool_)
@@ -121,7 +121,8 @@ class RecordedRows:
         }
 
     def _written(self, files: Sequence[BaseFile]) -> tuple[Int64s, Bools]:
-        """The numbers of rows by write stats, `UNKNOWN` where there is none, and whether lakebed wrote them."""
+        """The numbers of rows by write stats, `UNKNOWN` for a file without one, and flags of the numbers that lakebed
+        wrote."""
         timeline = self.snapshot.timeline
         commits = {time: timeline.commit(time) for time in {file.instant for file in files}}
         active = [instant for instant in commits.values() if instant is not None]
@@ -137,7 +138,7 @@ class RecordedRows:
         return np.array(counts, np.int64), np.array(by_lakebed, np.bool_)
 
     def _value_counts(self, files: Sequence[BaseFile]) -> Int64s:
-        """The numbers of rows by column statistics: of a column that has a value in every row."""
+        """The numbers of rows by column statistics, from a column that has a value in every row."""
         counts = np.full(len(files), UNKNOWN, np.int64)
         column = self._counted_column
         kind = pa.string() if column == COMMIT_TIME or column is None else self.schema.field(column).type
@@ -156,7 +157,7 @@ class RecordedRows:
 
     @property
     def _counted_column(self) -> str | None:
-        """A column with statistics that has a value in every row; None where there is none."""
+        """A column with statistics that has a value in every row; None if there is none."""
         metadata = self.snapshot.metadata
         definition = None if metadata is None else metadata.slices.definitions.get(COLUMN_STATS)
         config = self.snapshot.config
@@ -186,7 +187,7 @@ class RecordedRows:
         return definition is not None and RANGES_OPTION in definition.options
 
     def _statistics(self, files: Sequence[BaseFile], kinds: Mapping[str, pa.DataType]) -> Stats:
-        """The tables of statistics of some columns; none where another process is building or dropping them."""
+        """The tables of statistics of some columns; empty if another process is building or dropping them."""
         metadata = self._metadata
         if metadata is None or not files or not kinds:
             return {}
@@ -202,8 +203,9 @@ class RecordedRows:
 
 
 def _occurring(bounds: Bounds, exact: Bools, kind: pa.DataType) -> Bounds:
-    """Bounds that occur as values; null where they may be wider. Those of all but numbers and dates occur where lakebed
-    wrote them; the widest range of a type means that the range is not known, and a zero may have either sign."""
+    """The bounds that certainly occur as values; null where they may be wider. Bounds of other types than numbers and
+    dates occur if lakebed wrote them; the widest range of a type means an unknown range, and a zero may have either
+    sign."""
     in_every_footer = pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_date32(kind)
     certain: Any = pa.array(exact | in_every_footer)
     for side, bound in zip((bounds.low, bounds.high), widest_bounds(kind) or (), strict=False):
@@ -219,7 +221,7 @@ def _occurring(bounds: Bounds, exact: Bools, kind: pa.DataType) -> Bounds:
 
 def count_rows(plan: ScanPlan, slices: SliceReader, recorded: RecordedRows) -> int:
     """The number of rows of a plan. Without a filter, and for a filter over partition columns, it is recorded for most
-    files without log files, and the footers of the others have it."""
+    files without log files, and in the footers of the others."""
     if not _is_of_partitions(plan, slices):
         return sum(b.num_rows for b in scan_batches(plan, slices))
     _, counts, remaining_plan = _decided(plan, slices, recorded)
@@ -230,8 +232,8 @@ def count_rows(plan: ScanPlan, slices: SliceReader, recorded: RecordedRows) -> i
 
 
 def summarized_rows(plan: ScanPlan, slices: SliceReader, recorded: RecordedRows) -> Iterator[pa.RecordBatch]:
-    """Rows in the number of a plan's rows, with the same least and greatest values in its columns, but with nulls for
-    others where these are recorded: for those who ask for nothing else."""
+    """As many rows as the plan has, with the same least and greatest values in its columns, but with nulls for other
+    values if these are recorded, for callers who ask for nothing else."""
     if not _is_of_partitions(plan, slices):
         yield from scan_batches(plan, slices)
         return
@@ -262,13 +264,13 @@ def summarized_rows(plan: ScanPlan, slices: SliceReader, recorded: RecordedRows)
 
 
 def _is_of_partitions(plan: ScanPlan, slices: SliceReader) -> bool:
-    """Whether a filter, where there is one, is over partition columns alone."""
+    """Whether the plan has no filter, or one over partition columns only."""
     return plan.predicate is None or set(plan.predicate.columns) <= set(slices.config.partition_fields)
 
 
 def _decided(plan: ScanPlan, slices: SliceReader, recorded: RecordedRows) -> tuple[list[BaseFile], Int64s, ScanPlan]:
-    """The files all of whose rows match, where that and their number is recorded, with these numbers; and the plan
-    without them, and without files of which it is recorded that no row matches."""
+    """The files in which all rows match and are counted by records, and their numbers of rows; and the plan without
+    them, and without files in which by records no row matches."""
     # the other files have columns under other names or types, or not at all
     files = [
         s.base_file

@@ -143,7 +143,7 @@ class TableDataset(ds.Dataset):  # pyright: ignore[reportUntypedBaseClass]
         return ds.InMemoryDataset(self.to_table().join_asof(_table_of(right_dataset), *more, **options))
 
     def get_fragments(self, filter: pc.Expression | None = None) -> NoReturn:
-        """Raises `UnsupportedFeature`: the rows of a file slice may be of several files."""
+        """Raises `UnsupportedFeature`, since the rows of a file slice may be in several files."""
         raise UnsupportedFeature(
             "a dataset of lakebed has no fragments: the rows of a file slice may be of several files",
             hint="read it with to_batches(columns, filter); t.files has the files",
@@ -151,7 +151,7 @@ class TableDataset(ds.Dataset):  # pyright: ignore[reportUntypedBaseClass]
         )
 
     def replace_schema(self, schema: pa.Schema) -> NoReturn:
-        """Raises `UnsupportedFeature`: the rows have the table's types."""
+        """Raises `UnsupportedFeature`, since the rows have the table's types."""
         raise UnsupportedFeature(
             "a dataset of lakebed has the table's types",
             hint="cast the result: to_table().cast(schema)",
@@ -160,7 +160,7 @@ class TableDataset(ds.Dataset):  # pyright: ignore[reportUntypedBaseClass]
 
 
 class RowScanner(ds.Scanner):  # pyright: ignore[reportUntypedBaseClass]
-    """Rows as a scanner, which reads a batch when it is asked for the next one.
+    """A scanner over rows that reads each batch when it is requested.
 
     Arrow's own scanner of batches reads ahead in threads. They are still at it where a reader stops early, as
     `limit 3` does, and Python aborts if they call it while it ends.
@@ -182,11 +182,11 @@ class RowScanner(ds.Scanner):  # pyright: ignore[reportUntypedBaseClass]
         return self._schema
 
     def to_reader(self) -> pa.RecordBatchReader:
-        """The rows, as they are asked for."""
+        """The rows as a reader, which reads them on demand."""
         return pa.RecordBatchReader.from_batches(self._schema, self._batches())
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
-        """The rows, as they are asked for."""
+        """The rows in batches, which are read on demand."""
         return self._batches()
 
     def scan_batches(self) -> Iterator[ds.TaggedRecordBatch]:
@@ -194,11 +194,11 @@ class RowScanner(ds.Scanner):  # pyright: ignore[reportUntypedBaseClass]
         return ds.Scanner.from_batches(self.to_reader()).scan_batches()
 
     def to_table(self) -> pa.Table:
-        """All rows."""
+        """All rows as one table."""
         return self.to_reader().read_all()
 
     def head(self, num_rows: int) -> pa.Table:
-        """The first rows; what comes after them is not read."""
+        """The first rows as a table; later rows are not read."""
         batches: list[pa.RecordBatch] = []
         for batch in self._batches():
             batches.append(batch)
@@ -220,7 +220,7 @@ def _table_of(dataset: Any) -> Any:
 
 
 def _columns_of(expressions: Mapping[str, pc.Expression], schema: pa.Schema) -> list[str]:
-    """The columns that the expressions read."""
+    """The columns that the expressions read; all columns if an expression cannot be analysed."""
     names: dict[str, None] = {}
     for expression in expressions.values():
         try:

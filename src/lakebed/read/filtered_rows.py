@@ -46,8 +46,8 @@ _ROW = "\0row"
 
 @dataclass(frozen=True)
 class FilteredRows:
-    """Reads the rows of a base file that fulfil the condition of `predicate`, which Arrow has as `condition`: the
-    columns `first` are those that it is about, `rest` are the others."""
+    """Reads the rows of a base file that fulfil the condition of `predicate` (for Arrow: `condition`). `first` are the
+    columns in the condition, `rest` the other columns."""
 
     reader: SliceReader
     file_slice: FileSlice
@@ -72,8 +72,8 @@ class FilteredRows:
         return max(sizes, default=0) <= _FIRST_BYTES
 
     def batches(self, groups: Sequence[int] | None = None, without: Flags | None = None) -> Iterator[pa.RecordBatch]:
-        """The matching rows with the columns of both, those of row groups alone where these are named, and but for
-        rows that are flagged."""
+        """The matching rows with all columns, of the row groups `groups` (None: of all), except the flagged rows
+        `without`."""
         every = self._matching_groups()
         matching = every if groups is None else [number for number in every if number in groups]
         rows: dict[int, Rows] = {}
@@ -110,7 +110,7 @@ class FilteredRows:
     def _matches(
         self, groups: Sequence[int], without: Flags | None
     ) -> Iterator[tuple[int, Rows, list[pa.RecordBatch]]]:
-        """Row groups with matching rows: the numbers of these rows in the group, and their columns `first`."""
+        """For each row group with matching rows, their numbers in the group and their columns `first`."""
         starts = self._footer.footer.group_starts
         batches = self._read(self.first, groups)
         for number in groups:
@@ -133,7 +133,7 @@ class FilteredRows:
                 yield number, np.concatenate(row_numbers), parts
 
     def _joined(self, rows: Mapping[int, Rows], parts: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Matching rows with all columns."""
+        """The matching rows with all columns."""
         first = pa.Table.from_batches(parts).drop_columns([_ROW]).combine_chunks()
         at = 0
         for batch in self._rest_of(rows):
@@ -179,8 +179,8 @@ class FilteredRows:
 
 
 def bounds_of_groups(footer: Footer, column: str, *, exact: bool) -> Bounds | None:
-    """What the statistics of a base file show of a column in each row group; None for a type whose statistics are not
-    relied on. `exact`: the file's writer has the ranges of columns with NaN right."""
+    """The bounds of a column in each row group, from the statistics of a base file; None for a type whose statistics
+    are not reliable. `exact` is whether the file's writer has correct ranges for columns with NaN."""
     kind = footer.schema.field(column).type
     is_whole = pt.is_integer(kind) or pt.is_boolean(kind) or pt.is_date32(kind)
     is_time = pt.is_timestamp(kind) and kind.unit != "ns"

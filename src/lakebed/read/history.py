@@ -34,9 +34,9 @@ _SERVICES = frozenset({"CLUSTER", "COMPACT", "LOG_COMPACT", "INDEX"})
 
 @dataclass(frozen=True, slots=True)
 class RowVersion:
-    """What one commit did to a row: `change` is "insert", "update", "delete", or "write" for a row whose state before
-    cannot be read. `before` and `after` are the row's columns, None where there is no row. `completion_time` is None
-    for a commit that is archived, and on version 6."""
+    """The change that one commit made to a row: `change` is "insert", "update", "delete", or "write" for a row whose
+    previous state cannot be read. `before` and `after` are the row's columns, None if there is no row.
+    `completion_time` is None for an archived commit, and on version 6."""
 
     instant: str
     completion_time: str | None
@@ -65,8 +65,8 @@ class RowHistory(Sequence[RowVersion]):
         return len(self._versions)
 
     def to_arrow(self) -> pa.Table:
-        """Columns: instant, completion_time, operation, change, partition_path; before and after, structs of the
-        table's columns."""
+        """A table with the columns instant, completion_time, operation, change, partition_path, and before and after as
+        structs of the table's columns."""
         texts = ("instant", "completion_time", "operation", "change", "partition_path")
         rows = pa.struct(list(self._columns))
         columns = {name: pa.array([getattr(version, name) for version in self], pa.string()) for name in texts}
@@ -87,8 +87,8 @@ class RowHistory(Sequence[RowVersion]):
 
 
 def row_history(snapshot: Snapshot, key: Any, *, before: str | None, lookups: int) -> RowHistory:
-    """The versions of one key's rows in the commits of this view, or those before an instant. At most so many `lookups`
-    of the key are made.
+    """The versions of one key's rows in the commits of this view, or in the commits before an instant. At most
+    `lookups` lookups of the key are made.
 
     `key` is as in `lookup.get`, with one key. Raises `InvalidOption` for several keys and for a key of another type.
     """
@@ -106,7 +106,8 @@ def row_history(snapshot: Snapshot, key: Any, *, before: str | None, lookups: in
 
 
 class _Walk:
-    """From a commit back. `next` is the instant to go on from, `note` why the walk ended early."""
+    """A walk over commits, from the newest to older ones. `next` is the instant to continue from, `note` the reason why
+    the walk ended early."""
 
     def __init__(self, snapshot: Snapshot, key: Any, lookups: int) -> None:
         self._snapshot = snapshot
@@ -135,7 +136,7 @@ class _Walk:
             at, state = earlier, previous
 
     def _step(self, at: int, state: State) -> tuple[str, int]:
-        """The commit that may have changed the rows last, and the position of the commit before it."""
+        """The commit that may have changed the rows last, and the position of the previous commit."""
         if self._jumps and len(state) == 1:
             writer = str(next(iter(state.values()))[COMMIT_TIME])
             return writer, bisect_left(self.commits, writer, key=lambda i: i.time) - 1
@@ -144,7 +145,7 @@ class _Walk:
         return self.commits[at].time, at - 1
 
     def _state(self, at: int) -> State | None:
-        """The rows as of a commit; None where they cannot be read, with the reason in `note`."""
+        """The rows as of a commit; None if they cannot be read, with the reason in `note`."""
         if at < 0:
             first = self.commits[0].time
             if not self._snapshot.timeline.archived().instants:
@@ -191,7 +192,7 @@ def _time(instant: Instant) -> str:
 
 
 def _compared(row: Row) -> Row:
-    """The values of a row that make it another version, without its file: services only move rows between files."""
+    """The values of a row that make it a different version, without its file: services only move rows between files."""
     return {name: value for name, value in row.items() if name == COMMIT_TIME or name not in ALL_META_COLUMNS}
 
 

@@ -41,7 +41,7 @@ _DIGITS = re.compile(r"\d{17}|\d{14}|\d{8}", re.ASCII)
 
 
 def resolve_as_of(when: str | datetime | date, config: TableConfig) -> str:
-    """The instant time that a time-travel read is cut at: commits with a requested time up to it are seen.
+    """The instant time up to which a time-travel read sees commits, by their requested time.
 
     Texts are `yyyyMMddHHmmss[SSS]`, `yyyyMMdd`, `yyyy-MM-dd`, `yyyy-MM-dd HH:mm:ss[.SSS]`, ISO with `T` and an offset.
     A time without zone is in the table's zone, a date means its midnight; fourteen digits are the whole second. Raises
@@ -51,8 +51,9 @@ def resolve_as_of(when: str | datetime | date, config: TableConfig) -> str:
 
 
 def in_local_zone(when: When, session_zone: str | None = None) -> When:
-    """A datetime without a zone, or a date, in that of the Spark session, without one in the machine's, as everywhere
-    in Spark and in Python. Texts stay as they are: they are written like the instants of the table's timeline.
+    """The time with a zone: for a datetime without a zone, or a date, the zone of the Spark session, or of the machine
+    without a session, as in Spark and Python. Texts are unchanged: they are written like the instants of the table's
+    timeline.
 
     >>> in_local_zone(datetime(2026, 11, 21, 12), "+02:00").isoformat()
     '2026-11-21T12:00:00+02:00'
@@ -110,7 +111,7 @@ def to_instant_time(when: str | datetime | date, zone: str, *, option: str) -> s
 
 
 def _check_digits(text: str, option: str) -> None:
-    """Raise `InvalidOption` for digits that are no time. Real Hudi's bootstrap has instants of year 0."""
+    """Raise `InvalidOption` for digits that are not a time. Real Hudi's bootstrap has instants of year 0."""
     if _DIGITS.fullmatch(text):
         with suppress(InvalidOption):
             if not text.startswith("0000"):
@@ -128,7 +129,7 @@ def _no_time(when: str, option: str) -> InvalidOption:
 
 
 def _aware(when: datetime, zone: tzinfo | None, option: str) -> datetime:
-    """The time in this zone, without one in the machine's."""
+    """The time in `zone`, or in the machine's zone if it is None."""
     try:
         return when.replace(tzinfo=zone) if zone is not None else when.astimezone()
     except (ValueError, OverflowError):
@@ -145,7 +146,7 @@ _BEGINNING = ("earliest", "")
 @dataclass(frozen=True, slots=True)
 class CommitRange:
     """The commits of an incremental read, in requested order. `start` and `end` are completion times (version 6:
-    requested times); `end` is where the next read goes on."""
+    requested times); the next read continues at `end`."""
 
     start: str
     end: str
@@ -197,8 +198,8 @@ def select_commits(snapshot: Snapshot, start: When, end: When | None = None) -> 
 
 
 def _refuse_future(snapshot: Snapshot, start: str) -> None:
-    """Raise `InvalidOption` for a start that is after the table's times and after this machine's clock: what is
-    committed until then would never be read."""
+    """Raise `InvalidOption` for a start after the table's times and after this machine's clock: commits made until then
+    would never be read."""
     latest = snapshot.timeline.latest_time
     if start <= latest or start <= (now := format_time(datetime.now(UTC), snapshot.config.timezone)):
         return
@@ -211,7 +212,7 @@ def _refuse_future(snapshot: Snapshot, start: str) -> None:
 
 
 def _archived(snapshot: Snapshot, low: str, active: Sequence[str], by_completion: bool) -> list[tuple[str, Instant]]:
-    """The archived commits that may be after `low`, with their times; `active` are those of the active ones.
+    """The archived commits that may be after `low`, with their times; `active` are the times of the active commits.
 
     Archival goes by requested times: a commit that was requested before all that are active may have completed after
     some of them. Commits that completed and were archived after the timeline was listed are left to the next read:
@@ -233,20 +234,22 @@ def _archived(snapshot: Snapshot, low: str, active: Sequence[str], by_completion
 
 
 def _may_be_archived(snapshot: Snapshot, low: str) -> bool:
-    """Whether a commit that completed after `low` can be archived: with a metadata table no commit is, real Hudi's
-    neither, that completed after the last compaction of it."""
+    """Whether a commit that completed after `low` can be archived: in a table with a metadata table no commit is
+    archived that completed after the last compaction of the metadata table, also by real Hudi."""
     metadata = snapshot.metadata
     compaction = None if metadata is None else last_compaction(metadata.slices.timeline.commits)
     return compaction is None or low < without_suffix(compaction.time)
 
 
 def position_of(instant: Instant, by_completion: bool) -> str:
-    """The place of a completed commit in ranges: its completion time, else its requested time."""
+    """The position of a completed commit in ranges: its completion time, or its requested time without
+    `by_completion`."""
     return (instant.completion_time or instant.time) if by_completion else instant.time
 
 
 def first_pending(snapshot: Snapshot) -> str | None:
-    """The requested time of the first pending commit, None without one: on version 6 no range of commits passes it."""
+    """The requested time of the first pending commit, None if there is none: on version 6 no range of commits goes
+    beyond it."""
     return next(
         (
             i.time
@@ -275,8 +278,8 @@ def _bound(snapshot: Snapshot, when: When, name: str) -> str:
 
 
 def _archived_commit(snapshot: Snapshot, time: str) -> Instant | None:
-    """The archived commit of this requested time. The archive is read only where it can hold one, and where the time
-    is not its completion time itself."""
+    """The archived commit with this requested time; None if there is none. The archive is read only if it can have one,
+    and if the time is not a completion time."""
     start = snapshot.timeline.start
     if start is None or time >= start or not has_completion_times(snapshot.config.version):
         return None
@@ -285,7 +288,7 @@ def _archived_commit(snapshot: Snapshot, time: str) -> Instant | None:
 
 
 class Changes(Scan):
-    """Rows written in (start, end]: each changed row once, as of the last commit in the range; no deletes.
+    """The rows written in (start, end]: each changed row once, as of the last commit in the range, without deletes.
 
     Columns are those of the table now, as in real Hudi, whatever schema the commits of the range had. Where files or
     commits of the range are missing (cleaned, archived), the rows that the newest snapshot still shows from the range's
@@ -336,18 +339,18 @@ class Changes(Scan):
 
     @property
     def start(self) -> str:
-        """The checkpoint that these rows come after; empty for the beginning."""
+        """The checkpoint before these rows; empty for the beginning."""
         return self.range.start
 
     @property
     def end(self) -> str:
-        """The checkpoint after these rows: give it as `start` to read what comes next."""
+        """The checkpoint after these rows: pass it as `start` to read the rows that follow."""
         return self.range.end
 
     @once
     def _view(self) -> tuple[Snapshot, tuple[FileSlice, ...], bool]:
-        """The view that the rows are read from, its file slices that can hold some, and whether it is that of the last
-        commit."""
+        """The view from which the rows are read, its file slices that can have some, and whether it is the view as of
+        the last commit."""
         view, slices, is_whole = slices_of_range(self._newest, self.range)
         if self._looked_again and is_whole and self.range.commits:
             latest_paths = {file.path for file_slice in self._newest.file_slices() for file in file_slice.files}
@@ -388,8 +391,8 @@ class Changes(Scan):
 
 
 def slices_of_range(newest: Snapshot, commits: CommitRange) -> tuple[Snapshot, tuple[FileSlice, ...], bool]:
-    """The view that the rows of a range are read from, its file slices that can hold some, and whether it is that of
-    the last commit: it is the newest one where files or commits of the range are missing."""
+    """The view from which the rows of a range are read, its file slices that can have some, and whether it is the view
+    as of the last commit: it is the newest view if files or commits of the range are missing."""
     if not commits.commits:
         return newest, (), True
     first = commits.commits[0].time
@@ -406,14 +409,15 @@ def _as_of(snapshot: Snapshot, instant: str) -> Snapshot:
 
 
 def _written_since(view: Snapshot, first: str) -> tuple[FileSlice, ...]:
-    """The slices with a file as new as `first` or newer: a row is in a file no older than the commit that wrote it."""
+    """The slices with a file that is not older than `first`: a row is in a file no older than the commit that wrote
+    it."""
     return tuple(
         s for s in view.file_slices() if s.log_files or (s.base_file is not None and s.base_file.instant >= first)
     )
 
 
 def _all_there(view: Snapshot, commits: CommitRange, slices: Sequence[FileSlice]) -> bool:
-    """Whether every file group that the commits wrote still has its state as of the last of them."""
+    """Whether every file group that the commits wrote still has its state as of the last commit."""
     going = being_cleaned(view.timeline)
     if going and any(file.path in going for file_slice in slices for file in file_slice.files):
         return False

@@ -30,14 +30,15 @@ _READERS, _WORD_BITS = 16, 32
 
 @dataclass(frozen=True)
 class ColumnRanges:
-    """The least and greatest value of a column in each base file that has a known range, of `files` in all."""
+    """The least and greatest value of a column in each base file that has a known range; `files` is the number of all
+    base files."""
 
     low: pa.Array
     high: pa.Array
     files: int
 
     def overlap(self) -> float:
-        """The share of all files that may hold a value, on average over the least values of files: 0.1 means that a
+        """The share of all files that may hold a value, averaged over the least values of files: 0.1 means that a
         condition on one value opens a tenth of the files. Files without a range count as holding every value."""
         range_count = len(self.low)
         if not range_count:
@@ -50,7 +51,7 @@ class ColumnRanges:
         return float((opened.mean() + self.files - range_count) / self.files)
 
     def positions(self) -> npt.NDArray[np.float64]:
-        """The ranges as pairs of numbers from 0 to 1: by value for numbers and times, else by rank."""
+        """The ranges as pairs of numbers from 0 to 1: by value for numbers and times, otherwise by rank."""
         range_count = len(self.low)
         try:
             bounds = pa.concat_arrays([self.low, self.high])
@@ -72,7 +73,7 @@ class ColumnRanges:
 def column_ranges(snapshot: Snapshot, names: Sequence[str] | None = None) -> Mapping[str, ColumnRanges]:
     """The ranges of columns (None: all that have statistics) in the base files of the latest slices, from the column
     statistics of the metadata table. Empty for a table without them. Raises `InvalidOption` for columns that the table
-    lacks."""
+    does not have."""
     columns = [pa.field(RECORD_KEY, pa.string()), *data_columns(snapshot)]
     names = None if names is None else resolve_columns(names, pa.schema(columns))
     metadata = snapshot.metadata
@@ -102,8 +103,8 @@ def column_ranges(snapshot: Snapshot, names: Sequence[str] | None = None) -> Map
 
 
 def bloom_rates(snapshot: Snapshot, limit: int) -> pa.Table:
-    """For at most so many base files of the latest slices, evenly chosen, that have a bloom filter: the share of absent
-    keys that the filter lets through, by the bits that are set (1.0 for the filter that accepts every key).
+    """The share of absent keys that the bloom filter lets through, by its set bits (1.0 for the filter that accepts
+    every key), for at most `limit` evenly chosen base files of the latest slices that have a bloom filter.
 
     The filters come from the metadata table where it has them, else from the files' footers.
     """

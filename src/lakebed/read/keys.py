@@ -46,7 +46,8 @@ _READERS = 16
 
 @dataclass(frozen=True)
 class PlainSlices:
-    """Asks the newest commit that has a note on key texts, and the footers of the files that it does not cover.
+    """Finds the file slices whose keys cannot be misread, from the newest commit that records it, and the footers of
+    the files that it does not cover.
 
     `fields` are the key fields with free text that are not hashed.
     """
@@ -55,7 +56,7 @@ class PlainSlices:
     fields: tuple[str, ...]
 
     def among(self, slices: Sequence[FileSlice]) -> list[bool]:
-        """For each file slice of the view whether none of its keys can be misread."""
+        """Flags of the file slices whose keys cannot be misread."""
         covered = self._covered
         if covered is None:
             return [False] * len(slices)
@@ -84,12 +85,12 @@ class PlainSlices:
 
 
 def key_generator_of(config: TableConfig, *, prefix_of_one: bool = True) -> KeyGenerator:
-    """The table's key generator. `prefix_of_one`: a COMPLEX key of one field has the field's name in front."""
+    """The table's key generator. With `prefix_of_one` a COMPLEX key of one field has the field's name in front."""
     return key_generator(key_generator_spec(config, single_field_prefix=prefix_of_one))
 
 
 def key_encodings(config: TableConfig) -> tuple[KeyGenerator, ...]:
-    """The ways in which the stored keys may be written: one, but for complex keys of a single field."""
+    """The forms in which the stored keys may be written: one form, except for complex keys of a single field."""
     generator = key_generator_of(config)
     if generator.kind == "COMPLEX" and len(config.key_fields) == 1:
         return generator, key_generator_of(config, prefix_of_one=False)
@@ -97,7 +98,7 @@ def key_encodings(config: TableConfig) -> tuple[KeyGenerator, ...]:
 
 
 def _key_generator(config: TableConfig) -> KeyGenerator | None:
-    """The key generator, None for one that lakebed does not know: such a table is read without pruning."""
+    """The key generator; None for an unknown one, whose table is read without pruning."""
     try:
         return key_generator_of(config)
     except (UnsupportedFeature, InvalidOption):
@@ -105,8 +106,8 @@ def _key_generator(config: TableConfig) -> KeyGenerator | None:
 
 
 def partition_paths_may_be_stale(storage: Storage, config: TableConfig) -> bool:
-    """Whether a row may be in another partition path than that of its columns: under a global index that leaves it
-    where it is when they change.
+    """Whether a row may be in another partition path than that of its columns: under a global index that leaves a row
+    in its path when the columns change.
 
     Real Hudi does not record its index, but a record index shows in its metadata table: by default that one leaves rows
     where they are. (Its own readers show the path's value in the partition column then.)
@@ -121,8 +122,8 @@ def partition_paths_may_be_stale(storage: Storage, config: TableConfig) -> bool:
 
 
 def partition_layout(config: TableConfig, schema: pa.Schema) -> PartitionLayout | None:
-    """How partition paths come from columns; None if unknown: of a table without partitions, or with a
-    key generator of its own."""
+    """The way in which partition paths are made from columns; None if it is unknown, or the table has no partitions or
+    a user-defined key generator."""
     keys = _key_generator(config)
     if not config.partition_fields or keys is None:
         return None
@@ -155,8 +156,8 @@ def _same_for_every_writer(keys: KeyGenerator, type_: pa.DataType) -> bool:
 
 
 def bucket_layout(snapshot: Snapshot, schema: pa.Schema) -> BucketLayout | None:
-    """How keys fall into file groups by the index that a view of the table remembers; None where that looks keys up, or
-    there is none."""
+    """The way in which keys are distributed over file groups, by the index that a view of the table records; None for
+    an index that looks keys up, or without an index."""
     config = snapshot.config
     if not config.key_fields or _key_generator(config) is None:
         return None
@@ -182,7 +183,8 @@ Group = tuple[str, str]
 
 @dataclass(frozen=True)
 class IndexedKeys:
-    """The record index's answer: one row of `locations` for each key and place (`key`, `partition`, `file_id`)."""
+    """The answer of the record index: one row of `locations` for each key and location (`key`, `partition`,
+    `file_id`)."""
 
     locations: pa.Table
 
@@ -199,7 +201,8 @@ class IndexedKeys:
         return dict(zip(groups, keys_by_group(keys.take(order), codes, len(distinct)), strict=True))
 
     def slices(self, snapshot: Snapshot) -> list[FileSlice] | None:
-        """The file slices of these groups; None where the view lacks one, and the index cannot be relied on."""
+        """The file slices of these groups; None if the view does not have one of them, so that the index cannot be
+        relied on."""
         groups = self.groups.keys()
         if not groups:
             return []
@@ -213,8 +216,8 @@ class IndexedKeys:
 
 
 def usable_record_index(snapshot: Snapshot) -> MetadataLookups | None:
-    """The metadata table, where its record index answers for this view: the newest one, of an index that is there, and
-    of a table that holds no key twice."""
+    """The metadata table, if its record index can answer for this view: the view is the newest, the index exists, and
+    no key is stored twice. Otherwise None."""
     metadata = snapshot.metadata
     if metadata is None or not metadata.has(RECORD_INDEX) or not snapshot.is_latest:
         return None
@@ -230,8 +233,8 @@ def usable_record_index(snapshot: Snapshot) -> MetadataLookups | None:
 
 
 def find_keys(snapshot: Snapshot, keys: Any, partitions: Collection[str] | None = None) -> IndexedKeys | None:
-    """Where the keys are, in some partition paths or in all; None if no record index has the answer, also because it is
-    being dropped or built just now."""
+    """The locations of the keys, in some partition paths or in all; None if no record index can answer, for example
+    because it is being dropped or built."""
     with metadata_damage_named(snapshot.storage):
         try:
             metadata = usable_record_index(snapshot)
@@ -271,7 +274,7 @@ def _plain(table: pa.Table) -> pa.Table:
 
 
 def demanded_keys(predicate: Predicate, config: TableConfig, schema: pa.Schema) -> pa.Array | None:
-    """The texts of the record keys that matching rows can have, each once; None where the filter leaves them open.
+    """The distinct texts of the record keys that matching rows can have; None if the filter does not determine them.
 
     The filter names the stored key, or every field of the key by constants of types with one text a value.
     """
@@ -312,8 +315,8 @@ def _key_texts(
 
 
 def demanded_values(predicate: Predicate, column: str, kind: pa.DataType) -> pa.Array | None:
-    """The texts under which a secondary index has the values that a column of matching rows can have (a null among
-    them means null); None if the filter leaves them open, or the type has several texts a value."""
+    """The texts of a secondary index for the values that a column of matching rows can have (a null among them means
+    null); None if the filter does not determine them, or the type has several texts per value."""
     texts_of = _TEXTS.get(_kind(kind))
     if texts_of is None:
         return None

@@ -47,8 +47,8 @@ __all__ = ["LOCATION_SCHEMA", "KeyText", "LookupKeys", "exists", "get", "locate"
 
 
 class KeyText:
-    """Record keys by their text, for all that takes keys: as the table stores them (`_hoodie_record_key`), or with
-    `typed` as people write them.
+    """Record keys by their text, for every function that takes keys: as the table stores them (`_hoodie_record_key`),
+    or with `typed` as users write them.
 
     A typed text is read by the types of the key columns: `42`, `2024-01-31 10:00:00`, and of several columns
     `id:42,day:7`. A complex key of one column is given as `42` or as `id:42`. Where a text cannot be a
@@ -98,9 +98,9 @@ class KeyText:
 
 @dataclass(frozen=True)
 class LookupKeys:
-    """Keys to look for: `texts` one for each key asked (null: no such key can exist), `partitions` the partition path
-    of each where the caller gave the partition columns, `fields` the columns that the keys are made of, unless stored
-    key text was given."""
+    """The keys to look up: `texts` has one per requested key (null: no such key can exist), `partitions` the partition
+    path of each if the caller gave the partition columns, `fields` the columns from which the keys are made, unless
+    stored key text was given."""
 
     texts: pa.Array
     partitions: pa.Array | None = None
@@ -113,8 +113,8 @@ class LookupKeys:
 
 
 def parse_lookup_keys(snapshot: Snapshot, keys: Any) -> LookupKeys:
-    """Key texts of what the user gave, and partition paths where the caller's table has the partition columns and
-    they give where a row is."""
+    """The key texts of the user's `keys`, and partition paths if the keys have the partition columns and these
+    determine where a row is."""
     config = snapshot.config
     if isinstance(keys, KeyText):
         return LookupKeys(keys.stored_in(snapshot))
@@ -160,14 +160,14 @@ def _partitions_of(snapshot: Snapshot, table: pa.Table) -> pa.Array | None:
 
 
 def is_keys(value: Any) -> bool:
-    """Whether this is a collection or a column of keys, and no table of rows."""
+    """Whether the value is a collection or a column of keys, not a table of rows."""
     if isinstance(value, KeyText | list | tuple | set | frozenset):
         return not _are_rows(value)
     return hasattr(value, "__array__") and not hasattr(value, "columns") and not hasattr(value, "schema")
 
 
 def _are_rows(keys: Any) -> bool:
-    """Whether keys are given as dicts, or as one dict of columns, which hold the key columns by their names."""
+    """Whether keys are given as dicts, or as one dict of columns, with the key columns by name."""
     if isinstance(keys, list):
         listed = cast("list[Any]", keys)
         return bool(listed) and isinstance(listed[0], Mapping)
@@ -261,7 +261,7 @@ _MAX_BY_STATISTICS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """The file slices that can hold a key. `indexed` is the record index's answer where it named them."""
+    """The file slices that can hold a key. `indexed` is the record index's answer if it named them, otherwise None."""
 
     slices: Sequence[FileSlice]
     indexed: IndexedKeys | None = None
@@ -283,7 +283,7 @@ class KeySearch:
 
     @once
     def partitions(self) -> frozenset[str] | None:
-        """The partition paths to look in; None: all."""
+        """The partition paths to search; None: all."""
         if self.lookup.partitions is None:
             return None
         return frozenset(p for p in self.lookup.partitions.unique().to_pylist() if p is not None)
@@ -304,14 +304,14 @@ class KeySearch:
         return Candidates(buckets_of_keys(slices, bucketed.locations, self.keys))
 
     def _indexed(self) -> IndexedKeys | None:
-        """The record index's answer; None where it has none."""
+        """The record index's answer; None if it cannot answer."""
         indexed_keys = find_keys(self.snapshot, self.keys, self.partitions)
         if indexed_keys is None or self.lookup.partitions is None:
             return indexed_keys
         return indexed_keys.of_pairs(pa.table({"key": self.lookup.texts, "partition": self.lookup.partitions}))
 
     def _by_statistics(self, slices: Sequence[FileSlice]) -> list[FileSlice]:
-        """The slices whose key range in the metadata table has one of the keys; so fewer footers are read."""
+        """The slices whose key range in the metadata table includes one of the keys, so that fewer footers are read."""
         if len(slices) <= _MAX_FILES or len(self.keys) > _MAX_BY_STATISTICS or not self.meta:
             return list(slices)
         column = Column((RECORD_KEY,), pa.string())
@@ -323,14 +323,14 @@ class KeySearch:
         return plan_scan(self.snapshot, None, self.columns, slices=self.candidates.slices)
 
     def texts(self, rows: pa.Table) -> pa.Array:
-        """The key text of found rows."""
+        """The key texts of rows that were found."""
         if self.meta:
             return plain_texts(rows.column(RECORD_KEY))
         config = self.snapshot.config
         return plain_texts(key_generator_of(config).key_text_of(rows.select(list(config.key_fields))))
 
     def run(self) -> Iterator[tuple[FileSlice, pa.Table]]:
-        """Every file slice that was searched, with its matching rows."""
+        """All file slices that were searched, with their matching rows."""
         jobs = row_readers(self.plan, None)
 
         def search(job: tuple[FileSlice, RowReader]) -> tuple[FileSlice, pa.Table]:
@@ -378,7 +378,7 @@ LOCATION_SCHEMA = pa.schema(
 
 
 def get(snapshot: Snapshot, keys: Any, columns: Sequence[str] | None = None) -> pa.Table:
-    """The rows of these keys, as they are found; all data columns, or `columns` (meta columns by name).
+    """The rows of these keys, in the order of the search; all data columns, or `columns` (meta columns by name).
 
     `keys`: a list or array for a single key field, tuples or a table for several (with partition columns, if known),
     or `KeyText`. On a table that is not global every partition is searched unless the partition columns are given.
@@ -397,7 +397,8 @@ def get(snapshot: Snapshot, keys: Any, columns: Sequence[str] | None = None) -> 
 
 
 def exists(snapshot: Snapshot, keys: Any) -> pa.BooleanArray:
-    """For each of the keys whether the table holds it, in their order. A record index answers by itself."""
+    """A boolean for each key, in their order: whether the table has it. A record index answers without reading
+    files."""
     lookup = parse_lookup_keys(snapshot, keys)
     shared = _shared(snapshot, lookup)
     if shared is None:
@@ -418,7 +419,7 @@ def _exist(snapshot: Snapshot, lookup: LookupKeys) -> pa.BooleanArray:
 
 
 def _exist_with_fields(snapshot: Snapshot, lookup: LookupKeys) -> pa.BooleanArray:
-    """Like `exists`, for keys whose text other fields may share: compares the key fields of rows with that text."""
+    """Like `exists`, for keys whose text other field values may have: compares the key fields of rows as well."""
     fields = KeyFields.of(snapshot.config)
     assert fields is not None
     assert lookup.fields is not None
@@ -433,8 +434,8 @@ def _exist_with_fields(snapshot: Snapshot, lookup: LookupKeys) -> pa.BooleanArra
 
 
 def locate(snapshot: Snapshot, keys: Any) -> pa.Table:
-    """Where the keys are: key text, partition path, file id and instant of the base file, one row for each place. A
-    record index answers by itself."""
+    """The locations of the keys: key text, partition path, file id and instant of the base file, one row per location.
+    A record index answers without reading files."""
     return _lookup_rows(snapshot, parse_lookup_keys(snapshot, keys))
 
 
@@ -454,7 +455,7 @@ def _lookup_rows(snapshot: Snapshot, lookup: LookupKeys) -> pa.Table:
 
 
 def _shared(snapshot: Snapshot, lookup: LookupKeys) -> pa.Array | None:
-    """Which of the keys have a text that other key fields may have, too; None where none has."""
+    """Flags of the keys whose text other field values may have; None if no key has such a text."""
     fields = KeyFields.of(snapshot.config)
     if fields is None or lookup.fields is None:
         return None
@@ -463,7 +464,7 @@ def _shared(snapshot: Snapshot, lookup: LookupKeys) -> pa.Array | None:
 
 
 class _Search(KeySearch):
-    """The search for keys; where their text may be that of other key fields, the rows with the fields asked for."""
+    """The search for keys; if their text may be that of other field values, only the rows with the requested fields."""
 
     def __init__(self, snapshot: Snapshot, lookup: LookupKeys, columns: Sequence[str]) -> None:
         self.compares = _shared(snapshot, lookup) is not None

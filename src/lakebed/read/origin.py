@@ -27,14 +27,14 @@ _read_here: set[str] = set()
 
 
 def note_of(uri: str) -> dict[bytes, bytes]:
-    """The metadata of an Arrow schema for rows of the table at `uri`; notes that this process reads them."""
+    """The metadata of an Arrow schema for rows of the table at `uri`; records that this process reads them."""
     _read_here.add(uri)
     return {TABLE_OF_ROWS: uri.encode()}
 
 
 def is_noted(data: Any, uri: str) -> bool:
-    """Whether the data are rows of the table at `uri`: a DataFrame's plan, or the note in an Arrow schema or in pandas'
-    `attrs` has it."""
+    """Whether the data are known to be rows of the table at `uri`, by a DataFrame's plan, or by the note in an Arrow
+    schema or in pandas' `attrs`."""
     if session_of(data) is not None:
         return reads_table(data, uri)
     if _module(data) == "polars":  # looking up the schema of a LazyFrame may run it
@@ -47,13 +47,13 @@ def is_noted(data: Any, uri: str) -> bool:
 
 
 def may_be_read(data: Any, uri: str) -> bool:
-    """Whether the data are of a library that takes no note along, and this process has read the table."""
+    """Whether the data are of a library that drops the note, and this process has read the table."""
     return uri in _read_here and _module(data) in _WITHOUT_NOTE
 
 
 def look_read(rows: pa.Table, stored: Iterable[pa.RecordBatch]) -> bool:
-    """Whether most of a sample of the rows equal a stored row in all columns but at most one, and a value of theirs
-    names this stored row alone. Rows with other columns than the stored ones are no such rows.
+    """Whether most rows of a sample equal a stored row in all columns except at most one, and have a value that only
+    this stored row has. False for rows with other columns than the stored ones.
 
     >>> stored = pa.record_batch({"id": [1, 2], "city": ["x", "x"], "fare": [1.0, 2.0]})
     >>> look_read(pa.table({"id": [2], "city": ["x"], "fare": [20.0]}), [stored])
@@ -90,8 +90,8 @@ def _module(data: Any) -> str:
 
 
 def _sample(rows: pa.Table, schema: pa.Schema) -> pa.Table | None:
-    """Some of the rows, from first to last, with the columns and types of the stored ones; None where there are none or
-    their columns are others."""
+    """A sample of the rows, from first to last, with the columns and types of the stored rows; None if there are no
+    rows or their columns differ."""
     if not rows.num_rows or sorted(rows.column_names) != sorted(schema.names):
         return None
     at = np.unique(np.linspace(0, rows.num_rows - 1, _SAMPLE_ROWS).astype(np.int64))
@@ -102,7 +102,7 @@ def _sample(rows: pa.Table, schema: pa.Schema) -> pa.Table | None:
 
 
 def _distinct_columns(sample: pa.Table) -> dict[str, pa.Array]:
-    """The columns whose values differ, so that each may be of one stored row."""
+    """The columns whose values differ, so that each value may belong to one stored row."""
     columns = dict[str, pa.Array]()
     for name in sample.column_names:
         column = sample[name].combine_chunks()
@@ -114,7 +114,7 @@ def _distinct_columns(sample: pa.Table) -> dict[str, pa.Array]:
 
 
 def _matches(sample: pa.Table, name: str, stored: pa.Table) -> int:
-    """How many rows of the sample equal the only stored row that has their value of this column."""
+    """The number of rows of the sample that equal the only stored row with their value of this column."""
     at = as_numpy(pc.index_in(stored[name], value_set=sample[name].combine_chunks()))
     if not len(at) or len(np.unique(at)) < len(at):
         return 0

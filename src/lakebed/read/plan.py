@@ -45,7 +45,8 @@ PRUNING = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class ColumnSource:
-    """Where a column of the table comes from in a slice: a stored column, the partition path, or nowhere (null)."""
+    """The source of a column of the table in a slice: a stored column (`stored`, with its type), the partition path
+    (`from_path`), or none (null)."""
 
     name: str
     stored: str | None
@@ -64,11 +65,11 @@ class TableColumns:
 
     @property
     def stored(self) -> list[str]:
-        """The columns of files that they are made of."""
+        """The columns of files from which they are made."""
         return list(dict.fromkeys(s.stored for s in self.sources if s.stored is not None))
 
     def divided(self, names: Collection[str]) -> tuple[TableColumns, TableColumns]:
-        """Two parts of these columns: the ones with these names, and the others."""
+        """These columns as two parts: the columns with these names, and the others."""
         named, others = (
             tuple(source for source in self.sources if (source.name in names) is within) for within in (True, False)
         )
@@ -78,7 +79,7 @@ class TableColumns:
         return TableColumns(sources, pa.schema([self.schema.field(s.name) for s in sources]), self.path_values)
 
     def of(self, rows: pa.RecordBatch, partition: str) -> pa.RecordBatch:
-        """Stored rows of a partition path as rows of the table."""
+        """Stored rows of a partition path in the columns and types of the table."""
         arrays: list[pa.Array] = []
         names: list[str] = []
         present = frozenset(rows.schema.names)
@@ -105,7 +106,7 @@ def null_rows(schema: pa.Schema, rows: int) -> pa.RecordBatch:
 
 @dataclass(frozen=True, slots=True)
 class SliceSet:
-    """File slices that are read the same way: with the same stored columns under the same types."""
+    """File slices that are read in one way: with the same stored columns in the same types."""
 
     slices: tuple[FileSlice, ...]
     sources: tuple[ColumnSource, ...]
@@ -124,9 +125,9 @@ class SliceSet:
 
 @dataclass(frozen=True, slots=True)
 class ScanPlan:
-    """What a scan will do; prints itself. `read_schema` are the columns it reads, in the table's types (those of the
-    filter among them); `columns` those it gives back. Rows of commits before `since` need not be read. `pruned` are the
-    file slices that are not read, by what rules them out, in the order of these steps."""
+    """The plan of a scan; prints itself. `read_schema` are the columns that it reads, in the table's types (including
+    those of the filter); `columns` those that it returns. Rows of commits before `since` need not be read. `pruned` are
+    the file slices that are not read, by the step that rules them out, in the order of these steps."""
 
     table: str
     query: Query
@@ -167,7 +168,7 @@ class ScanPlan:
         return {step: len(slices) for step, slices in self.pruned.items()}
 
     def pruning(self) -> pa.Table:
-        """See `Scan.pruning`."""
+        """The table that `Scan.pruning` returns."""
         listed: list[tuple[str | None, FileSlice]] = [(None, file_slice) for file_slice in self.slices]
         listed += [(step, file_slice) for step, slices in self.pruned.items() for file_slice in slices]
         columns = [
@@ -184,7 +185,8 @@ class ScanPlan:
         return self.text()
 
     def text(self, names: int = 0) -> str:
-        """The plan, with up to so many names of the files that are read, and of those that each step rules out."""
+        """The plan as text, with at most `names` names of the files that are read, and of those that each step rules
+        out."""
         files = self.files
         size = sum(f.size for f in files)
         merged = [s for s in self.slices if s.log_files]
@@ -218,15 +220,15 @@ class ScanPlan:
 
 
 def _names(slices: Sequence[FileSlice], limit: int) -> list[str]:
-    """Lines with the names of file slices, and how many more there are."""
+    """Lines with the names of at most `limit` file slices, and the number of further ones."""
     lines = [f"    {file_slice.label}" for file_slice in slices[:limit]]
     return [*lines, f"    and {len(slices) - limit:,} more"] if 0 < limit < len(slices) else lines
 
 
 def table_columns(snapshot: Snapshot, *, operations: bool = False) -> pa.Schema:
-    """All columns a scan can give: meta columns, the table's own, and partition columns that are kept in paths only.
-    `_hoodie_operation` is one of them where the caller asks for `operations` and the table has them: that may take a
-    look at a file."""
+    """All columns that a scan can return: meta columns, the table's own, and partition columns that only paths have.
+    `_hoodie_operation` is included if the caller requests `operations` and the table has it, which may take a look at a
+    file."""
     meta = ALL_META_COLUMNS if operations and snapshot.has_operations else META_COLUMNS
     fields = [pa.field(m, pa.string()) for m in meta]
     fields += [pa.field(f.name, f.type) for f in snapshot.schema if f.name not in ALL_META_COLUMNS]
@@ -240,7 +242,7 @@ def table_columns(snapshot: Snapshot, *, operations: bool = False) -> pa.Schema:
 
 
 def data_columns(snapshot: Snapshot) -> pa.Schema:
-    """The table's columns without meta columns, as it declares them, including those that may not be null."""
+    """The table's columns without meta columns, as it declares them, including which may not be null."""
     declared = {f.name: f for f in snapshot.schema}
     return pa.schema([declared.get(f.name, f) for f in table_columns(snapshot) if f.name not in ALL_META_COLUMNS])
 
@@ -329,8 +331,8 @@ def _prune(
     *,
     of_snapshot: bool,
 ) -> tuple[list[FileSlice], dict[str, list[FileSlice]], int]:
-    """The file slices that may hold matching rows. The slices are those of the view (`of_snapshot`), or
-    others, which the view may not know completely."""
+    """The file slices that may have matching rows, the others by the step that ruled them out, and the counts for the
+    plan. The slices are those of the view (`of_snapshot`), or others, which the view may not know completely."""
     pruned: dict[str, list[FileSlice]] = {}
     remaining_slices = list(slices)
     partitions = list(dict.fromkeys(s.partition for s in slices))
@@ -373,7 +375,8 @@ def _slice_sets(
 
 
 def _merged_sources(snapshot: Snapshot, read_schema: pa.Schema) -> tuple[ColumnSource, ...]:
-    """Sources of slices that are made of several files: their reader gives the table's own columns and types."""
+    """The sources of columns in slices that consist of several files: their reader returns the table's own columns and
+    types."""
     in_path = set(snapshot.config.partition_fields) if snapshot.config.drop_partition_columns else set[str]()
     return tuple(
         ColumnSource(f.name, None, None, from_path=True) if f.name in in_path else ColumnSource(f.name, f.name, f.type)
@@ -383,8 +386,8 @@ def _merged_sources(snapshot: Snapshot, read_schema: pa.Schema) -> tuple[ColumnS
 
 @dataclass(frozen=True, slots=True)
 class _NamesInFiles:
-    """The names of columns in files that are merged. `hidden` are columns of files of an instant that are not the
-    table's, though they have the name of one."""
+    """The names of columns in files that are merged. `hidden` are the columns, by instant of the files, that have the
+    name of a table column but are a different one."""
 
     history: SchemaHistory | None
     hidden: Mapping[str, tuple[str, ...]]
@@ -393,7 +396,7 @@ class _NamesInFiles:
     def of(
         cls, history: SchemaHistory | None, base_sources: Mapping[str, Sequence[ColumnSource]]
     ) -> _NamesInFiles | None:
-        """None where all names are the table's."""
+        """The names in files; None if all names are the table's."""
         hidden = {
             instant: tuple(s.name for s in sources if s.stored is None and not s.from_path)
             for instant, sources in base_sources.items()
@@ -408,7 +411,7 @@ class _NamesInFiles:
 def _base_sources(
     snapshot: Snapshot, slices: Sequence[FileSlice], read_schema: pa.Schema, history: SchemaHistory | None
 ) -> dict[str, tuple[ColumnSource, ...]]:
-    """The columns of the base files that have log files; one commit writes with one schema."""
+    """The columns of the base files that have log files, by instant, since one commit writes with one schema."""
     sources: dict[str, tuple[ColumnSource, ...]] = {}
     for file_slice in slices:
         base = file_slice.base_file

@@ -33,7 +33,7 @@ _EPOCH = date(1970, 1, 1)
 
 
 def lazy_frame(scan: Scan) -> pl.LazyFrame:
-    """The scan's rows as a LazyFrame. Raises `UnsupportedFeature` where polars is not installed."""
+    """The scan's rows as a LazyFrame. Raises `UnsupportedFeature` if polars is not installed."""
     polars = require("polars")
     from polars.io.plugins import register_io_source
 
@@ -56,7 +56,7 @@ def lazy_frame(scan: Scan) -> pl.LazyFrame:
 
 
 def conditions(predicate: pl.Expr, schema: pa.Schema) -> list[Node]:
-    """Conditions that hold for every row that the predicate keeps; none where it is not understood.
+    """Conditions that are true for every row that the predicate selects; empty if it is not understood.
 
     >>> import polars as pl
     >>> conditions((pl.col("a") > 5) & pl.col("b").str.contains("x"), pa.schema({"a": pa.int64(), "b": pa.string()}))

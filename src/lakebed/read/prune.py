@@ -35,7 +35,7 @@ DEFAULT_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 
 @dataclass(frozen=True, slots=True)
 class PathText:
-    """A text that became a path without encoding: slashes at its end, and double ones, are lost."""
+    """A text that became a path without encoding: slashes at its end, and double slashes, are lost."""
 
     path: str
 
@@ -58,7 +58,7 @@ class PathText:
 
 @dataclass(frozen=True)
 class PartitionLayout:
-    """How a table's partition paths come from its columns.
+    """The way in which a table's partition paths are made from its columns.
 
     `plain` is for each field whether its path text is the value's own text (so that it can be read back); a field that
     goes through a time format is not plain. `path_of(field, literal)` gives the whole partition path of a value where
@@ -97,8 +97,8 @@ class PartitionLayout:
         return values
 
     def _whole(self, parts: list[str]) -> list[str]:
-        """The parts of a path that are known to be one field's each, from the first on: a slash inside a text that is
-        not encoded moves what follows it."""
+        """The parts of a path that certainly belong to one field each, from the first on: a slash inside a text that is
+        not encoded shifts the parts after it."""
         types = [self.types.get(name) for name in self.fields]
         texts = [at for at, t in enumerate(types) if not self.url_encode and (t is None or pa.types.is_string(t))]
         spare = len(parts) - len(self.fields)
@@ -125,7 +125,7 @@ class PartitionLayout:
 
 
 def parse_key_text(text: str, type_: pa.DataType) -> Any:
-    """The value whose key text this is, for types where only one value has it; None otherwise.
+    """The value with this key text, for types in which only one value has it; otherwise None.
 
     >>> parse_key_text("-7", pa.int64()), parse_key_text("1.50", pa.float64())
     (-7, None)
@@ -155,7 +155,8 @@ def prune_partitions(predicate: Predicate, layout: PartitionLayout, partitions: 
 
 
 class _Evaluator:
-    """Three-valued logic over sets of possible values: can the condition be true, can it be false?"""
+    """Evaluates a condition over sets of possible values, in three-valued logic: whether it can be true, and whether it
+    can be false."""
 
     def __init__(self, layout: PartitionLayout) -> None:
         self.layout = layout
@@ -201,8 +202,8 @@ class _Evaluator:
         return True, True
 
     def _by_path(self, name: str, values: Sequence[Literal], partition: str) -> tuple[bool, bool]:
-        """Equality on a field whose path text cannot be read back: the path of the constant is compared with it
-        instead."""
+        """Whether equality on a field can be true and can be false, for a field whose path text cannot be converted
+        back: the path of the constant is compared instead."""
         if name not in self.layout.fields:
             return True, True
         for literal in values:
@@ -264,7 +265,8 @@ Alternative = Mapping[str, frozenset[Literal]]
 
 
 def equalities(node: Node, fields: frozenset[str]) -> list[Alternative] | None:
-    """What the filter demands of `fields`, as alternatives of "field is one of these constants"; None: anything.
+    """The values that the filter requires of `fields`, as alternatives of "field is one of these constants"; None: any
+    value. An empty list means that no row can match.
 
     No alternative at all means that no row can match.
     """
@@ -313,7 +315,8 @@ def _merge(a: Alternative, b: Alternative) -> Alternative | None:
 
 
 def has_one_text(type_: pa.DataType) -> bool:
-    """Equal values have equal key text; not so for floats (0.0 and -0.0) and timestamps (two forms are about)."""
+    """Whether equal values of the type have equal key text; floats (0.0 and -0.0) and timestamps (which have two forms)
+    do not."""
     return (
         pa.types.is_string(type_)
         or pa.types.is_integer(type_)
@@ -324,7 +327,7 @@ def has_one_text(type_: pa.DataType) -> bool:
 
 
 def key_rows(columns: Mapping[str, list[Any]], types: Mapping[str, pa.DataType]) -> pa.Table:
-    """Every combination of the values, one row each."""
+    """All combinations of the values, one row each."""
     rows: list[tuple[Any, ...]] = [()]
     for values in columns.values():
         rows = [(*row, v) for row in rows for v in values]
@@ -334,7 +337,7 @@ def key_rows(columns: Mapping[str, list[Any]], types: Mapping[str, pa.DataType])
 
 @dataclass(frozen=True)
 class BucketLayout:
-    """What bucket pruning needs of a table with a bucket index.
+    """The data about a table with a bucket index that bucket pruning needs.
 
     `key_texts(rows)` gives the stored key texts that rows with these key columns may have (more than one where the
     table's way of writing them is not known), `locations` their bucket numbers, and the file slices of those.
@@ -385,7 +388,7 @@ def slices_without(slices: Sequence[FileSlice], remaining: Sequence[FileSlice]) 
 def slices_in_buckets(
     predicate: Predicate, layout: BucketLayout, slices: Sequence[FileSlice]
 ) -> list[FileSlice] | None:
-    """The file slices whose buckets may hold matching rows; None if the filter does not determine them."""
+    """The file slices whose buckets may have matching rows; None if the filter does not determine the buckets."""
     matching_slices: list[FileSlice] = []
     settled = False
     for locations, located_slices in _by_locations(slices, layout.locations):
@@ -402,7 +405,7 @@ def slices_in_buckets(
 
 
 def _ruled_out(predicate: Predicate, layout: BucketLayout, slices: Sequence[FileSlice]) -> set[FileSlice]:
-    """The file slices without keys that can be misread whose buckets hold no matching row."""
+    """The file slices whose keys cannot be misread and whose buckets have no matching row."""
     if layout.plain is None:
         return set()
     buckets = prune_buckets(predicate, replace(layout, trusted=True))
@@ -434,7 +437,7 @@ def _by_locations(
 
 
 def _buckets_of_texts(predicate: Predicate, layout: BucketLayout) -> frozenset[int] | None:
-    """By the stored record keys that the filter names."""
+    """The buckets of the stored record keys that the filter names; None if it names none."""
     alternatives = equalities(predicate.root, frozenset((RECORD_KEY,)))
     if alternatives is None:
         return None
@@ -458,7 +461,7 @@ def _buckets_of_fields(predicate: Predicate, layout: BucketLayout) -> frozenset[
 
 
 def _some_value(type_: pa.DataType) -> Any:
-    """A value for a field that has no part in the hash; a null with nulls and empty texts would make no key."""
+    """Any value for a field that is not hashed; not null, since a key of nulls and empty texts is invalid."""
     if pa.types.is_fixed_size_binary(type_):
         return b"0" * type_.byte_width
     if pa.types.is_boolean(type_):

@@ -24,14 +24,14 @@ _HINT = "Restore it from a copy."
 
 
 def reopened(snapshot: Snapshot) -> Snapshot | None:
-    """This view opened again, as the table is now; None where it shows nothing new."""
+    """This view opened again, with the present state of the table; None if it shows nothing new."""
     fresh = open_again(snapshot.storage, snapshot.config, snapshot.as_of, use_metadata=snapshot.use_metadata)
     return None if snapshot.shows_same(fresh) else replace(fresh, base_below_logs=snapshot.base_below_logs)
 
 
 def read_again(storage: Storage, read: Callable[[], T], renew: Callable[[], bool]) -> T:
-    """What `read` gives. If it finds a file missing it runs again, as long as `renew` reports that the table has
-    changed; the same file missing twice is damage."""
+    """The result of `read`. If it misses a file it runs again, as long as `renew` reports that the table has changed; a
+    file that is missing twice is damage."""
     looks = _Looks(storage, renew)
     while True:
         try:
@@ -41,7 +41,7 @@ def read_again(storage: Storage, read: Callable[[], T], renew: Callable[[], bool
 
 
 def stream_again(storage: Storage, read: Callable[[], Iterator[T]], renew: Callable[[], bool]) -> Iterator[T]:
-    """Like `read_again`, for a read that yields its rows: it begins again as long as it has yielded nothing."""
+    """Like `read_again`, for a read that yields its rows: it begins again only while it has yielded nothing."""
     looks = _Looks(storage, renew)
     while True:
         has_given = False
@@ -57,14 +57,14 @@ def stream_again(storage: Storage, read: Callable[[], Iterator[T]], renew: Calla
 
 
 class _Looks:
-    """How often a table was looked at, and what was missing then."""
+    """Counts the looks at a table, and remembers the file that was missing."""
 
     def __init__(self, storage: Storage, renew: Callable[[], bool]) -> None:
         self._storage, self._renew = storage, renew
         self._count, self._missing = 0, ""
 
     def again(self, error: Exception) -> None:
-        """Look at the table again; raises where that makes no sense."""
+        """Look at the table again; raises the error if a further look is useless."""
         if str(error) == self._missing or not self._renew():
             raise as_damage(error, self._storage) from error
         self._count, self._missing = self._count + 1, str(error)
@@ -73,8 +73,8 @@ class _Looks:
 
 
 def in_task(storage: Storage, rows: Iterator[T]) -> Iterator[T]:
-    """The rows that a task reads by a plan that the driver made before. A missing file is a `StorageError` with the
-    hint to read again, where the table does not name it any more."""
+    """The rows that a task reads by a plan that the driver made earlier. A missing file that the table does not name
+    any more is a `StorageError` with the hint to read again."""
     try:
         yield from rows
     except MISSING as error:
@@ -85,8 +85,8 @@ def in_task(storage: Storage, rows: Iterator[T]) -> Iterator[T]:
 
 
 def deleted_since_planned(error: Exception, storage: Storage) -> StorageError | None:
-    """The error of rows whose plan names a file that was cleaned since, where this is one: the table does not name the
-    file any more, or it is a file of another table."""
+    """The error for a file that was cleaned after the plan was made: the table does not name it any more, or it is a
+    file of another table. None for any other error."""
     if is_in_table(error, storage):
         path = missing_path(error, storage)
         return None if not path or _is_named(storage, path) else deleted_file(path)
@@ -103,7 +103,7 @@ def deleted_file(path: str) -> StorageError:
 
 
 def _is_named(storage: Storage, path: str) -> bool:
-    """Whether the table as it is now has the file; also where that cannot be found out."""
+    """Whether the table names the file now; also true if that cannot be determined."""
     relative = _relative(path, storage)
     partition = relative.rpartition("/")[0]
     try:
@@ -114,7 +114,7 @@ def _is_named(storage: Storage, path: str) -> bool:
 
 
 def as_damage(error: Exception, storage: Storage) -> Exception:
-    """A missing file of the table as `CorruptFile`; any other error as it is."""
+    """`CorruptFile` for a missing file of the table; any other error unchanged."""
     if isinstance(error, LakebedError) or not is_of_table(error, storage):
         return error
     path = path_of(error)
@@ -122,25 +122,25 @@ def as_damage(error: Exception, storage: Storage) -> Exception:
 
 
 def is_of_table(error: Exception, storage: Storage) -> bool:
-    """Whether the error is about a file of this table: rows that are written may be read from files of their own."""
+    """Whether the error is about a file of this table: rows that are written may be read from other files."""
     return isinstance(error, LakebedError) or is_in_table(error, storage)
 
 
 def is_in_table(error: Exception, storage: Storage) -> bool:
-    """Whether the file that the error is about is in the folder of this table; paths in it are relative."""
+    """Whether the file that the error is about is in the folder of this table; relative paths are."""
     root, path = storage.url().rstrip("/"), path_of(error)
     is_relative = isinstance(error, LakebedError) and "://" not in path and not path.startswith("/")
     return is_relative or root in path or root.removeprefix("file://") in path
 
 
 def _relative(path: str, storage: Storage) -> str:
-    """The path of a file of the table inside it."""
+    """The path of a file relative to the table."""
     root = storage.url().rstrip("/")
     return path.removeprefix(root).removeprefix(root.removeprefix("file://")).lstrip("/")
 
 
 def missing_path(error: Exception, storage: Storage) -> str:
-    """The file of the table that the error is about, if it is not there; else empty."""
+    """The path of the file that the error is about, if it does not exist; otherwise empty."""
     path = path_of(error)
     if not isinstance(error, LakebedError):
         return path
@@ -151,7 +151,7 @@ def missing_path(error: Exception, storage: Storage) -> str:
 
 
 def path_of(error: Exception) -> str:
-    """The file that the error is about, as the error names it."""
+    """The path that the error names; the error's text if it names none."""
     if isinstance(error, LakebedError):
         return str(error.context.get("path", ""))
     return str(getattr(error, "filename", "") or error)

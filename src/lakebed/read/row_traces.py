@@ -65,7 +65,8 @@ Words = npt.NDArray[np.uint64]
 
 @dataclass(frozen=True, slots=True)
 class TableFile:
-    """A file under the table's folder. `store` is what it belongs to; `data` is it as a base or log file of rows."""
+    """A file under the table's folder. `store` is the part of the table that it belongs to; `data` is the base or log
+    file of rows, None for another file."""
 
     path: str
     size: int
@@ -78,7 +79,7 @@ class TableFile:
 
 
 def table_files(snapshot: Snapshot) -> list[TableFile]:
-    """Every file under the table's folder, those of no commit and the table's properties among them."""
+    """All files under the table's folder, including those of no commit and the table's properties."""
     return [_table_file(info, snapshot) for info in snapshot.storage.list("")]
 
 
@@ -105,8 +106,8 @@ def _table_file(info: FileInfo, snapshot: Snapshot) -> TableFile:
 
 @dataclass(frozen=True)
 class RowKeys:
-    """The rows that are looked for, by key text. With `partitions` (a path for each key) a key counts in its partition
-    path alone."""
+    """The rows to search for, by key text. With `partitions` (a path for each key) a key counts only in its partition
+    path."""
 
     texts: pa.Array
     partitions: pa.Array | None = None
@@ -115,7 +116,7 @@ class RowKeys:
         return len(self.texts)
 
     def among(self, texts: pa.Array, partition: str) -> pa.Array:
-        """Which of these key texts of a partition path are looked for."""
+        """Flags of the key texts of a partition path that are searched for."""
         partition_texts = self.texts
         if self.partitions is not None:
             partition_texts = partition_texts.filter(pc.equal(self.partitions, partition))
@@ -124,12 +125,12 @@ class RowKeys:
 
 @dataclass
 class ValueSet:
-    """Values by column name, each once."""
+    """Distinct values by column name."""
 
     columns: dict[str, pa.Array] = field(default_factory=dict[str, pa.Array])
 
     def add(self, name: str, values: pa.Array) -> None:
-        """Take in texts, or binary values, of a column."""
+        """Add texts, or binary values, of a column."""
         column = self.columns.get(name)
         if column is not None and column.type != values.type:
             values = values.cast(column.type, safe=False)
@@ -140,7 +141,7 @@ class ValueSet:
             self.add(name, part)
 
     def without(self, others: Values) -> ValueSet:
-        """The values that no column of `others` with the name has."""
+        """The values that no column of the same name in `others` has."""
         columns: dict[str, pa.Array] = {}
         for name, values in self.columns.items():
             other_values = others.get(name)
@@ -152,7 +153,7 @@ class ValueSet:
         return ValueSet(columns)
 
     def have(self, name: str, values: pa.Array) -> int:
-        """How many of these values of a column are in it."""
+        """The number of these values of a column that are in the set."""
         column = self.columns.get(name)
         if column is None or not len(values):
             return 0
@@ -164,7 +165,7 @@ class ValueSet:
         return int(pc.sum(pc.is_in(values, value_set=column)).as_py() or 0)
 
     def texts(self) -> pa.Array:
-        """All values of all columns, each once."""
+        """The distinct values of all columns."""
         parts = [values.cast(pa.binary()) for values in self.columns.values()]
         return pc.unique(pa.concat_arrays(parts)) if parts else pa.array([], pa.binary())
 
@@ -173,8 +174,8 @@ class ValueSet:
 
 
 class TextSearch:
-    """Searches bytes for any of many texts of at least `MIN_TEXT` bytes; of a long one for its first
-    `MAX_TEXT` bytes.
+    """Searches bytes for any of many texts of at least `SHORTEST_TEXT` bytes; of a long text only for its first
+    `LONGEST_TEXT` bytes.
 
     Where the first eight bytes of a text are, its last eight decide, then all of them.
     """
@@ -199,11 +200,11 @@ class TextSearch:
         return len(self._starts)
 
     def text(self, number: int) -> bytes:
-        """A text, or its first bytes."""
+        """The text with this number, or its first bytes if it is long."""
         return self._data[self._starts[number] : self._starts[number] + self._lengths[number]].tobytes()
 
     def found_in(self, run: Buffer, *, only_one: bool = False) -> set[int]:
-        """The numbers of the texts that occur in the bytes; with `only_one` the number of one of them."""
+        """The numbers of the texts that occur in the bytes; with `only_one` at most one number."""
         data, text_numbers = np.frombuffer(run, np.uint8), set[int]()
         for start in range(0, len(data) - _WORD + 1 if len(self) else 0, _STRETCH_BYTES):
             part = data[start : start + _STRETCH_BYTES + MAX_TEXT]
@@ -223,7 +224,7 @@ class TextSearch:
     def _match(
         self, part: Bytes, at: Int64s, heads: Words, texts: tuple[int, Words, Int64s], matches: set[int]
     ) -> None:
-        """Add the numbers of the texts of one length that are at these places."""
+        """Add the numbers of the texts of one length that occur at these positions."""
         length, mixed, numbers = texts
         mixes = _mixed(heads, _words(part, at + length - _WORD))
         low, high = (np.searchsorted(mixed, mixes, side) for side in ("left", "right"))
@@ -251,7 +252,7 @@ def _mixed(heads: Words, tails: Words) -> Words:
 
 @dataclass(frozen=True)
 class SearchTerms:
-    """What the files are searched for: keys, and values that only their rows have."""
+    """The terms to search the files for: keys, and values that only their rows have."""
 
     keys: RowKeys
     values: ValueSet
@@ -265,8 +266,8 @@ class SearchTerms:
 
 @dataclass(frozen=True)
 class RowTraces:
-    """The rows of these keys in the base and log files of a table: by path of the file how many records it has of them,
-    and all their values; and how many of the keys any of them has."""
+    """The rows of these keys in the base and log files of a table: the number of their records by path of the file, all
+    their values, and the number of keys that have any record."""
 
     records: Mapping[str, int]
     values: ValueSet
@@ -284,8 +285,8 @@ class TraceReader:
         self._definitions = load_definitions(snapshot.storage, snapshot.config)
 
     def rows_of(self, keys: RowKeys, files: Sequence[TableFile]) -> RowTraces:
-        """Every version of the rows of these keys in base files, log files and change logs, and every delete. Values
-        of partition columns are left out: names of folders have them."""
+        """All versions of the rows of these keys in base files, log files and change logs, and all deletes. Values of
+        partition columns are left out, since names of folders have them."""
         data = [file for file in files if file.data is not None]
         parts = parallel_map(lambda file: self._trace(keys, file), data, self._threads)
         values, records, unreadable, stored = ValueSet(), dict[str, int](), dict[str, str](), ValueSet()
@@ -326,7 +327,7 @@ class TraceReader:
         return count, values, stored, ""
 
     def _keyed_rows(self, data: Buffer, file: TableFile) -> Iterator[tuple[pa.Array, pa.RecordBatch]]:
-        """Batches of rows with their key texts; of a change log the images and their keys."""
+        """Batches of rows with their key texts; for a change log the images and their keys."""
         for batch in row_batches(data, file.path):
             if RECORD_KEY in batch.schema.names:
                 yield batch.column(RECORD_KEY), batch
@@ -336,7 +337,7 @@ class TraceReader:
                 yield from self._images(batch)
 
     def _rows_of_others(self, keys: RowKeys, file: TableFile) -> Iterator[pa.RecordBatch]:
-        """Batches of the rows of other keys; of a file that cannot be read, those before the damage. `traces_in` names
+        """Batches of the rows of other keys; for a file that cannot be read, those before the damage. `traces_in` names
         such files."""
         partition = file.data.partition if file.data else ""
         try:
@@ -357,7 +358,7 @@ class TraceReader:
                 yield texts, rows
 
     def values_of_others(self, keys: RowKeys, values: ValueSet, files: Sequence[TableFile]) -> ValueSet:
-        """The values, of the given ones, that rows of other keys have in these files."""
+        """Those of the given values that rows of other keys have in these files."""
 
         def shared(file: TableFile) -> ValueSet:
             file_values = ValueSet()
@@ -372,7 +373,7 @@ class TraceReader:
 
     def search_terms(self, keys: RowKeys, traces: RowTraces, files: Sequence[TableFile]) -> SearchTerms:
         """The keys, and the values of their rows that rows of other keys do not have in these files. A text that is
-        part of a longer one of them is compared as a value only."""
+        part of a longer one is compared only as a value."""
         other_values = self.values_of_others(keys, traces.values, files)
         unique_values = traces.values.without(other_values.columns)
         search = TextSearch(unique_values.texts())
@@ -383,8 +384,8 @@ class TraceReader:
         return SearchTerms(keys, unique_values, TextSearch(pa.array(texts, pa.binary())))
 
     def _texts_within(self, search: TextSearch, keys: RowKeys, files: Sequence[TableFile]) -> set[int]:
-        """The numbers of the texts that are in what the table has apart from the rows of these keys: values of others,
-        names of columns, partition paths, settings."""
+        """The numbers of the texts that occur in the table outside the rows of these keys: in values of other rows,
+        names of columns, partition paths and settings."""
 
         def within(file: TableFile) -> set[int]:
             file_numbers: set[int] = set()
@@ -398,8 +399,8 @@ class TraceReader:
         return numbers.union(*parallel_map(within, [f for f in files if f.data is not None], self._threads))
 
     def traces_in(self, terms: SearchTerms, files: Sequence[TableFile]) -> tuple[list[str], dict[str, str]]:
-        """The paths of the files that hold something of what is searched, and those of files that cannot be read, with
-        the reason."""
+        """The paths of the files that contain one of the terms, and the paths of files that cannot be read, with the
+        reason."""
         parts = parallel_map(lambda file: self._holds(terms, file), files, self._threads)
         paths = [file.path for file, (holds, _) in zip(files, parts, strict=True) if holds]
         return paths, {file.path: damage for file, (_, damage) in zip(files, parts, strict=True) if damage}
@@ -414,7 +415,7 @@ class TraceReader:
             return False, damage.message
 
     def _signs(self, terms: SearchTerms, file: TableFile, data: Buffer) -> Iterator[object]:
-        """Whether each part of a file holds something of what is searched."""
+        """For each part of a file, a true value if it contains one of the terms."""
         yield terms.search.found_in(file.path.encode(), only_one=True)
         for run in byte_runs(data, file.path):
             yield terms.search.found_in(run, only_one=True)
@@ -429,7 +430,7 @@ class TraceReader:
             yield self._trace(terms.keys, file, data)[0]
 
     def _values(self, data: Buffer, file: TableFile) -> Iterator[tuple[str, pa.Array]]:
-        """Values of columns outside of rows: of footers, and in the metadata table."""
+        """Values of columns outside rows: those in footers, and those in the metadata table."""
         if file.data is not None:
             for name, values in footer_ranges(data, file.path):
                 yield _LEVELS.sub("", name) or RECORD_KEY, values
@@ -468,7 +469,7 @@ class TraceReader:
 
 
 def _add_rows(to: ValueSet, rows: pa.RecordBatch, only: ValueSet | None = None) -> None:
-    """Take in the values of rows: all, or only some."""
+    """Add the values of rows: all, or only those in `only`."""
     if not rows.num_rows:
         return
     for name, column in zip(rows.schema.names, rows.columns, strict=True):

@@ -61,7 +61,7 @@ class Results:
 
     @property
     def schema(self) -> pa.Schema:
-        """Arrow schema of the result."""
+        """The Arrow schema of the result."""
         raise NotImplementedError
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
@@ -71,7 +71,7 @@ class Results:
         return (batch.replace_schema_metadata(note) for batch in stream_again(storage, self._read, self._renew))
 
     def _read(self) -> Iterator[pa.RecordBatch]:
-        """The rows, by one look at the table."""
+        """The rows, from one look at the table."""
         raise NotImplementedError
 
     def _first_rows(self, limit: int | None) -> Iterator[pa.RecordBatch]:
@@ -79,22 +79,22 @@ class Results:
         return self._read()
 
     def _renew(self) -> bool:
-        """Look at the table again; whether it has changed since."""
+        """Look at the table again; returns whether it has changed since."""
         return False
 
     def in_session(self, spark: SparkSession) -> Self:
-        """This read with DataFrames of this session."""
+        """This read, with DataFrames of the session `spark`."""
         return self._with(_spark=spark)
 
     def _with(self, **changed: Any) -> Self:
-        """This read with other settings; it is planned again. It is not a `copy`, since pickled reads lack the
+        """This read with other settings; it is planned again. It is not a `copy`, since pickled reads do not have the
         session."""
         twin = object.__new__(type(self))
         twin.__dict__ = {name: value for name, value in self.__dict__.items() if name not in self._plans} | changed
         return twin
 
     def _storage(self) -> Storage:
-        """Where the table is."""
+        """The storage of the table."""
         raise NotImplementedError
 
     def to_spark(self) -> DataFrame:
@@ -109,7 +109,7 @@ class Results:
         return sum(batch.num_rows for batch in self._read())
 
     def explain(self) -> Lines:
-        """What the read does, as text."""
+        """The plan of the read, as text."""
         raise NotImplementedError
 
     def __repr__(self) -> str:
@@ -119,7 +119,7 @@ class Results:
         return text_html(self.explain())
 
     def limit(self, rows: int) -> Results:
-        """This read with at most so many rows, whichever come first; the files after them are not opened.
+        """This read with at most `rows` rows, whichever come first; the files after them are not opened.
 
         >>> import lakebed
         >>> t = lakebed.create("memory://docs/limit", {"id": [1, 2, 3]}, key="id", index="bucket", buckets=1)
@@ -130,7 +130,7 @@ class Results:
         return _Limited(self, whole_number("limit", "rows", rows))
 
     def head(self, rows: int = 5) -> pa.Table:
-        """The first rows that are found, as an Arrow table; no more is read than that takes."""
+        """The first rows of the read, as an Arrow table; no more is read than that takes."""
         return self.limit(rows).to_arrow()
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
@@ -167,7 +167,7 @@ class Results:
         return polars.from_arrow(self.to_arrow())
 
     def _session(self, *storages: Storage) -> SparkSession:
-        """The session to read these with. Raises `UnsupportedFeature` where its workers could not."""
+        """The session to read these storages with. Raises `UnsupportedFeature` if its workers cannot read them."""
         for spec in (storage.spec for storage in storages if storage.spec.in_this_process):
             raise UnsupportedFeature(
                 f"{spec.uri} is in the memory of this process, which Spark's workers cannot see",
@@ -230,7 +230,7 @@ Cells = tuple[Sequence[str], Iterable[Iterable[object]]]
 
 
 def first_rows_html(rows: Results, cells: Callable[[pa.Table], Cells] | None = None) -> str:
-    """A read's plan and the first of its rows: their columns, or the names and cells that `cells` makes of them."""
+    """A read's plan and its first rows as HTML: their columns, or the names and cells that `cells` makes of them."""
     head = rows.limit(_PREVIEWED + 1).to_arrow()
     preview = head.slice(0, _PREVIEWED)
     more = f"the first {_PREVIEWED} rows; to_arrow() reads all" if head.num_rows > _PREVIEWED else ""
@@ -240,7 +240,7 @@ def first_rows_html(rows: Results, cells: Callable[[pa.Table], Cells] | None = N
 
 
 def column_names_of(columns: Sequence[str | Sequence[str]]) -> tuple[str, ...]:
-    """The names that `select` was given, each by itself or in a list.
+    """The names passed to `select`, each as an argument or in a list.
 
     >>> column_names_of(("id", ["city", "fare"]))
     ('id', 'city', 'fare')
@@ -254,7 +254,8 @@ def column_names_of(columns: Sequence[str | Sequence[str]]) -> tuple[str, ...]:
 
 
 def require(package: str) -> Any:
-    """A package of one of the extras. Raises `UnsupportedFeature` that names the extra where it is not installed."""
+    """The package `package`. Raises `UnsupportedFeature`, which names the extra that installs it, if it is not
+    installed."""
     try:
         return __import__(package)
     except ImportError as error:
@@ -264,7 +265,7 @@ def require(package: str) -> Any:
 
 
 class Scan(Results):
-    """Rows of a table as one snapshot shows them.
+    """The rows of a table in one snapshot.
 
     `columns` None gives the data columns, with `meta` the meta columns in front; names may be in any case, and meta
     columns may be named. `where` is Spark SQL or a pyarrow expression; times in it without a zone are in the Spark
@@ -305,7 +306,7 @@ class Scan(Results):
 
     @once
     def plan(self) -> ScanPlan:
-        """What the scan does: files, columns, what was pruned by what."""
+        """The plan of the scan: files, columns, and the steps that ruled out other files."""
         return read_again(self._storage(), self._plan, self._renew)
 
     def _plan(self) -> ScanPlan:
@@ -327,11 +328,11 @@ class Scan(Results):
 
     @property
     def available(self) -> pa.Schema:
-        """All columns that can be asked for, meta columns included."""
+        """All columns that can be requested, meta columns included."""
         return read_again(self._storage(), lambda: self._columns_of(self._snapshot), self._renew)
 
     def _columns_of(self, snapshot: Snapshot) -> pa.Schema:
-        """All columns of a view that can be asked for; `_hoodie_operation` only where it is asked for."""
+        """All columns of a view that can be requested; `_hoodie_operation` only if the scan names it."""
         named = OPERATION_COLUMN in (self._columns or ()) or OPERATION_COLUMN in str(self._filters)
         return table_columns(snapshot, operations=self._meta or named)
 
@@ -342,7 +343,7 @@ class Scan(Results):
 
     @property
     def column_names(self) -> tuple[str, ...]:
-        """The names of the columns it gives."""
+        """The names of the columns that it returns."""
         names = self._requested()
         if names is None:
             return tuple(n for n in self.available.names if n not in ALL_META_COLUMNS)
@@ -354,7 +355,7 @@ class Scan(Results):
         return self._snapshot.reader
 
     def where(self, condition: Condition) -> Self:
-        """This read of those rows alone that also fulfil a condition: SQL, or a `pyarrow.compute.Expression`.
+        """This read restricted to rows that also fulfil a condition: SQL, or a `pyarrow.compute.Expression`.
 
         Nothing is read yet. Reading raises `InvalidOption` for a condition that does not parse.
 
@@ -366,7 +367,7 @@ class Scan(Results):
         return self._with(_filters=(*self._filters, condition))
 
     def select(self, *columns: str | Sequence[str]) -> Self:
-        """This read with these columns, in this order, in place of those it had: names, or a list of them.
+        """This read with these columns, in this order, in place of its previous ones: names, or a list of them.
 
         Nothing is read yet. Reading raises `InvalidOption` for a column that the table lacks.
 
@@ -382,27 +383,27 @@ class Scan(Results):
         return self._with(_conditions=(*self._conditions, *conditions))
 
     def choosing_files(self, conditions: Sequence[Node]) -> Self:
-        """This scan over the files alone that may hold rows which fulfil conditions; its caller tests the rows."""
+        """This scan restricted to files that may have rows which fulfil the conditions; its caller tests the rows."""
         return self._with(_choosing=(*self._choosing, *conditions))
 
     def of_columns(self, columns: Sequence[str]) -> Self:
-        """This scan of these columns alone."""
+        """This scan with only these columns."""
         return self._with(_columns=tuple(dict.fromkeys(columns)), _meta=False)
 
     def parsed_filter(self) -> Predicate | None:
-        """The filter as it is understood; raises `InvalidOption` for one that means nothing."""
+        """The parsed filter; None without one. Raises `InvalidOption` for a filter that cannot be parsed."""
         predicate = parse_conditions(self._filters, self.available, zone=self.zone()) if self._filters else None
         return combine(predicate, self._conditions)
 
     def zone(self) -> str:
-        """The time zone of times that name none."""
+        """The time zone for times without one."""
         if self._spark is None:
             return "UTC"
         return self._spark.conf.get("spark.sql.session.timeZone") or "UTC"
 
     @property
     def schema(self) -> pa.Schema:
-        """Arrow schema of the result."""
+        """The Arrow schema of the result."""
         return self.plan.schema
 
     @property
@@ -442,7 +443,7 @@ class Scan(Results):
         return self._first_rows(None)
 
     def _first_rows(self, limit: int | None) -> Iterator[pa.RecordBatch]:
-        """The rows; those of a filter that only Spark evaluates are collected, no more than `limit`."""
+        """The rows, at most `limit` (None: all) of those that a filter which only Spark evaluates selects."""
         spark = self._session_of_filter()
         if spark is None:
             return scan_batches(self.plan, self.reader)
@@ -452,8 +453,8 @@ class Scan(Results):
         return iter(collected_rows(frame if limit is None else frame.limit(limit), spark, self.schema))
 
     def _count(self) -> int:
-        """Without a filter, and with one over partition columns, the recorded numbers of rows are added up, and where
-        none is certain the footers are read; else the columns that the filter names."""
+        """The number of rows. Without a filter, and with one over partition columns, the recorded numbers are added up,
+        and if one is not certain the footer is read; otherwise the columns that the filter names are read."""
         _ = self.column_names  # a column that the table lacks is an error here, too
         rows = self.of_columns([])
         spark = rows._session_of_filter()
@@ -462,8 +463,8 @@ class Scan(Results):
         return count_rows(rows.plan, self.reader, RecordedRows(self._snapshot, self.available))
 
     def to_summary(self) -> Iterator[pa.RecordBatch]:
-        """Rows in the number of the scan's rows, with the same least and greatest values in its columns, for those who
-        ask for nothing else: files of which these are recorded are not opened, and their other values are null."""
+        """As many rows as the scan has, with the same least and greatest values in its columns, for callers who ask for
+        nothing else: files for which these are recorded are not opened, and their other values are null."""
 
         def read() -> Iterator[pa.RecordBatch]:
             if self._session_of_filter() is not None:
@@ -473,7 +474,8 @@ class Scan(Results):
         return stream_again(self._storage(), read, self._renew)
 
     def _session_of_filter(self) -> SparkSession | None:
-        """The session of the table, where its filter is one that only Spark evaluates and its workers see the table."""
+        """The session of the table, if only Spark can evaluate its filter and the session's workers can read the table;
+        otherwise None."""
         predicate = self.plan.predicate
         if predicate is None or predicate.runs_in_process or self._storage().spec.in_this_process:
             return None
@@ -492,7 +494,7 @@ class Scan(Results):
         return True
 
     def pruning(self) -> pa.Table:
-        """What the scan reads and what rules out the rest; no row is read.
+        """The file slices that the scan reads, and the step that rules out each of the others; no row is read.
 
         A row for each file slice of the view, with the columns `partition`, `file_id`, `base_file` (null for a slice of
         log files alone), `log_files` (their number), `bytes` and `pruned_by`: null for a slice that is read, else the
@@ -508,7 +510,8 @@ class Scan(Results):
         return self.plan.pruning()
 
     def explain(self, files: int = 0) -> Lines:
-        """The plan as text: files kept of all, what pruned the others, and how Spark would read them.
+        """The plan as text: the number of files read, the steps that ruled out the others, and how Spark would read
+        them.
 
         With `files` it has up to so many names of files that are read, and of those that each step rules out;
         `pruning()` gives all. Raises `InvalidOption` for a negative number.
@@ -537,7 +540,7 @@ class Scan(Results):
 
 
 def refuse_cleaned(view: Snapshot) -> None:
-    """Raise `InvalidOption` where a view of the past is not whole any more: a clean has deleted files of it."""
+    """Raise `InvalidOption` if a view of the past is incomplete because a clean has deleted files of it."""
     as_of, timeline = view.as_of, view.timeline
     if as_of is None or timeline.last_completed is None or as_of >= timeline.last_completed.time:
         return

@@ -61,8 +61,8 @@ _YEAR_SLACK = 1
 
 @dataclass(frozen=True)
 class IndexedCall:
-    """A function in a filter, and the index of its results. `zone` is the time zone that the filter means, where the
-    results depend on one."""
+    """A function call in a filter, and the index of its results. `zone` is the time zone that the filter means, None if
+    the results do not depend on one."""
 
     call: Call
     index: str
@@ -72,7 +72,7 @@ class IndexedCall:
 
 @dataclass(frozen=True)
 class _Meaning:
-    """A function of a column by Hudi's name, its options in one form."""
+    """A function of a column, by Hudi's name, with its options in a common form."""
 
     function: str
     options: tuple[Any, ...]
@@ -81,7 +81,7 @@ class _Meaning:
 
 
 def indexed_calls(metadata: MetadataLookups, calls: Sequence[Call], kind: str) -> Iterator[IndexedCall]:
-    """The calls whose results an expression index of this kind (`column_stats`, `bloom_filters`) has."""
+    """The calls for whose results there is an expression index of this kind (`column_stats`, `bloom_filters`)."""
     for name in metadata.slices.partitions:
         definition = metadata.slices.definitions.get(name) if EXPRESSION.owns(name) else None
         if definition is None or definition.type != kind or len(definition.source_fields) != 1:
@@ -102,8 +102,8 @@ def indexed_calls(metadata: MetadataLookups, calls: Sequence[Call], kind: str) -
 def bounds_of_results(
     snapshot: Snapshot, metadata: MetadataLookups, indexed: IndexedCall, names: pa.Array, instants: Sequence[str]
 ) -> Bounds:
-    """Bounds of the function's results in each file, from the index. Where it has results of another or an unknown time
-    zone, the bounds are wider for years, else unknown."""
+    """The bounds of the function's results in each file, from the index. If its results are of another or an unknown
+    time zone, the bounds are wider for years, and unknown for other functions."""
     kind = indexed.call.type
     files, _ = metadata.expression_stats(indexed.index, {indexed.column: kind})
     bounds = bounds_of_expression(files.get(indexed.column), names, kind)
@@ -124,7 +124,7 @@ def bounds_of_results(
 
 
 def in_its_zone(snapshot: Snapshot, indexed: IndexedCall, instants: Sequence[str]) -> Bools:
-    """Flags of the instants whose files the index has results for in the time zone that the filter means."""
+    """Flags of the instants for whose files the index has results in the time zone that the filter means."""
     if indexed.zone is None:
         return np.ones(len(instants), np.bool_)
     note = zone_notes(snapshot.config.properties).get(indexed.index)
@@ -161,7 +161,7 @@ def _has_texts(call: Call) -> bool:
 
 
 def _of_call(call: Call) -> _Meaning | None:
-    """What a call of a filter means; None where no index has such results."""
+    """The indexed function that a call of a filter means; None if no index can have such results."""
     name, options, inner = call.name, call.options, call.args[0] if len(call.args) == 1 else None
     zone: str | None = None
     if name == "from_unixtime":
@@ -188,7 +188,7 @@ def _of_definition(definition: IndexDefinition) -> _Meaning | None:
 
 
 def _in_one_form(function: str, options: Mapping[str, str]) -> tuple[str, tuple[Any, ...]]:
-    """The function and its options as a filter's calls have them."""
+    """The function and its options in the form that a filter's calls have."""
     if function in _TRIMS:
         return function, (options.get("trimString", " "),)
     if function == "substring":
@@ -216,7 +216,7 @@ _MAX_KEYS = 10_000
 def skip_slices(
     snapshot: Snapshot, predicate: Predicate, slices: Sequence[FileSlice], available: pa.Schema, *, log_files: bool
 ) -> tuple[list[FileSlice], dict[str, list[FileSlice]]]:
-    """The slices that may hold matching rows, and the others by the index that ruled them out, in the order in which
+    """The slices that may have matching rows, and the others by the index that ruled them out, in the order in which
     the indexes were asked.
 
     `log_files`: whether rows come from log files too (a snapshot query) or from base files alone. All slices are given
@@ -269,7 +269,8 @@ class _Skipping:
         return demanded_keys(self.predicate, self.snapshot.config, self.available)
 
     def _by_keys(self, slices: list[FileSlice]) -> list[FileSlice] | None:
-        """By the record index or a secondary index; None where neither applies."""
+        """The slices that may have matching rows by the record index or a secondary index; None if neither can
+        answer."""
         if self._keys is not None:
             return self._in_groups(slices, find_keys(self.snapshot, self._keys), "record index")
         for name, keys in self._keys_of_secondaries():
@@ -346,7 +347,7 @@ class _Skipping:
 
     @once
     def _columns(self) -> Mapping[Path, pa.DataType]:
-        """Columns of the filter whose statistics are of use."""
+        """The columns of the filter whose statistics are useful, with their types."""
         types = {c.path: c.type for c in _columns_in(self.predicate)}
         names = columns_with_statistics(self.metadata)
         if self.snapshot.history is not None:
@@ -371,7 +372,7 @@ class _Skipping:
         return {".".join(path): kind for path, kind in self._columns.items()}
 
     def _by_partition_stats(self, slices: list[FileSlice]) -> list[FileSlice]:
-        """By whole partitions: these statistics are of the newest state only."""
+        """The slices in partitions that may have matching rows: these statistics are only of the newest state."""
         partitions = list(dict.fromkeys(s.partition for s in slices))
         if len(partitions) < 2 or not self._columns or not self.metadata.has(PARTITION_STATS):
             return slices
@@ -390,7 +391,7 @@ class _Skipping:
         return self._note("partition statistics", slices, [s for s in slices if s.partition in matching])
 
     def _by_statistics(self, slices: list[FileSlice]) -> list[FileSlice]:
-        """By the ranges of columns, and of functions that have an index."""
+        """The slices that may have matching rows by the ranges of columns, and of functions that have an index."""
         files = _Files.of(slices, log_files=self.log_files)
         remaining = np.ones(len(slices), np.bool_)
         unknown = np.array([self._is_merged_unknown(s) for s in slices], np.bool_)
@@ -427,13 +428,13 @@ class _Skipping:
         }
 
     def _exact(self, files: _Files, kind: pa.DataType) -> Bools:
-        """Flags of the files whose statistics records lakebed wrote; computed when they are needed."""
+        """Flags of the files whose statistics records lakebed wrote; computed on demand."""
         if not self._has_exact_ranges or not pa.types.is_floating(kind):
             return np.zeros(len(files.names), np.bool_)
         return written_by_lakebed(self.snapshot.timeline, files.instants)
 
     def _is_merged_unknown(self, file_slice: FileSlice) -> bool:
-        """Whether a merge that lakebed does not know may put values into rows that no file has."""
+        """Whether a merge rule that lakebed does not know may create values in rows that no file has."""
         return self.log_files and bool(file_slice.log_files) and self.snapshot.config.merge_mode == "custom"
 
 
@@ -465,7 +466,7 @@ class _Files:
 
 
 def _values_in(predicate: Predicate) -> Iterator[Value]:
-    """Every value that a condition of the filter looks at, from the outside in."""
+    """All values that the conditions of the filter compare, outer ones first."""
     waiting: list[Value] = []
     for node in walk(predicate.root):
         match node:
@@ -491,7 +492,7 @@ def _calls_in(predicate: Predicate) -> list[Call]:
 
 
 def columns_with_statistics(metadata: MetadataLookups) -> frozenset[str] | None:
-    """Columns that have statistics; None where that is not written down."""
+    """The columns that have statistics; None if that is not recorded."""
     definition = metadata.slices.definitions.get(COLUMN_STATS)
     return frozenset(definition.source_fields) if definition and definition.source_fields else None
 

@@ -41,7 +41,7 @@ _warned: set[str] = set()
 
 
 def active_session() -> SparkSession | None:
-    """The session of this thread or process, if there is one."""
+    """The session of this thread or process; None if there is none."""
     require_spark()
     from pyspark.sql import SparkSession
 
@@ -49,7 +49,8 @@ def active_session() -> SparkSession | None:
 
 
 def through_storage(plan: ScanPlan, spark: SparkSession, slices: SliceReader) -> str:
-    """Why the whole scan has to go through Python, or "" where Spark's own reader reads slices without log files."""
+    """The reason why all of the scan must be read in Python; empty if Spark's own reader can read slices without log
+    files."""
     if plan.predicate is not None and not plan.predicate.runs_on_spark_sql:
         return "the condition is an Arrow expression that has no Spark SQL form"
     from_path = any(source.from_path for slice_set in plan.sets for source in slice_set.sources)
@@ -64,8 +65,8 @@ def through_storage(plan: ScanPlan, spark: SparkSession, slices: SliceReader) ->
 
 
 def scan_frame(plan: ScanPlan, spark: SparkSession, slices: SliceReader, *, worker_tuning: bool = True) -> DataFrame:
-    """The plan's rows as a lazy DataFrame: base files through Spark's own reader, slices with log files through Python
-    as far as `divided` has them, and all of them where Spark cannot read the table."""
+    """The plan's rows as a lazy DataFrame: base files by Spark's own reader, slices with log files in Python (as
+    `divided` splits them), and all of them in Python if Spark cannot read the table."""
     require_spark()
     use_this_python(spark)
     _refuse_times(plan, spark)
@@ -100,7 +101,7 @@ def collected_rows(frame: DataFrame, spark: SparkSession, schema: pa.Schema) -> 
 
 
 def _refuse_times(plan: ScanPlan, spark: SparkSession) -> None:
-    """Raise `UnsupportedFeature` for columns of times of a day in a session that has no such type."""
+    """Raise `UnsupportedFeature` for columns with times of day in a session that has no such type."""
     times = [field.name for field in plan.read_schema if any(is_time(kind) for _, kind in leaf_paths([field]))]
     if times and str(spark.conf.get(TIME_TYPE, "false")).lower() != "true":
         raise UnsupportedFeature(
@@ -111,8 +112,8 @@ def _refuse_times(plan: ScanPlan, spark: SparkSession) -> None:
 
 
 def selected_slices(sets: Sequence[SliceSet], *, by_spark: bool) -> list[SliceSet]:
-    """The sets with those of their slices whose base file alone Spark can read, or with the others; empty ones left
-    out."""
+    """The sets with those of their slices that Spark can read because they consist of a base file (`by_spark`), or with
+    the others; without empty sets."""
     slice_sets = [
         replace(s, slices=tuple(file_slice for file_slice in s.slices if file_slice.is_base_file == by_spark))
         for s in sets
@@ -121,8 +122,8 @@ def selected_slices(sets: Sequence[SliceSet], *, by_spark: bool) -> list[SliceSe
 
 
 def by_statistics(plan: ScanPlan, slice_set: SliceSet) -> list[tuple[SliceSet, bool]]:
-    """The set in up to two parts, by whether Spark may rule out row groups by statistics:
-    not in files whose statistics may leave out NaN, which Spark takes for the greatest number."""
+    """The set in at most two parts, with whether Spark may rule out row groups by statistics: not in files whose
+    statistics may leave out NaN, which Spark takes for the greatest number."""
     if plan.provenance is None or not any(is_floating(kind) for _, kind in leaf_paths(slice_set.stored)):
         return [(slice_set, True)]
     doubtful = plan.provenance.leaving_out_nan(slice_set.files)
@@ -137,7 +138,7 @@ def by_statistics(plan: ScanPlan, slice_set: SliceSet) -> list[tuple[SliceSet, b
 
 
 def _with_a_column(plan: ScanPlan) -> ScanPlan:
-    """The plan, which reads the record keys where the scan has no columns: without a column Spark reads no rows."""
+    """The plan, which reads the record keys if the scan has no columns: without a column Spark reads no rows."""
     if len(plan.read_schema):
         return plan
     key = ColumnSource(RECORD_KEY, RECORD_KEY, pa.string())
@@ -153,7 +154,7 @@ def _native_frames(
     storage: Storage,
     touched: TouchedRows | None = None,
 ) -> list[DataFrame]:
-    """The rows of base files, by Spark's own reader, without those that are `touched`."""
+    """The rows of base files, read by Spark's own reader, without those that are `touched`."""
     return [
         _native_frame(plan, part, spark, storage, touched, statistics=statistics)
         for slice_set in sets
@@ -196,7 +197,8 @@ def _native_frame(
 def shaped(
     plan: ScanPlan, slice_set: SliceSet, frame: DataFrame, extra: Sequence[str], *, keep: Sequence[str] = ()
 ) -> DataFrame:
-    """Stored rows of a set of slices as the plan's: in its types, by its condition, its columns and those to `keep`."""
+    """The stored rows of a set of slices in the form of the plan's rows: in its types, filtered by its condition, with
+    its columns and those to `keep`."""
     quoted_names = [quote_name(name) for name in keep]
     if not slice_set.native:
         frame = frame.selectExpr(*_named(plan, slice_set, extra), *quoted_names)
