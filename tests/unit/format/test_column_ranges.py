@@ -6,6 +6,7 @@ import datetime
 import io
 import math
 from decimal import Decimal
+from itertools import product
 from typing import Any
 
 import pyarrow as pa
@@ -49,59 +50,51 @@ def ranges_of(kind: pa.DataType, groups: list[list[Any]], *, dictionary: bool = 
     return {f.name: row.field(f.name) for f in row.type}
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_the_range_is_that_of_the_values(name: str) -> None:
-    kind, groups = CASES[name]
-    values = pa.concat_arrays([pa.array(g, kind) for g in groups])
-    found = ranges_of(kind, groups)
-    wanted = pc.min_max(values)
-    assert found["min"][0] == wanted["min"]
-    assert found["max"][0] == wanted["max"]
-    assert found["null_count"][0].as_py() == values.null_count
-    assert found["value_count"][0].as_py() == len(values)
-    assert found["total_size"][0].as_py() > 0
-    assert found["total_uncompressed"][0].as_py() > 0
+def test_the_range_is_that_of_the_values() -> None:
+    for name, (kind, groups) in CASES.items():
+        values = pa.concat_arrays([pa.array(g, kind) for g in groups])
+        found = ranges_of(kind, groups)
+        wanted = pc.min_max(values)
+        assert (found["min"][0], found["max"][0]) == (wanted["min"], wanted["max"]), name
+        counts = found["null_count"][0].as_py(), found["value_count"][0].as_py()
+        assert counts == (values.null_count, len(values)), name
+        assert found["total_size"][0].as_py() > 0, name
+        assert found["total_uncompressed"][0].as_py() > 0, name
 
 
-# lengths around the one from which on Parquet's writer leaves a row group's range out
-@pytest.mark.every_case
-@pytest.mark.parametrize("length", [3999, 4000, 4001, 4095, 4096, 4097, 70_000])
-@pytest.mark.parametrize("kind", [pa.string(), pa.binary()])
-@pytest.mark.parametrize("dictionary", [False, True])
-@pytest.mark.parametrize(
-    "layout",
-    [
-        [[["a", "z"], ["mL"]]],
-        [[["mL"], ["a", "z"]]],
-        [[["aL"], ["z"], [None]]],
-        [[["a"], ["zL", None]]],
-        [[["k", "l"]], [["mL"], ["a", "z"]], [["n"]]],
-        [[["a", "z"]], [["mL"]], [["nL"], ["o"]]],
-        [[[None], ["bL"]], [[None]], [["c"]]],
-    ],
+# Lengths around the one from which on Parquet's writer leaves a row group's range out.
+LENGTHS = (3999, 4000, 4001, 4095, 4096, 4097, 70_000)
+# Row groups of chunks; a text that ends with L is so long.
+LAYOUTS: tuple[list[list[list[str | None]]], ...] = (
+    [[["a", "z"], ["mL"]]],
+    [[["mL"], ["a", "z"]]],
+    [[["aL"], ["z"], [None]]],
+    [[["a"], ["zL", None]]],
+    [[["k", "l"]], [["mL"], ["a", "z"]], [["n"]]],
+    [[["a", "z"]], [["mL"]], [["nL"], ["o"]]],
+    [[[None], ["bL"]], [[None]], [["c"]]],
 )
-def test_a_long_value_in_one_chunk_hides_no_value_of_the_others(
-    layout: list[list[list[str | None]]], length: int, kind: pa.DataType, dictionary: bool
-) -> None:
-    def value(text: str | None) -> Any:
-        text = text and (text[0] * length if text.endswith("L") else text)
-        return text and text.encode() if pa.types.is_binary(kind) else text
 
-    chunks = [[pa.array([value(t) for t in chunk], kind) for chunk in group] for group in layout]
-    if dictionary:
-        chunks = [pa.chunked_array(group).dictionary_encode().chunks for group in chunks]
-    groups = [pa.table({"c": pa.chunked_array(group)}) for group in chunks]
-    ranges = ColumnRanges(pa.schema([("c", kind)]), ["c"])
-    sink = io.BytesIO()
-    with pq.ParquetWriter(sink, groups[0].schema, store_schema=False) as writer:
-        for group in groups:
-            ranges.see(group)
-            writer.write_table(group)
-    (found,) = ranges.row(pq.read_metadata(sink)).column("c").to_pylist()
-    values = [v for group in groups for v in group["c"].to_pylist()]
-    known = [v for v in values if v is not None]
-    assert (found["min"], found["max"]) == (min(known), max(known))
-    assert (found["null_count"], found["value_count"]) == (values.count(None), len(values))
+
+def test_a_long_value_in_one_chunk_hides_no_value_of_the_others() -> None:
+    for layout, length, kind, dictionary in product(LAYOUTS, LENGTHS, (pa.string(), pa.binary()), (False, True)):
+        case = (layout, length, kind, dictionary)
+        texts = [[[t and t[0] * (length if t.endswith("L") else 1) for t in c] for c in group] for group in layout]
+        chunks = [[pa.array(chunk, pa.string()).cast(kind) for chunk in group] for group in texts]
+        if dictionary:
+            chunks = [pa.chunked_array(group).dictionary_encode().chunks for group in chunks]
+        groups = [pa.table({"c": pa.chunked_array(group)}) for group in chunks]
+        ranges = ColumnRanges(pa.schema([("c", kind)]), ["c"])
+        sink = io.BytesIO()
+        with pq.ParquetWriter(sink, groups[0].schema, store_schema=False) as writer:
+            for group in groups:
+                ranges.see(group)
+                writer.write_table(group)
+        (found,) = ranges.row(pq.read_metadata(sink)).column("c").to_pylist()
+        values = [v for group in groups for v in group["c"].to_pylist()]
+        known = [v for v in values if v is not None]
+        assert (found["min"], found["max"]) == (min(known), max(known)), case
+        assert (found["null_count"], found["value_count"]) == (values.count(None), len(values)), case
 
 
 def footer_of(groups: list[list[Any]], kind: pa.DataType, **options: Any) -> Any:

@@ -18,12 +18,12 @@ def by_fastavro(number: int) -> bytes:
     return out.getvalue()
 
 
-@pytest.mark.parametrize("number", [*EDGES, (1 << 63) - 1, -(1 << 63)])
-def test_a_signed_number_has_avros_bytes_and_comes_back(number: int) -> None:
-    data = varint(zigzag(number))
-    assert data == by_fastavro(number)
-    value, end = read_varint(b"\x80" + data + b"\x80", 1)
-    assert (unzigzag(value), end) == (number, len(data) + 1)
+def test_a_signed_number_has_avros_bytes_and_comes_back() -> None:
+    for number in [*EDGES, (1 << 63) - 1, -(1 << 63)]:
+        data = varint(zigzag(number))
+        assert data == by_fastavro(number), number
+        value, end = read_varint(b"\x80" + data + b"\x80", 1)
+        assert (unzigzag(value), end) == (number, len(data) + 1), number
 
 
 @pytest.mark.parametrize("data", [b"", b"\x80", b"\xff" * 9])

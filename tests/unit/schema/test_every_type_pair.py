@@ -76,25 +76,23 @@ def same(before: Any, kind: pa.DataType, after: Any, to: pa.DataType) -> bool:
     return Fraction(before) == Fraction(after)
 
 
-@pytest.mark.every_case
-@pytest.mark.parametrize(("stored", "incoming"), list(product(VALUES, VALUES)), ids=str)
-def test_refused_or_every_value_survives(stored: pa.DataType, incoming: pa.DataType) -> None:
-    table = pa.schema([("c", stored)])
-    try:
-        (field,) = reconcile(table, pa.schema([("c", incoming)]))
-    except SchemaConflict:
-        return
-    for value in VALUES[stored]:
-        (kept,) = cast_column(pa.array([value], stored), field.type).to_pylist()
-        assert same(value, stored, kept, field.type), (value, kept)
-    for value in VALUES[incoming]:
-        batch = pa.record_batch({"c": pa.array([value], incoming)})
+def test_refused_or_every_value_survives() -> None:
+    for stored, incoming in product(VALUES, VALUES):
         try:
-            (kept,) = project_incoming(batch, pa.schema([field])).column("c").to_pylist()
-        except InvalidRecord:
-            assert not kept_by(value, incoming, field.type)
-        else:
-            assert same(value, incoming, kept, field.type), (value, kept)
+            (field,) = reconcile(pa.schema([("c", stored)]), pa.schema([("c", incoming)]))
+        except SchemaConflict:
+            continue
+        for value in VALUES[stored]:
+            (kept,) = cast_column(pa.array([value], stored), field.type).to_pylist()
+            assert same(value, stored, kept, field.type), (stored, incoming, value, kept)
+        for value in VALUES[incoming]:
+            batch = pa.record_batch({"c": pa.array([value], incoming)})
+            try:
+                (kept,) = project_incoming(batch, pa.schema([field])).column("c").to_pylist()
+            except InvalidRecord:
+                assert not kept_by(value, incoming, field.type), (stored, incoming, value)
+            else:
+                assert same(value, incoming, kept, field.type), (stored, incoming, value, kept)
 
 
 def kept_by(value: Any, kind: pa.DataType, to: pa.DataType) -> bool:
