@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from operator import call
 from threading import Thread
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -125,7 +126,7 @@ def in_background(work: Callable[[], R]) -> Callable[[], R]:
 def at_once(storage: Storage, *work: Callable[[], object]) -> list[Any]:
     """Make several independent calls: at the same time where answers are slow, elsewhere one after the other. Returns
     their results, or raises the error of the first call that has one."""
-    return parallel_map(_call, work, _AT_A_TIME if is_remote(storage) else 1)
+    return parallel_map(call, work, _AT_A_TIME if is_remote(storage) else 1)
 
 
 def begun(storage: Storage, work: Callable[[], R]) -> Callable[[], R]:
@@ -152,10 +153,6 @@ def aside(storage: Storage, work: Callable[[], object]) -> None:
             Thread(target=run, name="lakebed-aside").start()
             return
     work()
-
-
-def _call(work: Callable[[], R]) -> R:
-    return work()
 
 
 class _Threads:

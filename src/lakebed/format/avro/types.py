@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final, cast
 
@@ -159,14 +159,14 @@ class AvroType:
     slot: int = _SLOT
     """Bytes that a row takes in Arrow at least, even as a null."""
 
-    @property
-    def is_decimal(self) -> bool:
-        return self.arrow is not None and pa.types.is_decimal(self.arrow)
+    is_decimal: bool = field(init=False, compare=False)
+    value: int = field(init=False, compare=False)
+    """The number of the branch that is not null, for a union of null and one type; -1 for every other type."""
 
-    @property
-    def value(self) -> int:
-        """The number of the branch that is not null, for a union of null and one type; -1 for every other type."""
-        return 1 - self.null if self.kind == "union" and len(self.parts) == 2 and self.null >= 0 else -1
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "is_decimal", self.arrow is not None and pa.types.is_decimal(self.arrow))
+        is_nullable = self.kind == "union" and len(self.parts) == 2 and self.null >= 0
+        object.__setattr__(self, "value", 1 - self.null if is_nullable else -1)
 
 
 @dataclass(frozen=True, slots=True)
