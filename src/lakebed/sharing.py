@@ -8,11 +8,26 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any, Generic, Protocol, TypeVar, overload
 from weakref import WeakSet
 
 T = TypeVar("T")
+
+told: set[tuple[Hashable, ...]] = set()
+"""What this process has told once; see `is_first_time`."""
+
+
+def is_first_time(*matter: Hashable) -> bool:
+    """Whether this process asks about the matter for the first time: what is told of it is told once.
+
+    >>> is_first_time("docs", "a.parquet"), is_first_time("docs", "a.parquet"), is_first_time("docs", "b.parquet")
+    (True, False, True)
+    """
+    if matter in told:
+        return False
+    told.add(matter)
+    return True
 
 
 class once(Generic[T]):  # noqa: N801 (reads like a property)

@@ -16,9 +16,9 @@ import pytest
 
 import lakebed
 from conftest import unavailable
+from lakebed import sharing
 from lakebed.engine.spark import SparkEngine
 from lakebed.format.column_ranges import as_stream
-from lakebed.read import spark as spark_module
 from lakebed.schema.spark import arrow_to_spark_ddl
 from lakebed.storage import Storage, open_storage
 from lakebed.write_status import STATUS_SCHEMA, WriteStatus, checked_statuses, to_batch
@@ -193,7 +193,7 @@ def test_same_upserts_as_in_process(
         assert (ours.rows, ours.inserted, ours.updated) == (theirs.rows, theirs.inserted, theirs.updated)
         check(table, s3, ours, model)
     assert read_rows(twin.scan().to_arrow()) == expected(model)
-    monkeypatch.setattr(spark_module, "_warned", set())
+    monkeypatch.setattr(sharing, "told", set[Any]())
     with pytest.warns(UserWarning, match="no file system for s3a") as warned:
         frames = [table.scan().to_spark(), table.scan(where="id >= 100 and city = 'c1'").to_spark()]
     assert len(warned) == 1

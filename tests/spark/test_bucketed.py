@@ -11,6 +11,7 @@ import pytest
 
 import lakebed
 import lakebed.read.spark_buckets as spark_buckets
+from lakebed import sharing
 from lakebed.errors import InvalidOption, SchemaConflict, UnsupportedFeature
 
 HOWS = ("inner", "left", "right", "full", "left_semi", "left_anti")
@@ -336,7 +337,7 @@ def test_rows_are_the_same_where_the_planner_knows_no_buckets(
     a, b = new_table(tmp_path, plain, "a", trips()), new_table(tmp_path, plain, "b", fares(), buckets=8)
     expected = a.scan().to_spark(bucketed=True).join(b.scan().to_spark(bucketed=4), ["id", "_bucket"])
     monkeypatch.setattr(spark_buckets, "can_lay_out", lambda _: False)
-    monkeypatch.setattr(spark_buckets, "_warned", set[str]())
+    monkeypatch.setattr(sharing, "told", set[Any]())
     with pytest.warns(UserWarning, match="joins of it shuffle"):
         left = a.scan().to_spark(bucketed=True)
     with warnings.catch_warnings():

@@ -41,6 +41,7 @@ from lakebed.config.settings import (
 from lakebed.config.streamer import StreamerProperty, is_streamer_job, nearest_property, property_of, short_name
 from lakebed.errors import InvalidOption, LakebedError, UnsupportedFeature
 from lakebed.secrets import masked_text
+from lakebed.sharing import is_first_time
 
 __all__ = [
     "ClusteringSettings",
@@ -71,7 +72,6 @@ CHECKPOINT_KEYS = frozenset(
     ]
 )
 """Keys of checkpoints, Hudi Streamer's and ours: options of a write that go to its commit metadata under any prefix."""
-_logged: set[str] = set()
 
 # Names of RFC-29, which real Hudi never had.
 _PROPOSED_NAMES = frozenset({"hoodie.hash.index.bucket.num", "hoodie.datasource.write.indexkey.field"})
@@ -326,8 +326,7 @@ def unknown_option(name: str) -> InvalidOption:
 def _log_proposed(name: str, key: str, text: str) -> None:
     """Name the option that Hudi has where a job writes it as RFC-29 proposed it, once a process."""
     value = PROPOSED.get(key, {}).get(text.strip().lower())
-    if (name in _PROPOSED_NAMES or value) and name not in _logged:
-        _logged.add(name)
+    if (name in _PROPOSED_NAMES or value) and is_first_time("option", name):
         _log.warning("%s=%s is taken as %s=%s; RFC-29 proposed it by that name", name, text, key, value or text)
 
 
@@ -335,8 +334,7 @@ _WITHOUT_SYNC = f"{CATALOG_SYNC}=ignore: nothing is registered in a catalog"
 
 
 def _log_once(option: Option, text: str, reason: str) -> None:
-    if option.key not in _logged:
-        _logged.add(option.key)
+    if is_first_time("option", option.key):
         _log.warning("%s=%s has no effect: %s", option.key, redacted(option.key, text), reason)
 
 

@@ -16,10 +16,10 @@ from lakebed.config.settings import CallbackSettings
 from lakebed.errors import StorageError, UnsupportedFeature
 from lakebed.model import Action, CommitMetadata
 from lakebed.properties.table_config import TableConfig
+from lakebed.sharing import is_first_time
 from lakebed.timeline.bodies.commit import encode_commit
 
 _log = logging.getLogger("lakebed")
-_warned: set[str] = set()
 _API_KEY_HEADER = "HUDI-CALLBACK-KEY"
 _KAFKA_SECONDS = 30.0
 # The version whose commits are JSON, as the message is.
@@ -40,8 +40,7 @@ def call_back(
         _SENDERS[settings.kind](settings, config.name, body)
     except Exception as error:
         reason = error.message if isinstance(error, StorageError) else f"{type(error).__name__}: {error}"
-        level = logging.INFO if target in _warned else logging.WARNING
-        _warned.add(target)
+        level = logging.WARNING if is_first_time("failed callback", target) else logging.INFO
         _log.log(level, "the commit %s is valid; its callback to %s failed: %s", instant, target, reason)
 
 

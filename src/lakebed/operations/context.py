@@ -51,7 +51,7 @@ from lakebed.schema.conversion import cast_column, may_lose
 from lakebed.schema.evolution import EVOLUTION_OPTION, is_promotion, reconcile
 from lakebed.schema.field_ids import BY_PATH, FIELD_IDS
 from lakebed.schema.spark import spark_type
-from lakebed.sharing import once
+from lakebed.sharing import is_first_time, once
 from lakebed.slices.newest_files import KEY_NOTE, NAMED, NAMED_VERSION, OPERATIONS_NOTE, PLAIN
 from lakebed.slices.schema_history import nested_problem
 from lakebed.slices.snapshot import Snapshot, table_features, table_keys
@@ -273,15 +273,11 @@ def check_similar_names(context: WriteContext, rows: Rows) -> None:
             _log.warning("%s; if it is a typo, restore the table to the commit before this write", text)
 
 
-_warned: set[tuple[str, str]] = set()
-
-
 def warn_of_unknown_stats_columns(storage: Storage, table: str, named: Sequence[str], schema: pa.Schema) -> None:
     """Warn, once per process, of columns that the statistics option names and the table does not have."""
     columns = {*META_COLUMNS, *schema.names, *(path for path, _ in leaf_paths(schema))}
     for name in named:
-        if name not in columns and (storage.spec.uri, name) not in _warned:
-            _warned.add((storage.spec.uri, name))
+        if name not in columns and is_first_time("unknown statistics column", storage.spec.uri, name):
             near = did_you_mean(name, schema.names)
             _log.warning("%s names %r, which is no column of table %r; %s", _STATS_COLUMNS, name, table, near)
 

@@ -37,6 +37,7 @@ from lakebed.operations.write_transaction import WriteTransaction
 from lakebed.properties.features import check_write
 from lakebed.properties.table_config import TableConfig
 from lakebed.schema.evolution import schema_changes
+from lakebed.sharing import is_first_time
 from lakebed.slices.snapshot import Snapshot, table_features
 from lakebed.storage.parallel import parallel_map
 from lakebed.wording import size_text
@@ -102,9 +103,6 @@ def refuse_clustered(
             )
 
 
-_warned: set[tuple[str, str, str]] = set()
-
-
 def warn_about_large_buckets(
     context: WriteContext, snapshot: Snapshot, sizes: Mapping[FileGroupId, int], statuses: Sequence[WriteStatus]
 ) -> None:
@@ -119,10 +117,8 @@ def warn_about_large_buckets(
             continue
         group = status.partition, status.file_id
         size = status.file_size + (sizes.get(group, 0) if status.log_files is not None else 0)
-        bucket = (snapshot.storage.spec.uri, *group)
-        if size <= limit or bucket in _warned:
+        if size <= limit or not is_first_time("large bucket", snapshot.storage.spec.uri, *group):
             continue
-        _warned.add(bucket)
         _log.warning(
             "bucket %s of table %r has grown to %s; %s is advised, since each write that meets a bucket reads and"
             " writes all of it. t.maintenance.rescale(buckets=...) gives the table more of them,"

@@ -27,8 +27,9 @@ from lakebed.read.spark_untouched import TouchedRows, divided
 from lakebed.schema.arrow import leaf_paths
 from lakebed.schema.evolution import spark_projection
 from lakebed.schema.spark import arrow_to_spark_ddl, as_spark_reads, read_by_spark, spark_type
+from lakebed.sharing import is_first_time
 from lakebed.slices.reader import SliceReader
-from lakebed.storage.base import Storage, StorageSpec
+from lakebed.storage.base import Storage
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -37,7 +38,6 @@ TIME_TYPE = "spark.sql.timeType.enabled"
 _LISTING_TASKS = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
 _TASKS_PER_CORE = 4
 _FILES_PER_BATCH = 64
-_warned: set[str] = set()
 
 
 def active_session() -> SparkSession | None:
@@ -76,7 +76,8 @@ def scan_frame(plan: ScanPlan, spark: SparkSession, slices: SliceReader, *, work
         return empty.select(*[quote_name(c) for c in plan.columns])
     reason = through_storage(plan, spark, slices)
     if reason:
-        _warn(reason, slices.storage.spec)
+        if is_first_time("scan through Python", reason, slices.storage.spec.uri.partition("://")[0]):
+            warnings.warn(f"lakebed scans through Python, not Spark's Parquet reader: {reason}", stacklevel=3)
         frame = _python_frame(plan, plan.sets, spark, slices, tuning=worker_tuning)
         return frame.alias(read_mark(slices.storage.spec.uri))
     parts = _native_frames(plan, selected_slices(plan.sets, by_spark=True), spark, slices.storage)
@@ -344,10 +345,3 @@ def _read_slices(slices: SliceReader, jobs: _Jobs, batches: Iterable[pa.RecordBa
             file_slice, at = jobs.slices[number]
             rows = in_task(slices.storage, jobs.readers[at].read(slices, file_slice))
             yield from map(as_spark_reads, rows)
-
-
-def _warn(reason: str, spec: StorageSpec) -> None:
-    key = f"{reason}|{spec.uri.partition('://')[0]}"
-    if key not in _warned:
-        _warned.add(key)
-        warnings.warn(f"lakebed scans through Python, not Spark's Parquet reader: {reason}", stacklevel=4)

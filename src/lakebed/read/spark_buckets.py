@@ -46,14 +46,13 @@ from lakebed.read.spark import (
 )
 from lakebed.schema.column_names import did_you_mean
 from lakebed.schema.spark import arrow_to_spark_ddl, spark_json_to_arrow
+from lakebed.sharing import is_first_time
 from lakebed.slices.reader import SliceReader
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.parallel import parallel_map
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-_warned: set[str] = set()
 
 
 def bucketed_frame(scan: Scan, spark: SparkSession, layout: bool | int | Scan) -> DataFrame:
@@ -62,7 +61,13 @@ def bucketed_frame(scan: Scan, spark: SparkSession, layout: bool | int | Scan) -
     buckets = buckets_of(scan.snapshot)
     count = _count(buckets, layout)
     if not can_lay_out(spark):
-        _warn_of_fall_back()
+        if is_first_time("buckets that are not declared"):
+            warnings.warn(
+                "this session (Spark Connect, or a Spark with another planner) does not let lakebed declare how rows"
+                " are bucketed: the DataFrame is right, but joins of it shuffle."
+                " t.join(other).to_spark() joins without",
+                stacklevel=3,
+            )
         return _numbered(scan, spark, buckets, count)
     return _Frame(scan.plan, scan.reader, scan.snapshot, spark, buckets, count, scan.worker_tuning).made()
 
@@ -267,13 +272,3 @@ class _PythonPart:
         rows = pa.Table.from_batches(batches).combine_chunks()
         order = key_order(rows.column(self.order[0]).combine_chunks())
         yield from (rows if order is None else rows.take(pa.array(order))).to_batches(max_chunksize=1 << 16)
-
-
-def _warn_of_fall_back() -> None:
-    if "gateway" not in _warned:
-        _warned.add("gateway")
-        warnings.warn(
-            "this session (Spark Connect, or a Spark with another planner) does not let lakebed declare how rows"
-            " are bucketed: the DataFrame is right, but joins of it shuffle. t.join(other).to_spark() joins without",
-            stacklevel=4,
-        )

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 import lakebed
+from lakebed import sharing
 from lakebed.config import options as options_module
 from lakebed.config.option_table import canonical, options
 from support.write_tables import SCHEMA, refused, rows
@@ -110,7 +112,7 @@ def test_every_option_of_a_new_table_is_taken_or_refused() -> None:
 def test_options_are_taken_by_the_names_of_rfc_29(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(options_module, "_logged", set[str]())
+    monkeypatch.setattr(sharing, "told", set[Any]())
     job = {
         "hoodie.index.type": "BUCKET_HASH_INDEX",
         "hoodie.hash.index.bucket.num": "4",

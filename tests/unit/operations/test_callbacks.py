@@ -13,8 +13,8 @@ import pyarrow as pa
 import pytest
 
 import lakebed
+from lakebed import sharing
 from lakebed.errors import InvalidOption, SchemaConflict, UnsupportedFeature
-from lakebed.operations import callbacks
 from lakebed.table import Table
 
 ROWS = pa.table({"id": [1, 2, 3], "city": ["a", "b", "a"], "ts": [1, 1, 1]})
@@ -56,7 +56,7 @@ class Server:
 
 @pytest.fixture
 def server() -> Iterator[Server]:
-    callbacks._warned.clear()
+    sharing.told.clear()
     server = Server()
     yield server
     server.wait.set()
