@@ -15,13 +15,14 @@ _FOLLOWING = (Action.CLEAN, Action.ROLLBACK)
 
 @dataclass(frozen=True, slots=True)
 class ArchivalBounds:
-    """With more than `above` commits on the active timeline, archival leaves `down_to`."""
+    """The number of commits on the active timeline above which archival starts (`above`), and the number that it leaves
+    (`down_to`)."""
 
     above: int
     down_to: int
 
     def keeping(self, commits: int) -> ArchivalBounds:
-        """These bounds, raised so that at least `commits` commits stay."""
+        """These bounds, raised so that at least `commits` commits are left."""
         more = max(commits - self.down_to, 0)
         return ArchivalBounds(self.above + more, self.down_to + more)
 
@@ -36,7 +37,7 @@ class ArchivalLimit:
 
 @dataclass(frozen=True, slots=True)
 class ArchivalPlan:
-    """The instants to archive, commits first, and the limit that holds back more, if one does."""
+    """The instants to archive, commits first, and the limit that holds back more, None if none does."""
 
     commits: tuple[Instant, ...] = ()
     others: tuple[Instant, ...] = ()
@@ -59,7 +60,7 @@ def is_archival_due(commits: Sequence[Instant], bounds: ArchivalBounds) -> bool:
 
 
 def before_pending(commits: Sequence[Instant], pending: Iterable[Instant]) -> ArchivalLimit | None:
-    """The last commit before the first of these pending instants stays, and all after it."""
+    """The limit at the last commit before the first of these pending instants; None without pending instants."""
     first = min((i.time for i in pending), default=None)
     if first is None:
         return None
@@ -68,7 +69,8 @@ def before_pending(commits: Sequence[Instant], pending: Iterable[Instant]) -> Ar
 
 
 def before_due_compaction(instants: Iterable[Instant], delta_commits: int) -> ArchivalLimit | None:
-    """The delta commits stay that decide whether a compaction is due: all since the last one, or that one."""
+    """The limit that retains the delta commits which decide whether a compaction is due: all since the last compaction,
+    or that one."""
     relevant = [i for i in instants if i.is_completed or i.action is Action.DELTACOMMIT]
     compaction = next((i for i in reversed(relevant) if i.is_completed and i.action is Action.COMMIT), None)
     since = [i for i in relevant if i.action is Action.DELTACOMMIT and (compaction is None or i.time > compaction.time)]
@@ -80,16 +82,16 @@ def before_due_compaction(instants: Iterable[Instant], delta_commits: int) -> Ar
 
 
 def before_uncleaned(instants: Iterable[Instant], cleaned_to: str | None) -> ArchivalLimit | None:
-    """The first replacement that the last clean did not come to: what it replaced would be seen again. `cleaned_to` is
-    the time from which on that one kept everything; None without any."""
+    """The limit at the first replacement that the last clean did not reach: the replaced files would become visible
+    again. `cleaned_to` is the time from which on that clean retained everything; None without a clean."""
     kinds = (Action.REPLACECOMMIT, Action.CLUSTERING)
     first = next((i for i in instants if i.action in kinds and i.time >= (cleaned_to or "")), None)
     return ArchivalLimit(first.time, "files that it replaced are not cleaned yet") if first else None
 
 
 def before_metadata(commits: Iterable[Instant], compaction: str | None) -> ArchivalLimit | None:
-    """The first commit that completed after the last compaction of the metadata table: its delta commit counts only
-    while it can be found here. None of it: everything stays."""
+    """The limit at the first commit that completed after the last compaction of the metadata table: its delta commit
+    counts only while the commit is on the timeline. Without a compaction everything is retained."""
     if compaction is None:
         return ArchivalLimit("", "the metadata table was not compacted yet")
     first = next((i for i in commits if completed_at(i) >= compaction), None)
@@ -97,14 +99,14 @@ def before_metadata(commits: Iterable[Instant], compaction: str | None) -> Archi
 
 
 def before_savepoint(instants: Iterable[Instant]) -> ArchivalLimit | None:
-    """The limit at the first savepoint: it stays, and so do all later instants. None without a savepoint."""
+    """The limit at the first savepoint: it and all later instants are retained. None without a savepoint."""
     first = next((i for i in instants if i.action is Action.SAVEPOINT), None)
     return ArchivalLimit(first.time, "it has a savepoint") if first else None
 
 
 def before_unread(commits: Sequence[Instant], unread: Instant, reason: str) -> ArchivalLimit:
-    """The last commits before one that a consumer has not read stay, and all after them: the one from which on cleaning
-    retains everything, and the one before."""
+    """The limit that retains the last two commits before one that a consumer has not read, and all after them: the one
+    from which on cleaning retains everything, and the one before."""
     earlier = [i.time for i in commits if i.time < unread.time]
     return ArchivalLimit(earlier[-2] if len(earlier) > 1 else "", reason)
 
@@ -115,8 +117,8 @@ def plan_archival(
     bounds: ArchivalBounds,
     limits: Iterable[ArchivalLimit | None],
 ) -> ArchivalPlan:
-    """The oldest commits beyond the bounds, as far as all limits allow, with the cleans and rollbacks before the last
-    of them."""
+    """The plan with the oldest commits beyond the bounds, as far as all limits allow, and the cleans and rollbacks
+    before the last of them."""
     if not is_archival_due(commits, bounds):
         return ArchivalPlan()
     limit = min(

@@ -17,7 +17,8 @@ from lakebed.timeline.file_slices import GroupSlices, SliceFiles
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """What cleaning keeps: all that commits from `earliest` on can see, or so many `versions` of each file group."""
+    """The files that cleaning retains: all that commits from `earliest` on need, or `versions` slices of each file
+    group."""
 
     policy: CleaningPolicy
     earliest: Instant | None = None
@@ -26,7 +27,7 @@ class Retention:
 
 @dataclass(frozen=True, slots=True)
 class Protected:
-    """What stays under every policy.
+    """The files that are retained under every policy.
 
     - `savepointed`: paths of files that a savepoint names; their slices stay whole.
     - `saved`: the instants of savepoints; the slice that each shows of a file group stays. A savepoint does not name
@@ -44,16 +45,16 @@ class Protected:
 
 
 def retain_commits(commits: Sequence[Instant], pending: Iterable[Instant], count: int) -> Retention | None:
-    """Keep what the last `count` completed commits can see, more where something older is pending; None where there
-    are no more commits than that."""
+    """The retention of what the last `count` completed commits need, and of more if something older is pending; None if
+    there are no more commits than that."""
     if count < 1 or len(commits) <= count:
         return None
     return _retain_from(commits[-count], commits, pending, CleaningPolicy.KEEP_LATEST_COMMITS)
 
 
 def retain_since(commits: Sequence[Instant], pending: Iterable[Instant], time: str) -> Retention | None:
-    """Keep what commits of this instant time or later can see, more where something older is pending; None without
-    such commits."""
+    """The retention of what commits of this instant time or later need, and of more if something older is pending; None
+    without such commits."""
     at = bisect_left(commits, time, key=_time)
     if at == len(commits):
         return None
@@ -61,7 +62,8 @@ def retain_since(commits: Sequence[Instant], pending: Iterable[Instant], time: s
 
 
 def retain_versions(count: int) -> Retention | None:
-    """Keep the newest `count` slices of each file group; None for less than one, which would empty the table."""
+    """The retention of the newest `count` slices of each file group; None for less than one, which would empty the
+    table."""
     return Retention(CleaningPolicy.KEEP_LATEST_FILE_VERSIONS, versions=count) if count >= 1 else None
 
 
@@ -75,8 +77,8 @@ def passing_at_most(retention: Retention, commits: Sequence[Instant], since: str
 
 
 def superseded_partitions(commit: CommitMetadata) -> frozenset[str]:
-    """The partition paths where a commit began a further slice of a file group, or replaced file groups: when it falls
-    before the earliest commit that is retained, there is something to clean."""
+    """The partition paths in which a commit began a further slice of a file group, or replaced file groups: when it
+    falls before the earliest retained commit, there is something to clean."""
     compacts = commit.operation == "COMPACT"
     partitions = {
         partition
@@ -87,9 +89,9 @@ def superseded_partitions(commit: CommitMetadata) -> frozenset[str]:
 
 
 def has_expired_since(last_clean: str, commits: Sequence[Instant], retention: Retention, retained_before: int) -> bool:
-    """Whether a slice may have expired since the last clean (its time; "" for none), which kept `retained_before`
-    commits: one does when a newer one, of a compaction or a replacement, falls before the earliest commit. This holds
-    where every other commit only adds log files."""
+    """Whether a slice may have expired since the last clean (its time; "" for none), which retained `retained_before`
+    commits: one does when a newer slice, of a compaction or a replacement, falls before the earliest commit. This is
+    valid if every other commit only adds log files."""
     earliest = retention.earliest
     if earliest is None:
         return True
@@ -122,8 +124,8 @@ def plan_cleaning(
 
 
 def _begins_further_slice(stat: WriteStat, *, compacts: bool) -> bool:
-    """Whether a stat begins a file slice after another one. Log files join a slice. A compaction does not name slices
-    without base file that its own slices follow."""
+    """Whether a stat begins a file slice after another one. Log files are added to a slice. A compaction does not name
+    slices without a base file that its own slices follow."""
     is_log = stat.path.rpartition("/")[2].startswith(".")
     return not is_log and (compacts or stat.prev_commit not in ("", NEW_FILE))
 
@@ -173,8 +175,8 @@ def _before_commit(group: GroupSlices, retention: Retention, replacement: Instan
 
 
 def _unseen(slices: Sequence[SliceFiles], retention: Retention) -> list[SliceFiles]:
-    """The slices older than the newest one that a reader of the earliest commit needs; the newest slice always
-    stays."""
+    """The slices older than the newest one that a reader of the earliest commit needs; the newest slice is always
+    retained."""
     before = [part for part in slices[:-1] if _is_before(part.instant, retention)]
     if slices and _is_before(slices[-1].instant, retention):
         return before
@@ -182,7 +184,7 @@ def _unseen(slices: Sequence[SliceFiles], retention: Retention) -> list[SliceFil
 
 
 def _beyond_versions(slices: Sequence[SliceFiles], versions: int, planned: str | None) -> list[SliceFiles]:
-    """The slices beyond the newest `versions` ones; a slice that a pending plan works on counts as a version."""
+    """The slices beyond the newest `versions`; a slice that a pending plan works on counts as a version."""
     if planned is not None and any(part.instant >= planned for part in slices):
         slices = [part for part in slices if part.instant < planned]
         versions -= 1

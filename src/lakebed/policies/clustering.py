@@ -19,10 +19,10 @@ _MIB = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class PartitionChoice:
-    """The partition paths of a clustering: those `selected` by name, else those whose whole path the `pattern` fits,
-    of which the filter takes some. RECENT_DAYS takes `recent_days` of the last ones in the order of their names after
-    passing `skipped_days` over, SELECTED_PARTITIONS those from `first` to `last`, DAY_ROLLING each 24th from the hour
-    of the day on."""
+    """The partition paths of a clustering: those `selected` by name, otherwise those that the `pattern` matches
+    completely, of which the filter selects some. RECENT_DAYS selects `recent_days` of the last ones in the order of
+    their names after skipping `skipped_days`, SELECTED_PARTITIONS those from `first` to `last`, DAY_ROLLING every 24th
+    from the hour of the day on."""
 
     selected: Collection[str] = ()
     pattern: str = ""
@@ -51,10 +51,10 @@ class PartitionChoice:
 
 @dataclass(frozen=True, slots=True)
 class GroupSizes:
-    """How slices are put together, in bytes. Slices of `small_file_limit` and more stay as they are. A group takes up
-    to `group_bytes`, for files of about `file_bytes` each; a slice without base file counts as `new_file_bytes`. A
-    group that would make one file of one base file is left out without `singles`. With `single_file` each slice is a
-    group of its own. A clustering has `most_groups` at most."""
+    """The rules by which slices are grouped, in bytes. Slices of at least `small_file_limit` are not rewritten. A group
+    has up to `group_bytes`, for files of about `file_bytes` each; a slice without a base file counts as
+    `new_file_bytes`. A group that would make one file of one base file is left out without `singles`. With
+    `single_file` each slice is a group. A clustering has at most `most_groups`."""
 
     small_file_limit: int = 300 * _MIB
     group_bytes: int = 2048 * _MIB
@@ -68,8 +68,8 @@ class GroupSizes:
     def groups(
         self, slices: Iterable[FileSlice], busy: Collection[FileGroupId] = frozenset()
     ) -> tuple[list[ClusteringGroup], list[str]]:
-        """The groups of a clustering, and the partition paths of those that are too many; `slices` come by partition
-        path, `busy` are file groups of pending plans."""
+        """The groups of a clustering, and the partition paths of groups beyond the limit; `slices` are ordered by
+        partition path, `busy` are file groups of pending plans."""
         groups: list[ClusteringGroup] = []
         left: list[str] = []
         for partition, partition_slices in groupby(slices, key=lambda file_slice: file_slice.partition):
@@ -115,15 +115,15 @@ class GroupSizes:
 
 
 def commits_since_clustering(instants: Iterable[Instant], clusterings: Collection[str]) -> int:
-    """How many writes have completed since the last clustering, pending ones among them; `clusterings` are the
-    requested times of all."""
+    """The number of writes that have completed since the last clustering, pending clusterings included; `clusterings`
+    are the requested times of all."""
     last = max(clusterings, default="")
     writes = (Action.COMMIT, Action.DELTACOMMIT, Action.REPLACECOMMIT)
     return sum(1 for i in instants if i.is_completed and i.action in writes and i.time > last)
 
 
 def replaced_ids(groups: Iterable[FileGroupId]) -> Mapping[str, tuple[str, ...]]:
-    """File ids by partition path."""
+    """The file ids by partition path."""
     ordered = sorted(groups)
     return {
         path: tuple(file_id for _, file_id in path_groups)

@@ -39,15 +39,15 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class CompactionTrigger:
-    """After how many delta commits, how many seconds, or both, a compaction is due."""
+    """The condition for a compaction: after a number of delta commits, a number of seconds, or both."""
 
     name: TriggerName = "NUM_COMMITS"
     delta_commits: int = 5
     delta_seconds: int = 3600
 
     def verdict(self, instants: Sequence[Instant], now: str, zone: str) -> Verdict:
-        """Whether a compaction requested `now` (an instant time in the table's zone) is due; `instants` are those of
-        the active timeline."""
+        """The verdict on whether a compaction requested `now` (an instant time in the table's zone) is due; `instants`
+        are those of the active timeline."""
         if self.name == "NUM_COMMITS":
             return self._by_number(instants)
         if self.name == "NUM_COMMITS_AFTER_LAST_REQUEST":
@@ -86,19 +86,21 @@ class CompactionTrigger:
 
 
 def last_compaction(commits: Sequence[Instant]) -> Instant | None:
-    """The last completed compaction of a merge-on-read table: its only instants that complete as a commit."""
+    """The last completed compaction of a merge-on-read table, None if there is none: only compactions complete as a
+    commit in it."""
     return next((i for i in reversed(commits) if i.action is Action.COMMIT), None)
 
 
 def delta_commits_since_compaction(commits: Sequence[Instant]) -> int:
-    """How many delta commits completed since the last completed compaction was requested, all without one."""
+    """The number of delta commits that completed since the last completed compaction was requested; of all without
+    one."""
     last = last_compaction(commits)
     return sum(1 for i in commits if i.action is Action.DELTACOMMIT and (last is None or completed_at(i) > last.time))
 
 
 def log_compaction_verdict(instants: Sequence[Instant], log_compactions: Sequence[Instant], threshold: int) -> Verdict:
-    """Whether a log compaction is due: so many delta commits since the last compaction and since the last log
-    compaction (`log_compactions` has the completed ones), and none is pending."""
+    """The verdict on whether a log compaction is due: there are `threshold` delta commits since the last compaction and
+    since the last log compaction (`log_compactions` has the completed ones), and none is pending."""
     waiting = next((i for i in instants if i.action is Action.LOGCOMPACTION), None)
     if waiting is not None:
         return Verdict(False, f"log compaction {waiting.time} is pending")
@@ -137,16 +139,16 @@ def unbounded(slices: Sequence[FileSlice]) -> Sequence[FileSlice]:
 
 
 def most_log_bytes(*, at_least: int = 0, target_megabytes: int = 512_000) -> CompactionStrategy:
-    """The strategy that takes slices with the most bytes in log files first, as long as there is something left of
-    `target_megabytes` to read and write: the first goes in though it be larger."""
+    """The strategy that takes slices with the most bytes in log files first, as long as some of `target_megabytes` to
+    read and write is left: the first slice is taken even if it is larger."""
     return Selection("LogFileSizeBased", at_least, 0, target_megabytes).slices
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """A strategy by its name, with all settings of any: least bytes and number of log files of a slice, megabytes
-    to read and write in one compaction, how many days `DayBased` and the bounded one take, the paths of
-    `PartitionRegexBased`."""
+    """A strategy by its name, with all settings of any strategy: least bytes and number of log files of a slice,
+    megabytes to read and write in one compaction, the number of days of `DayBased` and the bounded one, and the paths
+    of `PartitionRegexBased`."""
 
     name: StrategyName = "LogFileSizeBased"
     least_log_bytes: int = 0
@@ -156,7 +158,7 @@ class Selection:
     partition_regex: str = ""
 
     def partitions(self, paths: Iterable[str], today: date) -> list[str]:
-        """The partition paths that are looked at, in the order in which their slices come."""
+        """The partition paths to examine, in the order in which their slices are taken."""
         sorted_paths = sorted(set(paths))
         if self.name == "PartitionRegexBased":
             pattern = re.compile(self.partition_regex)
@@ -171,7 +173,7 @@ class Selection:
         return [path for path in dated if (path in recent) == (self.name == "BoundedPartitionAware")]
 
     def slices(self, slices: Sequence[FileSlice]) -> Sequence[FileSlice]:
-        """Which of the slices with log files are merged, in which order."""
+        """The slices with log files to merge, in their order."""
         if self.name == "LogFileSizeBased":
             enough = [s for s in slices if _log_bytes(s) >= self.least_log_bytes]
             return self._within_target(sorted(enough, key=lambda s: -_log_bytes(s)))
@@ -192,7 +194,7 @@ class Selection:
 
 
 def day_of(partition: str) -> date | None:
-    """The day that a partition path names, None for another path.
+    """The day in the name of a partition path; None for any other path.
 
     >>> day_of("year=2026/month=11/day=23"), day_of("dt=2026-11-23"), day_of("oslo")
     (datetime.date(2026, 11, 23), datetime.date(2026, 11, 23), None)
@@ -209,8 +211,8 @@ def day_of(partition: str) -> date | None:
 def changed_partitions(
     commits: Iterable[tuple[Instant, CommitMetadata]], since: Instant, missing: Iterable[str]
 ) -> frozenset[str]:
-    """The partition paths that a plan looks at after the compaction `since`: those that delta commits and replace
-    commits wrote to which completed no earlier than it was requested, and those that its plan had left (`missing`)."""
+    """The partition paths that a plan examines after the compaction `since`: those written by delta commits and replace
+    commits that completed no earlier than it was requested, and those that its plan had left (`missing`)."""
     written = (
         {*meta.stats, *meta.replaced}
         for instant, meta in commits
@@ -227,9 +229,9 @@ def plan_compaction(
     passed_over: Collection[str] = (),
     remembers: bool = True,
 ) -> CompactionPlan:
-    """The compaction of those of the latest slices that have log files. File groups that are `busy`, in a pending
-    compaction or clustering, are left out; the partition paths of these, of what the strategy leaves and those that
-    were `passed_over` are `missing` in the plan, unless it is one that `remembers` none."""
+    """The plan of a compaction of those of the latest slices that have log files. File groups that are `busy`, in a
+    pending compaction or clustering, are left out. Their partition paths, those that the strategy leaves and those
+    `passed_over` are `missing` in the plan, unless it `remembers` none."""
     logged = [file_slice for file_slice in slices if file_slice.log_files]
     free = [file_slice for file_slice in logged if (file_slice.partition, file_slice.file_id) not in busy]
     selected = tuple(strategy(free))

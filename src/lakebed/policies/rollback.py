@@ -20,8 +20,8 @@ _UNKNOWN_BYTES = 1
 
 
 def is_void(target: str, is_committed: Callable[[str], bool]) -> bool:
-    """Whether a pending rollback is taken off the timeline instead of being run; `target` is the instant that its plan
-    names.
+    """Whether a pending rollback is removed from the timeline instead of being run; `target` is the instant that its
+    plan names.
 
     Hudi refuses some rollbacks of completed commits after it has written their plan, which it leaves. What undoes a
     completed commit takes its completed file away first: where that is still there nothing was deleted. A plan that
@@ -31,7 +31,7 @@ def is_void(target: str, is_committed: Callable[[str], bool]) -> bool:
 
 
 def files_of_instant(files: Iterable[DataFile], instant: str, *, logs: bool = True) -> list[DataFile]:
-    """The files whose names have the instant. Without `logs` only base files: on version 6 the name of a log file
+    """The files with the instant in their names. Without `logs` only base files: on version 6 the name of a log file
     has the instant of its slice and not that of its writer."""
     return [file for file in files if file.instant == instant and (logs or isinstance(file, BaseFile))]
 
@@ -39,8 +39,8 @@ def files_of_instant(files: Iterable[DataFile], instant: str, *, logs: bool = Tr
 def plan_rollback_by_paths(
     target: Instant, paths: Iterable[str], logs: Iterable[str], *, resizes: Collection[str] = frozenset()
 ) -> RollbackPlan:
-    """The rollback of a write whose markers (or an earlier plan) name these files; `logs` are those that it may have
-    appended to.
+    """The rollback of a write whose markers (or an earlier plan) name these files; `logs` are log files to which it may
+    have appended.
 
     Only what has the target's instant in its name is deleted, whatever else is named, and log files with that of
     one of the `resizes`: a delta commit during a resize adds them to the new file groups. Blocks that were
@@ -67,7 +67,8 @@ def _is_of_other(path: str, instant: str) -> bool:
 
 
 def later_actions(instants: Iterable[Instant], to: Instant, *, version: int, is_mor: bool) -> list[Instant]:
-    """The actions of writers and services, pending ones too, that a restore to the completed commit `to` takes back.
+    """The actions of writers and services, including pending ones, that a restore to the completed commit `to` takes
+    back.
 
     What is later goes by completion, but for compactions, which change no row: those go by when they were requested,
     as on version 6 everything does (it has no completion times). Pending ones come first: what they begin has no

@@ -48,7 +48,7 @@ def table_checksum(name: str, database: str = "") -> str:
 
 
 def load_table_config(storage: Storage) -> TableConfig:
-    """The table's settings, from the backup where an update was cut short.
+    """The table's settings, read from the backup if an update was interrupted.
 
     Raises `TableNotFound` where there is no table, `CorruptFile` where neither file can be used, and
     `UnsupportedFeature` for a table version lakebed does not know.
@@ -73,7 +73,8 @@ def load_table_config(storage: Storage) -> TableConfig:
 
 
 def _first_valid(storage: Storage) -> dict[str, str] | CorruptFile | None:
-    """The first usable of the file and its backup; what is wrong with them where none is; None where none exists."""
+    """The content of the first usable of the file and its backup; the error if none is usable; None if neither
+    exists."""
     broken: list[CorruptFile] = []
     for path in (PROPERTIES_PATH, BACKUP_PATH):
         try:
@@ -108,7 +109,7 @@ def create_table(storage: Storage, properties: Mapping[str, str]) -> TableConfig
 
 
 def name_if_readable(storage: Storage) -> str:
-    """The table's name; empty where there is no table, or its settings cannot be read."""
+    """The table's name; empty if there is no table, or its settings cannot be read."""
     try:
         return load_table_config(storage).name
     except LakebedError:
@@ -118,8 +119,8 @@ def name_if_readable(storage: Storage) -> str:
 def update_table_config(
     storage: Storage, changes: Mapping[str, str | None], lock_is_held: Callable[[], bool]
 ) -> TableConfig:
-    """Set keys, or remove those given as None; all others are kept, known or not. The caller holds the table lock;
-    `lock_is_held` says whether that is so.
+    """Set keys, or remove those given as None; all other keys are retained, whether lakebed knows them or not. Returns
+    the new settings. The caller holds the table lock; `lock_is_held` returns whether that is still so.
 
     The old content stays in a backup file until the new one is in place, so a writer that dies at any point leaves a
     table that opens with the old or the new settings. Raises `CommitConflict` if another writer is updating as well, or
@@ -156,9 +157,9 @@ def update_table_config(
 
 
 def mend_properties(storage: Storage, *, dry_run: bool = False) -> str | None:
-    """Repair the file: from its backup if it cannot be used, else by a checksum that it lacks or that is wrong,
-    which covers only the names in it. Gives what was wrong, None if nothing is. The caller holds the table
-    lock, but for a `dry_run`.
+    """Repair the file: from its backup if it cannot be used, otherwise by adding or correcting its checksum, which
+    covers only names. Returns a description of the damage, None if there is none. The caller holds the table lock,
+    except for a `dry_run`.
 
     Raises `CorruptFile` if there is no backup to use and the file lacks what every table has.
     """
@@ -194,7 +195,8 @@ def _mend_checksum(storage: Storage, body: bytes, *, dry_run: bool) -> str:
 
 
 def _is_put(storage: Storage, path: str, body: bytes, put: Callable[[], bool]) -> bool:
-    """Whether `put` gave the file this body; False where another writer was first. A lost answer is looked up."""
+    """Whether `put` wrote this body to the file; False if another writer was first. If the answer was lost, the file is
+    read."""
     try:
         return put()
     except StorageError as cause:
@@ -204,7 +206,7 @@ def _is_put(storage: Storage, path: str, body: bytes, put: Callable[[], bool]) -
 
 
 def _recover(storage: Storage) -> None:
-    """Bring back the backup an unfinished update left, if the file itself cannot be used, and clear it away."""
+    """Restore the backup that an unfinished update left, if the file itself cannot be used, and delete the backup."""
     backup = _read_or_none(storage, BACKUP_PATH)
     if backup is None:
         return
@@ -229,7 +231,8 @@ def _is_valid(body: bytes) -> bool:
 
 
 def _valid_properties(body: bytes, path: str) -> dict[str, str]:
-    """The parsed file, refused as corrupt where it was cut, names no table or its checksum is another table's."""
+    """The properties in the file. Raises `CorruptFile` if the file was cut, names no table or has the checksum of
+    another table."""
     try:
         props = dict(_parsed(body))
     except CorruptFile as cause:
@@ -248,9 +251,9 @@ def _valid_properties(body: bytes, path: str) -> dict[str, str]:
 
 
 def _wrong(body: bytes, props: Mapping[str, str]) -> str:
-    """What is wrong with the file, or nothing. A part of it may lack settings of the table (no key, no partitions):
-    the complete one ends with a line end, and from version 8 on it always has a checksum (lakebed's as the last
-    line)."""
+    """The damage of the file as text, empty if there is none. A part of the file may lack settings of the table (no
+    key, no partitions): the complete file ends with a line end, and from version 8 on it always has a checksum
+    (lakebed's as the last line)."""
     name, version = props.get("hoodie.table.name", ""), props.get("hoodie.table.version", "")
     if not body.endswith((b"\n", b"\r")):
         return "its end is missing (it does not end with a line end)"
@@ -264,7 +267,7 @@ def _wrong(body: bytes, props: Mapping[str, str]) -> str:
 
 
 def _body(props: Mapping[str, str], comment: str, now: datetime) -> bytes:
-    """The file, its checksum in the last line, so that a file that was cut has none."""
+    """The content of the file, with the checksum in the last line, so that a file that was cut has none."""
     last = {key: props[key] for key in (_CHECKSUM,) if key in props}
     return dump_properties({**{k: v for k, v in props.items() if k not in last}, **last}, comment, now)
 
@@ -275,7 +278,7 @@ def _parsed(body: bytes) -> Mapping[str, str]:
 
 
 def _checked(storage: Storage, props: Mapping[str, str]) -> TableConfig:
-    """The settings, if lakebed knows this kind of table."""
+    """The settings. Raises an error if lakebed does not support this kind of table."""
     where = storage.url()
     layout = props.get("hoodie.timeline.layout.version", "")
     if not layout:

@@ -137,7 +137,7 @@ def _fixed_properties(name: str, table_type: str, version: int) -> dict[str, str
 def merge_properties(
     version: int, mode: MergeMode | None, payload: str | None, default_mode: MergeMode, strategy: str
 ) -> dict[str, str]:
-    """Merge mode, strategy id and payload in the form of the table version. Raises `InvalidOption` where two of them
+    """The merge mode, strategy id and payload in the form of the table version. Raises `InvalidOption` if two of them
     contradict each other."""
     if strategy:
         _refuse_contradiction(mode, "custom", strategy)
@@ -187,15 +187,15 @@ def _refuse_contradiction(mode: MergeMode | None, implied: MergeMode | None, pay
 
 
 def _delete_properties(version: int, delete_field: str, delete_marker: str) -> dict[str, str]:
-    """Version 9 keeps them as merge properties; older tables have no place for them, so they are stored under their own
-    key (Hudi keeps keys it does not know)."""
+    """The properties of the delete field and marker. Version 9 stores them as merge properties; older tables have no
+    such properties, so they are stored under their own key (Hudi retains keys it does not know)."""
     prefix = MERGE_PROPERTY_PREFIX if version == CURRENT_VERSION else ""
     settings = {"hoodie.payload.delete.field": delete_field, "hoodie.payload.delete.marker": delete_marker}
     return {prefix + key: value for key, value in settings.items() if value}
 
 
 def partition_text(fields: Sequence[str], types: Sequence[str], version: int) -> str:
-    """The partition fields as a table of this version notes them: from version 8 on with their types, where they have
+    """The partition fields in the form of a table of this version: from version 8 on with their types, if they have
     some."""
     if types and version >= 8:
         return ",".join(f"{name}:{kind.upper()}" for name, kind in zip(fields, types, strict=True))

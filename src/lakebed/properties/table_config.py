@@ -46,7 +46,7 @@ _DEBEZIUM_DELETE = {
 
 @dataclass(frozen=True, slots=True)
 class PayloadRule:
-    """What a known payload class means on a version 9 table.
+    """The meaning of a known payload class on a version 9 table.
 
     Below version 9 the class itself merges, not quite the same: it compares `lakebed_ordering` whatever the table's
     ordering fields are, as numbers of a file and a position in it (`file_positions`), under `deletes_win` a delete
@@ -104,7 +104,7 @@ PAYLOAD, LEGACY_PAYLOAD = "hoodie.compaction.payload.class", "hoodie.table.legac
 
 
 def mode_of_payload(payload: str) -> MergeMode:
-    """The merge mode that a payload class means below version 9: custom for all but the plain ones."""
+    """The merge mode that a payload class means below version 9: custom for all classes except the plain ones."""
     name = simple_name(payload_class(payload) or "")
     return PAYLOADS[name] if name in PLAIN_PAYLOADS else "custom"
 
@@ -124,7 +124,7 @@ CURRENT_VERSION = 9
 
 
 def key_generator_class(kind: str) -> str:
-    """The Java class of a kind of key generator; empty for one that Hudi has no class of.
+    """The Java class of a kind of key generator; empty for a kind for which Hudi has no class.
 
     >>> key_generator_class("NON_PARTITION")
     'org.apache.hudi.keygen.NonpartitionedKeyGenerator'
@@ -163,8 +163,8 @@ def _flag_of(key: str, *, default: bool) -> once[bool]:
 
 @dataclass(frozen=True)
 class TableConfig:
-    """What a table says about itself; `properties` holds every key of the file, known or not. Each is parsed once, when
-    first asked for."""
+    """The settings of a table; `properties` holds all keys of the file, whether lakebed knows them or not. Each setting
+    is parsed once, at first use."""
 
     properties: Mapping[str, str]
 
@@ -194,7 +194,8 @@ class TableConfig:
 
     @once
     def partition_types(self) -> tuple[str, ...]:
-        """For a CUSTOM key generator the type of each partition field (SIMPLE or TIMESTAMP), where stored."""
+        """The type of each partition field (SIMPLE or TIMESTAMP) of a CUSTOM key generator, if stored; otherwise
+        empty."""
         fields = self.first_list("hoodie.table.partition.fields")
         if ":" in "".join(fields):
             return split_partition_types(fields)[1]
@@ -220,7 +221,7 @@ class TableConfig:
 
     @once
     def is_of_flink(self) -> bool:
-        """Whether the properties are as Flink's writer makes them: Spark's names neither this kind of key generator nor
+        """Whether the properties have the form of Flink's writer: Spark's have neither this kind of key generator nor
         this database."""
         kind, java_class = (
             self.first_text("hoodie.table.keygenerator.type"),
@@ -281,14 +282,14 @@ class TableConfig:
 
     @once
     def payload(self) -> str:
-        """The payload class the table names (also the one a version 9 table was created with), or empty."""
+        """The payload class that the table names (or with which a version 9 table was created), or empty."""
         payload = self.first_text(PAYLOAD, LEGACY_PAYLOAD)
         return payload_class(payload) or payload
 
     @once
     def payload_rule(self) -> PayloadRule | None:
-        """What the payload class does that merges rows of the table, where lakebed knows it; None where the table's
-        merge mode is enough, and for a merger or class of the user's own."""
+        """The rule of the payload class that merges rows of the table, if lakebed knows it; None if the table's merge
+        mode suffices, and for a merger or class of the user's own."""
         # Hudi 0.15 stored the event-time strategy whatever the payload was.
         of_payload = (PAYLOAD_STRATEGY,) if has_completion_times(self.version) else MODE_STRATEGIES
         if self.merge_mode != "custom" or self.merge_strategy not in ("", *of_payload):
@@ -332,7 +333,7 @@ class TableConfig:
 
     @once
     def change_log(self) -> LogMode | None:
-        """What the table's change log holds; None where it keeps none."""
+        """The mode of the table's change log; None without a change log."""
         if not self.cdc_enabled:
             return None
         mode = self.first_text("hoodie.table.cdc.supplemental.logging.mode").upper() or "DATA_BEFORE_AFTER"
@@ -381,19 +382,20 @@ class TableConfig:
 
     @property
     def index_settings(self) -> dict[str, str]:
-        """What lakebed noted about the table's index: the `lakebed.index.*` keys without that prefix."""
+        """The settings that lakebed recorded about the table's index: the `lakebed.index.*` keys without that
+        prefix."""
         reserved_keys = (INDEX_REASON, INDEX_CHANGES, INDEX_REPEATED, INDEX_CHECKED, *_INDEX_WRITES)
         noted = {k: v for k, v in self.properties.items() if k.startswith(INDEX_PREFIX) and k not in reserved_keys}
         return {k.removeprefix(INDEX_PREFIX): v for k, v in noted.items()}
 
     @once
     def has_index_changes(self) -> bool:
-        """Whether changes of the index are noted."""
+        """Whether changes of the index are recorded."""
         return bool(self.first_text(INDEX_CHANGES))
 
     @once
     def is_made_by_lakebed(self) -> bool:
-        """Whether lakebed made the table or adopted its index: it has properties of its own then."""
+        """Whether lakebed made the table or adopted its index: then it has properties of lakebed."""
         return any(key.startswith("lakebed.") for key in self.properties)
 
     index_reason = _text_of(INDEX_REASON)
@@ -401,8 +403,8 @@ class TableConfig:
 
     @once
     def repeats_keys(self) -> bool:
-        """Whether inserts are known to have stored keys several times, so that a record index, which holds one place of
-        each, does not answer for all rows."""
+        """Whether inserts are known to have stored keys several times, so that a record index, which has one location
+        per key, does not cover all rows."""
         return self.first_text(INDEX_REPEATED) == "true"
 
     keys_checked_until = _text_of(INDEX_CHECKED)
@@ -435,7 +437,7 @@ class TableConfig:
         return next((self.properties[key] for key in keys if self.properties.get(key)), "")
 
     def _folder(self, key: str, default: str) -> str:
-        """A folder's name or path below another one."""
+        """The name of a folder, or its path below another one."""
         path = self.first_text(key) or default
         if any(part in ("", ".", "..") for part in path.split("/")):
             raise CorruptFile(
@@ -451,7 +453,7 @@ class TableConfig:
 
 
 def default_key_generator(key_fields: tuple[str, ...], partition_fields: tuple[str, ...]) -> str:
-    """The key generator that goes with these fields when none is named.
+    """The key generator for these fields when none is named.
 
     >>> default_key_generator(("id",), ("a", "b"))
     'COMPLEX'
@@ -466,7 +468,7 @@ _CONSISTENT = "hoodie.datasource.write.keygenerator.consistent.logical.timestamp
 
 
 def printed_partition_fields(config: TableConfig, columns: pa.Schema) -> list[str]:
-    """The partition fields whose paths have times as printed texts, by the key generator and the columns' types."""
+    """The partition fields whose paths have times as formatted texts, by the key generator and the columns' types."""
     spec = key_generator_spec(config)
     kinds = config.partition_types or (config.key_generator,) * len(config.partition_fields)
     moments = {f.name for f in columns if getattr(f.type, "tz", None) is not None}
@@ -484,7 +486,8 @@ def key_generator_spec(
     timebased: Mapping[str, str] | None = None,
     partition_types: Sequence[str] | None = None,
 ) -> KeyGeneratorSpec:
-    """How the table makes keys, by its properties. `single_field_prefix` matters to complex keys of one field only.
+    """The specification of the table's key generator, from its properties. `single_field_prefix` is used only for
+    complex keys of one field.
 
     `timebased` and `partition_types` are a job's own `hoodie.keygen.timebased.*` options and the types it gives to the
     fields of a custom key generator: real Hudi does not keep them in every table.
@@ -516,7 +519,7 @@ def key_generator_spec(
 
 @dataclass(frozen=True, slots=True)
 class KeyTexts:
-    """The record keys of rows of a table that does not store them. It pickles."""
+    """Computes the record keys of rows of a table that does not store them. It can be pickled."""
 
     config: TableConfig
 

@@ -215,7 +215,7 @@ def _field_now(plan: ScanPlan, name: str, stored: pa.DataType | None) -> pa.Fiel
 
 
 def _named(plan: ScanPlan, slice_set: SliceSet, extra: Sequence[str]) -> list[str]:
-    """Stored columns under the table's names, and what is not stored."""
+    """The SQL expressions of stored columns under the table's names, and of columns that are not stored."""
     expressions: list[str] = []
     for source in slice_set.sources:
         type_ = plan.read_schema.field(source.name).type
@@ -240,7 +240,8 @@ def _from_path(plan: ScanPlan, column: str, slices: Sequence[FileSlice], type_: 
 
 @contextmanager
 def _few_listing_tasks(spark: SparkSession, files: int) -> Generator[None]:
-    """Spark looks at many files by a job of up to 10,000 tasks; a few for each core are faster."""
+    """Limit the tasks with which Spark lists many files, while the block runs: it uses a job of up to 10,000 tasks, and
+    a few per core are faster."""
     before: str | None = None
     changed = False
     if files > 32:
@@ -256,17 +257,19 @@ def _few_listing_tasks(spark: SparkSession, files: int) -> Generator[None]:
 
 
 def is_by_sql(plan: ScanPlan) -> bool:
-    """Whether Spark applies the plan's condition to rows that come through Python."""
+    """Whether Spark applies the plan's condition to rows that are read in Python."""
     return plan.predicate is not None and bool(plan.predicate.text)
 
 
 def filter_of_tasks(plan: ScanPlan) -> Predicate | None:
-    """The condition that tasks in Python apply: what they can decide of one that Spark applies, too."""
+    """The condition that tasks in Python apply; of a condition that Spark applies only the part that they can decide.
+    None without a condition."""
     return plan.predicate if plan.predicate is None or not is_by_sql(plan) else safe_part(plan.predicate)
 
 
 def narrowed_plan(plan: ScanPlan, sets: Sequence[SliceSet], *, by_sql: bool) -> ScanPlan:
-    """The plan of some of its slices; `by_sql`: with the columns of the condition, which Spark applies."""
+    """The plan for some of its slices; with `by_sql` it also returns the columns of the condition, which Spark
+    applies."""
     columns = tuple(plan.read_schema.names) if by_sql or not plan.columns else plan.columns
     return replace(plan, columns=columns, sets=tuple(sets))
 
@@ -303,7 +306,7 @@ def frame_of_parts(
     *,
     worker_tuning: bool,
 ) -> DataFrame:
-    """Rows that a function makes in Python, each of its parts in the Spark partition of that number."""
+    """The rows that the function `part` makes in Python, each part in the Spark partition of its number."""
     require_spark()
     use_this_python(spark)
     numbers = spark.range(0, count, 1, count)
@@ -320,7 +323,7 @@ def _read_parts(
 
 
 class _Jobs:
-    """File slices with few different readers, small when pickled."""
+    """File slices with few different readers, in a form that is small when pickled."""
 
     def __init__(self, readers: list[RowReader], slices: list[tuple[FileSlice, int]]) -> None:
         self.readers = readers

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
 
 def bucketed_frame(scan: Scan, spark: SparkSession, layout: bool | int | Scan) -> DataFrame:
-    """The scan's rows with the column `_bucket`, each bucket in a Spark partition of its own."""
+    """The scan's rows with the column `_bucket`, each bucket in its own Spark partition."""
     require_spark()
     buckets = buckets_of(scan.snapshot)
     count = _count(buckets, layout)
@@ -75,7 +75,7 @@ def bucketed_frame(scan: Scan, spark: SparkSession, layout: bool | int | Scan) -
 def bucketed_data(
     snapshot: Snapshot, data: DataFrame, on: str | Sequence[str] | None, layout: bool | int | Scan
 ) -> DataFrame:
-    """Rows of any DataFrame with the column `_bucket`, brought to the partitions of the buckets by one shuffle."""
+    """The rows of any DataFrame with the column `_bucket`, moved to the partitions of the buckets by one shuffle."""
     require_spark()
     from pyspark.sql import functions as F
 
@@ -135,7 +135,7 @@ def _deciding(buckets: Buckets, named: Sequence[str]) -> Deciding:
 def _key_schema(
     snapshot: Snapshot, buckets: Buckets, deciding: Deciding, column_names: pa.Schema, named: Sequence[str]
 ) -> pa.Schema:
-    """The key columns in the table's types; SchemaConflict where the DataFrame's are others."""
+    """The key columns in the table's types. Raises `SchemaConflict` if the DataFrame's types differ."""
     stored = table_columns(snapshot)
     for key_field, name in zip(deciding.columns, named, strict=True):
         if name not in column_names.names:
@@ -154,7 +154,7 @@ def _key_schema(
 
 
 def _numbered(scan: Scan, spark: SparkSession, buckets: Buckets, count: int) -> DataFrame:
-    """An ordinary DataFrame of the scan that has the column, so that the same queries run on it."""
+    """An ordinary DataFrame of the scan with the column, so that queries for `bucketed_frame` run on it."""
     names = [name for name in scan.column_names if name != BUCKET]
     wide = scan.of_columns([*names, *buckets.keys.key_fields])
     frame = scan_frame(wide.plan, spark, wide.reader, worker_tuning=wide.worker_tuning)
@@ -192,8 +192,8 @@ class _Frame:
         return laid_out(self.spark, rows, parts[0].schema.json(), layout)
 
     def _order(self) -> tuple[str, ...]:
-        """The column by which the rows of each partition are sorted: a single key of text, else the stored record key.
-        None where a partition has several file slices, or a file is not marked as sorted."""
+        """The columns by which the rows of each partition are sorted: a single text key, otherwise the stored record
+        key. Empty if a partition has several file slices, or a file is not marked as sorted."""
         if not self.snapshot.config.sorts_by_key:
             return ()
         key = self.buckets.keys.record_key
@@ -214,7 +214,7 @@ class _Frame:
         return footer.key_values.get(SORTED_BY) == RECORD_KEY
 
     def _native(self, slice_set: SliceSet, layout: Layout | None) -> DataFrame:
-        """Slices without log files, by Spark's own reader."""
+        """The rows of slices without log files, by Spark's own reader."""
         plan, storage = self.plan, self.snapshot.storage
         extra = [PARTITION_PATH] if any(s.from_path for s in slice_set.sources) else []
         types = {f.name: f.type for f in slice_set.stored} | dict.fromkeys(extra, pa.string())
@@ -232,7 +232,7 @@ class _Frame:
         return shaped(plan, slice_set, frame, extra, keep=(BUCKET,))
 
     def _through_python(self, sets: Sequence[SliceSet], order: Sequence[str]) -> DataFrame:
-        """Slices whose log files are merged, or that Spark cannot open."""
+        """The rows of slices whose log files are merged, or that Spark cannot open."""
         plan = self.plan
         by_sql = is_by_sql(plan)
         wide = narrowed_plan(plan, sets, by_sql=by_sql)

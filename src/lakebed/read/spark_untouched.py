@@ -51,7 +51,8 @@ _CHANGED = "lakebed: a base file is not the one that the table has listed; read 
 
 @dataclass(frozen=True, slots=True)
 class TouchedRows:
-    """Rows of base files by their bits. `divisor` and `numbers` make of a file's size its number."""
+    """The rows of base files that log records change, as bits per file. `divisor` and `numbers` map the size of a file
+    to its number."""
 
     bits: Column
     divisor: int
@@ -71,7 +72,7 @@ class TouchedRows:
 
 @dataclass(frozen=True, slots=True)
 class UntouchedPart:
-    """Slices with log files, and the columns of their base files, which have different sizes: Spark knows a file by its
+    """Slices with log files, and the same slices as base files of different sizes: Spark identifies a file by its
     size."""
 
     merged: SliceSet
@@ -98,7 +99,7 @@ class UntouchedPart:
 def divided(
     plan: ScanPlan, sets: Sequence[SliceSet], config: TableConfig
 ) -> tuple[list[UntouchedPart], list[SliceSet]]:
-    """The slices with log files whose untouched rows Spark reads, and the sets without them."""
+    """The slices with log files whose unchanged rows Spark reads, and the remaining sets."""
     if plan.since or plan.query != "snapshot" or not MergeRules.of_table(config).picks_winners:
         return [], list(sets)
     parts = [part for slice_set in sets for part in _parts(plan, slice_set)][:_MAX_SCANS]
@@ -132,8 +133,8 @@ def _parts(plan: ScanPlan, merged: SliceSet) -> list[UntouchedPart]:
 
 
 def _size(file_slice: FileSlice, numbered: Set[str]) -> int:
-    """The bytes of the base file, 0 where the slice is read through Python. Spark can number the rows of base files of
-    the instants `numbered`."""
+    """The bytes of the base file, 0 if the slice is read in Python. Spark can number the rows of base files of the
+    instants in `numbered`."""
     base = file_slice.base_file
     if base is None or base.is_skeleton or not file_slice.log_files or base.instant not in numbered:
         return 0
@@ -141,7 +142,7 @@ def _size(file_slice: FileSlice, numbered: Set[str]) -> int:
 
 
 def bits_of(flags: Flags) -> pa.ListArray:
-    """A bit for each flag, in one list of words of 64, the first one the lowest.
+    """The flags as bits, in one list of 64-bit words, the first flag in the lowest bit.
 
     >>> bits_of(np.array([False, True] + [False] * 62 + [True])).to_pylist()
     [[2, 1]]

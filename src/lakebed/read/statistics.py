@@ -31,7 +31,8 @@ _ZERO, _ONE = (pa.scalar(number, pa.int64()) for number in (0, 1))
 
 
 def can_bound(kind: pa.DataType, *, version: int, exact: bool) -> bool:
-    """Whether ranges of this type are ever relied on. `version` is that of the index, `exact`: lakebed wrote them."""
+    """Whether ranges of this type are reliable. `version` is that of the index; `exact` is whether lakebed wrote
+    them."""
     if pa.types.is_floating(kind):
         return exact
     if pa.types.is_timestamp(kind):
@@ -41,7 +42,7 @@ def can_bound(kind: pa.DataType, *, version: int, exact: bool) -> bool:
 
 
 def is_in_every_footer(kind: pa.DataType) -> bool:
-    """Whether every writer puts the range of such a column into its files."""
+    """Whether every writer stores the range of a column of this type in its files."""
     return (
         pa.types.is_integer(kind)
         or pa.types.is_boolean(kind)
@@ -51,7 +52,7 @@ def is_in_every_footer(kind: pa.DataType) -> bool:
 
 
 def bounds_of_files(stats: pa.Table | None, names: pa.Array, exact: Bools, kind: pa.DataType) -> Bounds:
-    """Bounds of one column in files, from its table of statistics; files without a record are unknown.
+    """The bounds of one column in files, from its table of statistics; unknown for a file without a record.
 
     `exact` is for each file whether lakebed wrote its record.
     """
@@ -72,7 +73,8 @@ def bounds_of_files(stats: pa.Table | None, names: pa.Array, exact: Bools, kind:
 
 
 def bounds_of_expression(stats: pa.Table | None, names: pa.Array, kind: pa.DataType) -> Bounds:
-    """Bounds of a function's results in files, from an expression index: its values are those that are not null."""
+    """The bounds of a function's results in files, from an expression index, whose value counts do not include
+    nulls."""
     recorded_bounds = _bounds_in(stats, names)
     if recorded_bounds is None:
         return unknown(len(names), kind)
@@ -84,8 +86,8 @@ def bounds_of_expression(stats: pa.Table | None, names: pa.Array, kind: pa.DataT
 def bounds_of_partitions(
     stats: pa.Table | None, partitions: pa.Array, kind: pa.DataType, *, version: int, log_files: bool
 ) -> Bounds:
-    """Bounds of one column in whole partitions: of fewer types than in files, since a file without a record has no part
-    in its partition's."""
+    """The bounds of one column in complete partitions; known for fewer types than in files, since a file without a
+    record is missing in its partition's range."""
     bounds = bounds_of_files(stats, partitions, np.zeros(len(partitions), np.bool_), kind)
     usable = is_in_every_footer(kind)
     if usable and pa.types.is_decimal(kind) and version < 2 and log_files:
@@ -102,7 +104,7 @@ def bounds_of_partitions(
 
 
 def of_slices(bounds: Bounds, owner: npt.NDArray[np.int64], slices: int) -> Bounds:
-    """Bounds of file slices from those of their files; `owner` has the slice of each file."""
+    """The bounds of file slices, from those of their files; `owner` has the slice number of each file."""
     may_hold = pa.array(bounds.may_hold)
     kind = bounds.low.type
     low, high, nan = bounds.low, bounds.high, pa.repeat(pa.scalar(False, pa.bool_()), len(bounds))
@@ -137,13 +139,14 @@ def of_slices(bounds: Bounds, owner: npt.NDArray[np.int64], slices: int) -> Boun
 
 
 def unknown(units: int, kind: pa.DataType) -> Bounds:
-    """Unknown bounds."""
+    """Unknown bounds of `units` units."""
     everything = np.ones(units, np.bool_)
     return Bounds(pa.nulls(units, kind), pa.nulls(units, kind), everything, everything)
 
 
 def _bounds_in(stats: pa.Table | None, names: pa.Array) -> tuple[pa.Array, pa.Array, pa.Array, pa.Array] | None:
-    """Least and greatest value, nulls and values of each file, null where it has no record; None where none has."""
+    """The least and greatest value, and the numbers of nulls and of values, of each file, null for a file without a
+    record; None if no file has one."""
     rows = _rows_of(stats, names)
     if stats is None or rows is None:
         return None
@@ -153,7 +156,7 @@ def _bounds_in(stats: pa.Table | None, names: pa.Array) -> tuple[pa.Array, pa.Ar
 
 
 def _rows_of(stats: pa.Table | None, names: pa.Array) -> pa.Array | None:
-    """The row of each file in the statistics, null where it has none, or several files have its name."""
+    """The row of each file in the statistics, null if it has none, or if several files have its name."""
     if stats is None or not len(stats):
         return None
     stored = _one(stats["file_name"])
@@ -166,14 +169,15 @@ def _rows_of(stats: pa.Table | None, names: pa.Array) -> pa.Array | None:
 
 
 def _readable(side: pa.Array) -> pa.Array:
-    """Bounds of texts that mean the same in every order that a writer may have had."""
+    """The text bounds that are valid in every order that a writer may have used; null for the others."""
     if not pa.types.is_string(side.type):
         return side
     return pc.if_else(pc.match_substring_regex(side, _ORDERED_OTHERWISE), pa.scalar(None, side.type), side)
 
 
 def with_nan(low: pa.Array, high: pa.Array) -> pa.Array:
-    """Greatest values: the two infinities are also written where there is NaN, which is greater still."""
+    """The greatest values, with NaN in place of infinity if both bounds are infinite: these are also written for
+    columns with NaN, which is greater."""
     if not pa.types.is_floating(high.type):
         return high
     anything = pc.and_(pc.equal(low, pa.scalar(-math.inf, low.type)), pc.equal(high, pa.scalar(math.inf, high.type)))
@@ -192,7 +196,7 @@ def _flags(values: Any, missing: bool) -> Bools:
 
 
 def written_by_lakebed(timeline: Timeline, instants: Sequence[str]) -> Bools:
-    """For files of these instants whether lakebed wrote them; not those of archived commits."""
+    """Flags of the instants whose files lakebed wrote; false for archived commits."""
     by_time = {i.time: i for i in timeline.commits}
     by_lakebed = {
         time: time in by_time and WRITER_ID in timeline.commit_metadata(by_time[time]).extra for time in set(instants)
@@ -202,14 +206,14 @@ def written_by_lakebed(timeline: Timeline, instants: Sequence[str]) -> Bools:
 
 @dataclass(frozen=True)
 class Provenance:
-    """Who wrote the base files of a table; `made_by_lakebed` is whether lakebed made the table."""
+    """Determines who wrote the base files of a table; `made_by_lakebed` is whether lakebed made the table."""
 
     timeline: Timeline
     made_by_lakebed: bool
 
     def leaving_out_nan(self, files: Iterable[BaseFile]) -> frozenset[str]:
-        """The paths of those files whose statistics may leave out NaN: those of lakebed before names showed it, by the
-        commits on the timeline. An archived one is taken for lakebed's where the table is."""
+        """The paths of the files whose statistics may leave out NaN: files of lakebed from before file names showed it,
+        by the commits on the timeline. Files of archived commits count as lakebed's if it made the table."""
         inexact_files = [file for file in files if not has_exact_ranges(file.write_token)]
         if not inexact_files:
             return frozenset()

@@ -45,8 +45,8 @@ _OPERATION = "ARCHIVE"
 
 @dataclass(frozen=True, repr=False)
 class ArchivalResult(Printed):
-    """What an archival did, or with `dry_run` would do: which instants left the active timeline, and what kept
-    more from it."""
+    """The result of an archival, or with `dry_run` a preview: the instants that left the active timeline, and the limit
+    that prevented more."""
 
     plan: ArchivalPlan
     dry_run: bool = False
@@ -59,7 +59,7 @@ class ArchivalResult(Printed):
         return () if self.dry_run else self.plan.instants
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
+        """The fields as plain values, for JSON."""
         limit = self.plan.limit
         return {
             "commits": [i.time for i in self.plan.commits],
@@ -78,7 +78,7 @@ class ArchivalResult(Printed):
 
 
 class Archival(Service[ArchivalResult]):
-    """Moves the oldest instants to the archived timeline, under the table lock throughout."""
+    """The service that moves the oldest instants to the archived timeline, under the table lock throughout."""
 
     name = "archive"
     title = "archival"
@@ -135,8 +135,8 @@ def _result(
 
 
 def bounds_of(timeline: Timeline, commits: Sequence[Instant], settings: Options) -> ArchivalBounds:
-    """The number of completed commits above which archival starts, and the number that it leaves. It leaves at least
-    the commits that cleaning retains and two more: cleaning needs them to decide what to delete."""
+    """The number of completed commits above which archival starts, and the number that it leaves: at least the commits
+    that cleaning retains and two more, which cleaning needs to decide what to delete."""
     cleaning = settings.cleaning
     bounds = ArchivalBounds(settings.archival.above, settings.archival.down_to)
     if CleaningPolicy(cleaning.policy) is CleaningPolicy.KEEP_LATEST_COMMITS:

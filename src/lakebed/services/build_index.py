@@ -56,8 +56,8 @@ _LOOK_SECONDS = 1.0
 
 @dataclass(frozen=True, repr=False)
 class IndexRun(Printed):
-    """A plan that was run: its `instant`, the partitions of the metadata table that are there now, and the entries that
-    their base files hold."""
+    """One run of an indexing plan: the `instant` of the plan, the partitions of the metadata table that were built, and
+    the number of entries in their base files."""
 
     instant: str
     built: tuple[str, ...]
@@ -71,8 +71,8 @@ class IndexRun(Printed):
 
 @dataclass(frozen=True, repr=False)
 class IndexingResult(Printed):
-    """What `build` did: the plans that were `runs`, and in `notes` why one was not; `at_once` are partitions that were
-    built under the lock, since the table's settings ask for them."""
+    """The result of `build`: the `runs`, one per plan; `notes`, the reasons why a plan was not run; and `at_once`, the
+    partitions that were built under the lock because the table's settings request them."""
 
     runs: tuple[IndexRun, ...] = ()
     notes: tuple[str, ...] = ()
@@ -84,7 +84,7 @@ class IndexingResult(Printed):
         return (*(name for run in self.runs for name in run.built), *self.at_once)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
+        """The fields as plain values, for JSON."""
         return {"runs": [run.to_dict() for run in self.runs], "at_once": list(self.at_once), "notes": list(self.notes)}
 
     def __str__(self) -> str:
@@ -92,7 +92,8 @@ class IndexingResult(Printed):
 
 
 class Indexing(Service[IndexingResult]):
-    """Builds waiting indexes while others write, then, under the lock, missing ones that the settings ask for."""
+    """The service that builds planned indexes while others write, then, under the lock, missing indexes that the
+    settings request."""
 
     name = "indexing"
     title = "indexing"
@@ -122,9 +123,9 @@ class Indexing(Service[IndexingResult]):
 
 
 def build_planned(storage: Storage, settings: WriteSettings, engine: Engine) -> IndexingResult:
-    """Build the indexes that wait, real Hudi's too, oldest plan first. Indexes that another process builds are left to
-    it. Raises the error of a build that fails; its plan stays for the next try, unless the index cannot be built at
-    all."""
+    """Build the planned indexes, including real Hudi's plans, oldest plan first. An index that another process builds
+    is left to it. Raises the error of a build that fails; its plan stays for the next try, unless the index cannot be
+    built at all."""
     runs: list[IndexRun] = []
     notes: list[str] = []
     for instant in pending_indexings(load_timeline(storage, load_table_config(storage))):
@@ -136,8 +137,8 @@ def build_planned(storage: Storage, settings: WriteSettings, engine: Engine) -> 
 
 
 def run_indexing(storage: Storage, instant: str, settings: WriteSettings, engine: Engine) -> IndexRun:
-    """Run a plan. Raises `CommitConflict` if another process runs it or has removed it, and `IndexInconsistent`
-    for keys that no index can be built over; the plan is removed then."""
+    """Run a plan. Raises `CommitConflict` if another process runs it or has removed it, and `IndexInconsistent` for
+    keys over which no index can be built; then the plan is removed."""
     started = time.monotonic()
     build = _Build(storage, instant, settings, engine)
     with build.running():
@@ -162,7 +163,7 @@ class _Part:
 
 @dataclass
 class _Build:
-    """One run of a plan. `base_view` is the table of which base files are made."""
+    """One run of a plan. `base_view` is the view of the table from which base files are made."""
 
     storage: Storage
     instant: str
@@ -176,7 +177,8 @@ class _Build:
 
     @contextmanager
     def running(self) -> Generator[None]:
-        """Show at the end that no process runs the plan any more; it stays if the block raises."""
+        """Record, at the end of the block, that no process runs the plan any more; the plan stays if the block raises
+        an error."""
         try:
             yield
         except IndexInconsistent:
@@ -195,7 +197,7 @@ class _Build:
             self.storage.delete(heartbeat_path(self.instant), durable=False)
 
     def begin(self) -> list[_Part]:
-        """Take the plan up. When this returns its file groups exist, and writers log to them."""
+        """Begin or resume the plan. When this returns its file groups exist, and writers log to them."""
         with self._locked() as lock:
             config = load_table_config(self.storage)
             timeline = load_timeline(self.storage, config)
@@ -274,8 +276,8 @@ class _Build:
         return written_here(store, new, groups, definition)
 
     def add(self, part: _Part, written: Sequence[WrittenBase]) -> None:
-        """Make an index that is written complete. Raises `CommitConflict` if a commit that it was made from was taken
-        back. Its base files are removed then, unless its delta commit is already published, since others may have
+        """Complete an index whose base files are written. Raises `CommitConflict` if a commit that it was made from was
+        taken back. Then its base files are removed, unless its delta commit is already published, since others may have
         continued from it."""
         try:
             self._add(part, written)
@@ -335,8 +337,8 @@ class _Build:
         return writer_of(self.storage, self.instant) == self.writer_id
 
     def _of_other_engines(self, timeline: Timeline) -> frozenset[str]:
-        """Pending instants of writers that do not read the table's settings again when they commit. Writers of lakebed
-        do; their heartbeats identify them."""
+        """The pending instants of writers that do not read the table's settings again when they commit. Writers of
+        lakebed do; their heartbeats identify them."""
         writes = (Action.COMMIT, Action.DELTACOMMIT, Action.REPLACECOMMIT, Action.COMPACTION, Action.CLUSTERING)
         pending = (i for i in timeline.pending if i.action in writes and i.state is State.INFLIGHT)
         return frozenset(i.time for i in pending if not writer_of(self.storage, i.time))
@@ -355,7 +357,7 @@ class _Build:
             self._heartbeat.stop()
 
     def _give_back(self) -> None:
-        """Leave the plan to the next process. If this fails, the stopped heartbeat shows that the plan is free."""
+        """Leave the plan to the next process. If this fails, the stopped heartbeat shows that the plan can be run."""
         with suppress(Exception), self._locked():
             if self._heartbeat is not None and self._is_mine():
                 config = load_table_config(self.storage)

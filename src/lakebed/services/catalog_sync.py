@@ -38,7 +38,7 @@ _failed: set[tuple[str, str]] = set()
 
 @dataclass(frozen=True, repr=False)
 class Synced(Printed):
-    """The registrations of a table, one for each catalog; `failures` are the errors of the others."""
+    """The registrations of a table, one per catalog; `failures` are the errors of the other catalogs."""
 
     results: tuple[SyncResult, ...] = ()
     failures: tuple[str, ...] = ()
@@ -49,7 +49,8 @@ class Synced(Printed):
 
 @dataclass(frozen=True, repr=False)
 class CatalogEntry(Printed):
-    """Where other programs find a table: `catalog` is the URI of an entry, or the format of a published list.
+    """An entry or a list by which other programs find a table: `catalog` is the URI of an entry, or the format of a
+    published list.
 
     `kind` is "entry" or "list"; `automatic` is whether each commit updates it; `shows` is the completion time of the
     commit that a list shows, empty for an entry, whose catalog is not asked.
@@ -66,7 +67,7 @@ class CatalogEntry(Printed):
 
 
 class CatalogSync(Service[Synced]):
-    """Registers the table as the entries that its settings name."""
+    """The service that registers the table as the entries that its settings name."""
 
     name = "catalog-sync"
     title = "registration in catalogs"
@@ -88,7 +89,7 @@ class CatalogSync(Service[Synced]):
 
 
 def entries_of(settings: CatalogSettings, table: str) -> tuple[str, ...]:
-    """The entries that a commit registers, as URIs: those of `lakebed.catalogs`, then those of Hudi's own options.
+    """The URIs of the entries that a commit registers: those of `lakebed.catalogs`, then those of Hudi's own options.
 
     >>> entries_of(CatalogSettings(hive=True, uris="thrift://ms:9083", database="shop"), "orders")
     ('hive://ms:9083/shop/orders',)
@@ -109,7 +110,7 @@ def entries_of(settings: CatalogSettings, table: str) -> tuple[str, ...]:
 
 
 def listed_entries(storage: Storage) -> list[CatalogEntry]:
-    """The entries that the table's settings name, then the lists of other formats that are published or due."""
+    """The entries that the table's settings name, then the published or due lists of other formats."""
     config = load_table_config(storage)
     settings = service_settings({}, config.properties)
     entries = [CatalogEntry(uri, "entry", True) for uri in entries_of(settings.catalog, config.name)]
@@ -124,7 +125,7 @@ def listed_entries(storage: Storage) -> list[CatalogEntry]:
 def register_table(
     storage: Storage, catalog: str, name: str | None, options: Mapping[str, Any] | None, *, full: bool = False
 ) -> SyncResult:
-    """Register the table as it is now in a catalog; the options of the table and of the call say how.
+    """Register the table's present state in a catalog, by the options of the table and of the call.
 
     Raises `InvalidOption` for a URI that is no catalog's, and what `Catalog.register` raises.
     """
@@ -192,7 +193,7 @@ def _described(snapshot: Snapshot) -> RegisteredTable:
         return {file_slice.partition for file_slice in snapshot.file_slices() if file_slice.partition}
 
     def touched_since(synced: SyncedCommit) -> set[str] | None:
-        """The partitions of commits after the entry's commit. All partitions must be compared if that commit was taken
+        """The partition paths of commits after the entry's commit. None means all partitions, if that commit was taken
         back or archived, or if the table has no completion times."""
         if not has_completion_times(config.version) or synced.instant not in timeline.commit_times:
             return None

@@ -44,7 +44,8 @@ _COUNTERS = 16
 
 @dataclass(frozen=True, repr=False)
 class Rescaled(Printed):
-    """What a change of the index did, or would do: see `plan`. Without work to do there is no `instant`."""
+    """The result of a change of the index, or a preview of it: its `plan`, and the `instant` (None if there was nothing
+    to do)."""
 
     plan: RescalePlan
     instant: str | None = None
@@ -56,7 +57,7 @@ class Rescaled(Printed):
     rolled_back: tuple[str, ...] = field(default=())
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
+        """The fields as plain values, for JSON."""
         return {
             "plan": self.plan.to_dict(),
             "instant": self.instant,
@@ -92,7 +93,8 @@ def change_index(
     check: Callable[[Snapshot], None] | None = None,
     plan: RescalePlan | None = None,
 ) -> Rescaled:
-    """Make `new` the index of the table, with its rows where it looks for them, in one replace commit.
+    """Make `new` the index of the table, and move its rows to the locations where it looks for them, in one replace
+    commit.
 
     `check` is called with the table as it is when the change begins. Raises `CommitConflict` if, during the change,
     another writer commits to moved file groups or changes the index, and if a service of these file groups is planned
@@ -142,7 +144,7 @@ def change_index(
 
 
 def admit_change(context: WriteContext, new: Index, verb: str) -> None:
-    """Refuse tables whose index could not be changed, before anything is written."""
+    """Raise an error for tables whose index cannot be changed, before anything is written."""
     context.check_write(verb)
     if key_hash_of(new) is not None and not context.stores_keys:
         raise UnsupportedFeature(
@@ -189,8 +191,8 @@ def _mover(context: WriteContext, snapshot: Snapshot, new: Index, instant: str) 
 
 
 def _shuffle(engine: Engine, mover: BucketMover, slices: tuple[FileSlice, ...]) -> list[WriteStatus]:
-    """Move every row by a shuffle to the task of its bucket. In one process the files of a partition path are open at
-    the same time instead, and nothing is buffered."""
+    """Move every row by a shuffle to the task of its bucket. In one process the files of a partition path are all open
+    at the same time instead, and nothing is buffered. Returns the statuses."""
     if not slices:
         return []
     if not engine.is_distributed:
@@ -213,7 +215,7 @@ _PREVIEWED = 5
 
 @dataclass(frozen=True, slots=True)
 class IndexChoice:
-    """An index by its name, and what belongs to it."""
+    """An index by its name, with its arguments."""
 
     name: str | Index
     buckets: int | None = None
@@ -223,7 +225,7 @@ class IndexChoice:
 
 
 def use_index(context: WriteContext, choice: IndexChoice, *, dry_run: bool = False) -> Rescaled:
-    """Make an index the index of the table; see `IndexesView.use`. With `dry_run` only report what that takes."""
+    """Make an index the index of the table; see `IndexesView.use`. With `dry_run` only report the work."""
     snapshot, old = context.opened, context.index
     new = make_index(
         choice.name,
@@ -255,8 +257,8 @@ def use_index(context: WriteContext, choice: IndexChoice, *, dry_run: bool = Fal
 
 
 def missing_indexes(snapshot: Snapshot, new: Index) -> list[IndexName]:
-    """The indexes of the metadata table to be built for this index. Refuses a table that has one of them in another
-    form."""
+    """The indexes of the metadata table to build for this index. Raises an error for a table that has one of them in
+    another form."""
     config = snapshot.config
     names = new.metadata_indexes
     existing = [name for name in names if name.partition in config.metadata_partitions]
@@ -274,7 +276,8 @@ def missing_indexes(snapshot: Snapshot, new: Index) -> list[IndexName]:
 
 
 def refuse_repeated(snapshot: Snapshot) -> None:
-    """Raise `IndexInconsistent` if a key is stored twice in the table: no global index has it."""
+    """Raise `IndexInconsistent` if a key is stored twice in the table: a global index can have only one location per
+    key."""
     files = snapshot_of(snapshot.storage, snapshot.config, snapshot.timeline, use_metadata=False)
     twice = repeated_keys(files, everywhere=True)
     if not twice.num_rows:
@@ -290,8 +293,8 @@ def refuse_repeated(snapshot: Snapshot) -> None:
 
 
 def _refuse_unmovable(old: Index, new: Index, snapshot: Snapshot) -> None:
-    """Refuse an index whose rows cannot be moved. A table may adopt one if all rows are already where it looks for
-    them, and then keeps it for good."""
+    """Raise an error for an index whose rows cannot be moved. A table may adopt one if all rows are already where it
+    looks for them, and then always retains it."""
     stay = key_hash_of(new) is not None and not any(
         differ(key_hash_of(old), key_hash_of(new), path) for path in ("", *snapshot.partitions())
     )
@@ -317,8 +320,7 @@ def _refuse_unknown_locations(context: WriteContext, new: Index) -> None:
 
 
 def rescale(context: WriteContext, resizing: Resizing, *, dry_run: bool = False) -> Rescaled:
-    """Give the table's index other buckets; see `Table.maintenance.rescale`. With `dry_run` only report what that
-    takes."""
+    """Change the buckets of the table's index; see `Table.maintenance.rescale`. With `dry_run` only report the work."""
     snapshot = context.opened
     _check(context, resizing)
     if resizing.partitions is not None:

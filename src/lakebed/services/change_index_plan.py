@@ -19,8 +19,8 @@ _PREVIEWED = 10
 
 @dataclass(frozen=True, slots=True)
 class PartitionMoves:
-    """One partition path: the slices that stay, and either moves that each read few slices and write few files, or a
-    shuffle of all its rows. `uneven`: only some of its buckets are split."""
+    """The plan for one partition path: the slices that stay, and either moves that each read few slices and write few
+    files, or a shuffle of all its rows. `uneven` is whether only some of its buckets are split."""
 
     path: str
     moves: tuple[Move, ...] = ()
@@ -31,7 +31,7 @@ class PartitionMoves:
 
     @property
     def way(self) -> Way:
-        """How the rows of the partition path get to their new file groups."""
+        """The way in which the rows of the partition path get to their new file groups."""
         if self.shuffled:
             return "overwrite"
         splits = any(len(move.targets) > 1 for move in self.moves)
@@ -52,9 +52,9 @@ class PartitionMoves:
 
 @dataclass(frozen=True, repr=False)
 class RescalePlan(Printed):
-    """What a rescale or a change of the index does: `before` and `after` describe the index, `partitions` how the
-    rows of each partition path get to their locations, `rows` how many are rewritten. `builds` are the indexes of the
-    metadata table that are built for it, `notes` what else there is to know."""
+    """The plan of a rescale or a change of the index: `before` and `after` describe the index, `partitions` how the
+    rows of each partition path get to their locations, `rows` is the number of rewritten rows. `builds` are the indexes
+    of the metadata table that are built for it, `notes` further remarks."""
 
     before: str
     after: str
@@ -75,17 +75,17 @@ class RescalePlan(Printed):
 
     @property
     def slices(self) -> int:
-        """File slices that are read and replaced."""
+        """The number of file slices that are read and replaced."""
         return sum(len(partition.sources) for partition in self.partitions)
 
     @property
     def bytes(self) -> int:
-        """Bytes of the file slices that are read and replaced."""
+        """The bytes of the file slices that are read and replaced."""
         return sum(partition.bytes for partition in self.partitions)
 
     @property
     def shuffle_bytes(self) -> int:
-        """Bytes of the file slices whose rows are shuffled."""
+        """The bytes of the file slices whose rows are shuffled."""
         return sum(file_slice.size for part in self.partitions for file_slice in part.shuffled)
 
     @property
@@ -111,7 +111,7 @@ class RescalePlan(Printed):
         }[self.way]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
+        """The fields as plain values, for JSON."""
         return {
             "before": self.before,
             "after": self.after,
@@ -153,8 +153,8 @@ class RescalePlan(Printed):
 def plan_moves(
     slices: Sequence[FileSlice], before: KeyHash | None, after: KeyHash | None
 ) -> tuple[PartitionMoves, ...]:
-    """How the rows of these slices get where the hash `after` looks for them; `before` is the one by which they are
-    stored. None for an index that looks keys up: it finds them wherever they are."""
+    """The moves by which the rows of these slices get to where the hash `after` looks for them; `before` is the hash by
+    which they are stored. None stands for an index that looks keys up, and finds them anywhere."""
     moves: list[PartitionMoves] = []
     for path, path_slices in groupby(sorted(slices, key=lambda s: (s.partition, s.file_id)), key=lambda s: s.partition):
         moves.append(_of_partition(path, list(path_slices), before, after))
@@ -179,7 +179,8 @@ def _of_partition(path: str, slices: list[FileSlice], before: KeyHash | None, af
 
 
 def _moves(path: str, slices: Iterable[FileSlice], old: KeyHash, new: KeyHash) -> tuple[list[Move] | None, int]:
-    """Moves of one bucket to several, or of several to one; None where some go from several to several."""
+    """The moves of one bucket to several, or of several to one, and the number of slices that stay. None for the moves
+    if some rows move from several buckets to several."""
     merges: dict[int, list[FileSlice]] = {}
     moves: list[Move] = []
     unmoved = 0

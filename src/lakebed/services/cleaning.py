@@ -69,8 +69,8 @@ _HOLDS = (*COMMITS, Action.COMPACTION, Action.LOGCOMPACTION, Action.CLUSTERING, 
 
 @dataclass(frozen=True)
 class CleanCandidates:
-    """Where a clean looks for files to delete: what it retains, the partition paths that it examines (None: all), and
-    the consumers for which it retains more."""
+    """Where a clean looks for files to delete: the retention, the partition paths that it examines (None: all), and the
+    consumers for which it retains more."""
 
     retention: Retention
     partitions: frozenset[str] | None
@@ -86,8 +86,8 @@ def find_cleanable(
     when_due: bool,
     needs: Sequence[ConsumerNeed] = (),
 ) -> CleanCandidates | NothingToDo:
-    """Where there may be files to clean after these completed commits, or why there are none; `now` is an instant time,
-    `needs` is what consumers have not read.
+    """The candidates for cleaning after these completed commits, or the reason why there are none; `now` is an instant
+    time, `needs` are the commits that consumers have not read.
 
     With `when_due` a clean needs enough commits since the last clean, and a commit that left files to clean.
     """
@@ -156,8 +156,8 @@ def plan_retention(
     only: Collection[FileGroupId] | None = None,
     unread: Instant | None = None,
 ) -> CleanPlan:
-    """The files of these partition paths (None: of all) that a retention lets go, of all file groups or of some. Files
-    that commits from `unread` on show are retained."""
+    """The files that a retention releases in these partition paths (None: all), of all file groups or of those in
+    `only`. Files that commits from `unread` on show are retained."""
     listing = _listing(snapshot, paths)
     timeline = snapshot.timeline
     savepoints = savepointed_files(timeline)
@@ -171,7 +171,7 @@ def plan_retention(
 
 
 def visible_slices(snapshot: Snapshot, listing: Listing) -> Iterator[GroupSlices]:
-    """All slices of each file group, of completed instants alone."""
+    """All slices of each file group, with files of completed instants only."""
     timeline, version = snapshot.timeline, snapshot.config.version
     return all_slices(
         [file for file in listing.base_files if snapshot.is_visible(file.instant)],
@@ -237,8 +237,8 @@ def retention_of(
     now: str,
     needs: Sequence[ConsumerNeed] = (),
 ) -> Retention | NothingToDo:
-    """What cleaning retains after these completed commits, or why it retains everything; `now` is an instant time. A
-    commit that a consumer needs holds files back like a pending one."""
+    """The retention of a clean after these completed commits, or the reason why it retains everything; `now` is an
+    instant time. A commit that a consumer needs holds files back like a pending one."""
     pending = [i for i in timeline.pending if i.action in _HOLDS or _is_read_for_an_index(i)]
     pending += [need.commit for need in needs]
     match CleaningPolicy(settings.policy):
@@ -271,7 +271,7 @@ def _savepoints_stay(timeline: Timeline, last: Clean) -> bool:
 
 
 def _changed(timeline: Timeline, commits: Sequence[Instant]) -> frozenset[str]:
-    """The partition paths where these commits left files to clean."""
+    """The partition paths in which these commits left files to clean."""
     active = [i for i in commits if timeline.commit(i.time) is not None]
     return frozenset[str]().union(*map(superseded_partitions, timeline.commits_metadata(active)))
 
@@ -292,7 +292,7 @@ def _filtered(
 
 
 def _listing(snapshot: Snapshot, partitions: frozenset[str] | None) -> Listing:
-    """Every file of some partition paths, or of all."""
+    """All files of some partition paths, or of all (None)."""
     if snapshot.metadata is None:
         return list_table(snapshot.storage, partitions)
     with metadata_damage_named(snapshot.storage):
@@ -300,7 +300,7 @@ def _listing(snapshot: Snapshot, partitions: frozenset[str] | None) -> Listing:
 
 
 def _emptied(snapshot: Snapshot, plan: CleanPlan, listing: Listing) -> Iterator[str]:
-    """The partition paths in which the plan leaves no base or log file, neither listed nor in the folder. None while a
+    """The partition paths in which the plan leaves no base or log file, neither listed nor in the folder. Empty while a
     writer may be writing to one."""
     if any(completes_as(i.action) in COMMITS for i in snapshot.timeline.pending):
         return
@@ -317,9 +317,9 @@ def _files(listing: Listing) -> tuple[BaseFile | LogFile, ...]:
 
 @dataclass(frozen=True, repr=False)
 class CleanRun(ServiceRun):
-    """One plan that was carried out: the names of the `files` by partition path, the deleted partition paths, and
-    the first commit that was kept completely (empty if versions are). `checkpoint` is when it completed, `consumers`
-    are the names of those that more files were retained for."""
+    """One run of a clean: the names of the deleted `files` by partition path, the deleted partition paths, and the
+    first commit that was retained completely (empty if versions are retained). `checkpoint` is when it completed,
+    `consumers` are the consumers for which more files were retained."""
 
     files: Mapping[str, Sequence[str]]
     partitions: tuple[str, ...] = ()
@@ -328,15 +328,15 @@ class CleanRun(ServiceRun):
 
     @property
     def count(self) -> int:
-        """Files that were deleted."""
+        """The number of files that were deleted."""
         return sum(map(len, self.files.values()))
 
     def counts(self) -> Mapping[str, int]:
-        """What the run did, by the kind of thing, for metrics."""
+        """The counts of the run by name, for metrics."""
         return {"files_deleted": self.count}
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
+        """The fields as plain values, for JSON."""
         return {
             "instant": self.instant,
             "checkpoint": self.checkpoint,
@@ -359,19 +359,19 @@ class CleanRun(ServiceRun):
 
 
 class CleanResult(ServiceResult[CleanPlan, CleanRun]):
-    """What `clean` did: the plans that were `runs`, the `plan` that was only made and its instant (None where it was
-    only shown), and in `notes` why something was not done."""
+    """The result of `clean`: the `runs`, one per plan; `plan`, a plan that was made but not run, and its instant (None
+    for a dry run); and `notes`, the reasons why something was not done."""
 
     _preview = "would be a "
 
     @property
     def files(self) -> int:
-        """Files that were deleted."""
+        """The number of files that were deleted."""
         return sum(run.count for run in self.runs)
 
 
 class Cleaning(PlannedService[CleanPlan, CleanRun, CleanResult]):
-    """Deletes the files that no retained commit reads."""
+    """The service that deletes the files that no retained commit needs."""
 
     name = "clean"
     title = "cleaning"
@@ -426,7 +426,8 @@ class Cleaning(PlannedService[CleanPlan, CleanRun, CleanResult]):
         return encode_clean_plan(snapshot.storage.url(), plan)
 
     def request(self, tx: ServiceTransaction, make: PlanBody, *, run: bool) -> Mapping[str, Any] | None:
-        """Request and take up under one lock: a write that is followed by a clean takes it once less."""
+        """Request the plan and begin its run under one lock, so that a write that is followed by a clean takes the lock
+        once less. Returns the plan's body, None if there is nothing to do or without `run`."""
         with tx.begin():
             tx.prepare_metadata()
             instant = tx.clock.next(after=tx.greatest_time())
@@ -480,8 +481,8 @@ def _data_files(partition: str, names: Sequence[str]) -> list[str]:
 def finish_clean(
     tx: ServiceTransaction, plan: Mapping[str, Any], files: Mapping[str, Sequence[str]], millis: int
 ) -> tuple[Instant, Sequence[str]]:
-    """Update the metadata table, delete what is left of partition paths without files, and complete the clean; gives
-    those paths too."""
+    """Update the metadata table, delete the remaining files of partition paths without data files, and complete the
+    clean. Returns the completed instant and these paths."""
     with tx.locked():
         timeline = tx.load()
         tx.require_pending(timeline)
@@ -500,8 +501,8 @@ def finish_clean(
 
 
 def _empty_paths(storage: Storage, timeline: Timeline, plan: Mapping[str, Any]) -> list[str]:
-    """The partition paths of the plan that have nothing left now. A writer that began after the plan has seen the
-    folder, so folders stay while a writer is active and where one has written."""
+    """The partition paths of the plan that have no data files now. A writer that began after the plan has seen the
+    folder, so folders stay while a writer is active, and in paths to which one has written."""
     if any(completes_as(i.action) in COMMITS for i in timeline.pending):
         return []
     candidates = [p for p in plan.get("partitionsToBeDeleted") or () if p and is_data_path(p)]

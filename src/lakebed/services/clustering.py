@@ -57,8 +57,8 @@ from lakebed.write_status import STATUS_SCHEMA, WriteStatus, checked_statuses
 
 @dataclass(frozen=True, repr=False)
 class ClusteringRun(ServiceRun):
-    """One plan that was run. `checkpoint` is when it completed, `slices` are those that were read, `files` those that
-    were written, with `rows` in `bytes`."""
+    """One run of a clustering. `checkpoint` is when it completed, `slices` is the number of slices that were read,
+    `files` are those that were written, with `rows` rows in `bytes` bytes."""
 
     slices: int
     files: tuple[str, ...]
@@ -66,7 +66,7 @@ class ClusteringRun(ServiceRun):
     bytes: int
 
     def counts(self) -> Mapping[str, int]:
-        """What the run did, by the kind of thing, for metrics."""
+        """The counts of the run by name, for metrics."""
         return {"file_slices": self.slices, "files_written": len(self.files), "rows": self.rows, "bytes": self.bytes}
 
     def __str__(self) -> str:
@@ -78,16 +78,16 @@ class ClusteringRun(ServiceRun):
 
 
 class ClusteringResult(ServiceResult[ClusteringPlan, ClusteringRun]):
-    """What `cluster` did: the plans that were `runs`, the `plan` that was only made and its instant, and in `notes` why
-    something was not done."""
+    """The result of `cluster`: the `runs`, one per plan; `plan`, a plan that was made but not run, and its instant; and
+    `notes`, the reasons why something was not done."""
 
     _nothing = "nothing to cluster"
 
 
 @dataclass(frozen=True)
 class Clustering(PlannedService[ClusteringPlan, ClusteringRun, ClusteringResult]):
-    """Writes the rows of file slices to other file groups, of these `partitions` (None: as the table's settings
-    choose). On version 6 a clustering is a replacecommit from the beginning."""
+    """The service that writes the rows of file slices to other file groups, in these `partitions` (None: as the table's
+    settings choose). On version 6 a clustering is a replacecommit from the start."""
 
     partitions: tuple[str, ...] | None = None
 
@@ -166,9 +166,8 @@ def cluster(
     dry_run: bool = False,
     when_due: bool = False,
 ) -> ClusteringResult:
-    """Cluster what the table's settings choose, see `run_service`. `partitions` are paths, or patterns with `*` (None:
-    as the settings say). Raises `InvalidOption` for partition paths that the table lacks, where a plan is asked for in
-    any case."""
+    """Cluster the partitions that the table's settings choose, see `run_service`, or `partitions`: paths, or patterns
+    with `*`. Raises `InvalidOption` for partition paths that the table does not have, unless `when_due`."""
     service = Clustering()
     if partitions is not None:
         refuse_no_partitions(partitions, "cluster")
@@ -192,7 +191,7 @@ def pending_clusterings(timeline: Timeline) -> list[Instant]:
 
 
 def clustering_verdict(timeline: Timeline, settings: ClusteringSettings) -> str | None:
-    """A sentence why no clustering is due; None if one is due."""
+    """The reason why no clustering is due, as a sentence; None if one is due."""
     done = timeline.replacecommits
     bodies = timeline.commits_metadata(done)
     times = [i.time for i, body in zip(done, bodies, strict=True) if body.operation == CLUSTER_OPERATION]
@@ -207,7 +206,7 @@ def clustering_verdict(timeline: Timeline, settings: ClusteringSettings) -> str 
 def plan_clustering(
     context: WriteContext, snapshot: Snapshot, settings: ClusteringSettings, instant: str
 ) -> ClusteringPlan:
-    """What a clustering of the table as it is would do. Raises `InvalidOption` for sort columns that it cannot have."""
+    """The plan of a clustering of the table in its present state. Raises `InvalidOption` for invalid sort columns."""
     check_sort_columns(snapshot, settings)
     index = context.index
     single_file = key_hash_of(index) is not None or settings.plan_strategy in _SINGLE_FILE_PLANS
@@ -317,7 +316,7 @@ def _run(context: WriteContext, writer: GroupClusterer, planned: PlannedClusteri
 
 @dataclass
 class _PlannedInputs(TransactionHooks):
-    """Lets a clustering complete only if the slices that it read are still the newest ones of the table."""
+    """Lets a clustering complete only if the slices that it read are still the newest of the table."""
 
     planned: PlannedClustering
     _is_stale: bool = False
@@ -328,12 +327,12 @@ class _PlannedInputs(TransactionHooks):
     def before_completion(
         self, tx: Transaction, timeline: Timeline, metadata: CommitMetadata, statuses: Sequence[WriteStatus]
     ) -> None:
-        """Tell an index outside the table that rows have moved to other file groups."""
+        """Inform an index outside the table that rows have moved to other file groups."""
         tx.index.update(statuses, tx.instant, snapshot_of(tx.storage, tx.config, timeline), metadata.replaced)
 
     def reason_to_take_back(self, tx: Transaction, timeline: Timeline) -> str | None:
-        """The reason against this clustering, if a write that committed before it changed a slice of the plan; else
-        None."""
+        """The reason to take this clustering back, if a write that committed before it changed a slice of the plan;
+        otherwise None."""
         try:
             self.check(tx, timeline.before_completion(tx.instant))
         except CommitConflict as conflict:
@@ -355,8 +354,8 @@ class _PlannedInputs(TransactionHooks):
                 TimelineWriter(tx.storage, tx.config).remove_pending(instant)
 
     def check_slices(self, tx: Transaction, snapshot: Snapshot) -> None:
-        """Raise if a slice of the plan was replaced or has newer files: deleted rows would reappear, or new rows be
-        lost."""
+        """Raise `CommitConflict` if a slice of the plan was replaced or has newer files: deleted rows would reappear,
+        or new rows be lost."""
         planned = {
             (file_slice.partition, file_slice.file_id): file_slice
             for op in self.planned.operations
@@ -387,7 +386,7 @@ def _is_as_planned(tx: Transaction, planned: CompactionOperation, now: FileSlice
 
 
 def _bring_rows_along(timeline: Timeline, partition: str, logs: Collection[str], children: Collection[str]) -> bool:
-    """Whether each commit that wrote one of these log files wrote to the new file groups as well."""
+    """Whether each commit that wrote one of these log files also wrote to the new file groups."""
     left = set(logs)
     for commit in timeline.commits_metadata(timeline.commits):
         stats = commit.stats.get(partition, ())
@@ -414,8 +413,8 @@ _MIN_FILES = 2
 
 @dataclass(frozen=True)
 class SmallFiles(Clustering):
-    """Puts the small files together of each partition path that has `least` of them or more; its plans are those of a
-    clustering."""
+    """The service that merges the small files of each partition path that has at least `least` of them; its plans are
+    those of a clustering."""
 
     least: int = _MIN_FILES
 
@@ -437,11 +436,11 @@ class SmallFiles(Clustering):
         return merge_small_files(state.context, least=max(_MIN_FILES, state.settings.file_sizing.files))
 
     def pending(self, timeline: Timeline) -> list[Instant]:
-        """No plans: the clustering service runs the plans that this one makes."""
+        """Always empty: the clustering service runs the plans that this service makes."""
         return []
 
     def settings(self, context: WriteContext) -> ClusteringSettings:
-        """The settings of a clustering of small files; its row order is that of the table's own clustering."""
+        """The settings of a clustering of small files; the row order is that of the table's own clustering."""
         return replace(
             context.services.clustering,
             plan_strategy="SparkSizeBasedClusteringPlanStrategy",
@@ -469,7 +468,7 @@ _NO_SMALL_FILES = "no partition path has small files enough to put together"
 def merge_small_files(
     context: WriteContext, *, least: int | None = None, plan_only: bool = False, dry_run: bool = False
 ) -> ClusteringResult:
-    """Put the small files together of each partition path that has `least` of them or more (None: two).
+    """Merge the small files of each partition path that has at least `least` of them (None: two).
 
     `plan_only` makes the plan for another job to run, `dry_run` only shows it. Raises `InvalidOption` for a table whose
     index has a file group for each bucket of keys.
@@ -493,12 +492,13 @@ def merge_small_files(
 
 
 def can_merge(context: WriteContext) -> bool:
-    """Whether file groups of the table may become one: a bucket's stay apart."""
+    """Whether file groups of the table may be merged; those of buckets may not."""
     return context.index.hashing is None
 
 
 def partitions_with_small_files(context: WriteContext, snapshot: Snapshot, least: int) -> Mapping[str, int]:
-    """The number of small files that are in no pending plan, of each partition path that has `least` or more."""
+    """The number of small files that are in no pending plan, by partition path, for paths with at least `least` of
+    them."""
     limit = context.settings.small_file_limit
     busy = snapshot.timeline.groups_of_services()
     counts = Counter(

@@ -87,7 +87,7 @@ def change_columns(context: WriteContext, change: ColumnChange) -> ColumnsChange
 
 @dataclass
 class _ColumnTransaction(WriteTransaction):
-    """A write that is requested, checked and completed under one hold of the lock: no file of another instant comes in
+    """A write that is requested, checked and completed while the lock is held, so that no other instant writes files in
     between."""
 
     def run(self, change: ColumnChange) -> tuple[Instant, _Planned]:
@@ -205,7 +205,7 @@ def _moved(path: str, renamed: Mapping[str, str]) -> str:
 
 
 def field_path(snapshot: Snapshot, path: str) -> str:
-    """The path of a column as the table spells it."""
+    """The path of a column in the table's spelling."""
     parts = path.split(".")
     spelled: list[str] = []
     for number, part in enumerate(parts, 1):
@@ -224,8 +224,8 @@ def _is_field(snapshot: Snapshot, path: str) -> bool:
 
 
 def _refuse_pending(timeline: Timeline) -> None:
-    """Refuse while a service is planned. Its files will carry an earlier instant, so readers would read them under the
-    old names."""
+    """Raise `CommitConflict` while a service is planned. Its files will have an earlier instant, so readers would read
+    them under the old names."""
     plans = timeline.groups_of_services()
     for plan in plans.values():
         raise CommitConflict(
@@ -238,7 +238,7 @@ def _refuse_pending(timeline: Timeline) -> None:
 
 
 def _check_free(context: WriteContext, snapshot: Snapshot, change: ColumnChange, changed_schema: ChangedSchema) -> None:
-    """Raise `SchemaConflict` for a column that something else uses."""
+    """Raise `SchemaConflict` for a column that is in use, for example by the key or an index."""
     if change.verb not in _FIXED_FOR:
         return
     path = field_path(snapshot, change.column)
@@ -280,8 +280,8 @@ def _fixed(context: WriteContext, snapshot: Snapshot) -> Iterator[tuple[list[str
 
 
 def _indexed(snapshot: Snapshot) -> Iterator[tuple[str, list[str]]]:
-    """The indexes of the metadata table on values of certain columns, except statistics: those use the names in their
-    files."""
+    """The indexes of the metadata table on values of certain columns, with these columns. Statistics are not among
+    them, since they use the names in their files."""
     config = snapshot.config
     definitions = load_definitions(snapshot.storage, config)
     for partition in (*config.metadata_partitions, *config.metadata_partitions_inflight):
@@ -291,7 +291,7 @@ def _indexed(snapshot: Snapshot) -> Iterator[tuple[str, list[str]]]:
 
 
 def _meets(path: str, fields: list[str]) -> bool:
-    """Whether the column of a path is one of the fields, holds one or is inside one."""
+    """Whether the column of a path is one of the fields, contains one, or is inside one."""
     folded = path.lower()
     names = [name.lower() for name in fields]
     return any(n == folded or n.startswith(f"{folded}.") or folded.startswith(f"{n}.") for n in names)

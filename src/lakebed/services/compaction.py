@@ -53,7 +53,8 @@ from lakebed.write_status import checked_statuses
 
 @dataclass(frozen=True, slots=True)
 class CompactedSlice:
-    """One file group of a run: how many log files and records went into `file`, and what became of its rows."""
+    """One file group of a run: the numbers of log files and records that were merged into `file`, and the counts of
+    changed rows."""
 
     partition: str
     file_id: str
@@ -87,14 +88,14 @@ class CompactedSlice:
 
 @dataclass(frozen=True, repr=False)
 class CompactionRun(ServiceRun):
-    """One plan that was run. `checkpoint` is when it completed."""
+    """One run of a compaction. `checkpoint` is when it completed."""
 
     operation: str
     slices: tuple[CompactedSlice, ...]
 
     @property
     def rows(self) -> int:
-        """Rows of the files that were written."""
+        """The number of rows in the files that were written."""
         return sum(s.rows for s in self.slices)
 
     @property
@@ -107,16 +108,16 @@ class CompactionRun(ServiceRun):
 
     @property
     def bytes(self) -> int:
-        """Bytes of the files that were written."""
+        """The bytes of the files that were written."""
         return sum(s.bytes for s in self.slices)
 
     def counts(self) -> Mapping[str, int]:
-        """What the run did, by the kind of thing, for metrics."""
+        """The counts of the run by name, for metrics."""
         merged = {"file_slices": len(self.slices), "log_files": self.log_files, "log_records": self.log_records}
         return merged | {"rows": self.rows, "bytes": self.bytes}
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
+        """The fields as plain values, for JSON."""
         return {
             "instant": self.instant,
             "checkpoint": self.checkpoint,
@@ -146,8 +147,8 @@ class CompactionRun(ServiceRun):
 
 
 class CompactionResult(ServiceResult[CompactionPlan, CompactionRun]):
-    """What `compact` did: the plans that were `runs`, the `plan` that was only made and its instant, and in `notes` why
-    something was not done."""
+    """The result of `compact`: the `runs`, one per plan; `plan`, a plan that was made but not run, and its instant; and
+    `notes`, the reasons why something was not done."""
 
     _nothing = "nothing to compact"
 
@@ -165,7 +166,7 @@ class LogMerging(PlannedService[CompactionPlan, CompactionRun, CompactionResult]
     result = CompactionResult
 
     def admit(self, context: WriteContext) -> None:
-        """Refuse a table that has no log files or that a compaction could not keep right."""
+        """Raise an error for a table that has no log files or that a compaction would damage."""
         if context.config.table_type != "mor":
             raise InvalidOption(
                 f"table {context.config.name!r} is copy-on-write: it has no log files to compact",
@@ -261,7 +262,7 @@ def selection_of(settings: CompactionSettings) -> Selection:
 
 
 def partitions_since_compaction(timeline: Timeline) -> frozenset[str] | None:
-    """The partition paths that were written since the last compaction or that it left; None where that is not known."""
+    """The partition paths that were written since the last compaction or that it left; None if they are unknown."""
     last = last_compaction(timeline.commits)
     if last is None:
         return None
@@ -308,7 +309,8 @@ def _why_none(
 def run_operations(
     context: WriteContext, writer: GroupFunction, operations: Sequence[CompactionOperation], label: str
 ) -> list[Compacted]:
-    """A task for each file slice, on Spark or in this process; raises the first error that one met."""
+    """Run a task for each file slice, on Spark or in this process. Returns the results; raises the first error of a
+    task."""
     if not operations:
         return []
     engine = context.engine
@@ -338,7 +340,7 @@ def completed_run(
 
 @dataclass(frozen=True, slots=True)
 class _Counted:
-    """Reports each file slice that is done."""
+    """A task function that also reports each finished file slice to `advance`."""
 
     function: GroupFunction
     advance: Advance

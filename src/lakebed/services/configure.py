@@ -42,14 +42,14 @@ Change = tuple[str | None, str | None]
 
 @dataclass(frozen=True, repr=False)
 class Configured(Printed):
-    """What `configure` changed, or would: by the key in `hoodie.properties` the value before and after, None for no
-    value."""
+    """The result of `configure`: the changes that it made, or would make, by the key in `hoodie.properties`: the value
+    before and after, None for no value."""
 
     changes: Mapping[str, Change] = field(default_factory=dict[str, Change])
     done: bool = True
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
+        """The fields as plain values, for JSON."""
         changes = [
             {"key": key, "before": masked(old, key), "after": masked(new, key)}
             for key, (old, new) in self.changes.items()
@@ -65,8 +65,8 @@ class Configured(Printed):
 def configure(
     storage: Storage, settings_to_change: Mapping[str, Any], settings: WriteSettings, *, dry_run: bool = False
 ) -> Configured:
-    """Change settings that a table records; None removes one, so that the default applies. With `dry_run` nothing is
-    written; `settings` configure the lock.
+    """Change settings that a table records; the value None removes a setting, so that the default applies. With
+    `dry_run` nothing is written; `settings` configure the lock.
 
     Raises `InvalidOption` for a key that a living table cannot change, that is no setting of a table, or a value that
     it cannot have; `UnsupportedFeature` for what lakebed does not do. Nothing is changed then.
@@ -117,7 +117,8 @@ def _requested(config: TableConfig, name: str, value: Any) -> dict[str, str | No
 
 
 def _metadata(config: TableConfig, text: str, *, remove: bool) -> dict[str, str | None]:
-    """Refuse to switch off an existing metadata table. A table without one gets it by a later write."""
+    """The new value of the metadata table's setting. Raises an error if it would switch off an existing metadata table.
+    A table without one gets it by a later write."""
     if text.lower() == "false" and config.metadata_partitions:
         raise InvalidOption(
             f"table {config.name!r} has a metadata table, which every write keeps up to date",
@@ -136,7 +137,8 @@ def _mode(config: TableConfig, mode: str) -> dict[str, str | None]:
 
 
 def _with_mode(config: TableConfig, requested: dict[str, str | None]) -> dict[str, str | None]:
-    """Refuse a mode without a change log, and give a change log without a mode the default one."""
+    """The requested changes, with the default mode for a change log without one. Raises an error for a mode without a
+    change log."""
     enabled = requested.get(CDC_ENABLED, str(config.cdc_enabled).lower()) == "true"
     if _CDC_MODE in requested and not enabled:
         raise InvalidOption(

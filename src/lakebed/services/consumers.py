@@ -15,8 +15,8 @@ from lakebed.timeline.timeline import Timeline
 
 
 def needs_of_consumers(timeline: Timeline, settings: ConsumerSettings, now: str) -> list[ConsumerNeed]:
-    """What the table's consumers have not read, the oldest commit first, without what is older than their time at
-    `now`, an instant time. Nothing is listed for a table without consumers."""
+    """The commits that the table's consumers have not read, the oldest first, without those older than the consumers'
+    time limit at `now`, an instant time. Nothing is listed for a table without consumers."""
     if not timeline.config.has_consumers or settings.max_lag <= 0:
         return []
     return consumer_needs(timeline, ConsumerFiles(timeline.storage).read_all(), retained_since(timeline, settings, now))
@@ -34,14 +34,15 @@ def retained_since(timeline: Timeline, settings: ConsumerSettings, now: str) -> 
 def start_consumer(
     storage: Storage, name: str, position: str, settings: WriteSettings, *, every_commit: bool = False
 ) -> Consumer:
-    """Record a new consumer. Before the first one is recorded, the table's properties note that there are consumers, so
-    that every writer looks for them. Raises `InvalidOption` where there is one of this name."""
+    """Record a new consumer. Before the first one is recorded, the table's properties get a mark that there are
+    consumers, so that every writer looks for them. Raises `InvalidOption` if there is a consumer of this name."""
     note_consumers(storage, settings)
     return ConsumerFiles(storage).create(name, position, every_commit=every_commit)
 
 
 def note_consumers(storage: Storage, settings: WriteSettings) -> None:
-    """Note in the table's properties that it has consumers, where that is not noted; `settings` configure the lock."""
+    """Record in the table's properties that it has consumers, unless that is recorded; `settings` configure the
+    lock."""
     config = load_table_config(storage)
     if config.has_consumers:
         return
@@ -56,9 +57,9 @@ def note_consumers(storage: Storage, settings: WriteSettings) -> None:
 
 
 def move_to_requested_times(timeline: Timeline) -> None:
-    """Move the consumers of a table that gets version 6, where positions are requested times. A consumer may have read
-    commits that were requested after an unread one. It is moved back before the unread commit: it reads some commits
-    twice, and misses none."""
+    """Move the consumers of a table that changes to version 6, where positions are requested times. A consumer may have
+    read commits that were requested after an unread one. It is moved back before the unread commit, so that it reads
+    some commits twice, and misses none."""
     if not timeline.config.has_consumers:
         return
     files = ConsumerFiles(timeline.storage)

@@ -66,15 +66,15 @@ _GROUPS = "lakebed.file_groups"
 
 @dataclass(frozen=True, repr=False)
 class IndexPlan(Printed):
-    """Indexes that wait to be built, or are: `partitions` of the metadata table, under `instant`. `is_running` while a
-    process is at it."""
+    """A plan of indexes that are waiting to be built, or being built: `partitions` of the metadata table, under
+    `instant`. `is_running` is true while a process builds them."""
 
     instant: str
     partitions: tuple[str, ...]
     is_running: bool = False
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
+        """The fields as plain values, for JSON."""
         return {"instant": self.instant, "indexes": list(self.partitions), "running": self.is_running}
 
     def __str__(self) -> str:
@@ -112,8 +112,8 @@ def plan_index(
     settings: WriteSettings,
     lock_is_held: Callable[[], bool],
 ) -> IndexPlan:
-    """Put the plan of an index, which the table may have, on the timeline. Lock held, `snapshot` read under it. Raises
-    `CommitConflict` where the lock was lost: there is no plan then."""
+    """Write the plan of an index, which the table may have, to the timeline. The caller holds the lock, and read
+    `snapshot` under it. Raises `CommitConflict` if the lock was lost; then there is no plan."""
     storage, config, timeline = snapshot.storage, snapshot.config, snapshot.timeline
     if not has_completion_times(config.version):
         raise UnsupportedFeature(
@@ -152,8 +152,8 @@ def plan_index(
 
 
 def take_plans_off(storage: Storage, timeline: Timeline, partition: str) -> None:
-    """Remove the plans from the timeline that are about a partition of the metadata table, with its definition if the
-    partition does not exist. A process that runs such a plan notices it. Lock held."""
+    """Remove the plans for a partition of the metadata table from the timeline, with its definition if the partition
+    does not exist. A process that runs such a plan notices it. The caller holds the lock."""
     config = timeline.config
     planned = planned_partitions(timeline)
     if partition not in planned:
@@ -172,8 +172,8 @@ def take_plans_off(storage: Storage, timeline: Timeline, partition: str) -> None
 
 
 def named_indexes(snapshot: Snapshot, planned: Sequence[PlannedIndex]) -> list[tuple[IndexName, GroupSizing | None]]:
-    """The indexes that a plan names. Raises `UnsupportedFeature` for what lakebed does not build, `CorruptFile` where
-    the definition of an index is missing."""
+    """The indexes that a plan names. Raises `UnsupportedFeature` for an index that lakebed cannot build, and
+    `CorruptFile` if the definition of an index is missing."""
     definitions = load_definitions(snapshot.storage, snapshot.config)
     return [_named(index, definitions) for index in planned]
 
@@ -199,8 +199,8 @@ _MAX_GROUPS = 10_000
 
 
 def _define(snapshot: Snapshot, definition: IndexDefinition, lock_is_held: Callable[[], bool]) -> None:
-    """Store the definition of a planned index, where the process that runs the plan reads it. No reader uses an index
-    that has only a definition."""
+    """Store the definition of a planned index, where the process that runs the plan reads it. Readers do not use an
+    index that has only a definition."""
     storage, config = snapshot.storage, snapshot.config
     definitions = load_definitions(storage, config)
     body = dump_definitions({**definitions, definition.name: definition}.values(), config.version)
@@ -211,9 +211,8 @@ def _define(snapshot: Snapshot, definition: IndexDefinition, lock_is_held: Calla
 
 @dataclass(frozen=True)
 class Expression:
-    """What an index with a name of its own is on: the results of a `function` (with Hudi's `options` for it) over a
-    `column`, as records of this `kind`: "column_stats" or "bloom_filters". A "secondary_index" has the column's
-    values."""
+    """The values that a named index covers: the results of a `function` (with Hudi's `options` for it) over a `column`,
+    as records of this `kind`: "column_stats" or "bloom_filters". A "secondary_index" covers the column's values."""
 
     column: str
     function: str
@@ -237,7 +236,7 @@ def create_index(
     engine: Engine | None = None,
     wait: bool = True,
 ) -> IndexPlan | None:
-    """Build an index from the table's files, and the metadata table with it where there is none.
+    """Build an index from the table's files, and create the metadata table if there is none.
 
     `name` is "record_index", "bloom_filters", "column_stats", "partition_stats" or a column for a secondary index;
     with an `expression` it is the name that the index gets. `partitioned` (None: as the table's index has it) is a
@@ -296,8 +295,8 @@ def create_index(
 
 
 def drop_index(storage: Storage, name: str, *, settings: WriteSettings | None = None) -> TableConfig:
-    """Take an index off the table: its name as `create_index` takes it, or its partition. Column statistics take the
-    partition statistics with them.
+    """Remove an index of the table, by its name as in `create_index`, or its partition. With the column statistics the
+    partition statistics are removed.
 
     Raises `InvalidOption` for one that the table does not have, that its writes go by, or that others need.
     """
@@ -393,7 +392,7 @@ def _partitioned(name: IndexName, partitioned: bool | None, config: TableConfig,
 
 
 def _check_free(storage: Storage, config: TableConfig, partition: str) -> None:
-    """Raise `InvalidOption` for an index that the table's writes go by, or that the table or others need."""
+    """Raise `InvalidOption` for an index that the table's writes use, or that the table or other indexes need."""
     index = recorded_index(config.index_settings, missing_ok=True)
     if index is not None and any(name.partition == partition for name in index.metadata_indexes):
         raise InvalidOption(
@@ -407,8 +406,8 @@ def _check_free(storage: Storage, config: TableConfig, partition: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class IndexFacts:
-    """One index: its partition of the metadata table, kind, the fields it is on, file groups, bytes of their latest
-    slices, and the newest instant that wrote to it."""
+    """One index: its partition of the metadata table, its kind, its fields, the number of its file groups, the bytes of
+    their latest slices, and the newest instant that wrote to it."""
 
     name: str
     kind: str
@@ -419,7 +418,7 @@ class IndexFacts:
 
 
 def list_indexes(snapshot: Snapshot) -> Sequence[IndexFacts]:
-    """The complete indexes, `files` first; one listing each."""
+    """The complete indexes, `files` first; each takes one listing."""
     metadata = snapshot.metadata
     if metadata is None:
         return ()

@@ -112,8 +112,9 @@ class _Failure:
 
 @dataclass(repr=False)
 class ServedTable:
-    """See the module. `options` are those of every service that runs; with `stopping` no other is to begin.
-    A failure is reported with the seconds after which it is tried again, if this `goes_on`."""
+    """A table that this process maintains (see the module). `options` are those of every service that runs; no service
+    is begun when `stopping` returns true. A failure is reported with the seconds until the next try, if this
+    `goes_on`."""
 
     uri: str
     options: Mapping[str, Any]
@@ -146,7 +147,7 @@ class ServedTable:
                 yield ServiceEvent("due", self.uri, service.name, why)
 
     def turn(self) -> Iterator[ServiceEvent]:
-        """Run what is due, unless another process looks after the table."""
+        """Run the services that are due, unless another process maintains the table; yields their events."""
         if self._waits(_OPENING):
             return
         events = list(self.due())
@@ -183,7 +184,7 @@ class ServedTable:
                 return
 
     def _served(self, service: Service[Any]) -> Iterator[ServiceEvent]:
-        """Run one service if it is due as the table is now."""
+        """Run one service if it is due in the table's present state; yields its events."""
         try:
             why, context = self._again(self._context(), lambda now: self._why(service, now))
             if why is None:
@@ -217,8 +218,8 @@ class ServedTable:
         return read_again(context.storage, lambda: do(views[-1]), renew), views[-1]
 
     def _why(self, service: Service[Any], context: WriteContext) -> str | None:
-        """A sentence why a service is due, or None. A service that found nothing to do is not due until the table
-        changes."""
+        """The reason why a service is due, as a sentence; None if it is not. A service that had nothing to do is not
+        due until the table changes."""
         if self._waits(service.name):
             return None
         why = service.due(ServiceState(context))

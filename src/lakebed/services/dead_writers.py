@@ -27,7 +27,7 @@ class FinishedWrites(Printed):
 
 
 class DeadWriters(Service[FinishedWrites]):
-    """Takes back the writes of dead writers, as any write does when it begins."""
+    """The service that rolls back the writes of dead writers, as every write does when it begins."""
 
     name = "rollback"
     title = "rollback"
@@ -44,7 +44,7 @@ class DeadWriters(Service[FinishedWrites]):
 
 
 def finish_interrupted(context: WriteContext) -> FinishedWrites:
-    """Do what a write does as it begins: roll back dead writers, and repair the metadata table."""
+    """Roll back dead writers, and repair the metadata table, as a write does when it begins."""
     before = set(context.config.metadata_partitions)
     with ServiceTransaction(context, Action.COMMIT, "SERVICES") as tx, tx.begin():
         tx.prepare_metadata()

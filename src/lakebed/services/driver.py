@@ -49,8 +49,8 @@ class ServicePlan(Protocol):
 
 @dataclass(frozen=True, repr=False)
 class ServiceRun(Printed):
-    """One plan that was run. `checkpoint` is when it completed, `rolled_back` are the instants of dead writers that it
-    took back before."""
+    """One run of a plan. `checkpoint` is when it completed, `rolled_back` are the instants of dead writers that it
+    rolled back before."""
 
     instant: str
     checkpoint: str
@@ -58,7 +58,7 @@ class ServiceRun(Printed):
     rolled_back: tuple[str, ...] = field(default=(), kw_only=True)
 
     def counts(self) -> Mapping[str, int]:
-        """What the run did, by the kind of thing, for metrics."""
+        """The counts of the run by name, for metrics."""
         return {}
 
 
@@ -68,8 +68,8 @@ Run = TypeVar("Run", bound=ServiceRun)
 
 @dataclass(frozen=True, repr=False)
 class ServiceResult(Printed, Generic[Plan, Run]):
-    """What a service did: `runs`, one for each plan that was run; `plan`, one that was made and not run, with its
-    instant `planned` (None after a dry run); `notes`, the reasons why something was not done."""
+    """The result of a service: `runs`, one per plan; `plan`, a plan that was made but not run, with its instant
+    `planned` (None after a dry run); `notes`, the reasons why something was not done."""
 
     runs: tuple[Run, ...] = ()
     plan: Plan | None = None
@@ -85,7 +85,7 @@ class ServiceResult(Printed, Generic[Plan, Run]):
         return tuple(run.instant for run in self.runs)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
+        """The fields as plain values, for JSON."""
         planned = None if self.plan is None else {"instant": self.planned, **self.plan.to_dict()}
         return {"runs": [run.to_dict() for run in self.runs], "planned": planned, "notes": list(self.notes)}
 
@@ -102,8 +102,8 @@ Outcome = TypeVar("Outcome", bound=Printed)
 
 
 class ServiceState:
-    """The table state from which services decide whether they are due. Until a service calls `reload`, `context` shows
-    the table before the write `written`. With `plan_only` plans are made and none is run."""
+    """The state of the table from which services decide whether they are due. Until a service calls `reload`, `context`
+    shows the table before the write `written`. With `plan_only` plans are made and not run."""
 
     def __init__(self, context: WriteContext, written: WriteResult | None = None, *, plan_only: bool = False) -> None:
         self.context = context
@@ -132,7 +132,7 @@ class ServiceState:
 
     @property
     def instants(self) -> Sequence[Instant]:
-        """The instants of the timeline as this process has read it, with the commit that it has just made."""
+        """The instants of the timeline that this process has read, with the commit that it has just made."""
         return (*self.timeline.instants, *self._made)
 
     @property
@@ -150,7 +150,7 @@ class ServiceState:
         return by_this_clock(instant, self.context.config.timezone)
 
     def waiting(self, plans: Iterable[Instant]) -> str | None:
-        """Text that names those of these plans that wait to be run, None if none does."""
+        """A text that names those of these plans that are waiting to be run; None if none is."""
         if self.plan_only:
             return None
         waiting = [plan.time for plan in plans if can_be_run(self.context.storage, plan)]
@@ -177,12 +177,12 @@ class Service(ABC, Generic[Outcome]):
     reads: ClassVar[Reads] = "little"
 
     def runs_after_write(self, settings: Options) -> bool:
-        """Whether the settings ask for it, or for a plan of it, after each write."""
+        """Whether the settings request the service, or a plan of it, after each write."""
         return settings.compaction.services and is_set(settings, (*self.after_write, self.plan_after_write))
 
     @abstractmethod
     def due(self, state: ServiceState) -> str | None:
-        """A sentence why the service is due; None if it is not."""
+        """The reason why the service is due, as a sentence; None if it is not."""
 
     @abstractmethod
     def serve(self, state: ServiceState) -> Outcome:
@@ -193,7 +193,7 @@ class Service(ABC, Generic[Outcome]):
         """Whether the outcome says that the service changed something."""
 
     def lines(self, outcome: Outcome) -> list[str]:
-        """Lines for people about what the service did."""
+        """The lines of text that report the outcome of the service."""
         return str(outcome).splitlines()
 
 
@@ -218,8 +218,8 @@ class PlannedService(Service[Result], ABC, Generic[Plan, Run, Result]):
 
     @abstractmethod
     def plan(self, context: WriteContext, snapshot: Snapshot, instant: str, *, when_due: bool) -> Plan | NothingToDo:
-        """The plan of this service for the table; with `when_due` only if it is due. `NothingToDo` has the reason
-        otherwise."""
+        """The plan of this service for the table; with `when_due` only if it is due. Otherwise `NothingToDo` with the
+        reason."""
 
     @abstractmethod
     def encode(self, snapshot: Snapshot, plan: Plan) -> bytes:
@@ -227,7 +227,7 @@ class PlannedService(Service[Result], ABC, Generic[Plan, Run, Result]):
 
     @abstractmethod
     def run(self, context: WriteContext, tx: ServiceTransaction, plan: Mapping[str, Any]) -> Run:
-        """Run the plan of `tx.instant`, which is taken up; `plan` is its body on the timeline."""
+        """Run the plan of `tx.instant`, whose run has begun; `plan` is its body on the timeline."""
 
     def admit(self, context: WriteContext) -> None:
         """Raise for a table that the service cannot work on."""
@@ -240,7 +240,8 @@ class PlannedService(Service[Result], ABC, Generic[Plan, Run, Result]):
         return ServiceTransaction(context, self.action, self.operation, resumes=self.resumes)
 
     def request(self, tx: ServiceTransaction, make: PlanBody, *, run: bool) -> Mapping[str, Any] | None:
-        """Put a plan on the timeline, where there is something to do; with `run` take it up and give its body."""
+        """Write a plan to the timeline if there is something to do; with `run` also begin its run. Returns the plan's
+        body, None without a plan or without `run`."""
         tx.instant = tx.plan(make) or ""
         if not run or not tx.instant:
             return None
@@ -263,7 +264,7 @@ class PlannedService(Service[Result], ABC, Generic[Plan, Run, Result]):
 
 
 def is_set(settings: Options, names: Iterable[str]) -> bool:
-    """Whether one of these settings, named as in `Options`, is on."""
+    """Whether one of these settings, named as in `Options`, is switched on."""
     return any(attrgetter(name)(settings) for name in names if name)
 
 
@@ -276,7 +277,7 @@ def run_service(
     when_due: bool = False,
     pending_only: bool = False,
 ) -> Result:
-    """Run the plans that are pending, then (not with `pending_only`) make one of what there is to do and run it.
+    """Run the pending plans, then (without `pending_only`) make a plan for the remaining work and run it.
 
     `plan_only` makes the plan for another job to run, `dry_run` only shows it; `when_due` makes one only where the
     service is due. Plans that another process runs are left to it.
@@ -309,8 +310,8 @@ def run_service(
 
 
 def run_plan(context: WriteContext, service: PlannedService[Any, Run, Any], instant: str) -> Run:
-    """Run a plan. Raises `CommitConflict` where another process runs it or has completed it; nothing is visible of what
-    raises."""
+    """Run a plan. Raises `CommitConflict` if another process runs it or has completed it; after an error nothing is
+    visible."""
     with service.transaction(context) as tx:
         pending = tx.take_up(instant)
         return _run(context, service, tx, tx.timeline.plan(pending))
@@ -334,7 +335,8 @@ def _request(
     when_due: bool,
     run: bool,
 ) -> tuple[Plan | NothingToDo, Mapping[str, Any] | None]:
-    """The plan that was put on the timeline, or why there is none; and with `run` its body, as it was taken up."""
+    """The plan that was written to the timeline, or the reason why there is none; and with `run` its body, with the run
+    begun."""
     plans: list[Plan | NothingToDo] = []
 
     def make(snapshot: Snapshot, instant: str) -> bytes | None:
@@ -351,8 +353,9 @@ def _request(
 
 
 def fitting_context(context: WriteContext, reads: Reads, spark: Any | None) -> WriteContext:
-    """The context with the engine that fits what a service reads: Spark if there is a session and the files are larger
-    than this process handles alone. After a write on Spark files stay here if a job takes longer than they do."""
+    """The context with the engine that suits the amount of data a service reads: Spark if there is a session and the
+    files are larger than this process handles alone. After a write on Spark files are read in this process if that
+    takes less time than a job."""
     snapshot, options = context.opened, context.options
     if reads == "little" or snapshot.storage.spec.in_this_process:
         return context
@@ -368,9 +371,9 @@ def fitting_context(context: WriteContext, reads: Reads, spark: Any | None) -> W
 def run_after_write(
     services: Sequence[Service[Any]], context: WriteContext, result: WriteResult, spark: Any | None = None
 ) -> WriteResult:
-    """Run the services that the settings of the table and the job ask for and that are due; returns the result of the
+    """Run the services that the settings of the table and the job request and that are due. Returns the result of the
     write with a line about each. A failure here does not fail the write: it is logged, and the next write tries again.
-    Where nothing is due, cleaning and archival read no storage."""
+    If nothing is due, cleaning and archival read no storage."""
     if not result.instant or result.skipped:
         return result
     views = [context]
@@ -395,7 +398,7 @@ def run_after_write(
 
 
 def _run_after(context: WriteContext, result: WriteResult, service: Service[Any], spark: Any | None) -> list[str]:
-    """Run one service after a write, if it is due; returns lines for people."""
+    """Run one service after a write, if it is due; returns the lines of text that report it."""
     settings = context.services
     state = ServiceState(context, result, plan_only=is_set(settings, [service.plan_after_write]))
     if service.due_over and len(state.commits) <= attrgetter(service.due_over)(settings):

@@ -49,8 +49,8 @@ run_due_services = partial(run_after_write, SERVICES)
 
 
 def show_after_service(storage: Storage, properties: Mapping[str, str], options: Mapping[str, Any] | None) -> None:
-    """Update published lists and catalogs after a service or a restore, if the properties of the table or
-    the options ask for it. An error fails nothing: it is logged, and the next commit does it again."""
+    """Update published lists and catalogs after a service or a restore, if the properties of the table or the options
+    request it. Errors are only logged, and the next commit tries again."""
     resolved = resolve_options(options)
     settings = service_settings(resolved.explicit, properties)
     if settings.publish.formats:

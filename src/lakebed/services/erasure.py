@@ -59,9 +59,9 @@ _UNEXPLAINED = "it was written meanwhile, or no step writes it again", "Erase ag
 
 @dataclass
 class Erasure:
-    """The erasure of some rows of one table. `renew` gives the table as it is now, `selector` selects the rows as for a
-    delete. A run that is cut off by another writer goes on: `deleted` counts the rows that were deleted so far,
-    `missing` the keys that no file had at first, and a savepoint that holds rows is then named as what is left."""
+    """The erasure of some rows of one table. `renew` returns the table's present state; `selector` selects the rows as
+    for a delete. A run that another writer interrupts continues: `deleted` counts the rows deleted so far, `missing`
+    the keys that no file had at first, and a savepoint that holds rows is then reported as remaining."""
 
     renew: Callable[[], WriteContext]
     selector: Any
@@ -71,8 +71,8 @@ class Erasure:
     notes: list[str] = field(default_factory=list[str])
 
     def run(self, *, dry_run: bool = False) -> TableErasure:
-        """Erase the rows; with `dry_run` only find the files that hold something of them. Raises `InvalidOption` for
-        rows that a savepoint holds, and what a delete raises; no row is deleted then."""
+        """Erase the rows; with `dry_run` only find the files that contain something of them. Raises `InvalidOption` for
+        rows that a savepoint holds, and the errors of a delete; then no row is deleted."""
         started = time.monotonic()
         context = self.renew()
         _refuse_source_files(context)
@@ -131,7 +131,7 @@ class Erasure:
         )
 
     def _select(self, context: WriteContext) -> tuple[RowKeys, int]:
-        """The keys that are looked for, and how many of them the table has rows of now."""
+        """The keys to search for, and the number of them for which the table has rows now."""
         table, scan = selected_keys(context, self.selector)
         texts = _texts(table.column(RECORD_KEY))
         paths = _texts(table.column(PARTITION_PATH)) if PARTITION_PATH in table.column_names else None
@@ -143,9 +143,9 @@ class Erasure:
     def _remove(
         self, files: list[TableFile], keys: RowKeys, terms: SearchTerms
     ) -> tuple[dict[str, TableFile], int, list[Remainder]]:
-        """Rewrite file groups and clean older slices until no file holds anything of the rows, or a round changes
-        nothing. Returns the files that still hold something, and how many files were read. `files` are those that hold
-        something now."""
+        """Rewrite file groups and clean older slices until no file contains anything of the rows, or a round changes
+        nothing. Returns the files that still contain something, the number of files that were read, and damage. `files`
+        are those that contain something now."""
         holding = files
         left: dict[str, TableFile] = {}
         damage: list[Remainder] = []
@@ -169,8 +169,8 @@ class Erasure:
         return left, len(files), damage
 
     def _step(self, step: Callable[[Sequence[TableFile]], Iterable[str]], holding: Sequence[TableFile]) -> None:
-        """Run one step on the files that hold something; a conflict with another process is noted, and the next round
-        tries again."""
+        """Run one step on the files that contain something of the rows; a conflict with another process is recorded,
+        and the next round tries again."""
         try:
             self.steps += step(holding)
         except CommitConflict as conflict:
@@ -181,8 +181,8 @@ class Erasure:
             self.notes.append(text)
 
     def _rewrite(self, holding: Sequence[TableFile]) -> Iterable[str]:
-        """Write the current base file of each file group again: every row is encoded, filters, ranges and dictionaries
-        are those of the rows that it has."""
+        """Write the current base file of each file group again: all rows are encoded, and filters, ranges and
+        dictionaries are those of the present rows."""
         context, groups = self.renew(), _groups(holding)
         settings = replace(context.settings, copy_row_groups=False)
         context = replace(context, options=replace(context.options, write=settings))
@@ -193,8 +193,8 @@ class Erasure:
         return _rewrite_base_files(context, groups)
 
     def _renew_lists(self, holding: Sequence[TableFile]) -> Iterable[str]:
-        """Publish the table again in the formats that it has lists of: they no longer name the files that are cleaned
-        next. A list that holds something of the rows keeps its newest version alone."""
+        """Publish the table again in the formats for which it has lists, so that they no longer name the files that are
+        cleaned next. A list that contains something of the rows retains only its newest version."""
         context = self.renew()
         for form in published_formats(context.storage):
             try:
@@ -217,7 +217,7 @@ class Erasure:
             return [f"metadata table: {line}" for line in purge(tx.metadata_upkeep(tx.timeline).store)]
 
     def _forget_ranges(self, holding: Sequence[TableFile]) -> Iterable[str]:
-        """Take the column ranges that real Hudi records in delta commits of version 6 out of these instants."""
+        """Remove the column ranges that real Hudi records in delta commits of version 6 from these instants."""
         paths = {file.path for file in holding if file.store == TIMELINE}
         if not paths:
             return []
@@ -291,7 +291,7 @@ def _list_store(form: str) -> str:
 
 
 def _all_files(snapshot: Snapshot) -> list[TableFile]:
-    """Every file of the table; those of published lists are a store of their own."""
+    """All files of the table; the files of each published list count as a separate store."""
     files = table_files(snapshot)
     for form, folder in published_formats(snapshot.storage).items():
         files = [
@@ -311,7 +311,7 @@ def _texts(column: pa.ChunkedArray) -> pa.Array:
 
 
 def _count_rows(snapshot: Snapshot, keys: RowKeys) -> int:
-    """How many rows of the table have one of these keys."""
+    """The number of rows of the table with one of these keys."""
 
     def count(number: int) -> int:
         file_slice = slices[number]
@@ -323,7 +323,7 @@ def _count_rows(snapshot: Snapshot, keys: RowKeys) -> int:
 
 
 def _with_deleted_rows(snapshot: Snapshot, scan: Scan, keys: RowKeys) -> RowKeys:
-    """The keys, and those of rows that fulfilled the condition in files of earlier commits and are deleted by now."""
+    """The keys, and those of rows that fulfilled the condition in files of earlier commits and are deleted now."""
     predicate = scan.parsed_filter()
     if predicate is None or not predicate.runs_in_process:
         return keys
@@ -436,8 +436,8 @@ class _OlderSlices(Cleaning):
 
 
 def _rewrite_base_files(context: WriteContext, groups: set[FileGroupId]) -> list[str]:
-    """Write the base files of a copy-on-write table again, in a commit that changes no row: readers of changes pass
-    over its operation."""
+    """Write the base files of a copy-on-write table again, in a commit that changes no row: readers of changes skip its
+    operation."""
     planned = context.opened.index_settings
     with WriteTransaction(context, Action.COMMIT, COMPACT_OPERATION, planned_index=planned) as tx:
         with tx.begin():

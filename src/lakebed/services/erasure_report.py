@@ -18,7 +18,7 @@ _PREVIEWED = 20
 @dataclass(frozen=True, repr=False)
 class ErasedStore(Printed):
     """One store of a table (data files, log files, change logs, a partition of the metadata table, timeline, archive):
-    the paths of the files that held something of the rows, and of those that hold something now."""
+    the paths of the files that contained something of the rows, and of those that still do."""
 
     store: str
     files: tuple[str, ...] = ()
@@ -31,7 +31,7 @@ class ErasedStore(Printed):
 
 @dataclass(frozen=True, repr=False)
 class Remainder(Printed):
-    """A file that still holds something of the rows, or that could not be read: why, and what to do about it."""
+    """A file that still contains something of the rows, or that could not be read, with the reason and a hint."""
 
     path: str
     reason: str
@@ -67,11 +67,11 @@ class TableErasure(Printed):
 
     @property
     def is_clean(self) -> bool:
-        """Whether no file of the table holds anything of the rows."""
+        """Whether no file of the table contains anything of the rows."""
         return not self.error and not self.remainders and not (self.dry_run and any(s.files for s in self.stores))
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
+        """The fields as plain values, for JSON."""
         return {
             "uri": self.uri,
             "clean": self.is_clean,
@@ -120,7 +120,8 @@ class TableErasure(Printed):
 
 @dataclass(frozen=True, repr=False)
 class ErasureReport(Printed):
-    """What `erase` did, one entry a table in `tables`. It has paths and counts, and no value of an erased row.
+    """The result of `erase`, with one entry per table in `tables`. It has paths and counts, and no value of an erased
+    row.
 
     >>> import lakebed
     >>> t = lakebed.create("memory://docs/erasures", {"id": [1, 2]}, key="id", index="simple")
@@ -134,16 +135,16 @@ class ErasureReport(Printed):
 
     @property
     def is_clean(self) -> bool:
-        """Whether no file of any of the tables holds anything of the rows."""
+        """Whether no file of any of the tables contains anything of the rows."""
         return all(table.is_clean for table in self.tables)
 
     @property
     def rows(self) -> int:
-        """Rows that were deleted, of all tables."""
+        """The number of rows that were deleted, in all tables."""
         return sum(table.rows for table in self.tables)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
+        """The fields as plain values, for JSON."""
         return {"clean": self.is_clean, "tables": [table.to_dict() for table in self.tables]}
 
     def __str__(self) -> str:
@@ -159,7 +160,7 @@ class ErasureReport(Printed):
         return rows_html(names, rows) + text_html(str(self))
 
     def checked(self) -> ErasureReport:
-        """This report. Raises `ErasureIncomplete`, which has it, where something is left of what was to be erased."""
+        """This report. Raises `ErasureIncomplete`, which has the report, if something of the rows remains."""
         failed = [table for table in self.tables if not table.is_clean and not table.dry_run]
         if not failed:
             return self
@@ -181,5 +182,5 @@ def _incomplete(report: ErasureReport, failed: list[TableErasure]) -> ErasureInc
 
 
 def failed_table(uri: str, error: Exception) -> TableErasure:
-    """The entry of a table whose erasure raised."""
+    """The entry of a table whose erasure raised an error."""
     return replace(TableErasure(uri), error=str(error))

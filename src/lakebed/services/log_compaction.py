@@ -32,8 +32,8 @@ from lakebed.wording import count_text
 
 
 class LogCompaction(LogMerging):
-    """Merges log blocks with each other. If a compaction has overtaken a plan, or its runner died, the plan is taken
-    off the timeline: nothing is lost with it."""
+    """The service that merges log blocks with each other. A plan that a compaction has overtaken, or whose process
+    died, is removed from the timeline: nothing is lost with it."""
 
     name = "log_compact"
     title = noun = "log compaction"
@@ -95,13 +95,13 @@ class LogCompaction(LogMerging):
 
 
 def _verdict(timeline: Timeline, settings: CompactionSettings) -> Verdict:
-    """Whether there are enough delta commits since the last compaction and the last log compaction."""
+    """The verdict on whether there are enough delta commits since the last compaction and the last log compaction."""
     return log_compaction_verdict(timeline.instants, log_compactions(timeline), settings.log_blocks)
 
 
 def mergeable_blocks(snapshot: Snapshot, file_slice: FileSlice) -> int:
-    """How many blocks a log compaction would merge; none if some hold partial records, which are needed
-    one by one."""
+    """The number of blocks that a log compaction would merge; 0 if some have partial records, which are needed one by
+    one."""
     logs = snapshot.reader.logs(file_slice)
     return 0 if any(map(logs.is_partial, logs.data)) else len(logs.blocks)
 
@@ -117,8 +117,8 @@ def log_compactions(timeline: Timeline) -> list[Instant]:
 
 
 def _refuse_overtaken(timeline: Timeline, instant: str) -> None:
-    """Refuse a plan that a compaction has overtaken: the merged block would be in a slice without the blocks that it
-    covers."""
+    """Raise `CommitConflict` for a plan that a compaction has overtaken: the merged block would be in a slice without
+    the blocks that it replaces."""
     later = next((i for i in timeline.instants if i.time > instant and _begins_slices(i)), None)
     if later is not None:
         raise CommitConflict(

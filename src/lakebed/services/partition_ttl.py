@@ -30,14 +30,15 @@ from lakebed.wording import Printed, count_text
 
 @dataclass(frozen=True, slots=True)
 class PartitionTtl:
-    """For how many `days` a partition path stays, 0 or less for ever, and at most how many expire at once (`limit`)."""
+    """The number of `days` for which a partition path is retained (0 or less: for ever), and the largest number of
+    paths that expire at once (`limit`)."""
 
     days: int
     limit: int = 1000
 
     def expired(self, since: Mapping[str, str], now: str) -> dict[str, str]:
         """The partition paths that are expired at the instant `now`, oldest first, given the instant from which each
-        counts. A text that is no time never expires."""
+        counts. A text that is not a time never expires."""
         if self.days <= 0:
             return {}
         ends = {path: self._end(time) for path, time in since.items()}
@@ -58,8 +59,8 @@ _READERS = 16
 
 @dataclass(frozen=True, repr=False)
 class PartitionTtlResult(Printed):
-    """What `expire_partitions` did, or with `dry_run` would do: the partition `paths` that go, each with the instant
-    that its time counts from; `notes` name what was left, and why."""
+    """The result of `expire_partitions`, or with `dry_run` a preview: the deleted partition `paths`, each with the
+    instant from which its time counts; `notes` name what was left, and why."""
 
     paths: Mapping[str, str] = field(default_factory=dict[str, str])
     instant: str = ""
@@ -71,7 +72,7 @@ class PartitionTtlResult(Printed):
     notes: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
+        """The fields as plain values, for JSON."""
         return {
             "instant": self.instant or None,
             "checkpoint": self.checkpoint or None,
@@ -94,7 +95,7 @@ class PartitionTtlResult(Printed):
 
 
 class PartitionExpiry(Service[PartitionTtlResult]):
-    """Deletes the partition paths whose time is over."""
+    """The service that deletes the partition paths whose time is over."""
 
     name = "expire_partitions"
     title = "partition TTL"
@@ -119,7 +120,7 @@ def expire_partitions(
     context: WriteContext, *, partitions: Sequence[str] | None = None, dry_run: bool = False
 ) -> PartitionTtlResult:
     """Delete the partition paths that have expired by the settings of the job and the table; `dry_run` only reports.
-    `partitions` are those to choose among (None: as the settings say).
+    `partitions` restricts the choice (None: as the settings choose).
 
     Raises `CommitConflict` where one of them was written to meanwhile; nothing is deleted then.
     """
@@ -153,7 +154,7 @@ def expire_partitions(
 
 
 def never_expires(context: WriteContext, settings: PartitionTtlSettings) -> str | None:
-    """A sentence why no partition path of this table expires; None if one may."""
+    """The reason why no partition path of this table expires, as a sentence; None if one may."""
     if not context.config.partition_fields:
         return f"table {context.config.name!r} has no partitions that could expire"
     if settings.days <= 0:
@@ -164,7 +165,7 @@ def never_expires(context: WriteContext, settings: PartitionTtlSettings) -> str 
 def expired_partitions(
     snapshot: Snapshot, settings: PartitionTtlSettings, now: str
 ) -> tuple[dict[str, str], tuple[str, ...]]:
-    """The partition paths that are expired at an instant, each with the instant from which its time counts; and a note
+    """The partition paths that are expired at an instant, each with the instant from which its time counts; and notes
     on expired paths that a planned service works on, which are left to the next run."""
     partitions = set(settings.partitions) or None
     instants = _newest_slices(snapshot, partitions)
@@ -180,8 +181,8 @@ def expired_partitions(
 
 
 def _newest_slices(snapshot: Snapshot, partitions: Collection[str] | None) -> dict[str, str]:
-    """The instant of the newest file slice by partition path: log files do not renew a path. A path without slices has
-    nothing to delete."""
+    """The instant of the newest file slice by partition path: log files do not renew a path. A path without slices is
+    missing, since it has nothing to delete."""
     paths = None if partitions is None else [path for path in snapshot.partitions() if path in partitions]
     newest: dict[str, str] = {}
     for file_slice in snapshot.file_slices(paths):
@@ -190,7 +191,7 @@ def _newest_slices(snapshot: Snapshot, partitions: Collection[str] | None) -> di
 
 
 def _created(storage: Storage, paths: Collection[str]) -> dict[str, str]:
-    """The commit that created the folder of each partition path, except where no file records it."""
+    """The commit that created the folder of each partition path; a path is missing if no file records it."""
 
     def created(path: str) -> str:
         try:
@@ -205,8 +206,8 @@ def _created(storage: Storage, paths: Collection[str]) -> dict[str, str]:
 
 @dataclass(frozen=True, kw_only=True)
 class ExpirePartitions(DeletePartitions):
-    """Deletes partition paths, if they are still expired when the write has begun. After that, a write to one of them
-    is a conflict."""
+    """The verb that deletes partition paths which are still expired when the write has begun. After that, a write to
+    one of them is a conflict."""
 
     settings: PartitionTtlSettings
 

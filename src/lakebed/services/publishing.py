@@ -34,7 +34,7 @@ _log = logging.getLogger("lakebed")
 
 @dataclass(frozen=True, repr=False)
 class Published(Printed):
-    """The publications of a table, one for each format."""
+    """The publications of a table, one per format."""
 
     results: tuple[PublishResult, ...] = ()
 
@@ -43,7 +43,7 @@ class Published(Printed):
 
 
 class Publishing(Service[Published]):
-    """Publishes the table in the formats that its setting `lakebed.publish` names."""
+    """The service that publishes the table in the formats that its setting `lakebed.publish` names."""
 
     name = "publish"
     title = "publication"
@@ -67,7 +67,7 @@ class Publishing(Service[Published]):
 
 
 def consumer_of(form: str) -> str:
-    """The consumer that stands for the list of a format.
+    """The name of the consumer that stands for the list of a format.
 
     >>> consumer_of("delta")
     'published-delta'
@@ -76,8 +76,8 @@ def consumer_of(form: str) -> str:
 
 
 def publish_table(storage: Storage, form: str, settings: WriteSettings) -> PublishResult:
-    """Write the list of a format up to the table's last commit, and note in the table how far it is, under the lock
-    that `settings` name.
+    """Extend the list of a format to the table's last commit, and record its position in the table, under the lock that
+    `settings` configure.
 
     Raises `InvalidOption` for a name that is no format's, and what `publication.publish` raises.
     """
@@ -93,13 +93,13 @@ def publish_table(storage: Storage, form: str, settings: WriteSettings) -> Publi
 
 
 def published_formats(storage: Storage) -> Mapping[str, str]:
-    """The folder of each list that the table has, by its format; whoever wrote it."""
+    """The folder of each published list of the table, by its format; whichever program wrote it."""
     return {form.name: form.folder for form in FORMATS.values() if storage.list_names(form.folder)}
 
 
 def publish_alone(storage: Storage, form: str, settings: WriteSettings) -> str:
-    """Publish, and delete every version of the list but the newest; gives a line about it. Raises what `publish_table`
-    raises."""
+    """Publish, and delete all versions of the list except the newest; returns a line of text about it. Raises the
+    errors of `publish_table`."""
     result, position, deleted = forget_earlier(storage, partial(_opened, storage), FORMATS[form])
     _note_position(storage, consumer_of(form), position.completed, settings)
     return (
@@ -112,7 +112,7 @@ def _opened(storage: Storage) -> Snapshot:
 
 
 def published_columns(storage: Storage, form: str) -> tuple[str, ...] | None:
-    """The partition columns of the table's list in a format; None where it has none."""
+    """The partition columns of the table's list in a format; None if there is no such list."""
     listed = FORMATS[form].newest(storage)
     return None if listed is None else listed.partition_columns
 
@@ -136,8 +136,7 @@ def publish_all(storage: Storage, formats: tuple[str, ...], settings: WriteSetti
 
 
 def publish_after_service(storage: Storage, formats: tuple[str, ...], settings: WriteSettings) -> None:
-    """Publish what a service or a restore has done. An error fails nothing: it is logged, and the next commit publishes
-    again."""
+    """Publish the changes of a service or a restore. Errors are only logged, and the next commit publishes again."""
     try:
         publish_all(storage, formats, settings)
     except Exception as error:
@@ -145,8 +144,8 @@ def publish_after_service(storage: Storage, formats: tuple[str, ...], settings: 
 
 
 def _note_position(storage: Storage, name: str, position: str, settings: WriteSettings) -> None:
-    """Move the consumer of a list to a position. Another publisher may do the same: its position is one that the list
-    has, too."""
+    """Move the consumer of a list to a position. Another publisher may do the same: its position is also one of the
+    list."""
     files = ConsumerFiles(storage)
     try:
         consumer = files.find(name)

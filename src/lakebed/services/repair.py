@@ -84,13 +84,14 @@ _NEWEST = (COMMIT_TIME, COMMIT_SEQNO, FILE_ID)
 @dataclass(frozen=True)
 class Copies:
     """The rows of keys that are stored several times, except the newest row of each key. `elsewhere` has the locations
-    of those in other file groups than the newest row. `nearby` counts those in its file group, by its location."""
+    of those in other file groups than the newest row. `nearby` counts those in the newest row's file group, by
+    location."""
 
     elsewhere: pa.Table
     nearby: pa.Table
 
     def counts(self) -> pa.Table:
-        """How many rows of each key are to go (`count_sum`), in the order of the keys."""
+        """The number of rows of each key to delete (`count_sum`), in the order of the keys."""
         ones = self.elsewhere.select([RECORD_KEY]).append_column("count", pa.repeat(1, len(self.elsewhere)))
         counted = pa.concat_tables([ones, self.nearby.select([RECORD_KEY, "count"])])
         return counted.group_by(RECORD_KEY).aggregate([("count", "sum")]).sort_by(RECORD_KEY)
@@ -124,7 +125,7 @@ def _without_newest(rows: pa.Table, by: list[str]) -> Copies:
 
 
 def _begins(rows: pa.Table, by: Sequence[str]) -> npt.NDArray[np.bool_]:
-    """Flags of the sorted rows that are the first ones of their key."""
+    """Flags of the rows, which are sorted, that are the first of their key."""
     begins = np.zeros(len(rows), dtype=bool)
     begins[0] = True
     for name in by:
@@ -135,7 +136,7 @@ def _begins(rows: pa.Table, by: Sequence[str]) -> npt.NDArray[np.bool_]:
 
 @dataclass(frozen=True, kw_only=True)
 class _CopiesVerb(Verb):
-    """A verb whose rows have locations already: no index is used."""
+    """A verb whose rows already have locations, so that no index is used."""
 
     unique: bool = False
 
@@ -145,7 +146,7 @@ class _CopiesVerb(Verb):
 
 @dataclass(frozen=True, kw_only=True)
 class DeleteCopies(_CopiesVerb):
-    """Deletes the keys of copies from the file groups that do not have the newest."""
+    """The verb that deletes the keys of copies from the file groups that do not have the newest row."""
 
     operation: str = "DELETE"
     match: RowMatch = _DELETES
@@ -201,7 +202,7 @@ class KeepNewest(_CopiesVerb):
 
 
 def _rows_of(reader: SliceReader, file_slice: FileSlice, newest: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The newest row of each key in a slice, with its place, in the table's columns of today."""
+    """The newest row of each key in a slice, with its location, in the table's present columns."""
     keys = newest[RECORD_KEY].combine_chunks().cast(pa.string())
     full = pa.schema([*((name, pa.string()) for name in (RECORD_KEY, COMMIT_SEQNO)), *schema])
     batches = rows_of_keys(reader, file_slice, keys.take(pc.sort_indices(keys)), full.names, schema=full)
@@ -217,8 +218,8 @@ def _rows_of(reader: SliceReader, file_slice: FileSlice, newest: pa.Table, schem
 
 
 def delete_copies(context: WriteContext, copies: Copies) -> list[WriteResult]:
-    """Delete all copies of a key but the newest: one commit for copies in other file groups, one for copies in its
-    own."""
+    """Delete all copies of a key except the newest: one commit for copies in other file groups, one for copies in the
+    newest row's group."""
     done = [run(context, DeleteCopies())] if copies.elsewhere.num_rows else []
     if copies.nearby.num_rows:
         if done:
@@ -233,7 +234,7 @@ _ROW = [RECORD_KEY, PARTITION_PATH, COMMIT_SEQNO]
 
 def keys_in_other_form(context: WriteContext, snapshot: Snapshot, form: str) -> pa.Table:
     """The stored rows whose complex keys of one field are not in this form (`PLAIN`, `1`, or `NAMED`, `id:1`), with
-    their locations, and whether each is the row of its key that counts: by the ordering fields, then by commit."""
+    their locations, and flags of the winning row of each key: by the ordering fields, then by commit."""
     rules, engine = context.rules, context.engine
     ordering = list(rules.ordering) if rules.picks_winners and rules.compares_columns else []
     names = [RECORD_KEY, PARTITION_PATH, COMMIT_TIME, COMMIT_SEQNO, *ordering, *positions_of(snapshot)]
@@ -254,14 +255,15 @@ def keys_in_other_form(context: WriteContext, snapshot: Snapshot, form: str) -> 
 
 
 def _row_ids(rows: pa.Table) -> pa.Array:
-    """A text for each stored row, which no other row has."""
+    """A text for each stored row that is unique to the row."""
     parts = [rows[name].cast(pa.string()).combine_chunks() for name in _ROW]
     return pc.binary_join_element_wise(*parts, "\0")
 
 
 @dataclass(frozen=True, kw_only=True)
 class DeleteOtherForm(_CopiesVerb):
-    """Deletes rows with keys in the other form, where they are; rows that have changed since stay."""
+    """The verb that deletes rows with keys in the other form at their locations; rows that have changed since are not
+    deleted."""
 
     form: str
     rows: pa.Table
@@ -281,8 +283,8 @@ class DeleteOtherForm(_CopiesVerb):
 
 
 def give_one_form(context: WriteContext, rows: pa.Table, form: str) -> list[str]:
-    """Give keys in the other form this one; returns the instants of the commits. The rows are upserted, where
-    no other row of their key wins, and then deleted under their old key: if the second commit fails the keys are stored
+    """Change keys in the other form to this one; returns the instants of the commits. The rows are upserted, unless
+    another row of their key wins, and then deleted under their old key: if the second commit fails the keys are stored
     twice, as before, and the repair can be run again."""
     context = replace(context, opened=replace(context.opened, written_key_form=form))
     winners = rows.filter(rows[_WINS])
@@ -300,8 +302,8 @@ _ROWS = (BlockType.AVRO_DATA, BlockType.PARQUET_DATA, BlockType.HFILE_DATA, Bloc
 
 
 class Orphans:
-    """The orphans of a table; its `snapshot` was opened after the files were listed, so that a writer since then has
-    an instant there."""
+    """Finds the orphans of a table; its `snapshot` was opened after the files were listed, so that a writer since then
+    has an instant in it."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
@@ -336,8 +338,8 @@ class Orphans:
         return not log.is_cdc and (log.partition, log.file_id, log.instant) in self._begun
 
     def _has_lost_blocks_alone(self, log: LogFile) -> bool:
-        """Whether all blocks of a log file are of instants that were undone before their writers ended; the name of the
-        log file does not show its writer. Blocks that rollbacks hide are in listed files, which stay."""
+        """Whether all blocks of a log file belong to instants that were undone before their writers ended; the name of
+        the log file does not show its writer. Blocks that rollbacks hide are in listed files, which stay."""
         start = self._timeline.start
         if self._snapshot.metadata is None or start is None or log.path in self._named or log.path in self._listed:
             return False
@@ -379,7 +381,8 @@ class Orphans:
 
     @once
     def _listed(self) -> frozenset[str]:
-        """The files that the metadata table lists; an error in its list is another kind of damage."""
+        """The files that the metadata table lists. Raises `CorruptFile` if the list is damaged, which is another kind
+        of damage."""
         if self._snapshot.metadata is None:
             return frozenset()
         with metadata_damage_named(self._snapshot.storage):
@@ -395,14 +398,14 @@ def _other_files(stat: WriteStat) -> Iterator[str]:
 
 
 def data_file(info: FileInfo) -> BaseFile | LogFile | None:
-    """The base file or log file that this file of a partition folder is; None for other files."""
+    """The base file or log file for this file of a partition folder; None for any other file."""
     folder, _, name = info.path.rpartition("/")
     return parse_base_file(folder, name, info.size) or parse_log_file(folder, name, info.size)
 
 
 def folders_without_metadata(snapshot: Snapshot, files: Sequence[FileInfo], marked: Iterable[str]) -> dict[str, str]:
     """The folders of committed files that are not `marked` as partitions, each with the first commit that wrote to it.
-    Real Hudi does not see them where it lists folders."""
+    Real Hudi does not find them if it lists folders."""
     first: dict[str, str] = {}
     has_mark = set(marked)
     for info in files:
@@ -419,8 +422,8 @@ _PREVIEWED = 5
 
 @dataclass(frozen=True)
 class RepairPart:
-    """One kind of damage. `found` are the things that are wrong, as text; `mended` that they were repaired;
-    `note` what was left, and why."""
+    """One kind of damage. `found` are descriptions of the damage; `mended` is whether it was repaired; `note` describes
+    what was left, and why."""
 
     name: Part
     found: tuple[str, ...] = ()
@@ -429,11 +432,11 @@ class RepairPart:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is wrong (any more)."""
+        """Whether there is no damage (any more)."""
         return self.mended or not self.found
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
+        """The fields as plain values, for JSON."""
         return {"part": self.name, "found": list(self.found), "mended": self.mended, "note": self.note}
 
     def __str__(self) -> str:
@@ -449,14 +452,14 @@ class RepairPart:
 
 @dataclass(frozen=True, repr=False)
 class RepairResult(Printed):
-    """What `repair` found by its `parts`, and mended, or with `dry_run` would."""
+    """The result of `repair`, by `parts`: the damage that it found, and repaired or with `dry_run` would repair."""
 
     parts: tuple[RepairPart, ...]
     dry_run: bool = False
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is wrong (any more)."""
+        """Whether there is no damage (any more)."""
         return all(part.ok for part in self.parts)
 
     def __bool__(self) -> bool:
@@ -466,7 +469,7 @@ class RepairResult(Printed):
         return next(part for part in self.parts if part.name == name)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
+        """The fields as plain values, for JSON."""
         return {"parts": [part.to_dict() for part in self.parts], "dry_run": self.dry_run, "ok": self.ok}
 
     def __str__(self) -> str:
@@ -486,8 +489,8 @@ def repair_table(
     options: Mapping[str, Any] | None = None,
     spark: Any | None = None,
 ) -> RepairResult:
-    """Find what is wrong with the table, and mend the `parts` named, without names all but "keys" and "duplicates".
-    With `dry_run` nothing is mended."""
+    """Find the damage of the table, and repair the `parts` named, or without names all except "keys" and "duplicates".
+    With `dry_run` nothing is repaired."""
     unknown = [name for name in parts or () if name not in PARTS]
     if unknown:
         raise InvalidOption(f"there is no part {unknown[0]!r} of a repair", hint=f"There are {', '.join(PARTS)}.")
@@ -532,7 +535,7 @@ def _properties(storage: Storage, lock: Lock, *, mends: bool) -> RepairPart:
 
 
 def _files(storage: Storage) -> tuple[list[FileInfo], set[str]]:
-    """Every file outside the table's own folder, and the folders that are marked as partitions."""
+    """All files outside the table's own folder `.hoodie`, and the folders that are marked as partitions."""
     files: list[FileInfo] = []
     marked: set[str] = set()
     for info in storage.list():
@@ -629,9 +632,8 @@ def _duplicates(context: WriteContext, *, mends: bool) -> RepairPart:
 
 
 def _note_unique(context: WriteContext, checked: Timeline, mended_by: Sequence[str] = ()) -> None:
-    """Note that no key is in several file groups, as `checked` showed the table and the commits `mended_by` left it.
-    Nothing is noted where others have committed since.
-    """
+    """Record that no key is in several file groups, as `checked` showed the table and the commits `mended_by` left it.
+    Nothing is recorded if other writers have committed since."""
     storage, settings = context.storage, context.settings
     name = context.config.name
     with writers_lock(storage, settings, name) as lock:

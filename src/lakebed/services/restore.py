@@ -52,8 +52,8 @@ from lakebed.wording import Printed, count_text
 
 @dataclass(frozen=True, repr=False)
 class RestoreResult(Printed):
-    """What a restore did, or would do: the instants that it takes back, newest first. `instant` is the restore's own,
-    None where nothing was done."""
+    """The result of a restore, or a preview: the instants that it takes back, newest first. `instant` is the restore's
+    own, None if nothing was done."""
 
     to: str
     rolled_back: tuple[Instant, ...]
@@ -62,7 +62,7 @@ class RestoreResult(Printed):
     seconds: float = 0.0
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
+        """The fields as plain values, for JSON."""
         return {
             "instant": self.instant,
             "to": self.to,
@@ -84,7 +84,7 @@ class RestoreResult(Printed):
 
 
 def restore(context: WriteContext, to: str | None = None, *, dry_run: bool = False) -> RestoreResult:
-    """Make the table what it was when the commit `to` completed; without it finish a restore that was cut off. With
+    """Restore the table to its state when the commit `to` completed; without `to` finish an interrupted restore. With
     `dry_run` nothing is written.
 
     Raises `InvalidOption` where there is no such commit, a later one has a savepoint, or files that are needed were
@@ -130,7 +130,7 @@ def _check_dead(tx: UndoTransaction, restore: Instant) -> None:
 
 
 def _planned(snapshot: Snapshot, to: str | None) -> tuple[str, tuple[Instant, ...]]:
-    """The target, and what is undone; every reason against it is found here."""
+    """The target, and the instants to undo; every reason against the restore is raised here."""
     timeline, config = snapshot.timeline, snapshot.config
     if to is None:
         raise InvalidOption("there is no unfinished restore", hint="Name the commit to go back to: t.restore(instant).")
@@ -151,7 +151,7 @@ def _planned(snapshot: Snapshot, to: str | None) -> tuple[str, tuple[Instant, ..
 
 
 class _Restore:
-    """One restore whose plan is on the timeline. `is_new` if no step of it was done yet."""
+    """One restore whose plan is on the timeline. `is_new` is whether no step of it was done yet."""
 
     def __init__(self, tx: UndoTransaction, instant: str, *, is_new: bool) -> None:
         self._tx = tx
@@ -163,7 +163,7 @@ class _Restore:
 
     @classmethod
     def begun(cls, tx: UndoTransaction, to: str, instants: Sequence[Instant]) -> _Restore:
-        """Put the plan of the restore on the timeline, and return the restore that runs it."""
+        """Write the plan of the restore to the timeline, and return the restore that runs it."""
         instant = tx.clock.next(after=max(tx.timeline.greatest_time, newest_heartbeat(tx.storage)))
         with Heartbeat(tx.storage, instant, tx.writer_id):
             TimelineWriter(tx.storage, tx.config).request(Action.RESTORE, instant, encode_restore_plan(instants, to))
@@ -172,7 +172,7 @@ class _Restore:
         return cls(tx, instant, is_new=True)
 
     def run(self, started: float) -> RestoreResult:
-        """Roll back the plan's instants that are still on the timeline, correct the metadata table, complete the
+        """Roll back the plan's instants that are still on the timeline, correct the metadata table, and complete the
         restore."""
         tx = self._tx
         writer = TimelineWriter(tx.storage, tx.config)
@@ -202,8 +202,8 @@ class _Restore:
         return RestoreResult(self._to, tuple(self._planned), self._instant, deleted, time.monotonic() - started)
 
     def _forget_hidden_logs(self) -> None:
-        """Before version 8 earlier rollbacks have added log files to slices that are deleted now. Take these files off
-        the metadata table's list: no delta commit of an undone instant names them."""
+        """Remove, before version 8, the log files that earlier rollbacks added to slices which are deleted now from the
+        metadata table's list: no delta commit of an undone instant names them."""
         tx = self._tx
         if has_completion_times(tx.config.version) or FILES not in tx.config.metadata_partitions:
             return
@@ -223,8 +223,8 @@ class _Restore:
             apply_delta(store, metadata_instant(tx.storage, tx.config, tx.timeline), {FILES: records})
 
     def _align(self, *, everything: bool) -> None:
-        """Make the metadata table list the existing files. If its base files hold records of undone instants, compare
-        all of its partitions with the table."""
+        """Make the metadata table list the existing files. If its base files have records of undone instants, compare
+        all its partitions with the table."""
         tx = self._tx
         if FILES not in tx.config.metadata_partitions:
             return
@@ -249,8 +249,7 @@ class _Restore:
         return {i.time: bodies.get(i.time, []) for i in self._planned}
 
     def _tidy(self, writer: TimelineWriter) -> None:
-        """Remove the rollbacks, whose contents the restore's body has. If this fails the restore is
-        still valid."""
+        """Remove the rollbacks, whose content is in the restore's body. If this fails the restore is still valid."""
         tx = self._tx
         with suppress(Exception):
             for instant in tx.timeline.completed_after(self._to):
@@ -272,15 +271,15 @@ def _check_lock(tx: UndoTransaction, instant: str) -> None:
 
 @dataclass(frozen=True, repr=False)
 class RollbackResult(Printed):
-    """What a rollback did, or would do: `plan` names the files that it deletes. `instant` is the rollback's own, None
-    where nothing was done."""
+    """The result of a rollback, or a preview: `plan` names the files that it deletes. `instant` is the rollback's own,
+    None if nothing was done."""
 
     plan: RollbackPlan
     instant: str | None = None
     seconds: float = 0.0
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
+        """The fields as plain values, for JSON."""
         return {
             "instant": self.instant,
             "rolled_back": self.plan.target.time,
@@ -295,7 +294,7 @@ class RollbackResult(Printed):
 
 
 def rollback(context: WriteContext, instant: str, *, dry_run: bool = False) -> RollbackResult:
-    """Take back the last completed commit. With `dry_run` nothing is written.
+    """Roll back the last completed commit. With `dry_run` nothing is written.
 
     Raises `InvalidOption` where it is not the last one, has a savepoint, or needs files that were cleaned, and
     `CommitConflict` where something is pending that began after it; nothing has happened then.

@@ -23,7 +23,7 @@ from lakebed.wording import Printed, count_text
 
 @dataclass(frozen=True, repr=False)
 class Savepoint(Printed):
-    """A savepoint of the commit `instant`: who made it, when and why, and the names of its files by partition path."""
+    """A savepoint of the commit `instant`: its user, time and comment, and the names of its files by partition path."""
 
     instant: str
     user: str
@@ -32,7 +32,7 @@ class Savepoint(Printed):
     files: Mapping[str, Sequence[str]]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
+        """The fields as plain values, for JSON."""
         return {
             "instant": self.instant,
             "user": self.user,
@@ -53,7 +53,7 @@ class Savepoint(Printed):
 def savepoint(
     context: WriteContext, instant: str | None = None, *, comment: str = "", user: str | None = None
 ) -> Savepoint:
-    """Keep a completed commit, the last one where none is named.
+    """Protect a completed commit from cleaning and archival; the last commit if none is named.
 
     Raises `InvalidOption` where there is no such commit, it has a savepoint, or files of it may be cleaned already.
     """
@@ -94,8 +94,8 @@ def savepoints(timeline: Timeline) -> list[Savepoint]:
 
 
 def delete_savepoint(context: WriteContext, instant: str) -> Savepoint | None:
-    """Delete a savepoint, so that cleaning and archival may remove what it kept. Returns it, None if it was never
-    completed. Raises `InvalidOption` where there is none."""
+    """Delete a savepoint, so that cleaning and archival may remove its files. Returns it, None if it was never
+    completed. Raises `InvalidOption` if there is none."""
     with UndoTransaction.of(context, Action.SAVEPOINT, "savepoint") as tx, tx.locked_view() as snapshot:
         savepoint = snapshot.timeline.find(instant, Action.SAVEPOINT)
         if savepoint is None and context.opened.timeline.find(instant, Action.SAVEPOINT) is not None:
@@ -125,8 +125,8 @@ def _target(timeline: Timeline, instant: str | None) -> Instant:
 
 
 def _files(snapshot: Snapshot, target: Instant) -> dict[str, list[str]]:
-    """The names of the files that the table of that commit is made of, by partition path. Raises `InvalidOption` where
-    some may be missing."""
+    """The names of the files of the table as of that commit, by partition path. Raises `InvalidOption` if some may be
+    missing."""
     timeline = snapshot.timeline
     retained = retained_from(timeline) or first_commit(timeline)
     later = {i.time for i in timeline.instants if i.time > target.time}

@@ -32,14 +32,15 @@ PlanBody = Callable[[Snapshot, str], bytes | None]
 
 
 def can_be_run(storage: Storage, plan: Instant) -> bool:
-    """Whether no process runs a pending plan."""
+    """Whether a pending plan is not being run by any process."""
     return plan.state is State.REQUESTED or is_dead(storage, plan.time)
 
 
 @dataclass
 class ServiceTransaction(Transaction):
-    """The transaction of a table service: `plan`, or `take_up` and then `finish`. As a context manager it takes a run
-    back if the block raises.
+    """The transaction of a table service: call `plan`, or `take_up` and then `finish`. As a context manager it takes a
+    run back if the block raises an error. With `resumes` the work of a run that died or failed is retained, and the
+    next run continues it (a clean). `hooks` add the steps of a kind of service.
 
     `resumes`: the work of a run that died or raised stays, and the next run does the rest (a clean). `hooks` add what a
     kind of service needs.
@@ -55,8 +56,8 @@ class ServiceTransaction(Transaction):
             raise conflict from error
 
     def _conflict_behind(self, error: BaseException | None) -> CommitConflict | None:
-        """The error for a run that finds a file missing, because another process took its plan off and the file was
-        cleaned."""
+        """The error for a run that finds a file missing, because another process removed its plan and the file was
+        cleaned; None for any other error."""
         if not self._taken_up or not isinstance(error, MISSING):
             return None
         try:
@@ -69,8 +70,8 @@ class ServiceTransaction(Transaction):
         return None
 
     def plan(self, make: PlanBody) -> str | None:
-        """Put a plan on the timeline as requested; gives its instant. Every commit has completed before it, or
-        completes after it."""
+        """Write a plan to the timeline as requested; returns its instant, None if there is nothing to do. Every commit
+        completes before it or after it."""
         with self.begin():
             self.prepare_metadata()
             instant = self.clock.next(after=self.greatest_time())
@@ -87,8 +88,8 @@ class ServiceTransaction(Transaction):
         return instant
 
     def take_up(self, instant: str) -> Instant:
-        """Begin to run a plan, and return it. The leftovers of a runner that died are taken back first. Raises
-        `CommitConflict` where the plan is removed, completed, or run by another process."""
+        """Begin to run a plan, and return its instant. The leftovers of a process that died are removed first. Raises
+        `CommitConflict` if the plan is removed, completed, or run by another process."""
         self.instant = instant
         with self.begin():
             pending = self._pending_plan(self.timeline)
@@ -115,7 +116,7 @@ class ServiceTransaction(Transaction):
         return pending
 
     def start(self) -> None:
-        """Show that this process runs the plan. If the run raises from here on, it is taken back."""
+        """Record that this process runs the plan. If the run raises an error from here on, it is taken back."""
         self.start_heartbeat()
         self._taken_up = True
 
@@ -163,7 +164,7 @@ class ServiceTransaction(Transaction):
         return {name for operation in operations for name in (operation.base_file, *operation.log_files)}
 
     def abort(self) -> None:
-        """Take this run back now; the plan stays. If this fails, the next runner does it."""
+        """Take this run back now; the plan stays. If this fails, the next process that runs the plan does it."""
         self.stop_heartbeat()
         if self._taken_up and not self.resumes:
             with suppress(Exception), self.locked():
@@ -179,7 +180,7 @@ class ServiceTransaction(Transaction):
         self.hooks.aborted(self)
 
     def require_pending(self, timeline: Timeline) -> None:
-        """Raise `CommitConflict` where another process took this run back, or the kind of service cannot complete."""
+        """Raise `CommitConflict` if another process took this run back, or if this kind of service cannot complete."""
         pending = self._pending_plan(timeline)
         if pending.state is not State.INFLIGHT or not self._is_mine():
             raise CommitConflict(
@@ -195,7 +196,7 @@ class ServiceTransaction(Transaction):
         return writer_of(self.storage, self.instant) == self.writer_id
 
     def _reason_to_take_back(self, timeline: Timeline, checked: Timeline) -> str | None:
-        """The reason against this run, if it was undone meanwhile; None otherwise: other commits do not matter to a
+        """The reason to take this run back, if it was undone meanwhile; otherwise None: other commits do not affect a
         service."""
         if not is_requested(timeline, self.instant, self.action):
             return "another process took its plan off the timeline"

@@ -30,7 +30,7 @@ from lakebed.timeline.timeline import COMMITS, Timeline, completed_at
 
 class StateWithout:
     """The state of the table without some of its instants: its file slices, including files that a cleaning deleted
-    from them. Lists the whole table."""
+    from them. It lists the whole table."""
 
     def __init__(self, snapshot: Snapshot, without: Collection[str]) -> None:
         self._timeline = snapshot.timeline
@@ -71,8 +71,9 @@ class StateWithout:
         )
 
     def _is_visible(self, time: str) -> bool:
-        """If a savepointed commit is the first of the timeline, later instants may be missing because a restore undid
-        them or because they are archived. Only the archive distinguishes the two."""
+        """Whether the instant is part of the state. If a savepointed commit is the first of the timeline, later
+        instants may be missing because a restore undid them or because they are archived. Only the archive
+        distinguishes the two."""
         if time in self._without or not self._timeline.is_committed(time):
             return False
         return self._timeline.is_completed(time) or time < self._first or time in self._archived
@@ -113,7 +114,7 @@ class StateWithout:
         return sorted(missing)
 
     def _lost_before(self, groups: Collection[FileGroupId]) -> Iterator[str]:
-        """Missing files that the excluded instants superseded; they show files whose cleaning is archived."""
+        """The missing files that the excluded instants superseded; they show files whose cleaning is archived."""
         undone = [i for i in self._timeline.commits if i.time in self._without]
         for body in self._timeline.commits_metadata(undone):
             for partition, ids in body.replaced.items():
@@ -126,7 +127,7 @@ class StateWithout:
 
     def _is_lost(self, partition: str, file_id: str, groups: Collection[FileGroupId]) -> bool:
         """Whether a file group that the state shows again has no files any more. False if an excluded instant created
-        it, or if it was first replaced by an instant that is not excluded."""
+        it, or if an instant that is not excluded replaced it first."""
         group = (partition, file_id)
         first = self._timeline.replaced_files().get(group)
         if group in groups or first is None or first.time not in self._without:
@@ -151,8 +152,8 @@ class StateWithout:
         return groups
 
     def _replaced_in_archive(self) -> set[FileGroupId]:
-        """The file groups replaced by archived commits that completed before the last commit that stays. No restore
-        takes an archived commit back."""
+        """The file groups replaced by archived commits that completed before the last commit that is retained. No
+        restore takes an archived commit back."""
         archived = self._timeline.archived()
         last = max((completed_at(i) for i in self._timeline.commits if i.time not in self._without), default="")
         groups: set[FileGroupId] = set()
@@ -163,7 +164,7 @@ class StateWithout:
         return groups
 
     def _is_named(self, file: BaseFile) -> bool:
-        """Whether a write stat names the file; none names the file of a lost task attempt."""
+        """Whether a write stat names the file; the file of a lost task attempt has none."""
         instant = self._timeline.commit(file.instant)
         if instant is None:
             return True
@@ -172,7 +173,7 @@ class StateWithout:
 
 
 def _cleaned(timeline: Timeline) -> tuple[dict[str, BaseFile | LogFile], dict[str, BaseFile | LogFile]]:
-    """The files that pending cleanings are going to delete, and those that completed ones on the timeline deleted."""
+    """The files that pending cleanings will delete, and those that completed cleanings on the timeline deleted."""
     going: dict[str, BaseFile | LogFile] = {}
     deleted: dict[str, BaseFile | LogFile] = {}
     for instant in timeline.instants:
@@ -204,7 +205,7 @@ def _planned(plan: Mapping[str, Any]) -> list[str]:
 
 
 def retained_from(timeline: Timeline) -> str:
-    """The requested time of the oldest commit that the last cleaning retained completely; older commits may miss files.
+    """The requested time of the oldest commit that the last cleaning retained completely; older commits may lack files.
     Empty if no cleaning records one."""
     for instant in reversed(timeline.instants):
         if instant.action is Action.CLEAN:
@@ -220,8 +221,8 @@ def first_commit(timeline: Timeline) -> str:
 
 
 class UndoTransaction(Transaction):
-    """A transaction that takes completed actions back under one lock. With `during_restore` an unfinished restore is
-    allowed."""
+    """A transaction that takes completed actions back while it holds the lock. With `during_restore` an unfinished
+    restore is allowed."""
 
     @classmethod
     def of(
@@ -234,7 +235,7 @@ class UndoTransaction(Transaction):
 
     @contextmanager
     def locked_view(self) -> Generator[Snapshot]:
-        """The table, under the lock, after leftovers of dead writers are rolled back on it and on its metadata
+        """The table, under the lock, after leftovers of dead writers are rolled back in it and in its metadata
         table."""
         _ = self.index  # read from the files while all of them exist
         with self.begin():
@@ -247,12 +248,12 @@ class UndoTransaction(Transaction):
             yield snapshot_of(self.storage, self.config, self.timeline)
 
     def metadata_store(self) -> MetadataStore:
-        """The metadata table of the table as it is now."""
+        """The metadata table in its present state."""
         settings = metadata_settings(self.settings)
         return MetadataStore(self.storage, self.config, self.timeline, settings, lock_is_held=self.lock_is_held)
 
     def take_back(self, target: Instant, *, with_plan: bool = False, doomed: Collection[str] = frozenset()) -> str:
-        """Roll an instant back (see `Rollbacks.roll_back`); gives the rollback's instant."""
+        """Roll an instant back (see `Rollbacks.roll_back`); returns the rollback's instant."""
         rollbacks = replace(self.rollbacks(self.forget), corrects=False)  # a restore does so once, at its end
         done = rollbacks.roll_back(self.timeline, target, with_plan=with_plan, doomed=doomed)
         self.timeline = self.load()
@@ -260,7 +261,7 @@ class UndoTransaction(Transaction):
 
 
 def completed_commit(timeline: Timeline, instant: str, verb: str) -> Instant:
-    """The completed commit of this requested time. Raises `InvalidOption` where the active timeline has none."""
+    """The completed commit with this requested time. Raises `InvalidOption` if the active timeline has none."""
     commit = timeline.commit(instant)
     if commit is not None:
         return commit
@@ -282,7 +283,7 @@ def completed_commit(timeline: Timeline, instant: str, verb: str) -> Instant:
 
 
 def check_not_savepointed(timeline: Timeline, target: Instant) -> None:
-    """Raise `InvalidOption` where a savepoint keeps the instant."""
+    """Raise `InvalidOption` if a savepoint protects the instant."""
     saved = timeline.find(target.time, Action.SAVEPOINT)
     if saved is not None:
         raise InvalidOption(
@@ -293,7 +294,7 @@ def check_not_savepointed(timeline: Timeline, target: Instant) -> None:
 
 
 def check_no_file_lost(snapshot: Snapshot, without: set[str], operation: str) -> None:
-    """Raise `InvalidOption` where files are cleaned that the table without these instants needs."""
+    """Raise `InvalidOption` if files were cleaned that the table needs without these instants."""
     lost = StateWithout(snapshot, without).lost()
     if lost:
         raise InvalidOption(
@@ -305,7 +306,7 @@ def check_no_file_lost(snapshot: Snapshot, without: set[str], operation: str) ->
 
 
 def check_not_running(timeline: Timeline, instant: str, operation: str) -> None:
-    """Raise `CommitConflict` where a pending action was requested after the instant."""
+    """Raise `CommitConflict` if a pending action was requested after the instant."""
     waiting = next((i for i in timeline.pending if i.time > instant and completes_as(i.action) in COMMITS), None)
     if waiting is not None:
         raise CommitConflict(

@@ -67,7 +67,7 @@ _OF_BOTH = (FILES, BLOOM_FILTERS, RECORD_INDEX)
 
 @dataclass(frozen=True, repr=False)
 class VersionPlan(Printed):
-    """How a table comes from version `source` to `target`.
+    """The plan of the change of a table from version `source` to `target`.
 
     `slices` with log files are compacted first. `cleans` is whether files that only earlier views need are cleaned,
     because log files would get another meaning. `instants` of the timeline and `archived` ones are written in the other
@@ -91,7 +91,7 @@ class VersionPlan(Printed):
         return has_completion_times(self.source) != has_completion_times(self.target)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
+        """The fields as plain values, for JSON."""
         return {
             "from": self.source,
             "to": self.target,
@@ -122,7 +122,7 @@ class VersionPlan(Printed):
 
 
 def check_direction(version: int, to: int, verb: str) -> None:
-    """Raise `InvalidOption` for a version that does not exist, or that lies in the other direction."""
+    """Raise `InvalidOption` for a version that does not exist, or that is in the other direction."""
     if to not in SUPPORTED_VERSIONS:
         versions = ", ".join(map(str, SUPPORTED_VERSIONS))
         raise InvalidOption(f"there is no table version {to} that lakebed writes", hint=f"It is one of {versions}.")
@@ -137,8 +137,8 @@ def check_direction(version: int, to: int, verb: str) -> None:
 
 
 def plan_version(snapshot: Snapshot, to: int) -> VersionPlan:
-    """The plan for the table as it is now. Raises `UnsupportedFeature` or `InvalidOption` where it cannot have that
-    version, `CommitConflict` while something is pending that has to be finished first."""
+    """The plan for the table's present state. Raises `UnsupportedFeature` or `InvalidOption` if it cannot have that
+    version, and `CommitConflict` while an action is pending that has to be finished first."""
     config = snapshot.config
     if to == config.version:
         return VersionPlan(to, to)
@@ -163,8 +163,8 @@ def plan_version(snapshot: Snapshot, to: int) -> VersionPlan:
 def sorted_partitions(
     config: TableConfig, definitions: Mapping[str, IndexDefinition], to: int
 ) -> tuple[list[str], dict[str, str]]:
-    """The partitions of the metadata table that are built again, and those that are dropped, with the reason; those
-    that stay unchanged, which are the same in version 8 and 9, are in neither."""
+    """The partitions of the metadata table to build again, and those to drop, with the reasons. Partitions that stay
+    unchanged, because version 8 and 9 store them equally, are in neither."""
     crossing = has_completion_times(config.version) != has_completion_times(to)
     rebuilt: list[str] = []
     dropped: dict[str, str] = {}
@@ -178,7 +178,7 @@ def sorted_partitions(
 
 
 def noted_indexes(config: TableConfig) -> list[str]:
-    """The indexes that an interrupted change has dropped, to be built again."""
+    """The indexes that an interrupted change has dropped and that must be built again."""
     return [name for name in config.properties.get(NOTED_PROPERTY, "").split(",") if name]
 
 
@@ -195,7 +195,8 @@ def _reason_to_drop(name: str, definition: IndexDefinition | None, to: int) -> s
 
 
 def _requested(config: TableConfig, to: int) -> dict[str, str | None]:
-    """The indexes that the table asks for, without those that the version does not have."""
+    """The requested indexes of the table, as a property without those that the version does not have; empty if nothing
+    changes."""
     names = remembered_indexes(config.properties)
     supported = [n for n in names if not (to < 9 and n.partitioned) and not (to < 8 and n.column is not None)]
     return {} if len(supported) == len(names) else {REQUESTED_PROPERTY: None, **remembered_property(supported)}
@@ -242,7 +243,7 @@ def _check_timeline(snapshot: Snapshot, plan: VersionPlan) -> None:
 
 
 def _savepoint_with_logs(snapshot: Snapshot) -> str | None:
-    """The first savepoint that keeps a file slice which has log files, kept or later ones."""
+    """The first savepoint that protects a file slice with log files, protected or later ones; None if there is none."""
     savepoints = savepointed_files(snapshot.timeline)
     named = {path for paths in savepoints.values() for path in paths}
     with_logs = {path for path in named if is_log_path(path)}
@@ -260,8 +261,8 @@ def _slices(snapshot: Snapshot) -> int:
 
 
 def _refuse_plain_keys(snapshot: Snapshot) -> None:
-    """Raise `UnsupportedFeature` where complex keys of one field are stored as `1`, not `id:1`: the next job of real
-    Hudi would store a second row of each key, so it refuses such an upgrade as well."""
+    """Raise `UnsupportedFeature` if complex keys of one field are stored as `1`, not `id:1`: the next job of real Hudi
+    would store a second row of each key, so it refuses such an upgrade as well."""
     config = snapshot.config
     if not config.has_two_key_forms:
         return
@@ -293,7 +294,8 @@ _EVERYTHING = {
 
 @dataclass(frozen=True, repr=False)
 class VersionChange(Printed):
-    """What an upgrade or downgrade did, or would do: see `plan`. `notes` name what else was done."""
+    """The result of an upgrade or downgrade, or a preview: its `plan`; `notes` name the further steps that were
+    done."""
 
     plan: VersionPlan
     done: bool = True
@@ -301,7 +303,7 @@ class VersionChange(Printed):
     seconds: float = 0.0
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
+        """The fields as plain values, for JSON."""
         outcome = {"done": self.done, "notes": list(self.notes), "seconds": round(self.seconds, 4)}
         return self.plan.to_dict() | outcome
 
@@ -313,20 +315,20 @@ class VersionChange(Printed):
 
 
 def upgrade(context: WriteContext, to: int, *, dry_run: bool = False) -> VersionChange:
-    """Make the table one of a later version; see `change_version`."""
+    """Change the table to a later version; see `change_version`."""
     check_direction(context.config.version, to, "upgrade")
     return change_version(context, to, "upgrade", dry_run=dry_run)
 
 
 def downgrade(context: WriteContext, to: int, *, dry_run: bool = False) -> VersionChange:
-    """Make the table one of an earlier version; see `change_version`."""
+    """Change the table to an earlier version; see `change_version`."""
     check_direction(context.config.version, to, "downgrade")
     return change_version(context, to, "downgrade", dry_run=dry_run)
 
 
 def change_version(context: WriteContext, to: int, verb: str, *, dry_run: bool = False) -> VersionChange:
-    """Give the table another version; with `dry_run` only report what that takes. If the table has that version
-    already, leftovers of an interrupted change are removed.
+    """Change the table to another version; with `dry_run` only report the work. If the table has that version already,
+    leftovers of an interrupted change are removed.
 
     Raises `UnsupportedFeature` or `InvalidOption` where the table cannot have that version, `CommitConflict` where
     a writer is active; the version is unchanged then.
@@ -369,7 +371,8 @@ def change_version(context: WriteContext, to: int, verb: str, *, dry_run: bool =
 
 
 def _finish_interrupted(context: WriteContext, plan: VersionPlan, verb: str) -> list[str]:
-    """Finish planned services, and leave no log file that the other version would read in another way."""
+    """Finish planned services, and compact every log file that the other version would read differently. Returns a line
+    of text about each."""
     waiting = [i for i in context.opened.timeline.pending if i.action is Action.CLEAN]
     notes = [str(run_plan(context, Cleaning(), instant.time)) for instant in waiting]
     if context.config.table_type != "mor":
@@ -386,12 +389,12 @@ def _finish_interrupted(context: WriteContext, plan: VersionPlan, verb: str) -> 
 
 
 def _reopened(context: WriteContext) -> WriteContext:
-    """The context with the table as it is now."""
+    """The context with the table's present state."""
     return replace(context, opened=open_snapshot(context.storage))
 
 
 def _take_log_compactions_back(context: WriteContext, verb: str) -> None:
-    """Take pending log compactions back, since compactions skip their file groups. Nothing is lost with their plans."""
+    """Remove pending log compactions, since compactions skip their file groups. Nothing is lost with their plans."""
     if all(i.action is not Action.LOGCOMPACTION for i in context.opened.timeline.pending):
         return
     with UndoTransaction.of(context, Action.COMMIT, verb) as tx, tx.locked_view():
@@ -405,7 +408,8 @@ def _take_log_compactions_back(context: WriteContext, verb: str) -> None:
 
 
 def _reason_to_wait(snapshot: Snapshot, plan: VersionPlan) -> LakebedError | None:
-    """Why the table cannot change now: a writer is active, or has written since everything was finished."""
+    """The error that tells why the table cannot change now: a writer is active, or has written since everything was
+    finished. None if it can."""
     pending = next(iter(snapshot.timeline.pending), None)
     if pending is not None:
         return _conflict(f"{pending.action} {pending.time} is pending")
@@ -418,7 +422,7 @@ def _reason_to_wait(snapshot: Snapshot, plan: VersionPlan) -> LakebedError | Non
 
 
 def _other_logs(storage: Storage) -> Iterator[LogFile]:
-    """Log files that version 6 would read as file slices of their own: all but change logs of a base file's write,
+    """The log files that version 6 would read as separate file slices: all except change logs written with a base file,
     which have the base file's instant in every version."""
     listing = list_table(storage)
     bases = {(base.partition, base.file_id, base.instant) for base in listing.base_files}
@@ -467,7 +471,7 @@ def _check_lock(tx: UndoTransaction) -> None:
 def _finish_flip(context: WriteContext, flip: _Flip, verb: str) -> list[str]:
     """Resolve a change of version whose lock ran out while the properties were written. If a writer has meanwhile
     written to the old timeline, which was copied before, the table gets its old version again. If another writer has
-    already written in the new version, that is an error."""
+    already written in the new version, an error is raised."""
     with UndoTransaction.of(context, Action.COMMIT, verb) as tx, tx.locked_view() as snapshot:
         if snapshot.config.version != flip.plan.target:
             raise _conflict("another process changed it while this one was suspended")
@@ -490,7 +494,8 @@ def _finish_flip(context: WriteContext, flip: _Flip, verb: str) -> list[str]:
 def _set_aside(
     tx: UndoTransaction, config: TableConfig, plan: VersionPlan, definitions: Mapping[str, IndexDefinition]
 ) -> TableConfig:
-    """Drop the partitions of the metadata table that cannot stay, and note those that are built again."""
+    """Drop the partitions of the metadata table that cannot be retained, and record those that are built again. Returns
+    the new settings."""
     storage = tx.storage
     removed = {*plan.rebuilt, *plan.dropped} & {*config.metadata_partitions, *noted_indexes(config)}
     remaining = [name for name in config.metadata_partitions if name not in removed]
@@ -529,8 +534,8 @@ def _change_metadata_table(tx: UndoTransaction, config: TableConfig, to: int) ->
 
 
 def _finish(tx: UndoTransaction, config: TableConfig, sizings: Mapping[str, GroupSizing | None]) -> list[str]:
-    """The steps after the new properties, now or in the next run: remove the old timeline and build the noted
-    indexes."""
+    """Run the steps after the new properties, now or in the next run: remove the old timeline and build the recorded
+    indexes. Returns a line of text about each."""
     storage = tx.storage
     removed = remove_timeline(storage, other_layout(config), tx.lock_is_held)
     notes = [f"{count_text(removed, 'file')} of the old timeline removed"] if removed else []

@@ -47,7 +47,7 @@ _Merge = tuple[MergeMode | None, str | None, str]
 
 
 def versions_between(source: int, target: int) -> tuple[int, ...]:
-    """The versions that a table goes through on its way, the last one `target`.
+    """The versions that a table passes through on its way, the last one `target`.
 
     >>> versions_between(6, 9), versions_between(9, 8)
     ((8, 9), (8,))
@@ -58,7 +58,7 @@ def versions_between(source: int, target: int) -> tuple[int, ...]:
 
 
 def changed_properties(config: TableConfig, version: int) -> dict[str, str | None]:
-    """The keys that differ in a table of another version, with their values; None for those that go.
+    """The keys that differ in a table of another version, with their values; None for keys that are removed.
 
     Raises `UnsupportedFeature` for a merge of rows that the other version cannot express.
     """
@@ -123,8 +123,8 @@ _STEPS: Mapping[tuple[int, int], Callable[[TableConfig], Properties]] = {
 
 
 def _with_ordering(new: dict[str, str], config: TableConfig, key: str) -> dict[str, str]:
-    """The ordering fields, under their property of the version. If the table has none, those that its payload class
-    defines."""
+    """The properties with the ordering fields, under the version's property. If the table has none, they are those that
+    its payload class defines."""
     payload = new.get("hoodie.table.legacy.payload.class") or new.get("hoodie.compaction.payload.class", "")
     rule = PAYLOAD_RULES.get(payload_class(payload) or "")
     payload_fields = () if rule is None else rule.ordering_fields if key == _ORDERING else rule.lakebed_ordering
@@ -135,7 +135,7 @@ def _with_ordering(new: dict[str, str], config: TableConfig, key: str) -> dict[s
 
 
 def _with_merge(config: TableConfig, version: int) -> dict[str, str]:
-    """All properties, those of merging in the form of the version."""
+    """All properties, with those of merging in the form of the version."""
     mode, payload, strategy = _merge_of(config)
     new = {key: value for key, value in config.properties.items() if key not in _MERGE_KEYS}
     default: MergeMode = "event_time" if config.ordering_fields else "commit_time"
@@ -153,7 +153,7 @@ def _with_merge(config: TableConfig, version: int) -> dict[str, str]:
 
 
 def _merge_of(config: TableConfig) -> _Merge:
-    """Merge mode, payload class and strategy id of the table, as many of them as are needed."""
+    """The merge mode, payload class and strategy id of the table; None for those that are not needed."""
     if config.merge_strategy not in ("", *MODE_STRATEGIES):
         return None, None, config.merge_strategy
     mode, payload = config.merge_mode, config.payload or None

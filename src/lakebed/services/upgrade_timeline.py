@@ -65,7 +65,7 @@ def copy_archive(
     timeline: Timeline, config: TableConfig, times: Mapping[Key, str], lock_is_held: Callable[[], bool]
 ) -> None:
     """Write the archived instants in the layout of `config`, which has no archive yet; `times` are the completion times
-    of all. Only completed instants are carried over: others have left no files."""
+    of all. Only completed instants are copied: others have left no files."""
     storage, folder = timeline.storage, config.archive_folder
     if timeline.config.layout == config.layout:
         raise ValueError("the archive is in this layout")
@@ -83,7 +83,7 @@ def copy_archive(
 
 
 def _entries(row: Mapping[str, Any], path: str, written: set[Key]) -> Iterator[dict[str, Any]]:
-    """The entries of one instant of the history: its plan, where it had one, and what completed."""
+    """The entries of one instant of the history: its plan, if it had one, and the completed action."""
     time, action = row["instantTime"], _ACTIONS.get(row["action"])
     if action is None or (time, completes_as(action)) in written:
         return
@@ -99,7 +99,7 @@ def _entries(row: Mapping[str, Any], path: str, written: set[Key]) -> Iterator[d
 
 
 def _history_rows(archive: LogArchive, times: Mapping[Key, str]) -> Iterator[dict[str, Any]]:
-    """A row of the history for each instant that completed and whose body is there, in order."""
+    """A row of the history for each instant that completed and whose body exists, in order."""
     entries_by_key: dict[Key, list[Mapping[str, Any]]] = defaultdict(list)
     for entry in archive.entries:
         action = _ACTIONS.get(entry.get("actionType") or "")
@@ -144,8 +144,8 @@ _COPIERS = 16
 
 
 def copy_timeline(timeline: Timeline, config: TableConfig, lock_is_held: Callable[[], bool]) -> tuple[int, int]:
-    """Write all instants, those of the archive too, in the layout of `config`, the settings that the table is to have;
-    gives how many there are of both. Lock held, and nothing pending."""
+    """Write all instants, including those of the archive, in the layout of `config`, the future settings of the table;
+    returns the numbers of active and of archived instants. The caller holds the lock, and nothing is pending."""
     storage = timeline.storage
     remove_timeline(storage, config, lock_is_held)
     archived = [i for i in timeline.archived().instants if i.is_completed]
@@ -160,7 +160,7 @@ def copy_timeline(timeline: Timeline, config: TableConfig, lock_is_held: Callabl
 
 
 def remove_timeline(storage: Storage, config: TableConfig, lock_is_held: Callable[[], bool]) -> int:
-    """Delete the timeline, archive and all, that the layout of `config` has; gives how many files of instants it had.
+    """Delete the timeline, including the archive, in the layout of `config`; returns the number of its instant files.
     Never call it for the layout that the table has, which another process may change as soon as the lock is lost."""
 
     names = [name for name in storage.list_names(config.timeline_path) if _is_of_timeline(name, config.version)]
@@ -187,9 +187,9 @@ def _is_of_timeline(name: str, version: int) -> bool:
 
 
 def completion_times(completed: Iterable[Instant]) -> dict[Key, str]:
-    """When each instant completed. Version 6 does not record it, and a file's time is lost when a table is copied. So
-    each such instant gets a completion time right after its requested time, which keeps the order in which version 6
-    shows and merges them."""
+    """The completion time of each instant. Version 6 does not record it, and a file's time is lost when a table is
+    copied. So each such instant gets a completion time right after its requested time, which preserves the order in
+    which version 6 shows and merges them."""
     times: dict[Key, str] = {}
     last = ""
     for instant in sorted(completed, key=key_of):
@@ -203,7 +203,7 @@ def completion_times(completed: Iterable[Instant]) -> dict[Key, str]:
 
 
 class _Copy:
-    """One file of the timeline, to be written in another layout."""
+    """One file of the timeline that is written in another layout."""
 
     def __init__(
         self, timeline: Timeline, config: TableConfig, instant: Instant, name: str, times: Mapping[Key, str]
@@ -223,7 +223,7 @@ class _Copy:
         return named(action, instant.time, version)
 
     def _is_clustering(self) -> bool:
-        """Whether a replacecommit is a clustering, which only its plan shows on version 6."""
+        """Whether a replacecommit is a clustering, which on version 6 only its plan shows."""
         instant, timeline = self._instant, self._timeline
         if instant.action is not Action.REPLACECOMMIT or has_completion_times(timeline.config.version):
             return False

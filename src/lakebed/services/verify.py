@@ -50,7 +50,7 @@ def verify(storage: Storage, name: str | None = None) -> Verification:
 
 
 def _in_both(before: Verification, now: Verification) -> Verification:
-    """The present differences that the comparison before also found."""
+    """The present differences that the earlier comparison also found."""
     names = ["index", "problem", "key", "entry"]
     rows = now.differences.select(names).append_column("at", pa.array(np.arange(now.differences.num_rows)))
     shared = rows.join(before.differences.select(names), keys=names, join_type="left semi").sort_by("at")
@@ -78,8 +78,8 @@ def _check_names(names: Sequence[str], existing: Sequence[str]) -> None:
 
 
 def _repeated_keys(snapshot: Snapshot) -> pa.Table:
-    """A row for each key that is stored more than once: in the table under a global index, else in its partition path.
-    Nothing for tables whose keys are not stored. The snapshot lists folders."""
+    """A row for each key that is stored more than once: in the table under a global index, otherwise in its partition
+    path. Empty for tables whose keys are not stored. The snapshot lists folders."""
     config = snapshot.config
     stored = config.populate_meta_fields and bool(config.key_fields)
     if not stored:
@@ -94,8 +94,8 @@ def _repeated_keys(snapshot: Snapshot) -> pa.Table:
 def repair(
     storage: Storage, partitions: Sequence[str] | None = None, *, settings: WriteSettings | None = None
 ) -> Verification:
-    """Verify, and write what differs: the records that are wrong are deleted in one delta commit of the metadata table,
-    then they and the missing ones are written in a second. Returns the differences found, which are repaired then.
+    """Verify, and correct the differences: wrong records are deleted in one delta commit of the metadata table, then
+    they and the missing ones are written in a second. Returns the differences found, which are then repaired.
 
     Partitions that cannot be read are built again before: the complete metadata table if its timeline or its list of
     files is damaged. The differences name them as "damaged".
