@@ -155,7 +155,7 @@ def test_file_groups_of_a_pending_clustering_are_left_alone(table: GoldenTable, 
     folder = table.unpack_without_metadata_table(tmp_path)
     t, before = lakebed.open(str(folder)), bytes_of(folder)
     stored = t.scan(meta=True).to_arrow()
-    held = {file_id for _, file_id in open_snapshot(open_storage(str(folder))).timeline.pending_clustering()}
+    held = {file_id for _, file_id in open_snapshot(open_storage(str(folder))).timeline.pending_clustering}
     assert held
     inside = pc.is_in(file_ids(stored), pa.array(sorted(held)))
     met, others = plain(stored.filter(inside)), plain(stored.filter(pc.invert(inside)))

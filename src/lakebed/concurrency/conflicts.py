@@ -223,11 +223,11 @@ def refuse_committed(write: Attempt) -> None:
 
 def refuse_planned(write: Attempt) -> None:
     """A pending clustering, on version 6 also a pending compaction, has planned the same file groups."""
-    clusterings = write.now.pending_clustering().items()
+    clusterings = write.now.pending_clustering.items()
     pending = [{g: i for g, i in clusterings if i.time not in write.giving_way}]
     if not has_completion_times(write.now.config.version):
         # if a compaction was planned before this write began, the write's log files are named after it
-        compactions = write.now.pending_compaction().items()
+        compactions = write.now.pending_compaction.items()
         pending.append({g: i for g, i in compactions if (i.time, completes_as(i.action)) not in write.started.pending})
     for groups in pending:
         for group in write.touched.overlap(frozenset(groups)):
@@ -270,8 +270,8 @@ def refuse_compacted(write: Attempt) -> None:
     for groups, after in ((copied, ""), (write.touched.rewritten, write.instant)):
         if not groups:
             continue
-        plans = {group: plan for group, plan in write.now.pending_compaction().items() if plan.time > after}
-        plans = {**write.now.pending_log_compaction(), **plans}
+        plans = {group: plan for group, plan in write.now.pending_compaction.items() if plan.time > after}
+        plans = {**write.now.pending_log_compaction, **plans}
         for group in write.touched.common(groups, frozenset(plans)):
             _refuse(group, plans[group], f"a pending {plans[group].action.value}", ConflictKind.PLANNED)
         for other in write.now.commits_after(write.started.last_completed):
@@ -563,7 +563,7 @@ GIVES_WAY = "SparkAllowUpdateStrategy"
 def clusterings_that_give_way(storage: Storage, timeline: Timeline, settings: WriteSettings) -> frozenset[str]:
     """The instants of the pending clusterings that give way to a write: all of them if the settings choose so,
     otherwise those whose process has died."""
-    pending = {i.time: i for i in timeline.pending_clustering().values()}
+    pending = {i.time: i for i in timeline.pending_clustering.values()}
     if settings.clustering_updates == GIVES_WAY:
         return frozenset(pending)
     # a plan that no process has begun has no dead runner, however old it is

@@ -91,7 +91,7 @@ class ExpectedFiles:
                 timeline.is_committed(file.instant) or file.instant.startswith(INITIAL_INSTANT)
             ):
                 newest[file.file_id] = max(newest.get(file.file_id, ""), file.instant)
-        replaced = timeline.replaced_files()
+        replaced = timeline.replaced_files
         missing: list[tuple[str, Extent]] = []
         for name, extents in named.items():
             file = parse_files(partition, name, 0)

@@ -168,8 +168,8 @@ class MetadataSlices:
                 version=self.config.version,
                 is_visible=self.is_committed,
                 completion_time=self.timeline.completion_time,
-                replaced=self.timeline.replaced_files(),
-                pending_compactions=self.timeline.pending_compaction(),
+                replaced=self.timeline.replaced_files,
+                pending_compactions=self.timeline.pending_compaction,
                 is_named=self._expected_files.names,
             )
             slices = tuple(listed)

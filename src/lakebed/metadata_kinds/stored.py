@@ -179,7 +179,7 @@ def live_around(snapshot: Snapshot, commit: CommitMetadata) -> LiveFiles:
             live.after[partition].update(_joining(file_slice, base_instants[group], snapshot.timeline))
         elif group not in replaced:
             live.after[partition] |= names
-    replaced_groups = snapshot.timeline.replaced_files()
+    replaced_groups = snapshot.timeline.replaced_files
     for partition, stat in stats:
         if (partition, stat.file_id) not in replaced_groups:
             live.after[partition].add(stat.path.rpartition("/")[2])

@@ -303,7 +303,7 @@ def _sizing(snapshot: Snapshot, name: IndexName) -> GroupSizing | None:
     store = MetadataStore(snapshot.storage, snapshot.config, snapshot.timeline, lock_is_held=no_lock)
     files = (parse_files(name.partition, file, 0) for file in store.storage.list_names(name.partition))
     try:
-        replaced = store.timeline.replaced_files()
+        replaced = store.timeline.replaced_files
     except (CorruptFile, FileNotFoundError):
         return None
     ids = {file.file_id for file in files if file is not None and (name.partition, file.file_id) not in replaced}

@@ -240,7 +240,7 @@ def drop_all(store: MetadataStore) -> TableConfig:
 def first_free_number(store: MetadataStore, partition: str, path: str | None) -> int:
     """The first number for new file groups, after all replaced ones: readers ignore a file group while the timeline
     records its id as replaced."""
-    ids = [id_ for part, id_ in store.timeline.replaced_files() if part == partition]
+    ids = [id_ for part, id_ in store.timeline.replaced_files if part == partition]
     kind = kind_of(partition)
     numbers = [group_number(id_) for id_ in ids if kind.data_partition_of(id_) == path]
     return max(numbers, default=-1) + 1

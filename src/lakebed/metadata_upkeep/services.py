@@ -331,9 +331,9 @@ def _last_clean(store: MetadataStore) -> str:
 
 
 def _plan(store: MetadataStore, retention: Retention) -> CleanPlan:
-    replaced = store.timeline.replaced_files()
+    replaced = store.timeline.replaced_files
     # whole file groups: they are few, and a compaction of the metadata table is not pending for long
-    planned = {**store.timeline.pending_compaction(), **store.timeline.pending_log_compaction()}
+    planned = {**store.timeline.pending_compaction, **store.timeline.pending_log_compaction}
     protected = Protected(planned=dict.fromkeys(planned, ""))
     return plan_cleaning(_groups(store), store.timeline.commits, retention, replaced, protected)
 

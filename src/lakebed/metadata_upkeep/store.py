@@ -243,7 +243,7 @@ class MetadataStore:
         base = file_slice.base_file.name if file_slice.base_file else ""
         if self.version >= 8:
             return FileGroup(self.version, file_slice.partition, file_slice.file_id, file_slice.instant, base)
-        waiting = self.timeline.pending_compaction().get((file_slice.partition, file_slice.file_id))
+        waiting = self.timeline.pending_compaction.get((file_slice.partition, file_slice.file_id))
         instant = waiting.time if waiting is not None else file_slice.instant
         logs = [log for log in file_slice.log_files if log.instant == instant]
         return FileGroup(

@@ -280,7 +280,7 @@ class Batch:
     def take(self, context: WriteContext, snapshot: Snapshot) -> None:
         """Take the waiting upserts that can be joined, and put the others back into the queue. None is taken while a
         clustering is pending: its file groups were compared only with those of the leader's rows."""
-        if self._others or snapshot.timeline.pending_clustering():
+        if self._others or snapshot.timeline.pending_clustering:
             return
         with _lock:
             waiting, size = _queues[self._target.key].waiting, self._leader.size

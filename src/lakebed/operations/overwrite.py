@@ -191,7 +191,7 @@ def _refuse_planned(snapshot: Snapshot, partitions: Sequence[str]) -> None:
     """Raise an error for partition paths with a planned compaction: if it ran after the delete, it would restore their
     rows."""
     timeline = snapshot.timeline
-    planned = {**timeline.pending_log_compaction(), **timeline.pending_compaction()}
+    planned = {**timeline.pending_log_compaction, **timeline.pending_compaction}
     met = sorted(group for group in planned if group[0] in partitions)
     if met:
         instant = planned[met[0]]
@@ -206,5 +206,5 @@ def _refuse_planned(snapshot: Snapshot, partitions: Sequence[str]) -> None:
 def _refuse_clustered(context: WriteContext, snapshot: Snapshot, partitions: Sequence[str] | None) -> None:
     """Raise `CommitConflict` if file groups of these partition paths (None: of the table) are in a pending clustering
     that does not give way: of two actions that replace one file group, one is lost."""
-    groups = snapshot.timeline.pending_clustering()
+    groups = snapshot.timeline.pending_clustering
     refuse_clustered(snapshot, context.settings, [k for k in groups if partitions is None or k[0] in partitions])

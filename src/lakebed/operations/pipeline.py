@@ -85,7 +85,7 @@ def refuse_clustered(
 ) -> None:
     """Raise `CommitConflict` if one of these file groups, which a write would change, is in a pending clustering that
     does not give way. `resized_groups` are groups whose rows the write also adds to the new groups."""
-    planned = snapshot.timeline.pending_clustering()
+    planned = snapshot.timeline.pending_clustering
     met = sorted(set(groups) & planned.keys() - set(resized_groups))
     if not met:
         return
@@ -320,7 +320,7 @@ def refuse_clustered_groups(context: WriteContext, verb: Verb) -> None:
     opened = context.opened
     if not rewrites or verb.new_groups_only or not file_groups_in_clustering(opened):
         return
-    pending = {i.time for i in opened.timeline.pending_clustering().values()}
+    pending = {i.time for i in opened.timeline.pending_clustering.values()}
     if pending - clusterings_that_give_way(context.storage, opened.timeline, context.settings):
         resizing_parents = pending_resizes(context.index, opened).parents
         refuse_clustered(opened, context.settings, explain(context, verb).touched(), resizing_parents)

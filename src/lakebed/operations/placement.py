@@ -117,7 +117,7 @@ def log_instants(snapshot: Snapshot) -> dict[FileGroupId, str]:
     """The instants by which log files of file groups in a pending compaction are named before table version 8."""
     if snapshot.config.table_type == "cow" or has_completion_times(snapshot.config.version):
         return {}
-    return {group: planned.time for group, planned in snapshot.timeline.pending_compaction().items()}
+    return {group: planned.time for group, planned in snapshot.timeline.pending_compaction.items()}
 
 
 @contextmanager
@@ -237,7 +237,7 @@ class HashedLayout(Layout):
         existing = {} if write.new_groups_only else dict(placed.existing)
         several = {} if write.new_groups_only and placed.several is not None else placed.several
         fixed = write.context.is_non_blocking and not write.new_groups_only
-        replaced = frozenset(write.snapshot.timeline.replaced_files()) if fixed else frozenset[FileGroupId]()
+        replaced = frozenset(write.snapshot.timeline.replaced_files) if fixed else frozenset[FileGroupId]()
         targets = HashedTargets(
             write.instant,
             existing,
@@ -447,9 +447,9 @@ class TaggedRows:
         compaction have log files. Such groups take rows only if small files are deferred, so they are listed only
         then."""
         snapshot, context = self.write.snapshot, self.write.context
-        groups = file_groups_in_clustering(snapshot) | snapshot.timeline.pending_log_compaction().keys()
+        groups = file_groups_in_clustering(snapshot) | snapshot.timeline.pending_log_compaction.keys()
         deferred = context.settings.small_files == "deferred"
-        return groups | (snapshot.timeline.pending_compaction().keys() - self.renewed) if deferred else groups
+        return groups | (snapshot.timeline.pending_compaction.keys() - self.renewed) if deferred else groups
 
     def _record_size(self, *, inserts: bool) -> float:
         """The mean bytes of a row in a file, from the last commits or else from some of the inserted rows."""
@@ -594,4 +594,4 @@ def _wrong_answer(index: str, problem: str) -> LakebedError:
 
 def file_groups_in_clustering(snapshot: Snapshot) -> frozenset[FileGroupId]:
     """The (partition path, file id) of every file group that a pending clustering will replace."""
-    return frozenset(snapshot.timeline.pending_clustering())
+    return frozenset(snapshot.timeline.pending_clustering)

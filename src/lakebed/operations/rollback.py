@@ -126,7 +126,7 @@ class Rollbacks:
     ) -> None:
         """Remove the plans of clusterings whose file groups a write has changed, unless a process runs them, which
         notices before it completes."""
-        planned = timeline.pending_clustering()
+        planned = timeline.pending_clustering
         met = [group for group in written.overlap(frozenset(planned)) if group not in resized_groups]
         for plan in {planned[group].time: planned[group] for group in met}.values():
             if self.storage.head(heartbeat_path(plan.time)) is not None and not is_dead(self.storage, plan.time):

@@ -161,7 +161,7 @@ class WriteTransaction(Transaction):
         assert self._started is not None
         touched = TouchedFiles(groups, by_bucket=key_hash_of(self.index) is not None)
         now = self.load()
-        clusterings = {i.time for i in now.pending_clustering().values()}
+        clusterings = {i.time for i in now.pending_clustering.values()}
         check_conflicts(Attempt(touched, now, self._started, giving_way=clusterings))
 
     def commit(
@@ -275,7 +275,7 @@ class WriteTransaction(Transaction):
             if self.new_index is not None:
                 self.timeline = self.load()
                 self._settle_index()
-            if timeline.pending_clustering():
+            if timeline.pending_clustering:
                 self.rollbacks().remove_overtaken_plans(self.load(), written.touched, written.resizes.parents)
 
     def _note_index(self, timeline: Timeline, metadata: CommitMetadata) -> None:

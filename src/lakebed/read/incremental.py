@@ -425,7 +425,7 @@ def _all_there(view: Snapshot, commits: CommitRange, slices: Sequence[FileSlice]
     logs = {log.path for s in slices for log in s.log_files}
     replaced = {
         group
-        for group, instant in view.timeline.replaced_files().items()
+        for group, instant in view.timeline.replaced_files.items()
         if view.as_of is None or instant.time <= view.as_of
     }
     for instant, meta in zip(commits.commits, view.timeline.commits_metadata(commits.commits), strict=True):

@@ -165,7 +165,7 @@ def plan_retention(
     savepoint_paths = frozenset(path for files in savepoints.values() for path in files)
     protected = Protected(savepoint_paths, savepoints.keys(), planned_slices(timeline), unread)
     selected_groups = (group for group in groups if only is None or group.id in only)
-    plan = plan_cleaning(selected_groups, timeline.commits, retention, timeline.replaced_files(), protected)
+    plan = plan_cleaning(selected_groups, timeline.commits, retention, timeline.replaced_files, protected)
     emptied = tuple(_emptied(snapshot, plan, listing))
     return CleanPlan(plan.files, plan.earliest, plan.last_completed, plan.policy, emptied, tuple(sorted(savepoints)))
 

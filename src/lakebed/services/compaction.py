@@ -284,7 +284,7 @@ def slices_of(snapshot: Snapshot, partitions: list[str] | tuple[str, ...]) -> li
 
 
 def groups_in_plans(timeline: Timeline) -> dict[FileGroupId, Instant]:
-    return {**timeline.pending_compaction(), **timeline.pending_clustering()}
+    return {**timeline.pending_compaction, **timeline.pending_clustering}
 
 
 def _why_none(

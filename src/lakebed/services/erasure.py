@@ -240,7 +240,7 @@ class Erasure:
         lists = {_list_store(form): folder for form, folder in published_formats(snapshot.storage).items()}
         recorded = {
             (file_slice.partition, file_slice.file_id) for file_slice in snapshot.file_slices()
-        } | timeline.replaced_files().keys()
+        } | timeline.replaced_files.keys()
         remainders: list[Remainder] = []
         for path, file in sorted(left.items()):
             savepoint = next((time for time, paths in saved.items() if path in paths), None)

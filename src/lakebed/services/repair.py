@@ -190,7 +190,7 @@ class KeepNewest(_CopiesVerb):
     def place(self, write: Write, prepared: Rows) -> Generator[Placed]:
         counted = write.context.engine.aggregate(prepared, [PARTITION_PATH, FILE_ID], [])
         groups = set(zip(counted[PARTITION_PATH].to_pylist(), counted[FILE_ID].to_pylist(), strict=True))
-        busy = sorted(groups & write.snapshot.timeline.pending_compaction().keys())
+        busy = sorted(groups & write.snapshot.timeline.pending_compaction.keys())
         if busy:
             raise CommitConflict(
                 f"file group {busy[0][1]} in partition {busy[0][0]!r} is in a pending compaction",

@@ -64,7 +64,7 @@ class StateWithout:
                 completion_time=timeline.completion_time,
                 replaced=replaced,
                 pending_compactions={
-                    group: i for group, i in timeline.pending_compaction().items() if i.time not in self._without
+                    group: i for group, i in timeline.pending_compaction.items() if i.time not in self._without
                 },
                 is_named=self._is_named,
             )
@@ -129,7 +129,7 @@ class StateWithout:
         """Whether a file group that the state shows again has no files any more. False if an excluded instant created
         it, or if an instant that is not excluded replaced it first."""
         group = (partition, file_id)
-        first = self._timeline.replaced_files().get(group)
+        first = self._timeline.replaced_files.get(group)
         if group in groups or first is None or first.time not in self._without:
             return False
         return not any((f.partition, f.file_id) == group for f in self._existing.values()) and not self._made_since(

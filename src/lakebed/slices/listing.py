@@ -209,7 +209,7 @@ class NamedFiles:
     def _missing(self, file: BaseFile, listed: Collection[str], groups: Collection[FileGroupId]) -> str | None:
         """The path of a base file that the commit of `file` names in the same partition path, and whose file group has
         no file at all and was not replaced. Cleaning is not the reason: it leaves the newest file of each group."""
-        replaced = self.timeline.replaced_files()
+        replaced = self.timeline.replaced_files
         for stat, base in self._base_stats(file):
             ids = {(file.partition, name) for name in (stat.file_id, base.file_id if base is not None else "")}
             if stat.path not in listed and not any(group in groups or group in replaced for group in ids):

@@ -363,7 +363,7 @@ class Snapshot:
                 is_named=named.has,
                 completion_time=self.timeline.completion_time,
                 replaced=self._replaced,
-                pending_compactions=self.timeline.pending_compaction(),
+                pending_compactions=self.timeline.pending_compaction,
             )
         )
         named.check(listing.base_files, slices, every_group=groups is None)
@@ -462,7 +462,7 @@ class Snapshot:
     def _replaced(self) -> set[tuple[str, str]]:
         return {
             (partition, file_id)
-            for (partition, file_id), instant in self.timeline.replaced_files().items()
+            for (partition, file_id), instant in self.timeline.replaced_files.items()
             if self.as_of is None or instant.time <= self.as_of
         }
 

@@ -389,26 +389,10 @@ class Timeline:
         """The body of the file that proves the instant's state, with Hudi's field names."""
         return self._body(instant.file_name)
 
-    def replaced_files(self) -> Mapping[FileGroupId, Instant]:
-        """(partition, file id) of every file group that a completed instant replaced, with the (first) one that did."""
-        return self._replaced
-
-    def pending_clustering(self) -> Mapping[FileGroupId, Instant]:
-        """(partition, file id) of the file groups that a pending clustering is about to replace."""
-        return self._pending_clustering
-
-    def pending_compaction(self) -> Mapping[FileGroupId, Instant]:
-        """(partition, file id) of the file groups in a pending compaction, which begins a slice of each."""
-        return self._pending_compaction
-
-    def pending_log_compaction(self) -> Mapping[FileGroupId, Instant]:
-        """(partition, file id) of the file groups in a pending log compaction, which begins none."""
-        return self._pending_log_compaction
-
     def groups_of_services(self) -> dict[FileGroupId, Instant]:
         """(partition, file id) of all file groups that a service is about to rewrite, with the instants of the
         plans."""
-        return {**self._pending_compaction, **self._pending_clustering, **self._pending_log_compaction}
+        return {**self.pending_compaction, **self.pending_clustering, **self.pending_log_compaction}
 
     def is_pending_clustering(self, instant: Instant) -> bool:
         """Whether a pending instant is a clustering; on version 6 only the plan of a replacecommit shows it."""
@@ -446,7 +430,8 @@ class Timeline:
         return frozenset(i.time for i in self.pending if _writes(i))
 
     @once
-    def _replaced(self) -> dict[FileGroupId, Instant]:
+    def replaced_files(self) -> dict[FileGroupId, Instant]:
+        """(partition, file id) of every file group that a completed instant replaced, with the (first) one that did."""
         replaced: dict[FileGroupId, Instant] = {}
         for instant, meta in zip(self.replacecommits, self.commits_metadata(self.replacecommits), strict=True):
             for partition, file_ids in meta.replaced.items():
@@ -455,16 +440,19 @@ class Timeline:
         return replaced
 
     @once
-    def _pending_clustering(self) -> dict[FileGroupId, Instant]:
+    def pending_clustering(self) -> dict[FileGroupId, Instant]:
+        """(partition, file id) of the file groups that a pending clustering is about to replace."""
         kinds = (Action.CLUSTERING, Action.REPLACECOMMIT)
         return {group: i for i in self.pending if i.action in kinds for group in clustering_groups(self.plan(i))}
 
     @once
-    def _pending_compaction(self) -> dict[FileGroupId, Instant]:
+    def pending_compaction(self) -> dict[FileGroupId, Instant]:
+        """(partition, file id) of the file groups in a pending compaction, which begins a slice of each."""
         return self._groups_in(Action.COMPACTION)
 
     @once
-    def _pending_log_compaction(self) -> dict[FileGroupId, Instant]:
+    def pending_log_compaction(self) -> dict[FileGroupId, Instant]:
+        """(partition, file id) of the file groups in a pending log compaction, which begins none."""
         return self._groups_in(Action.LOGCOMPACTION)
 
     def _groups_in(self, action: Action) -> dict[FileGroupId, Instant]:

@@ -154,7 +154,7 @@ class TinyTable:
         """Plan a compaction of whatever has log files."""
 
         def body(snapshot: Snapshot, instant: str) -> bytes | None:
-            busy = snapshot.timeline.pending_compaction()
+            busy = snapshot.timeline.pending_compaction
             slices = [s for s in snapshot.file_slices() if s.log_files and (s.partition, s.file_id) not in busy]
             return encode_compaction_plan(CompactionPlan(tuple(slices))) if slices else None
 

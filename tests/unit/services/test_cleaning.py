@@ -130,7 +130,7 @@ class History:
             kept = files_of_views(table, [*older, *(i.time for i in before.commits if i.time >= first)])
         done = table.maintenance.clean(options={"hoodie.clean.commits.retained": retained})
         # what waits in a plan may be seen by nobody else; a file group that was replaced goes as a whole
-        waits = {*before.pending_compaction(), *before.replaced_files()}
+        waits = {*before.pending_compaction, *before.replaced_files}
         waiting = {p for p in data_files(table) if any(p.startswith(c) and f"{g}_" in p for c, g in waits)}
         assert kept <= data_files(table)
         # an incremental clean does not come back to what an earlier one, that kept more, had left

@@ -65,7 +65,7 @@ def test_golden_tables_hold_the_same_rows_in_base_files(table: GoldenTable, tmp_
     assert before
     fresh = lakebed.open(uri)
     assert bare(fresh.scan(meta=True).to_arrow()) == before
-    clustered = snapshot(fresh).timeline.pending_clustering()
+    clustered = snapshot(fresh).timeline.pending_clustering
     left = [s for s in snapshot(fresh).file_slices() if s.log_files and (s.partition, s.file_id) not in clustered]
     assert left == []
     if not clustered:

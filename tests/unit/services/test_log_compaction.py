@@ -127,15 +127,15 @@ def test_a_pending_log_compaction_is_no_pending_compaction(mor: Make) -> None:
     merged = table.maintenance.compact(logs=True, plan_only=True, options=least).planned
     (in_a,) = {(s.partition, s.file_id) for s in snapshot(table).file_slices() if s.partition == "a"}
     timeline = snapshot(table).timeline
-    assert timeline.pending_compaction() == {}
-    assert {group: i.time for group, i in timeline.pending_log_compaction().items()} == {in_a: merged}
+    assert timeline.pending_compaction == {}
+    assert {group: i.time for group, i in timeline.pending_log_compaction.items()} == {in_a: merged}
     table.upsert(rows((1, "a", "w", 9)))
     assert {s.file_id: s.instant for s in snapshot(table).file_slices()} == begun
     compacted = table.maintenance.compact(plan_only=True).planned
     timeline = snapshot(table).timeline
-    assert {i.time for i in timeline.pending_compaction().values()} == {compacted}
-    assert {partition for partition, _ in timeline.pending_compaction()} == {"a", "b"}
-    assert {group: i.time for group, i in timeline.pending_log_compaction().items()} == {in_a: merged}
+    assert {i.time for i in timeline.pending_compaction.values()} == {compacted}
+    assert {partition for partition, _ in timeline.pending_compaction} == {"a", "b"}
+    assert {group: i.time for group, i in timeline.pending_log_compaction.items()} == {in_a: merged}
     assert content(table) == [(1, "a", "w", 9), *known[1:]]
 
 

@@ -134,7 +134,7 @@ def test_replaced_file_groups_are_those_of_the_commits(table: GoldenTable, opene
         for file_id in ids
     }
     assert expected
-    assert {group: instant.time for group, instant in timeline.replaced_files().items()} == expected
+    assert {group: instant.time for group, instant in timeline.replaced_files.items()} == expected
 
 
 @named("v9_cow_clustering_pending", "v9_mor_clustering_pending")
@@ -148,9 +148,9 @@ def test_pending_clustering_names_its_groups(table: GoldenTable, opened: Open) -
         for g in m.stats.values()
         for s in g
     }
-    assert timeline.pending_clustering()
-    assert set(timeline.pending_clustering()) <= written
-    assert set(timeline.pending_clustering().values()) == {pending}
+    assert timeline.pending_clustering
+    assert set(timeline.pending_clustering) <= written
+    assert set(timeline.pending_clustering.values()) == {pending}
 
 
 @named("v9_mor_compaction_pending", "v8_mor_compaction_pending", "v6_mor_compaction_pending")
@@ -158,11 +158,11 @@ def test_pending_compaction_names_its_groups(table: GoldenTable, opened: Open) -
     timeline = opened(table).timeline
     (pending,) = [i for i in timeline.pending if i.action is Action.COMPACTION]
     operations = timeline.plan(pending)["operations"]
-    assert set(timeline.pending_compaction()) == {(op["partitionPath"], op["fileId"]) for op in operations}
+    assert set(timeline.pending_compaction) == {(op["partitionPath"], op["fileId"]) for op in operations}
 
 
 @named("v6_cow_clustering_inline")
 def test_version_6_clustering_is_recognised_by_its_plan(table: GoldenTable, opened: Open) -> None:
     timeline = opened(table).timeline
     (clustering,) = [i for i in timeline.commits if i.action is Action.REPLACECOMMIT]
-    assert clustering_groups(timeline.plan(clustering)) == set(timeline.replaced_files())
+    assert clustering_groups(timeline.plan(clustering)) == set(timeline.replaced_files)

@@ -128,7 +128,7 @@ def test_metadata_is_read_once_for_all_timelines(storage: MemoryStorage) -> None
         timeline = load_timeline(counting, config)
         metas = timeline.commits_metadata(timeline.commits)
         assert [meta.operation for meta in metas] == ["UPSERT", "UPSERT"]
-        assert timeline.replaced_files() == {}
+        assert timeline.replaced_files == {}
     assert counting.counts["read"] == 2
     assert counting.counts["list"] == 3
 

@@ -265,7 +265,7 @@ class ConsistentIndex(Index, Hashing, GroupResizing):
             settings.least_buckets or self.buckets,
         )
         timeline = snapshot.timeline
-        busy = {*timeline.pending_clustering(), *timeline.pending_compaction(), *timeline.pending_log_compaction()}
+        busy = {*timeline.pending_clustering, *timeline.pending_compaction, *timeline.pending_log_compaction}
         rings = RingFiles(snapshot, self.buckets).rings({file_slice.partition for file_slice in slices})
         return list(resize_groups(slices, rings, sizes, instant, busy, rewrites_all=bool(settings.sort_columns)))
 
