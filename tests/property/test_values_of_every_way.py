@@ -20,7 +20,7 @@ from lakebed.schema.arrow import list_of, map_of
 from lakebed.schema.assignment import DATA as DATA_RULE
 from lakebed.schema.assignment import SQL, Rule, check_fits, in_column
 from lakebed.schema.evolution import reconcile
-from lakebed.statements.inserts import OF_DUCKDB
+from lakebed.statements.commands import OF_DUCKDB
 from lakebed.table import Table
 
 Way = Callable[[Table, pa.Table], Any]
