@@ -22,11 +22,11 @@ StoredNames = Mapping[str, str | None]
 
 
 class ColumnNames(Protocol):
-    """Maps a table's columns to their names in the files of an instant. It pickles."""
+    """Maps a table's columns to their names in the files of an instant. It can be pickled."""
 
     def stored_names(self, instant: str, columns: pa.Schema) -> dict[str, str | None]:
-        """Names of columns in a file of this instant, None for one that it does not have; those that are not named
-        have their own."""
+        """The names of columns in a file of this instant, None for a column that it does not have; a column that is
+        missing in the dict has its own name."""
         ...
 
 
@@ -43,13 +43,13 @@ class BaseRows(Protocol):
     """Whether these are all rows of the file, in its order."""
 
     def read(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """These columns (of those that there are) of all rows, by batches."""
+        """The `columns` (those that exist) of all rows, in batches."""
         ...
 
 
 @dataclass(frozen=True)
 class BaseFileRows:
-    """All rows of a base file; `dictionary` are texts that come as dictionaries."""
+    """All rows of a base file; `dictionary` names text columns that are read as dictionaries."""
 
     storage: Storage
     file: BaseFile
@@ -115,7 +115,7 @@ class RowsOfInstants:
 
 @dataclass(frozen=True)
 class BufferedRows:
-    """Rows of a base file that were read before, with all columns that are needed."""
+    """Rows of a base file that were already read, with all columns that are needed."""
 
     batches: Sequence[pa.RecordBatch]
     schema: pa.Schema = field(default_factory=lambda: pa.schema([]))
@@ -132,7 +132,7 @@ class BufferedRows:
 
 
 def stored_name(name: str, schema: pa.Schema, names: StoredNames) -> str | None:
-    """The name that a column of the table has in a file, perhaps in another case; None if the file lacks it."""
+    """The name that a column of the table has in a file, perhaps in another case; None if the file does not have it."""
     stored = names.get(name, name)
     if stored is None or stored in schema.names:
         return stored
@@ -141,7 +141,8 @@ def stored_name(name: str, schema: pa.Schema, names: StoredNames) -> str | None:
 
 
 def shaped(rows: pa.RecordBatch, schema: pa.Schema, names: StoredNames) -> list[pa.Array]:
-    """The wanted columns of rows of one file, null where the file lacks them; dictionaries of texts stay."""
+    """The columns of `schema` for rows of one file, null in a column that the file does not have; dictionaries of texts
+    are retained."""
     columns: list[pa.Array] = []
     for target in schema:
         stored = stored_name(target.name, rows.schema, names)

@@ -52,8 +52,8 @@ def changed_rows(
     schema: pa.Schema,
     names: ColumnNames | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a slice whose base file `holds_older_rows`, as `SliceReader.read` gives them, in another order: all
-    that commits from `since` on wrote, and others."""
+    """The rows of a slice whose base file `holds_older_rows`, in the form of `SliceReader.read` but in another order:
+    all rows that commits from `since` on wrote, and some others."""
     base = file_slice.base_file if reader.blocks.within is None else None  # else nothing older is merged
     older = None if base is None else OlderBaseRows(reader, file_slice, base)
     merge = reader.open_merge(file_slice, schema, older, columns=columns, names=names)
@@ -69,9 +69,8 @@ def changed_rows(
 
 @dataclass(frozen=True)
 class TouchedSlice:
-    """A slice with log files in two parts: the rows of its base file that no log record touches, and all others. Both
-    are of the same columns, as `SliceReader.read` has them. All rows are touched where records are merged with stored
-    rows."""
+    """A slice with log files in two parts: the rows of its base file that no log record changes, and all others. Both
+    have the columns of `SliceReader.read`. All rows count as changed if records are merged with stored rows."""
 
     reader: SliceReader
     file_slice: FileSlice
@@ -81,13 +80,13 @@ class TouchedSlice:
     names: ColumnNames | None = None
 
     def flags(self) -> Flags:
-        """Which rows of the base file log records replace or delete."""
+        """Flags of the rows of the base file that log records replace or delete."""
         if not self.has_untouched_rows:
             return np.ones(self._older.rows, np.bool_)
         return self._merge.touched()
 
     def log_rows(self) -> Iterator[pa.RecordBatch]:
-        """The rows of the slice but for the untouched ones, in an order of their own."""
+        """The rows of the slice except the unchanged ones, in any order."""
         if not self.has_untouched_rows:
             yield from map(plain_rows, self._merge.batches())
             return
@@ -117,13 +116,13 @@ class TouchedSlice:
 
     @once
     def has_untouched_rows(self) -> bool:
-        """Whether some rows of the base file are untouched, so that the slice has two parts."""
+        """Whether some rows of the base file are unchanged, so that the slice has two parts."""
         return self._merge.picks_winners and not self._merge.may_share_keys("")
 
 
 def row_groups_since(reader: SliceReader, base: BaseFile, since: str) -> tuple[Footer, list[int]]:
-    """A base file's footer, and the row groups that may have rows of commits from `since` on, by the greatest commit
-    time that it shows."""
+    """A base file's footer, and the numbers of the row groups that may have rows of commits from `since` on, by their
+    greatest commit time."""
     footer = FOOTERS.read(reader.storage, base.path, base.size).footer
     ranges = column_ranges(footer.metadata, COMMIT_TIME)
     return footer, [number for number, span in enumerate(ranges) if span is None or span[1] >= since]
@@ -131,8 +130,8 @@ def row_groups_since(reader: SliceReader, base: BaseFile, since: str) -> tuple[F
 
 @dataclass(frozen=True)
 class OlderBaseRows:
-    """All rows of a slice's base file, and what is known of them without reading them. The file is opened when it is
-    needed."""
+    """All rows of a slice's base file, with the data about them that is known without reading them. The file is opened
+    on demand."""
 
     reader: SliceReader
     file_slice: FileSlice
@@ -157,7 +156,7 @@ class OlderBaseRows:
         return rows.read(columns)
 
     def of(self, keys: pa.Array, columns: Sequence[str]) -> BaseRows:
-        """The rows of these keys if they are few, else all rows."""
+        """The rows of these keys if they are few, otherwise all rows."""
         if len(keys) * _SEARCHED > self.rows:
             return self
         ordered = keys.take(pc.sort_indices(keys))
@@ -165,7 +164,7 @@ class OlderBaseRows:
         return BufferedRows(rows, self.schema)
 
     def are_below(self, entries: LogEntries, rules: MergeRules) -> Flags:
-        """Which log records win against any of the rows, by the greatest value that the file's statistics have."""
+        """Flags of the log records that win against every row, by the greatest value in the file's statistics."""
         wins = entries.forced.copy()
         greatest = self._greatest(rules.ordering[0], entries.ordering[0].type)
         if greatest is not None and not rules.file_positions:
@@ -174,7 +173,7 @@ class OlderBaseRows:
         return wins
 
     def _greatest(self, name: str, kind: pa.DataType) -> pa.Scalar | None:
-        """The greatest value of a column of this type; None where statistics do not show it, or may be rounded."""
+        """The greatest value of a column of this type; None if statistics do not have it, or it may be rounded."""
         is_exact = pt.is_signed_integer(kind) or pt.is_date32(kind) or (pt.is_timestamp(kind) and kind.unit != "ns")
         metadata, schema = self.footer.metadata, self.schema
         if not is_exact or self.base.is_skeleton or name not in schema.names or schema.field(name).type != kind:

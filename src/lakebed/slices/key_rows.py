@@ -53,7 +53,7 @@ def rows_of_keys(
     schema: pa.Schema | None = None,
     names: ColumnNames | None = None,
 ) -> list[pa.RecordBatch]:
-    """The rows with one of the keys (in ascending order): record key and the columns, in batches with rows.
+    """The rows with one of the keys (in ascending order): the record key and the columns, in batches that have rows.
 
     `use_bloom` False skips the bloom filter, for keys that an index has found in this slice. The types are those of the
     file; of a slice with log files those of `schema`, where it is given. `names` maps columns that files with log files
@@ -109,7 +109,7 @@ def _merged(
     schema: pa.Schema | None,
     names: ColumnNames | None,
 ) -> list[pa.RecordBatch]:
-    """The rows of the keys where log files are merged; of the base file only theirs are decoded."""
+    """The rows of the keys in a slice whose log files are merged; in the base file only their rows are decoded."""
     column_names = list(dict.fromkeys([RECORD_KEY, *columns]))
     base, reads = file_slice.base_file, ReadTally()
     if base is None:
@@ -164,7 +164,7 @@ def _from_row_groups(
     groups: Mapping[int, pa.Array],
     columns: Sequence[str],
 ) -> list[pa.RecordBatch]:
-    """The rows of row groups that have one of their keys; the first of the columns is that of the keys."""
+    """The rows of row groups that have one of the group's keys; the first of the columns has the keys."""
     metadata = footer.metadata
     location = reader.storage.url(base.path), base.size
     maybe = {number: POSITIONS.get((*location, number)) for number in groups}
@@ -216,7 +216,7 @@ def _hits(rows: Mapping[int, npt.NDArray[np.int64]]) -> dict[int, npt.NDArray[np
 def _of_groups(
     batches: Sequence[pa.RecordBatch], groups: Mapping[int, pa.Array], hits: Collection[int], column: str
 ) -> list[pa.RecordBatch]:
-    """The rows of the batches that have one of the keys, in a column, which the row groups of `hits` may have."""
+    """The rows of the batches that have, in the key column `column`, one of the keys of the row groups in `hits`."""
     keys = pa.concat_arrays([groups[number] for number in hits]) if hits else pa.array([], pa.string())
     return [_with_keys(batch, keys, column) for batch in batches]
 
@@ -224,8 +224,8 @@ def _of_groups(
 def _addressed(
     reader: SliceReader, base: BaseFile, footer: KeyFooter, groups: Mapping[int, pa.Array]
 ) -> dict[int, npt.NDArray[np.int64]] | None:
-    """The rows of row groups that may have one of their keys, by the file's row addresses; None where it has none, or
-    not its own."""
+    """The rows of row groups that may have one of the group's keys, by the file's row addresses; None if the file has
+    none, or those of another file."""
     addresses = footer.addresses
     if addresses is None:
         return None
@@ -247,10 +247,10 @@ def rows_by_pages(
     hits: Mapping[int, npt.NDArray[np.int64]],
     columns: Sequence[str],
 ) -> list[pa.RecordBatch] | None:
-    """Rows of row groups (ascending numbers), of which only the pages that hold them are read. None where most pages
-    hold some of the rows and no column's values are to be picked, or where the file has no page index or a wrong one:
-    the caller then reads row groups, which also reports damage. `parquet` is the opened file (None: it is not), from
-    which columns are read that are not read by pages."""
+    """The rows of row groups (ascending numbers), read from only the pages that hold them. None if most pages hold some
+    of the rows and no column's values can be picked, or if the file has no page index or a wrong one: then the caller
+    reads row groups, which also reports damage. `parquet` is the opened file (None: not opened), from which columns are
+    read that cannot be read by pages."""
     batches: list[pa.RecordBatch] = []
     try:
         paged = footer.pages
@@ -279,7 +279,7 @@ def rows_by_pages(
 
 
 def parquet_file(source: Any, metadata: Any) -> Any:
-    """An open base file, whose footer is known."""
+    """A base file opened with its known footer."""
     return pq.ParquetFile(
         source,
         metadata=metadata,
@@ -301,8 +301,8 @@ def _take(
     rows: npt.NDArray[np.int64],
     columns: Sequence[str],
 ) -> list[pa.RecordBatch]:
-    """Rows (ascending numbers) of a row group; none after the last of them is decoded, unless there are so many that
-    most batches have one."""
+    """The rows (ascending numbers) of a row group; no row after the last of them is decoded, unless most batches have a
+    requested row."""
     stored = parquet.metadata.row_group(row_group).num_rows
     if len(rows) * _TAKE_ROWS >= stored:
         table = parquet.read_row_group(row_group, columns=list(columns), use_threads=False)

@@ -34,7 +34,7 @@ FileGroups = Callable[[pa.Array, pa.Array], pa.Array]
 
 
 def groups_of_ids(file_ids: Collection[str], *, or_smaller_than: int = 0) -> FileGroups:
-    """File groups with these ids, and all that have a file of fewer bytes."""
+    """The file groups with these ids, and all that have a file of fewer than `or_smaller_than` bytes."""
     named = pa.array(list(file_ids), pa.string())
 
     def chosen(ids: pa.Array, sizes: pa.Array) -> pa.Array:
@@ -47,7 +47,7 @@ def groups_of_ids(file_ids: Collection[str], *, or_smaller_than: int = 0) -> Fil
 @dataclass(frozen=True, slots=True)
 class Listing:
     """The files under the table folder, by kind, whether they count or not. If only some partition paths were listed,
-    `partitions` are those that exist."""
+    `partitions` are those of them that exist."""
 
     base_files: tuple[BaseFile, ...]
     log_files: tuple[LogFile, ...]
@@ -89,8 +89,8 @@ def list_table(storage: Storage, partitions: Collection[str] | None = None) -> L
 
 def newest_base_files(rows: pa.Table, ids: pa.Array, counts: Callable[[BaseFile], bool]) -> list[BaseFile]:
     """The base files of each file group from the newest one down to the first that counts, from rows of `partition`,
-    `name` and `size` and their file ids: a file group that is written often has many that no reader needs any more,
-    until they are cleaned away."""
+    `name` and `size` and their file ids: a file group that is written often has many files that no reader needs any
+    more, until they are cleaned."""
     instants = pc.replace_substring_regex(plain_strings(rows["name"]), r"^.*_([0-9]+)\.[a-zA-Z0-9]+$", r"\1")
     by: list[tuple[str, Literal["ascending", "descending"]]] = [("partition", "ascending"), ("id", "ascending")]
     keyed = rows.append_column("id", ids).append_column("instant", instants)
@@ -120,8 +120,8 @@ def list_metadata(
     groups: FileGroups | None = None,
     counts: Callable[[BaseFile], bool] = lambda _: True,
 ) -> Listing:
-    """What the metadata table lists: the whole table, some partitions' files, or some file groups'. Of a file group
-    without log files, what is older than the newest base file that `counts` is left out."""
+    """The files that the metadata table lists: of the whole table, of some partitions, or of some file groups. For a
+    file group without log files, files older than the newest base file that `counts` are left out."""
     rows = metadata.files(partitions)
     base: list[BaseFile] = []
     if groups is not None:
@@ -150,16 +150,16 @@ def _size(storage: Storage, folder: str, name: str) -> int:
 
 @dataclass(slots=True)
 class NamedFiles:
-    """The base files that write stats name, and those that the caller asked for and that no write stat names. `sizes`
-    are the sizes of the named files by instant and path; they are shared by the views of a table. Those of an instant
-    that names no files, or is archived, are empty."""
+    """The base files that write stats name, and those that the caller asked for although no write stat names them.
+    `sizes` are the sizes of the named files by instant and path; they are shared by the views of a table. The sizes of
+    an instant that names no files, or is archived, are empty."""
 
     timeline: Timeline
     sizes: dict[str, dict[str, int]]
     _unnamed: list[BaseFile] = field(default_factory=list[BaseFile])
 
     def has(self, base_file: BaseFile) -> bool:
-        """Whether the file counts: a write stat of its instant names it, or the instant is archived, or names no files.
+        """Whether the file counts: a write stat of its instant names it, or the instant is archived or names no files.
 
         Raises `CorruptFile` where the file has another size than its commit wrote.
         """
@@ -180,9 +180,9 @@ class NamedFiles:
         return True
 
     def check(self, listed: Collection[BaseFile], latest: Iterable[FileSlice], *, every_group: bool) -> None:
-        """Raise `CorruptFile` where a file that no write stat names was not left by a lost task attempt: its commit
-        names another file of the file group, which is missing. Where `every_group` of the partition paths was listed,
-        also where the commit names a missing file of a group that has no file."""
+        """Raise `CorruptFile` if a file that no write stat names was not left by a lost task attempt: its commit names
+        another file of the file group, which is missing. With `every_group` of the partition paths listed, also if the
+        commit names a missing file of a group that has no file."""
         if not self._unnamed:
             return
         paths = {base.path for base in listed}
@@ -208,7 +208,8 @@ class NamedFiles:
 
     def _missing(self, file: BaseFile, listed: Collection[str], groups: Collection[FileGroupId]) -> str | None:
         """The path of a base file that the commit of `file` names in the same partition path, and whose file group has
-        no file at all and was not replaced. Cleaning is not the reason: it leaves the newest file of each group."""
+        no file at all and was not replaced; None if there is none. Cleaning cannot be the reason: it leaves the newest
+        file of each group."""
         replaced = self.timeline.replaced_files
         for stat, base in self._base_stats(file):
             ids = {(file.partition, name) for name in (stat.file_id, base.file_id if base is not None else "")}

@@ -42,7 +42,7 @@ _BATCH_BYTES = 16 << 20
 
 @dataclass
 class LogRows:
-    """Columns of the records of a slice's data blocks, in the types of `schema`; texts may come as dictionaries."""
+    """Columns of the records of a slice's data blocks, in the types of `schema`; text columns may be dictionaries."""
 
     logs: SliceLogs
     entries: LogEntries
@@ -58,7 +58,7 @@ class LogRows:
         return [coded_type(column) for column in self.schema]
 
     def spill(self, spill: Spill) -> None:
-        """Decode all records that are no deletes, for logs whose blocks do not stay open."""
+        """Decode all records that are not deletes into a spill file, for logs whose blocks are not cached."""
         every = np.flatnonzero(~self.entries.deletes)
         self._positions = np.zeros(len(self.entries), np.int64)
         self._positions[every] = np.arange(len(every))
@@ -71,7 +71,7 @@ class LogRows:
         self._spilled = spill.table(schema)
 
     def hold(self) -> None:
-        """Decode all records that are no deletes into memory."""
+        """Decode all records that are not deletes into memory."""
         every = np.flatnonzero(~self.entries.deletes)
         rows = self.take(every)
         self._positions = np.zeros(len(self.entries), np.int64)
@@ -91,7 +91,7 @@ class LogRows:
         return replace(self, _buffered=decoded, _positions=np.cumsum(is_wanted) - 1)
 
     def take_columns(self, entries: Positions, columns: Sequence[str]) -> pa.RecordBatch:
-        """Some columns of the rows of some entries, in their order, where these are decoded."""
+        """Some columns of the rows of some entries, in their order, from the decoded records."""
         assert self._buffered is not None
         return self._buffered.select(list(columns)).take(pa.array(self._positions[entries]))
 
@@ -110,7 +110,7 @@ class LogRows:
         return rows if ascends else rows.take(pa.array(np.searchsorted(sought, entries)))
 
     def batches(self, entries: Positions) -> Iterator[pa.RecordBatch]:
-        """Like `take`, in batches of bounded size."""
+        """Like `take`, in batches of limited size."""
         rows, stored = len(self.entries), self.logs.data_bytes
         if self._spilled is not None:
             rows, stored = self._spilled.num_rows, self._spilled.nbytes
@@ -119,7 +119,8 @@ class LogRows:
             yield self.take(entries[start : start + size])
 
     def of_block(self, number: int, rows: Positions) -> tuple[list[pa.Array], list[str]]:
-        """The columns of records of a block, by ascending row, and those that the records of a partial block lack."""
+        """The columns of records of a block (ascending rows), and the names of the columns that the records of a
+        partial block do not have."""
         return self._columns(self.logs.block(number), number, rows)
 
     def _columns(self, block: DataBlock, number: int, rows: Positions) -> tuple[list[pa.Array], list[str]]:
@@ -134,7 +135,7 @@ class LogRows:
         return shaped(read, self.schema, names), lacking
 
     def _decoded(self, positions: Positions) -> Iterator[pa.RecordBatch]:
-        """The rows of some entries, ascending."""
+        """The rows of the entries at these ascending positions, in batches."""
         blocks, rows, block_at = self.entries.block[positions], self.entries.row[positions], self.logs.block
         if self.names is None:  # else each instant may have had names of its own
             blocks, rows = self._in_units(blocks, rows)
@@ -148,7 +149,7 @@ class LogRows:
         return self.logs.unit(number).block
 
     def _in_units(self, blocks: npt.NDArray[np.int32], rows: Positions) -> tuple[Positions, Positions]:
-        """Rows of blocks as rows of the first blocks of their units."""
+        """The blocks and rows of records, as the first blocks of their units and the rows in those."""
         leader = np.arange(len(self.logs.blocks))
         before = np.zeros(len(self.logs.blocks), np.int64)
         for number in np.flatnonzero(np.bincount(blocks, minlength=1)).tolist():
@@ -159,7 +160,7 @@ class LogRows:
 
 
 def rows_of_batch(rows: int, stored: int) -> int:
-    """How many rows a batch has, where `rows` rows take `stored` bytes."""
+    """The number of rows for a batch, if `rows` rows have `stored` bytes."""
     return max(1, min(_BATCH_ROWS, _BATCH_BYTES * rows // max(1, stored)))
 
 
@@ -176,7 +177,7 @@ def _by_block(blocks: npt.NDArray[Any], rows: Positions) -> Iterator[tuple[int, 
 
 
 def coded_type(column: pa.Field) -> pa.DataType:
-    """The type that a column of log records comes in."""
+    """The type in which a column of log records is returned."""
     if column.name in DICTIONARY_META and pa.types.is_string(column.type):
         return pa.dictionary(pa.int32(), column.type)
     return column.type
@@ -196,7 +197,7 @@ BlockRows = Callable[[int, Positions], tuple[Sequence[pa.Array], Sequence[str]]]
 
 @dataclass(frozen=True, slots=True)
 class LogRecords:
-    """One record of each key that the log has: `rows` may be in a mapped file."""
+    """One record for each key in the log; `rows` may be in a mapped file."""
 
     rows: pa.Table
     deletes: Flags
@@ -214,8 +215,8 @@ class LogRecords:
     def into(
         self, rules: MergeRules, columns: Sequence[pa.Array], ordering: tuple[pa.Array, ...], targets: Positions
     ) -> tuple[list[pa.Array], Flags, int]:
-        """Stored rows with what their records, named in `targets`, make of them; which of the rows are deleted, and how
-        many of the others changed."""
+        """The columns of stored rows merged with their records, whose positions are in `targets`; flags of the rows
+        that are deleted, and the number of the others that changed."""
         at = np.flatnonzero(targets >= 0)
         deleted = np.zeros(len(targets), np.bool_)
         if not len(at):
@@ -241,7 +242,7 @@ class LogRecords:
         )
 
     def alive(self, positions: Positions) -> Iterator[pa.RecordBatch]:
-        """The rows at these positions that are no deletes."""
+        """The rows at these positions that are not deletes."""
         live = positions[~self.deletes[positions]]
         size = rows_of_batch(self.rows.num_rows, self.rows.nbytes)
         for start in range(0, len(live), size):
@@ -251,8 +252,8 @@ class LogRecords:
 
 @dataclass(frozen=True)
 class PairwiseFold:
-    """Makes one record of all those of a key. `schema` are the columns; with `partial` merging is field by field.
-    `data_blocks` are the numbers of blocks that have rows."""
+    """Merges all records of a key into one. `schema` are the columns; with `partial` merging is field by field.
+    `data_blocks` are the numbers of blocks with rows."""
 
     entries: LogEntries
     rules: MergeRules
@@ -262,7 +263,7 @@ class PairwiseFold:
     data_blocks: frozenset[int]
 
     def run(self, spill: Spill, decoded_bytes: int, memory: int) -> tuple[LogEntries, LogRecords]:
-        """One entry for each key, by which base rows find it, and its record, in the same order."""
+        """One entry for each key, which base rows are matched with, and its record, in the same order."""
         codes, distinct = record_codes(self.entries, by_position=self.entries.positions is not None)
         shares = max(1, min(distinct, -(-decoded_bytes // max(1, memory))))
         firsts: list[Positions] = []
@@ -280,7 +281,7 @@ class PairwiseFold:
         return replace(entries, deletes=none, forced=none, ordering=()), self._records(spill, sides)
 
     def _share(self, positions: Positions, codes: Positions) -> tuple[Positions, Side]:
-        """The records of some keys merged, and the place of each key's first one."""
+        """The merged records of some keys, and the position of each key's first record."""
         counts = np.bincount(codes)[codes]
         order = np.lexsort((positions, codes, -counts))
         ordered = codes[order]
@@ -346,20 +347,20 @@ class Replacements:
 
     @property
     def nbytes(self) -> int:
-        """Bytes in memory."""
+        """The bytes in memory."""
         arrays = [*self.columns.values(), *self.inserted_columns.values()]
         return self.replaced.nbytes + self.deleted.nbytes + sum(array.nbytes for array in arrays)
 
     def has(self, changing: Sequence[pa.Field], every: Sequence[pa.Field]) -> bool:
-        """Whether the columns that are `changing`, and all of the inserted rows, are there in these types."""
+        """Whether it has the `changing` columns, and all columns of the inserted rows, in these types."""
         has_replaced = not len(self.replaced) or _are_in(changing, self.columns)
         return has_replaced and (not self.inserted or _are_in(every, self.inserted_columns))
 
     def parts(
         self, base: BaseRows | None, columns: Sequence[str], changing: Sequence[str]
     ) -> Iterator[tuple[pa.RecordBatch, Positions, pa.RecordBatch | None, Flags]]:
-        """Batches of base rows in these columns; in each the rows that are replaced, the new values of those columns
-        that are `changing` (None: there are none), and which rows go."""
+        """Batches of base rows in these columns; for each the replaced rows, the new values of the `changing` columns
+        (None: there are none), and flags of the deleted rows."""
         first = 0
         for batch in base.read(columns) if base is not None else ():
             start, end = np.searchsorted(self.replaced, [first, first + batch.num_rows]).tolist()
@@ -391,8 +392,8 @@ def _are_in(fields: Sequence[pa.Field], columns: Mapping[str, pa.Array]) -> bool
 
 @dataclass
 class ReplacementsWriter:
-    """Collects what the records of a slice make of its rows while these are merged for the first time, and caches it
-    under `key`."""
+    """Collects the replacements in a slice while its rows are merged for the first time, and caches them under
+    `key`."""
 
     key: Hashable
     _replaced: list[Positions] = field(default_factory=list[Positions])
@@ -400,7 +401,7 @@ class ReplacementsWriter:
     _rows: list[pa.RecordBatch] = field(default_factory=list[pa.RecordBatch])
 
     def add(self, first: int, replaced: Positions, new: pa.RecordBatch | None, goes: Flags) -> None:
-        """Add what the records make of a batch of base rows, whose first row has number `first`."""
+        """Add the replacements in a batch of base rows, whose first row has number `first`."""
         self._replaced.append(replaced + first)
         self._deleted.append(np.flatnonzero(goes) + first)
         if new is not None:

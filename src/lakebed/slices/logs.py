@@ -36,8 +36,9 @@ from lakebed.storage.parallel import is_remote, parallel_map
 
 @dataclass(frozen=True, slots=True)
 class BlockView:
-    """Whether what an instant logged counts: it is committed (or older than the active timeline, and thus archived), is
-    not after `as_of`, and is one of `within` where only some instants are read.
+    """Decides whether the records of an instant are visible: it is committed (or older than the active timeline, and
+    thus archived), is not after `as_of`, and is in `within` if only some instants are read. With `committed` None all
+    instants are visible.
 
     Without `committed` nothing is known of instants, and all of them count.
     """
@@ -59,13 +60,13 @@ class BlockView:
         return instant not in self.pending and instant < self.start
 
     def with_writer_of(self, instant: str) -> BlockView:
-        """This view with the blocks of one pending instant: the view that its own writer has."""
+        """This view with the blocks of one pending instant, as its own writer sees it."""
         if self.committed is None:
             return self
         return replace(self, committed={*self.committed, instant}, pending=self.pending - {instant})
 
     def of_instants(self, instants: Set[str]) -> BlockView:
-        """The view of what these instants logged, and nothing else."""
+        """The view of the records of only these instants."""
         return replace(self, within=instants)
 
 
@@ -83,14 +84,14 @@ _MAX_COLUMNS = 4
 
 @dataclass(frozen=True, eq=False)
 class LogUnit:
-    """Data blocks by their numbers, oldest first, and their rows one after the other."""
+    """Data blocks by their numbers, oldest first, with their rows concatenated."""
 
     numbers: tuple[int, ...]
     block: DataBlock
 
     @once
     def rows_of(self) -> dict[int, range]:
-        """Where the rows of each of the blocks are."""
+        """The range of rows of each of the blocks, by block number."""
         block = self.block.block if isinstance(self.block, DecodedBlock) else self.block
         counts = block.counts if isinstance(block, JointBlock) else [block.rows]
         return dict(
@@ -99,7 +100,7 @@ class LogUnit:
 
 
 def units_of(heads: Sequence[BlockHead], numbers: Sequence[int]) -> list[tuple[int, ...]]:
-    """Which of the data blocks of these numbers are read together."""
+    """The numbers of data blocks that are read together, as tuples."""
     units: list[list[int]] = []
     open_units: dict[str | None, tuple[list[int], int]] = {}
     for number in numbers:
@@ -144,7 +145,7 @@ class BlockOfUnit:
         return len(self._unit.rows_of[self._number])
 
     def read(self, columns: Sequence[str], rows: Positions | None = None) -> pa.RecordBatch:
-        """Like `DataBlock.read`."""
+        """Like `DataBlock.read`, for the rows of this block in the unit."""
         row_range = self._unit.rows_of[self._number]
         return self._unit.block.read(
             columns, np.arange(row_range.start, row_range.stop) if rows is None else rows + row_range.start
@@ -167,7 +168,7 @@ class DecodedBlock:
         return self.block.rows
 
     def read(self, columns: Sequence[str], rows: Positions | None = None) -> pa.RecordBatch:
-        """Like `DataBlock.read`."""
+        """Like `DataBlock.read`, from the decoded columns if they suffice."""
         known_names = frozenset(self.schema.names)
         names = [name for name in columns if name in known_names]
         cached = self._decoded
@@ -185,8 +186,8 @@ _RETAINED_SHARE = 4
 
 @dataclass(slots=True)
 class MergeCounts:
-    """What a slice's log files held and what they did to its rows: base rows that were `updated` or `deleted`, rows
-    that were `inserted` after them."""
+    """The counts of a slice's log files, and of their effect on its rows: base rows that were `updated` or `deleted`,
+    and rows that were `inserted` after them."""
 
     log_records: int = 0
     log_blocks: int = 0
@@ -201,8 +202,8 @@ class MergeCounts:
 
 @dataclass(eq=False)
 class SliceLogs:
-    """The data and delete blocks of a slice that a view shows, oldest first. `ahead` names columns that will be asked
-    for: small blocks, and all where the columns are few, decode them with the first ones."""
+    """The data and delete blocks of a slice that a view shows, oldest first. `ahead` names columns that will be needed:
+    small blocks, and all blocks if the columns are few, decode them with the first ones."""
 
     blocks: tuple[BlockHead, ...]
     counts: MergeCounts
@@ -221,8 +222,8 @@ class SliceLogs:
         *,
         by_instant: bool = False,
     ) -> SliceLogs:
-        """Scan the files, in the given order, or with `by_instant` in that of their blocks' instants. Raises
-        `CorruptFile` for one that is missing."""
+        """The blocks of the files, in the given order, or with `by_instant` in the order of their blocks' instants.
+        Raises `CorruptFile` if a file is missing."""
         scanned = parallel_map(lambda log: _heads(storage, log), log_files, _READERS if is_remote(storage) else 1)
         heads = list(chain.from_iterable(scanned))
         blocks = tuple(blocks_in_merge_order(heads, view.shows, by_instant=by_instant))
@@ -247,17 +248,17 @@ class SliceLogs:
 
     @property
     def stays_open(self) -> bool:
-        """Whether the contents of all data blocks are cached once they were read."""
+        """Whether the contents of all data blocks are cached once they are read."""
         return self.data_bytes <= self.memory // _RETAINED_SHARE
 
     @property
     def data_bytes(self) -> int:
-        """Bytes of the contents of the data blocks."""
+        """The bytes of the contents of the data blocks."""
         return sum(self.blocks[n].content_length for n in self.data)
 
     @property
     def decoded_bytes(self) -> int:
-        """About how many bytes all columns of the data blocks take in memory."""
+        """The approximate bytes of all columns of the data blocks in memory."""
         return self.data_bytes * _DECODED
 
     def schemas(self) -> list[pa.Schema]:
@@ -274,7 +275,7 @@ class SliceLogs:
         return unit.block if len(unit.numbers) == 1 else BlockOfUnit(unit, number)
 
     def unit(self, number: int) -> LogUnit:
-        """The blocks that are read together with a data block; itself alone where contents do not stay open."""
+        """The blocks that are read together with a data block; only the block itself if contents are not cached."""
         unit = self._open.get(number)
         if unit is None:
             numbers = self._units.get(number, (number,))
@@ -309,13 +310,13 @@ class SliceLogs:
         return entries
 
     def has_positions(self, base_instant: str) -> bool:
-        """Whether every block has the rows of this base file that its records are for."""
+        """Whether every block has the row numbers in this base file that its records change."""
         of_base = HeaderKey.BASE_FILE_INSTANT_TIME_OF_RECORD_POSITIONS
         flags = (b.header(HeaderKey.RECORD_POSITIONS) and b.header(of_base) == base_instant for b in self.blocks)
         return bool(self.blocks) and all(flags)
 
     def positions(self, entries: LogEntries, base_instant: str) -> Positions | None:
-        """The row of the base file that each entry is for; None if a block does not have it."""
+        """The row number in the base file for each entry; None if a block does not have it."""
         if not self.has_positions(base_instant):
             return None
         positions: list[Positions] = []

@@ -65,8 +65,8 @@ Stretch = Sequence[pa.RecordBatch]
 
 @dataclass
 class Matching:
-    """Reads the rows of one base file with `entries` of different keys (or, if these have positions, of
-    different rows). `kinds` are the types that ordering fields are compared in.
+    """Matches the rows of one base file with `entries` of different keys (or, if these have positions, of different
+    rows). `kinds` are the types in which ordering fields are compared.
 
     `targets` gives for each row of the next stretch the entry that replaces it, STAYS or GOES. Of several rows with one
     key the first is matched; `repeated` is true if there were some.
@@ -108,7 +108,7 @@ class Matching:
             yield stretch
 
     def targets(self, stretch: Stretch) -> Targets:
-        """What becomes of the rows of the next stretch."""
+        """For each row of the next batches `stretch`: the entry that replaces it, STAYS or GOES."""
         rows = sum(batch.num_rows for batch in stretch)
         if not len(self.entries):
             return np.full(rows, STAYS, np.int32)
@@ -125,7 +125,7 @@ class Matching:
 
     @property
     def rest(self) -> Positions:
-        """The entries that no row was matched with, deletes left out."""
+        """The entries that no row was matched with, without deletes."""
         return np.flatnonzero(~self._matched & ~self.entries.deletes)
 
     def _by_key(self, stretch: Stretch) -> Targets:
@@ -159,7 +159,8 @@ class Matching:
         return targets
 
     def _winning(self, targets: Targets, at: Positions, stretch: Stretch) -> Positions:
-        """The rows whose entry wins against them by the ordering values; in `targets` the others stay."""
+        """The rows whose entry wins against them by the ordering values; in `targets` the other rows are set to
+        STAYS."""
         entries = self.entries
         compared = at[~entries.forced[targets[at]]]
         if not len(compared):
@@ -175,7 +176,7 @@ class Matching:
 
 
 def _taken(stretch: Stretch, names: Sequence[str], rows: Positions) -> pa.RecordBatch:
-    """Some columns of rows of a stretch."""
+    """The columns `names` of the rows of a stretch at these positions."""
     if not names:
         return pa.RecordBatch.from_struct_array(pa.nulls(len(rows), pa.struct([])))
     at = pa.array(rows)
@@ -188,9 +189,9 @@ _OF_META = KeyColumns((RECORD_KEY,))
 
 @dataclass(frozen=True)
 class RowGroups:
-    """The row groups of a complete base file. `take` is offered each one whose rows all stay, with the number of log
-    records that are to come after the file's rows (0 until its last row group); if it takes the row
-    group, no rows of that are given."""
+    """The row groups of a complete base file. `take` is called for each one whose rows are all unchanged, with the
+    number of log records that will follow the file's rows (0 until its last row group); if it returns true, the rows of
+    that row group are not returned."""
 
     source: StoredGroups
     take: Callable[[int, int], bool]
@@ -198,8 +199,8 @@ class RowGroups:
     def stretches(
         self, matching: Matching, deciding: Sequence[str], columns: Sequence[str]
     ) -> Iterator[tuple[Stretch, Targets]]:
-        """The row groups that were not taken, in these columns, with what becomes of their rows. Of the others nothing
-        is read but the columns that decide, and not even these if the range of their keys decides."""
+        """The row groups that were not taken, in these columns, with the targets of their rows. Of taken row groups
+        only the deciding columns are read, and not even these if the range of their keys decides."""
         ranges, sorted_keys = key_ranges(self.source.footer.metadata), _sorted_keys(matching)
         last = len(self.source.groups) - 1
         for number, group in enumerate(self.source.groups):
@@ -220,7 +221,7 @@ class RowGroups:
         return self.source.columns(number, names)
 
     def _with(self, number: int, columns: Sequence[str], read: pa.RecordBatch | None) -> pa.RecordBatch:
-        """Columns of a row group, of which some were read before."""
+        """The columns of a row group; those in `read` are not read again."""
         columns_by_name = {} if read is None else dict(zip(read.schema.names, read.columns, strict=True))
         more = self._columns(number, [name for name in columns if name not in columns_by_name])
         columns_by_name |= dict(zip(more.schema.names, more.columns, strict=True))
@@ -228,8 +229,8 @@ class RowGroups:
 
 
 def _sorted_keys(matching: Matching) -> pa.Array | None:
-    """The keys that are looked for, in order; None if they are found by rows, or by other columns than
-    the one whose ranges a file has."""
+    """The keys to look for, in order; None if rows are matched by position, or by other columns than the one whose
+    ranges a file has."""
     if matching.entries.positions is not None or matching.keys != _OF_META:
         return None
     return matching.entries.keys.take(pc.sort_indices(matching.entries.keys))
@@ -245,21 +246,21 @@ Part = tuple[pa.RecordBatch, int, Flags | None]
 
 
 class OlderRows(Protocol):
-    """The keys and ordering values of a base file's rows, for the question which log records win against them."""
+    """The keys and ordering values of a base file's rows, used to decide which log records win against them."""
 
     def are_below(self, entries: LogEntries, rules: MergeRules) -> Flags:
         """Flags of the log records that certainly win against every row, known without reading the rows."""
         ...
 
     def of(self, keys: pa.Array, columns: Sequence[str]) -> BaseRows:
-        """These columns of the rows that have one of the keys; there may be more rows."""
+        """The `columns` of the rows that have one of the keys; there may be more rows."""
         ...
 
 
 @dataclass
 class MergedSlice:
-    """The merged rows of one slice in the columns `schema` (its types are those of the result; texts may come as
-    dictionaries). `counts` is complete when the rows are exhausted.
+    """The merged rows of one slice in the columns `schema` (whose types are those of the result; text columns may be
+    dictionaries). `counts` is complete when all rows were read.
 
     `names` maps columns that files have under other names, `keys` restricts the log to records of these keys;
     `columns` are the columns that are returned, if not all are. `key_copy` is a column that holds the record
@@ -291,12 +292,12 @@ class MergedSlice:
             yield batch
 
     def old_and_new(self) -> Iterator[tuple[pa.RecordBatch, bool]]:
-        """The rows, and whether they are those whose keys are in the log only."""
+        """The rows in batches, each with whether its keys are only in the log."""
         for batch, first, _ in self._parts():
             yield batch, first < 0
 
     def numbered(self) -> Iterator[tuple[pa.RecordBatch, Positions]]:
-        """The rows, each with its number in the base file: -1 for one that is in the log only."""
+        """The rows in batches, each row with its number in the base file: -1 for a row that is only in the log."""
         assert self.base is None or (self.base.is_complete and self.groups is None)
         for batch, first, deleted in self._parts():
             if first < 0:
@@ -306,8 +307,8 @@ class MergedSlice:
                 yield batch, numbers if deleted is None else numbers[~deleted]
 
     def changed(self, since: str, older: OlderRows | None) -> Iterator[pa.RecordBatch]:
-        """The rows that log records of instants from `since` on give, where one record of a key stays as it is; base
-        rows, which are `older` (None: there are none), are not among them."""
+        """The rows from log records of instants from `since` on, under rules by which one record of a key is retained
+        unchanged; without the base rows, which are `older` (None: there are none)."""
         winners = None if since else self._winners
         rows = self._folded.take(self._since(self._folded, since) if winners is None else winners)
         if self.rules.ordering and older is not None and winners is None:
@@ -324,17 +325,17 @@ class MergedSlice:
                 yield batch if self.columns is None else batch.select(list(self.columns))
 
     def keys_since(self, since: str) -> pa.Array:
-        """The keys of log records of instants from `since` on that are no deletes, in ascending order."""
+        """The keys of log records of instants from `since` on that are not deletes, in ascending order."""
         keys = self._entries.keys.take(pa.array(self._since(self._entries, since))).unique()
         return keys.take(pc.sort_indices(keys))
 
     def may_share_keys(self, since: str) -> bool:
-        """Whether other key fields may give the key text of a log record of an instant from `since` on."""
+        """Whether the key text of a log record of an instant from `since` on may be that of other key fields."""
         return self.rules.key_fields is not None and self._shares_keys(self.keys_since(since))
 
     def touched(self) -> Flags:
-        """A flag for each row of the base file: whether a log record replaces or deletes it. The rules must
-        keep one record of each key as it is. Keys and ordering values alone are read."""
+        """A flag for each row of the base file: whether a log record replaces or deletes it. The rules must retain one
+        record of each key unchanged. Only keys and ordering values are read."""
         assert self.base is not None
         replacements = self._cached
         if replacements is None:
@@ -347,12 +348,12 @@ class MergedSlice:
         return touched
 
     def _since(self, entries: LogEntries, since: str) -> Positions:
-        """The entries of instants from `since` on that are no deletes."""
+        """The positions of the entries of instants from `since` on that are not deletes."""
         is_recent = np.array([head.instant >= since for head in self.logs.blocks], np.bool_)
         return np.flatnonzero(is_recent[entries.block] & ~entries.deletes)
 
     def _wins(self, entries: LogEntries, older: OlderRows) -> Flags:
-        """Which of the entries win against their base row, or have none."""
+        """Flags of the entries that win against their base row, or have none."""
         assert self.base is not None
         matching = self._matching(entries, self.rules)
         deciding = matching.columns(self.base.schema)
@@ -372,16 +373,17 @@ class MergedSlice:
                     yield batch if self.columns is None else batch.select(list(self.columns)), first, deleted
 
     def deletes(self) -> LogEntries:
-        """The log records that stay and delete their keys, where one record of a key stays as it is."""
+        """The winning log records that delete their keys, under rules by which one record of a key is retained
+        unchanged."""
         return self._folded.take(np.flatnonzero(self._folded.deletes))
 
     @property
     def picks_winners(self) -> bool:
-        """Whether of all records of a key one stays as it is."""
+        """Whether one of all records of a key is retained unchanged."""
         return self._picks
 
     def count(self) -> int:
-        """The number of rows, from keys and ordering values alone where they are enough."""
+        """The number of rows, from keys and ordering values alone if they suffice."""
         if self.rules.merger is not None:
             return sum(batch.num_rows for batch in self.batches())
         stored = 0 if self.base is None else self.base.rows
@@ -393,12 +395,12 @@ class MergedSlice:
 
     @property
     def needs_every_row(self) -> bool:
-        """Whether only a merge of all rows, not one of some `keys`, can decide which of several base rows of a key a
-        log record is for: log blocks name their rows by number."""
+        """Whether only a merge of all rows, not one of some `keys`, can decide to which of several base rows of a key a
+        log record belongs, because log blocks have row numbers."""
         return self.keys is not None and self._matched[0].repeated and self.logs.has_positions(self.base_instant)
 
     def _winning(self, spill: Spill) -> Iterator[Part]:
-        """The merged rows under rules by which one record of each key stays unchanged."""
+        """The merged rows under rules by which one record of each key is retained unchanged."""
         replacements = self._replacements
         if replacements is not None:
             yield from self._replaced(replacements)
@@ -466,7 +468,7 @@ class MergedSlice:
 
     @property
     def log_rows_key(self) -> Hashable:
-        """The cache key of the rows that this slice's log records give. None if they are not cached."""
+        """The cache key of the rows from this slice's log records. None if they are not cached."""
         key = self._cache_key
         return None if key is None else (key, tuple(self.schema), None if self.columns is None else tuple(self.columns))
 
@@ -480,7 +482,8 @@ class MergedSlice:
 
     @once
     def _changing(self) -> list[str]:
-        """The columns but those that are the record key: a record has that of the base row which it replaces."""
+        """The columns without those of the record key, which are equal in a record and in the base row that it
+        replaces."""
         names = {RECORD_KEY} if self.names is not None or self.key_copy is None else {RECORD_KEY, self.key_copy}
         return [f.name for f in self.schema if f.name not in names or not pa.types.is_string(f.type)]
 
@@ -510,7 +513,7 @@ class MergedSlice:
     def _pair_up(
         self, batch: pa.RecordBatch, targets: Targets, records: LogRecords, keys: pa.Array
     ) -> tuple[pa.RecordBatch, Flags | None]:
-        """Base rows with what their log records make of them, and which of them go."""
+        """The base rows merged with their log records, and flags of the deleted rows (None: none is)."""
         columns = shaped(batch, self.schema, self._base_names)
         ordering = ordering_values(batch, self.rules, self._kinds)
         at = np.flatnonzero(targets >= 0)
@@ -527,8 +530,8 @@ class MergedSlice:
     def _put_in(
         self, batch: pa.RecordBatch, at: Positions, new: pa.RecordBatch | None, deleted: Flags
     ) -> tuple[pa.RecordBatch, Flags | None]:
-        """Base rows with `new` values in the rows `at`, in the columns that these have, and without the deleted ones,
-        and which those are (None: none)."""
+        """The base rows with the `new` values in the rows `at`, in the columns of `new`, and without the deleted rows;
+        and flags of the deleted rows (None: none is)."""
         if not len(self.schema):
             return batch.select([]), None
         columns = shaped(batch, self.schema, self._base_names)
@@ -543,16 +546,15 @@ class MergedSlice:
         return (rows.filter(pa.array(~deleted)), deleted) if deleted.any() else (rows, None)
 
     def _shares_keys(self, keys: pa.Array) -> bool:
-        """Whether other key fields may give one of these key texts, so that stored rows have to be compared."""
+        """Whether one of these key texts may be that of other key fields, so that stored rows have to be compared."""
         fields = self.rules.key_fields
         return fields is not None and len(fields.may_share(keys)) > 0
 
     def _check_key_fields(
         self, columns: Sequence[pa.Array], at: Positions, new: pa.RecordBatch, keys: pa.Array
     ) -> None:
-        """Raise `InvalidRecord` where a log record takes the place of a base row, at `at`, that has the same key text
-        and other key fields, as far as these are among the columns. A key that the log deletes in between is not
-        compared."""
+        """Raise `InvalidRecord` if a log record replaces a base row, at `at`, with the same key text and other key
+        fields, as far as these are among the columns. A key that the log deletes in between is not compared."""
         fields = self.rules.key_fields
         if fields is None or not (names := fields.columns(self.schema)):
             return
@@ -569,8 +571,8 @@ class MergedSlice:
 
     @once
     def _matched(self) -> tuple[Matching, Replacements, Positions]:
-        """All base rows, matched with the log, which of them are replaced or deleted, without columns, and the entries
-        that replace them; only the columns that decide are read."""
+        """All base rows matched with the log: the matching, the replaced and deleted rows (without columns), and the
+        entries that replace them; only the deciding columns are read."""
         matching = self._matching(self._folded, self.rules)
         replaced, deleted, replacing = [NO_ROWS], [NO_ROWS], [NO_ROWS]
         first = 0
@@ -589,7 +591,7 @@ class MergedSlice:
         return Matching(entries, self._base_keys, rules, self._kinds if rules.ordering else (), self.path)
 
     def _stretches(self, matching: Matching, more: Sequence[str] = ()) -> Iterator[tuple[Stretch, Targets]]:
-        """The base rows with what becomes of them, in all columns that are wanted or decide."""
+        """The base rows with their targets, in all columns that are requested or decide."""
         if self.base is None:
             return
         deciding = matching.columns(self.base.schema) if len(matching.entries) else []
@@ -622,7 +624,7 @@ class MergedSlice:
 
     @once
     def _picks(self) -> bool:
-        """Whether of all records of a key one stays as it is."""
+        """Whether one of all records of a key is retained unchanged."""
         return self.rules.picks_winners and not any(map(self.logs.is_partial, self.logs.data))
 
     @once
@@ -634,13 +636,13 @@ class MergedSlice:
 
     @once
     def _folded(self) -> LogEntries:
-        """The log records that stay, one a key (or row of the base file)."""
+        """The winning log records, one per key (or per row of the base file)."""
         every = self._entries
         return every.take(fold(every, self.rules, by_position=every.positions is not None))
 
     @once
     def _entries(self) -> LogEntries:
-        """What decides which log records stay, with their rows in the base file if all blocks have those."""
+        """The log records as entries, with their row numbers in the base file if all blocks have these."""
         self.logs.ahead = self.schema.names
         entries = self.logs.entries(self.rules, self._kinds, self.key_columns)
         self.counts = self.logs.counts

@@ -65,7 +65,7 @@ def has_operations(timeline: Timeline, commits: Sequence[Instant], reader: Slice
 
 
 def files_of(commit: CommitMetadata) -> Iterator[FileSlice]:
-    """The files of a commit, each as a file slice of its own."""
+    """The files of a commit, each as a separate file slice."""
     for partition, stats in commit.stats.items():
         for stat in stats:
             name = stat.path.rpartition("/")[2]
@@ -86,8 +86,8 @@ def _columns(file: FileSlice, reader: SliceReader) -> Sequence[str]:
 
 
 def newest_key_form(timeline: Timeline, commits: Sequence[Instant], reader: SliceReader) -> str | None:
-    """The form of the keys in the newest files of these commits; None if none of them shows it. Of files with both the
-    form counts in which real Hudi would write the next row: that of the release for the table's version."""
+    """The form of the keys in the newest files of these commits; None if none of them shows it. If files have both
+    forms, the one in which real Hudi would write the next row: that of the release for the table's version."""
     opened = 0
     for instant in reversed(commits):
         commit = timeline.commit_metadata(instant)
@@ -106,7 +106,7 @@ def newest_key_form(timeline: Timeline, commits: Sequence[Instant], reader: Slic
 
 
 def main_key_form(config: TableConfig, forms: frozenset[str]) -> str:
-    """The form that a table with keys of these forms goes on with."""
+    """The form in which a table with keys of these forms is continued."""
     if len(forms) == 1:
         return next(iter(forms))
     return NAMED if config.version >= NAMED_VERSION else PLAIN
@@ -117,8 +117,8 @@ NAMED_VERSION = 9
 
 
 def key_forms(file_slice: FileSlice, reader: SliceReader, *, every_key: bool = False) -> frozenset[str]:
-    """The forms of the keys that a file slice stores: those of its least and greatest one, where its base file alone
-    has them, unless `every_key` is read."""
+    """The forms of the keys that a file slice stores: those of its least and greatest key, if only its base file has
+    them, unless `every_key` is read."""
     base, prefix = file_slice.base_file, f"{reader.config.key_fields[0]}:"
     if base is not None and not file_slice.log_files and not every_key:
         ranges = key_ranges(read_footer(reader.storage, base.path, base.size or None).metadata)
@@ -144,6 +144,6 @@ def stored_key_forms(slices: Sequence[FileSlice], reader: SliceReader, *, every_
 
 
 def named_keys(keys: pa.Array, prefix: str) -> pa.BooleanArray:
-    """Which keys have the name of their field in front."""
+    """Flags of the keys that have the name of their field in front."""
     texts = keys.dictionary_decode() if pa.types.is_dictionary(keys.type) else keys
     return pc.starts_with(texts, prefix)

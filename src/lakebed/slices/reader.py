@@ -37,7 +37,8 @@ MERGE_MEMORY = 512 << 20
 
 
 def readable_slices(config: TableConfig, slices: Iterable[FileSlice], query: Query = "snapshot") -> list[FileSlice]:
-    """The slices as a query reads them: a read-optimized one, and any of a copy-on-write table, from base files only.
+    """The slices as a query reads them: for a read-optimized query, and for a copy-on-write table, only their base
+    files.
 
     Raises `UnsupportedFeature` for a table that the query cannot read right.
     """
@@ -49,13 +50,13 @@ def readable_slices(config: TableConfig, slices: Iterable[FileSlice], query: Que
 
 
 def base_files_only(slices: Iterable[FileSlice]) -> list[FileSlice]:
-    """The slices without their log files; those that have no base file are left out."""
+    """The slices without their log files; slices without a base file are left out."""
     return [s.without_logs() for s in slices if s.base_file is not None]
 
 
 @dataclass(frozen=True, slots=True)
 class SliceReader:
-    """Reads the file slices of one table. It can be sent to tasks: a storage pickles as what opens it.
+    """Reads the file slices of one table. It can be sent to tasks: a storage is pickled as the data needed to open it.
 
     `blocks` decides which blocks of log files count, `memory` how many bytes of log records a merge holds. What is read
     is added to a `tally`. By the `history` of the table's schema, where it has one, columns that files have under other
@@ -71,8 +72,8 @@ class SliceReader:
     opened: SliceLogs | None = None
 
     def buffering(self, base: BaseFile) -> SliceReader:
-        """This reader, for one task that reads a base file several times: where answers of storage are slow a small
-        file is one request."""
+        """This reader, for one task that reads a base file several times: on a slow storage a small file is read by one
+        request."""
         if not 0 < base.size <= SMALL_FILE_BYTES or base.is_skeleton or not is_remote(self.storage):
             return self
         return replace(self, storage=BufferedFile(self.storage, base.path, base.size))
@@ -82,21 +83,21 @@ class SliceReader:
         return None if self.history is None else self.history.renaming(base.instant)
 
     def of_instants(self, instants: Set[str]) -> SliceReader:
-        """The reader of what these instants wrote: nothing else is merged."""
+        """The reader of the records of only these instants: nothing else is merged."""
         return replace(self, blocks=self.blocks.of_instants(instants))
 
     def is_merged(self, file_slice: FileSlice) -> bool:
-        """Whether the rows of the slice are made of more than its base file."""
+        """Whether the rows of the slice come from more than its base file."""
         return bool(file_slice.log_files) and self.config.table_type == "mor"
 
     def is_composed(self, file_slice: FileSlice) -> bool:
-        """Whether the rows are made of several files: log files are merged, or the base file is a skeleton. They are
-        read in the table's types."""
+        """Whether the rows come from several files: log files are merged, or the base file is a skeleton. They are read
+        in the table's types."""
         base = file_slice.base_file
         return self.is_merged(file_slice) or (base is not None and base.is_skeleton)
 
     def base_file(self, file_slice: FileSlice) -> BaseFile | None:
-        """The base file that alone holds the slice's rows; None for a slice without rows.
+        """The base file that alone has the slice's rows; None for a slice without rows.
 
         Raises `UnsupportedFeature` where log files have to be merged.
         """
@@ -160,9 +161,9 @@ class SliceReader:
             yield pa.RecordBatch.from_arrays(shaped(batch, schema, stored), names=schema.names)
 
     def read_placed(self, file_slice: FileSlice, columns: Sequence[str], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        """Stored rows for a search of their locations: as `read`, but that `_hoodie_file_name` gives file group and
-        instant of the slice in rows of log files, too, and that there is `POSITION` to ask for. `schema` are the types
-        of a slice with log files."""
+        """Stored rows for a search of their locations: like `read`, but `_hoodie_file_name` has the file group and
+        instant of the slice also in rows of log files, and the column `POSITION` can be requested. `schema` are the
+        types for a slice with log files."""
         stored, numbered = [name for name in columns if name != POSITION], POSITION in columns
         if not self.is_merged(file_slice):
             first = 0
@@ -193,9 +194,9 @@ class SliceReader:
         batch_rows: int = BATCH_ROWS,
         groups: RowGroups | None = None,
     ) -> MergedSlice:
-        """The whole rows of a slice, to be written again: meta columns as they are stored, then the others of `schema`
-        in its types. Texts of base files that `dictionary` names come as dictionaries. `groups` are the row groups of
-        the base file where some can be taken as they are."""
+        """The complete rows of a slice for rewriting: meta columns as stored, then the other columns of `schema` in its
+        types. Text columns of base files that `dictionary` names are dictionaries. `groups` are the row groups of the
+        base file, if some can be copied."""
         meta = [pa.field(name, pa.string()) for name in META_COLUMNS]
         full_schema = pa.schema([*meta, *(f for f in schema if f.name not in META_COLUMNS)])
         merge = self.open_merge(file_slice, full_schema, self._base_rows(file_slice, batch_rows, dictionary))
@@ -211,7 +212,7 @@ class SliceReader:
         names: ColumnNames | None = None,
         keys: pa.Array | None = None,
     ) -> MergedSlice:
-        """The merge of a slice's log files with rows of its base file: all of them, or those of some `keys`."""
+        """The merge of a slice's log files with rows of its base file: all rows, or those of some `keys`."""
         logs = self.logs(file_slice) if self.opened is None else self.opened
         rules = MergeRules.of_table(self.config)
         instant = file_slice.base_file.instant if file_slice.base_file else ""
@@ -237,7 +238,7 @@ class SliceReader:
 
     def _stored_schemas(self, logs: SliceLogs, base: BaseRows | None, instant: str, *, named: bool) -> StoredSchemas:
         """The columns of the slice's files, the newest first, under the table's names (unless the caller `named` them);
-        nothing is opened before they are asked for."""
+        files are opened on demand."""
 
         def schemas() -> Iterator[pa.Schema]:
             history = None if named else self.history
@@ -252,7 +253,7 @@ class SliceReader:
         return schemas
 
     def logs(self, file_slice: FileSlice) -> SliceLogs:
-        """The blocks of a slice's log files that count; nothing but their heads is read."""
+        """The visible blocks of a slice's log files; only their headers are read."""
         if self.tally is not None:
             self.tally.add("opened", len(file_slice.log_files))
             self.tally.add("bytes", sum(log.size for log in file_slice.log_files))
@@ -262,7 +263,7 @@ class SliceReader:
         return SliceLogs.scan(self.storage, file_slice.log_files, self.blocks, self.memory, by_instant=by_instant)
 
     def count(self, file_slice: FileSlice) -> int:
-        """The number of rows; only the footer is read, and where log files are merged keys and ordering values."""
+        """The number of rows; only the footer is read, and if log files are merged also keys and ordering values."""
         if self.is_merged(file_slice):
             merged = self.open_merge(file_slice, pa.schema([]), self._base_rows(file_slice, BATCH_ROWS))
             return replace(merged, cached_as=self.cached_as(file_slice)).count()
@@ -311,12 +312,12 @@ class SliceReader:
         return KeyColumns(tuple(self.config.key_fields), KeyTexts(self.config))
 
     def key_copy(self, schema: pa.Schema) -> str | None:
-        """The column of files with this schema whose texts are the record keys, None where there is none."""
+        """The column of files with this schema whose texts are the record keys; None if there is none."""
         copy = self._key_copy()
         return copy if copy in schema.names and pa.types.is_string(schema.field(copy).type) else None
 
     def _key_copy(self) -> str | None:
-        """The column whose text is the record key, where there is one."""
+        """The column whose text is the record key; None if there is none."""
         config = self.config
         alone = config.populate_meta_fields and len(config.key_fields) == 1
         return config.key_fields[0] if alone and config.key_generator in ("SIMPLE", "NON_PARTITION") else None
@@ -331,7 +332,8 @@ def _requested(
     stored: StoredSchemas,
     default_schema: pa.Schema | None = None,
 ) -> pa.Schema:
-    """The columns of a merge in the types of `schema` (or `default_schema`), else of the newest file that has them."""
+    """The columns of a merge in the types of `schema` (or `default_schema`), otherwise of the newest file that has
+    them."""
     if schema is not None and (columns is None or set(columns) <= set(schema.names)):
         return schema if columns is None else pa.schema([schema.field(name) for name in columns])
     fields: dict[str, pa.Field] = {f.name: f for f in schema or default_schema or ()}

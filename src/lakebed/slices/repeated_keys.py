@@ -35,7 +35,8 @@ def holds_one_row_a_key(
 
 
 def _rows_of(file_slice: FileSlice, stats: Mapping[str, WriteStat]) -> int | None:
-    """How many rows a slice holds by the commits that wrote its files; None where log files may add or delete some."""
+    """The number of rows in a slice, from the commits that wrote its files; None if log files may add or delete
+    some."""
     base = None if file_slice.base_file is None else stats.get(file_slice.base_file.path)
     logs = [stats.get(log.path) for log in file_slice.log_files]
     if base is None or any(log is None or log.num_inserts or log.num_deletes for log in logs):

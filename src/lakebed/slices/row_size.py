@@ -25,8 +25,8 @@ _LIST_ITEMS = 4
 
 
 def from_commits(snapshot: Snapshot, settings: WriteSettings) -> float | None:
-    """The size of future rows by Hudi's rule: that of the newest of the last commits whose files are big enough
-    together; else None."""
+    """The size of future rows by Hudi's rule: that in the newest of the last commits whose files are big enough
+    together; None if there is none."""
     if settings.record_size_estimate is not None:
         return float(settings.record_size_estimate)
     commits = [i for i in reversed(snapshot.commits) if i.action is not Action.REPLACECOMMIT]
@@ -42,7 +42,7 @@ def from_commits(snapshot: Snapshot, settings: WriteSettings) -> float | None:
 
 
 def of_stored(snapshot: Snapshot) -> float:
-    """Mean bytes of a row in the base files of the last commits, with everything else that they hold."""
+    """The mean bytes of a row in the base files of the last commits, including all other data in them."""
     for stats in _stats(snapshot, list(reversed(snapshot.commits))[:_COMMITS]):
         rows = sum(s.num_writes for s in stats)
         if rows:
@@ -57,7 +57,7 @@ def _stats(snapshot: Snapshot, commits: list[Instant]) -> Iterator[list[WriteSta
 
 
 def from_sample(rows: pa.Table, settings: WriteSettings) -> float:
-    """Mean bytes of a row, by encoding some of them."""
+    """The mean bytes of a row, from encoding some of them."""
     if rows.num_rows == 0:
         return 1024.0
     sample = rows.slice(0, SAMPLE_ROWS)
@@ -73,7 +73,7 @@ def from_sample(rows: pa.Table, settings: WriteSettings) -> float:
 
 
 def from_types(schema: pa.Schema) -> float:
-    """Rough bytes of a row of these columns in a compressed base file, from the types alone."""
+    """The approximate bytes of a row of these columns in a compressed base file, from the types alone."""
     return _COMPRESSION * sum(_width(f.type) for f in schema)
 
 

@@ -20,8 +20,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Renaming:
-    """The columns of files of one instant under the names that the table has now: `stored` gives for a column of the
-    table the one in the files, None where they have none. Other columns of the files are not shown."""
+    """The columns of files of one instant under the table's present names: `stored` has for a column of the table its
+    name in the files, None if they do not have it. Other columns of the files are not shown."""
 
     stored: Mapping[str, str | None]
 
@@ -36,7 +36,7 @@ class Renaming:
         return pa.schema([file_schema.field(stored_name).with_name(name) for stored_name, name in names.items()])
 
     def batch(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Rows of a file under the table's names."""
+        """The rows of a file under the table's names."""
         names = self._shown(rows.schema.names)
         if not names:
             return rows.select([])
@@ -45,7 +45,7 @@ class Renaming:
         )
 
     def _shown(self, file_names: Sequence[str]) -> dict[str, str]:
-        """The names of the table by those of the file, in the file's order."""
+        """The table's names by the file's names, in the file's order."""
         exact = frozenset(file_names)
         folded = {name.lower(): name for name in file_names}
         by_file = {name: name for name in file_names if name in ALL_META_COLUMNS}
@@ -60,13 +60,13 @@ class Renaming:
 
 @dataclass(frozen=True, slots=True)
 class SchemaHistory:
-    """All versions of a table's columns, oldest first, and the version that a snapshot shows: ids by names."""
+    """All versions of a table's columns, oldest first, and the version of a snapshot: ids by names."""
 
     versions: tuple[tuple[int, Mapping[str, int]], ...]
     current: Mapping[str, int]
 
     def stored_names(self, instant: str, columns: pa.Schema) -> dict[str, str | None]:
-        """For each column the name it has in a file of this instant; None where the file does not have it."""
+        """The name that each column has in a file of this instant; None if the file does not have it."""
         by_id = {number: name for name, number in self.at(instant).items()}
         return {c: by_id.get(self.current[c]) for c in columns.names if c in self.current}
 
@@ -89,7 +89,8 @@ class SchemaHistory:
         return frozenset(name for name, number in self.current.items() if all(v.get(name) == number for v in versions))
 
     def at(self, instant: str) -> Mapping[str, int]:
-        """The ids of the columns as of an instant, by their names; those of the first version where it is unknown."""
+        """The ids of the columns as of an instant, by their names; those of the first version if the instant is
+        unknown."""
         column_ids = self.versions[0][1]
         for version, ids in self.versions:
             if instant and version <= int(instant):
@@ -98,7 +99,7 @@ class SchemaHistory:
 
 
 def schema_history(storage: Storage, timeline: Timeline, instant: str) -> SchemaHistory | None:
-    """The schema history as of an instant of a table whose commits carry one; None where its files are missing.
+    """The schema history as of an instant of a table whose commits have one; None if its files are missing.
 
     Raises `UnsupportedFeature` where a field inside a struct was renamed, or dropped and added again: those are not
     matched by id.
@@ -113,8 +114,8 @@ def schema_history(storage: Storage, timeline: Timeline, instant: str) -> Schema
 
 
 def columns_since(history: SchemaHistory | None, instant: str, columns: Mapping[str, T]) -> Mapping[str, T]:
-    """The columns (by path) whose names in files of an instant mean the same columns as today; all of them on
-    a table without a schema history."""
+    """The columns (by path) whose names in files of an instant mean the same columns as today; all of them for a table
+    without a schema history."""
     if history is None:
         return columns
     same = history.same_since(instant)
@@ -122,8 +123,8 @@ def columns_since(history: SchemaHistory | None, instant: str, columns: Mapping[
 
 
 def nested_problem(versions: Sequence[Version]) -> str | None:
-    """The first field inside a column, by its path, whose id had another name in another version, or whose name had
-    another id in the same column: by names alone it would be taken for another field."""
+    """The path of the first field inside a column whose id had another name in another version, or whose name had
+    another id in the same column, so that by names alone it would be taken for another field. None if there is none."""
     names: dict[int, str] = {}
     for version in versions:
         for path, number in paths(version):

@@ -53,8 +53,8 @@ from lakebed.timeline.timeline import Timeline, load_timeline
 
 
 class CleanedView(StorageError):
-    """Files of a view were deleted between the listing of its timeline and that of its files. The remaining files are
-    an older state of their file groups, or no state, so the table must be listed again."""
+    """Raised if files of a view were deleted between the listing of its timeline and that of its files. The remaining
+    files are an older state of their file groups, or no state, so the table must be listed again."""
 
     retryable = True
 
@@ -64,8 +64,8 @@ _DELETING = (Action.CLEAN, Action.RESTORE)
 
 
 def require_uncleaned(timeline: Timeline, metadata: MetadataLookups | None) -> None:
-    """Raise `CleanedView` where a clean or a restore was requested after this timeline was listed, or a commit was
-    taken back, and before the files were listed: those of the metadata table, or, without one, of the folders.
+    """Raise `CleanedView` if, after this timeline was listed and before the files were listed, a clean or a restore was
+    requested or a commit was taken back: by the metadata table's listing, or without one by that of the folders.
 
     A clean that was planned earlier leaves the newest state that this timeline shows. The timeline is listed again only
     where the metadata table has an action that this timeline does not show: otherwise no file has been removed from
@@ -94,7 +94,8 @@ def require_uncleaned(timeline: Timeline, metadata: MetadataLookups | None) -> N
 
 @contextmanager
 def metadata_damage_named(storage: Storage) -> Generator[None]:
-    """Damage in the metadata table as a `CorruptFile` that names it and the way out."""
+    """Turn damage in the metadata table into `CorruptFile`, which names the metadata table and a way to read without
+    it."""
     try:
         yield
     except (CorruptFile, FileNotFoundError) as cause:
@@ -123,7 +124,7 @@ _CACHED_LISTINGS = 16
 
 @dataclass(slots=True)
 class _SnapshotCache:
-    """What was read of a table at one moment, for views of every instant: listings by partition paths (None: all), and
+    """The data read of a table at one moment, for views of every instant: listings by partition paths (None: all), and
     the metadata table."""
 
     listings: dict[frozenset[str] | None, Listing] = field(default_factory=dict[frozenset[str] | None, Listing])
@@ -134,7 +135,7 @@ class _SnapshotCache:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The table as its completed instants up to `as_of` (a requested time, inclusive; None: all) show it.
+    """The state of the table by its completed instants up to `as_of` (a requested time, inclusive; None: all).
 
     Listings and commit metadata are read when first asked for, and kept. Files come from the metadata table where the
     table has one; without `use_metadata` the folders are listed.
@@ -159,30 +160,30 @@ class Snapshot:
 
     @once
     def commits(self) -> tuple[Instant, ...]:
-        """Completed commits, delta commits and replace commits of this view, in requested order."""
+        """The completed commits, delta commits and replace commits of this view, in requested order."""
         commits = self.timeline.commits
         return commits if self.as_of is None else tuple(i for i in commits if i.time <= self.as_of)
 
     @once
     def index_settings(self) -> dict[str, str]:
-        """What the table remembers of its index as of this view, without the prefix `lakebed.index.`."""
+        """The settings of the index that the table records as of this view, without the prefix `lakebed.index.`."""
         if not self.may_have_changed_index:
             return self.config.index_settings
         return settings_at(self.timeline, self.config, self.as_of)
 
     @property
     def may_have_changed_index(self) -> bool:
-        """Whether a change of the index may be noted in the properties or in a commit."""
+        """Whether a change of the index may be recorded in the properties or in a commit."""
         return self.config.has_index_changes or bool(self.timeline.replacecommits)
 
     @property
     def instant(self) -> str:
-        """Requested time of the newest commit in view; empty on a table without commits."""
+        """The requested time of the newest commit in view; empty for a table without commits."""
         return self.commits[-1].time if self.commits else ""
 
     def commits_metadata(self) -> Iterator[CommitMetadata]:
-        """The metadata of the commits in view, newest first. The archive is read where those on the active timeline do
-        not suffice; for a table without commits it is not looked at."""
+        """The metadata of the commits in view, newest first. The archive is read if those on the active timeline do not
+        suffice, but not for a table without commits."""
         for instant in reversed(self.commits):
             yield self.timeline.commit_metadata(instant)
         if not self.commits and self.as_of is None:
@@ -209,19 +210,20 @@ class Snapshot:
 
     @once
     def schema(self) -> pa.Schema:
-        """The table's columns without meta columns; empty on a table that has none yet."""
+        """The table's columns without meta columns; empty for a table that has none yet."""
         where = f"{self.config.timeline_path}, the newest commit that names a schema"
         return _arrow_schema(self.avro_schema, where) if self.avro_schema else pa.schema([])
 
     @once
     def has_operations(self) -> bool:
-        """Whether the newest files have the column `_hoodie_operation`: readers take the table to have it then."""
+        """Whether the newest files have the column `_hoodie_operation`, which readers then assume for the whole
+        table."""
         return has_operations(self.timeline, self.commits, self.reader)
 
     @once
     def key_form(self) -> str | None:
-        """The form of the stored keys where they are complex keys of one field (`newest_files.NAMED` or `PLAIN`); None
-        for a table of other keys, and for one without rows."""
+        """The form of the stored keys if they are complex keys of one field (`newest_files.NAMED` or `PLAIN`); None for
+        a table with other keys, and for one without rows."""
         if not self.config.has_two_key_forms:
             return None
         if self.written_key_form is not None:
@@ -241,20 +243,20 @@ class Snapshot:
         return cache.folders
 
     def with_folders(self, names: frozenset[str]) -> Snapshot:
-        """This view, which does not list the folders in `.hoodie` any more."""
+        """This view with the names of the folders in `.hoodie`, which it then does not list."""
         return replace(self, _cache=_SnapshotCache(folders=names))
 
     def at(self, instant: str) -> Snapshot:
-        """This table as of an instant; what one of the two views lists, the other does not list again."""
+        """This table as of an instant; both views share their listings."""
         return replace(self, as_of=instant)
 
     def below_logs(self) -> Snapshot:
-        """The base files that have log files, as they were before those."""
+        """The base files that have log files, in the view before these log files."""
         return replace(self, base_below_logs=True)
 
     def shows_same(self, other: Snapshot) -> bool:
-        """Whether the other view, which was just opened, shows nothing new: its settings, its timeline and that of its
-        metadata table are those of this one."""
+        """Whether the other view, which was just opened, shows nothing new: settings, timeline and the metadata table's
+        timeline are equal."""
         same = (self.as_of, self.use_metadata) == (other.as_of, other.use_metadata)
         if not same or self.config != other.config or self.timeline.files != other.timeline.files:
             return False
@@ -263,7 +265,7 @@ class Snapshot:
         return other.metadata is not None and self.metadata.shows_same(other.metadata)
 
     def seeing(self, metadata: MetadataLookups) -> Snapshot:
-        """This view with a metadata table that was read at its moment, and is not read again."""
+        """This view with a metadata table that was read at the same moment, and is not read again."""
         return replace(self, _cache=_SnapshotCache(metadata=metadata, metadata_is_open=True))
 
     def of_folders(self) -> Snapshot:
@@ -272,13 +274,13 @@ class Snapshot:
 
     @property
     def metadata_is_open(self) -> bool:
-        """Whether the metadata table was opened, or found not to be there."""
+        """Whether the metadata table was opened, or found to be missing."""
         return self._cache.metadata_is_open
 
     @property
     def metadata(self) -> MetadataLookups | None:
-        """The table's metadata table at this moment, opened when first asked for; None where the table has none or it
-        is not to be used.
+        """The table's metadata table at this moment, opened at first use; None if the table does not have one or it is
+        not used.
 
         Raises `CorruptFile` if it is damaged; the hint is how to read without it.
         """
@@ -305,7 +307,7 @@ class Snapshot:
 
     @once
     def block_view(self) -> BlockView:
-        """Which blocks of log files this view shows."""
+        """The view that decides which blocks of log files are visible."""
         timeline = self.timeline
         return BlockView(timeline.commit_times, timeline.pending_writes, timeline.start or "", self.as_of)
 
@@ -323,7 +325,7 @@ class Snapshot:
     @once
     def repeats_keys(self) -> bool:
         """Whether inserts have stored keys several times, or may have, since other writers do not check. A record index
-        has one location of each key, so it does not answer for all rows then."""
+        has one location of each key, so it does not cover all rows then."""
         config = self.config
         if config.repeats_keys or RECORD_INDEX not in config.metadata_partitions:
             return config.repeats_keys
@@ -335,7 +337,7 @@ class Snapshot:
         return not holds_one_row_a_key(self.timeline, self.file_slices(), metadata, self.reader)
 
     def partitions(self) -> tuple[str, ...]:
-        """Partition paths that exist in storage, sorted ("" for a table without partitions)."""
+        """The partition paths that exist in storage, sorted ("" for a table without partitions)."""
         return self._listing(None).partitions
 
     def file_slices(
@@ -378,7 +380,8 @@ class Snapshot:
         return tuple(s.base_file for s in self.file_slices(partitions, groups) if s.base_file is not None)
 
     def versions(self, partition: str, file_id: str) -> tuple[FileSlice, ...]:
-        """Every file slice of one file group that is stored and in view, oldest first, also of a replaced one."""
+        """All file slices of one file group that are stored and in view, oldest first; also those of a replaced
+        group."""
         listing = self._listing(frozenset((partition,)))
         groups = all_slices(
             [file for file in listing.base_files if file.file_id == file_id],
@@ -398,15 +401,15 @@ class Snapshot:
         return tuple(slices)
 
     def is_visible(self, instant_time: str) -> bool:
-        """Whether files of this instant count here: committed (or archived), and not after `as_of`."""
+        """Whether files of this instant are in view: it is committed (or archived), and not after `as_of`."""
         if self.as_of is not None and instant_time > self.as_of:
             return False
         return self.timeline.is_committed(instant_time)
 
     def schema_of(self, file_slice: FileSlice) -> pa.Schema:
-        """The columns (without meta) a slice was written with: its commit's schema, else that in its base file's
-        footer; the table's where it has none, or log files, which are merged in the newest types. Partition columns
-        that the table leaves out of its files are none of them."""
+        """The columns (without meta) with which a slice was written: those of its commit's schema, or of its base
+        file's footer. For a slice with log files, which are merged in the newest types, and if neither has a schema,
+        the table's. Partition columns that the table leaves out of its files are not among them."""
         if file_slice.log_files and self.config.table_type == "mor":
             return self.schema
         instant = self.timeline.commit(file_slice.instant)
@@ -430,8 +433,8 @@ class Snapshot:
 
     @once
     def _left_out(self) -> frozenset[str]:
-        """Partition columns that the table leaves out of its files. Deletes of real Hudi name them in their schema all
-        the same, and its clustering writes nulls for them: as in its readers, their values are those of the paths."""
+        """The partition columns that the table leaves out of its files. Deletes of real Hudi nevertheless name them in
+        their schema, and its clustering writes nulls for them: their values are those of the paths."""
         return frozenset(self.config.partition_fields if self.config.drop_partition_columns else ())
 
     def _stored(self, schema: pa.Schema) -> pa.Schema:
@@ -467,8 +470,8 @@ class Snapshot:
         }
 
     def _may_show(self, log: LogFile) -> bool:
-        """Below version 8 a log file has the instant of its slice in its name. It is hidden if the slice began later,
-        was rolled back, or belongs to a pending clustering."""
+        """Whether a log file may be visible. Below version 8 it has the instant of its slice in its name: it is hidden
+        if the slice began later, was rolled back, or belongs to a pending clustering."""
         if self.config.version >= 8:
             return True
         if not self.timeline.begins_slices(log.instant):
@@ -505,8 +508,8 @@ def table_keys(
     *,
     key_form: str | None = None,
 ) -> KeyGenerator:
-    """The table's key generator. Releases disagree on complex keys of one field: the stored keys decide, `key_form`
-    where there are none."""
+    """The table's key generator. Releases disagree on complex keys of one field: the stored keys decide, or `key_form`
+    if there are none."""
     prefix = (snapshot.key_form or key_form) != PLAIN
     spec = key_generator_spec(
         snapshot.config, single_field_prefix=prefix, timebased=timebased, partition_types=partition_types
@@ -515,7 +518,7 @@ def table_keys(
 
 
 def table_features(snapshot: Snapshot) -> TableFacts:
-    """Look at the folders that show a feature, and at the timeline for an unfinished restore."""
+    """The facts about features that the table's folders show, and whether its timeline has an unfinished restore."""
     storage = snapshot.storage
     folders = snapshot.hoodie_folders
     present = [f for f in (SCHEMA_FOLDER, BUCKET_FOLDER) if f.removeprefix(HOODIE + "/") in folders]

@@ -30,19 +30,20 @@ _TMPFILE: int | None = getattr(os, "O_TMPFILE", None) if os.path.isdir("/proc/se
 
 
 def aside_name(name: str) -> str:
-    """The hidden neighbour of a file. No reader takes it for a data file: it begins with a dot and ends in `.tmp`."""
+    """The name of a hidden file next to the file `name`. No reader takes it for a data file: it begins with a dot and
+    ends in `.tmp`."""
     return f".{name}.tmp"
 
 
 def remove_asides(storage: Storage, folder: str) -> None:
-    """Remove what unfinished writers left in a folder of a table. No writer may be active in it."""
+    """Remove the hidden files that unfinished writers left in a folder of a table. No writer may be active in it."""
     for name in storage.list_names(folder):
         if name.startswith(".") and name.endswith(".tmp"):
             storage.delete(path_in(folder, name))
 
 
 def checksum_name(name: str) -> str:
-    """Hadoop's checksum file next to a local file. One that is older than the file makes the JVM refuse it."""
+    """The name of Hadoop's checksum file for a local file. If it is older than the file the JVM refuses the file."""
     return f".{name}.crc"
 
 
@@ -61,15 +62,15 @@ def sync_folder(folder: str, *, missing_ok: bool = False) -> None:
 
 
 def _close(fd: int) -> None:
-    """Close a file whose bytes are synced already or need not last. An error does not concern the data, and the
+    """Close a file whose bytes are synced already or need not be durable. An error does not concern the data, and the
     descriptor is closed anyway."""
     with contextlib.suppress(OSError):
         os.close(fd)
 
 
 class UnsyncedFolders:
-    """Folders of one table in which files got names that a power cut may still undo. They are synced before a file with
-    bytes gets its name and before a file is deleted, so no later change outlasts an earlier name.
+    """The folders of one table in which files got names that a power cut may still undo. They are synced before a file
+    with bytes gets its name and before a file is deleted, so no later change outlasts an earlier name.
 
     They are synced at the same time as the bytes of that file. One sync commits all earlier changes of the file system,
     so all syncs together take about as long as one.
@@ -95,7 +96,7 @@ class UnsyncedFolders:
 
     @property
     def names(self) -> int:
-        """How many names were added so far. A change comes after all names that exist when it begins."""
+        """The number of names that were added so far. A change comes after all names that exist when it begins."""
         return self._names
 
     def sync(self, names: int | None = None) -> None:
@@ -111,7 +112,7 @@ class UnsyncedFolders:
 
 
 def make_folder(folder: str, later: UnsyncedFolders | None = None) -> None:
-    """Create a folder and what is missing above it, durably; where `later` is given, it syncs the folders above."""
+    """Create a folder and the missing folders above it, durably; if `later` is given, it syncs the folders above."""
     try:
         os.mkdir(folder)
     except FileExistsError:
@@ -127,7 +128,7 @@ def make_folder(folder: str, later: UnsyncedFolders | None = None) -> None:
 
 
 def remove_tree(folder: str) -> None:
-    """Delete a folder with all in it, also while others add to it or take from it."""
+    """Delete a folder with its content, also while other processes change the content."""
     for _ in range(5):
         with os.scandir(folder) as entries:
             sorted_entries = sorted(entries, key=lambda e: e.name)
@@ -150,7 +151,8 @@ def remove_tree(folder: str) -> None:
 
 @contextlib.contextmanager
 def locked_folder(fd: int) -> Generator[bool]:
-    """Keep other replacements and deletions in the folder out, across processes; False where the file system cannot."""
+    """Keep other processes' replacements and deletions out of the folder during the block; yields False if the file
+    system cannot."""
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)
     except OSError:
@@ -163,8 +165,8 @@ def locked_folder(fd: int) -> Generator[bool]:
 
 
 def remove_aside(folder: str, name: str) -> bool:
-    """Remove what an unfinished writer of this file left. A writer that is replacing the file right now finishes
-    first."""
+    """Remove the hidden file that an unfinished writer of this file left. A writer that is replacing the file right now
+    finishes first."""
     aside = f"{folder}/{aside_name(name)}"
     if not os.path.lexists(aside):
         return False
@@ -244,12 +246,12 @@ class AtomicFile:
             data = data[written:]
 
     def publish_new(self) -> bool:
-        """Give the file its name if no file has it; False (and nothing left) otherwise."""
+        """Give the file its name if no file has it; otherwise remove it and return False."""
         return self.publish_as([self._name])
 
     def publish_as(self, names: Sequence[str]) -> bool:
-        """Give the file several names that no file has. False if a name is taken: the file then has the names before
-        it."""
+        """Give the file several names that no file has. Returns False if a name is taken: the file then has the names
+        before it."""
         try:
             self._sync()
             for name in names:
@@ -262,7 +264,7 @@ class AtomicFile:
             self.discard()
 
     def publish(self) -> None:
-        """Give the file its name, taking it from a file that has it."""
+        """Give the file its name, replacing a file that has it."""
         try:
             self._sync()
             self._unlink(checksum_name(self._name))
@@ -285,7 +287,8 @@ class AtomicFile:
                 os.fsync(self._folder)
 
     def _take_free_name(self, name: str, *, copy: bool) -> bool:
-        """Give the file a name unless another file has it; by a copy where the file system has no links."""
+        """Give the file a name unless another file has it; by a copy if the file system has no links. Returns whether
+        it has the name."""
         try:
             with in_doubt(always=False):
                 self._link(name)
@@ -325,7 +328,8 @@ class AtomicFile:
         )
 
     def _copy_exclusive(self, name: str) -> bool:
-        """Publish on a file system without links: create the file under its name, then copy the bytes."""
+        """Publish on a file system without links: create the file under its name, then copy the bytes. Returns False if
+        the name is taken."""
         try:
             fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666, dir_fd=self._folder)
         except FileExistsError:
@@ -363,7 +367,7 @@ class AtomicFile:
             synced()
 
     def discard(self) -> None:
-        """Close; a file that has no name by now is removed."""
+        """Close the file; remove it if it does not have its name."""
         if self._fd < 0:
             return
         with contextlib.suppress(OSError):  # a leftover must not make a published file count as failed
@@ -371,7 +375,7 @@ class AtomicFile:
         self.leave()
 
     def leave(self) -> None:
-        """Close without tidying up, like a process that dies here."""
+        """Close the file without cleaning up, like a process that dies at this point."""
         if self._fd >= 0:
             _close(self._fd)
             _close(self._folder)

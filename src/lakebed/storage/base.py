@@ -32,7 +32,7 @@ class FileInfo(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Versioned:
-    """Bytes of a small file with a token of the version that was read (for `put_if_match`)."""
+    """The bytes of a small file with a token of the version that was read (for `put_if_match`)."""
 
     data: bytes
     version: str
@@ -40,43 +40,45 @@ class Versioned:
 
 @dataclass(frozen=True, slots=True)
 class StorageSpec:
-    """What an executor needs to open the same storage: a URI and its options. Never printed with the options."""
+    """The data that an executor needs to open the same storage: a URI and its options. It is never printed with the
+    options."""
 
     uri: str
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @property
     def in_this_process(self) -> bool:
-        """Whether the files are in this process's memory, so that no other one sees them."""
+        """Whether the files are in this process's memory, so that no other process can read them."""
         return self.uri.startswith("memory://")
 
 
 class Upload(BinaryIO):
-    """A file being written by `Storage.create`: `close()` makes it durable and visible, `abort()` leaves nothing."""
+    """A file being written by `Storage.create`: `close()` makes it durable and visible, `abort()` removes it."""
 
     def abort(self) -> None:
         raise NotImplementedError
 
 
 class Storage(Protocol):
-    """One table's files. Paths are relative, with `/`; a missing file raises `FileNotFoundError`; anything the store
-    refuses raises `StorageError`. A mutation is durable when it returns, unless the caller asks for less (see
+    """The files of one table. Paths are relative, with `/`; a missing file raises `FileNotFoundError`; a request that
+    the store refuses raises `StorageError`. A mutation is durable when it returns, unless the caller asks for less (see
     `Durable`)."""
 
     @property
     def spec(self) -> StorageSpec: ...
 
     def list(self, prefix: str = "", *, recursive: bool = True) -> Iterator[FileInfo]:
-        """Files under the folder `prefix` (nothing if there is no such folder). Not recursive: files directly in it."""
+        """The files under the folder `prefix` (none if there is no such folder), or without `recursive` the files
+        directly in it."""
         ...
 
     def list_names(self, prefix: str = "") -> Sequence[str]:
-        """Names of the files directly in the folder `prefix`, for folders of many files whose size and time do not
-        matter."""
+        """The names of the files directly in the folder `prefix`, for folders of many files whose size and time are not
+        needed."""
         ...
 
     def list_folders(self, prefix: str = "") -> Sequence[str]:
-        """Names of the folders directly in `prefix`."""
+        """The names of the folders directly in `prefix`."""
         ...
 
     def head(self, path: str) -> FileInfo | None: ...
@@ -84,7 +86,7 @@ class Storage(Protocol):
     def read(self, path: str) -> bytes: ...
 
     def read_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
-        """The bytes of each (offset, length), near ones coalesced into one request."""
+        """The bytes of each (offset, length); nearby ranges share one request."""
         ...
 
     def open_input(self, path: str, size: int | None = None) -> pa.NativeFile:
@@ -104,14 +106,14 @@ class Storage(Protocol):
         ...
 
     def put_if_absent(self, path: str, data: bytes, *, durable: Durable = True) -> bool:
-        """Create a file. False if one exists already. An answer in doubt raises `StorageError` with context
+        """Create a file. Returns False if one exists already. An uncertain answer raises `StorageError` with context
         `{"doubtful": True}`: the caller reads back."""
         ...
 
     def put_if_match(self, path: str, data: bytes, version: str | None, *, durable: bool = True) -> bool:
-        """Replace the file if it still has that version (None: absent). False if it has not. An answer in doubt raises
-        as in `put_if_absent`. Here and in `read_versioned` context `{"busy": True}` means that another process is in
-        the middle of a replacement. Without `durable`, `read_versioned` alone never sees half of a replacement."""
+        """Replace the file if it still has that version (None: absent); otherwise return False. An uncertain answer
+        raises as in `put_if_absent`. Here and in `read_versioned` context `{"busy": True}` means that another process
+        is in the middle of a replacement. Without `durable`, only `read_versioned` never sees half of a replacement."""
         ...
 
     def move(self, path: str, to: str) -> None:
@@ -120,19 +122,21 @@ class Storage(Protocol):
         ...
 
     def create(self, path: str) -> Upload:
-        """Open a new large file for writing; it appears whole at `close()` (an existing one is replaced)."""
+        """Open a new large file for writing; it becomes visible, complete, at `close()` (an existing one is
+        replaced)."""
         ...
 
     def delete(self, path: str, *, durable: bool = True) -> bool:
-        """Delete a file; False if there was none."""
+        """Delete a file; returns False if there was none."""
         ...
 
     def delete_folder(self, prefix: str, *, durable: bool = True) -> None:
-        """Delete everything under the folder, and the folder itself where folders exist."""
+        """Delete everything under the folder, and the folder itself if the storage has folders."""
         ...
 
     def make_folder(self, prefix: str) -> None:
-        """Make an empty folder and the folders above it, where the storage has folders. An existing folder stays."""
+        """Make an empty folder and the folders above it, if the storage has folders. An existing folder is
+        unchanged."""
         ...
 
     def url(self, path: str = "") -> str:
@@ -145,8 +149,8 @@ def not_found(url: str) -> FileNotFoundError:
 
 
 def refused(message: str, hint: str = "", *, url: str, retryable: bool = False, doubtful: bool = False) -> StorageError:
-    """A `StorageError` about `url`. `retryable`: trying again makes sense. `doubtful`: it may have happened all the
-    same; both are in the context, `retryable` on the instance too."""
+    """A `StorageError` about `url`. `retryable` is whether trying again makes sense, `doubtful` whether the request may
+    have taken effect nevertheless; both are in the context, `retryable` is also an attribute."""
     context: dict[str, object] = {"path": url, "retryable": retryable}
     if doubtful:
         context["doubtful"] = True
@@ -168,14 +172,14 @@ _NO_NAMES = frozenset({"", ".", ".."})
 
 
 def check_relative(path: str) -> str:
-    """A path inside the table, or an error: nothing may reach outside of the root."""
+    """The path, if it is inside the table; raises an error for any other path."""
     if path.startswith("/") or "\0" in path or not _NO_NAMES.isdisjoint(path.split("/")):
         raise refused(f"{path!r} is not a path inside a table", "paths are relative, with single slashes", url=path)
     return path
 
 
 def check_prefix(prefix: str) -> str:
-    """A folder inside the table without its closing slash; empty for the root."""
+    """The path of a folder inside the table without its closing slash; empty for the root."""
     prefix = prefix.rstrip("/")
     return check_relative(prefix) if prefix else ""
 
@@ -203,8 +207,8 @@ class InDoubt(OSError):
 
 @contextlib.contextmanager
 def in_doubt(*, always: bool = True, but: type[OSError] | None = None) -> Generator[None]:
-    """Raise `InDoubt` for an error after which a published file may exist nevertheless: any error with `always`, else a
-    request without an answer."""
+    """Raise `InDoubt` for an error after which a published file may exist nevertheless: for any error with `always`,
+    otherwise for a request without an answer."""
     try:
         yield
     except OSError as error:
@@ -214,7 +218,7 @@ def in_doubt(*, always: bool = True, but: type[OSError] | None = None) -> Genera
 
 
 def from_os_error(error: OSError, doing: str, url: str) -> Exception:
-    """The error that a caller of storage gets for an error of the operating system."""
+    """The error for callers of storage that corresponds to an error of the operating system."""
     reason = error.strerror or str(error)
     code = error.errno or 0
     if isinstance(error, InDoubt):
@@ -239,7 +243,7 @@ SCHEMES = frozenset({"file", "s3", "gs", "az", "abfs", "abfss", "hdfs", "memory"
 @dataclass(frozen=True, slots=True)
 class Location:
     """A URI in parts. `authority` is the bucket, `container@account...` or `host:port`; `path` has no slash at either
-    end, but for local files, where it is the absolute path."""
+    end, except for local files, for which it is the absolute path."""
 
     scheme: str
     authority: str
@@ -247,7 +251,7 @@ class Location:
 
     @property
     def uri(self) -> str:
-        """The one spelling of this place; `s3a://b/t/` and `s3://b/t` have the same.
+        """The only spelling of this location; `s3a://b/t/` and `s3://b/t` have the same.
 
         >>> parse_uri("s3a://lake/trips/").uri
         's3://lake/trips'
@@ -258,7 +262,7 @@ class Location:
 
 
 def parse_uri(uri: str) -> Location:
-    """Take a table's URI or local path apart.
+    """The parts of a table's URI or local path.
 
     Local paths become absolute; `%` in them is a plain character, as it is for Hadoop. Raises `InvalidOption` for a
     scheme that lakebed does not know, and for credentials inside the URI (which would end up in logs).

@@ -44,6 +44,6 @@ _BOOTTIME: int | None = getattr(time, "CLOCK_BOOTTIME", None)
 
 
 def monotonic_seconds() -> float:
-    """Seconds since a moment that stays the same while this process runs. `time.monotonic` alone stops while the
-    machine is suspended (Linux), and a writer would not notice that its time is over."""
+    """Seconds since a moment that is fixed while this process runs. `time.monotonic` alone stops while the machine is
+    suspended (Linux), and a writer would not notice that its time is over."""
     return time.monotonic() if _BOOTTIME is None else time.clock_gettime(_BOOTTIME)

@@ -12,7 +12,7 @@ _log = logging.getLogger("lakebed")
 
 
 def create_exactly_once(storage: Storage, path: str, data: bytes, *, durable: Durable = True) -> bool:
-    """Create a file that must not exist. True if this call created it, False if another writer did.
+    """Create a file that must not exist. Returns True if this call created it, False if another writer did.
 
     An answer in doubt is resolved by reading back and comparing bytes, and by asking again while nothing is there.
     Equal bytes prove nothing for an empty file, so an empty file that existed before any doubt counts as another
@@ -41,7 +41,7 @@ def create_exactly_once(storage: Storage, path: str, data: bytes, *, durable: Du
 
 
 def write_settled(storage: Storage, path: str, data: bytes) -> None:
-    """Write a small file that decides what readers do from then on. An error is ignored (and logged) if the file has
+    """Write a small file that determines what readers do from then on. An error is ignored (and logged) if the file has
     these bytes nevertheless."""
     try:
         storage.write(path, data)

@@ -22,8 +22,8 @@ from lakebed.storage.base import (
 
 
 class WrappedStorage:
-    """Passes each request on to `inner`, under the path that `_inner_path` gives, after a call of `_before`. A subclass
-    writes what differs."""
+    """Passes each request on to `inner`, with the path that `_inner_path` returns, after a call of `_before`. A
+    subclass overrides what differs."""
 
     def __init__(self, inner: Storage) -> None:
         self._inner = inner
@@ -135,7 +135,7 @@ class BufferedFile(WrappedStorage):
 
 
 class FolderStorage(WrappedStorage):
-    """Everything below one folder of `inner`; paths are relative to that folder.
+    """The files below one folder of `inner`; paths are relative to that folder.
 
     >>> from lakebed.storage.memory import MemoryStorage
     >>> whole = MemoryStorage("folders")

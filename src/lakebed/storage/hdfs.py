@@ -174,7 +174,7 @@ class HdfsStorage:
     # writing
 
     def create_aside(self, path: str, name: str) -> tuple[str, Any]:
-        """A new file next to `path`: its full path and the writer."""
+        """A new file in the folder of `path`: its full path and the writer."""
         aside = f"{self._full(path).rpartition('/')[0]}/{name}"
         options = self._native.WriteOptions(overwrite=True, create_parent=True)
         return aside, self._do("write", path, lambda: self._client.create(aside, options))
@@ -200,11 +200,11 @@ class HdfsStorage:
             self._client.delete(aside)
 
     def replace(self, path: str, aside: str) -> None:
-        """Give the file that was written aside its name, taking it from a file that has it."""
+        """Give the aside file its name, replacing a file that has it."""
         self._rename(path, aside, overwrite=True)
 
     def _rename(self, path: str, aside: str, *, overwrite: bool) -> bool:
-        """Whether the file has its name now; False if another has it."""
+        """Rename the file; returns False if another file has the name."""
         full = self._full(path)
         try:
             self._client.rename(aside, full, overwrite)
@@ -259,9 +259,10 @@ class HdfsStorage:
 
     @contextlib.contextmanager
     def _guarded(self, path: str) -> Generator[Callable[[], bool]]:
-        """HDFS has no conditional replacement, so a side file that only one process can create serves as a guard. A
+        """Hold a guard on the file during the block; yields a function that returns whether the guard may still be
+        used. HDFS has no conditional replacement, so a side file that only one process can create serves as a guard. A
         guard that is unchanged for a minute, by the monotonic clock, was left by a dead process. A process stops using
-        its guard after a third of that time. Gives a function that returns whether the guard may still be used."""
+        its guard after a third of that time."""
         folder, _, name = path.rpartition("/")
         guard = f"{folder}/.{name}.guard".lstrip("/")
         mark = uuid.uuid4().hex.encode()
@@ -287,7 +288,7 @@ class HdfsStorage:
                     self.delete(guard)
 
     def _unchanged(self, guard: str) -> float:
-        """For how many seconds the same guard has existed. A stale guard is deleted."""
+        """The number of seconds for which the guard has been unchanged. A stale guard is deleted."""
         info = self.head(guard)
         observation = self._guards_seen.get(guard)
         if info is None or observation is None or observation[0] != info:
@@ -318,7 +319,8 @@ class HdfsStorage:
         return HdfsUpload(self, path, aside, writer)
 
     def leave_torn(self, path: str, data: bytes) -> None:
-        """What a power cut in the middle of writing `data` to `path` leaves here. For fault tests."""
+        """Leave the files that a power cut in the middle of writing `data` to `path` leaves in this storage. For fault
+        tests."""
         _, writer = self.create_aside(path, aside_name(path.rpartition("/")[2]))
         writer.write(data[: len(data) // 2])
         finish(writer)
@@ -326,7 +328,7 @@ class HdfsStorage:
     # deleting
 
     def delete(self, path: str, *, durable: bool = True) -> bool:
-        """Delete a file, and what an unfinished upload of it left next to it."""
+        """Delete a file, and the leftovers of an unfinished upload of it. Returns False if there was no file."""
         full = self._full(path)
         folder, _, name = full.rpartition("/")
         deleted = self._do("delete", path, lambda: self._client.delete(full))
@@ -345,7 +347,7 @@ class HdfsStorage:
 
 
 class HdfsUpload(StreamUpload):
-    """A large file on its way, under its hidden neighbour's name until `close`."""
+    """A large file being written, under the hidden aside name until `close`."""
 
     def __init__(self, storage: HdfsStorage, path: str, aside: str, writer: Any) -> None:
         super().__init__(path)
@@ -376,7 +378,7 @@ class HdfsUpload(StreamUpload):
         self._storage.drop_aside(self._aside)
 
     def leave(self) -> None:
-        """Abandon the file without tidying up, like a process that dies here. For fault tests."""
+        """Abandon the file without cleaning up, like a process that dies at this point. For fault tests."""
         self._closed = True
         self._writer = None
 

@@ -48,7 +48,7 @@ from lakebed.storage.streams import StreamUpload, read_coalesced
 
 
 def check_not_linked(root: str, folder: str) -> None:
-    """Raise where `folder` (relative to the table's own) or one above it is a link."""
+    """Raise an error if `folder` (relative to the table's own) or one above it is a link."""
     path = root
     for part in folder.split("/") if folder else ():
         path = f"{path}/{part}"
@@ -81,7 +81,7 @@ _unsynced_lock = shared_lock()
 
 class LocalStorage:
     """Files under one folder. A mutation syncs the file and its name to disk before it returns. With "later" the name
-    is synced before the next mutation is visible. A caller can also do without (see `Durable`).
+    is synced before the next mutation is visible. A caller can also request no sync (see `Durable`).
 
     Files appear complete: they are written aside and linked or renamed into place. The exception is a file of less than
     a sector that `put_if_match` changes without `durable` (a lock that changes hands). When a file changes, its Hadoop
@@ -109,7 +109,7 @@ class LocalStorage:
         return f"{self._root}/{check_relative(path)}"
 
     def _split(self, path: str) -> tuple[str, str]:
-        """Folder and name of a file that is going to change."""
+        """The folder and the name of a file that will be changed."""
         full = self._full(path)
         check_not_linked(self._root, path.rpartition("/")[0])
         return os.path.split(full)
@@ -136,7 +136,7 @@ class LocalStorage:
                 folders.extend(reversed(below))
 
     def _listed(self, folder: str, *, follows: bool) -> tuple[builtins.list[FileInfo], builtins.list[str]]:
-        """The files directly in a folder, as it was at one moment, and the paths of the folders in it.
+        """The files directly in a folder at one moment, and the paths of the folders in it.
 
         Where a file is deleted before its size is known, the names are read again. Otherwise, if another process
         deletes the oldest files first, the listing could have an old file and lack one that was deleted after it.
@@ -280,8 +280,8 @@ class LocalStorage:
 
     @contextlib.contextmanager
     def _guarded(self, path: str, *, shared: bool = False) -> Generator[None]:
-        """Lets one process replace a path conditionally at a time, or several read it (`shared`). The side file stays:
-        if a locked file were removed, two processes could hold the lock."""
+        """Let only one process replace a path conditionally during the block, or several read it (`shared`). The side
+        file stays: if a locked file were removed, two processes could hold the lock."""
         folder, name = self._split(path)
         side = os.path.join(folder, f".{name}.guard")
         try:
@@ -359,7 +359,8 @@ class LocalStorage:
             return LocalUpload(self, path, file)
 
     def leave_torn(self, path: str, data: bytes) -> None:
-        """What a power cut in the middle of writing `data` to `path` leaves here. For fault tests."""
+        """Leave the files that a power cut in the middle of writing `data` to `path` leaves in this storage. For fault
+        tests."""
         folder, name = self._split(path)
         file = AtomicFile(folder, name, self._unsynced, unlinked=self._unlinked, shared=False)
         file.write(memoryview(data)[: len(data) // 2])
@@ -368,7 +369,7 @@ class LocalStorage:
     # deleting
 
     def delete(self, path: str, *, durable: bool = True) -> bool:
-        """Delete a file, and what an unfinished upload of it left next to it."""
+        """Delete a file, and the leftovers of an unfinished upload of it. Returns False if there was no file."""
         folder, name = self._split(path)
         with self._translated("delete", path):
             self._unsynced.sync()
@@ -407,7 +408,7 @@ class LocalStorage:
 
 
 class LocalUpload(StreamUpload):
-    """A large local file on its way: gathered in blocks, synced once at the end."""
+    """A large local file being written: collected in blocks, synced once at the end."""
 
     def __init__(self, storage: LocalStorage, path: str, file: AtomicFile) -> None:
         super().__init__(path)
@@ -447,13 +448,13 @@ class LocalUpload(StreamUpload):
         self._file.discard()
 
     def leave(self) -> None:
-        """Abandon the file without tidying up, like a process that dies here. For fault tests."""
+        """Abandon the file without cleaning up, like a process that dies at this point. For fault tests."""
         self._closed = True
         self._file.leave()
 
 
 def _write_over(fd: int, data: bytes, current: bytes) -> None:
-    """Write `data` over as much of a file that holds `current`; all of it or, with the error, nothing."""
+    """Write `data` over the beginning of a file that holds `current`: all of it, or nothing if an error is raised."""
     done = 0
     try:
         while done < len(data):

@@ -46,7 +46,7 @@ _buckets_lock = shared_lock()
 
 
 class MemoryStorage:
-    """Objects under `memory://<name>/<prefix>`. The same name is the same memory everywhere in the process.
+    """Objects under `memory://<name>/<prefix>`. Equal names are one memory everywhere in the process.
 
     >>> storage = MemoryStorage("doctest")
     >>> storage.put_if_absent("a", b"1"), storage.put_if_absent("a", b"2"), storage.read("a")
@@ -69,7 +69,7 @@ class MemoryStorage:
 
     @staticmethod
     def drop(name: str) -> None:
-        """Forget everything under this name. Storages that are open keep what they see."""
+        """Delete all objects under this name. Open storages retain theirs."""
         with _buckets_lock:
             _buckets.pop(name, None)
 
@@ -94,7 +94,7 @@ class MemoryStorage:
     # reading
 
     def _below(self, prefix: str) -> tuple[str, builtins.list[tuple[str, _Object]]]:
-        """The key of the folder, with its slash, and the objects below it by what follows it."""
+        """The key of the folder, with its slash, and the objects below it with the rest of their keys."""
         prefix = check_prefix(prefix)
         start = "".join(f"{part}/" for part in (self._prefix, prefix) if part)
         with self._bucket.lock:
@@ -187,7 +187,7 @@ class MemoryStorage:
 
 
 class MemoryUpload(StreamUpload):
-    """A file that is one object at `close()`."""
+    """A file that becomes one object at `close()`."""
 
     def __init__(self, storage: MemoryStorage, path: str) -> None:
         super().__init__(path)

@@ -78,7 +78,8 @@ _TRUE = frozenset({"true", "1", "yes", "on"})
 
 @dataclass(frozen=True, slots=True)
 class ObjectSettings:
-    """What the storage room needs to open a store. `store` and `client` are obstore's own settings; never printed."""
+    """The settings with which a store is opened. `store` and `client` are obstore's own settings; they are never
+    printed."""
 
     kind: str
     bucket: str
@@ -91,7 +92,8 @@ class ObjectSettings:
 
 
 def object_settings(location: Location, options: Mapping[str, str]) -> ObjectSettings:
-    """Sort the options of one object store. Raises `InvalidOption` for a name that no one uses, with the nearest."""
+    """The options of one object store, sorted by their use. Raises `InvalidOption` for an unknown name, with the
+    nearest known one."""
     kind = "az" if location.scheme in ("abfs", "abfss") else location.scheme
     store: dict[str, str | bool] = {}
     client: dict[str, str | bool] = {}
@@ -151,7 +153,7 @@ def _unknown(kind: str, option: str) -> InvalidOption:
 
 
 def _fit_endpoint(kind: str, store: dict[str, str | bool], client: dict[str, str | bool], https: bool) -> None:
-    """Bring the endpoint into obstore's form: add a missing scheme, and allow plain HTTP if it asks for that."""
+    """Convert the endpoint to obstore's form: add a missing scheme, and allow plain HTTP if it requests that."""
     name = "base_url" if kind == "gs" else "endpoint"
     endpoint = store.get(name)
     if isinstance(endpoint, str) and endpoint and "://" not in endpoint:

@@ -46,7 +46,8 @@ _LONG = 400
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """`undone`: the store certainly did not do it. `retryable`: it may work the next time."""
+    """The outcome of a request that failed. `undone` is whether it certainly took no effect, `retryable` whether it may
+    succeed the next time."""
 
     undone: bool
     retryable: bool
@@ -54,7 +55,7 @@ class Verdict:
 
 
 def judge(error: BaseException) -> Verdict:
-    """Read the outcome of a request that was sent once from obstore's error text, the only place that has it."""
+    """The outcome of a request that was sent once, from obstore's error text, which alone has it."""
     text = str(error)
     status = _STATUS.search(text)
     if status:
@@ -163,7 +164,8 @@ class ObjectStorage:
         return self._spec
 
     def url(self, path: str = "") -> str:
-        """`s3a://` for S3, as Hadoop's own client is called; `abfss://` for Azure, once the account is known."""
+        """The URL of a path: with `s3a://` for S3, as in Hadoop; with `abfss://` for Azure, once the account is
+        known."""
         location = self._location
         scheme, authority = location.scheme, location.authority
         if scheme == "s3":
@@ -182,7 +184,7 @@ class ObjectStorage:
             raise from_store_error(error, doing, self.url(path), self._settings.secrets) from None
 
     def _check_bucket(self, error: BaseException, doing: str, path: str) -> None:
-        """Raise for a missing bucket. Taken for a missing file, it would make the table look empty."""
+        """Raise an error for a missing bucket: if it were taken for a missing file the table would look empty."""
         if any(code in str(error) for code in _NO_BUCKET):
             raise refused(
                 f"cannot {doing} {self.url(path)}: there is no bucket {self._settings.bucket}",
@@ -208,9 +210,9 @@ class ObjectStorage:
             yield _info(entry)
 
     def _without_folder_markers(self, entries: Iterator[Any]) -> Iterator[Any]:
-        """Leave out Hadoop's folder markers: empty objects whose keys end in a slash, which obstore shows without the
-        slash. A marker shows by the next object, which is inside its folder. Where an empty object may be the marker of
-        an empty folder, the store is asked for it."""
+        """The entries without Hadoop's folder markers: empty objects whose keys end in a slash, which obstore shows
+        without the slash. A marker is recognized by the next object, which is inside its folder. If an empty object may
+        be the marker of an empty folder, the store is asked for it."""
         entry = next(entries, None)
         while entry is not None:
             following = next(entries, None)
@@ -317,7 +319,8 @@ class ObjectStorage:
         return _version(meta) == version
 
     def _put_once(self, path: str, data: bytes, mode: Any, still_open: Callable[[], bool]) -> bool:
-        """A conditional put. It is sent again only when the one before certainly did nothing."""
+        """A conditional put; returns whether it took effect. It is sent again only if the previous one certainly had no
+        effect."""
         check_relative(path)
         for pause in (*self._pauses, None):
             try:

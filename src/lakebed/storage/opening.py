@@ -42,7 +42,7 @@ def open_storage_spec(spec: StorageSpec) -> Storage:
 
 @contextlib.contextmanager
 def wrapping(wrap: Callable[[Storage], Storage]) -> Generator[None]:
-    """While the block runs, every storage that this process opens goes through `wrap`. For fault and cost tests."""
+    """Pass every storage that this process opens through `wrap` while the block runs. For fault and cost tests."""
     _wrappers.append(wrap)
     try:
         yield
@@ -63,7 +63,8 @@ def _open(location: Location, options: dict[str, str]) -> Storage:
 
 
 def _object_storage(location: Location, options: dict[str, str]) -> ObjectStorage:
-    """Stores are cached, since each has its connections, but not across a fork, which connections do not survive."""
+    """The cached or new storage for a location. Stores are cached, since each has its connections, but not across a
+    fork, which connections do not survive."""
     from lakebed.storage.object_store import ObjectStorage
 
     key = (os.getpid(), location.uri, tuple(sorted(options.items())))

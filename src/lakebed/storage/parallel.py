@@ -32,7 +32,8 @@ _log = logging.getLogger("lakebed")
 
 
 def parallel_map(work: Callable[[T], R], items: Sequence[T], threads: int = _READERS) -> list[R]:
-    """Call `work` for each item on at most `threads` threads, the caller's among them; results in the items' order.
+    """The results of `work` for the items, in their order, computed on at most `threads` threads, including the
+    caller's.
 
     After an error no further item is begun, and the error of the first item that had one is raised. `work` may call
     this function itself: a caller that waits works on its own items, so no thread waits for a free one.
@@ -68,15 +69,14 @@ def parallel_map(work: Callable[[T], R], items: Sequence[T], threads: int = _REA
 
 
 def is_remote(storage: Storage) -> bool:
-    """Whether answers of this storage are slow. Where they are quick, threads for a little work cost more than they
-    save."""
+    """Whether the storage is slow. On a fast storage threads for small amounts of work cost more than they save."""
     return not storage.url().startswith(("file:", "memory:"))
 
 
 def threads_of_files(storage: Storage, sizes: Sequence[int]) -> int:
-    """How many threads read files of these sizes in bytes: one for small files whose storage answers quickly. Most of
-    that is Python, and threads take the interpreter from each other: measured twice the CPU time of one, and no gain.
-    """
+    """The number of threads to read files of these sizes in bytes: one for small files on a fast storage. Most of that
+    work is Python, and threads take the interpreter from each other: measured twice the CPU time of one, and no
+    gain."""
     is_small = sum(sizes) < _SMALL_FILE * len(sizes)
     return 1 if is_small and not is_remote(storage) else _READERS
 
@@ -84,8 +84,8 @@ def threads_of_files(storage: Storage, sizes: Sequence[int]) -> int:
 def delete_files(
     storage: Storage, folder: str, names: Sequence[str], done: Callable[[str], None] | None = None
 ) -> None:
-    """Delete files of one folder, several at a time where that is quicker; `done` is called for each. Their deletion
-    is made durable once, with the last of them."""
+    """Delete files of one folder, several at a time if that is faster; `done` is called for each. Their deletion is
+    made durable once, with the last of them."""
 
     def delete(name: str) -> None:
         storage.delete(path_in(folder, name), durable=name == names[-1])
@@ -96,8 +96,8 @@ def delete_files(
 
 
 def write_each(storage: Storage, paths: Sequence[str], data: bytes) -> None:
-    """`Storage.write_same` for a storage whose files have one name each: several at a time where that is quicker. The
-    last write makes all of them durable."""
+    """`Storage.write_same` for a storage in which a file has only one name: several files at a time if that is faster.
+    The last write makes all of them durable."""
 
     def write(path: str) -> None:
         storage.write(path, data, durable="later" if path == paths[-1] else False)
@@ -106,8 +106,8 @@ def write_each(storage: Storage, paths: Sequence[str], data: bytes) -> None:
 
 
 def _one_last(storage: Storage, work: Callable[[T], R], items: Sequence[T]) -> None:
-    """Call `work` for each item, several at a time on slow storage; the last item's call starts after all others
-    ended."""
+    """Call `work` for each item, several at a time on slow storage; the call for the last item starts after all others
+    have ended."""
     parallel_map(work, items[:-1], _AT_A_TIME if is_remote(storage) else 1)
     parallel_map(work, items[-1:])
 
@@ -124,14 +124,14 @@ def in_background(work: Callable[[], R]) -> Callable[[], R]:
 
 
 def at_once(storage: Storage, *work: Callable[[], object]) -> list[Any]:
-    """Make several independent calls: at the same time where answers are slow, elsewhere one after the other. Returns
-    their results, or raises the error of the first call that has one."""
+    """The results of several independent calls: made at the same time on a slow storage, otherwise one after the other.
+    Raises the error of the first call that has one."""
     return parallel_map(call, work, _AT_A_TIME if is_remote(storage) else 1)
 
 
 def begun(storage: Storage, work: Callable[[], R]) -> Callable[[], R]:
-    """Start `work`, whose result is needed later. The returned function waits for the result, and raises what `work`
-    raised. Where answers are quick, `work` runs at once."""
+    """Start `work`, whose result is needed later. The returned function waits for the result, and raises the errors of
+    `work`. On a fast storage `work` runs immediately."""
     if is_remote(storage):
         return in_background(work)
     result = work()
@@ -139,8 +139,8 @@ def begun(storage: Storage, work: Callable[[], R]) -> Callable[[], R]:
 
 
 def aside(storage: Storage, work: Callable[[], object]) -> None:
-    """Call `work`, which no later step of this thread needs. Where answers are slow, a thread of its own does it: the
-    process waits for it when it ends, and its errors are logged."""
+    """Call `work`, which no later step of this thread needs. On a slow storage another thread does it: the process
+    waits for it when it ends, and its errors are logged."""
 
     def run() -> None:
         try:
@@ -156,7 +156,7 @@ def aside(storage: Storage, work: Callable[[], object]) -> None:
 
 
 class _Threads:
-    """Gives a call to the thread that became idle last; where more calls than usual run at a time, to any of a pool.
+    """Gives a call to the thread that became idle last; if more calls than usual run at a time, to a thread of a pool.
 
     What a thread frees stays with it, in Arrow's pool and in the C library: if calls go to few threads, few hold it.
     """

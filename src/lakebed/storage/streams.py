@@ -24,7 +24,8 @@ AHEAD_BLOCKS = 4
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request for `length` bytes at `offset`; `members` are the positions of the asked ranges it answers."""
+    """One request for `length` bytes at `offset`; `members` are the positions of the requested ranges that it
+    answers."""
 
     offset: int
     length: int
@@ -56,7 +57,7 @@ def coalesce(ranges: Sequence[tuple[int, int]], gap: int) -> list[Request]:
 
 
 def read_coalesced(ranges: Sequence[tuple[int, int]], gap: int, fetch: Callable[[int, int], bytes]) -> list[bytes]:
-    """The bytes of each range, with one `fetch(offset, length)` for near ones."""
+    """The bytes of each range, with one `fetch(offset, length)` for nearby ranges."""
     out = [b""] * len(ranges)
     for request in coalesce(ranges, gap):
         data = fetch(request.offset, request.length)
@@ -137,7 +138,7 @@ class RangeFile(io.RawIOBase):
         return b"".join(parts)[start : start + length]
 
     def _load(self, first: int, last: int) -> None:
-        """Have the blocks first..last in the cache, with one request for each gap."""
+        """Load the blocks `first` to `last` into the cache, with one request for each gap."""
         missing = [i for i in range(first, last + 1) if i not in self._cache]
         for i in range(first, last + 1):
             if i in self._cache:
@@ -172,7 +173,8 @@ class RangeFile(io.RawIOBase):
 
 
 class StreamUpload(Upload):
-    """A forward-only file. Stores fill in `_append`, `_finish` (make it visible) and `_discard` (leave nothing).
+    """A file that is written from front to back. Stores implement `_append`, `_finish` (make it visible) and `_discard`
+    (remove it).
 
     As a context manager it closes at the end of the block and aborts when the block raised.
     """
@@ -202,7 +204,7 @@ class StreamUpload(Upload):
         return view.nbytes
 
     def close(self) -> None:
-        """Make the file durable and visible. When that fails nothing is left, and the error is raised."""
+        """Make the file durable and visible. If that fails the file is removed, and the error is raised."""
         if self._closed:
             return
         self._closed = True
@@ -213,7 +215,7 @@ class StreamUpload(Upload):
             raise
 
     def abort(self) -> None:
-        """Drop what was written. Does nothing after `close`."""
+        """Discard the file. Does nothing after `close`."""
         if not self._closed:
             self._closed = True
             self._discard()

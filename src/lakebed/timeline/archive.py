@@ -94,21 +94,21 @@ class ArchivedTimeline:
         return self._source.instants_between(first, last)
 
     def completion_time(self, time: str) -> str | None:
-        """When an archived instant completed; None for an unknown one and on version 6."""
+        """The completion time of an archived instant; None for an unknown one and on version 6."""
         return self._source.completion_time(time)
 
     def commit_metadata(self, time: str) -> CommitMetadata:
-        """The body of an archived commit. Raises `FileNotFoundError` where the instant is not archived."""
+        """The body of an archived commit. Raises `FileNotFoundError` if the instant is not archived."""
         return self._source.commit_metadata(time)
 
     def plan(self, time: str) -> dict[str, Any]:
-        """The plan of an archived compaction, clustering or clean; empty where there is none."""
+        """The plan of an archived compaction, clustering or clean; empty if there is none."""
         return self._source.plan(time)
 
 
 @dataclass(frozen=True, eq=False)
 class LsmHistory:
-    """History files named by the newest manifest."""
+    """The archive from version 8 on: history files that the newest manifest names."""
 
     storage: Storage
     config: TableConfig
@@ -118,7 +118,7 @@ class LsmHistory:
 
     @once
     def files(self) -> tuple[LsmFile, ...]:
-        """The files of the history, by the manifest of the current version; others are leftovers."""
+        """The files of the history, from the manifest of the current version; other files are leftovers."""
         for attempt in range(_MANIFEST_ATTEMPTS):
             version = self._version()
             if version is None:
@@ -148,7 +148,7 @@ class LsmHistory:
         return tuple(sorted(instants, key=lambda i: (i.time, i.action.value)))
 
     def completion_time(self, time: str) -> str | None:
-        """A commit's completion time, else that of another action of this requested time."""
+        """A commit's completion time, or that of another action with this requested time; None if there is none."""
         for file in self._holding(time):
             times = {action: done for (at, action), done in self._times_of(file).items() if at == time}
             completed_times = [times[a] for a in _COMMIT_ACTIONS if a in times] or list(times.values())
@@ -171,7 +171,7 @@ class LsmHistory:
         return decode_action(body, path)
 
     def _version(self) -> str | None:
-        """The version to read; where the version file is missing (it is deleted, then written again) the highest."""
+        """The version to read; the highest if the version file is missing (it is deleted, then written again)."""
         try:
             path = f"{self.config.archive_folder}/_version_"
             text = self.storage.read(path).decode("ascii", "replace").strip()
@@ -190,9 +190,9 @@ class LsmHistory:
                 yield file
 
     def _meeting(self, first: str, last: str) -> list[LsmFile]:
-        """The files that may hold instants of these requested times, by their names. In a table that an upgrade of Hudi
-        brought here from version 6 all files match: names of upgraded files have the instants of their first and last
-        rows, which are not sorted."""
+        """The files that may have instants of these requested times, by their names. In a table that an upgrade of Hudi
+        brought from version 6 all files match: names of upgraded files have the instants of their first and last rows,
+        which are not sorted."""
         return [file for file in self.files if (file.first <= last and first <= file.last) or self._is_upgraded]
 
     @once
@@ -231,7 +231,7 @@ class LsmHistory:
 
 
 def with_header(data: bytes, action: str, column: str, path: str) -> bytes:
-    """The body or plan (`column`: "metadata" or "plan") of an instant as its file on the active timeline has it.
+    """The body or plan (`column`: "metadata" or "plan") of an instant in the form of its file on the active timeline.
 
     Hudi 1.0, as it upgrades a version 6 table, puts records into the history without the header of an Avro file. No
     such record begins as JSON does. Raises `CorruptFile` naming `path` where the bytes are none of these.
@@ -252,7 +252,7 @@ def with_header(data: bytes, action: str, column: str, path: str) -> bytes:
 
 @dataclass(frozen=True, eq=False)
 class LogArchive:
-    """The version 6 archive: log files of entries, one for each state an instant went through."""
+    """The version 6 archive: log files with one entry for each state that an instant had."""
 
     storage: Storage
     config: TableConfig
@@ -277,7 +277,7 @@ class LogArchive:
         return self.instants  # each entry is read to see its time
 
     def completion_time(self, time: str) -> str | None:
-        """None: version 6 has no completion times."""
+        """Always None: version 6 has no completion times."""
         return None
 
     def commit_metadata(self, time: str) -> CommitMetadata:
@@ -316,7 +316,8 @@ class LogArchive:
 
 
 def _complete_blocks(data: bytes, path: str) -> list[LogBlock]:
-    """The blocks of a file of the archive: a lost entry would be a commit whose rows no reader finds."""
+    """The blocks of a file of the archive. Raises `CorruptFile` for an incomplete block, since a lost entry would be a
+    commit whose rows no reader finds."""
     blocks = read_blocks(data, path)
     for block in blocks:
         if block.type is BlockType.CORRUPT:
@@ -335,13 +336,13 @@ def _checked_entries(entries: list[dict[str, Any]], path: str) -> list[dict[str,
 
 
 def read_history(storage: Storage, path: str, size: int, columns: list[str] | None = None) -> pa.Table:
-    """A file of the history. Raises what Arrow does, and `ValueError` for a file of another size."""
+    """The rows of a history file. Raises Arrow's errors, and `ValueError` for a file of another size."""
     with _opened(storage, path, size) as source:
         return pq.read_table(source, columns=columns)
 
 
 def history_parts(storage: Storage, path: str, size: int, columns: Sequence[str]) -> Iterator[pa.Table]:
-    """Like `read_history`, some rows at a time: bodies of commits may be large."""
+    """Like `read_history`, in parts of some rows: bodies of commits may be large."""
     with _opened(storage, path, size) as source:
         file = pq.ParquetFile(source, pre_buffer=False)
         # Arrow's threads would keep the memory of bodies that they have read

@@ -71,7 +71,7 @@ LOG_ARCHIVE = re.compile(r"\.commits_\.archive\.(\d+)")
 
 
 def archive(timeline: Timeline, instants: Sequence[Instant], lock_is_held: Callable[[], bool]) -> None:
-    """Archive these completed instants of the timeline. The caller holds the lock. Raises `CommitConflict` where it was
+    """Archive these completed instants of the timeline. The caller holds the lock. Raises `CommitConflict` if it was
     lost, and another process may have archived them, too.
 
     Instants that an interrupted archival left on both timelines are only removed from the active one.
@@ -94,8 +94,8 @@ def archive(timeline: Timeline, instants: Sequence[Instant], lock_is_held: Calla
 
 
 class _Files:
-    """The timeline files of each instant with the state that each proves, pending ones first. Names are parsed once,
-    however many instants go."""
+    """The timeline files of each instant with the state that each file proves, pending ones first. Names are parsed
+    once for all instants."""
 
     def __init__(self, timeline: Timeline) -> None:
         self._of: dict[tuple[str, Action], list[tuple[State, str]]] = {}
@@ -110,7 +110,7 @@ class _Files:
 def _remove(timeline: Timeline, files: Sequence[tuple[State, str]]) -> None:
     """Delete files of instants: first all pending ones, so that no instant becomes pending again, then the completed
     ones one by one, oldest first. If a newer commit were deleted before an older one, its rows would be hidden; if a
-    clean were deleted before earlier commits, it would be hidden that their files are deleted."""
+    clean were deleted before earlier commits, the deletion of their files would be hidden."""
     names = {done: [name for state, name in files if (state is State.COMPLETED) == done] for done in (False, True)}
     folder = timeline.config.timeline_path
     delete_files(timeline.storage, folder, names[False])
@@ -168,8 +168,8 @@ def _history_row(timeline: Timeline, instant: Instant) -> dict[str, Any]:
 
 
 def write_history(storage: Storage, folder: str, tables: Iterable[pa.Table], lock_is_held: Callable[[], bool]) -> None:
-    """Write a history of these instants, a file for each table, where there is none. The caller holds the lock. Raises
-    `CommitConflict` where it was lost."""
+    """Write a history with these instants, one file per table, if there is no history. The caller holds the lock.
+    Raises `CommitConflict` if it was lost."""
     writer = _HistoryWriter(storage, folder, lock_is_held)
     files = [writer.write(_merged_name([rows["instantTime"]], _COPIED_LEVEL), [rows]) for rows in tables]
     if files:
@@ -182,7 +182,7 @@ def _merged_name(times: Sequence[pa.ChunkedArray], level: int) -> str:
 
 
 class _HistoryWriter:
-    """Writes files of a history, and makes lists of them the history, each under the next version."""
+    """Writes files of a history, and publishes lists of files as the history, each under the next version."""
 
     def __init__(self, storage: Storage, folder: str, lock_is_held: Callable[[], bool]) -> None:
         self._storage, self._folder, self._lock_is_held = storage, folder, lock_is_held
@@ -205,8 +205,8 @@ class _HistoryWriter:
         return LsmFile(name, len(body), first, last)
 
     def publish(self, files: Sequence[LsmFile]) -> None:
-        """Make these files the history. Raises `CommitConflict` if another process has published a version since this
-        one read the history: that process's files would be lost."""
+        """Publish these files as the history. Raises `CommitConflict` if another process has published a version since
+        this one read the history: that process's files would be lost."""
         current = self._read_version()
         if (current and current.data) != (self._version and self._version.data):
             raise _overtaken(self._storage)
@@ -266,8 +266,8 @@ def _manifests(storage: Storage, folder: str) -> list[int]:
 
 
 def _merge_levels(timeline: Timeline, files: list[LsmFile], writer: _HistoryWriter) -> None:
-    """Merge the files of a level into one of the next if there are many, then delete files that readers cannot need any
-    more."""
+    """Merge the files of a level into one of the next level if there are many, then delete files that readers cannot
+    need any more."""
     for level in range(9):
         level_files = [file for file in files if (match := _LEVEL.search(file.name)) and int(match[1]) == level]
         if len(level_files) < _FILES_A_LEVEL or len(merged := _oldest_that_fit(level_files)) < 2:
@@ -281,8 +281,8 @@ def _merge_levels(timeline: Timeline, files: list[LsmFile], writer: _HistoryWrit
 
 
 def _oldest_that_fit(files: Sequence[LsmFile]) -> list[LsmFile]:
-    """The oldest files of a level that are merged into one file of the next. A file that is too large to be merged with
-    another one stays."""
+    """The oldest files of a level that are merged into one file of the next level. A file that is too large to be
+    merged with another is not among them."""
     oldest: list[LsmFile] = []
     for file in sorted(files, key=lambda file: (file.first, file.last)):
         if sum(f.size for f in oldest) + file.size > _MERGED_BYTES:

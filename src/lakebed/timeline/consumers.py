@@ -32,8 +32,8 @@ _SERVICES = frozenset({Action.COMPACTION, Action.LOGCOMPACTION, Action.CLUSTERIN
 
 @dataclass(frozen=True, slots=True)
 class Consumer:
-    """A consumer as its file has it. `position` is empty before the first commit, `batches` how often it moved on. With
-    `every_commit` it needs the files of clusterings and compactions too, which change no row."""
+    """A consumer in the form of its file. `position` is empty before the first commit, `batches` is the number of
+    batches read. With `every_commit` it also needs the files of clusterings and compactions, which change no row."""
 
     name: str
     position: str
@@ -58,13 +58,13 @@ class ConsumerFiles:
         self._storage = storage
 
     def read_all(self) -> list[Consumer]:
-        """All consumers, by name."""
+        """All consumers, ordered by name."""
         names = (name for name in sorted(self._storage.list_names(FOLDER)) if not name.startswith("."))
         consumers = (self.find(name.removesuffix(_END)) for name in names if name.endswith(_END))
         return [consumer for consumer in consumers if consumer is not None]
 
     def find(self, name: str) -> Consumer | None:
-        """The consumer of this name, None where there is none."""
+        """The consumer of this name; None if there is none."""
         path = _path(name)
         try:
             file = self._storage.read_versioned(path)
@@ -73,7 +73,7 @@ class ConsumerFiles:
         return _decode(file.data, file.version, self._storage.url(path))
 
     def get(self, name: str) -> Consumer:
-        """The consumer of this name. Raises `InvalidOption` where there is none."""
+        """The consumer of this name. Raises `InvalidOption` if there is none."""
         consumer = self.find(name)
         if consumer is None:
             names = ", ".join(existing.name for existing in self.read_all())
@@ -85,7 +85,7 @@ class ConsumerFiles:
         return consumer
 
     def create(self, name: str, position: str, *, every_commit: bool = False) -> Consumer:
-        """A new consumer. Raises `InvalidOption` where there is one of this name."""
+        """Create a consumer, and return it. Raises `InvalidOption` if there is one of this name."""
         now = datetime.now(UTC)
         stream = uuid.uuid4().hex
         if not self._put(Consumer(name, position, now, now, every_commit=every_commit, stream=stream)):
@@ -101,8 +101,8 @@ class ConsumerFiles:
         return self._replace(consumer, replace(consumer, pending=end), end)
 
     def move(self, consumer: Consumer, to: str) -> Consumer:
-        """Record that a batch up to a position is read. Raises `CommitConflict` where another process has moved the
-        consumer since it was read, or deleted it; nothing is changed then."""
+        """Record that a batch up to a position is read. Raises `CommitConflict` if another process has moved the
+        consumer since it was read, or deleted it; then nothing is changed."""
         batches = consumer.batches + 1
         return self._replace(
             consumer, replace(consumer, position=to, moved=datetime.now(UTC), batches=batches, pending=""), to
@@ -137,11 +137,12 @@ class ConsumerFiles:
         )
 
     def delete(self, name: str) -> bool:
-        """Delete a consumer; False where there was none."""
+        """Delete a consumer; returns False if there was none."""
         return self._storage.delete(_path(name))
 
     def _put(self, consumer: Consumer) -> bool:
-        """Replace the file if it is still the version that was read. An answer in doubt is resolved by reading it."""
+        """Replace the file if it is still the version that was read; returns whether it was replaced. An uncertain
+        answer is resolved by reading it."""
         path, mark = _path(consumer.name), uuid.uuid4().hex
         body = _encode(consumer, mark)
         try:
@@ -158,7 +159,7 @@ class ConsumerFiles:
 
 
 def check_consumer_name(name: str) -> None:
-    """Raise `InvalidOption` for a text that is no name of a consumer: its file is named after it."""
+    """Raise `InvalidOption` for a text that cannot be the name of a consumer: its file is named after it."""
     if not _NAME.fullmatch(name):
         raise InvalidOption(
             f"{name!r} is no name of a consumer",
@@ -179,8 +180,8 @@ class ConsumerNeed:
 
 
 def consumer_needs(timeline: Timeline, consumers: Iterable[Consumer], since: str) -> list[ConsumerNeed]:
-    """What must be retained for these consumers, the oldest commit first. Commits that completed before `since` are too
-    old: no consumer holds them back."""
+    """The commits that must be retained for these consumers, the oldest first. Commits that completed before `since`
+    are too old: no consumer holds them back."""
     needs: list[ConsumerNeed] = []
     for consumer in consumers:
         later = timeline.commits_completed_after(consumer.position)
@@ -192,8 +193,8 @@ def consumer_needs(timeline: Timeline, consumers: Iterable[Consumer], since: str
 
 
 def is_service(timeline: Timeline, commit: Instant) -> bool:
-    """Whether a completed commit is of a table service, which changes no row. No commit body is read. On version 6 the
-    plan of a replacecommit is read, since clusterings have no action of their own."""
+    """Whether a completed commit was made by a table service, which changes no row. No commit body is read. On version
+    6 the plan of a replacecommit is read, since clusterings have no action of their own."""
     requested = timeline.requested.get(key_of(commit), "")
     if commit.action is Action.REPLACECOMMIT and f".{Action.REPLACECOMMIT.value}." in requested:
         return timeline.config.version < 8 and bool(timeline.plan(commit).get("clusteringPlan"))

@@ -21,8 +21,8 @@ class _GroupFiles:
 
 @dataclass(frozen=True, slots=True)
 class SliceFiles:
-    """All files of one file slice. It has several base files where a task was tried more than once; log files are in
-    merge order."""
+    """All files of one file slice. It has several base files if a task was tried more than once; log files are in merge
+    order."""
 
     instant: str
     base_files: tuple[BaseFile, ...]
@@ -62,7 +62,7 @@ def all_slices(
     version: int,
     completion_time: Callable[[str], str | None],
 ) -> Iterator[GroupSlices]:
-    """Every file group with all its slices, files of pending and failed instants among them."""
+    """All file groups with all their slices, including files of pending and failed instants."""
     for (partition, file_id), files in _by_group(base, logs).items():
         slices = _assemble(files.base, files.logs, version=version, completion_time=completion_time)
         yield GroupSlices(partition, file_id, tuple(slices))
@@ -124,7 +124,7 @@ def _assemble(
     completion_time: Callable[[str], str | None],
     pending_compaction: str | None = None,
 ) -> list[SliceFiles]:
-    """The slices of one file group that have files, oldest first. A compaction that is pending has begun a slice."""
+    """The slices of one file group that have files, oldest first. A pending compaction has already begun a slice."""
     bases: dict[str, list[BaseFile]] = defaultdict(list)
     for file in base:
         bases[file.instant].append(file)
@@ -144,7 +144,7 @@ def _assemble(
 
 def goes_by_slice(instant: str, bases: Container[str]) -> bool:
     """Whether a log file of this instant is named after its slice, as on version 6, and not after its delta commit.
-    Upgrades of Hudi leave such files as they are. `bases` are the instants of the file group's base files."""
+    Upgrades of Hudi do not rename such files. `bases` are the instants of the file group's base files."""
     return instant in bases or bool(suffix_of(instant))
 
 
@@ -162,11 +162,11 @@ def _slice_of(instant: str, slice_instants: list[str], completion_time: Callable
 
 
 def in_merge_order(logs: Iterable[LogFile]) -> list[LogFile]:
-    """Log files of one slice in the order in which their blocks are merged."""
+    """The log files of one slice in the order in which their blocks are merged."""
     return sorted(logs, key=_merge_order)
 
 
 def _merge_order(log: LogFile) -> tuple[str, int, str, bool]:
-    """Merge order of a slice's log files: instant, version, then the write token as text, as Hudi has it: `10-0-1` is
-    before `2-0-1`."""
+    """The sort key for the merge order of a slice's log files: instant, version, then the write token as text, as in
+    Hudi: `10-0-1` is before `2-0-1`."""
     return log.instant, log.version, log.write_token, log.is_cdc

@@ -22,8 +22,8 @@ _BYTES_OF_ONE = 500
 
 @dataclass(frozen=True, slots=True)
 class Clean:
-    """One clean. `earliest` is the first commit that it kept completely, empty if it kept file versions.
-    `last_completed` is the last commit that it saw, `savepoints` are those that kept files from it."""
+    """One clean. `earliest` is the first commit that it retained completely, empty if it retained file versions.
+    `last_completed` is the last commit that it saw, `savepoints` are those that prevented deletions."""
 
     time: str
     earliest: str
@@ -32,13 +32,13 @@ class Clean:
 
 
 def last_clean(timeline: Timeline) -> Clean | None:
-    """The last completed clean; its body is read once a process."""
+    """The last completed clean, None if there is none; its body is read once per process."""
     instant = next((i for i in reversed(timeline.completed) if i.action is Action.CLEAN), None)
     return None if instant is None else _completed(timeline, instant)
 
 
 def cleans_after(timeline: Timeline, time: str) -> Iterator[Clean]:
-    """The cleans of the active timeline after a time, newest first, those that have begun among them."""
+    """The cleans of the active timeline after a time, newest first, including those that have only begun."""
     for instant in reversed(timeline.instants):
         if instant.time <= time:
             return
@@ -53,8 +53,8 @@ def planned_clean(timeline: Timeline, instant: Instant) -> Clean:
 
 
 def being_cleaned(timeline: Timeline) -> frozenset[str]:
-    """The paths of the files that cleans which have begun delete. Until such a clean completes the metadata table lists
-    them, and the folders have some of them."""
+    """The paths of the files that begun cleans delete. Until such a clean completes the metadata table lists them, and
+    the folders have some of them."""
     inflight = (i for i in timeline.pending if i.action is Action.CLEAN and i.state is State.INFLIGHT)
     plans = [clean_files(timeline.plan(instant)) for instant in inflight]
     return frozenset(path_in(partition, name) for plan in plans for partition in plan for name in plan[partition])
@@ -91,7 +91,7 @@ _CLEANS = BoundedCache[CacheEntry[Clean]](_CACHED_BYTES)
 
 
 def rollback_record(timeline: Timeline, rollback: Instant) -> Mapping[str, Any]:
-    """The decoded plan of a rollback; empty where it cannot be read."""
+    """The decoded plan of a rollback; empty if it cannot be read."""
     try:
         return timeline.plan(rollback)
     except CorruptFile:
@@ -99,8 +99,8 @@ def rollback_record(timeline: Timeline, rollback: Instant) -> Mapping[str, Any]:
 
 
 def rolled_back(timeline: Timeline, since: str) -> Iterator[tuple[Instant, str]]:
-    """Rollbacks after a time, pending ones too, with the instant that each undoes, and restores with each of theirs;
-    their plans are read."""
+    """Pairs of a rollback after a time, including pending ones, and the instant that it undoes, and of a restore and
+    each of its instants; their plans are read."""
     rollbacks = [i for i in timeline.instants if i.action is Action.ROLLBACK and i.time > since]
     yield from zip(rollbacks, parallel_map(lambda i: rollback_target(timeline.plan(i)), rollbacks), strict=True)
     restores = [i for i in timeline.instants if i.action is Action.RESTORE and i.time > since]
@@ -121,7 +121,7 @@ _OPERATIONS = frozenset(
 
 
 def has_unchecked_inserts(timeline: Timeline, checked: str = "") -> bool:
-    """Whether a writer other than lakebed has inserted rows since the last commit of lakebed, which took account of all
+    """Whether a writer other than lakebed has inserted rows since the last commit of lakebed, which considered all
     earlier commits, and since the time `checked`, up to which keys are known to be unique.
 
     Archived commits are not checked.

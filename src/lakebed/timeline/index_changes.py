@@ -26,7 +26,7 @@ Settings = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class IndexChange:
-    """The index changed from one to another at an instant. `settled`: the instant is archived."""
+    """A change of the index at an instant. `settled` is whether the instant is archived."""
 
     instant: str
     before: Settings
@@ -56,8 +56,8 @@ def settings_at(timeline: Timeline, config: TableConfig, as_of: str | None = Non
 
 
 def changes_of(timeline: Timeline, config: TableConfig) -> list[IndexChange]:
-    """The changes that properties and commits record, in their order. Properties that were read before the timeline
-    may lack the last ones."""
+    """The changes that properties and commits record, in their order. Properties that were read before the timeline may
+    lack the last ones."""
     noted = noted_changes(config)
     noted_instants = {change.instant for change in noted}
     replaces = [i for i in timeline.replacecommits if i.time not in noted_instants]
@@ -103,19 +103,20 @@ def has_happened(timeline: Timeline, change: IndexChange) -> bool:
 
 
 def property_change_for(config: TableConfig, timeline: Timeline, change: IndexChange) -> dict[str, str | None]:
-    """The property changes that note an index change which is about to be committed."""
+    """The property changes that record an index change which is about to be committed."""
     return {INDEX_CHANGES: _text([*changes_of(timeline, config), change])}
 
 
 def abandoned_changes(config: TableConfig, timeline: Timeline) -> list[IndexChange]:
-    """Noted changes whose instants do not exist any more."""
+    """The recorded changes whose instants do not exist any more."""
     pending = timeline.pending_writes
     return [c for c in noted_changes(config) if c.instant not in pending and not has_happened(timeline, c)]
 
 
 def finish_interrupted_changes(config: TableConfig, timeline: Timeline) -> dict[str, str | None]:
-    """The property changes that make the properties name the table's present index: an interrupted index change is
-    finished, or its note removed. `properties` are read under the lock. Empty if there is nothing to do."""
+    """The property changes (None: remove) that make the properties name the table's present index: an interrupted index
+    change is finished, or its record removed. The properties of `config` were read under the lock. Empty if there is
+    nothing to do."""
     changes = changes_of(timeline, config)
     if not changes:
         return {}
@@ -134,8 +135,8 @@ def finish_interrupted_changes(config: TableConfig, timeline: Timeline) -> dict[
 
 
 def _without_archived(changes: list[IndexChange]) -> list[IndexChange]:
-    """The changes without archived ones, but for the last of these. Earlier index settings are dropped, and old views
-    do without an index."""
+    """The changes without archived ones, except the last of these. Earlier index settings are dropped, and old views
+    have no index."""
     settled = [at for at, change in enumerate(changes) if change.settled]
     if not settled or settled[-1] == 0:
         return changes
@@ -155,8 +156,7 @@ def index_properties(config: TableConfig, settings: Settings) -> dict[str, str |
 
 
 def declare_index(config: TableConfig, timeline: Timeline, settings: Settings) -> dict[str, str | None]:
-    """Changes to the properties for an index that a user declares for an existing table, without an instant of its
-    own."""
+    """The property changes for an index that a user declares for an existing table, without an instant."""
     changes: Sequence[IndexChange] = changes_of(timeline, config)
     properties = index_properties(config, settings)
     last = timeline.last_completed

@@ -58,14 +58,14 @@ def requested_name(action: Action, time: str, version: int) -> str:
 
 
 def inflight_name(action: Action, time: str, version: int) -> str:
-    """The file of an action that has begun; a commit's goes without the action's name."""
+    """The name of the file of an action that has begun; for a commit without the action's name."""
     if action is Action.COMMIT:
         return f"{time}.inflight"
     return f"{time}.{_pending_word(action, version)}.inflight"
 
 
 def completed_name(action: Action, time: str, completion_time: str | None, version: int) -> str:
-    """The file that makes an action visible; on version 6 the completion time is no part of it.
+    """The name of the file that makes an action visible; on version 6 without the completion time.
 
     >>> completed_name(Action.COMPACTION, "20261121110149683", "20261121110150908", version=9)
     '20261121110149683_20261121110150908.commit'
@@ -76,8 +76,8 @@ def completed_name(action: Action, time: str, completion_time: str | None, versi
 
 @lru_cache(maxsize=8192)  # a timeline is listed again and again, and its names stay
 def parse_instant_file(name: str, version: int) -> Instant | None:
-    """The instant of a file of the timeline folder; None for anything that is no instant file, such as what a
-    writer left between create and rename, checksum side files and folders.
+    """The instant of a file of the timeline folder; None for anything that is not an instant file, such as leftovers of
+    a writer between create and rename, checksum files and folders.
 
     A completed file without completion time on version 8 and later (left by an upgrade) comes back without one.
 
@@ -103,7 +103,7 @@ def parse_instant_file(name: str, version: int) -> Instant | None:
 
 
 def holds_everything(name: str, version: int) -> bool:
-    """Whether the name of a timeline file has all that a listing can: everything but a completed instant without its
+    """Whether the name of a timeline file has all that a listing can show. False for a completed instant without its
     completion time, which a table from before version 8 has, also after its upgrade.
 
     >>> holds_everything("20261121110149683_20261121110150908.commit", 9)
@@ -116,7 +116,7 @@ def holds_everything(name: str, version: int) -> bool:
 
 
 def without_suffix(time: str) -> str:
-    """An instant time without the digits that version 6 appends for what the metadata table does on its own.
+    """An instant time without the digits that version 6 appends for the metadata table's own services.
 
     >>> without_suffix("20261121110149683001"), suffix_of("20261121110149683001"), suffix_of("20261121110149683")
     ('20261121110149683', '001', '')
@@ -148,13 +148,13 @@ def format_time(when: datetime, zone: str) -> str:
 
 
 def format_millis(epoch_millis: int, zone: str) -> str:
-    """The instant time of a moment given in milliseconds since 1970, such as a file's modification time."""
+    """The instant time of a moment in milliseconds since 1970, such as a file's modification time."""
     return format_time(datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=epoch_millis), zone)
 
 
 def parse_time(text: str, zone: str) -> datetime:
-    """The moment an instant time names, with its zone. Fourteen digits mean the last millisecond of that second;
-    digits beyond seventeen (the metadata table adds some) do not belong to the time.
+    """The moment of an instant time, with its zone. Fourteen digits mean the last millisecond of that second; digits
+    beyond seventeen (the metadata table adds some) do not belong to the time.
 
     >>> parse_time("20261121110149", "UTC").isoformat()
     '2026-11-21T11:01:49.999000+00:00'
@@ -184,8 +184,8 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 
 class InstantClock:
-    """Gives instant times (`yyyyMMddHHmmssSSS`) in the table's zone: `UTC`, or `LOCAL` for the zone of this process,
-    by `hoodie.table.timeline.timezone`.
+    """Makes instant times (`yyyyMMddHHmmssSSS`) in the table's zone: `UTC`, or `LOCAL` for the zone of this process, by
+    `hoodie.table.timeline.timezone`.
 
     `now` gives seconds since the epoch. Call `next` under the table's lock and with the timeline's greatest time: this
     is what makes times ascend across processes and machines, also when a clock steps back or local time is set back
@@ -207,7 +207,8 @@ class InstantClock:
         self._lock = shared_lock()
 
     def next(self, after: str | None = None) -> str:
-        """A time greater than all this clock gave and greater than `after`: now, or one millisecond past those."""
+        """A time greater than all earlier times of this clock and greater than `after`: now, or one millisecond after
+        these."""
         with self._lock:
             seconds = time.time() if self._now is None else self._now()
             now = format_millis(round(seconds * 1000), self._zone)
@@ -216,9 +217,9 @@ class InstantClock:
 
 
 def by_this_clock(now: str, zone: str) -> str:
-    """The instant time `now`, or what the clock of this process shows where that is earlier. After a host's clock was
-    ahead, all later instants are ahead, too. Ages counted from them would be too great, and data that is deleted by age
-    would be deleted too early."""
+    """The instant time `now`, or the time of this process's clock if that is earlier. After a host's clock was ahead,
+    all later instants are ahead, too. Ages counted from them would be too great, and data that is deleted by age would
+    be deleted too early."""
     return min(now, format_millis(round(time.time() * 1000), zone))
 
 

@@ -27,8 +27,8 @@ MAX_NAMES = 128
 
 @dataclass(frozen=True, slots=True)
 class KeysNote:
-    """No text of `fields` can be misread in the files of instants from `since` on, up to `instant`, but for those whose
-    names are in `but`.
+    """A record that no text of `fields` can be misread in the files of instants from `since` on, up to `instant`,
+    except in the files named in `but`.
 
     `pending` are earlier instants that had not completed: they are not covered. `beyond` are later ones that had
     completed: they are covered.
@@ -61,7 +61,7 @@ _SETS = ("but", "pending", "beyond")
 
 
 def note_of(commit: CommitMetadata, instant: str, version: int) -> KeysNote | None:
-    """The note of a commit; None if it has none, or one that another commit made or that cannot be parsed."""
+    """The note of a commit; None if it does not have one, if another commit made it, or if it cannot be parsed."""
     try:
         note: Any = json.loads(commit.extra.get(PLAIN_KEYS_NOTE) or "null")
         if not note or (note["instant"], note["version"]) != (instant, version):
@@ -73,7 +73,8 @@ def note_of(commit: CommitMetadata, instant: str, version: int) -> KeysNote | No
 
 
 def newest_note(timeline: Timeline, commits: Sequence[Instant]) -> KeysNote | None:
-    """The note of the newest of these commits (a view's, in requested order) that has one which holds for the view.
+    """The note of the newest of these commits (a view's, in requested order) that has one which is valid for the view;
+    None if there is none.
 
     A note that covers a commit which the view does not show is not valid for it: it may leave out files that the view
     shows.
@@ -91,8 +92,8 @@ def newest_note(timeline: Timeline, commits: Sequence[Instant]) -> KeysNote | No
 
 @dataclass(frozen=True, slots=True)
 class WrittenKeys:
-    """What a commit wrote: the names of its files whose keys may be misread, and those that no reader needs after
-    it."""
+    """The key-related files of a commit: the names of its files whose keys may be misread, and those that no reader
+    needs after it."""
 
     misread: frozenset[str]
     superseded: frozenset[str]
@@ -100,7 +101,7 @@ class WrittenKeys:
 
 
 def next_note(timeline: Timeline, instant: str, fields: Sequence[str], written: WrittenKeys) -> KeysNote | None:
-    """The note of a commit about to complete on this timeline; None where it would name too many files."""
+    """The note of a commit that is about to complete on this timeline; None if it would name too many files."""
     other_commits = tuple(i for i in timeline.commits if i.time != instant)
     pending = frozenset(i.time for i in timeline.pending if i.time < instant)
     before = newest_note(timeline, other_commits)
@@ -121,7 +122,7 @@ def _following(
     pending: frozenset[str],
     written: WrittenKeys,
 ) -> KeysNote | None:
-    """The note that continues the one before; None if there were too many commits in between."""
+    """The note that continues the previous one; None if there were too many commits in between."""
     unknown = [i for i in others if i.time >= before.since and not before.covers(i.time)]
     if len(unknown) > LOOKS_BACK:
         return None
@@ -147,13 +148,13 @@ def _names(paths: Iterable[str]) -> set[str]:
 
 
 def _is_of(name: str, file_ids: Collection[str]) -> bool:
-    """Whether a file is of one of the file groups."""
+    """Whether a file with this name belongs to one of the file groups."""
     return name.lstrip(".").partition("_")[0] in file_ids
 
 
 @dataclass(frozen=True, slots=True)
 class CoveredSlices:
-    """Tells which file slices of a view have no key that can be misread, as far as a note covers them."""
+    """Decides for the file slices of a view whether none of their keys can be misread, as far as a note covers them."""
 
     note: KeysNote
     logs: bool
@@ -198,7 +199,7 @@ def note_keys(
     statuses: Sequence[WriteStatus],
     merged: Collection[str] = (),
 ) -> None:
-    """Put the note about the key `fields` into the body of a commit that is about to complete on this timeline.
+    """Write the note about the key `fields` into the body of a commit that is about to complete on this timeline.
 
     `merged` are the names of files that it replaces, in addition to those that its statuses name.
     """

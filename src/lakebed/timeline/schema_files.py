@@ -35,7 +35,7 @@ class StoredHistory:
 
 
 def stored_history(storage: Storage, timeline: Timeline) -> StoredHistory | None:
-    """The newest file of the schema history whose commit is completed; None where there is none."""
+    """The newest file of the schema history whose commit is completed; None if there is none."""
     paths = [info.path for info in storage.list(FOLDER, recursive=False) if info.path.endswith(_SUFFIX)]
     completed = {time: path for path in paths if (time := _time(path)) and timeline.is_committed(time)}
     if not completed:
@@ -48,7 +48,8 @@ def stored_history(storage: Storage, timeline: Timeline) -> StoredHistory | None
 def continued(
     storage: Storage, timeline: Timeline, instant: str, avro: str, renamed: Mapping[str, str] | None = None
 ) -> tuple[Version, ...]:
-    """The versions of a table with a history after a commit that leaves it this Avro schema, the newest first."""
+    """The versions of a table with a history after a commit that changes its Avro schema to `avro`, the newest
+    first."""
     history = stored_history(storage, timeline)
     if history is None:
         raise CorruptFile(
@@ -72,8 +73,8 @@ def begun(before: str, after: str, instant: str, renamed: Mapping[str, str]) -> 
 def write_history(
     storage: Storage, timeline: Timeline, instant: str, completion: str, versions: Sequence[Version]
 ) -> dict[str, str]:
-    """Write the history's file of a commit that is not completed yet, and give what the commit carries of it. Files of
-    commits that were taken back are removed."""
+    """Write the history's file of a commit that is not completed yet, and return the entries for the commit's metadata.
+    Files of commits that were taken back are removed."""
     times = {i.time for i in timeline.instants}
     for info in storage.list(FOLDER, recursive=False):
         time = _time(info.path)

@@ -60,7 +60,7 @@ def parse_history(text: bytes, path: str) -> tuple[Version, ...]:
 
 
 def paths(version: Version) -> Iterator[tuple[str, int]]:
-    """Every column and every part of one, by its path, with its id.
+    """The path and the id of each column and of each part of a column.
 
     >>> list(paths(first_version('{"type":"record","name":"r","fields":[{"name":"l","type":{"type":"array",'
     ...                          '"items":"int"}}]}')))[-2:]
@@ -70,22 +70,22 @@ def paths(version: Version) -> Iterator[tuple[str, int]]:
 
 
 def columns(version: Version) -> dict[str, int]:
-    """The ids of the columns by their names, meta columns among them."""
+    """The ids of the columns by their names, including meta columns."""
     return {str(field["name"]): int(field["id"]) for field in version["fields"]}
 
 
 def type_of(version: Version, number: int) -> Any:
-    """The type of the column, or part of one, that has an id; None where the version has none of it."""
+    """The type of the column, or part of one, with this id; None if the version does not have it."""
     return next((kind for _, field_id, kind in _typed(version, "") if field_id == number), None)
 
 
 def first_version(avro: str) -> Version:
-    """The version of columns that no version describes yet: ids by their places, as Hudi gives them."""
+    """The first version of a schema's columns: ids by their positions, as Hudi assigns them."""
     return next_version({"version_id": 0, "max_column_id": -1, "fields": []}, avro, 0)
 
 
 def next_version(before: Version, avro: str, version_id: int, renamed: Mapping[str, str] | None = None) -> Version:
-    """The version of a table's new Avro schema: what keeps its path keeps its id, all else gets new ones.
+    """The version for a table's new Avro schema: a path that existed retains its id, all others get new ids.
 
     `renamed` gives for new paths those that they had. The version before is returned where nothing changes.
 
@@ -129,7 +129,7 @@ def _type_names(kind: Any) -> Iterator[str]:
 
 
 def document(avro: str, comments: Mapping[str, str]) -> str:
-    """The Avro schema with comments on columns and fields of structs, by path; the others keep theirs.
+    """The Avro schema with comments on columns and fields of structs, by path; other comments are unchanged.
 
     >>> document('{"fields":[{"name":"a","type":"int"}]}', {"a": "miles"})
     '{"fields":[{"name":"a","type":"int","doc":"miles"}]}'
@@ -168,7 +168,7 @@ class _Named:
 
 
 class _Ids:
-    """Gives ids to the fields of an Avro schema."""
+    """Assigns ids to the fields of an Avro schema."""
 
     def __init__(self, old: Mapping[str, int], greatest: int, renamed: Mapping[str, str]) -> None:
         self._old = old
@@ -176,7 +176,7 @@ class _Ids:
         self.greatest = greatest
 
     def record(self, avro: Mapping[str, Any], path: str, named: _Named) -> list[dict[str, Any]]:
-        """A record's fields: ids for all of them first, then for what is inside each."""
+        """The fields of a record with ids: first for all of them, then for the types inside each."""
         numbered = [(field, f"{path}{field['name']}") for field in avro["fields"]]
         ids = [self._id(inner) for _, inner in numbered]
         fields: list[dict[str, Any]] = []
@@ -223,7 +223,7 @@ class _Ids:
         return _plain_type(avro, base, named)
 
     def _id(self, path: str) -> int:
-        """The id of a path, by the one that it had before the change: what is inside a renamed column moves with it."""
+        """The id of a path, from its path before the change: the parts of a renamed column move with it."""
         parts, earlier = path.split("."), path
         for end in range(len(parts), 0, -1):
             before = self._renamed.get(".".join(parts[:end]))
@@ -276,7 +276,7 @@ def _typed_inside(kind: Any, path: str) -> Iterator[tuple[str, int, Any]]:
 
 
 def _records(avro: Any, path: str) -> Iterator[tuple[dict[str, Any], str]]:
-    """The records inside a type that can be reached without one in between, with their paths."""
+    """The records inside a type that can be reached without another record in between, with their paths."""
     if isinstance(avro, list):
         for branch in cast("list[Any]", avro):
             yield from _records(branch, path)

@@ -28,7 +28,7 @@ _MAX_STREAMS = 16
 
 
 def metadata_taken_over(timeline: Timeline, keys: Sequence[str] = ()) -> dict[str, str]:
-    """The newest values of Hudi's and lakebed's records of streams, and of more `keys`, as the next commit has them.
+    """The newest values of Hudi's and lakebed's records of streams, and of more `keys`, for the next commit.
 
     A commit of lakebed has all of them, so only that commit and later commits of other writers are read.
     """
@@ -54,7 +54,7 @@ def rolling_keys(properties: Mapping[str, str]) -> list[str]:
 
 
 def newest_first(timeline: Timeline) -> Iterator[Instant]:
-    """The completed commits, the one that completed last first; before version 8 by the time of their files."""
+    """The completed commits, the last to complete first; before version 8 by the time of their files."""
     commits = timeline.commits_by_completion
     if not has_completion_times(timeline.config.version):
         files = timeline.files
@@ -108,7 +108,7 @@ def sink_checkpoints(timeline: Timeline) -> dict[str, str]:
 
 
 def is_of_lakebed(timeline: Timeline, batch: int) -> bool:
-    """Whether a commit of lakebed wrote this batch of an identifier, not real Hudi: it records its stream."""
+    """Whether a commit of lakebed, not of real Hudi, wrote this batch of an identifier: it records its stream."""
     text = metadata_taken_over(timeline).get(STREAMS)
     return text is not None and batch in _batches(text, timeline).values()
 

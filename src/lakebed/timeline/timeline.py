@@ -56,12 +56,12 @@ def key_of(instant: Instant) -> Key:
 
 
 def completed_at(instant: Instant) -> str:
-    """When a completed instant completed; its requested time where it has no completion time."""
+    """The completion time of a completed instant; its requested time if it does not have one."""
     return instant.completion_time or instant.time
 
 
 def _by_kind(changed: list[Instant], highest: Mapping[Key, Instant], before: Timeline | None) -> dict[str, Any]:
-    """The fields of a `Timeline` that hold instants by kind: the earlier instants with the changed ones, ascending."""
+    """The fields of a `Timeline` with instants by kind: the earlier instants with the changed ones, ascending."""
     completed = [i for i in changed if i.is_completed]
     commits = [i for i in completed if i.action in COMMITS]
     commit_times = {*(before.commit_times if before else ()), *(i.time for i in commits)}
@@ -93,7 +93,7 @@ def _by_completion(instant: Instant) -> tuple[str, Key]:
 def _joined(
     existing: Iterable[Instant], changed: list[Instant], sort_key: Callable[[Instant], Any] = key_of
 ) -> tuple[Instant, ...]:
-    """Instants in ascending order, in which changed ones replace their earlier state or are inserted."""
+    """The instants in ascending order, in which changed ones replace their earlier state or are inserted."""
     instants = [*existing]
     for instant in changed:
         key = sort_key(instant)
@@ -128,7 +128,7 @@ _MEMORY_OF_A_BYTE = 6
 
 @dataclass(frozen=True, eq=False)
 class Timeline:
-    """The active timeline as one listing of its folder showed it. It never changes; `load_timeline` gives the next one.
+    """The active timeline, from one listing of its folder. It never changes; `load_timeline` returns the next one.
 
     - `files`: the files of the folder; `requested`: those that request an action, by its key.
     - `highest`: each action once, in its highest state, by its key; `instants`: the same by requested time.
@@ -197,17 +197,17 @@ class Timeline:
         return cls(storage, config, files, requested, highest, **kinds)
 
     def without_files(self) -> Timeline:
-        """The instants alone, as tasks on other machines need them: it has no plans, and no next timeline can be made
-        from it."""
+        """The timeline with only its instants, for tasks on other machines: it has no plans, and no next timeline can
+        be made from it."""
         return replace(self, files={}, requested={})
 
     @property
     def nbytes(self) -> int:
-        """About how many bytes it takes in memory."""
+        """The approximate bytes of the timeline in memory."""
         return _BYTES_A_FILE * len(self.files)
 
     def _is_within(self, files: TimelineFiles, new: int) -> bool:
-        """Whether `files` has all files of this timeline, unchanged; `new` is how many others it has."""
+        """Whether `files` has all files of this timeline, unchanged; `new` is the number of other files in it."""
         all_there = len(files) - new == len(self.files)
         return all_there and (not any(self.files.values()) or self.files.items() <= files.items())
 
@@ -223,7 +223,8 @@ class Timeline:
 
     @once
     def start(self) -> str | None:
-        """The first completed commit. What is older, not listed and not pending is archived.
+        """The first completed commit, None if there is none. Older instants that are not listed and not pending are
+        archived.
 
         A pending instant does not count: archival stops at the last commit before it, unless a writer requested it
         late, after losing the table lock. Builds of the metadata table's partitions are left out if there are other
@@ -254,12 +255,12 @@ class Timeline:
         return self.commits[bisect_right(self.commits, time, key=_time) :]
 
     def commits_completed_after(self, time: str) -> Sequence[Instant]:
-        """The commits, delta commits and replace commits that completed later, in the order in which they did."""
+        """The commits, delta commits and replace commits that completed after `time`, in the order of completion."""
         return self.commits_by_completion[bisect_right(self.commits_by_completion, time, key=completed_at) :]
 
     @once
     def greatest_time(self) -> str:
-        """`latest_time` for a writer, whose times go beyond it.
+        """The `latest_time` for a writer, whose instant must be greater.
 
         Times ahead of this machine's clock are followed, however far: a clock may have been wrong, and what it wrote
         stays. From the year 9999 on, and where the digits are no time, no time follows: raises `CorruptFile`.
@@ -305,7 +306,8 @@ class Timeline:
         return frozenset(i.time for i in self.pending if i.action in kinds)
 
     def completion_time(self, time: str) -> str | None:
-        """When the instant completed, from the active or the archived timeline; None while pending and on version 6."""
+        """The completion time of the instant, from the active or the archived timeline; None while it is pending and on
+        version 6."""
         recorded = self.completion_times.get(time)
         if recorded is not None or not has_completion_times(self.config.version) or time in self.pending_writes:
             return recorded
@@ -348,7 +350,7 @@ class Timeline:
         return parallel_map(self.commit_metadata, list(instants), _READERS)
 
     def plan(self, instant: Instant) -> dict[str, Any]:
-        """The body of the instant's requested file with Hudi's field names; empty where it is empty or missing.
+        """The body of the instant's requested file with Hudi's field names; empty if the file is empty or missing.
 
         If a service's plan was archived or removed since, the plan in the archive is returned, and an empty one if
         there is none. Raises `FileNotFoundError` for other missing instants. The plan of a pending instant is read
@@ -380,7 +382,7 @@ class Timeline:
             return {}
 
     def undone_by(self, rollback: Instant) -> str:
-        """The requested time of the instant that a rollback undoes; empty where its plan cannot be read."""
+        """The requested time of the instant that a rollback undoes; empty if its plan cannot be read."""
         with suppress(CorruptFile):
             return rollback_target(self.plan(rollback))
         return ""
@@ -390,7 +392,7 @@ class Timeline:
         return self._body(instant.file_name)
 
     def groups_of_services(self) -> dict[FileGroupId, Instant]:
-        """(partition, file id) of all file groups that a service is about to rewrite, with the instants of the
+        """All file groups, as (partition, file id), that a planned service will rewrite, with the instants of the
         plans."""
         return {**self.pending_compaction, **self.pending_clustering, **self.pending_log_compaction}
 
@@ -401,15 +403,15 @@ class Timeline:
         return instant.action is Action.REPLACECOMMIT and bool(self.plan(instant).get("clusteringPlan"))
 
     def is_taken_off(self, time: str) -> bool:
-        """Whether the instant of this requested time, after which files are named, was taken off the timeline: neither
-        the timeline nor the archive, as far as it goes back, has it. Reads the archive."""
+        """Whether the instant of this requested time, after which files are named, was removed from the timeline:
+        neither the timeline nor the archive, as far as it goes back, has it. Reads the archive."""
         if any(i.time == time for i in self.instants):
             return False
         archived = {i.time for i in self.archived().instants}
         return time not in archived and time > min(archived, default=self.start or "")
 
     def is_completed_or_archived(self, time: str) -> bool:
-        """Whether a commit of this requested time is completed, here or in the archive."""
+        """Whether a commit of this requested time is completed, on the timeline or in the archive."""
         if self.is_completed(time):
             return True
         if any(i.time == time for i in self.pending) or not self.is_committed(time):
@@ -417,7 +419,7 @@ class Timeline:
         return any(i.time == time for i in self.archived().instants)
 
     def archived(self) -> ArchivedTimeline:
-        """The instants that are not on the active timeline any more; read only when they are used."""
+        """The instants that are not on the active timeline any more; read on demand."""
         return self._archived
 
     @once
@@ -426,12 +428,13 @@ class Timeline:
 
     @once
     def pending_writes(self) -> frozenset[str]:
-        """Requested times of the pending actions that complete as a commit."""
+        """The requested times of the pending actions that complete as a commit."""
         return frozenset(i.time for i in self.pending if _writes(i))
 
     @once
     def replaced_files(self) -> dict[FileGroupId, Instant]:
-        """(partition, file id) of every file group that a completed instant replaced, with the (first) one that did."""
+        """The file groups, as (partition, file id), that a completed instant replaced, each with the first such
+        instant."""
         replaced: dict[FileGroupId, Instant] = {}
         for instant, meta in zip(self.replacecommits, self.commits_metadata(self.replacecommits), strict=True):
             for partition, file_ids in meta.replaced.items():
@@ -441,18 +444,20 @@ class Timeline:
 
     @once
     def pending_clustering(self) -> dict[FileGroupId, Instant]:
-        """(partition, file id) of the file groups that a pending clustering is about to replace."""
+        """The file groups, as (partition, file id), that a pending clustering will replace, with its instant."""
         kinds = (Action.CLUSTERING, Action.REPLACECOMMIT)
         return {group: i for i in self.pending if i.action in kinds for group in clustering_groups(self.plan(i))}
 
     @once
     def pending_compaction(self) -> dict[FileGroupId, Instant]:
-        """(partition, file id) of the file groups in a pending compaction, which begins a slice of each."""
+        """The file groups, as (partition, file id), in a pending compaction, which begins a slice of each, with its
+        instant."""
         return self._groups_in(Action.COMPACTION)
 
     @once
     def pending_log_compaction(self) -> dict[FileGroupId, Instant]:
-        """(partition, file id) of the file groups in a pending log compaction, which begins none."""
+        """The file groups, as (partition, file id), in a pending log compaction, which begins no slice, with its
+        instant."""
         return self._groups_in(Action.LOGCOMPACTION)
 
     def _groups_in(self, action: Action) -> dict[FileGroupId, Instant]:
@@ -475,14 +480,15 @@ class Timeline:
 
 def remember_commit(storage: Storage, config: TableConfig, instant: Instant, body: CommitMetadata, size: int) -> None:
     """Cache the body of a commit that this process has just completed, so that it is not read again. If listings
-    distinguish files by more than their names, it is read again anyway. `size` is that of its file in bytes."""
+    distinguish files by more than their names, it is nevertheless read again. `size` is the size of its file in
+    bytes."""
     if has_completion_times(config.version):
         key = storage.url(f"{config.timeline_path}/{instant.file_name}"), None
         _BODIES.put(key, CacheEntry(body, _MEMORY_OF_A_BYTE * size))
 
 
 def load_timeline(storage: Storage, config: TableConfig) -> Timeline:
-    """The active timeline, by one listing; by two where an upgrade left instants without completion time."""
+    """The active timeline, from one listing; from two if an upgrade left instants without completion time."""
     key = storage.url(config.timeline_path), config.version, config.timezone
     cached = _LISTED.get(key)
     files = _files(storage, config, cached.files if cached else {})
@@ -498,7 +504,7 @@ def load_timeline(storage: Storage, config: TableConfig) -> Timeline:
 
 def _without_void(timeline: Timeline) -> Timeline:
     """The timeline without commits that were published after their rollback. A rollback deletes the requested file of
-    its instant; the plans of rollbacks are read only where that of a commit is missing."""
+    its instant; the plans of rollbacks are read only if the requested file of a commit is missing."""
     unrequested = timeline.highest.keys() - timeline.requested.keys()  # in each savepoint that Hudi writes, too
     suspects = {time for time, action in unrequested if action in COMMITS and time in timeline.commit_times}
     if not suspects:
@@ -522,9 +528,9 @@ def _without_void(timeline: Timeline) -> Timeline:
 def load_table(
     storage: Storage, expected: TableConfig | None = None, *, likely: TableConfig | None = None
 ) -> tuple[TableConfig, Timeline]:
-    """A table's settings and its active timeline as they are now. If the settings are still the `expected` ones (or
-    those that this process read last), both are read at the same time. `likely`: for an unknown table, the settings of
-    one whose timeline has the same folder and form."""
+    """A table's present settings and active timeline. If the settings are still the `expected` ones (or those that this
+    process read last), both are read at the same time. `likely` are, for an unknown table, the settings of a table
+    whose timeline has the same folder and form."""
     url = storage.url()
     if expected is None and (cached := _SETTINGS.get(url)) is not None:
         expected = cached.content
@@ -547,8 +553,8 @@ def _form(config: TableConfig) -> tuple[object, ...]:
 
 
 def _files(storage: Storage, config: TableConfig, cached: TimelineFiles) -> TimelineFiles:
-    """The files of the timeline's folder: by name alone if a name has all (the size of a file is a request of its
-    own on a local disk), else with size and time, which then distinguish files of one name and tables at one path."""
+    """The files of the timeline's folder: by name alone if names suffice (the size of a file is a separate request on a
+    local disk), otherwise with size and time, which then distinguish files of one name and tables at one path."""
     folder = config.timeline_path
     if has_completion_times(config.version):
         files = _at_one_moment(lambda: dict.fromkeys(storage.list_names(folder)), cached, storage.url(folder))
@@ -566,8 +572,8 @@ def _files(storage: Storage, config: TableConfig, cached: TimelineFiles) -> Time
 
 
 def _at_one_moment(look: Callable[[], TimelineFiles], previous: TimelineFiles, url: str) -> TimelineFiles:
-    """The files as they were at one moment. A long list comes in several answers, between which files may be archived
-    or added. It is listed until two results are equal; `previous` is the last known result."""
+    """The files at one moment. A long list comes in several answers, between which files may be archived or added. It
+    is listed until two results are equal; `previous` is the last known result."""
     pause = _FIRST_PAUSE_SECONDS
     for _ in range(_MAX_PAIRS):
         for _ in range(2):
@@ -596,7 +602,8 @@ _LISTED = BoundedCache[Timeline](_LISTED_BYTES, "timelines")
 
 
 def _without_carried_files(meta: CommitMetadata, instant: Instant, path: str) -> CommitMetadata:
-    """A body, if it is this instant's: base files carry the time of the instant that wrote them in their names."""
+    """The body, unchanged. Raises `CorruptFile` if it names a base file of another instant, which the name of the file
+    shows."""
     end = f"_{instant.time}.parquet"
     for stats in meta.stats.values():
         foreign_path = next((s.path for s in stats if s.path.endswith(".parquet") and not s.path.endswith(end)), None)

@@ -22,7 +22,7 @@ class TimelineWriter:
     durable: Durable = True
 
     def request(self, action: Action, time: str, body: bytes = b"") -> Instant:
-        """Claim the time for an action. Raises `CommitConflict` if another writer has it already.
+        """Reserve the time for an action. Raises `CommitConflict` if another writer has it already.
 
         An instant without a body is durable only with its inflight file, which is created in the same folder before any
         file of the action. A power cut in between leaves nothing to undo.
@@ -32,8 +32,8 @@ class TimelineWriter:
         return Instant(time, action, State.REQUESTED, None, name)
 
     def inflight(self, action: Action, time: str, body: bytes = b"", *, durable: Durable = True) -> Instant:
-        """Show that the action has begun. "later" if only this process writes the files of the action: they survive a
-        power cut only if the inflight file does."""
+        """Record that the action has begun. `durable` may be "later" if only this process writes the files of the
+        action: they survive a power cut only if the inflight file does."""
         name = inflight_name(action, time, self.config.version)
         self._create(name, body, time, durable=durable)
         return Instant(time, action, State.INFLIGHT, None, name)
@@ -47,8 +47,8 @@ class TimelineWriter:
         *,
         is_inflight: bool = False,
     ) -> Instant:
-        """Make the action visible; `completion_time` is left out of the name on version 6. With `is_inflight` storage
-        is not asked whether the inflight file is there.
+        """Make the action visible; on version 6 the name does not have the `completion_time`. With `is_inflight`
+        storage is not asked whether the inflight file exists.
 
         The body must be this writer's alone (commits have a writer id), so that reading back shows whose file it is.
         Raises `CommitConflict` if the inflight file is missing (another writer took this one for dead and rolled it
@@ -76,7 +76,7 @@ class TimelineWriter:
         return Instant(time, completes_as(action), State.COMPLETED, recorded_time, name)
 
     def check_inflight(self, action: Action, time: str) -> None:
-        """Raise `CommitConflict` where an instant that this writer began is not inflight any more."""
+        """Raise `CommitConflict` if an instant that this writer began is not inflight any more."""
         if self.storage.head(self._path(inflight_name(action, time, self.config.version))) is None:
             raise CommitConflict(
                 f"instant {time} is not inflight any more: another writer took this one for dead and rolled it back",
@@ -86,7 +86,7 @@ class TimelineWriter:
             )
 
     def make_pending(self, completed: Instant, action: Action) -> None:
-        """Take the completion from an instant, which was requested as `action`: it is inflight then."""
+        """Remove the completion of an instant that was requested as `action`: it is inflight then."""
         version = self.config.version
         for name in (requested_name, inflight_name):
             self.storage.put_if_absent(self._path(name(action, completed.time, version)), b"")
@@ -102,7 +102,8 @@ class TimelineWriter:
             self.storage.delete(self._path(name))
 
     def remove_completed(self, instant: Instant) -> None:
-        """Delete all files of a completed instant, the completed one last: it is completed as long as it is there."""
+        """Delete all files of a completed instant, the completed file last: the instant is completed as long as that
+        exists."""
         self.remove_pending(instant)
         self.storage.delete(self._path(instant.file_name))
 

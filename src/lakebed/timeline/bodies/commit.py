@@ -54,8 +54,8 @@ _RUNTIME_ORDER = ("totalScanTime", "totalUpsertTime", "totalCreateTime")
 
 @dataclass(frozen=True, slots=True)
 class PartitionProfile:
-    """What a write is going to do in a partition: rows for new file groups, and rows for each existing file group as
-    (file id, instant of its base file, updates)."""
+    """The planned work of a write in a partition: the number of rows for new file groups, and the rows for each
+    existing file group as (file id, instant of its base file, updates)."""
 
     partition: str
     inserts: int
@@ -63,7 +63,7 @@ class PartitionProfile:
 
 
 def decode_commit(data: bytes, path: str = "") -> CommitMetadata:
-    """The metadata in a commit's body, whichever form it has; an empty body means operation UNKNOWN and no files.
+    """The metadata in a commit's body, in any of its forms; an empty body means operation UNKNOWN and no files.
 
     Missing fields and nulls read as zero or empty. Raises `CorruptFile` naming `path`.
     """
@@ -90,7 +90,7 @@ def commit_from_record(record: Mapping[str, Any], path: str = "") -> CommitMetad
 
 
 def encode_commit(meta: CommitMetadata, version: int, action: Action) -> bytes:
-    """A completed body in the form of the table version: what Hudi 1.2.0 writes for the same content.
+    """A completed body in the form of the table version, with the content that Hudi 1.2.0 writes.
 
     Fields that `CommitMetadata` does not name are taken from `meta.raw` where it was decoded from a body.
 
@@ -112,7 +112,7 @@ _RANGES = "recordsStats"
 
 
 def recorded_ranges(data: bytes, path: str = "") -> list[tuple[str, str]]:
-    """Columns with the smallest and the largest values, as texts, that real Hudi leaves in the JSON bodies of delta
+    """The columns with their smallest and largest values, as texts, that real Hudi leaves in the JSON bodies of delta
     commits. Raises `CorruptFile`."""
     if not data.startswith(b"{"):
         return []
@@ -135,7 +135,7 @@ def _stats_in(record: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def encode_inflight(operation: str, profile: Sequence[PartitionProfile], version: int) -> bytes:
-    """The inflight body with the plan of a write. An empty one (`b""`) is as good where nothing is known yet."""
+    """The inflight body with the plan of a write. An empty body (`b""`) is equally valid if there is no plan yet."""
     stats = {part.partition: _profile_records(part) for part in profile}
     return _body(stats, operation, {}, False, None, version)
 
@@ -187,7 +187,7 @@ def _stat(partition: str, record: Mapping[str, Any]) -> WriteStat:
 
 
 def _stat_records(stats: Sequence[WriteStat], raw: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The stats as records; one that was decoded and not changed since goes back as it came."""
+    """The stats as records; a stat that was decoded and not changed since is returned as it was read."""
     if not raw:
         return [stat_record(stat) for stat in stats]
     raw_by_file = {(record.get("fileId"), record.get("path")): record for record in raw}

@@ -110,7 +110,7 @@ ARCHIVED: dict[str, Any] = {
 
 
 def check_shape(record: Mapping[str, Any], shape: Mapping[str, Any], path: str) -> None:
-    """Raise `CorruptFile` naming `path` and the field where a field that is there, and not null, has another type."""
+    """Raise `CorruptFile` with `path` and the field if a field that is present and not null has the wrong type."""
     _check(record, shape, "", path or "this instant's body")
 
 
@@ -153,8 +153,8 @@ def _corrupt(path: str, where: str, value: Any, expected: str) -> CorruptFile:
 
 
 def pretty_json(value: Any, depth: int = 0) -> str:
-    """JSON text in Hudi's layout: an object takes several lines, with two blanks a level and ` : ` after keys; a list
-    one.
+    """A JSON text in Hudi's layout: an object takes several lines, with two blanks per level and ` : ` after keys; a
+    list takes one line.
 
     >>> print(pretty_json({"a": [1, 2], "b": {}}))
     {

@@ -39,8 +39,8 @@ class CompactionOperation:
 
 @dataclass(frozen=True, slots=True)
 class CompactionPlan:
-    """The file slices that a compaction, or a log compaction, merges; `missing` are partition paths that it leaves to
-    the next one, None where plans do not remember any."""
+    """The file slices that a compaction, or a log compaction, merges; `missing` are partition paths that are left to
+    the next one, None if plans do not record them."""
 
     slices: tuple[FileSlice, ...]
     missing: tuple[str, ...] | None = ()
@@ -68,9 +68,9 @@ class CleaningPolicy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CleanPlan:
-    """What cleaning deletes, as names by partition path, and the first commit (if any) that it keeps whole.
-    `partitions` are paths that have nothing left then, `savepoints` those that kept files from it, `consumers` the
-    names of those that hold more files back."""
+    """The files that a clean deletes, as names by partition path, and the first commit (if any) that it retains
+    completely. `partitions` are paths that have no files afterwards, `savepoints` those that prevent further deletions,
+    `consumers` the names of consumers that hold back more files."""
 
     files: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
     earliest: Instant | None = None
@@ -86,7 +86,7 @@ class CleanPlan:
         return sum(map(len, self.files.values()))
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
+        """The fields as plain values, for JSON."""
         return {
             "files": {partition: list(names) for partition, names in self.files.items()},
             "deleted_partitions": list(self.partitions),
@@ -174,8 +174,8 @@ def clean_files(plan: Mapping[str, Any]) -> dict[str, list[str]]:
 def encode_clean_metadata(
     instant: str, plan: Mapping[str, Any], millis: int, *, deleted_partitions: Collection[str] = ()
 ) -> bytes:
-    """The completed body of a clean that has carried this decoded plan out; `deleted_partitions` are the partition
-    paths that it deleted."""
+    """The completed body of a clean that has run this decoded plan; `deleted_partitions` are the partition paths that
+    it deleted."""
     files = clean_files(plan)
     partitions = {
         partition: {
@@ -208,7 +208,7 @@ _LOG_COMPACTOR = "org.apache.hudi.table.action.compact.LogCompactionExecutionHel
 
 @dataclass(frozen=True, slots=True)
 class CompactionCost:
-    """What the compaction of a slice reads and writes, as Hudi reckons it: whole megabytes."""
+    """The data that the compaction of a slice reads and writes, as Hudi computes it: in whole megabytes."""
 
     log_bytes: int
     read_megabytes: int
@@ -227,7 +227,7 @@ class CompactionCost:
 
 
 def cost_metrics(slices: Sequence[FileSlice]) -> dict[str, float]:
-    """The work on some slices together, as Hudi's plans have it."""
+    """The total work for some slices, in the form of Hudi's plans."""
     costs = [CompactionCost.of(file_slice) for file_slice in slices]
     return {
         "TOTAL_LOG_FILES": float(sum(len(file_slice.log_files) for file_slice in slices)),
@@ -271,8 +271,8 @@ _CLUSTERING_PLAN_VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class ClusteringGroup:
-    """File slices of one partition path whose rows are written together, to about `outputs` new file groups; `extra`
-    is what the table's index adds to those."""
+    """File slices of one partition path whose rows are written together, to about `outputs` new file groups; `extra` is
+    the metadata that the table's index adds."""
 
     slices: tuple[FileSlice, ...]
     outputs: int = 1
@@ -286,8 +286,8 @@ class ClusteringGroup:
 @dataclass(frozen=True, slots=True)
 class ClusteringPlan:
     """The groups of a clustering and the order of the rows that it writes: by `sort_columns` one after another, or
-    along a curve through all of them; without any as they come. With `single_file` each slice becomes one file, which
-    goes by the bucket of the old one. `missing` are partition paths that are left to the next one."""
+    along a curve through all of them; in their stored order without any. With `single_file` each slice becomes one
+    file, which belongs to the bucket of the old one. `missing` are partition paths that are left to the next one."""
 
     groups: tuple[ClusteringGroup, ...]
     sort_columns: tuple[str, ...] = ()
@@ -321,7 +321,8 @@ _ORDERS: Mapping[Layout, str] = {"LINEAR": "sorted by", "ZORDER": "in Z-order of
 
 @dataclass(frozen=True, slots=True)
 class ClusteringOperation:
-    """A group of a plan on the timeline: its slices by the names of their files, and what an index adds to it."""
+    """A group of a plan on the timeline: its slices by the names of their files, and the metadata that an index adds to
+    it."""
 
     slices: tuple[CompactionOperation, ...]
     outputs: int
@@ -376,7 +377,7 @@ def _strategy(plan: ClusteringPlan) -> str:
 
 
 def planned_clustering(plan: Mapping[str, Any]) -> PlannedClustering:
-    """What a decoded plan asks for, real Hudi's too."""
+    """The clustering that a decoded plan describes, also one of real Hudi."""
     clustering: Mapping[str, Any] = plan.get("clusteringPlan") or {}
     strategy: Mapping[str, Any] = clustering.get("strategy") or {}
     params: Mapping[str, str] = strategy.get("strategyParams") or {}
@@ -402,7 +403,7 @@ def _slice(info: Mapping[str, Any]) -> CompactionOperation:
 
 
 def _instant(partition: str, base: str, logs: Sequence[str]) -> str:
-    """The instant of a slice, which the plan leaves to the names of its files."""
+    """The instant of a slice, taken from the names of its files since the plan does not have it."""
     file = parse_base_file(partition, base, 0) if base else None
     if file is not None:
         return file.instant
@@ -465,14 +466,14 @@ def encode_index_plan(indexes: Sequence[PlannedIndex]) -> bytes:
 
 
 def encode_index_metadata(indexes: Sequence[PlannedIndex]) -> bytes:
-    """The completed body of an indexing that has built these."""
+    """The completed body of an indexing that has built these indexes."""
     infos = [index.record() for index in indexes]
     record = {"version": _VERSION, "operationType": None, "indexPartitionInfos": infos}
     return write_avro_file(schema_text("HoodieIndexCommitMetadata"), record)
 
 
 def planned_indexes(plan: Mapping[str, Any]) -> list[PlannedIndex]:
-    """What a decoded plan (or the body of a completed indexing) names."""
+    """The indexes that a decoded plan (or the body of a completed indexing) names."""
     return [
         PlannedIndex(
             info.get("metadataPartitionPath") or "", info.get("indexUptoInstant") or "", info.get("extraMetadata") or {}
@@ -482,6 +483,6 @@ def planned_indexes(plan: Mapping[str, Any]) -> list[PlannedIndex]:
 
 
 def last_before_pending(timeline: Timeline) -> str:
-    """The last completed commit before the first pending instant; empty where there is none."""
+    """The last completed commit before the first pending instant; empty if there is none."""
     first = min((i.time for i in timeline.pending), default="9")
     return max((i.time for i in timeline.commits if i.time < first), default="")

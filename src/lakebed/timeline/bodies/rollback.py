@@ -16,8 +16,8 @@ from lakebed.wording import count_text
 
 @dataclass(frozen=True, slots=True)
 class RollbackPlan:
-    """What undoing an instant deletes: `files`, relative to the table. `logs` (version 6): log files, with their sizes,
-    in which a command block is to hide the instant's blocks."""
+    """The deletions that undo an instant: `files`, relative to the table. `logs` (version 6) are log files, with their
+    sizes, in which a command block must hide the instant's blocks."""
 
     target: Instant
     files: tuple[str, ...] = ()
@@ -30,7 +30,7 @@ class RollbackPlan:
 
 
 def decode_action(data: bytes, path: str = "") -> dict[str, Any]:
-    """Any timeline file's body as a record with Hudi's field names; empty where the file is.
+    """The body of any timeline file as a record with Hudi's field names; empty for an empty file.
 
     Which record it is follows from the action and state: `HoodieCleanerPlan` for a requested clean, and so on. Raises
     `CorruptFile` naming `path`.
@@ -43,7 +43,7 @@ def decode_action(data: bytes, path: str = "") -> dict[str, Any]:
 
 
 def clustering_groups(plan: Mapping[str, Any]) -> frozenset[FileGroupId]:
-    """(partition, file id) of the file groups that a clustering plan replaces; empty for other plans."""
+    """The (partition, file id) of the file groups that a clustering plan replaces; empty for other plans."""
     return frozenset(
         (piece.get("partitionPath") or "", piece.get("fileId") or "")
         for group in (plan.get("clusteringPlan") or {}).get("inputGroups") or []
@@ -52,7 +52,7 @@ def clustering_groups(plan: Mapping[str, Any]) -> frozenset[FileGroupId]:
 
 
 def compaction_groups(plan: Mapping[str, Any]) -> frozenset[FileGroupId]:
-    """(partition, file id) of the file groups a compaction plan works on."""
+    """The (partition, file id) of the file groups of a compaction plan."""
     return frozenset(
         (operation.get("partitionPath") or "", operation.get("fileId") or "")
         for operation in plan.get("operations") or []
@@ -60,7 +60,7 @@ def compaction_groups(plan: Mapping[str, Any]) -> frozenset[FileGroupId]:
 
 
 def rollback_target(plan: Mapping[str, Any]) -> str:
-    """The requested time of the instant that a rollback plan undoes; empty where it names none."""
+    """The requested time of the instant that a rollback plan undoes; empty if it names none."""
     time = str((plan.get("instantToRollback") or {}).get("commitTime") or "")
     return time if time.isascii() and time.isdigit() else ""
 
@@ -78,8 +78,8 @@ def rollback_files(plan: Mapping[str, Any]) -> list[str]:
 
 
 def encode_requested_replace(operation: str | None = None) -> bytes:
-    """The requested body of a replacecommit without clustering plan. Hudi leaves the operation out for insert
-    overwrite and names it for DELETE_PARTITION."""
+    """The requested body of a replacecommit without a clustering plan. Hudi omits the operation for insert overwrite
+    and names it for DELETE_PARTITION."""
     record = {
         "operationType": operation,
         "extraMetadata": {} if operation else None,
@@ -122,8 +122,8 @@ def encode_rollback_metadata(
     millis: int,
     command_logs: Mapping[str, int] | None = None,
 ) -> bytes:
-    """The completed body of a rollback: the plan's files are deleted, `deleted` of them were there. `command_logs` hold
-    the command blocks (version 6), with their sizes."""
+    """The completed body of a rollback that has deleted the plan's files, of which `deleted` existed. `command_logs`
+    are the log files with the command blocks (version 6), with their sizes."""
     record = {
         "startRollbackTime": instant,
         "timeTakenInMillis": millis,
@@ -175,7 +175,7 @@ def _file_id(partition: str, name: str) -> str:
 
 
 def _base_instant(partition: str, name: str) -> str:
-    """The instant in a log file's name: on version 6 that of its slice's base file."""
+    """The instant in a log file's name, which on version 6 is that of its slice's base file."""
     file = parse_log_file(partition, name, 0)
     return file.instant if file else ""
 
@@ -190,7 +190,7 @@ def _join(folder: str, name: str) -> str:
 
 
 def _plain(root: str) -> str:
-    """The table's URL without the slash at its end; local paths go without a scheme, as Hudi writes them."""
+    """The table's URL without the slash at its end; local paths have no scheme, as in Hudi."""
     return root.removeprefix("file://").rstrip("/")
 
 
@@ -209,7 +209,7 @@ def encode_restore_plan(instants: Sequence[Instant], to: str) -> bytes:
 
 
 def planned_rollbacks(plan: Mapping[str, Any]) -> list[Instant]:
-    """The instants that a restore's plan takes back, in its order; all as pending, whatever they are."""
+    """The instants that a restore's plan takes back, in its order; all as pending, whatever their state."""
     instants: list[Instant] = []
     for info in plan.get("instantsToRollback") or ():
         time, action = (info.get("commitTime"), info.get("action")) if isinstance(info, dict) else (None, None)
@@ -219,7 +219,7 @@ def planned_rollbacks(plan: Mapping[str, Any]) -> list[Instant]:
 
 
 def restored_instant(plan: Mapping[str, Any]) -> str:
-    """The requested time of the instant that a restore goes back to; empty if its plan does not have it."""
+    """The requested time of the instant to which a restore returns; empty if its plan does not have it."""
     return str(plan.get("savepointToRestoreTimestamp") or "")
 
 
