@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from lakebed.config.settings import ReadSettings
 from lakebed.engine.base import Engine
+from lakebed.engine.spark_session import zone_of
 from lakebed.inputs.files import Partitioning, data_of
 from lakebed.metadata.lookups import open_again
 from lakebed.operations import hudi_job
@@ -114,7 +115,7 @@ class OpenedTable:
 
     def moment(self, when: When) -> When:
         """A time of a caller; one without a zone is in the Spark session's, or the machine's."""
-        return in_local_zone(when, None if self.spark is None else self.spark.conf.get("spark.sql.session.timeZone"))
+        return in_local_zone(when, None if self.spark is None else zone_of(self.spark))
 
     def snapshot(self, as_of: str | None = None, *, looks_up: bool = False) -> Snapshot:
         """The newest view, or that of an instant; with `looks_up` its metadata table is opened, too."""

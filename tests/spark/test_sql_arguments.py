@@ -144,3 +144,71 @@ def test_merges_count_rows_and_name_the_columns_of_their_source(t: lakebed.Table
     for text in ("UPDATE t SET n = 1, N = 2", "INSERT INTO t (id, id) VALUES (7, 8)"):
         with pytest.raises(InvalidOption, match="is given twice"):
             lakebed.sql(text, tables)
+
+
+def test_the_number_of_an_interval_is_given_as_an_argument(t: lakebed.Table) -> None:
+    tables = {"t": t}
+    lakebed.sql("UPDATE t SET day = DATE '2024-01-05' WHERE id = 1", tables)
+    places: tuple[tuple[str, Any], ...] = ((":n", {"n": 4}), ("?", [4]))
+    for mark, args in places:
+        condition = f"day = DATE '2024-01-01' + INTERVAL {mark} DAY"
+        found: Any = lakebed.sql(f"SELECT id FROM t WHERE {condition}", tables, args)
+        assert [row.id for row in found.collect()] == [1]
+        # `power` is Spark's to evaluate
+        for more in ("", " AND power(id, 2) = 1"):
+            assert lakebed.sql(f"UPDATE t SET n = n + 1 WHERE {condition}{more}", tables, args).updated == 1  # type: ignore[union-attr]
+    assert rows_of(t, "n") == [(1, 7), (2, 30), (3, 31)]
+    back = "DELETE FROM t WHERE day = DATE '2024-01-09' + INTERVAL -:n DAY AND power(id, 2) = 1"
+    assert lakebed.sql(back, tables, {"n": 4}).deleted == 1  # type: ignore[union-attr]
+
+
+@pytest.mark.rest
+def test_nulls_are_equal_in_a_merge_that_says_so(tmp_path: Any, spark: Any) -> None:
+    schema = pa.schema([("id", pa.int64()), ("p", pa.string()), ("n", pa.int64())])
+    rows = pa.table({"id": [1, 2, 3], "p": ["a", None, "c"], "n": [1, 2, 3]}, schema)
+    text = "MERGE INTO t USING s ON t.id = s.id AND t.p {} s.p WHEN MATCHED THEN UPDATE SET *"
+    for index in ("record", "simple"):
+        made = lakebed.create(str(tmp_path / index), schema, key="id", index=index, partition_by="p")
+        made.insert(rows)
+        table = lakebed.open(made.uri, spark=spark)
+        for sign, factor, updated in (("=", 10, 2), ("<=>", 100, 3)):
+            source = spark.createDataFrame(
+                [(1, "a", factor), (2, None, 2 * factor), (3, "c", 3 * factor)], "id long, p string, n long"
+            )
+            done: Any = lakebed.sql(text.format(sign), {"t": table, "s": source}, spark=spark)
+            assert done.updated == updated, (index, sign)
+        assert rows_of(made, "p", "n") == [(1, "a", 100), (2, None, 200), (3, "c", 300)], index
+    keyed = lakebed.create(str(tmp_path / "keyed"), schema, key=["id", "p"], index="simple")
+    keyed.insert(rows)
+    source = spark.createDataFrame([(2, None, 20), (3, "c", 30)], "id long, p string, n long")
+    for _ in range(2):
+        tables = {"t": lakebed.open(keyed.uri, spark=spark), "s": source}
+        done = lakebed.sql(f"{text.format('<=>')} WHEN NOT MATCHED THEN INSERT *", tables, spark=spark)
+        assert (done.updated, done.inserted) == (2, 0)
+    assert rows_of(keyed, "p", "n") == [(1, "a", 1), (2, None, 20), (3, "c", 30)]
+
+
+@pytest.mark.rest
+def test_typed_constants_of_partitions_are_read_in_the_zone_of_the_session(tmp_path: Any, spark: Any) -> None:
+    schema = pa.schema([("id", pa.int64()), ("at", pa.timestamp("us", "UTC"))])
+    made = lakebed.create(str(tmp_path / "zoned"), schema, key="id", partition_by="at", index="simple")
+    tables = {"t": lakebed.open(made.uri, spark=spark)}
+    before = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+    written = "TIMESTAMP '2024-01-02 03:04:05'"
+    try:
+        lakebed.sql(f"INSERT INTO t PARTITION (at = {written}) VALUES (1)", tables, spark=spark)
+        lakebed.sql(f"INSERT INTO t SELECT 2, {written}", tables, spark=spark)
+        moment = datetime(2024, 1, 1, 18, 4, 5, tzinfo=UTC)
+        assert rows_of(made, "at") == [(1, moment), (2, moment)]
+        found: Any = lakebed.sql(f"SELECT id FROM t WHERE at = {written}", tables, spark=spark)
+        assert found.count() == 2
+        for constant in (written, "'2024-01-02 03:04:05'", "CAST('2024-01-01 18:04:05Z' AS TIMESTAMP)"):
+            shown: Any = lakebed.sql(f"SHOW PARTITIONS t PARTITION (at = {constant})", tables, spark=spark)
+            assert shown.count() == 1, constant
+        lakebed.sql(f"INSERT OVERWRITE t PARTITION (at = {written}) VALUES (3)", tables, spark=spark)
+        assert rows_of(made, "at") == [(3, moment)]
+        lakebed.sql("ALTER TABLE t DROP PARTITION (at = '2024-01-02 03:04:05')", tables, spark=spark)
+        assert rows_of(made) == []
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", before)

@@ -435,11 +435,12 @@ def _signed(e: Expression, number: int) -> int:
 
 def _by_interval(e: Expression, value: Value, interval: exp.Interval, reader: Reader) -> Value:
     only(interval, "this", "unit")
-    text = str(interval.this.name if isinstance(interval.this, exp.Literal) else "")
+    number = interval.this.this if isinstance(interval.this, exp.Neg) else interval.this
+    text = str(number.name if isinstance(number, exp.Literal) else "")
     unit = str(getattr(interval.args.get("unit"), "name", "")).upper().removesuffix("S")
     if not re.fullmatch(r"[+-]?\d{1,9}", text, re.ASCII):
         raise SparkOnly(f"{e.sql('spark')}")
-    count = _signed(e, int(text))
+    count = _signed(e, int(text) if number is interval.this else -int(text))
     if pa.types.is_date32(value.type) and unit in _DAYS:
         return Call("date_add", (value,), DATE, (count * _DAYS[unit],))
     if pa.types.is_date32(value.type) and unit in _MONTHS:

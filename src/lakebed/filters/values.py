@@ -45,6 +45,7 @@ _DATE_PARTS: dict[type[Expression], str] = {
 _TIME_PARTS: dict[type[Expression], str] = {exp.Hour: "hour", exp.Minute: "minute", exp.Second: "second"}
 _ARITHMETIC: dict[type[Expression], str] = {exp.Add: "add", exp.Sub: "subtract", exp.Mul: "multiply"}
 _TEXT_FUNCTIONS: dict[type[Expression], str] = {exp.Lower: "lower", exp.Upper: "upper"}
+_SHORT_TYPES = {"TINYINT": 2**7, "SMALLINT": 2**15}
 _TYPES: dict[str, pa.DataType] = {
     "BOOLEAN": pa.bool_(),
     "INT": pa.int32(),
@@ -88,6 +89,8 @@ class ValueReader:
         if constant is not None:
             return constant
         if isinstance(e, exp.Cast):
+            if isinstance(e.this, exp.Literal) and not e.this.is_string:
+                return self._typed_number(e.this.this, e.to)
             return self._cast(self.read(e.this), self._type(e.to))
         value = self._function(e)
         if not isinstance(value, Call) or not _is_constant(value):
@@ -148,11 +151,18 @@ class ValueReader:
                 return number_literal("-" + inner.this)
             suffixed = isinstance(inner, exp.Cast)  # as `2L`, `2.5D`, `1.5BD` are
             if suffixed and isinstance(inner.this, exp.Literal) and not inner.this.is_string:
-                return cast_literal(number_literal("-" + inner.this.this), self._type(inner.to), self.zone)
+                return self._typed_number("-" + inner.this.this, inner.to)
             value = self.read(inner) if suffixed or isinstance(inner, exp.Paren) else self._constant(inner)
             if isinstance(value, Literal) and isinstance(value.value, int | float | Decimal):
                 return Literal(-value.value, value.type)
         return None
+
+    def _typed_number(self, number: str, to: exp.DataType) -> Literal:
+        """A number of a type, as `7L` is. Those of Spark's short types are INT, of which they are a part."""
+        bound = _SHORT_TYPES.get(to.this.name)
+        if bound is not None and number.lstrip("-").isdigit() and -bound <= int(number) < bound:
+            return number_literal(number)
+        return cast_literal(number_literal(number), self._type(to), self.zone)
 
     def _type(self, to: exp.DataType) -> pa.DataType:
         name = str(to.this.value if hasattr(to.this, "value") else to.this)

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from lakebed.config.arguments import are_names, names_of, refused, whole_number
 from lakebed.config.settings import ReadSettings
+from lakebed.engine.spark_session import zone_of
 from lakebed.errors import InvalidOption, UnsupportedFeature
 from lakebed.filters.predicates import Node, Predicate, combine
 from lakebed.filters.sql import Condition, parse_conditions
@@ -397,9 +398,7 @@ class Scan(Results):
 
     def zone(self) -> str:
         """The time zone for times without one."""
-        if self._spark is None:
-            return "UTC"
-        return self._spark.conf.get("spark.sql.session.timeZone") or "UTC"
+        return "UTC" if self._spark is None else zone_of(self._spark)
 
     @property
     def schema(self) -> pa.Schema:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from numbers import Integral
 from typing import Any
 
 from sqlglot import TokenType
@@ -48,6 +49,14 @@ def markers(statement: Statement, args: Arguments) -> Iterator[Marker]:
             is_operand = before is None or before.token_type not in _NO_OPERAND
             if is_operand or (name in names and not touches_value):
                 yield Marker(token.start, following.end + 1, name, at)
+
+
+def is_interval(statement: Statement, marker: Marker) -> bool:
+    """Whether a marker is the number of an interval, as in `INTERVAL :n DAY`, which Spark takes without parentheses and
+    DuckDB with them alone."""
+    before = statement.words[: marker.at]
+    has_sign = before[-1:] in (("-",), ("+",))
+    return before[len(before) - 1 - has_sign : len(before) - has_sign] == ("INTERVAL",)
 
 
 def check_arguments(statement: Statement, args: Arguments) -> None:
@@ -107,7 +116,7 @@ def _lacking(statement: Statement, marker: Marker, names: list[str]) -> InvalidO
 
 def with_values(statement: Statement, args: Arguments) -> Statement:
     """A statement for Spark with the values of `:name` and `?` in their places, as constants in parentheses: what
-    touches a marker does not touch its value.
+    touches a marker does not touch its value. The number of an interval is a text.
 
     >>> statement = parse_statement("update trips set n = 3-:by where city = :city", is_spark=True)
     >>> with_values(statement, {"by": -5, "city": "rome"}).text
@@ -122,6 +131,8 @@ def with_values(statement: Statement, args: Arguments) -> Statement:
         value = args[marker.name] if isinstance(args, Mapping) else next(positional)
         # a value without a constant is for queries, which get it as it is; `Parts.text` refuses it elsewhere
         constant = f"({constant_text(value) or 'NULL'})"
+        if is_interval(statement, marker) and not isinstance(value, bool) and isinstance(value, str | Integral):
+            constant = f" {constant_text(str(value)) or 'NULL'} "
         constants[marker.start, marker.end] = constant
         values[marker.start + moved, marker.start + moved + len(constant)] = value
         moved += len(constant) - (marker.end - marker.start)

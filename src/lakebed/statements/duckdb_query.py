@@ -20,7 +20,7 @@ from lakebed.errors import InvalidOption, LakebedError, UnsupportedFeature
 from lakebed.read.dataset import Columns, RowScanner, TableDataset
 from lakebed.read.scan import Results, Scan, require
 from lakebed.sharing import shared_lock
-from lakebed.statements.arguments import Arguments, check_arguments, markers
+from lakebed.statements.arguments import Arguments, check_arguments, is_interval, markers
 from lakebed.statements.sources import Source, Sources, alias_of
 from lakebed.statements.statement import Aggregates, Statement
 from lakebed.table_views import View, arrow_html
@@ -56,7 +56,9 @@ def run_query(statement: Statement, sources: Sources, args: Arguments) -> QueryR
             if not is_by_name:
                 changes[(reference.start, reference.end)] = f'"{names[key]}"{alias_of(source)}'
     # Spark's markers `:name` as DuckDB's `$name`
-    changes |= {(marker.start, marker.start + 1): "$" for marker in markers(statement, args) if marker.name}
+    for marker in markers(statement, args):
+        value = f"${marker.name}" if marker.name else "?"
+        changes[marker.start, marker.end] = f"({value})" if is_interval(statement, marker) else value
     is_named = isinstance(args, Mapping)
     values = {name: _plain(value) for name, value in args.items()} if is_named else [_plain(v) for v in args or ()]
     with errors_of_duckdb(errors):

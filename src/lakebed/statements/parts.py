@@ -227,15 +227,11 @@ class Cursor(Parts):
             if sign == 1 and (value is None or isinstance(value, str | bool | date)):
                 return value
         elif (end := self._typed_end()) is not None:
-            text, self.at = self.text(self.at, end, label), end
+            text, self.at = self.text(start, end, label), end
             try:
-                constant = constant_of(text, self.zone)
+                return constant_of(text, self.zone).value
             except InvalidOption as error:
                 raise self.wrong(start, f"{label}: {error.message}") from None
-            if sign == 1:
-                return constant.value
-            if isinstance(constant.value, int | float | Decimal) and not isinstance(constant.value, bool):
-                return -constant.value
         elif self.at < self.stop:
             token, word = self.statement.tokens[self.at], self.word
             self.at += 1
@@ -251,11 +247,14 @@ class Cursor(Parts):
         raise self.wrong(start, f"{label} is no constant")
 
     def _typed_end(self) -> int | None:
-        """The place after a constant that names its type, if one comes next."""
+        """The place after a constant that names its type, as `DATE '...'` and `7L` do, if one comes next."""
         word, following = self.word, self.at + 1
         if following >= self.stop:
             return None
-        is_text = self.statement.tokens[following].token_type is TokenType.STRING
+        token, after = self.statement.tokens[self.at : self.at + 2]
+        if token.token_type is TokenType.NUMBER and after.start == token.start:  # `7L` is 7, `::` and its type
+            return following + 2
+        is_text = after.token_type is TokenType.STRING
         if word in _TYPED and is_text:
             return following + 1
         if word in _CASTS and self.statement.word(following) == "(":

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from lakebed.engine.spark_layout import BUCKET, can_lay_out
 from lakebed.engine.spark_rewrite import by_buckets
-from lakebed.engine.spark_session import session_of
+from lakebed.engine.spark_session import session_of, zone_of
 from lakebed.errors import UnsupportedFeature
 from lakebed.filters.coercion import constant_text
 from lakebed.filters.predicates import has_spark_text
@@ -31,7 +31,6 @@ from lakebed.table_views import View
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_ZONE = "spark.sql.session.timeZone"
 _TOUCHING_TEXTS = "spark.sql.legacy.consecutiveStringLiterals.enabled"
 _RAW_TEXTS = "spark.sql.parser.escapedStringLiterals"
 _QUOTED_NAMES = "spark.sql.ansi.doubleQuotedIdentifiers"
@@ -74,7 +73,7 @@ def _narrowed(listed: Sequence[Source], narrowing: Narrowing, spark: SparkSessio
     schemas = {
         start: pa.schema([scan.available.field(name) for name in columns[start]]) for start, scan in scans.items()
     }
-    zone = spark.conf.get(_ZONE) or "UTC"
+    zone = zone_of(spark)
     # a session may take "x" for a name, and 'a''b' for two texts; lakebed's conditions do not
     text = narrowing.statement.text
     settings = [_QUOTED_NAMES] * ('"' in text) + [_TOUCHING_TEXTS] * ("''" in text or '""' in text)

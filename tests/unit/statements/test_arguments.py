@@ -12,12 +12,16 @@ import pyarrow as pa
 import pytest
 
 import lakebed
-from lakebed.errors import InvalidOption
+from lakebed.errors import InvalidOption, UnsupportedFeature
 from lakebed.filters.coercion import constant_text, parse_zone
 from lakebed.filters.predicates import Literal
 from lakebed.filters.sql import ConditionReader, parse_tree
+from lakebed.opened_table import OpenedTable
+from lakebed.properties.file import load_table_config
 from lakebed.statements.arguments import with_values
 from lakebed.statements.statement import Statement, parse_statement
+from lakebed.storage import open_storage
+from lakebed.testing import CountingStorage
 
 WEST = timezone(-timedelta(hours=7, minutes=30))
 NUMBERS: tuple[Any, ...] = (0, 5, -5, 2**31, -(2**31), 2**63 - 1, -(2**63), 2**63, -(10**37), 1.5, -1.5, 1e300, -1e-300)
@@ -351,3 +355,68 @@ def test_numbers_of_numpy_are_values_of_every_statement() -> None:
     (row,) = lakebed.sql("SELECT * FROM t WHERE id = ?", {"t": table}, [np.int64(-7)]).to_pylist()  # pyright: ignore
     assert row == {"id": -7, "n": 3.5, "ok": True}
     assert sorted(table.scan(["id"]).to_arrow().column("id").to_pylist()) == [-7, 8]
+
+
+def test_the_number_of_an_interval_is_given_as_an_argument(t: lakebed.Table) -> None:
+    tables = {"t": t}
+    lakebed.sql("UPDATE t SET day = DATE '2024-01-05' WHERE id = 1", tables)
+    places: list[tuple[str, Any]] = [(":n", {"n": 4}), ("?", [4]), (":n", {"n": "4"}), ("?", [np.int64(4)])]
+    for marker, args in places:
+        for literal in (True, False):
+            count, values = ("'4'", None) if literal else (marker, args)
+            condition = f"day = DATE '2024-01-01' + INTERVAL {count} DAY"
+            found: Any = lakebed.sql(f"SELECT id FROM t WHERE {condition}", tables, values)
+            assert found.to_pylist() == [{"id": 1}]
+            assert lakebed.sql(f"UPDATE t SET n = n + 1 WHERE {condition}", tables, values).updated == 1  # type: ignore[union-attr]
+            source = f"SELECT 1 AS id, DATE '2024-01-01' + INTERVAL {count} DAY AS day"
+            merge = f"MERGE INTO t USING ({source}) s ON t.id = s.id AND t.day = CAST(s.day AS DATE) WHEN MATCHED"
+            assert lakebed.sql(f"{merge} THEN UPDATE SET n = t.n + 1", tables, values).updated == 1  # type: ignore[union-attr]
+    assert rows_of(t, "n") == [(1, 3 + 2 * 8), (2, 30)]
+    back = "UPDATE t SET day = day - INTERVAL {} MONTH WHERE day = DATE '2024-01-09' + INTERVAL {} DAYS"
+    lakebed.sql(back.format(":m", "-:n"), tables, {"m": -1, "n": 4})
+    assert rows_of(t, "day")[0] == (1, date(2024, 2, 5))
+    lakebed.sql(back.format("?", "? "), tables, [1, 27])
+    assert rows_of(t, "day")[0] == (1, date(2024, 1, 5))
+    lakebed.sql(back.format("?", "-?"), tables, [0, 4])
+    for wrong in (None, 1.5, True, "x", [1]):
+        with pytest.raises((InvalidOption, UnsupportedFeature), match=r"DELETE|Spark only"):
+            lakebed.sql("DELETE FROM t WHERE day >= DATE '2020-01-01' + INTERVAL :n DAY", tables, {"n": wrong})
+    assert rows_of(t, "day") == [(1, date(2024, 1, 5)), (2, None)]
+
+
+def test_a_condition_with_values_opens_the_files_that_the_one_with_constants_opens() -> None:
+    day = date(2024, 1, 1)
+    columns = pa.schema([("id", pa.int64()), ("p", pa.string()), ("day", pa.date32()), ("n", pa.int64())])
+    table = lakebed.create("memory://arguments/pruned", columns, key="id", partition_by="p", index="simple")
+    for n in range(4):
+        table.insert({"id": [n], "p": ["abcd"[n]], "day": [day + timedelta(n)], "n": [n]})
+    counted = CountingStorage(open_storage(table.uri))
+    table = lakebed.Table(OpenedTable(counted, load_table_config(counted)))
+    conditions: list[tuple[str, list[str], list[Any]]] = [
+        ("{}.p = {}", ["'b'"], ["b"]),
+        ("{}.day >= {} + INTERVAL {} DAY", ["DATE '2024-01-01'", "3"], [day, 3]),
+        ("{}.n > 5 - {}", ["(-5)"], [-5]),
+        ("{}.id IN ({}, {})", ["0", "3"], [0, 3]),
+        ("({}.p = {} OR n = {})", ["'a'", "2"], ["a", 2]),
+        ("{}.p = {} AND day < {}", ["'b'", "DATE '2024-01-03'"], ["b", date(2024, 1, 3)]),
+    ]
+    statements = (
+        "SELECT id FROM t WHERE {}",
+        "UPDATE t SET n = n WHERE {}",
+        "DELETE FROM t WHERE {} AND n % 2 = 5",
+        "MERGE INTO t USING (SELECT 1 AS id) s ON t.id = s.id AND {} WHEN MATCHED AND n < 0 THEN DELETE",
+        "MERGE INTO t USING (SELECT 9 AS x) s ON t.n = s.x AND {} WHEN MATCHED THEN DELETE",
+    )
+    for statement in statements:
+        for condition, constants, values in conditions:
+            named = {f"v{n}": value for n, value in enumerate(values)}
+            opened: list[list[str]] = []
+            for marks, args in ((constants, None), (["?"] * len(values), values), ([f":{n}" for n in named], named)):
+                counted.reset()
+                done = lakebed.sql(statement.format(condition.format("t", *marks)), {"t": table}, args)
+                if statement.startswith("SELECT"):
+                    done.to_arrow()  # type: ignore[union-attr]
+                paths = {path.split("/")[0] for path in counted.opened if path.endswith(".parquet")}
+                opened.append(sorted(paths - {".hoodie"}))
+            assert opened[0] == opened[1] == opened[2], (statement, condition)
+            assert len(opened[0]) < 4, (statement, condition, opened)

@@ -233,3 +233,30 @@ def test_typed_constants_name_partition_paths_in_every_statement() -> None:
         assert table.scan().to_arrow()["id"].to_pylist() == [3], kind
         lakebed.sql(f"TRUNCATE TABLE t PARTITION (c = {second})", tables)
         assert table.count() == 0, kind
+
+
+def test_a_number_with_the_letters_of_its_type_is_a_constant_of_every_statement() -> None:
+    kinds: list[tuple[pa.DataType, tuple[str, str, str], Any]] = [
+        (pa.int64(), ("7L", "7", "7S"), 7),
+        (pa.int64(), ("-9223372036854775807L", "-9223372036854775807", "-9223372036854775807l"), -(2**63) + 1),
+        (pa.int32(), ("2S", "2Y", "2L"), 2),
+        (pa.int32(), ("-128Y", "-128", "-128S"), -128),
+        (pa.decimal128(4, 2), ("1.5BD", "1.50", "1.5D"), Decimal("1.50")),
+        (pa.float64(), ("1.5D", "1.5BD", "1.5"), 1.5),
+    ]
+    for at, (kind, numbers, value) in enumerate(kinds):
+        columns = pa.schema([("id", pa.int64()), ("c", kind)])
+        table = lakebed.create(f"memory://changes/suffixes/{at}", columns, key="id", partition_by="c")
+        tables = {"t": table}
+        for id_, number in enumerate(numbers):
+            lakebed.sql(f"INSERT INTO t PARTITION (c = {number}) VALUES ({id_})", tables)
+            assert table.scan(where=f"c = {number}").count() == id_ + 1, number
+            shown = lakebed.sql(f"SHOW PARTITIONS t PARTITION (c = {number})", tables)
+            assert len(shown.to_arrow()) == 1, number  # type: ignore[union-attr]
+        assert table.scan().to_arrow()["c"].to_pylist() == [value] * 3, kind
+        for wrong in ("7X", "128Y", "-129Y", "32768S", "9223372036854775808L", "-32769S", "7 L"):
+            with pytest.raises(InvalidOption, match="TRUNCATE"):
+                lakebed.sql(f"TRUNCATE TABLE t PARTITION (c = {wrong})", tables)
+        assert table.count() == 3
+        lakebed.sql(f"TRUNCATE TABLE t PARTITION (c = {numbers[0]})", tables)
+        assert table.count() == 0, kind
