@@ -37,8 +37,8 @@ def decode_avro(messages: pa.Array, schema_of: SchemaOf) -> Decoded:
 
 
 def decode_avro_groups(messages: pa.Array, schema_of: SchemaOf) -> Iterator[tuple[Decoded, str]]:
-    """Like `decode_avro`, schema by schema: pairs of the rows of one schema and its JSON; bad messages without one are
-    those of an empty schema."""
+    """Like `decode_avro`, schema by schema: pairs of the rows of one schema and its JSON text; bad messages without a
+    schema have an empty text."""
     without = DecodedGroups(AVRO_FAILURE)
     for identifier, numbers in by_schema(messages, without.bad, AVRO_FAILURE):
         groups = DecodedGroups(AVRO_FAILURE)
@@ -82,7 +82,7 @@ def _rows(data: np.ndarray, starts: np.ndarray, ends: np.ndarray, schema: Record
 
 
 def avro_file_rows(data: bytes, label: str) -> pa.Table:
-    """The rows of an Avro container file. Raises `CorruptFile` where it is none."""
+    """The rows of an Avro container file. Raises `CorruptFile` if the bytes are not one."""
     try:
         header = avro_header(data)
         schema, at = record_schema(header.schema), header.blocks

@@ -34,7 +34,8 @@ FULL = "lakebed.ingest.checkpoint"
 class StoredCheckpoint:
     """The checkpoint in the newest commit that has one: `extra` is that commit's metadata, empty without one.
     `completion_times` is whether the table is of version 8 or later. `batch` is the number of the next commit of
-    ingest: of two jobs that read the same checkpoint, the one that commits second has a number that the table has."""
+    ingest: of two jobs that read the same checkpoint, the one that commits second has a number that the table already
+    has."""
 
     completion_times: bool
     extra: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -43,7 +44,7 @@ class StoredCheckpoint:
 
     @property
     def value(self) -> str | None:
-        """The position after the last committed rows; None where nothing was committed."""
+        """The position after the last committed rows; None if no rows were committed."""
         if self.identifier:
             return self._by_identifier.get(self.identifier)
         if not self.extra.get(KEY_V2) and self._is_shared:
@@ -57,8 +58,8 @@ class StoredCheckpoint:
         return full if full is not None and first_line(full) == first else first
 
     def start(self, checkpoint: str | None, ignore: str | None) -> str | None:
-        """Where a job starts, which may ask for a checkpoint, or to ignore the stored one. Each text is followed once:
-        the commits after it record the text."""
+        """The position from which a job starts (None: the start of the source). The job may request a checkpoint, or
+        request that the stored one is ignored. Each request is followed once: the commits after it record its text."""
         if ignore is not None and ignore != self.extra.get(IGNORE):
             return None
         recorded = self.extra.get(RESET_V2) or self.extra.get(RESET_V1)
@@ -108,13 +109,13 @@ class StoredCheckpoint:
 
 
 def first_line(checkpoint: str) -> str:
-    """The part of a checkpoint that Hudi knows and that people see."""
+    """The part of a checkpoint that Hudi reads and that is displayed."""
     return checkpoint.partition("\n")[0]
 
 
 def read_checkpoint(storage: Storage, identifier: str = "") -> StoredCheckpoint:
-    """The stored checkpoint of a table: that of the newest completed commit that has one, of a merge-on-read table of
-    the newest delta commit. Commits that were archived count where no active one has a checkpoint."""
+    """The stored checkpoint of a table: that of the newest completed commit that has one (for a merge-on-read table of
+    the newest delta commit). Archived commits are read if no active commit has a checkpoint."""
     config = load_table_config(storage)
     timeline = load_timeline(storage, config)
     commits = list(timeline.commits_by_completion)

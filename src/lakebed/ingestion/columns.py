@@ -24,7 +24,7 @@ def typed_columns(names: Mapping[str, Any]) -> dict[str, pa.DataType]:
 
 
 def with_elements(values: pa.Array, elements: pa.Array) -> pa.Array:
-    """Lists of the same lengths with other elements, which are those of all lists one after the other.
+    """Lists of the same lengths as `values` with new elements; `elements` are those of all lists, concatenated.
 
     >>> with_elements(pa.array([[1], None, [2, 3]]), pa.array(["a", "b", "c"])).to_pylist()
     [['a'], None, ['b', 'c']]
@@ -35,8 +35,8 @@ def with_elements(values: pa.Array, elements: pa.Array) -> pa.Array:
 
 
 def union_of(tables: Sequence[pa.Table]) -> pa.Table:
-    """The rows of all tables; columns that one lacks are null there, numbers of different widths are of the widest. A
-    name in another case than in a table before is the same column.
+    """The rows of all tables; a column that a table does not have is null in its rows, and numbers of different widths
+    get the widest type. A name in another case than in an earlier table is the same column.
 
     Raises `SchemaConflict` where a column has types that do not go together."""
     spelling: dict[str, str] = {}

@@ -51,7 +51,8 @@ _LETTERS[ord("=")] = 64
 
 @dataclass(frozen=True)
 class Meaning:
-    """What a value means: `unit` of a time, `scale` and `digits` of a decimal, the meanings of fields or elements."""
+    """The meaning of a column's values: the `unit` of a time, the `scale` and `digits` of a decimal, and the meanings
+    of fields or elements."""
 
     kind: Kind
     unit: str = ""
@@ -60,8 +61,8 @@ class Meaning:
     fields: Mapping[str, Meaning] = field(default_factory=dict[str, "Meaning"])
 
     def stored(self, column_type: pa.DataType | None) -> pa.DataType | None:
-        """The type of a column: `column_type` where it can hold the meaning, without one that of the meaning. None
-        where the column holds the values as they are written."""
+        """The type of a column: `column_type` if it can hold the meaning, or without `column_type` the type of the
+        meaning. None if the column stores the values as they are written."""
         match self.kind:
             case "date":
                 return _if(column_type, pt.is_date, pa.date32())
@@ -78,7 +79,7 @@ class Meaning:
                 return column_type
 
     def read(self, column_type: pa.DataType | None) -> pa.DataType | None:
-        """The type in which JSON is read: numbers and texts; None where it is as without the meaning."""
+        """The type with which JSON is read: numbers and texts; None if the meaning makes no difference."""
         if self.kind == "list":
             inner = self.fields["element"].read(
                 column_type.value_type if column_type is not None and pt.is_list(column_type) else None
@@ -98,7 +99,7 @@ class Meaning:
         return pa.string() if self.kind in ("decimal", "zoned") else pa.int64()
 
     def typed(self, values: pa.Array, column_type: pa.DataType | None) -> pa.Array:
-        """The values as the column that they mean. Raises where one is none."""
+        """The values converted to the column that they mean. Raises an error if a value cannot be converted."""
         if pt.is_null(values.type):
             return values
         if self.kind == "list":
@@ -130,7 +131,7 @@ class Meaning:
         return times.cast(kind)
 
     def _decimals(self, texts: pa.Array) -> pa.Array:
-        """Decimals of base64 texts, each of which holds the unscaled value as big-endian bytes."""
+        """The decimals in base64 texts, each of which encodes the unscaled value as big-endian bytes."""
         if self.scale > MAX_PRECISION or self.scale < 0:
             raise NoRow(f"a decimal has {self.scale} places, and columns have at most {MAX_PRECISION}")
         raw = from_base64(texts)
@@ -159,7 +160,7 @@ def _if(column_type: pa.DataType | None, fits: Any, kind: pa.DataType) -> pa.Dat
 
 
 def meanings_of_connect(envelope: Any) -> dict[str, Meaning]:
-    """The meanings of a table's columns in the schema of an envelope, as Kafka Connect's JSON has it."""
+    """The meanings of a table's columns by name, from the schema of an envelope in Kafka Connect's JSON."""
     states = {part.get("field"): part for part in _dicts(_get(envelope, "fields"))}
     meaning = _of_connect(states.get("after") or states.get("before"))
     return dict(meaning.fields) if meaning is not None else {}
@@ -182,7 +183,8 @@ def _of_connect(schema: Any) -> Meaning | None:
 
 
 def meanings_of_avro(envelope: str) -> dict[str, Meaning]:
-    """The meanings of a table's columns in the Avro schema of an envelope: its attributes `connect.name`."""
+    """The meanings of a table's columns by name, from the attributes `connect.name` in the Avro schema of an
+    envelope."""
     try:
         schema: Any = json.loads(envelope)
     except (ValueError, RecursionError):
@@ -247,8 +249,8 @@ def _number(text: Any, default: int) -> int:
 
 
 def by_connect_schema(messages: pa.Array) -> Iterator[tuple[pa.Array, np.ndarray, Any]]:
-    """Messages of Kafka Connect's JSON with their numbers, those of one schema together, without it; and the schema,
-    None for messages that do not begin with one."""
+    """The messages of Kafka Connect's JSON, grouped by schema: the messages without the schema, their numbers, and the
+    schema (None for messages that do not begin with one)."""
     has = np.asarray(pc.fill_null(pc.match_substring_regex(messages, _WITH_SCHEMA), False))
     if not has.all():
         numbers = np.flatnonzero(~has)
@@ -270,7 +272,8 @@ def by_connect_schema(messages: pa.Array) -> Iterator[tuple[pa.Array, np.ndarray
 
 
 def _first_schema(message: bytes) -> tuple[Any, int]:
-    """The schema that a message begins with, and the bytes up to its end; 0 where it is none."""
+    """The schema with which a message begins, and the number of bytes up to its end; 0 if it does not begin with
+    one."""
     try:
         text = message.decode()
         start = re.match(_WITH_SCHEMA, text)
@@ -282,7 +285,7 @@ def _first_schema(message: bytes) -> tuple[Any, int]:
 
 
 def from_base64(texts: pa.Array) -> pa.Array:
-    """The bytes of base64 texts. Raises where one is none.
+    """The bytes of base64 texts. Raises an error if a text is not base64.
 
     >>> from_base64(pa.array(["AQI=", "1234", None])).to_pylist()
     [b'\\x01\\x02', b'\\xd7m\\xf8', None]

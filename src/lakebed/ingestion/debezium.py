@@ -75,9 +75,10 @@ _MARKERS = pa.array([base64.b64encode(_MARKER).decode(), _MARKER.hex()])
 
 @dataclass(frozen=True)
 class Envelopes:
-    """How envelopes become rows. Columns of `types` have these types. With `hudi` rows have Hudi's columns of Debezium
-    sources, else `_hoodie_is_deleted` and the position in the database's log. `partition` are columns of a partition
-    path by which alone rows are found: an update that changes them is a delete of the old row and a new row."""
+    """The rules by which envelopes become rows. Columns of `types` get these types. With `hudi` rows have Hudi's
+    columns of Debezium sources, otherwise `_hoodie_is_deleted` and the position in the database's log. `partition` are
+    columns of a partition path in which alone rows are found: an update that changes them is a delete of the old row
+    and a new row."""
 
     types: Types = field(default_factory=dict[str, pa.DataType])
     hudi: bool = True
@@ -85,7 +86,7 @@ class Envelopes:
 
 
 def decode_debezium_json(messages: pa.Array, how: Envelopes) -> Decoded:
-    """The rows of JSON envelopes, with or without Kafka Connect's `schema` and `payload`, each message by itself."""
+    """The rows of JSON envelopes, each with or without Kafka Connect's `schema` and `payload`."""
     groups = DecodedGroups(RECORD_FAILURE)
     for bodies, numbers, schema in by_connect_schema(messages):
         for decoded, meanings in _envelopes(bodies, how, meanings_of_connect(schema)):
@@ -104,7 +105,8 @@ def decode_debezium_avro(messages: pa.Array, schema_of: Callable[[int], str], ho
 def _envelopes(
     bodies: pa.Array, how: Envelopes, meanings: Mapping[str, Meaning]
 ) -> list[tuple[Decoded, Mapping[str, Meaning]]]:
-    """The envelopes of messages of one schema, those in a `payload` and those without one apart."""
+    """The envelopes of messages of one schema with the meanings of their columns; those in a `payload` and those
+    without one are separate."""
     column_types = {name: kind for name, kind in how.types.items() if name not in META_COLUMNS}
     meanings = {name: meaning for name, meaning in meanings.items() if name not in META_COLUMNS}
     numeric = _written_as_numbers(bodies, meanings)
@@ -151,7 +153,7 @@ def _decoded(bodies: pa.Array, row_types: Types) -> Decoded:
 
 
 def _needed(envelopes: pa.Table) -> pa.Table:
-    """The fields of envelopes that make rows, those in a `payload` too."""
+    """The fields of envelopes that are needed for rows, including those in a `payload`."""
     payload = _column(envelopes, "payload", None)
     plain, inner = _needed_fields(partial(_column, envelopes)), _needed_fields(partial(_part, payload))
     return pa.table(
@@ -168,7 +170,7 @@ def _needed_fields(field_of: Callable[[str, pa.DataType | None], Any]) -> dict[s
 
 
 def _state_tables(envelopes: pa.Table) -> list[pa.Table]:
-    """The columns of the states before and after the changes, whose types have to go together."""
+    """The columns of the states before and after the changes, whose types have to be compatible."""
     if not envelopes.num_columns:
         return []
     payload = _column(envelopes, "payload", None)
@@ -198,8 +200,8 @@ def _any_has(bodies: pa.Array, pattern: str) -> bool:
 def _without_ambiguous(
     bodies: pa.Array, names: set[str], column_types: Types
 ) -> tuple[pa.Array, np.ndarray, list[BadMessage]]:
-    """The messages and their numbers without those in which digits alone, in a decimal column with places, may be
-    base64 as well as the number itself, since no schema says which."""
+    """The messages and their numbers without those in which a text of digits, in a decimal column with places, may be
+    base64 as well as the number itself, since no schema decides it; those are bad messages."""
     names = {name for name in names if pt.is_decimal(column_types[name]) and column_types[name].scale > 0}
     bad: list[BadMessage] = []
     is_clear = np.ones(len(bodies), bool)
@@ -260,8 +262,8 @@ def rows_of_envelopes(decoded: Decoded, how: Envelopes, meanings: Mapping[str, M
 
 
 def _with_values_before(table: pa.Table) -> tuple[Any, Any]:
-    """The states after the changes, in which a value that the database left out is that of the state before, where that
-    has it; and the changes that still lack one."""
+    """The states after the changes, in which a value that the database left out is taken from the state before, if that
+    has it; and flags of the changes that still lack a value."""
     old, new = _state(table, "before"), _state(table, "after")
     lacks, columns = np.zeros(len(new), bool), dict[str, Any]()
     for part in new.type:
@@ -285,8 +287,8 @@ def _with_values_before(table: pa.Table) -> tuple[Any, Any]:
 def _with_moves(
     table: pa.Table, numbers: np.ndarray, operation: Any, partition: Sequence[str], bad: list[BadMessage]
 ) -> tuple[pa.Table, np.ndarray, Any]:
-    """The envelopes with a delete in front of each update that changes the partition path, without those that do not
-    say what it was."""
+    """The envelopes with a delete before each update that changes the partition path, without those that do not have
+    the old path (they are bad), with their numbers and operations."""
     old, new = _state(table, "before"), _state(table, "after")
     is_update, is_delete = pc.equal(operation, "u"), pc.equal(operation, "d")
     says_path, differs = pc.is_valid(old), pa.array(np.zeros(len(old), bool))
@@ -315,7 +317,7 @@ def _with_moves(
 
 
 def _typed(rows: Decoded, meanings: Mapping[str, Meaning], types: Types) -> Decoded:
-    """The rows with columns in the types that they mean; those with a value that has no such meaning are bad."""
+    """The rows with columns in the types that they mean; rows with a value that cannot be converted are bad."""
     table = rows.rows
     of_columns = {name: meaning for name, meaning in meanings.items() if name in table.column_names}
     if not of_columns:
@@ -344,7 +346,8 @@ def _has_texts(kind: pa.DataType) -> bool:
 
 
 def _with_text_markers(values: pa.Array) -> pa.Array:
-    """The values with the marker of an unavailable value as text, where it is the base64 or the digits of its bytes."""
+    """The values with the marker of an unavailable value as text, where it is the base64 text or the digits of its
+    bytes."""
     if pt.is_string(values.type):
         is_marker = pc.is_in(values, _MARKERS)
         return pc.if_else(is_marker, UNAVAILABLE_VALUE, values) if pc.any(is_marker).as_py() else values
@@ -357,7 +360,7 @@ def _with_text_markers(values: pa.Array) -> pa.Array:
 
 
 def _meta(table: pa.Table, operation: Any, *, hudi: bool) -> dict[str, Any]:
-    """The columns that say where changes are from: Hudi's ones, or only the position in the database's log."""
+    """The columns with the origin of changes: Hudi's columns, or only the position in the database's log."""
     source = _column(table, "source", None)
     parts = _source_parts(source)
     is_mysql = parts["file"].null_count < len(source)
@@ -379,7 +382,7 @@ def _meta(table: pa.Table, operation: Any, *, hudi: bool) -> dict[str, Any]:
 
 
 def _source_parts(source: Any) -> dict[str, Any]:
-    """The fields of an envelope's source. A transaction that is no number is null."""
+    """The fields of an envelope's source. A transaction that is not a number is null."""
     parts = {part.name: _part(source, part.name, part.type) for part in _READ_SOURCE}
     transaction = _part(source, _TRANSACTION, None)
     if pt.is_string(transaction.type):
@@ -406,7 +409,7 @@ def _joined(left: Any, right: Any) -> Any:
 
 
 def _padded(numbers: Any) -> Any:
-    """Whole numbers as texts of one length, which sort as the numbers do; null for another text."""
+    """Whole numbers as texts of one length, which sort as the numbers do; null for any other text."""
     is_number = pc.match_substring_regex(numbers, "^[0-9]+$")
     return pc.utf8_lpad(pc.if_else(is_number, numbers, None), _DIGITS, "0")
 
@@ -416,8 +419,8 @@ def _file_number(files: Any) -> Any:
 
 
 def table_defaults(rows: pa.Table, version: int) -> dict[str, Any]:
-    """How a table of changes orders those of a key. Raises `InvalidOption` where no change names a position in a log
-    that lakebed knows."""
+    """The settings by which a table of changes orders the changes of a key. Raises `InvalidOption` if no change has a
+    position in a log that lakebed supports."""
     names = rows.column_names
     if _POSITION in names:
         deletes = {"hoodie.payload.delete.field": OPERATION, "hoodie.payload.delete.marker": "d"}
@@ -459,13 +462,13 @@ def _column(table: pa.Table, name: str, kind: pa.DataType | None) -> Any:
 
 
 def _state(table: pa.Table, name: str) -> Any:
-    """A state of the rows as structs, null where a message has none."""
+    """A state of the rows as structs, null for a message without one."""
     states = _column(table, name, None)
     return states if pt.is_struct(states.type) else pa.nulls(len(states), pa.struct([]))
 
 
 def _part(struct: Any, name: str, kind: pa.DataType | None) -> Any:
-    """A field of a struct, null where there is none; in its own type for None."""
+    """A field of a struct, null if there is none; with `kind` None in its own type."""
     if not pt.is_struct(struct.type) or struct.type.get_field_index(name) < 0:
         return pa.nulls(len(struct), kind or pa.null())
     part = pc.struct_field(struct, name)

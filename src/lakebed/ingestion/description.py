@@ -24,7 +24,7 @@ _NAMES: dict[type, str] = {
 
 
 def build(kind: type[T], values: Any, section: str) -> T:
-    """The dataclass `kind` with these values of one section of a description.
+    """The dataclass `kind` with the values of one section of a description.
 
     Fields are texts, numbers, booleans, tuples of texts and dicts. Raises `InvalidOption` for a key that is no field
     (with the nearest one), for a value of another type, and where a field without a default has no value.
@@ -54,7 +54,7 @@ def build(kind: type[T], values: Any, section: str) -> T:
 
 
 def check_keys(values: Iterable[str], allowed: Iterable[str], section: str) -> None:
-    """Raise `InvalidOption` for the first key that is not known, with the nearest one."""
+    """Raise `InvalidOption` for the first unknown key, with the nearest known one."""
     names = list(allowed)
     for key in values:
         if key not in names:
@@ -65,7 +65,7 @@ def check_keys(values: Iterable[str], allowed: Iterable[str], section: str) -> N
 
 
 def _value(value: Any, hint: Any, where: str) -> Any:
-    """The value, if it is of the field's type; texts with the variables of the environment in place of `${NAME}`."""
+    """The value, if it has the field's type; texts with the variables of the environment in place of `${NAME}`."""
     kinds = [_plain(kind) for kind in (get_args(hint) if type(None) in get_args(hint) else (hint,))]
     if isinstance(value, str):
         value = with_variables(value, where)

@@ -17,8 +17,8 @@ SEEN_AT = pa.field("seen_at", pa.timestamp("us", "UTC"))
 
 
 def write_bad_rows(errors: Errors, bad: pa.Table) -> None:
-    """Upsert bad rows by their position; the table is created where it is not there. A row that is written again, since
-    the round after it failed, stays one row."""
+    """Upsert bad rows by their position; the table is created if it does not exist. A row that is written again,
+    because the round after it failed, stays one row."""
     assert errors.table is not None
     options: Mapping[str, Any] = errors.storage_options or {}
     if exists(errors.table, storage_options=options):

@@ -21,15 +21,16 @@ _OTHER_TYPE = "the field {} has another type than in other messages"
 
 
 class NamedColumns(NamedTuple):
-    """Columns that a table can have, and the numbers of the rows with a value under another name, each with why."""
+    """Columns with names that a table can have, and the numbers of the rows with a value under another name, each with
+    the reason."""
 
     rows: pa.Table
     refused: dict[int, str]
 
 
 def possible_columns(rows: pa.Table) -> NamedColumns:
-    """The rows without fields whose names no table can have, also inside structs and lists; names that differ in their
-    case alone are one column. A row is refused where it has a value in such a field, or two for one column.
+    """The rows without fields whose names no table can have, also inside structs and lists; names that differ only in
+    case are one column. A row is refused if it has a value in such a field, or two values for one column.
 
     >>> possible_columns(pa.table({"id": [1, 2], "a-b": [None, 5], "ID": [None, None]})).refused[1][:22]
     "the column name 'a-b' "
@@ -72,7 +73,7 @@ def _storable(
 
 
 def _why_not(field: pa.Field) -> str:
-    """Why no table can have the column; empty where one can."""
+    """The reason why no table can have the column; empty if one can."""
     try:
         incoming_schema(pa.schema([field]))
     except SchemaConflict as error:
@@ -83,7 +84,7 @@ def _why_not(field: pa.Field) -> str:
 def _possible(
     values: pa.Array, parent: str, row_numbers: npt.NDArray[np.int64], refused: dict[int, str]
 ) -> pa.Array | None:
-    """The values without impossible fields; None where nothing is left of them."""
+    """The values without impossible fields; None if no field is left."""
     if pt.is_struct(values.type):
         children = [(field.name, pc.struct_field(values, field.name)) for field in values.type]
         storable: Any = _storable(children, parent, row_numbers, refused)

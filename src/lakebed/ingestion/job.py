@@ -26,8 +26,8 @@ def _nothing() -> dict[str, Any]:
 
 @dataclass(frozen=True, repr=False)
 class Target:
-    """The table that rows go into. `create` are arguments of `lakebed.create` for a table that is not there yet;
-    without it the table has to exist. `options` are those of each write."""
+    """The table to which rows are written. `create` are arguments of `lakebed.create` for a table that does not exist
+    yet; without it the table has to exist. `options` are those of each write."""
 
     uri: str
     operation: str = "upsert"
@@ -43,8 +43,8 @@ class Target:
 
 @dataclass(frozen=True, repr=False)
 class Errors:
-    """What happens to messages that are no rows: the job fails and names the first one, or they go to `table`, by
-    their position in the source. A table that is not there is created."""
+    """The treatment of bad messages: the job fails and names the first one, or they are written to `table`, by their
+    position in the source. A table that does not exist is created."""
 
     table: str | None = None
     on_failure: str | None = None
@@ -103,7 +103,7 @@ class IngestJob:
 
     @property
     def label(self) -> str:
-        """What events and errors call the job."""
+        """The name of the job in events and errors."""
         return self.name or self.target.uri
 
 
@@ -183,7 +183,7 @@ def _job(values: Mapping[str, Any], where: str) -> IngestJob:
 
 @dataclass(frozen=True)
 class _Plain:
-    """The keys of a job that are no sections."""
+    """The keys of a job that are not sections."""
 
     name: str = ""
     identifier: str = ""

@@ -47,8 +47,9 @@ Needed = Callable[[pa.Table], pa.Table]
 
 
 def decode_json(messages: pa.Array, types: Types, needed: Needed | None = None) -> Decoded:
-    """The rows of JSON objects, one a message; `messages` are binary values. Columns of `types` have these types,
-    others those that Arrow infers; a column without any value has Arrow's type of nulls (`without_null_types`).
+    """The rows of JSON objects, one per message; `messages` are binary values. Columns of `types` have these types,
+    other columns the types that Arrow infers; a column without any value has Arrow's type null (see
+    `without_null_types`).
 
     A message that is no UTF-8, no object, several objects, that names a field twice, or that has a value that is not
     of its column's type is bad, and so are messages none of which has a field with a value. Texts that hold numbers or
@@ -102,7 +103,8 @@ def _rows(messages: pa.Array, types: Types, *, as_float: bool = False) -> pa.Tab
 
 
 def _marked(messages: pa.Array) -> pa.Buffer:
-    """The messages as lines, each with the mark as its first field. Raises where one is no UTF-8 or no object."""
+    """The messages as lines, each with the mark as its first field. Raises an error if a message is not UTF-8 or not an
+    object."""
     data = messages.buffers()[2]
     if data is not None:
         ends = offsets_of(messages)
@@ -133,7 +135,7 @@ def _lines(values: pa.Array) -> pa.Buffer:
 
 
 def _read(data: pa.Buffer, count: int, schema: Types, types: Types) -> pa.Table:
-    """The lines as Arrow reads them, as a table. A name that differs from a column of `types` only in case is that
+    """The lines as a table that Arrow reads. A name that differs only in case from a column of `types` is that
     column."""
     rows = _arrow_read(data, schema)
     lower = {name.lower(): name for name in types}
@@ -152,7 +154,7 @@ def _arrow_read(data: pa.Buffer, types: Types) -> pa.Table:
 
 
 def _typed(rows: pa.Table, types: Types) -> pa.Table:
-    """The rows with columns of `types` in their types. Raises where a value is none of them."""
+    """The rows with columns of `types` in their types. Raises an error for a value that does not fit."""
     for at, name in enumerate(rows.column_names):
         kind, column = types.get(name), rows.column(name)
         if kind is None or (kind := _with_new_fields(kind, column.type)).equals(column.type):
@@ -166,7 +168,7 @@ def _typed(rows: pa.Table, types: Types) -> pa.Table:
 
 
 def _with_new_fields(kind: pa.DataType, read: pa.DataType) -> pa.DataType:
-    """The type of a column with the fields of structs that its messages have in addition."""
+    """The type of a column with the additional fields that structs have in its messages."""
     if pt.is_struct(kind) and pt.is_struct(read):
         types = {field.name: field.type for field in kind}
         fields = [
@@ -181,7 +183,7 @@ def _with_new_fields(kind: pa.DataType, read: pa.DataType) -> pa.DataType:
 
 
 def _one_row(message: pa.Array, types: Types) -> pa.Table:
-    """The row of one message, by the values of Python; raises with the reason where it is none."""
+    """The row of one message, read value by value in Python; raises the reason if it is not valid."""
     data = _marked(message)
     try:
         _read(data, 1, {}, {})
@@ -203,7 +205,7 @@ def _by_values(data: pa.Buffer, count: int, types: Types) -> pa.Table:
 
 
 def _named(rows: pa.Table, types: Types) -> pa.Table:
-    """The rows with the names of `types` where a name differs in its case alone."""
+    """The rows with the names of `types` in place of names that differ only in case."""
     lower = {name.lower(): name for name in types}
     names = [name if name in types else lower.get(name.lower(), name) for name in rows.column_names]
     if len(set(names)) < len(names):
@@ -212,7 +214,8 @@ def _named(rows: pa.Table, types: Types) -> pa.Table:
 
 
 def _is_read_by_value(kind: pa.DataType) -> bool:
-    """Whether Arrow reads the type in another form, or not at all: maps are objects here, binary values base64."""
+    """Whether Arrow reads values of the type in another form, or not at all: in these files maps are objects, and
+    binary values base64."""
     if pt.is_struct(kind):
         return any(_is_read_by_value(field.type) for field in kind)
     if pt.is_list(kind) or pt.is_large_list(kind):
@@ -227,8 +230,8 @@ def _joined(
     needed: Needed | None,
     bad: list[BadMessage],
 ) -> Decoded:
-    """All parts as one table. A column that is a text in one part and something else in another is a text in all, where
-    its values are."""
+    """All parts as one table. A column that is text in one part and of another type in another part is text in all
+    parts that have values."""
     tables = [rows for rows, _, _ in parts]
     try:
         try:
@@ -252,8 +255,8 @@ def _joined(
 
 
 def disputed_types(tables: list[pa.Table], types: Types) -> dict[str, pa.DataType]:
-    """Columns whose types in two of the tables do not go together, with the one that all get: those without a type of
-    their own, and those of `types` that have new fields inside."""
+    """The columns whose types in two of the tables are incompatible, with the common type that all get: columns without
+    a declared type, and columns of `types` that have new fields inside."""
     columns: dict[str, list[pa.ChunkedArray]] = {}
     spelling = {name.lower(): name for name in types}
     for table in tables:
@@ -271,8 +274,8 @@ def disputed_types(tables: list[pa.Table], types: Types) -> dict[str, pa.DataTyp
 
 
 def _common_type(kinds: list[pa.DataType]) -> pa.DataType:
-    """Text where one is text or times are of two sorts, whole numbers where one is beyond what floating ones keep; also
-    in lists and structs. Else the first."""
+    """The common type: text if one is text or times are of two kinds, whole numbers if one is beyond the exact range of
+    floating-point numbers; also in lists and structs. Otherwise the first type."""
     kinds = [kind for kind in kinds if not pt.is_null(kind)] or kinds
     first = kinds[0]
     if pt.is_list(first):
@@ -291,7 +294,7 @@ def _common_type(kinds: list[pa.DataType]) -> pa.DataType:
 
 
 def without_null_types(rows: pa.Table) -> pa.Table:
-    """The rows without columns, and without fields of structs, that have no value and so no type."""
+    """The rows without those columns, and fields of structs, that have no value and therefore no type."""
     columns: dict[str, Any] = {}
     for name, column in zip(rows.column_names, rows.columns, strict=True):
         kind = _without_nulls(column.type)

@@ -23,7 +23,7 @@ _NO_NUMBERS = np.zeros(0, np.int64)
 
 
 class BadMessage(NamedTuple):
-    """The number of a message that is no row, Hudi's name of the reason, and the error."""
+    """The number of a bad message, Hudi's name for the reason, and the error."""
 
     number: int
     reason: str
@@ -32,7 +32,7 @@ class BadMessage(NamedTuple):
 
 @dataclass
 class Decoded:
-    """Rows, the number of the message of each, and the messages that are none."""
+    """Rows, the number of the message of each, and the bad messages."""
 
     rows: pa.Table
     numbers: np.ndarray
@@ -45,7 +45,7 @@ class Decoded:
 
 
 class NoRow(Exception):
-    """Raised for a message that is no row; its text says why."""
+    """Raised for a message that cannot be a row; its text is the reason."""
 
 
 FAILURES = (pa.ArrowException, ValueError, NoRow, InvalidRecord, SchemaConflict)
@@ -56,8 +56,8 @@ Decode = Callable[[pa.Array], pa.Table]
 def decode_by_halving(
     messages: pa.Array, decode: Decode, decode_one: Decode, first: int, bad: list[BadMessage], reason: str
 ) -> list[tuple[pa.Table, int, int]]:
-    """Rows of the messages in order, as parts with the numbers of their first and last message, from number `first` on.
-    A message that `decode` refuses by itself is decoded by `decode_one`, and is bad where that refuses it too."""
+    """The rows of the messages in order, as parts with the numbers of their first and last message, counted from
+    `first`. A message that `decode` refuses alone is decoded by `decode_one`, and is bad if that refuses it too."""
     parts: list[tuple[pa.Table, int, int]] = []
     pending = [(0, len(messages))] if len(messages) else []
     while pending:
@@ -81,7 +81,7 @@ def decode_by_halving(
 
 
 def offsets_of(values: pa.Array) -> np.ndarray:
-    """Where each of the binary values begins in their bytes, and where the last one ends."""
+    """The position at which each of the binary values begins in their buffer, and at which the last one ends."""
     if not len(values):
         return np.zeros(1, np.int64)
     kind = np.dtype(np.int64 if pa.types.is_large_binary(values.type) else np.int32)
@@ -89,7 +89,7 @@ def offsets_of(values: pa.Array) -> np.ndarray:
 
 
 def parts_of(messages: pa.Array, limit: int) -> list[tuple[int, int]]:
-    """Ranges of messages of about so many bytes; a longer message is a range by itself."""
+    """Ranges of messages of about `limit` bytes; a longer message is its own range."""
     if not len(messages):
         return []
     ends = offsets_of(messages)
@@ -107,14 +107,14 @@ def numbers_of(parts: list[tuple[pa.Table, int, int]]) -> np.ndarray:
 
 
 def spans(messages: pa.Array) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The bytes of binary values, and where each value starts and ends in them."""
+    """The buffer of binary values, and the positions at which each value starts and ends in it."""
     ends, data = offsets_of(messages), messages.buffers()[2]
     values = np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8)
     return values, ends[:-1], ends[1:]
 
 
 def slices(data: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> pa.Array:
-    """The bytes between these positions as binary values, copied out in one go."""
+    """The bytes between these positions as binary values, copied at once."""
     edges = np.empty(2 * len(starts) + 1, np.int32)
     edges[:-1:2], edges[1::2] = starts, ends
     edges[-1] = edges[-2] if len(starts) else 0
@@ -125,8 +125,8 @@ def slices(data: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> pa.Array:
 
 
 def by_schema(messages: pa.Array, bad: list[BadMessage], reason: str) -> Iterator[tuple[int, np.ndarray]]:
-    """The ids of the schemas that messages with the frame of a registry name, each with the numbers of its messages.
-    Messages without a frame are bad."""
+    """The ids of the schemas in the registry frames of messages, each with the numbers of its messages. Messages
+    without a frame are bad."""
     data, starts, ends = spans(messages)
     framed = ends - starts >= FRAME_BYTES
     framed[framed] = data[starts[framed]] == 0
@@ -141,21 +141,21 @@ def by_schema(messages: pa.Array, bad: list[BadMessage], reason: str) -> Iterato
 
 @dataclass
 class DecodedGroups:
-    """Rows of groups of messages, each group with its own schema, and the messages that are none."""
+    """The rows of groups of messages, each group with its own schema, and the bad messages."""
 
     reason: str
     parts: list[tuple[pa.Table, np.ndarray]] = field(default_factory=list[tuple[pa.Table, np.ndarray]])
     bad: list[BadMessage] = field(default_factory=list[BadMessage])
 
     def add(self, messages: pa.Array, numbers: np.ndarray, decode: Decode) -> None:
-        """Decode the messages, which have these numbers."""
+        """Decode the messages, whose numbers are `numbers`, and add their rows."""
         wrong: list[BadMessage] = []
         parts = decode_by_halving(messages, decode, decode, 0, wrong, self.reason)
         self.bad += [message._replace(number=int(numbers[message.number])) for message in wrong]
         self.parts += [(rows, numbers[start:end]) for rows, start, end in parts]
 
     def take(self, decoded: Decoded) -> None:
-        """Add what is decoded already."""
+        """Add messages that are already decoded."""
         self.bad += decoded.bad
         if decoded.rows.num_columns:
             self.parts.append((decoded.rows, decoded.numbers))
@@ -165,8 +165,8 @@ class DecodedGroups:
         self.bad += [BadMessage(number, self.reason, error) for number in numbers.tolist()]
 
     def decoded(self) -> Decoded:
-        """All rows as one table, in the order of their messages. Messages of a group whose types do not go together
-        with those of the groups before are bad."""
+        """All rows as one table, in the order of their messages. Messages of a group whose types are incompatible with
+        those of earlier groups are bad."""
         schema, parts = pa.schema([]), list[tuple[pa.Table, np.ndarray]]()
         for rows, numbers in self.parts:
             try:

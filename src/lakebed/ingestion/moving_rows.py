@@ -16,8 +16,8 @@ _MOVES = "hoodie.record.index.update.partition.path"
 
 
 def index_defaults(create: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments of `lakebed.create` for a table whose rows may move, where it names no index: one that finds rows by
-    their key alone, if the partition path has columns that the key lacks.
+    """Arguments of `lakebed.create` for a table whose rows may move, if it names no index: an index that finds rows by
+    their key alone, if the partition path has columns that are not in the key.
 
     >>> index_defaults({"key": "id", "partition_by": "city"})["index"], index_defaults({"key": "id"})
     ('record', {})
@@ -32,8 +32,8 @@ def index_defaults(create: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def searched_partition(table: Table | None, create: Mapping[str, Any]) -> tuple[str, ...]:
-    """The columns of the partition path where the table's index looks for keys by that path alone, and the key does not
-    have them all. `create` tells it of a table that is not there yet."""
+    """The columns of the partition path, if the table's index looks for keys only in that path and the key does not
+    have all of them; otherwise empty. For a table that does not exist yet `create` has the arguments."""
     if table is None:
         fields, keys = _columns(create.get("partition_by")), _columns(create.get("key"))
         index = create.get("index")

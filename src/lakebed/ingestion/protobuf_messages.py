@@ -38,7 +38,7 @@ Files = Mapping[str, bytes]
 
 
 class ProtobufType:
-    """One type of messages, as Arrow columns."""
+    """One message type, with its Arrow columns."""
 
     def __init__(self, files: _DescriptorFiles, name: str) -> None:
         self._descriptor = files.types.FindMessageTypeByName(name)
@@ -52,14 +52,14 @@ class ProtobufType:
         self._handler = ptars.HandlerPool([replaced.file], config).get_for_message(replaced)
 
     def rows(self, messages: pa.Array) -> pa.Table:
-        """A row for each message. Raises `ValueError` or `NoRow` where one or more are none of the type."""
+        """A row for each message. Raises `ValueError` or `NoRow` if a message is not of the type."""
         batch = self._handler.array_to_record_batch(messages)
         fields = self._descriptor.fields_by_name
         return pa.table({name: _column(batch.column(name), fields[name]) for name in batch.schema.names})
 
 
 class PlainProtobuf:
-    """Messages of one type, without a frame: `path` is a file with a descriptor set of `protoc`."""
+    """Decodes messages of one type, without a frame: `path` is a file with a descriptor set of `protoc`."""
 
     def __init__(self, path: str, name: str) -> None:
         from google.protobuf.descriptor_pb2 import FileDescriptorSet
@@ -85,16 +85,16 @@ class PlainProtobuf:
             raise InvalidOption(f"[source] descriptor {path} cannot be used: {error}", hint=_PROTOC) from error
 
     def decode(self, messages: pa.Array) -> Decoded:
-        """The rows of messages, in their order; a message with other bytes than its type is bad."""
+        """The rows of messages, in their order; a message whose bytes do not fit its type is bad."""
         groups = DecodedGroups(RECORD_FAILURE)
         groups.add(messages, np.arange(len(messages)), self._type.rows)
         return groups.decoded()
 
 
 class FramedProtobuf:
-    """Messages with the frame of a schema registry: a zero byte, the 4-byte id of a schema, and the indexes of the
-    message's type in it. `files_of` gives the schema of an id, under the name "", and those that it imports; it raises
-    `KeyError` for an id that the registry does not have."""
+    """Decodes messages with the frame of a schema registry: a zero byte, the 4-byte id of a schema, and the indexes of
+    the message's type in it. `files_of` returns the schema of an id, under the name "", and those that it imports; it
+    raises `KeyError` for an id that the registry does not have."""
 
     def __init__(self, files_of: Callable[[int], Files]) -> None:
         self._files_of = files_of
@@ -103,7 +103,7 @@ class FramedProtobuf:
 
     def decode(self, messages: pa.Array) -> Decoded:
         """The rows of messages, in their order. A message without the frame, with an id that the registry does not
-        have, or with other bytes than its type is bad."""
+        have, or with bytes that do not fit its type is bad."""
         groups = DecodedGroups(RECORD_FAILURE)
         for identifier, numbers in by_schema(messages, groups.bad, RECORD_FAILURE):
             try:
@@ -158,8 +158,9 @@ _PROTOC = "make it with protoc --include_imports --descriptor_set_out=FILE"
 
 
 def _indexes(messages: pa.Array) -> list[tuple[tuple[int, ...], int, np.ndarray]]:
-    """The message indexes after the frame, how many bytes they take, and the numbers of their messages; no indexes for
-    messages that have none. The list is its length and its numbers, and a single 0 for the first type."""
+    """The message indexes after the frame, the number of their bytes, and the numbers of the messages that have them;
+    empty indexes for messages without them. The list is encoded as its length and its numbers, and the first type as a
+    single 0."""
     data, starts, ends = spans(messages)
     starts = starts + FRAME_BYTES
     has_byte = starts < ends
@@ -197,8 +198,8 @@ def _listed_indexes(
 
 
 def _index_table(data: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """How many indexes each message has, and a row for each with its indexes, -1 after the last one, and the bytes
-    that they take."""
+    """The number of indexes of each message, and a table with a row for each: its indexes, -1 after the last one, and
+    the number of their bytes."""
     cursors = Cursors(np.concatenate([data, np.zeros(PADDING, np.uint8)]), starts, ends, Room(len(data)))
     counts = cursors.longs()
     is_list = (counts > 0) & (counts <= _DEEPEST) & (cursors.at <= ends)
@@ -214,7 +215,7 @@ def _index_table(data: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> tupl
 
 
 class _DescriptorFiles:
-    """Files of descriptors as two pools: `types` as they are, `replaced` with the types that are read."""
+    """Descriptor files as two pools: `types` unchanged, `replaced` with the types that are read instead."""
 
     def __init__(self, files: Files) -> None:
         _ptars()
@@ -237,7 +238,7 @@ class _DescriptorFiles:
             self._add(name, added)
 
     def _add(self, name: str, added: set[str]) -> None:
-        """Add a file to both pools, after those that it imports."""
+        """Add a file to both pools, after the files that it imports."""
         if name in added:
             return
         added.add(name)
@@ -264,7 +265,7 @@ class _DescriptorFiles:
         return ".".join(names)
 
     def messages(self) -> list[str]:
-        """The full names of the messages of all files but those of Google, also of those within others."""
+        """The full names of the messages in all files except Google's, including nested messages."""
         names: list[str] = []
         parts = [part for name, part in self._files.items() if not name.startswith(tuple(_BUNDLED))]
         pending = [(part.package, message) for part in reversed(parts) for message in reversed(part.message_type)]
@@ -292,8 +293,8 @@ def _bundled(name: str) -> Any:
 
 
 def _replace(message: Any, *, has_presence: bool) -> None:
-    """Replace types of fields by those that are read, in a message and those within it. `has_presence` is whether
-    fields of plain types are null where they are not set."""
+    """Replace types of fields by those that are read instead, in a message and its nested messages. `has_presence` is
+    whether unset fields of plain types are null."""
     for field in message.field:
         name = field.type_name.removeprefix(".")
         if name in _JSON:

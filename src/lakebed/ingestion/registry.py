@@ -38,7 +38,7 @@ def source_of(source: Any) -> IngestSource:
 
 
 class _Foreign(IngestSource):
-    """A source made of a caller's object that has a method `poll`."""
+    """A source that wraps a caller's object with a method `poll`."""
 
     def __init__(self, source: Any) -> None:
         self._source = source

@@ -55,7 +55,7 @@ class IngestEvent(Printed):
     at: str = field(default_factory=_now)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
+        """The fields as plain values, for JSON."""
         error: dict[str, Any] | None = None
         if self.error is not None:
             is_ours = isinstance(self.error, LakebedError)
@@ -104,7 +104,7 @@ class IngestEvent(Printed):
 
 @dataclass(repr=False)
 class JobResult(Printed):
-    """What a job did in one run: counts of its rounds, and where source and table are now."""
+    """The result of one run of a job: the counts of its rounds, and the present positions of source and table."""
 
     job: str
     table: str
@@ -130,7 +130,7 @@ class JobResult(Printed):
             self.error = event.error
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
+        """The fields as plain values, for JSON."""
         return {
             "job": self.job,
             "table": self.table,
@@ -153,8 +153,8 @@ class JobResult(Printed):
 
 @dataclass(frozen=True, repr=False)
 class IngestResult(Printed):
-    """The jobs of a run of `lakebed.ingest`, in the order of the description. `rows`, `bad_rows` and `commits` are
-    those of all jobs; `checkpoint` is that of a single job.
+    """The results of the jobs of a run of `lakebed.ingest`, in the order of the description. `rows`, `bad_rows` and
+    `commits` are sums over all jobs; `checkpoint` is that of a single job.
 
     >>> import lakebed, pyarrow as pa
     >>> class Rows:
@@ -184,7 +184,7 @@ class IngestResult(Printed):
         return self.jobs[0].checkpoint if len(self.jobs) == 1 else None
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
+        """The fields as plain values, for JSON."""
         return {
             "rows": self.rows,
             "bad_rows": self.bad_rows,

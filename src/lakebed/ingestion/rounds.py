@@ -84,7 +84,7 @@ class JobRounds:
         self._position: str | None = None
 
     def bound(self) -> None:
-        """Make polls stop at the last position that the source has now."""
+        """Make polls stop at the present end of the source."""
         self._source.is_bounded = True
 
     def close(self) -> None:
@@ -92,8 +92,9 @@ class JobRounds:
         self._source.close()
 
     def run(self, *, services: bool = False) -> tuple[IngestEvent, bool]:
-        """One round, and whether the next one can follow at once. Rows and checkpoint are committed together. A source
-        with nothing new makes no commit. With `services` what the table's settings make due runs after a commit."""
+        """Run one round. Returns its event, and whether the next round can follow at once. Rows and checkpoint are
+        committed together. A source without new rows makes no commit. With `services` the services that the table's
+        settings make due run after a commit."""
         for _ in range(_ATTEMPTS):
             done = self._round(services=services)
             if done is not None:
@@ -106,7 +107,8 @@ class JobRounds:
         )
 
     def _round(self, *, services: bool) -> tuple[IngestEvent, bool] | None:
-        """One round; None where another job committed since the checkpoint was read, so that nothing was."""
+        """The event of one round, and whether the next can follow at once; None if another job committed since the
+        checkpoint was read, so that nothing was committed."""
         started = time.monotonic()
         table = self._open()
         with progress(f"ingesting {self.job.label}"):
@@ -150,7 +152,8 @@ class JobRounds:
     def _taken(
         self, poll: IngestPoll, table: Table | None, stored: StoredCheckpoint, position: str | None
     ) -> tuple[_Taken, WriteResult | None] | None:
-        """What a poll gave, written with its checkpoint; None where the table has another checkpoint by now."""
+        """Write the rows of a poll with its checkpoint. Returns them and the write's result (None without a write);
+        None if the table has another checkpoint meanwhile."""
         assert poll.checkpoint is not None
         intake = self._accepted(poll, table)
         self._write_bad(intake.bad)
@@ -172,7 +175,7 @@ class JobRounds:
         return None if result.skipped else (intake, result)
 
     def _open(self) -> Table | None:
-        """The target; None where the job creates it with its first rows."""
+        """The target table; None if the job creates it with its first rows."""
         target = self.job.target
         try:
             table = open_table(target.uri, storage_options=self._storage_options)
@@ -199,19 +202,19 @@ class JobRounds:
         return open_storage(self.job.target.uri, self._storage_options)
 
     def _check_still_there(self, stored: StoredCheckpoint) -> None:
-        """Raise `TableNotFound` where the table has no checkpoint any more, and so is another one."""
+        """Raise `TableNotFound` if the table does not have a checkpoint any more, so that it is a different table."""
         if stored.value is not None and read_checkpoint(self._storage(), self.job.identifier).value is None:
             raise self._dropped("was dropped and created again")
 
     def _types(self, table: Table | None) -> Mapping[str, pa.DataType]:
-        """The types that the source's columns are to have: the table's, where the job has no transform."""
+        """The types that the source's columns must have: the table's, unless the job has a transform."""
         if table is None or self.job.transform is not None:
             return {}
         return {column.name: column.type for column in table.schema}
 
     def _accepted(self, poll: IngestPoll, table: Table | None) -> _Taken:
         """The rows to write, the bad rows, and the table, which is created here. Raises `InvalidRecord` for a bad row
-        where no table of errors takes it."""
+        if there is no table of errors."""
         bad = [] if poll.bad is None else [poll.bad]
         self._check(bad)
         rows, checkpoint = poll.rows, poll.checkpoint or ""
@@ -237,7 +240,7 @@ class JobRounds:
         return intake
 
     def _check_names(self, intake: _Taken, checkpoint: str) -> None:
-        """Make bad rows of those with a value in a field whose name no table can have, and leave such fields out."""
+        """Mark rows with a value in a field whose name no table can have as bad, and remove such fields."""
         if intake.rows is None or not intake.rows.num_rows:
             return
         intake.rows = rows = without_null_types(intake.rows)
@@ -251,7 +254,7 @@ class JobRounds:
         intake.rows = possible_columns(intake.rows).rows
 
     def _check_deletes(self, intake: _Taken, table: Table, checkpoint: str) -> None:
-        """Make bad rows of deletes that no index finds, since their keys lack a partition column."""
+        """Mark deletes that no index finds, because their keys lack a partition column, as bad rows."""
         rows, fields = intake.rows, TableConfig(dict(table.properties)).partition_fields
         if rows is None or IS_DELETED_COLUMN not in rows.column_names or not fields or table.indexes.index.is_global:
             return
@@ -316,8 +319,7 @@ class JobRounds:
         return table
 
     def _arguments(self, rows: pa.Table, named: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments of a new table: the job's, else the source's, which need not know an order where the job names
-        one."""
+        """The arguments of a new table: the job's, otherwise the source's, which need no order if the job names one."""
         try:
             defaults = dict(self._source.table_defaults(rows, named.get("table_version", CURRENT_VERSION)))
         except InvalidOption:
@@ -362,7 +364,7 @@ class JobRounds:
         return write[self.job.target.operation](data, progress=False, options=options, once=once)
 
     def _options(self) -> dict[str, Any]:
-        """The options that each write of the job gets."""
+        """The options of each write of the job."""
         options: dict[str, Any] = dict(self.job.target.options)
         if not options.get(_PARTIAL):
             options.setdefault(_NULLS, True)
@@ -371,19 +373,20 @@ class JobRounds:
     def _of_span(
         self, error: InvalidRecord | SchemaConflict, span: tuple[str | None, str]
     ) -> InvalidRecord | SchemaConflict:
-        """The error with the rows that it is about."""
+        """The error with the checkpoints between which its rows are."""
         message = f"{self.job.label}, rows after checkpoint {span[0]} up to {span[1]}: {error.message}"
         return type(error)(message, hint=error.hint, context={**error.context, "checkpoint": span[0]})
 
     def _serve(self) -> tuple[str, ...]:
-        """Run what the table's settings make due; a line for each service that ran or failed."""
+        """Run the services that the table's settings make due; returns a line for each service that ran or failed."""
         events = run_services(self.job.target.uri, once=True, storage_options=self._storage_options)
         return tuple(str(event) for event in events if event.kind in ("ran", "failed"))
 
 
 @dataclass
 class _Taken:
-    """What a round writes: rows and their origin, the bad rows, and the table; None for a table that is not there."""
+    """The data that a round writes: rows and their origin, the bad rows, and the table; None for a table that does not
+    exist."""
 
     rows: pa.Table | None
     bad: list[pa.Table]
@@ -391,7 +394,7 @@ class _Taken:
     origin: Origin | None
 
     def leave_out(self, numbers: Sequence[int], reason: str, errors: Sequence[str], checkpoint: str) -> pa.Table:
-        """Make bad rows of the rows with these numbers, and return them."""
+        """Remove the rows with these numbers, and return them as bad rows."""
         rows, origin = self.rows, self.origin
         assert rows is not None
         positions, payloads = _origins(rows, list(numbers), origin, checkpoint)
@@ -407,7 +410,8 @@ class _Taken:
 
 
 def _lack_keys(rows: pa.Table, table: Table, options: Mapping[str, Any]) -> tuple[pa.ChunkedArray | None, str]:
-    """Which rows lack a record key or an ordering value, None where all have them; and what they lack."""
+    """Flags of the rows that lack a record key or an ordering value, None if no row does; and the name of what they
+    lack."""
     properties = {**table.properties, **options}
     config = TableConfig(properties)
     keys = config.key_fields
@@ -436,8 +440,8 @@ def _either(flags: Any, other: Any) -> Any:
 def _origins(
     rows: pa.Table, numbers: list[int], origin: Origin | None, checkpoint: str
 ) -> tuple[list[str], list[bytes]]:
-    """Positions and payloads of rows: those of the source, else the number of the row before a checkpoint and its
-    text."""
+    """The positions and payloads of rows: those of the source, otherwise the number of the row before a checkpoint and
+    its text."""
     if origin is not None:
         return origin(numbers)
     selected = readable_texts(rows.take(numbers))
@@ -445,6 +449,6 @@ def _origins(
 
 
 def failure(job: IngestJob, error: Exception, seconds: float | None) -> IngestEvent:
-    """The event of a round that failed, which is tried again after `seconds`; None ends the job."""
+    """The event of a round that failed and is tried again after `seconds`; None ends the job."""
     text = error.message if isinstance(error, LakebedError) else masked_text(f"{type(error).__name__}: {error}")
     return IngestEvent("failed", job.label, job.target.uri, text=text, seconds=seconds, error=error)

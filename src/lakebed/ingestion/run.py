@@ -29,7 +29,7 @@ def ingest(
     stop: threading.Event | None = None,
     on_event: Callable[[IngestEvent], None] | None = None,
 ) -> IngestResult:
-    """Write the rows of a source into a table, as they come, and return what was done.
+    """Write the rows of a source into a table, continuously, and return the result.
 
     `job` is the path of a TOML file, a dict of the same form, a `lakebed.IngestJob`, or a list of these. Each round
     polls the source after the table's checkpoint, and commits rows and the next checkpoint together: after a crash no
@@ -74,7 +74,7 @@ def ingest(
 
 @dataclass
 class _Running:
-    """A job and what it did so far. `until` is when it may run again, `is_over` whether it ended."""
+    """A job and its state. `until` is when it may run again, `is_over` whether it has ended."""
 
     rounds: JobRounds
     result: JobResult = field(init=False)

@@ -19,7 +19,8 @@ _NOT_FOUND = 404
 
 
 class SchemaRegistry:
-    """A registry by its URL, which may have a user and a password. `options` are "user" and "password", or "token"."""
+    """A client of the schema registry at a URL, which may include a user and a password. `options` are "user" and
+    "password", or "token"."""
 
     def __init__(self, url: str, options: Mapping[str, Any] | None = None) -> None:
         parts = urlsplit(url)
@@ -51,7 +52,7 @@ class SchemaRegistry:
 
     def descriptors(self, identifier: int) -> dict[str, bytes]:
         """The Protobuf schema of an id and those that it refers to, as serialized descriptors by the names under which
-        they are imported; that of the id has the name "".
+        they are imported; the schema of the id has the name "".
 
         Raises `KeyError` for an id that the registry does not have, `SourceError` where it does not answer or the
         schema is no Protobuf."""

@@ -31,7 +31,7 @@ WRITE_FAILURE = "HUDI_WRITE_FAILURES"
 
 
 class BadRow(NamedTuple):
-    """A message or line that is no row: where it is, its bytes, Hudi's name of the reason, and the error."""
+    """A message or line that cannot be a row: its position, its bytes, Hudi's name for the reason, and the error."""
 
     position: str
     payload: bytes | None
@@ -40,7 +40,7 @@ class BadRow(NamedTuple):
 
 
 def bad_table(rows: Sequence[BadRow]) -> pa.Table:
-    """Bad rows as a table with the columns of `BAD_ROWS`."""
+    """The bad rows as a table with the columns of `BAD_ROWS`."""
     columns = zip(*rows, strict=True) if rows else ([], [], [], [])
     return pa.table(
         [pa.array(list(column), kind.type) for column, kind in zip(columns, BAD_ROWS, strict=True)], BAD_ROWS
@@ -49,9 +49,9 @@ def bad_table(rows: Sequence[BadRow]) -> pa.Table:
 
 @dataclass(frozen=True)
 class IngestPoll:
-    """One answer of a source. `rows` is None where there is nothing new. `checkpoint` is the position after the rows
-    and the bad rows. `more` is whether another poll gives more at once. `lag` counts what is left in the source,
-    by unit ("messages", "files", "bytes", "commits"). `origin` finds positions and payloads of rows by their numbers.
+    """One answer of a source. `rows` is None if there are no new rows. `checkpoint` is the position after the rows and
+    the bad rows. `more` is whether another poll returns more immediately. `lag` counts what remains in the source, by
+    unit ("messages", "files", "bytes", "commits"). `origin` finds positions and payloads of rows by their numbers.
 
     >>> import lakebed, pyarrow as pa
     >>> lakebed.IngestPoll(pa.table({"id": [1]}), None, "1").checkpoint
@@ -67,8 +67,8 @@ class IngestPoll:
 
 
 class IngestSource(ABC):
-    """Rows by position: the base of a source of your own, which may also be any object with a method `poll` that
-    returns rows, bad rows and checkpoint.
+    """The base class for a user-defined source: it returns rows by position. A source may also be any object with a
+    method `poll` that returns rows, bad rows and checkpoint.
 
     >>> import lakebed, pyarrow as pa
     >>> class Numbers(lakebed.IngestSource):
@@ -100,7 +100,7 @@ class IngestSource(ABC):
         ...
 
     def table_defaults(self, rows: pa.Table, version: int) -> Mapping[str, Any]:
-        """Arguments of `lakebed.create` that suit these rows in a table of this version, where the job does not name
+        """The arguments of `lakebed.create` that suit these rows in a table of this version, unless the job gives
         them."""
         return {}
 

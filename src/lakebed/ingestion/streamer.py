@@ -25,8 +25,8 @@ _KINDS = {"topic": "kafka", "path": "files", "column": "sql", "uri": "table"}
 
 
 def with_properties(values: Mapping[str, Any], properties: Mapping[str, Any]) -> dict[str, Any]:
-    """A description in which Hudi's properties have the place of their equals. What the description names itself has to
-    be the same.
+    """A description in which Hudi's properties are replaced by their equivalents. Values that the description itself
+    has must be equal.
 
     Raises `InvalidOption` for an unknown property and a value that it cannot have, `UnsupportedFeature` for a property
     that has no equal here."""

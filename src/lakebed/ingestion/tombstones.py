@@ -43,7 +43,7 @@ def decode_tombstones(keys: pa.Array, types: Mapping[str, pa.DataType], field: s
 
 
 def in_order(rows: Decoded, deletes: Decoded) -> Decoded:
-    """Rows and deletes in the order of their messages; the rows are marked as none."""
+    """The rows and deletes in the order of their messages, with a column that marks the deletes."""
     tables = [part.rows for part in (rows, deletes) if part.rows.num_columns]
     if not tables:
         return Decoded(rows.rows, rows.numbers, sorted([*rows.bad, *deletes.bad]))

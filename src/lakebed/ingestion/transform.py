@@ -14,7 +14,7 @@ INPUT = "input"
 
 
 def transformed(rows: pa.Table, sql: str) -> pa.Table:
-    """The rows of the query. Raises `InvalidOption` for a query that DuckDB does not take, and `InvalidRecord` where it
+    """The rows of the query. Raises `InvalidOption` for a query that DuckDB cannot parse, and `InvalidRecord` if it
     fails on the values."""
     import duckdb
 
@@ -44,5 +44,6 @@ def _lacks_type(kind: pa.DataType) -> bool:
 
 
 def failing_rows(rows: pa.Table, sql: str) -> list[tuple[int, str]]:
-    """The numbers of the rows for which the query fails, each by itself, with its error. They are found by halving."""
+    """The numbers of the rows for which the query fails when run on each alone, with the errors. They are found by
+    halving."""
     return find_refused(rows, lambda part: transformed(part, sql))

@@ -20,7 +20,7 @@ BATCH_ROWS = 1 << 16
 
 
 class RowSource(ABC):
-    """Rows that can be read more than once, in the same order, without being in memory as a whole."""
+    """Rows that can be read more than once, in the same order, without all of them being in memory."""
 
     @property
     @abstractmethod
@@ -28,17 +28,17 @@ class RowSource(ABC):
 
     @abstractmethod
     def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
-        """All rows, in batches of the schema (or of these columns of it, in the schema's order)."""
+        """All rows, in batches of the schema (or of the columns `columns`, in the schema's order)."""
         ...
 
     @property
     def rows(self) -> int | None:
-        """How many rows there are; None where that takes reading them."""
+        """The number of rows; None if counting takes reading them."""
         return None
 
     @property
     def nbytes(self) -> int | None:
-        """About how many bytes the rows take in memory; None where that takes reading them."""
+        """The approximate bytes of the rows in memory; None if that takes reading them."""
         return None
 
     def distinct(self, columns: Sequence[str]) -> int:
@@ -55,7 +55,7 @@ class RowSource(ABC):
         return pa.Table.from_batches(self.batches(), self.schema)
 
     def table_if_small(self) -> pa.Table | None:
-        """All rows in memory where they take no more than `TABLE_BYTES`; None otherwise."""
+        """All rows in memory if they take at most `TABLE_BYTES`; otherwise None."""
         if self.nbytes is not None and self.nbytes > TABLE_BYTES:
             return None
         head, remaining = first_batches(self.batches(), TABLE_BYTES)
@@ -65,7 +65,7 @@ class RowSource(ABC):
 def first_batches(
     batches: Iterator[pa.RecordBatch], limit: int
 ) -> tuple[list[pa.RecordBatch], Iterator[pa.RecordBatch] | None]:
-    """The batches up to `limit` bytes, and those after them; None where there are none."""
+    """The batches up to `limit` bytes, and an iterator over the remaining ones; None if there are none."""
     head: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:
@@ -104,7 +104,7 @@ class DatasetSource(RowSource):
 
 
 class MappedSource(RowSource):
-    """Another source whose batches go through a function; `schema` is that of its results."""
+    """Another source whose batches are passed through a function; `schema` is that of its results."""
 
     def __init__(
         self, source: RowSource, function: Callable[[pa.RecordBatch], pa.RecordBatch], schema: pa.Schema
@@ -130,8 +130,8 @@ class MappedSource(RowSource):
 
 
 class SpooledSource(RowSource):
-    """Rows of a stream, which can be read once, in a temporary file, from which they can be read again. The file is
-    deleted when the source is no longer used, or the process ends."""
+    """The rows of a stream, which can be read once, stored in a temporary file so that they can be read again. The file
+    is deleted when the source is no longer used, or the process ends."""
 
     def __init__(self, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
         handle, name = tempfile.mkstemp(suffix=".arrow", prefix="lakebed-rows-")
@@ -167,7 +167,8 @@ class SpooledSource(RowSource):
 
 
 def rows_of_stream(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> pa.Table | RowSource:
-    """Rows that can be read once: a table where they take no more than `TABLE_BYTES`, else a `SpooledSource`."""
+    """Rows that can be read more than once, from a stream: a table if they take at most `TABLE_BYTES`, otherwise a
+    `SpooledSource`."""
     head, remaining = first_batches(iter(batches), TABLE_BYTES)
     if remaining is None:
         return pa.Table.from_batches(head, schema)

@@ -29,7 +29,7 @@ Opened = Callable[[], AbstractContextManager[Any]]
 
 
 class _Refused(Exception):
-    """Carries Arrow's error out of the block that opens a text; that block turns Arrow's errors into storage errors."""
+    """Carries Arrow's error out of the block that opens a text, which turns Arrow's errors into storage errors."""
 
 
 _COLUMN = re.compile(r"CSV column #(\d+)")
@@ -45,8 +45,8 @@ _WIDER = {pa.null(): pa.int64(), pa.int64(): pa.float64()}
 
 
 def read_csv_rows(data: bytes, name: str, types: Mapping[str, pa.DataType], delimiter: str | None) -> pa.Table:
-    """All rows of the text, which is UTF-8. Columns of `types` (in any case) have these types, others those of their
-    values: whole numbers that no BIGINT holds are decimals, or texts.
+    """All rows of the text, which is UTF-8. Columns of `types` (in any case) have these types, others the types of
+    their values: whole numbers that do not fit into a BIGINT are decimals, or texts.
 
     Raises `InvalidRecord` with the file (`name`), line and column of what does not fit.
     """
@@ -96,7 +96,7 @@ class CsvText:
     # -- types
 
     def schema(self) -> pa.Schema:
-        """The columns. Where one is in no table, all rows are read: its type follows from all its values."""
+        """The columns. If one is not in `types`, all rows are read, since its type follows from all its values."""
         names = self._header
         if len(set(names)) < len(names):
             return pa.schema([(name, pa.null()) for name in names])  # such a file is refused
@@ -114,7 +114,7 @@ class CsvText:
         return pa.schema([(name, kinds[name]) for name in names])
 
     def _inferred(self, types: Mapping[str, pa.DataType]) -> dict[str, pa.DataType]:
-        """The types of the columns that are in no table, by Arrow and by the check of what it has inferred."""
+        """The types of the columns that are not in `types`, as Arrow infers them, checked and corrected."""
         floats: dict[str, FloatingNumbers] = {}
         with ExitStack() as files:
             names = [name for name in self._header if name not in self._types]
@@ -197,8 +197,8 @@ class CsvText:
                 yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
 
     def _check_numbers(self, values: pa.Array, name: str, batch: int) -> None:
-        """Refuse the first number of a batch that Arrow's reader takes and its type does not keep: a decimal of more
-        digits, a floating number that is too great."""
+        """Raise an error for the first number of a batch that Arrow's reader accepts but its type cannot store: a
+        decimal with more digits, or a floating-point number that is too large."""
         at = self._header.index(name)
         if pt.is_floating(values.type):
             if pc.any(pc.is_inf(values)).as_py():
@@ -257,14 +257,14 @@ class CsvText:
         return reader.schema, batches()
 
     def _texts_of(self, names: Sequence[str], nulls: _Nulls) -> Iterator[pa.RecordBatch]:
-        """These columns as texts."""
+        """The columns `names` as texts."""
         if names:
             with ExitStack() as files:
                 options = _options(self._mark, dict.fromkeys(names, pa.string()), names, nulls)
                 yield from self._open(files, options)[1]
 
     def _has(self, marks: Sequence[bytes]) -> bool:
-        """Whether one of these pairs of bytes is in the text."""
+        """Whether one of these byte pairs is in the text."""
         last = b""
         with self._opened() as stream:
             while data := stream.read(self._block_bytes):
@@ -284,7 +284,8 @@ class CsvText:
         return None if match is None else self._header[int(match[1])]
 
     def _with_value(self, message: str) -> str:
-        """Arrow's error of a decimal with more places than its type has, with the value, which Arrow does not name."""
+        """The text of Arrow's error about a decimal with more places than its type, with the value, which Arrow does
+        not name."""
         at = _COLUMN.search(message)
         kind = None if at is None else self._types.get(self._header[int(at[1])])
         if at is None or kind is None:
@@ -298,7 +299,7 @@ class CsvText:
         return message
 
     def _error(self, message: str) -> InvalidRecord:
-        """Arrow's error with the line and the column's name, where the line is found."""
+        """Arrow's error with the line (if it is found) and the name of the column."""
         if "UTF8" in message:
             self._check_encoding()
         if "Rescaling" in message:
@@ -333,7 +334,7 @@ def _text(stream: Any) -> io.TextIOWrapper:
 
 
 def _refuse_open_quote(data: bytes, name: str, mark: str) -> None:
-    """Raise `InvalidRecord` where a quote is opened and never closed: all lines after it would be one value."""
+    """Raise `InvalidRecord` if a quote is opened and never closed, so that all lines after it would be one value."""
     if data.count(b'"') % 2 == 0:
         return
     reader = csv.reader(_text(io.BytesIO(data)), delimiter=mark, strict=True)
@@ -351,7 +352,7 @@ def _refuse_open_quote(data: bytes, name: str, mark: str) -> None:
 
 
 class _Nulls(Enum):
-    """Which CSV fields are read as null."""
+    """The CSV fields that are read as null."""
 
     WORDS = "empty ones, NA, null and the like, also in quotes"
     PLAIN_WORDS = "these without quotes"
@@ -361,7 +362,7 @@ class _Nulls(Enum):
 def _options(
     mark: str, types: Mapping[str, pa.DataType], columns: Sequence[str] = (), nulls: _Nulls = _Nulls.WORDS
 ) -> dict[str, Any]:
-    """How Arrow reads these columns of the text, or all."""
+    """Arrow's options for reading these columns of the text, or all (none given)."""
     options: dict[str, Any] = {"null_values": [""]} if nulls is _Nulls.EMPTY else {}
     convert = pyarrow.csv.ConvertOptions(
         column_types=types,

@@ -15,7 +15,7 @@ _MARKS_OF_UTF16 = (b"\xff\xfe", b"\xfe\xff")
 
 
 def check_encoding(encoding: str | None) -> None:
-    """Raise `InvalidOption` for a name that is no encoding of texts."""
+    """Raise `InvalidOption` for a name that is not a text encoding."""
     try:
         is_known = encoding is None or bool(codecs.lookup(encoding)._is_text_encoding)
     except (LookupError, TypeError, ValueError):
@@ -29,7 +29,7 @@ def check_encoding(encoding: str | None) -> None:
 
 
 def as_utf8(stream: Any, encoding: str) -> Any:
-    """The stream of a text of this encoding as one of UTF-8."""
+    """The stream of a text in this encoding, converted to UTF-8."""
     return pa.transcoding_input_stream(stream, encoding, UTF8)
 
 

@@ -54,7 +54,7 @@ def format_of(name: str) -> str | None:
 
 @dataclass(frozen=True)
 class DataFile:
-    """A file in storage. `label` is what an error calls it; `encoding` is that of its text, where it is not UTF-8."""
+    """A file in storage. `label` is its name in errors; `encoding` is that of its text, None for UTF-8."""
 
     storage: Storage
     path: str
@@ -89,8 +89,8 @@ class DataFile:
 
 @dataclass(frozen=True)
 class FileShape:
-    """What is known of a file before its rows are read: its columns and, where the file states them, the number of rows
-    and their bytes in memory."""
+    """The data about a file that are known before its rows are read: its columns and, if the file states them, the
+    number of rows and their bytes in memory."""
 
     schema: pa.Schema
     rows: int | None = None
@@ -98,7 +98,7 @@ class FileShape:
 
 
 class Format(ABC):
-    """One format of files. `infers`: types of columns follow from the values, where `types` has none."""
+    """One file format. `infers` is whether types of columns that are not in `types` follow from the values."""
 
     infers = False
 
@@ -217,7 +217,7 @@ class TextFormat(Format):
 
 
 def _all_bytes(file: DataFile) -> bytes | None:
-    """The text, where it is no longer than `TEXT_BYTES`."""
+    """The text, if it is no longer than `TEXT_BYTES`; otherwise None."""
     with file.opened() as opened:
         data = opened.read(TEXT_BYTES + 1)
     return data if len(data) <= TEXT_BYTES else None
@@ -280,7 +280,7 @@ def _check_encoding(file: DataFile) -> None:
 
 
 def _parts_of_lines(opened: Any, file: DataFile) -> Iterator[bytes]:
-    """The text in parts of complete lines. Raises `InvalidRecord` where it has no object a line."""
+    """The text in parts of complete lines. Raises `InvalidRecord` if it does not have one object per line."""
     unfinished_line = b""
     while data := opened.read(TEXT_BYTES):
         if not unfinished_line and data.lstrip()[:1] == b"[":
@@ -303,7 +303,7 @@ def _parts_of_lines(opened: Any, file: DataFile) -> Iterator[bytes]:
 
 
 def reader_of(name: str, types: Mapping[str, pa.DataType], delimiter: str | None) -> Format:
-    """What reads files of the format."""
+    """The reader of a file format."""
     if name == "parquet":
         return ParquetFormat()
     if name == "arrow":

@@ -36,7 +36,7 @@ _TABLES = {
 
 @dataclass(frozen=True)
 class DataFiles:
-    """Data files by path: what every write takes in the place of rows, with settings that a path alone does not have.
+    """Data files by path, which every write accepts in place of rows, with settings that a path alone does not have.
 
     `path` is a file, a folder (all files below it) or a glob, as a path or URI of any storage that lakebed has. Endings
     name the format: .parquet, .csv, .tsv, .json, .jsonl, .ndjson, .arrow, .feather; CSV and JSON also with .gz, .bz2,
@@ -72,8 +72,8 @@ class DataFiles:
         check_encoding(self.encoding)
 
     def read(self, types: Mapping[str, pa.DataType], *, partial: bool = False) -> Rows | FilesSource:
-        """The rows; columns of `types` (a table's) are read in its types where a format has none of its own. With
-        `partial` rows of a JSON file that have nulls are dicts, which tell a null from a column that they lack."""
+        """The rows; columns of `types` (a table's) are read in its types if the format has no types of its own. With
+        `partial` rows of a JSON file that have nulls are dicts, in which a null differs from a missing column."""
         files = self._files()
         name = _one_format({file.label: format_of(file.path) for file in files})
         texts = {f.path: texts_of(f.path) if self.partitioning == "hive" else {} for f in files}
@@ -99,7 +99,7 @@ class DataFiles:
 def data_of(
     data: Any, partitioning: Partitioning | None = None, storage_options: tuple[str, Mapping[str, str]] = ("", {})
 ) -> Any:
-    """The caller's data, a text or path as `DataFiles`. `storage_options` are a table's URI and the options of its
+    """The caller's data; a text or path as `DataFiles`. `storage_options` are a table's URI and the options of its
     storage."""
     if isinstance(data, str | os.PathLike):
         data = DataFiles(data)
@@ -117,21 +117,21 @@ def data_of(
 
 
 def is_path_of_files(data: Any) -> bool:
-    """Whether a text can only mean data files, by its ending, or a path object or `DataFiles` does."""
+    """Whether the data can only mean data files: a text by its ending, a path object or `DataFiles`."""
     if isinstance(data, str):
         return format_of(data) is not None and not any(mark in data for mark in "'\" =<>")
     return isinstance(data, os.PathLike | DataFiles)
 
 
 def find_data_files(path: str, options: Mapping[str, str]) -> tuple[Storage, list[FileInfo]]:
-    """The storage of a path, folder or glob, and its data files, hidden ones left out; none where nothing is there yet.
+    """The storage of a path, folder or glob, and its data files, without hidden ones; empty if there are none yet.
     Raises `InvalidOption` for a folder that is a table."""
     storage, files, _ = _find(path, options, may_be_empty=True)
     return storage, files
 
 
 def _find(path: str, options: Mapping[str, str], *, may_be_empty: bool = False) -> tuple[Storage, list[FileInfo], bool]:
-    """The storage, the files in it, and whether the path is that of a file."""
+    """The storage, the files in it, and whether the path is that of a single file."""
     uri = parse_uri(path).uri
     parent, _, name = uri.rpartition("/")
     if "://" not in uri:
@@ -167,8 +167,8 @@ def _find(path: str, options: Mapping[str, str], *, may_be_empty: bool = False) 
 
 
 def _data_files(storage: Storage, path: str) -> list[FileInfo]:
-    """All files below the root, in the order of their paths, but hidden ones. Raises `InvalidOption` for a link to a
-    folder, whose files a listing leaves out."""
+    """All files below the root, in the order of their paths, without hidden ones. Raises `InvalidOption` for a link to
+    a folder, whose files a listing would leave out."""
     root = storage.spec.uri
     if "://" not in root:
         for folder, names, _ in os.walk(root):
@@ -227,8 +227,8 @@ def _one_format(formats: Mapping[str, str | None]) -> str:
 
 
 class FilesSource(RowSource):
-    """The rows of files of one format, in the order of the files' paths. Raises `SchemaConflict` where two files have
-    other columns."""
+    """The rows of files of one format, in the order of the files' paths. Raises `SchemaConflict` if two files have
+    different columns."""
 
     def __init__(
         self, files: Sequence[DataFile], texts: Mapping[str, Texts], reader: Format, types: Mapping[str, pa.DataType]
@@ -276,7 +276,7 @@ class FilesSource(RowSource):
             yield from self.batches_of(file, columns)
 
     def batches_of(self, file: DataFile, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
-        """The rows of one of the files, as `batches` gives those of all."""
+        """The rows of one of the files, in the form of `batches`."""
         requested = self._schema.names if columns is None else [n for n in self._schema.names if n in set(columns)]
         stored = [name for name in requested if name in set(self._stored.names)]
         schema = pa.schema([self._schema.field(name) for name in requested])
@@ -377,7 +377,7 @@ _KINDS = (pt.is_integer, pt.is_floating, pt.is_timestamp, pt.is_decimal)
 
 
 def _wider(first: pa.DataType, other: pa.DataType, *, infers: bool) -> pa.DataType | None:
-    """The type that holds the values of both; None where they are of different kinds."""
+    """The type that can hold the values of both; None if they are of different kinds."""
     if first.equals(other) or pt.is_null(other):
         return first
     if pt.is_null(first):

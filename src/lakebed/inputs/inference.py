@@ -26,7 +26,7 @@ MOMENT = pa.timestamp("us", "UTC")
 
 
 def has_decimals(kind: pa.DataType) -> bool:
-    """Whether there are decimals in values of the type.
+    """Whether the type is a decimal or has one inside.
 
     >>> has_decimals(pa.list_(pa.decimal128(5, 2))), has_decimals(pa.list_(pa.int64()))
     (True, False)
@@ -37,7 +37,8 @@ def has_decimals(kind: pa.DataType) -> bool:
 
 
 def has_large(column: pa.Array | pa.ChunkedArray) -> bool:
-    """Whether a finite number is so large that as a floating number it may stand for a neighbouring whole number."""
+    """Whether a finite number is so large that as a floating-point number it may stand for a neighbouring whole
+    number."""
     finite = column.filter(pc.is_finite(column))
     greatest, least = (pa.scalar(bound, column.type) for bound in (EXACT, -EXACT))
     beyond = pc.or_(pc.greater_equal(finite, greatest), pc.less_equal(finite, least))
@@ -45,7 +46,7 @@ def has_large(column: pa.Array | pa.ChunkedArray) -> bool:
 
 
 def integer_type(digits: int) -> pa.DataType:
-    """The decimal type of whole numbers of so many digits; text where there is none."""
+    """The decimal type for whole numbers of so many digits; text if there is none."""
     if digits > MAX_PRECISION:
         return pa.string()
     return pa.decimal128(_LONG_DIGITS if digits <= _LONG_DIGITS else MAX_PRECISION, 0)
@@ -53,26 +54,26 @@ def integer_type(digits: int) -> pa.DataType:
 
 @dataclass
 class FloatingNumbers:
-    """Floating numbers of one column as Arrow has inferred them, in one batch or in several."""
+    """The floating-point numbers that Arrow has inferred in one column, in one batch or in several."""
 
     has_fraction: bool = False
     has_large: bool = False
 
     def add(self, column: pa.Array) -> None:
-        """More numbers of the column."""
+        """Add more numbers of the column."""
         finite = column.filter(pc.is_finite(column))
         self.has_fraction |= pc.all(pc.equal(finite, pc.trunc(finite))).as_py() is False
         self.has_large |= has_large(finite)
 
     @property
     def may_be_integers(self) -> bool:
-        """Whether they may be written as whole digits: all are whole, or one is too large to be exact."""
+        """Whether the numbers may be written as whole digits: all are whole, or one is too large to be exact."""
         return self.has_large or not self.has_fraction
 
 
 @dataclass
 class NumberTexts:
-    """What the texts of one column of numbers are, in one batch or in several."""
+    """The properties of the texts of one column of numbers, in one batch or in several."""
 
     others: bool = False
     hexadecimal: bool = False
@@ -81,7 +82,7 @@ class NumberTexts:
     is_long: bool = True
 
     def add(self, texts: pa.Array | pa.ChunkedArray) -> None:
-        """More texts of the column."""
+        """Add more texts of the column."""
         texts = pc.drop_null(pc.utf8_trim_whitespace(texts))
         is_integer = pc.match_substring_regex(texts, _INTEGER)
         self.others |= pc.all(is_integer).as_py() is False
@@ -107,7 +108,8 @@ class NumberTexts:
 
 
 def integers_of_texts(texts: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
-    """Texts of whole digits, which may have a plus sign, as numbers of the type. Raises `ArrowInvalid` for others."""
+    """Texts of whole digits, which may have a plus sign, as numbers of the type. Raises `ArrowInvalid` for other
+    texts."""
     texts = pc.utf8_trim_whitespace(texts)
     if pc.all(pc.match_substring_regex(texts, _INTEGER)).as_py() is False:
         raise pa.ArrowInvalid("a text is no whole number")
@@ -126,7 +128,7 @@ def _fits(numbers: pa.Array | pa.ChunkedArray, least: int, greatest: int) -> boo
 
 
 def time_type(texts: pa.Array | pa.ChunkedArray) -> pa.DataType:
-    """The type of texts each of which is a time: moments where all name their offset, local times where none does, else
+    """The type of texts each of which is a time: moments if all have an offset, local times if none has, otherwise
     text.
 
     >>> str(time_type(pa.array(["2024-01-01T00:00:00Z"])))
@@ -142,8 +144,8 @@ def time_type(texts: pa.Array | pa.ChunkedArray) -> pa.DataType:
 
 
 def unified(schemas: Sequence[pa.Schema]) -> pa.Schema:
-    """The columns of all schemas in types that keep the values of each. Raises `SchemaConflict` where there are none:
-    Arrow makes floating numbers of decimals, which these do not keep."""
+    """The columns of all schemas in types that can hold the values of each. Raises `SchemaConflict` if there is no such
+    type: Arrow would convert decimals to floating-point numbers, which changes them."""
     for name in {name for schema in schemas for name in schema.names}:
         kinds = [schema.field(name).type for schema in schemas if name in schema.names]
         if (clash := _clash(kinds)) is not None:
@@ -155,7 +157,7 @@ def unified(schemas: Sequence[pa.Schema]) -> pa.Schema:
 
 
 def _clash(kinds: Sequence[pa.DataType]) -> tuple[pa.DataType, pa.DataType] | None:
-    """A decimal and a floating number in one place of the types."""
+    """A decimal and a floating-point type in one position of the types; None if there is no such pair."""
     decimal, floating = (next(filter(test, kinds), None) for test in (pt.is_decimal, pt.is_floating))
     if decimal is not None and floating is not None:
         return decimal, floating

@@ -29,7 +29,7 @@ _FAILURES = (pa.ArrowException, TypeError, ValueError, OverflowError)
 
 
 def read_json_rows(data: bytes, name: str, types: Mapping[str, pa.DataType], *, partial: bool = False) -> Rows:
-    """The objects of the text as rows: a table, or dicts with values of these types where Arrow cannot read them.
+    """The objects of the text as rows: a table, or dicts with values of these types if Arrow cannot read them.
 
     In columns of `types` (a table's, by name) texts that hold numbers, dates or times are such values, numbers are
     texts where the column is one, and binary values are base64. With `partial` rows that have nulls are dicts, which
@@ -58,7 +58,7 @@ def read_json_rows(data: bytes, name: str, types: Mapping[str, pa.DataType], *, 
 
 
 def _type_of(name: str, types: Mapping[str, pa.DataType]) -> pa.DataType | None:
-    """The type of the column, whose name may be written in another case."""
+    """The type of the column, whose name may be given in another case; None if it is not in `types`."""
     return types.get(name) or types.get(name.lower())
 
 
@@ -95,7 +95,7 @@ def _by_arrow(source: bytes, types: Mapping[str, pa.DataType]) -> pa.Table | Non
 
 
 def _filled(column: pa.ChunkedArray, kind: pa.DataType) -> pa.DataType | None:
-    """The type without the fields of structs that have no value in any row; None where the column has none."""
+    """The type without the fields of structs that have no value in any row; None if the column has no value."""
     if column.null_count == len(column):
         return None
     if pt.is_struct(kind):
@@ -109,7 +109,7 @@ def _filled(column: pa.ChunkedArray, kind: pa.DataType) -> pa.DataType | None:
 
 
 def _named(kind: pa.DataType, observed: pa.DataType) -> pa.DataType:
-    """The type without those fields of structs that `observed`, the type of the fields in the text, does not have."""
+    """The type without those fields of structs that are not in `observed`, the type of the fields in the text."""
     if pt.is_struct(kind) and pt.is_struct(observed):
         parts = {field.name: field.type for field in observed}
         return pa.struct([f.with_type(_named(f.type, parts[f.name])) for f in kind if f.name in parts])
@@ -128,7 +128,8 @@ def _has_nulls(column: pa.ChunkedArray) -> bool:
 
 
 def _is_read_by_value(kind: pa.DataType | None) -> bool:
-    """Whether Arrow reads the type in another form, or not at all: maps are objects here, binary values base64."""
+    """Whether Arrow reads values of the type in another form, or not at all: in these files maps are objects, and
+    binary values base64."""
     if kind is None:
         return False
     if pt.is_struct(kind):
@@ -149,7 +150,7 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def _lines(data: bytes, path: str) -> list[str]:
-    """The text of each object, in one line."""
+    """The text of each object, on one line."""
     text = data.decode("utf-8-sig")
     at, end = len(text) - len(text.lstrip()), len(text.rstrip())
     if text[at:end].startswith("[") and text[at:end].endswith("]"):
@@ -186,7 +187,7 @@ def _after_marks(text: str, at: int) -> int:
 
 
 class _Number(float):
-    """A number with a fraction or an exponent, and its text."""
+    """A number with a fraction or an exponent, with its text."""
 
     text: str
 
@@ -209,7 +210,7 @@ def _object(line: str, row: int) -> dict[str, Any]:
 
 
 def _by_values(rows: Sequence[dict[str, Any]], types: Mapping[str, pa.DataType]) -> list[dict[str, Any]]:
-    """The rows with values of the types; new columns are typed as Arrow types them in a file of theirs."""
+    """The rows with values of the types; new columns get the types that Arrow infers for them alone."""
     fitted: list[dict[str, Any]] = []
     new = {name for row in rows for name in row if _type_of(name, types) is None}
     for at, row in enumerate(rows):
@@ -229,7 +230,7 @@ def _by_values(rows: Sequence[dict[str, Any]], types: Mapping[str, pa.DataType])
 
 
 def _check_finite_values(value: Any, column: str, row: int) -> None:
-    """Raise `InvalidRecord` for a number in values of new columns that no floating number holds."""
+    """Raise `InvalidRecord` for a number in values of new columns that is too large for a floating-point number."""
     if isinstance(value, _Number) and isinf(value):
         raise _no_value(value, pa.float64(), column, row)
     if isinstance(value, Mapping):
@@ -241,7 +242,7 @@ def _check_finite_values(value: Any, column: str, row: int) -> None:
 
 
 def _fit(value: Any, kind: pa.DataType, column: str, row: int) -> Any:
-    """A JSON value as a value of this type; raises `InvalidRecord` where it is none."""
+    """A JSON value as a value of this type. Raises `InvalidRecord` if it does not fit."""
     if value is None or (value != value and not pt.is_floating(kind) and not _is_text(kind)):
         return None
     if pt.is_struct(kind) and isinstance(value, Mapping):

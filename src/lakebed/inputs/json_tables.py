@@ -32,9 +32,9 @@ _BLANKS = re.compile(r"\s*")
 
 
 def read_objects(data: pa.Buffer, types: Types, options: pj.ReadOptions | None = None) -> pa.Table:
-    """The objects as a table. Columns of `types` have these types, and are in the table also where no object names
-    them. Others have those of their values: whole numbers that no BIGINT holds are decimals; times are moments where
-    all name their offset, local times where none does, and else texts.
+    """The objects as a table. Columns of `types` have these types, and are in the table also if no object names them.
+    Other columns have the types of their values: whole numbers that do not fit into a BIGINT are decimals; times are
+    moments if all have an offset, local times if none has, and otherwise texts.
 
     Raises `ArrowInvalid` for what is no JSON or not of these types, as a time without an offset is no moment, and
     `InvalidRecord` for whole numbers without a type.
@@ -57,7 +57,7 @@ def read_objects(data: pa.Buffer, types: Types, options: pj.ReadOptions | None =
 
 
 def check_depth(data: Any) -> None:
-    """Raise `InvalidRecord` for values in more than `_DEEPEST` others.
+    """Raise `InvalidRecord` for values that are nested more than `_DEEPEST` deep.
 
     >>> check_depth(b'{"a":[1]}')
     """
@@ -66,7 +66,7 @@ def check_depth(data: Any) -> None:
 
 
 def _depth(data: Any) -> int:
-    """How deep brackets are nested, those in texts included."""
+    """The nesting depth of brackets, including those in texts."""
     depth = deepest = 0
     view = np.frombuffer(data, np.uint8)
     for start in range(0, len(view), _CHUNK_BYTES):
@@ -98,7 +98,7 @@ def _read(data: pa.Buffer, types: Types, options: pj.ReadOptions | None) -> pa.T
 
 
 def _infinite(column: Any, path: list[str | None]) -> Iterator[tuple[pa.DataType, list[str | None]]]:
-    """The types and the paths of floating numbers in a column of which one is infinite."""
+    """The types and the paths of those floating-point numbers in a column of which one is infinite."""
     kind = column.type
     if pt.is_struct(kind):
         for field, part in zip(kind, column.flatten(), strict=True):
@@ -115,7 +115,7 @@ def _read_as(data: pa.Buffer, types: Types, options: pj.ReadOptions | None) -> p
 
 
 def _is_short(array: pa.Array) -> bool:
-    """Whether an array of Arrow has lists with fewer elements than they count: it loses nulls before the first value
+    """Whether an array of Arrow has lists with fewer elements than they count: Arrow loses nulls before the first value
     of a list whose type it infers, and those of lists without any value."""
     if pt.is_struct(array.type):
         return any(_is_short(array.field(at)) for at in range(array.type.num_fields))
@@ -125,7 +125,7 @@ def _is_short(array: pa.Array) -> bool:
 
 
 def _with_all_nulls(array: pa.Array) -> pa.Array:
-    """The array with as many elements as its lists have, where these have no value."""
+    """The array with as many elements as its lists count, if they have no value."""
     kind = array.type
     if not _is_short(array):
         return array
@@ -145,7 +145,7 @@ def _times_as_texts(kind: pa.DataType) -> pa.DataType:
 
 
 def _part(kind: pa.DataType | None, name: str | None) -> pa.DataType | None:
-    """The type of a field, or of the elements (None); None where the type has none."""
+    """The type of a field, or of the elements (`name` None); None if the type does not have it."""
     if kind is not None and pt.is_list(kind) and name is None:
         return kind.value_type
     if kind is None or name is None or not pt.is_struct(kind) or kind.get_field_index(name) < 0:
@@ -154,7 +154,8 @@ def _part(kind: pa.DataType | None, name: str | None) -> pa.DataType | None:
 
 
 def _corrected(column: Any, explicit: pa.DataType | None, source: tuple[pa.Buffer, list[str | None]]) -> pa.DataType:
-    """The type in which a column, or what is inside, is read again: texts for times, and what keeps whole numbers."""
+    """The type with which a column, or a part of it, is read again: texts for times, and a type that can hold the whole
+    numbers."""
     kind, (data, path) = column.type, source
     if pt.is_struct(kind):
         parts = zip(kind, column.flatten(), strict=True)
@@ -172,7 +173,7 @@ def _corrected(column: Any, explicit: pa.DataType | None, source: tuple[pa.Buffe
 
 
 def _with_times(column: Any, explicit: pa.DataType | None, first: pa.DataType | None) -> pa.DataType:
-    """The type of a column, or of what is inside, with times for texts that were read in their place."""
+    """The type of a column, or of a part of it, with times in place of texts that were read for them."""
     kind = column.type
     if pt.is_struct(kind):
         parts = zip(kind, column.flatten(), strict=True)
@@ -190,7 +191,8 @@ class _Fraction(float):
 
 
 def _values(data: pa.Buffer, path: list[str | None], fraction: Callable[[str], Any] = _Fraction) -> Iterator[Any]:
-    """The numbers of a column, or of a field in it: texts of digits for whole ones, what `fraction` makes of others."""
+    """The numbers of a column, or of a field in it: texts of digits for whole numbers, the result of `fraction` for
+    others."""
     decoder = json.JSONDecoder(parse_int=str, parse_float=fraction)
     text = data.to_pybytes().decode("utf-8-sig")
     at = _end_of_blanks(text, 0)
@@ -220,7 +222,7 @@ def _inside(value: Any, path: list[str | None]) -> Iterator[Any]:
 
 
 def _number_type(values: Iterable[Any], name: str) -> pa.DataType | None:
-    """The type that keeps all values of a column with large numbers; None for floating numbers."""
+    """The type that can hold all values of a column with large numbers; None for floating-point numbers."""
     digits, has_fractions, is_inexact = 0, False, False
     for value in values:
         if isinstance(value, str):

@@ -29,8 +29,8 @@ _VERSION = re.compile(r"v?(\d+)")
 
 
 class OtherTable(RowSource):
-    """A table of another format. `kind` is its name in texts; `partition_columns` are the columns whose values
-    partition its files; `hidden_partitioning` are expressions that partition them as well."""
+    """A table of another format. `kind` is the name of the format in texts; `partition_columns` are the columns whose
+    values partition its files; `hidden_partitioning` are expressions that partition them as well."""
 
     kind: str
     partition_columns: tuple[str, ...]
@@ -61,18 +61,18 @@ class OtherTable(RowSource):
 
     @abstractmethod
     def live_files(self) -> tuple[Storage, list[str]]:
-        """The table's folder, and the paths below it of the Parquet files whose rows are those of the table. Raises
-        `UnsupportedFeature` where rows of them are deleted."""
+        """The table's folder, and the paths below it of the Parquet files that have the table's rows. Raises
+        `UnsupportedFeature` if rows of them are deleted."""
         raise NotImplementedError
 
     @abstractmethod
     def reader(self, names: Sequence[str]) -> Iterable[pa.RecordBatch]:
-        """The batches of these columns, as the package gives them."""
+        """The batches of these columns, from the format's package."""
         raise NotImplementedError
 
 
 class DeltaTable(OtherTable):
-    """A Delta Lake table at its latest version. Its row count follows from the log, not from reading."""
+    """A Delta Lake table at its latest version. Its row count comes from the log, without reading."""
 
     kind = "Delta Lake"
 
@@ -96,8 +96,8 @@ class DeltaTable(OtherTable):
             self._rows -= len(masks) - int(pc.sum(masks).as_py() or 0)
 
     def _check_names_of_files(self) -> None:
-        """Raise `UnsupportedFeature` where a file has a column by its id alone: `deltalake` looks for physical names,
-        and would read null in every row."""
+        """Raise `UnsupportedFeature` if a file identifies a column only by its id: `deltalake` looks for physical
+        names, and would read null in every row."""
         fields = json.loads(self._table.schema().to_json())["fields"]
         partitions = set(self.partition_columns)
         root = self._path.rstrip("/")
@@ -142,7 +142,7 @@ class DeltaTable(OtherTable):
 
 
 def _physical_names(kind: Any) -> dict[int, str]:
-    """Physical names of a type's fields, those inside them included, by their ids."""
+    """The physical names of a type's fields, including nested ones, by their ids."""
     names: dict[int, str] = {}
     for field in kind.get("fields", ()):
         ids = field["metadata"]
@@ -155,7 +155,7 @@ def _physical_names(kind: Any) -> dict[int, str]:
 
 
 def _names_by_id(fields: Iterable[pa.Field]) -> dict[int, str]:
-    """Names of the columns of a Parquet file, those inside them included, by their ids."""
+    """The names of the columns of a Parquet file, including nested ones, by their ids."""
     names: dict[int, str] = {}
     for field in fields:
         number = (field.metadata or {}).get(b"PARQUET:field_id")
@@ -212,8 +212,8 @@ class IcebergTable(OtherTable):
 
 
 def newest_metadata(path: str, options: Mapping[str, str]) -> str:
-    """The newest metadata file of an Iceberg table's folder: the one that its version hint names, or that of the
-    greatest number."""
+    """The newest metadata file of an Iceberg table's folder: the one that its version hint names, otherwise the one
+    with the greatest number."""
     if path.endswith(".metadata.json"):
         return path
     storage = open_storage(path, options)

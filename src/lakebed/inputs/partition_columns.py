@@ -83,7 +83,7 @@ def _is_date(text: str) -> bool:
 
 
 def value_of(text: str | None, kind: pa.DataType, name: str) -> Any:
-    """The text as an Arrow scalar of the type. Raises `InvalidRecord` where it is none."""
+    """The text as an Arrow scalar of the type. Raises `InvalidRecord` if it does not fit."""
     try:
         if text is not None and pa.types.is_integer(kind):
             return pa.scalar(int(text), kind)  # Arrow takes no sign before a number

@@ -19,10 +19,9 @@ from lakebed.schema.assignment import in_column
 
 
 def typed_values(values: Sequence[Any], kind: pa.DataType) -> tuple[Sequence[Any], pa.DataType]:
-    """Values of a column as its type has them, and that type with the fields that its structs name: one that the type
-    lacks is there as Arrow types it, one that no struct names is left out. In structs a name in another case is the
-    field's, a dict for a map is its entries, and NaN for what is no floating number is null. Values of simple types are
-    returned unchanged.
+    """The values of a column in the form of its type, and that type with exactly the fields that the structs have:
+    Arrow's type for a new field. In structs a name in another case is the field's, a dict for a map is its entries, and
+    NaN for what is no floating number is null. Values of simple types are returned unchanged.
 
     >>> typed_values([{"A": 1, "b": "x"}], pa.struct([("a", pa.int32())]))
     ([{'a': 1, 'b': 'x'}], StructType(struct<a: int32, b: string>))
@@ -39,7 +38,7 @@ def is_nan(value: Any) -> bool:
 
 
 def is_missing(value: Any) -> bool:
-    """Whether pandas and numpy have this value for one that is missing: NaN, NaT, NA."""
+    """Whether the value is one by which pandas and numpy mark a missing value: NaN, NaT, NA."""
     if isinstance(value, datetime | np.datetime64 | np.timedelta64):
         return bool(value != value)
     return is_nan(value) or type(value).__name__ == "NAType"
@@ -82,7 +81,7 @@ def _are_pairs(entries: Any) -> bool:
 
 
 def _named_fields(values: Sequence[Any], kind: pa.DataType) -> pa.DataType:
-    """The type with the fields that structs among the values name, all of its own where there is no struct."""
+    """The type with the fields that structs among the values have; with all its own fields if there is no struct."""
     present = [value for value in values if value is not None]
     if pt.is_struct(kind):
         rows = [value for value in present if isinstance(value, Mapping)]
@@ -111,8 +110,8 @@ WHAT_IS_DATA = (
 
 
 def of_python(data: Any, types: Mapping[str, pa.DataType]) -> Any:
-    """Rows of Python's own values as an Arrow table: a column takes the type that `types` has for it where its values
-    fit, since Python's numbers have no width. Anything else is given back as it is."""
+    """Rows of Python values as an Arrow table: a column gets the type that `types` has for it if its values fit, since
+    Python's numbers have no width. Any other data is returned unchanged."""
     if isinstance(data, Mapping) and not hasattr(data, "__arrow_c_stream__"):
         return _table("this dict is no table", dict(data), types)
     if isinstance(data, Sequence) and not isinstance(data, str | bytes):
@@ -121,7 +120,7 @@ def of_python(data: Any, types: Mapping[str, pa.DataType]) -> Any:
 
 
 def _of_rows(data: Sequence[Any], types: Mapping[str, pa.DataType]) -> pa.Table:
-    """Rows as the caller has them in hand, a dict for each; one that lacks a column has null there."""
+    """A table of rows given as dicts; a row without a column has null in it."""
     for at, row in enumerate(data):
         if not isinstance(row, Mapping):
             raise InvalidOption(
@@ -136,8 +135,9 @@ def _of_rows(data: Sequence[Any], types: Mapping[str, pa.DataType]) -> pa.Table:
 
 
 def check_same_columns(rows: Sequence[Any], types: Mapping[str, pa.DataType], prefix: str = "") -> None:
-    """Raise `InvalidOption` where one of these dicts lacks a column, or a field of a struct, that another has: in a
-    partial write its null would be stored, though the row has nothing for it. `types` are a table's columns."""
+    """Raise `InvalidOption` if one of these dicts does not have a column, or a field of a struct, that another has: in
+    a partial write its null would be stored, although the row does not have the column. `types` are a table's
+    columns."""
     names = dict.fromkeys(name for row in rows if isinstance(row, Mapping) for name in row)
     for name in names:
         kind = type_of(name, types)
@@ -175,13 +175,13 @@ def _table(label: str, columns: Mapping[Any, Any], types: Mapping[str, pa.DataTy
 
 
 def type_of(name: Any, types: Mapping[str, pa.DataType]) -> pa.DataType | None:
-    """The type of the column, whose name may be written in another case."""
+    """The type of the column, whose name may be given in another case; None if it is not in `types`."""
     return types.get(name) or (types.get(name.lower()) if isinstance(name, str) else None)
 
 
 def refuse_values(name: Any, values: Any) -> None:
-    """Raise `SchemaConflict` for a column of which Arrow makes no array, where its values show why: they are of several
-    types, of one that no table has, or too large. It names the first row of each type."""
+    """Raise `SchemaConflict` for a column that Arrow cannot convert, if its values show the reason: they are of several
+    types, of a type that no table has, or too large. It names the first row of each type."""
     examples: dict[str, tuple[int, Any]] = {}
     listed: Iterable[Any] = values if isinstance(values, Iterable) else ()
     for at, value in enumerate(listed):
@@ -225,7 +225,8 @@ def refuse_values(name: Any, values: Any) -> None:
 
 
 def _check_entries(name: Any, values: Any) -> None:
-    """Raise `SchemaConflict` for a map of which an entry is no pair, or has no key; the row and the entry are named."""
+    """Raise `SchemaConflict` for a map with an entry that is not a pair, or has no key; the row and the entry are
+    named."""
     value: Any
     for at, value in enumerate(values if isinstance(values, list | tuple) else ()):
         entries: Any = list(value.items()) if isinstance(value, Mapping) else value
@@ -244,9 +245,9 @@ def _check_entries(name: Any, values: Any) -> None:
 
 
 def integers_of(values: Any, kind: pa.DataType | None) -> Any:
-    """The floating numbers of a column as whole ones, with null for NaN, where the table has integers and they are
-    whole: pandas has no missing integers. All other values are returned unchanged, also those so large that the
-    floating number may stand for a neighbouring integer."""
+    """The floating-point numbers of a column as integers, with null for NaN, if the table has integers and the numbers
+    are whole: pandas has no missing integers. All other values are returned unchanged, also those so large that the
+    floating-point number may stand for a neighbouring integer."""
     if kind is None or not pt.is_integer(kind):
         return values
     numbers = values
@@ -302,7 +303,8 @@ def _of_any_type(values: Any) -> pa.Array:
 
 
 def _without_missing(values: Any, missing: Callable[[Any], bool]) -> Any:
-    """The values of a column with null for those that are `missing`: so pandas and JSON have what is missing."""
+    """The values of a column with null for those that are `missing`, the marks of pandas and JSON for missing
+    values."""
     if isinstance(values, np.ndarray) and values.dtype == np.object_ and values.ndim == 1:
         values = values.tolist()
     if isinstance(values, np.ndarray):
@@ -342,8 +344,8 @@ def _with_doubles(kind: pa.DataType) -> pa.DataType:
 
 
 def check_times(values: Iterable[Any], kind: pa.DataType) -> None:
-    """Raise `TypeError` for values that Arrow would make times of another sort: it cuts a time to its date, takes one
-    without a zone for one in UTC, and counts numbers from 1970."""
+    """Raise `TypeError` for values that Arrow would convert to another kind of time: it cuts a time to its date, takes
+    one without a zone for one in UTC, and counts numbers from 1970."""
     if pt.is_temporal(kind):
         classes = (
             (date, np.datetime64) if pt.is_date(kind) else (time,) if pt.is_time(kind) else (datetime, np.datetime64)
@@ -370,8 +372,8 @@ def check_times(values: Iterable[Any], kind: pa.DataType) -> None:
 
 
 def _has_no_width(inferred: pa.DataType, declared: pa.DataType) -> bool:
-    """Whether a type that Arrow gives to Python values is the known one but for the width, which numbers do not have.
-    Arrow itself takes more: it cuts 2.5 to 2 and a time to its date, and counts numbers from 1970."""
+    """Whether a type that Arrow infers for Python values equals the declared one except for the width, which numbers do
+    not have. Arrow itself accepts more: it cuts 2.5 to 2 and a time to its date, and counts numbers from 1970."""
     if pt.is_null(inferred):
         return True
     if is_list(inferred) and pt.is_map(declared):

@@ -36,12 +36,12 @@ class SourceFolder:
 
     @property
     def is_encoded(self) -> bool:
-        """Whether the names of folders have characters that stand for others (`%3A`)."""
+        """Whether the names of folders have encoded characters (`%3A`)."""
         return any(unquote(folder_of(file)) != folder_of(file) for file in self.rows.files)
 
 
 class _PlainParquet(ParquetFormat):
-    """Parquet files whose columns have plain types, whatever layout in memory their writers had."""
+    """Parquet files whose columns are read in plain types, whatever memory layout their writers had."""
 
     def shape(self, file: DataFile) -> FileShape:
         shape = super().shape(file)
@@ -54,7 +54,8 @@ def folder_of(file: DataFile) -> str:
 
 
 def files_of_folder(rows: FilesSource) -> SourceFolder:
-    """The files of a folder that is no table. Raises `UnsupportedFeature` with the reason where they cannot stay."""
+    """The files of a folder that is not a table. Raises `UnsupportedFeature` with the reason if a table cannot use them
+    in place."""
     if any(file.path.rpartition(".")[2] != "parquet" for file in rows.files):
         raise refused(f"{rows.files[0].label} is no Parquet file", "files")
     storage = rows.files[0].storage
@@ -62,8 +63,8 @@ def files_of_folder(rows: FilesSource) -> SourceFolder:
 
 
 def files_of_table(table: OtherTable) -> SourceFolder:
-    """The live files of a Delta Lake or Iceberg table. Raises `UnsupportedFeature` with the reason where its rows are
-    not those of the files, or folders do not name its partition values."""
+    """The live files of a Delta Lake or Iceberg table. Raises `UnsupportedFeature` with the reason if its rows are not
+    those of the files, or folders do not name its partition values."""
     if table.hidden_partitioning:
         raise refused(f"the table is partitioned by {', '.join(table.hidden_partitioning)}", "partitioning")
     storage, paths = table.live_files()
@@ -94,7 +95,7 @@ def files_of_table(table: OtherTable) -> SourceFolder:
 
 
 def refused(why: str, feature: str) -> UnsupportedFeature:
-    """The error for a source whose files cannot stay where they are."""
+    """The error for a source whose files a table cannot use in place."""
     return UnsupportedFeature(
         f"no table can be made over these files where they are: {why}",
         hint=COPY_HINT,
@@ -103,7 +104,8 @@ def refused(why: str, feature: str) -> UnsupportedFeature:
 
 
 def _checked(storage: Storage, rows: FilesSource, columns: pa.Schema) -> SourceFolder:
-    """The files, where each has the columns of the table in types that Hudi's readers read as the table's."""
+    """The files. Raises an error unless each has the columns of the table in types that Hudi's readers read as the
+    table's."""
     if set(rows.schema.names) != set(columns.names):
         differing = sorted(set(rows.schema.names) ^ set(columns.names))
         raise refused(f"files and table differ in the columns {', '.join(differing)}", "columns")
@@ -132,7 +134,7 @@ def _checked(storage: Storage, rows: FilesSource, columns: pa.Schema) -> SourceF
 
 
 def _common_root(paths: Sequence[str]) -> str:
-    """The longest folder above all files whose name and those above it name no column."""
+    """The longest common folder of all files for which no folder name on its path names a column."""
     parts = [path.split("/")[:-1] for path in paths]
     root: list[str] = []
     for at, part in enumerate(parts[0]):
@@ -143,7 +145,7 @@ def _common_root(paths: Sequence[str]) -> str:
 
 
 def _is_readable_by_spark(kind: pa.DataType) -> bool:
-    """Whether Spark's Parquet reader, by which Hudi reads the files, has the type as lakebed has it."""
+    """Whether Spark's Parquet reader, with which Hudi reads the files, reads the type as lakebed does."""
     if pt.is_list(kind):
         return _is_readable_by_spark(kind.value_type)
     if pt.is_map(kind):

@@ -73,9 +73,9 @@ def without_meta(schema: pa.Schema) -> pa.Schema:
 
 
 def normalise(schema: pa.Schema) -> pa.Schema:
-    """The schema in the types a table stores: small integers as int32, no large, view, dictionary or
-    fixed-size layouts, timestamps in micro- or milliseconds and UTC where they have a zone. Columns of nothing but
-    null stay so: `refuse_untyped` is for where a table's columns are made.
+    """The schema in the types that a table stores: small integers as int32, no large, view, dictionary or fixed-size
+    layouts, timestamps in micro- or milliseconds and in UTC if they have a zone. Columns of type null are unchanged:
+    `refuse_untyped` checks for these when a table's columns are made.
 
     Raises `SchemaConflict`, naming the column, for types that Hudi's format cannot hold, for names that differ in case
     only, and for types that nest deeper than readers of Parquet files go.
@@ -104,7 +104,7 @@ def check_levels(field: pa.Field) -> None:
 
 
 def too_deep(column: str, levels: int | None = None) -> SchemaConflict:
-    """The error for a column that nests too deep; None where nobody can count how deep."""
+    """The error for a column that nests too deep; `levels` is None if the depth is unknown."""
     return SchemaConflict(
         f"column {column!r} nests {'too many' if levels is None else levels} levels deep, and readers of Parquet files"
         " go about 100 deep",
@@ -130,8 +130,8 @@ _EXTENSIONS = frozenset(("arrow.uuid", "arrow.json", "arrow.bool8", "arrow.fixed
 
 
 def plain_type(kind: pa.DataType) -> pa.DataType:
-    """The type without what only Arrow's memory layout differs in: views, large offsets and dictionaries, which a
-    Parquet file names and does not hold.
+    """The type without differences of Arrow's memory layout: views, large offsets and dictionaries, which a Parquet
+    file names but does not store.
 
     >>> plain_type(pa.list_(pa.string_view())), plain_type(pa.dictionary(pa.int8(), pa.large_string()))
     (ListType(list<item: string>), DataType(string))
@@ -152,7 +152,7 @@ def plain_type(kind: pa.DataType) -> pa.DataType:
 
 
 def normal_type(kind: pa.DataType, column: str) -> pa.DataType:
-    """The stored type for one type; see `normalise`. `column` is the dotted path that errors name."""
+    """The stored type for a type; see `normalise`. `column` is the dotted path for errors."""
     if kind in _STORED_TYPES:
         return kind
     if kind in _RENAMED:
@@ -191,8 +191,8 @@ def normal_type(kind: pa.DataType, column: str) -> pa.DataType:
 
 
 def _refuse_types_of_pandas(extension: str, column: str) -> None:
-    """Raise `SchemaConflict` for a type of pandas alone. A Parquet file that pandas wrote names it, and where pandas is
-    not imported Arrow reads what the type stores: of a period the number of months or days since 1970."""
+    """Raise `SchemaConflict` for a type that only pandas has. A Parquet file that pandas wrote names it, and if pandas
+    is not imported Arrow reads the stored values: for a period the number of months or days since 1970."""
     if not extension.startswith("pandas."):
         return
     ways = {"pandas.period": f"give times (frame[{column!r}].dt.to_timestamp()) or texts (.astype(str))"}
@@ -204,7 +204,8 @@ def _refuse_types_of_pandas(extension: str, column: str) -> None:
 
 
 def refuse_untyped(schema: pa.Schema) -> None:
-    """Raise `SchemaConflict`, naming the column, where one is of Arrow's type null: it has no type to be stored in."""
+    """Raise `SchemaConflict` for the first column whose type is, or contains, Arrow's type null: it has no type in
+    which it could be stored."""
     for field in schema:
         if has_untyped(field.type):
             raise SchemaConflict(
@@ -229,7 +230,7 @@ def is_text(kind: pa.DataType) -> bool:
 
 
 def is_list(kind: pa.DataType) -> bool:
-    """Any of Arrow's list layouts."""
+    """Whether the type is one of Arrow's list layouts."""
     return (
         pt.is_list(kind)
         or pt.is_large_list(kind)
@@ -256,7 +257,7 @@ def list_of(item: pa.DataType, *, nullable: bool = True, metadata: dict[bytes, b
 
 
 def map_of(item: pa.DataType, *, nullable: bool = True, metadata: dict[bytes, bytes] | None = None) -> pa.DataType:
-    """A map type with string keys, the only kind Avro knows."""
+    """A map type with string keys, the only kind that Avro has."""
     return pa.map_(pa.field("key", pa.string(), False), pa.field("value", item, nullable, metadata))
 
 
@@ -310,8 +311,7 @@ def check_names(names: list[str], parent: str = "") -> None:
 
 
 def normalise_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The batch's columns, found by name, in the types of `schema` (`normalise` of the batch's own, or a
-    subset).
+    """The batch's columns, matched by name, in the types of `schema` (`normalise` of the batch's own, or a subset).
 
     Times finer than the schema's unit are cut off, as Spark does. Raises `InvalidRecord` for a value that
     does not fit, and for a null in a column that allows none.
@@ -351,7 +351,7 @@ def check_nulls(array: pa.Array, field: pa.Field) -> None:
 
 
 def without_field_metadata(field: pa.Field) -> pa.Field:
-    """The field with no metadata, nor any at its parts: Arrow has a Parquet file's ids of columns there."""
+    """The field without metadata, also in its parts: Arrow stores a Parquet file's ids of columns in it."""
     kind = field.type
     if pt.is_map(kind):
         kind = pa.map_(without_field_metadata(kind.key_field), without_field_metadata(kind.item_field))
@@ -365,7 +365,7 @@ def without_field_metadata(field: pa.Field) -> pa.Field:
 
 
 def leaf_paths(schema: Iterable[pa.Field]) -> Iterator[tuple[str, pa.DataType]]:
-    """Parquet path (`a.list.element`, `m.key_value.key`) and type of every leaf column, in file order."""
+    """The Parquet path (`a.list.element`, `m.key_value.key`) and the type of every leaf column, in file order."""
     for field in schema:
         yield from _leaves(field.name, field.type)
 

@@ -31,8 +31,8 @@ _REFUSALS = (pa.ArrowInvalid, OverflowError, UnicodeError)
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """How values come: as data, or with the extension for values of SQL. `zone` is the time zone in which a local time
-    is a moment; without one neither is taken for the other."""
+    """The origin of values: data, or SQL with its wider conversions. `zone` is the time zone in which a local time is a
+    moment; without one a local time and a moment are not converted to each other."""
 
     sql: bool = False
     zone: str | None = None
@@ -80,7 +80,7 @@ def check_fits(
 
 
 def _is_assigned(kind: pa.DataType, to: pa.DataType, rule: Rule) -> bool:
-    """Whether the extension takes values of a simple type, in addition to what an upsert takes."""
+    """Whether SQL's wider conversions accept values of a simple type, in addition to the conversions of an upsert."""
     if pt.is_timestamp(kind) and pt.is_timestamp(to):
         return rule.zone is not None
     if not rule.sql:
@@ -107,8 +107,8 @@ def in_column(values: pa.Array, field: pa.Field, rule: Rule = DATA) -> pa.Array:
 
 
 def check_finite(numbers: pa.Array | pa.ChunkedArray, source: pa.Array | pa.ChunkedArray) -> None:
-    """Raise `ArrowInvalid` for the first of these floating numbers that is infinite although `source`, the texts or the
-    numbers that it was read from, has digits there: it is too great for the type.
+    """Raise `ArrowInvalid` for the first of these floating-point numbers that is infinite although `source`, the texts
+    or the numbers from which it was read, has digits there: it is too large for the type.
 
     >>> check_finite(pa.array([1.5, float("inf")]), pa.array(["1.5", "Infinity"]))
     """
@@ -121,8 +121,8 @@ def check_finite(numbers: pa.Array | pa.ChunkedArray, source: pa.Array | pa.Chun
 
 
 def project_incoming(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Incoming rows in the columns of `schema`, found by name; missing columns are null, others are left out. Raises
-    `InvalidRecord` for a value that its column does not keep, and for a null in a column that allows none.
+    """The incoming rows in the columns of `schema`, matched by name; missing columns are null, additional ones are left
+    out. Raises `InvalidRecord` for a value that its column cannot store, and for a null in a required column.
 
     >>> project_incoming(pa.record_batch({"a": pa.array([7])}), pa.schema([("a", pa.float32())])).to_pylist()
     [{'a': 7.0}]
@@ -160,7 +160,7 @@ def _converted(values: Any, to: pa.DataType, column: str, rule: Rule) -> Any:
 
 
 def _way(kind: pa.DataType, to: pa.DataType, rule: Rule) -> Callable[[pa.Array, pa.DataType], pa.Array]:
-    """What converts simple values."""
+    """The function that converts simple values from `kind` to `to`."""
     if pt.is_timestamp(kind) and pt.is_timestamp(to) and bool(kind.tz) != bool(to.tz):
         return lambda values, to: _in_zone(values, to, rule.zone or "UTC")
     if not rule.sql:
@@ -179,7 +179,7 @@ def _way(kind: pa.DataType, to: pa.DataType, rule: Rule) -> Callable[[pa.Array, 
 def _each(
     values: pa.Array, to: pa.DataType, column: str, convert: Callable[[pa.Array, pa.DataType], pa.Array]
 ) -> pa.Array:
-    """The values as `convert` makes them; of those for which it raises, the first is named."""
+    """The values converted by `convert`. Raises an error with the first value for which it fails."""
     try:
         return convert(values, to)
     except _REFUSALS:
@@ -227,7 +227,7 @@ def _cut(text: str) -> str:
 
 
 def _is_lost(source: pa.Array, converted: pa.Array) -> pa.Array | None:
-    """Which values are others now; None where none can be."""
+    """Flags of the values that the conversion changed; None if it cannot change any."""
     kind, to = source.type, converted.type
     if pt.is_integer(kind) and may_lose(kind, to):
         wide = converted.cast(pa.float64())
@@ -245,7 +245,8 @@ def _is_lost(source: pa.Array, converted: pa.Array) -> pa.Array | None:
 
 
 def _to_decimal(values: pa.Array, to: pa.DataType) -> pa.Array:
-    """Decimals, rounded half up; raises where one has more digits before the point than its type."""
+    """The values as decimals, rounded half up; raises an error if one has more digits before the point than the
+    type."""
     kind = values.type
     if pt.is_integer(kind):
         return values.cast(pa.decimal256(_WIDEST - to.scale, 0)).cast(pa.decimal256(_WIDEST, to.scale)).cast(to)
@@ -265,7 +266,7 @@ def _to_decimal(values: pa.Array, to: pa.DataType) -> pa.Array:
 
 
 def _to_integers(values: pa.Array, to: pa.DataType) -> pa.Array:
-    """Whole numbers: fractions are cut off."""
+    """The values as whole numbers; fractions are cut off."""
     if pt.is_decimal(values.type):
         values = values.cast(pa.decimal256(_WIDEST, values.type.scale))
     return pc.trunc(values).cast(to)

@@ -45,7 +45,7 @@ _OPERATION_FIELD = {"name": OPERATION_COLUMN, "type": ["null", "string"], "doc":
 
 
 def avro_to_arrow(avro: str | Mapping[str, Any]) -> pa.Schema:
-    """The Arrow schema of an Avro record schema, with the Parquet types Hudi uses for it.
+    """The Arrow schema of an Avro record schema, with the Parquet types that Hudi uses for it.
 
     A union of null and one type is a nullable column, other unions become a struct `member0..`; an enum or
     uuid is a string. Fields of type null, which no base file holds, are left out.
@@ -59,7 +59,7 @@ def avro_to_arrow(avro: str | Mapping[str, Any]) -> pa.Schema:
 
 @lru_cache(maxsize=64)
 def _of_text(text: str) -> pa.Schema:
-    """The Arrow schema of an Avro schema text. Cached, since each commit repeats the schema of the one before."""
+    """The Arrow schema of an Avro schema text. Cached, since most commits repeat the schema of the previous one."""
     try:
         return _of_record(json.loads(text))
     except (ValueError, RecursionError) as cause:
@@ -83,7 +83,7 @@ def _unreadable(cause: BaseException) -> CorruptFile:
 
 
 class _Reader:
-    """Avro to Arrow; remembers the named types met so far, since Avro spells each out once."""
+    """Converts Avro types to Arrow; remembers the named types that it has passed, since Avro defines each only once."""
 
     def __init__(self) -> None:
         self._named: dict[str, Mapping[str, Any]] = {}
@@ -111,7 +111,7 @@ class _Reader:
         return pa.field(name, arrow, nullable, metadata)
 
     def _nullable(self, avro: Any) -> tuple[Any, bool]:
-        """The type without null (None for null alone) and whether null was among a union's branches."""
+        """The type without null (None for null alone), and whether null was among a union's branches."""
         branches = avro if isinstance(avro, list) else [avro]
         kinds = [b for b in branches if b != "null" and not (isinstance(b, Mapping) and b["type"] == "null")]
         if not kinds:
@@ -166,7 +166,7 @@ class _Reader:
         return pa.field(f"member{number}", arrow, True, metadata)
 
     def _remember(self, avro: Mapping[str, Any], namespace: str) -> tuple[str, str]:
-        """Full name of a named type, and the namespace its fields are looked up in."""
+        """The full name of a named type, and the namespace in which its fields are resolved."""
         name = avro["name"]
         if "." not in name:
             namespace = avro.get("namespace", namespace)
@@ -187,14 +187,14 @@ def _keep(avro: Any) -> dict[bytes, bytes]:
 
 
 def _keep_decimal(avro: Mapping[str, Any]) -> dict[bytes, bytes] | None:
-    """Spark's own decimal (the smallest fixed) needs no note; any other form does."""
+    """The field metadata for a decimal's Avro form: None for Spark's own (the smallest fixed), which needs none."""
     if avro["type"] == "fixed" and avro["size"] == decimal_bytes(avro["precision"]) and avro["name"] == "fixed":
         return None
     return _keep(avro)
 
 
 def decimal_bytes(precision: int) -> int:
-    """Bytes that Hudi and Spark give a decimal: the fewest that hold `precision` digits with a sign.
+    """The number of bytes that Hudi and Spark use for a decimal: the fewest that hold `precision` digits with a sign.
 
     >>> [decimal_bytes(p) for p in (5, 10, 18, 30, 38)]
     [3, 5, 8, 13, 16]
@@ -235,7 +235,7 @@ def avro_without_meta(avro: str) -> str:
 
 
 def without_fields(avro: str, names: Collection[str]) -> str:
-    """The Avro schema without some fields; the same text where it has none of them, or is no schema of a record.
+    """The Avro schema without some fields; the text unchanged if it has none of them, or is not a record schema.
 
     >>> without_fields('{"type":"record","name":"r","fields":[{"name":"day","type":"string"}]}', ["day"])
     '{"type":"record","name":"r","fields":[]}'
@@ -254,7 +254,8 @@ def _with_meta(record: dict[str, Any], *, operation: bool = False) -> dict[str, 
 
 
 def sanitise_name(name: str) -> str:
-    """A name as Hudi spells it in Avro, and its streamer in columns: all but ASCII letters, digits and `_` are `__`.
+    """The name as Hudi spells it in Avro, and its streamer in columns: characters other than ASCII letters, digits and
+    `_` become `__`.
 
     >>> sanitise_name("2024 trips")
     '__024__trips'
@@ -263,7 +264,7 @@ def sanitise_name(name: str) -> str:
 
 
 def _define_once(avro: Any, namespace: str, defined: dict[str, Any]) -> Any:
-    """Avro defines a named type at its first use, and only names it afterwards."""
+    """The schema in which each named type is defined at its first use, and only named afterwards."""
     if isinstance(avro, list):
         return [_define_once(branch, namespace, defined) for branch in avro]
     if not isinstance(avro, dict):
@@ -297,7 +298,8 @@ def _avro_field(field: pa.Field, namespace: str) -> dict[str, Any]:
 
 
 def _nullable_avro(field: pa.Field, name: str, namespace: str) -> Any:
-    """Avro type of a field; `name` is that of the column, which names the types inside arrays and maps too."""
+    """The Avro type of a field; `name` is that of the column, from which also the types inside arrays and maps are
+    named."""
     noted = (field.metadata or {}).get(AVRO_TYPE)
     kind = json.loads(noted) if noted else _avro_type(field.type, name, namespace)
     if not field.nullable:
@@ -372,7 +374,7 @@ def check_avro_names(schema: pa.Schema) -> None:
 
 
 def _inner_names(kind: pa.DataType, path: str) -> list[str]:
-    """Paths of the fields inside a type whose names are not possible."""
+    """The paths of the fields inside a type whose names are invalid in Avro."""
     if pt.is_struct(kind):
         fields = [(field.type, f"{path}.{field.name}", field.name) for field in kind]
         bad = [inner for _, inner, name in fields if not _is_avro_name(name)]
@@ -386,7 +388,8 @@ _PLAIN_NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 
 
 def _is_avro_name(name: str) -> bool:
-    """Java's Avro takes letters of any script, digits after the first character, and `_`; nothing beyond the BMP."""
+    """Whether Java's Avro accepts the name: letters of any script, digits after the first character, and `_`; no
+    characters beyond the BMP."""
     if _PLAIN_NAME.fullmatch(name):
         return True
     letters = [c == "_" or (unicodedata.category(c)[0] == "L" and ord(c) < 0x10000) for c in name]

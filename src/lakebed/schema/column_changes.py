@@ -28,7 +28,7 @@ _INT_DIGITS, _LONG_DIGITS = 10, 19
 
 @dataclass(frozen=True, slots=True)
 class ColumnChange:
-    """One change: `column` is the path of its column, the others are what the verb needs of them.
+    """One change of a column: `column` is its path, the other fields are what the verb needs.
 
     `after` is the name of the column that it comes after, None for the last place (`first`: the first one).
     """
@@ -57,7 +57,7 @@ change."""
 
 
 def changed(schema: pa.Schema, change: ColumnChange) -> ChangedSchema:
-    """The table's columns after a change. Raises `SchemaConflict` where it does not fit them."""
+    """The table's columns after a change. Raises `SchemaConflict` if it cannot be applied."""
     parent, _, name = change.column.rpartition(".")
     edited: list[str] = []
     texts: list[str] = []
@@ -75,7 +75,7 @@ def changed(schema: pa.Schema, change: ColumnChange) -> ChangedSchema:
 
 
 def field_at(schema: pa.Schema, path: str) -> pa.Field:
-    """The column or field of a path, in any case. Raises `SchemaConflict` where there is none."""
+    """The column or field at a path, in any case. Raises `SchemaConflict` if there is none."""
     parent, _, name = path.rpartition(".")
     matches: list[pa.Field] = []
 
@@ -88,7 +88,7 @@ def field_at(schema: pa.Schema, path: str) -> pa.Field:
 
 
 def column_paths(schema: pa.Schema) -> list[tuple[str, pa.Field]]:
-    """Every column and every field of a struct in one, with its path."""
+    """All columns and all fields of structs, each with its path."""
     columns: list[tuple[str, pa.Field]] = []
     for field in schema:
         columns.append((field.name, field))
@@ -111,7 +111,7 @@ def _fields_inside(kind: pa.DataType, path: str) -> list[tuple[str, pa.Field]]:
 def _inside(
     fields: list[pa.Field], path: Sequence[str], at: str, edit: Callable[[list[pa.Field], str], list[pa.Field]]
 ) -> list[pa.Field]:
-    """The fields with those inside the column of the path edited."""
+    """The fields, with those inside the column at the path edited."""
     if not path:
         return edit(fields, at)
     field = _find(fields, path[0], at)
@@ -260,7 +260,7 @@ _CANDIDATES = (
 
 
 def is_wider(kind: pa.DataType, other: pa.DataType) -> bool:
-    """Whether a column's type can become another one: Hudi's schema history allows it, and every value stays.
+    """Whether a column's type can become another one: Hudi's schema history allows it, and all values are preserved.
 
     >>> is_wider(pa.int32(), pa.float64()), is_wider(pa.int64(), pa.float64()), is_wider(pa.date32(), pa.string())
     (True, False, True)

@@ -14,7 +14,7 @@ _MAX_NEW = 20
 
 
 def nearest_name(name: str, names: Iterable[str]) -> str | None:
-    """The name of these that is nearest to another one, in any case; None where none is near.
+    """The name that is nearest to another one, in any case; None if none is near.
 
     >>> nearest_name("fair", ["city", "FARE"])
     'FARE'
@@ -25,7 +25,7 @@ def nearest_name(name: str, names: Iterable[str]) -> str | None:
 
 
 def did_you_mean(name: str, names: Sequence[str], introduction: str = "the columns are") -> str:
-    """A hint: the nearest of the names, or all of them where none is near.
+    """A hint with the nearest of the names, or with all of them if none is near.
 
     >>> did_you_mean("fair", ["city", "fare"]), did_you_mean("x", ["city", "fare"])
     ("did you mean 'fare'?", 'the columns are city, fare')
@@ -37,7 +37,7 @@ def did_you_mean(name: str, names: Sequence[str], introduction: str = "the colum
 
 
 def near_or_nothing(name: str, names: Iterable[str]) -> str:
-    """The beginning of a hint that goes on with a sentence of its own: the nearest of the names, or nothing.
+    """The beginning of a hint that continues with another sentence: the nearest of the names, or an empty text.
 
     >>> near_or_nothing("fair", ["city", "fare"]), near_or_nothing("x", ["city", "fare"])
     ("Did you mean 'fare'? ", '')
@@ -47,8 +47,8 @@ def near_or_nothing(name: str, names: Iterable[str]) -> str:
 
 
 def in_any_case(name: str, names: Iterable[str]) -> str:
-    """The name as it is among these, in any case; of a path with dots its first part is looked for. The same name where
-    it is not there.
+    """The name as it is spelled among these, in any case; for a path with dots its first part is looked up. The name
+    unchanged if it is not among them.
 
     >>> in_any_case("id", ["ID", "city"]), in_any_case("at.day", ["At"])
     ('ID', 'At.day')
@@ -65,8 +65,8 @@ def in_any_case(name: str, names: Iterable[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SimilarColumn:
-    """A new column of the data whose name is nearly that of a column of the table; `is_absent`: the data has no column
-    of that name, so that the new one may be meant for it."""
+    """A new column of the data whose name is nearly that of a column of the table; `is_absent` is whether the data has
+    no column of that name, so that the new one may be meant for it."""
 
     new: str
     existing: str
@@ -75,7 +75,7 @@ class SimilarColumn:
 
 def similar_columns(table: Sequence[str], data: Sequence[str]) -> list[SimilarColumn]:
     """The new columns of the data that may be a column of the table with a typo in its name: some letters are wrong,
-    missing, too many or in another order. Names that differ in digits only are taken for columns of their own.
+    missing, additional or in another order. Names that differ only in digits are different columns.
 
     >>> similar_columns(["city", "address1"], ["ctiy", "address2"])
     [SimilarColumn(new='ctiy', existing='city', is_absent=True)]
@@ -93,8 +93,8 @@ def similar_columns(table: Sequence[str], data: Sequence[str]) -> list[SimilarCo
 
 
 def is_typo(name: str, existing: str) -> bool:
-    """Whether few letters of a name have to be changed for another one, and not its digits alone. In short names no
-    letter may be replaced: two are exchanged, or one is missing or too many.
+    """Whether few letters of a name must be changed to get another one, and not only digits. In short names no letter
+    may be replaced: two are exchanged, or one is missing or additional.
 
     >>> is_typo("ctiy", "City"), is_typo("address1", "address2"), is_typo("qyt", "qty"), is_typo("lat", "lot")
     (True, False, True, False)
@@ -115,7 +115,7 @@ _SHORT = 4
 
 
 def _is_short_typo(name: str, existing: str) -> bool:
-    """Whether two letters next to each other are exchanged, or one is missing or too many."""
+    """Whether two adjacent letters are exchanged, or one is missing or additional."""
     if len(name) == len(existing):
         differ = [at for at, pair in enumerate(zip(name, existing, strict=True)) if pair[0] != pair[1]]
         first = differ[0] if differ else 0
@@ -129,7 +129,7 @@ def _is_short_typo(name: str, existing: str) -> bool:
 
 
 def _edits(left: str, right: str) -> int:
-    """How many letters have to be put in, left out, replaced or exchanged with their neighbour."""
+    """The number of letters that must be inserted, deleted, replaced or exchanged with their neighbour."""
     before: list[int] = []
     row = list(range(len(right) + 1))
     for at, letter in enumerate(left, 1):

@@ -50,7 +50,7 @@ def cast_column(array: Any, to_type: pa.DataType) -> Any:
 
 
 def uuid_texts(array: Any) -> pa.Array:
-    """Arrow's UUIDs as their texts.
+    """The texts of Arrow's UUIDs.
 
     >>> uuid_texts(pa.array([bytes(range(16)), None], pa.uuid())).to_pylist()
     ['00010203-0405-0607-0809-0a0b0c0d0e0f', None]
@@ -70,7 +70,7 @@ _DIGITS_OF_UUID = [at for at in range(36) if at not in (8, 13, 18, 23)]
 
 
 def can_cast(kind: pa.DataType, to_type: pa.DataType) -> bool:
-    """Whether `cast_column` knows a conversion.
+    """Whether `cast_column` can convert between the types.
 
     >>> can_cast(pa.int32(), pa.string()), can_cast(pa.int32(), pa.date32())
     (True, False)
@@ -150,7 +150,7 @@ def _to_string(array: pa.Array) -> pa.Array:
 
 
 def readable_texts(table: pa.Table) -> pa.Table:
-    """The rows with U+FFFD for bytes of their texts that are no UTF-8, so that they can be shown."""
+    """The rows with U+FFFD for bytes of texts that are not UTF-8, so that they can be displayed."""
     try:
         table.validate(full=True)
     except pa.ArrowInvalid:
@@ -178,8 +178,8 @@ def _to_timestamp(array: pa.Array, to_type: pa.DataType) -> pa.Array:
 
 
 def floored_times(array: pa.Array, unit: Literal["us", "ms"]) -> pa.Array:
-    """Timestamps in a coarser unit, rounded down: a cast would cut those before 1970 towards 1970, and Arrow's
-    `floor_temporal` gives other numbers near the least time of a unit (`pandas.Timestamp.min`).
+    """The timestamps in a coarser unit, rounded down: a cast would round those before 1970 towards 1970, and Arrow's
+    `floor_temporal` gives wrong numbers near the least time of a unit (`pandas.Timestamp.min`).
 
     >>> floored_times(pa.array([-1, 1999, None]).view(pa.timestamp("ns")), "us").cast(pa.int64()).to_pylist()
     [-1, 1, None]
@@ -206,8 +206,8 @@ def _to_decimal(array: pa.Array, to_type: pa.DataType) -> pa.Array:
 
 
 def converted_inside(array: Any, to_type: pa.DataType, convert: Callable[[Any, pa.DataType, str], Any]) -> Any:
-    """A struct, array or map of another type of its kind, with what is inside converted; `convert` gets the values,
-    their type and the step of their path. Fields are found by name, and missing ones are null."""
+    """A struct, array or map converted to another type of its kind by converting its parts; `convert` gets the values,
+    their type and the step of their path. Fields are matched by name, and missing ones are null."""
     kind = array.type
     mask = array.is_null() if array.null_count else None
     if pt.is_struct(kind) and pt.is_struct(to_type):
@@ -231,8 +231,8 @@ def converted_inside(array: Any, to_type: pa.DataType, convert: Callable[[Any, p
 
 
 def project(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The batch in the columns of `schema`, found by name and converted by `cast_column`; missing columns
-    are null, others are left out. Raises `InvalidRecord` for a null in a column that allows none.
+    """The batch in the columns of `schema`, matched by name and converted by `cast_column`; missing columns are null,
+    additional ones are left out. Raises `InvalidRecord` for a null in a required column.
 
     >>> project(pa.record_batch({"a": pa.array([7])}), pa.schema([("b", pa.int32()), ("a", pa.string())])).to_pylist()
     [{'b': None, 'a': '7'}]
@@ -253,7 +253,7 @@ def one_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 def may_lose(kind: pa.DataType, to_type: pa.DataType) -> bool:
-    """Whether a simple type has values that another one, which Hudi promotes it to, does not keep.
+    """Whether a simple type has values that another type, to which Hudi promotes it, cannot hold.
 
     >>> may_lose(pa.int32(), pa.float32()), may_lose(pa.int32(), pa.float64())
     (True, False)

@@ -70,7 +70,7 @@ def is_promotion(file_type: pa.DataType, table_type: pa.DataType) -> bool:
 
 
 def _holds(narrow: pa.DataType, wide: pa.DataType) -> bool:
-    """Whether the decimal type `wide` has no fewer digits than `narrow` before and after the point."""
+    """Whether the decimal type `wide` has at least as many digits as `narrow` before and after the point."""
     return wide.scale >= narrow.scale and wide.precision - wide.scale >= narrow.precision - narrow.scale
 
 
@@ -108,7 +108,8 @@ def reconcile(
 
 
 def with_new_fields(table: pa.DataType, incoming: pa.DataType) -> pa.DataType:
-    """The table's type with the fields that incoming structs have in addition, also in lists and maps; all else stays.
+    """The table's type with the additional fields of incoming structs, also in lists and maps; everything else is
+    unchanged.
 
     >>> with_new_fields(pa.struct([("x", pa.int32())]), pa.struct([("x", pa.string()), ("y", pa.string())]))
     StructType(struct<x: int32, y: string>)
@@ -186,7 +187,7 @@ def _check_case(existing: set[str], new: Sequence[str], parent: str) -> None:
 
 
 def _typos(absent: Sequence[str], new: Sequence[str]) -> str:
-    """A sentence for new columns whose names are nearly those of columns that are missing; empty where none is."""
+    """A sentence about new columns whose names are nearly those of missing columns; empty if there are none."""
     pairs = [f"{similar.existing} by {similar.new}" for similar in similar_columns(absent, new)]
     return f"Did you mean {' and '.join(pairs)}? Rename {'them' if len(pairs) > 1 else 'it'}. " if pairs else ""
 

@@ -25,7 +25,7 @@ _BITS = 0x3FFFFFFF
 
 
 def field_id(path: str) -> int:
-    """The id of a column, or part of one, by its dotted path: from 1 to 2 ** 30.
+    """The id of a column, or part of one, from its dotted path: from 1 to 2 ** 30.
 
     >>> field_id("pos.x") == field_id("pos.x") != field_id("pos.y")
     True
@@ -34,7 +34,7 @@ def field_id(path: str) -> int:
 
 
 def field_paths(fields: Iterable[pa.Field], above: str = "") -> Iterator[str]:
-    """The paths of columns and of all their parts, those of lists and maps as Iceberg names them.
+    """The paths of columns and of all their parts; the parts of lists and maps have the names that Iceberg uses.
 
     >>> list(field_paths(pa.schema([("m", pa.map_(pa.string(), pa.list_(pa.int32())))])))
     ['m', 'm.key', 'm.value', 'm.value.element']
@@ -46,12 +46,12 @@ def field_paths(fields: Iterable[pa.Field], above: str = "") -> Iterator[str]:
 
 
 def below(above: str, name: str) -> str:
-    """The path of a part; of a column where `above` is empty."""
+    """The path of a part; the name alone if `above` is empty."""
     return f"{above}.{name}" if above else name
 
 
 def with_field_ids(schema: pa.Schema) -> pa.Schema:
-    """A schema whose fields have their ids; the schema itself where two of its paths have the same one."""
+    """The schema with ids in its fields; the schema unchanged if two of its paths have the same id."""
     if not has_field_ids(schema):
         return schema
     return pa.schema(
@@ -60,7 +60,7 @@ def with_field_ids(schema: pa.Schema) -> pa.Schema:
 
 
 def has_field_ids(schema: pa.Schema) -> bool:
-    """Whether every path of the data columns of a schema has an id of its own."""
+    """Whether all paths of the data columns of a schema have different ids."""
     paths = list(field_paths(without_meta(schema)))
     return len({field_id(path) for path in paths}) == len(paths)
 

@@ -61,9 +61,8 @@ def _is_binary(kind: pa.DataType) -> bool:
 
 
 def _float_text(values: pa.Array) -> pa.Array:
-    """Java's text of floating numbers. Arrow prints the digits of Java (the shortest that read back) and sets point and
-    exponent elsewhere.
-    """
+    """Java's text of floating-point numbers. Arrow prints the digits of Java (the shortest that give the same number)
+    but sets point and exponent differently."""
     text = values.cast(pa.string())
     size = np.abs(as_numpy(pc.fill_null(values, 1)))
     plain = ((size >= 1e-3) & (size < 1e7)) | (size == 0)
@@ -76,7 +75,7 @@ def _float_text(values: pa.Array) -> pa.Array:
 
 
 def _odd_text(values: pa.Array, text: pa.Array) -> pa.Array:
-    """The texts of NaN, infinities and numbers that Java prints with an exponent; other texts stay."""
+    """The texts with those of NaN, infinities and numbers that Java prints with an exponent corrected."""
     written = pc.match_substring(text, "e")
     pointed = pc.match_substring(text, ".")
     exponent = pc.replace_substring(pc.replace_substring(text, "e+", "E"), "e", "E")
@@ -89,7 +88,7 @@ def _odd_text(values: pa.Array, text: pa.Array) -> pa.Array:
 
 
 def _with_exponent(text: pa.Array) -> pa.Array:
-    """Numbers that Arrow wrote out in full (12345678.5, 0.00012) in scientific notation."""
+    """Numbers that Arrow wrote in full (12345678.5, 0.00012) in scientific notation."""
     body = pc.utf8_ltrim(text, "-")
     size, point = pc.utf8_length(body), pc.find_substring(body, ".")
     integer_digits = pc.if_else(pc.less(point, 0), size, point)
@@ -111,7 +110,8 @@ def _with_exponent(text: pa.Array) -> pa.Array:
 
 
 def _two_digits(text: pa.Array, values: pa.Array) -> pa.Array:
-    """The texts of the smallest numbers with two digits (4.9E-324), as Java prints them, where one digit would do."""
+    """The texts, with two digits for the smallest numbers (4.9E-324), as Java prints them, where one digit would
+    suffice."""
     size = np.abs(as_numpy(values))
     tiny = (size > 0) & (size < _TWO_DIGITS_BELOW[values.type])
     if not tiny.any():
@@ -138,7 +138,7 @@ def _decimal_text(values: pa.Array) -> pa.Array:
 
 
 def _hex_text(values: pa.Array) -> pa.Array:
-    """Bytes as hexadecimal texts, by two look-ups over the whole buffer."""
+    """The bytes as hexadecimal texts, by two look-ups over the whole buffer."""
     values = values.cast(pa.large_binary())
     offsets = np.frombuffer(values.buffers()[1], np.int64)[values.offset : values.offset + len(values) + 1]
     used: npt.NDArray[np.uint8] = np.frombuffer(values.buffers()[2] or b"", np.uint8)[offsets[0] : offsets[-1]]

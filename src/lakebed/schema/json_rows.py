@@ -118,7 +118,7 @@ def _escaped(texts: pa.Array) -> pa.StringArray:
 
 
 def _base64(column: pa.Array) -> pa.StringArray:
-    """Each value in base64: all are padded to groups of three bytes and encoded in one go, then padding is marked."""
+    """The values in base64: all are padded to groups of three bytes and encoded at once, then the padding is marked."""
     plain = column.cast(pa.binary())
     lengths = as_numpy(pc.fill_null(pc.binary_length(plain), 0)).astype(np.int64)
     starts = np.zeros(len(lengths) + 1, np.int64)
@@ -138,7 +138,7 @@ def _base64(column: pa.Array) -> pa.StringArray:
 
 
 def _bytes(values: pa.BinaryArray) -> npt.NDArray[np.uint8]:
-    """The bytes of all values, one after the other; the values have no nulls."""
+    """The bytes of all values, concatenated; the values have no nulls."""
     _, offsets, data = values.buffers()
     if not len(values) or data is None:
         return np.empty(0, np.uint8)

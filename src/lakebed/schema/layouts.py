@@ -29,8 +29,8 @@ _PLAIN_FORM: dict[pa.DataType, pa.DataType] = {
 
 
 def plain_table(table: pa.Table) -> pa.Table:
-    """The table with every column in a plain layout; columns that have one stay as they are. Raises `InvalidRecord`
-    for a text that is no UTF-8.
+    """The table with every column in a plain layout; columns that have one are unchanged. Raises `InvalidRecord` for a
+    text that is not UTF-8.
 
     >>> views = pa.table({"name": pa.array(["a", "b"], pa.string_view()).dictionary_encode()})
     >>> plain_table(views).schema.field("name").type
@@ -46,8 +46,8 @@ def plain_table(table: pa.Table) -> pa.Table:
 
 
 def check_texts(column: pa.ChunkedArray, name: str) -> None:
-    """Raise `InvalidRecord` for a text in a column that is no UTF-8: Arrow takes any bytes for texts as they come, and
-    no file can have them."""
+    """Raise `InvalidRecord` for a text in a column that is not UTF-8: Arrow accepts any bytes as texts, and no file can
+    store them."""
     for chunk in column.chunks:
         for texts in _texts_in(chunk):
             try:
@@ -62,7 +62,7 @@ def check_texts(column: pa.ChunkedArray, name: str) -> None:
 
 
 def _texts_in(array: Any) -> Iterator[Any]:
-    """The texts in an array of a plain layout and in what is inside, those under a null left out."""
+    """The text arrays in an array of a plain layout and in its parts, without texts under a null."""
     kind = array.type
     if pt.is_dictionary(kind):
         if pt.is_string(kind.value_type) or pt.is_large_string(kind.value_type):
@@ -100,22 +100,22 @@ def _first_broken(texts: Any) -> int:
 
 
 def plain_column(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """One column in a plain layout, chunk by chunk."""
+    """The column in a plain layout (no views, run-ends or large offsets), chunk by chunk."""
     chunks = [_plain(chunk) for chunk in column.chunks]
     return pa.chunked_array(chunks, chunks[0].type if chunks else _plain(pa.array([], column.type)).type)
 
 
 def fill_hidden_nulls(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The column with a value where a field that must not be null is null inside a struct that is null itself. No
-    reader sees such fields (Spark passes them on), but Parquet's writer refuses them. Raises `InvalidRecord`
-    for a null that can be seen."""
+    """The column with a value wherever a required field is null inside a struct that is null itself. Readers do not see
+    such fields (Spark passes them on), but Parquet's writer refuses them. Raises `InvalidRecord` for a null that is
+    visible."""
     if not _has_required(column.type):
         return column
     return pa.chunked_array([_filled(chunk) for chunk in column.chunks], column.type)
 
 
 def _has_required(kind: pa.DataType) -> bool:
-    """Whether a struct inside has a field that must not be null."""
+    """Whether a struct inside the type has a required field."""
     inside = [kind.field(n) for n in range(kind.num_fields)]
     return any(_has_required(f.type) or (pt.is_struct(kind) and not f.nullable) for f in inside)
 
@@ -150,7 +150,7 @@ def _without_hidden_nulls(values: pa.Array, field: pa.Field, hidden: Any) -> pa.
 
 
 def _some_value(kind: pa.DataType) -> Any:
-    """Any Python value of the type; it fills a place that no reader sees."""
+    """Any Python value of the type, for a position that no reader sees."""
     if pt.is_struct(kind):
         return {f.name: None if f.nullable else _some_value(f.type) for f in kind}
     if pt.is_nested(kind):
@@ -161,7 +161,7 @@ def _some_value(kind: pa.DataType) -> Any:
 
 
 def _is_plain(kind: pa.DataType) -> bool:
-    """Whether nothing in a type needs another layout. Codes of plain texts are fine for a whole column."""
+    """Whether no part of a type needs another layout. Dictionaries of plain texts are allowed for a complete column."""
     if pt.is_dictionary(kind):
         return not pt.is_nested(kind.value_type) and _has_plain_parts(kind.value_type)
     return _has_plain_parts(kind)
@@ -217,7 +217,7 @@ def _plain_map(array: Any) -> pa.Array:
 
 
 def list_offsets(array: Any) -> pa.Array:
-    """Where each list of an array, of whatever layout, begins in what `flatten` gives of it."""
+    """The position at which each list of an array (of any layout) begins in the result of `flatten`."""
     offsets = np.zeros(len(array) + 1, np.int32)
     np.cumsum(as_numpy(pc.fill_null(pc.list_value_length(array), 0)), out=offsets[1:])
     return pa.array(offsets)

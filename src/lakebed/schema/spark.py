@@ -74,7 +74,7 @@ def _fields(struct: Mapping[str, Any], parent: str) -> list[pa.Field]:
 
 def _has_nulls(kind: pa.DataType, declared: bool) -> bool:
     """Whether Spark declares the type as nullable, or it is Spark's void: `array()` and `map()` declare void as never
-    null, and in Arrow it is null."""
+    null, although it is null in Arrow."""
     return declared or pt.is_null(kind)
 
 
@@ -120,8 +120,8 @@ def _refused(spark: str, column: str) -> SchemaConflict:
 
 
 def arrow_to_spark_ddl(schema: pa.Schema) -> str:
-    """The schema as Spark DDL, names in backticks; a time with zone is TIMESTAMP_LTZ, one without TIMESTAMP_NTZ. What
-    TIMESTAMP alone means depends on the session (`spark.sql.timestampType`).
+    """The schema as Spark DDL, names in backticks; a time with zone is TIMESTAMP_LTZ, one without TIMESTAMP_NTZ. The
+    meaning of TIMESTAMP depends on the session (`spark.sql.timestampType`).
 
     DDL cannot express that the elements of an array or map are not null.
 
@@ -132,9 +132,9 @@ def arrow_to_spark_ddl(schema: pa.Schema) -> str:
 
 
 def read_by_spark(schema: pa.Schema) -> pa.Schema:
-    """The Arrow schema that Spark itself has for the DDL that `arrow_to_spark_ddl` gives of these columns: all are
-    nullable, timestamps are in microseconds, times of a day in nanoseconds. Since 4.3 a data source's rows come in no
-    other.
+    """The Arrow schema that Spark itself has for the DDL that `arrow_to_spark_ddl` makes of these columns: all are
+    nullable, timestamps are in microseconds, times of day in nanoseconds. Since 4.3 the rows of a data source must have
+    it.
 
     >>> read_by_spark(pa.schema([pa.field("l", pa.list_(pa.field("element", pa.int32(), False)), False)])).field("l")
     pyarrow.Field<l: list<element: int32>>
@@ -161,7 +161,7 @@ def _loose(kind: pa.DataType) -> pa.DataType:
 
 
 def quoted(name: str) -> str:
-    """A name as Spark SQL takes it whatever is in it.
+    """The name quoted for Spark SQL, whatever characters it has.
 
     >>> quoted("a`b")
     '`a``b`'
@@ -203,7 +203,7 @@ _EPOCH_NTZ = "TIMESTAMP_NTZ '1970-01-01 00:00:00'"
 
 
 def spark_projection(file_schema: pa.Schema, table_schema: pa.Schema) -> list[str]:
-    """Spark SQL expressions, one a table column, that turn rows read with `file_schema` into rows of
+    """The Spark SQL expressions, one per table column, that turn rows read with `file_schema` into rows of
     `table_schema`.
 
     >>> old, new = pa.schema([("f", pa.float32())]), pa.schema([("f", pa.float64()), ("n", pa.int32())])
@@ -223,7 +223,8 @@ def _column(file_schema: pa.Schema, field: pa.Field) -> str:
 
 
 def spark_cast(sql: str, kind: pa.DataType, to_type: pa.DataType, depth: int = 0) -> str:
-    """`sql`, a value of type `kind`, in another type, as `cast_column` has it; `depth` numbers nested lambdas."""
+    """The SQL that converts `sql`, a value of type `kind`, to another type as `cast_column` does; `depth` numbers
+    nested lambdas."""
     if kind.equals(to_type) or (
         not pt.is_nested(to_type) and spark_type(kind) == spark_type(to_type) and not _cuts(kind, to_type)
     ):
@@ -242,7 +243,7 @@ def spark_cast(sql: str, kind: pa.DataType, to_type: pa.DataType, depth: int = 0
 
 
 def _cuts(kind: pa.DataType, to_type: pa.DataType) -> bool:
-    """Whether times in microseconds become milliseconds: for Spark both have one type, but the value changes."""
+    """Whether times in microseconds become milliseconds: for Spark both are one type, but the value changes."""
     return pt.is_timestamp(kind) and pt.is_timestamp(to_type) and kind.unit != "ms" and to_type.unit == "ms"
 
 

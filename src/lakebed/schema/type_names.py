@@ -32,7 +32,7 @@ _DECIMAL = re.compile(r"(?:decimal|numeric)(?:\((\d+)(?:,\s*(\d+))?\))?")
 
 
 def column_type(declared: Any, column: str) -> pa.DataType:
-    """The stored type that an Arrow type or a SQL name means. Raises `SchemaConflict` for anything else.
+    """The stored type for an Arrow type or a SQL type name. Raises `SchemaConflict` for anything else.
 
     >>> column_type("decimal(10, 2)", "fare"), column_type(pa.int16(), "stops"), column_type("array<bigint>", "at")
     (Decimal128Type(decimal128(10, 2)), DataType(int32), ListType(list<element: int64>))
@@ -76,7 +76,7 @@ def _nested(name: str, parts: list[str], declared: str, column: str) -> pa.DataT
 
 
 def _parts(text: str) -> list[str]:
-    """The parts between commas that are inside no brackets."""
+    """The parts between commas that are not in brackets."""
     parts, depth = [""], 0
     for letter in text:
         depth += (letter in "<(") - (letter in ">)")

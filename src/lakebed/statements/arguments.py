@@ -33,8 +33,8 @@ class Marker:
 
 
 def markers(statement: Statement, args: Arguments) -> Iterator[Marker]:
-    """The markers of a statement. A colon and a name may be other things; a name of `args` is taken for a marker sooner
-    than one that `args` lacks."""
+    """The markers of a statement. A colon and a name may have another meaning; a name in `args` counts as a marker
+    rather than one that is not."""
     names = args if isinstance(args, Mapping) else ()
     tokens = statement.tokens
     for at, token in enumerate(tokens):
@@ -60,7 +60,7 @@ def is_interval(statement: Statement, marker: Marker) -> bool:
 
 
 def check_arguments(statement: Statement, args: Arguments) -> None:
-    """Raise `InvalidOption` where a marker has no value, and where a value has no marker."""
+    """Raise `InvalidOption` if a marker has no value, or a value has no marker."""
     needed = list(markers(statement, args))
     numbered = any(
         dollar.text == "$" and following.token_type is TokenType.NUMBER
@@ -115,8 +115,8 @@ def _lacking(statement: Statement, marker: Marker, names: list[str]) -> InvalidO
 
 
 def with_values(statement: Statement, args: Arguments) -> Statement:
-    """A statement for Spark with the values of `:name` and `?` in their places, as constants in parentheses: what
-    touches a marker does not touch its value. The number of an interval is a text.
+    """A statement for Spark with the values of `:name` and `?` in place of the markers, as constants in parentheses, so
+    that neighbouring text does not join with a value.
 
     >>> statement = parse_statement("update trips set n = 3-:by where city = :city", is_spark=True)
     >>> with_values(statement, {"by": -5, "city": "rome"}).text

@@ -38,7 +38,7 @@ from lakebed.table_merge import Merge
 
 
 def run_change(statement: Statement, sources: Sources, query: Query) -> WriteResult:
-    """Carry out a statement that changes a table. `query` gives the rows of a query's text.
+    """Run a statement that changes a table. `query` returns the rows of a query's text.
 
     Raises `InvalidOption` for a text that is no such statement, naming the place.
     """
@@ -47,7 +47,7 @@ def run_change(statement: Statement, sources: Sources, query: Query) -> WriteRes
 
 @dataclass
 class _Change(Parts):
-    """One statement under way."""
+    """One statement being run."""
 
     sources: Sources
     run_query: Query
@@ -98,13 +98,13 @@ class _Change(Parts):
         return table.delete(where=_PlainNames(table.schema, alias).condition(self._rest(start, "condition")))
 
     def _aliased(self, at: int) -> tuple[Reference, int, str]:
-        """The table that is named at a token, the place after it and its alias, and that alias."""
+        """The table that is named at a token, the position after it and its alias, and the alias."""
         self._check_name(at)
         reference, after = self.table(at)
         return reference, *self.alias(after, reference.name)
 
     def _check_name(self, at: int) -> None:
-        """Leave a table of a catalog to the session."""
+        """Raise `ForSpark` for a table of a catalog, which the session runs."""
         if self.sources.session is not None and self.statement.reference_at(at, takes_columns=True) is None:
             raise ForSpark
 
@@ -169,7 +169,7 @@ class _Change(Parts):
         return table.insert_overwrite(rows, options={STATIC_PATHS: ",".join(paths)} if paths else None)
 
     def _constants(self, at: int, table: Table, *, is_overwrite: bool) -> tuple[dict[str, pa.Scalar], int]:
-        """The values of PARTITION, which may come next, and the place after it."""
+        """The values of PARTITION, if it comes next (otherwise empty), and the position after it."""
         if self.statement.word(at) != "PARTITION":
             return {}, at
         cursor = Cursor(self.statement, self.form, at + 1, zone_of(table.opened.spark))
@@ -199,8 +199,8 @@ class _Change(Parts):
     def _fitted(
         self, rows: Any, table: Table, names: Sequence[str] | None, at: int, constants: Mapping[str, pa.Scalar]
     ) -> Any:
-        """The rows of a query under the table's names and in its types, with these constants; columns without a value
-        are null."""
+        """The rows of a query with the table's names and types, and with these constants; columns without a value are
+        null."""
         schema = table.schema
         arrow: pa.Table | None = None if session_of(rows) is not None else rows.to_arrow()
         have: list[str] = list(rows.columns) if arrow is None else arrow.column_names
@@ -264,7 +264,7 @@ class _Change(Parts):
         return merge.execute()
 
     def _source(self, at: int) -> tuple[Any, int, str]:
-        """The rows after USING, the token after them and their alias."""
+        """The rows after USING, the position after them and their alias, and the alias."""
         if self.statement.word(at) == "(":
             close = self.closing(at)
             rows = self._rows(self.query(at + 1, close))
@@ -291,7 +291,7 @@ class _Change(Parts):
         return source, after, alias
 
     def _renamed(self, rows: Any, at: int) -> tuple[Any, int]:
-        """The rows of a source under the names in parentheses after its alias, and the place after these."""
+        """The rows of a source under the names in parentheses after its alias, and the position after these."""
         close = self.closing(at)
         names = [".".join(self.path(first, last)) for first, last in self.listed(at + 1, close)]
         self._check_once(at, [name.lower() for name in names])
@@ -354,7 +354,7 @@ class _Change(Parts):
 
 
 class _PlainNames:
-    """Texts over one table with its own names in place of an alias and of names in another case."""
+    """Converts texts over one table to its own names, in place of an alias and of names in another case."""
 
     def __init__(self, schema: pa.Schema, alias: str) -> None:
         self._schema = schema

@@ -45,7 +45,7 @@ class Command(Protocol):
 
 
 class ForSpark(Exception):
-    """The statement's table is not one of lakebed's; a session may know it."""
+    """Raised if the statement's table is not one of lakebed; a session may have it."""
 
 
 @dataclass
@@ -55,7 +55,7 @@ class CommandCursor(Cursor):
     sources: Sources = field(kw_only=True)
 
     def target(self) -> Reference:
-        """The table of lakebed that is named next. Raises `ForSpark` for another one where there is a session, else
+        """The table of lakebed that is named next. Raises `ForSpark` for any other if there is a session, otherwise
         `InvalidOption`."""
         if self.sources.session is not None and self.statement.reference_at(self.at, takes_columns=True) is None:
             raise ForSpark  # a table of a catalog
@@ -65,24 +65,24 @@ class CommandCursor(Cursor):
         return reference
 
     def partition(self) -> dict[str, Any]:
-        """The values of `PARTITION (column = value, ...)`, which comes next; empty where it does not."""
+        """The values of `PARTITION (column = value, ...)`, if it comes next; otherwise empty."""
         return self.pairs("the columns of a partition") if self.takes("PARTITION") else {}
 
 
 def table_of(sources: Sources, reference: Reference) -> Table:
-    """The table that a statement is about. Raises `TableNotFound` where its URI has none."""
+    """The table that a statement is about. Raises `TableNotFound` if there is none at its URI."""
     table = sources.table(reference)
     assert table is not None, "the reference was checked when the statement was read"
     return table
 
 
 def not_of_lakebed(kind: str, reference: Reference, sources: Sources) -> Exception:
-    """What is raised for a statement about a table that is none of lakebed's: a session may know it."""
+    """The error for a statement about a table that is not one of lakebed: a session may have it."""
     return ForSpark() if sources.session is not None else foreign_table_error(kind, reference)
 
 
 def newest_first(rows: pa.Table) -> pa.Table:
-    """The rows of `t.timeline` from the last one to the first."""
+    """The rows of `t.timeline`, from the last to the first."""
     return rows.take(np.arange(rows.num_rows - 1, -1, -1))
 
 
@@ -92,7 +92,7 @@ def nothing_to_cluster(condition: str) -> ClusteringResult:
 
 
 def rows_of(rows: pa.Table, sources: Sources) -> Any:
-    """Rows as the result of a statement: a DataFrame with a session, else a `QueryResult`."""
+    """Rows as the result of a statement: a DataFrame with a session, otherwise a `QueryResult`."""
     if sources.session is not None:
         return sources.session.createDataFrame(rows)
     from lakebed.statements.duckdb_query import result_of
@@ -101,9 +101,9 @@ def rows_of(rows: pa.Table, sources: Sources) -> Any:
 
 
 def column_constant(value: Any, field: pa.Field, zone: str = "UTC") -> pa.Scalar:
-    """The value of a partition column as the column stores it. A text is read as the value that it is, all else is
-    assigned as the values of rows are. Raises `InvalidOption` for a value that is none of the column's type, or that it
-    would round or cut, `SchemaConflict` for a type that it does not take."""
+    """The value of a partition column in the column's type. A text is parsed as a value of the type, other values are
+    assigned as the values of rows are. Raises `InvalidOption` for a value that is not of the column's type, or that it
+    would round or cut, and `SchemaConflict` for a type that it does not accept."""
     rule, to = Rule(sql=True, zone=zone), field.type
     wrong = InvalidOption(
         f"{value!r} is no {spark_type(to)}",
@@ -128,7 +128,7 @@ def column_constant(value: Any, field: pa.Field, zone: str = "UTC") -> pa.Scalar
 
 def paths_with_values(table: Table, values: Mapping[str, Any]) -> list[str]:
     """The partition paths of a table whose columns have these values. Raises `InvalidOption` for other columns, and for
-    values that are none of their types."""
+    values that are not of their types."""
     config = TableConfig(dict(table.properties))
     fields = config.partition_fields
     named = {in_any_case(name, fields): value for name, value in values.items()}
@@ -184,8 +184,8 @@ def text_of(value: Any) -> str | None:
 
 
 def exactly(paths: Iterable[str], table: Table) -> list[str]:
-    """The paths as a list, for a method that takes `*` in a path as any text. Raises `UnsupportedFeature` if a path has
-    a `*` that stands for further paths, too."""
+    """The paths as a list, for a method in which `*` in a path matches any text. Raises `UnsupportedFeature` if a path
+    has a `*` that matches further paths, too."""
     paths = list(paths)
     if any("*" in path for path in paths) and set(match_partitions(paths, table.partitions)) != set(paths):
         raise UnsupportedFeature(

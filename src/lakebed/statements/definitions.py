@@ -50,7 +50,7 @@ _ALTER = (
 
 
 def parse_definition(statement: Statement, sources: Sources) -> Command | None:
-    """The command of a statement that defines a table; None for a statement that is none of lakebed's.
+    """The command of a statement that defines a table; None for a statement that is not one of lakebed.
 
     Raises `InvalidOption` for a text that is no such statement, naming the place.
     """
@@ -77,7 +77,7 @@ def parse_definition(statement: Statement, sources: Sources) -> Command | None:
 
 @dataclass(frozen=True, slots=True)
 class CreateTable:
-    """CREATE TABLE: a new table of these columns, or of the rows of a query."""
+    """CREATE TABLE: creates a table of these columns, or of the rows of a query."""
 
     table: Reference
     uri: str | None
@@ -111,7 +111,7 @@ class CreateTable:
 
 @dataclass(frozen=True, slots=True)
 class ColumnText:
-    """A column as a statement writes it."""
+    """A column in the form of a statement."""
 
     name: str
     type: str
@@ -120,14 +120,14 @@ class ColumnText:
 
     @property
     def field(self) -> pa.Field:
-        """The column. Raises `SchemaConflict` for a type that is none."""
+        """The column. Raises `SchemaConflict` for an invalid type."""
         metadata = {"comment": self.comment} if self.comment else None
         return pa.field(self.name, column_type(self.type, self.name), self.nullable, metadata)
 
 
 @dataclass(frozen=True, slots=True)
 class DropTable:
-    """DROP TABLE: returns the files in the table's folder that are not the table's."""
+    """DROP TABLE: deletes a table, and returns the files in its folder that do not belong to it."""
 
     table: Reference
     if_exists: bool = False
@@ -138,7 +138,7 @@ class DropTable:
 
 @dataclass(frozen=True, slots=True)
 class TruncateTable:
-    """TRUNCATE TABLE, and DROP PARTITION: all rows, or those of the partition paths with these values."""
+    """TRUNCATE TABLE, and DROP PARTITION: deletes all rows, or those of the partition paths with these values."""
 
     table: Reference
     values: dict[str, Any]
@@ -161,7 +161,7 @@ class TruncateTable:
 
 @dataclass(frozen=True, slots=True)
 class AlterColumns:
-    """ALTER TABLE for columns: each change is a commit of its own, all are checked before the first."""
+    """ALTER TABLE for columns: each change is a separate commit; all are checked before the first."""
 
     table: Reference
     changes: tuple[ColumnChange, ...]
@@ -237,7 +237,7 @@ def _create(cursor: CommandCursor) -> CreateTable | None:
 
 @dataclass
 class _Clauses:
-    """What follows the columns of CREATE TABLE, in any order."""
+    """The clauses after the columns of CREATE TABLE, in any order."""
 
     cursor: CommandCursor
     location: str | None = None
@@ -321,12 +321,12 @@ def _argument(name: str, text: str) -> Any:
 
 
 def _columns(cursor: CommandCursor, start: int, stop: int) -> tuple[ColumnText, ...]:
-    """The columns `name type [NOT NULL] [COMMENT 'text']` from a token up to another one."""
+    """The columns `name type [NOT NULL] [COMMENT 'text']` from token `start` up to token `stop`."""
     return tuple(_column(cursor, first, last)[0] for first, last in cursor.listed_with_types(start, stop))
 
 
 def _column(cursor: CommandCursor, first: int, last: int) -> tuple[ColumnText, ColumnChange]:
-    """A column of a list, and what adding it is, with its place."""
+    """A column of a list, and the change that adds it, with its position."""
     after, cursor.at = cursor.at, first
     name = cursor.name()
     cursor.takes(":")
@@ -351,13 +351,13 @@ def _column(cursor: CommandCursor, first: int, last: int) -> tuple[ColumnText, C
 
 @dataclass
 class _Position:
-    """FIRST, or AFTER and a column."""
+    """The position of a column: FIRST, or AFTER and a column."""
 
     first: bool = False
     after: str | None = None
 
     def read(self, cursor: CommandCursor) -> bool:
-        """Whether a place comes next."""
+        """Read a position if one comes next; returns whether one does."""
         if cursor.takes("FIRST"):
             self.first = True
         elif cursor.takes("AFTER"):
@@ -433,7 +433,7 @@ def _column_changes(cursor: CommandCursor) -> Iterator[ColumnChange]:
 
 
 def _redefined(cursor: CommandCursor, name: str) -> Iterator[ColumnChange]:
-    """`CHANGE COLUMN old new type [COMMENT 'text'] [FIRST | AFTER column]`."""
+    """The changes of `CHANGE COLUMN old new type [COMMENT 'text'] [FIRST | AFTER column]`."""
     text, add = _column(cursor, cursor.at, cursor.stop)
     cursor.at = cursor.stop
     if text.name.lower() != name.lower():
@@ -446,7 +446,7 @@ def _redefined(cursor: CommandCursor, name: str) -> Iterator[ColumnChange]:
 
 
 def _altered(cursor: CommandCursor, name: str) -> Iterator[ColumnChange]:
-    """`ALTER COLUMN c TYPE type | COMMENT 'text' | FIRST | AFTER column`."""
+    """The changes of `ALTER COLUMN c TYPE type | COMMENT 'text' | FIRST | AFTER column`."""
     clauses: set[str] = set()
     while cursor.at < cursor.stop:
         position = _Position()

@@ -38,8 +38,8 @@ _PREVIEWED = 20
 
 
 def run_query(statement: Statement, sources: Sources, args: Arguments) -> QueryResult:
-    """The rows of a query. Raises `UnsupportedFeature` where DuckDB is not installed, `InvalidOption` for a text that
-    DuckDB does not take."""
+    """The rows of a query. Raises `UnsupportedFeature` if DuckDB is not installed, and `InvalidOption` for a text that
+    DuckDB refuses."""
     check_arguments(statement, args)
     connection = connect()
     errors: list[Exception] = []
@@ -67,17 +67,17 @@ def run_query(statement: Statement, sources: Sources, args: Arguments) -> QueryR
 
 
 def _plain(value: Any) -> Any:
-    """A value as DuckDB takes it: a number of numpy as one of Python."""
+    """The value in a form that DuckDB accepts: a number of numpy as one of Python."""
     return value.item() if isinstance(value, np.number | np.bool_) else value
 
 
 def result_of(rows: pa.Table) -> QueryResult:
-    """Rows that are there as a result."""
+    """The rows of a table as a query result."""
     return QueryResult(connect().from_arrow(rows), [])
 
 
 def connect() -> duckdb.DuckDBPyConnection:
-    """A connection of its own to a database in memory, one for the process, that knows no variables of Python."""
+    """A new connection to a database in memory, which does not read variables of Python."""
     try:
         import duckdb
     except ImportError as error:
@@ -102,8 +102,8 @@ def _registered(source: Source, errors: list[Exception], aggregates: Aggregates 
 
 
 class _ReportingDataset(TableDataset):
-    """A dataset that notes its errors: DuckDB passes on their texts alone. A query of `aggregates` gets no other rows
-    than it takes to compute these."""
+    """A dataset that records its errors, since DuckDB passes on only their texts. A query of `aggregates` gets only the
+    rows that are needed to compute these."""
 
     def __init__(self, scan: Scan, errors: list[Exception], aggregates: Aggregates | None) -> None:
         super().__init__(scan)
@@ -123,8 +123,8 @@ class _ReportingDataset(TableDataset):
             raise
 
     def _is_summary(self, columns: Sequence[str], filter: pc.Expression | None) -> bool:
-        """Whether DuckDB only aggregates the rows: it has handed over the whole condition, as no column of it is asked
-        for. To count rows it asks for some column."""
+        """Whether DuckDB only aggregates the rows: it has handed over the complete condition, since it requests no
+        column of it. To count rows it requests some column."""
         aggregates = self._aggregates
         if aggregates is None:
             return False
@@ -187,7 +187,7 @@ class QueryResult:
             return pa.RecordBatchReader.from_stream(self._relation).read_all()
 
     def to_reader(self) -> pa.RecordBatchReader:
-        """The rows as a stream; no more than a few batches are in memory."""
+        """The rows as a stream, with only a few batches in memory."""
         with errors_of_duckdb(self._errors):
             return pa.RecordBatchReader.from_stream(self._relation)
 
@@ -273,7 +273,7 @@ class _Rows(View):
 
 @contextmanager
 def errors_of_duckdb(errors: list[Exception]) -> Generator[None]:
-    """Raise the error of a table that was read, and any other of DuckDB as `InvalidOption` with its text."""
+    """Raise the error of a table that was read, and any other error of DuckDB as `InvalidOption` with its text."""
     import duckdb
 
     errors.clear()

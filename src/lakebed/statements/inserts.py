@@ -29,9 +29,9 @@ _STORED, _NEW = "stored_row__", "new_row__"
 
 
 def partition_values(cursor: Cursor, table: Table) -> tuple[dict[str, pa.Scalar], list[str]]:
-    """The columns of `PARTITION (column = value, other)`, which comes next, in their types: those with a value, and
-    those whose values the rows have. Raises `InvalidOption` for other columns and for values that are none of their
-    types, `SchemaConflict` for types that a column does not take."""
+    """The columns of `PARTITION (column = value, other)`, which comes next, in their types: those with a value, and the
+    names of those whose values the rows have. Raises `InvalidOption` for other columns and for values that are not of
+    their types, and `SchemaConflict` for types that a column does not accept."""
     schema, fields = table.schema, TableConfig(dict(table.properties)).partition_fields
     start, stop = cursor.enclosed("the columns of a partition")
     after = cursor.at
@@ -60,8 +60,8 @@ def partition_values(cursor: Cursor, table: Table) -> tuple[dict[str, pa.Scalar]
 
 
 def assigned_rows(rows: Any, schema: pa.Schema, names: Sequence[str]) -> Any:
-    """A DataFrame with these columns in their types. A time whose zone the column's type does not have gets it from the
-    session, as in Spark; the tasks convert all else that is of another type."""
+    """A DataFrame with these columns in their types. If a time and the column's type differ in having a zone, the
+    session's zone is used, as in Spark; the tasks convert all other types."""
     engine = SparkEngine(rows.sparkSession)
     kinds = {f.name: f.type for f in engine.schema(rows)}
     texts = {name: quote_name(name) for name in schema.names}
@@ -80,7 +80,7 @@ def assigned_rows(rows: Any, schema: pa.Schema, names: Sequence[str]) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class _Assigned:
-    """A task function that converts the columns of an INSERT into those of the table."""
+    """A task function that converts the columns of an INSERT to those of the table."""
 
     schema: pa.Schema
 
@@ -190,7 +190,8 @@ def _replaced(table: Table, config: TableConfig, rows: Any, condition: str) -> W
 
 
 def _check_fulfilled(rows: Any, condition: str) -> None:
-    """Raise `InvalidRecord` where a row does not fulfil the condition: the same statement would not replace it."""
+    """Raise `InvalidRecord` if a row does not fulfil the condition, so that a repeated statement would not replace
+    it."""
     if session_of(rows) is None:
         predicate = parse_filter(condition, rows.schema)
         if not predicate.runs_in_process:

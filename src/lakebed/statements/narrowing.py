@@ -32,7 +32,7 @@ def _part(node: Any, name: str) -> Any:
 
 @dataclass(frozen=True)
 class _From:
-    """One table of a query's FROM, with the join that brought it in (None for the first)."""
+    """One table of a query's FROM, with the join that added it (None for the first)."""
 
     node: Any
     join: Any = None
@@ -47,7 +47,7 @@ class _From:
 
     @property
     def is_test(self) -> bool:
-        """Whether the join only looks for rows (SEMI, ANTI), whose columns are not seen after it."""
+        """Whether the join only tests for rows (SEMI, ANTI), whose columns are not visible after it."""
         return self.kind in ("SEMI", "ANTI")
 
 
@@ -62,7 +62,7 @@ class Narrowing:
 
     @classmethod
     def of(cls, statement: Statement, args: Any) -> Narrowing:
-        """The narrowing of a statement; where sqlglot does not parse it, it narrows nothing."""
+        """The narrowing of a statement; if sqlglot cannot parse it, it narrows nothing."""
         try:
             tree = sqlglot.parse_one(statement.text, read=SparkText)
         except (SqlglotError, RecursionError):
@@ -80,7 +80,7 @@ class Narrowing:
         return cls(statement, tree, tables)
 
     def is_shadowed(self, reference: Reference) -> bool:
-        """Whether a common table expression has the name there."""
+        """Whether a common table expression has the name at that position."""
         node = self.tables.get(reference.start)
         if node is None or reference.is_uri or reference.function:
             return False
@@ -106,7 +106,7 @@ class Narrowing:
 
     @once
     def _words(self) -> frozenset[tuple[str, str]]:
-        """Every word and text of the statement, what may name a column, with the table's name before it, if any."""
+        """All words and texts of the statement that may name a column, each with the table's name before it, if any."""
         texts = [token.text.lower() for token in self.statement.tokens]
         named = {table.alias_or_name.lower() for table in self.tree.find_all(exp.Table, exp.Subquery, exp.CTE)}
         qualified_words: set[tuple[str, str]] = set()
@@ -135,7 +135,7 @@ class Narrowing:
 
     @once
     def key_names(self) -> frozenset[str]:
-        """Names of columns by which rows of tables are joined, grouped or put into windows, in lower case."""
+        """The names, in lower case, of columns by which rows of tables are joined, grouped or put into windows."""
         if self.tree is None:
             return frozenset()
         parts: list[Any] = []
@@ -166,8 +166,8 @@ class Narrowing:
         return frozenset(names)
 
     def conditions_of(self, reference: Reference, schemas: Mapping[int, pa.Schema], zone: str) -> list[Node]:
-        """Conditions that every row of a table fulfils which has a part in the result. `schemas` are the columns of the
-        tables by their place in the text."""
+        """Conditions that every row of a table which contributes to the result fulfils. `schemas` are the columns of
+        the tables by their position in the text."""
         node = self.tables.get(reference.start)
         query = None if node is None else node.find_ancestor(exp.Select)
         if node is None or query is None or "\\" in self.statement.text:
@@ -180,7 +180,7 @@ class Narrowing:
 
 @dataclass(frozen=True)
 class _QueryTables:
-    """The tables of one FROM, and which of them (`at`) conditions are looked for."""
+    """The tables of one FROM, and the number (`at`) of the table whose conditions are looked for."""
 
     narrowing: Narrowing
     listed: list[_From]
@@ -190,7 +190,7 @@ class _QueryTables:
 
     @classmethod
     def of(cls, narrowing: Narrowing, query: Any, node: Any, schemas: Mapping[int, pa.Schema]) -> _QueryTables | None:
-        """The tables of a query, of which one is a node; None where its rows are not taken as they are."""
+        """The tables of a query, of which one is `node`; None if its rows are not used unchanged."""
         if not isinstance(query, exp.Select) or _part(query, "from") is None:
             return None
         listed = _listed(query)
@@ -202,7 +202,7 @@ class _QueryTables:
         return cls(narrowing, listed, at, schemas, bool(query.args.get("laterals")))
 
     def conditions(self, query: Any) -> list[Any]:
-        """The conditions over columns of the table alone that its rows must fulfil, those of outer queries among them,
+        """The conditions over columns of the table alone that its rows must fulfil, including those of outer queries,
         without the table's name."""
         trees = list(self.parts(query))
         if not self._may_be_missing(len(self.listed)) and not self.listed[self.at].is_test:
@@ -210,7 +210,7 @@ class _QueryTables:
         return [owned for tree in trees if (owned := self.owned(tree)) is not None]
 
     def parts(self, query: Any) -> Iterator[Any]:
-        """The conjuncts of WHERE and ON that a row of the table must fulfil, if they are about it alone."""
+        """The conjuncts of WHERE and ON that a row of the table must fulfil, if they concern it alone."""
         where = query.args.get("where")
         if where is not None and not self._may_be_missing(len(self.listed)) and not self.listed[self.at].is_test:
             yield from _conjuncts(where.this)
@@ -220,7 +220,7 @@ class _QueryTables:
                 yield from _conjuncts(on)
 
     def _is_required(self, number: int, source: _From) -> bool:
-        """Whether rows of the table that do not fulfil the condition of this join have no part in its result."""
+        """Whether rows of the table that do not fulfil the condition of this join are not in its result."""
         if number == self.at:
             return source.side in ("", "LEFT")
         is_left = number > self.at and not self._may_be_missing(number)
@@ -229,13 +229,13 @@ class _QueryTables:
         return source.kind == "SEMI" or source.side == "RIGHT" or (not source.side and source.kind in _INNER)
 
     def _may_be_missing(self, before: int) -> bool:
-        """Whether nulls may take the place of the table's rows, by the joins up to this one."""
+        """Whether the joins up to this one may put nulls in place of the table's rows."""
         by_its_own = self.at > 0 and self.listed[self.at].side in ("LEFT", "FULL")
         later = self.listed[self.at + 1 : before]
         return by_its_own or any(item.side in ("RIGHT", "FULL") for item in later)
 
     def owned(self, condition: Any) -> Any | None:
-        """The condition without the table's name before its columns; None where it names anything else."""
+        """The condition without the table's name before its columns; None if it names anything else."""
         columns = list(condition.find_all(exp.Column))
         if not columns or condition.find(exp.Query, exp.AggFunc, exp.Window, exp.Placeholder, exp.Parameter):
             return None
@@ -261,7 +261,8 @@ class _QueryTables:
         return frozenset(name.lower() for name in _names_of(self.narrowing, table, self.schemas))
 
     def _is_apart(self, name: str, other: _From) -> bool:
-        """Whether a column without a table's name is not the other table's, or one that an inner join made equal."""
+        """Whether a column without a table's name does not belong to the other table, or is one that an inner join made
+        equal."""
         names = self._names(other.node)
         if not names:
             return False
@@ -324,7 +325,7 @@ class _Derived:
 
     def outputs(self) -> list[tuple[str, Any]] | None:
         """The columns of the result: their names in lower case, and the columns of FROM that they are (None for other
-        values). None where the names are not known."""
+        values). None if the names are unknown."""
         if not isinstance(self.query, exp.Select) or _part(self.query, "from") is None:
             return None
         outputs: list[tuple[str, Any]] = []
@@ -359,15 +360,15 @@ class _Derived:
         return columns
 
     def _has_single_rows(self) -> bool:
-        """Whether each row of the result is made of one row of FROM, and is the same where other rows are missing."""
+        """Whether each row of the result comes from one row of FROM, and does not change if other rows are missing."""
         distinct = self.query.args.get("distinct")
         has_part = any(self.query.args.get(name) for name in _PARTS_OVER_ROWS)
         values = [value for expression in self.query.expressions for value in expression.find_all(*_VALUES_OVER_ROWS)]
         return not has_part and not values and (distinct is None or not distinct.args.get("on"))
 
     def _names_of_union(self, top: Any) -> list[str]:
-        """The names of a UNION's columns, empty for those that have not one type in all branches; none where rows of
-        the branches are no rows of the result."""
+        """The names of a UNION's columns, with an empty text for columns that have different types in the branches; an
+        empty list if rows of the branches are not rows of the result."""
         branches: list[Any] = []
         stack = [top]
         while stack:
@@ -392,7 +393,7 @@ class _Derived:
         return names
 
     def type_of(self, column: Any) -> pa.DataType | None:
-        """The type of a column of FROM; None where it is not known."""
+        """The type of a column of FROM; None if it is unknown."""
         if column is None:
             return None
         kinds: list[pa.DataType | None] = []
@@ -407,7 +408,7 @@ class _Derived:
         return kinds[0] if len(kinds) == 1 else None
 
     def _use_of(self, parent: Any) -> Any | None:
-        """The node of an outer FROM that refers to the query; None where there is not exactly one."""
+        """The node of an outer FROM that refers to the query; None unless there is exactly one."""
         if isinstance(parent, exp.Subquery):
             return parent
         if not isinstance(parent, exp.CTE):
@@ -438,7 +439,7 @@ def _schema_of(narrowing: Narrowing, node: Any, schemas: Mapping[int, pa.Schema]
 
 
 def _source_of(narrowing: Narrowing, node: Any) -> Any | None:
-    """The query that a node of FROM stands for, of a UNION the first; None for a table."""
+    """The query that a node of FROM stands for (for a UNION its first branch); None for a table."""
     alias, query = node.args.get("alias"), None
     if isinstance(node, exp.Subquery):
         query = node.this
@@ -453,7 +454,7 @@ def _source_of(narrowing: Narrowing, node: Any) -> Any | None:
 
 
 def _names_of(narrowing: Narrowing, node: Any, schemas: Mapping[int, pa.Schema]) -> list[str]:
-    """The columns of a table or of a query in FROM; empty where they are not known."""
+    """The columns of a table or of a query in FROM; empty if they are unknown."""
     schema = _schema_of(narrowing, node, schemas)
     if schema is not None:
         return list(schema.names)
@@ -463,7 +464,7 @@ def _names_of(narrowing: Narrowing, node: Any, schemas: Mapping[int, pa.Schema])
 
 
 def _type_in(narrowing: Narrowing, node: Any, number: int, schemas: Mapping[int, pa.Schema]) -> pa.DataType | None:
-    """The type of a column of a table or of a query in FROM by its number; None where it is not known."""
+    """The type of a column of a table or of a query in FROM by its number; None if it is unknown."""
     schema = _schema_of(narrowing, node, schemas)
     if schema is not None:
         return schema.field(number).type

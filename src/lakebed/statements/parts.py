@@ -27,7 +27,7 @@ _CONSTANTS = {"TRUE": True, "FALSE": False, "NULL": None}
 
 @dataclass(frozen=True, slots=True)
 class QueryText:
-    """A query that is a part of a statement, for Spark or DuckDB: its text, and the values of `:name` in it."""
+    """A query that is part of a statement, for Spark or DuckDB: its text, and the values of `:name` in it."""
 
     text: str
     args: dict[str, Any] = field(default_factory=dict[str, Any])
@@ -35,18 +35,18 @@ class QueryText:
 
 @dataclass
 class Parts:
-    """The parts of a statement by its tokens. `form` is how such a statement is written, for messages."""
+    """The parts of a statement by its tokens. `form` is the syntax of such a statement, for messages."""
 
     statement: Statement
     form: str
 
     @property
     def stop(self) -> int:
-        """The place after the last token."""
+        """The position after the last token."""
         return len(self.statement.tokens)
 
     def check_parentheses(self) -> None:
-        """Raise `InvalidOption` where a parenthesis is not closed, or closes none."""
+        """Raise `InvalidOption` if a parenthesis is not closed, or closes none."""
         opened: list[int] = []
         for at, word in enumerate(self.statement.words):
             if word in _PAIRS.values():
@@ -59,7 +59,7 @@ class Parts:
             raise self.wrong(opened[-1], "a closing parenthesis is missing")
 
     def find(self, word: str, start: int, stop: int | None = None) -> int | None:
-        """The next token outside of parentheses that is this word; None where there is none before `stop`."""
+        """The next token outside of parentheses that is this word; None if there is none before `stop`."""
         return next(iter(self.all(word, start, self.stop if stop is None else stop)), None)
 
     def all(self, word: str, start: int, stop: int) -> list[int]:
@@ -72,12 +72,12 @@ class Parts:
         ]
 
     def listed(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
-        """The parts of a list that commas separate: the first token of each, and the place after it."""
+        """The parts of a list that commas separate: the first token of each, and the position after it."""
         commas = self.all(",", start, stop)
         return zip([start, *(at + 1 for at in commas)], [*commas, stop], strict=True)
 
     def listed_with_types(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
-        """The parts of a list with types; a comma in `map<string, int>` separates nothing."""
+        """The parts of a list with types, in which a comma inside `map<string, int>` does not separate."""
         depth, first = 0, start
         for at in range(start, stop):
             word = self.statement.word(at)
@@ -88,7 +88,7 @@ class Parts:
         yield first, stop
 
     def closing(self, opening: int) -> int:
-        """The parenthesis that closes the one at a token."""
+        """The position of the parenthesis that closes the one at a token."""
         depth = 0
         for at in range(opening, self.stop):
             depth += (self.statement.word(at) == "(") - (self.statement.word(at) == ")")
@@ -97,7 +97,7 @@ class Parts:
         raise self.wrong(opening, "a closing parenthesis is missing")
 
     def text(self, start: int, stop: int, label: str) -> str:
-        """The text from a token up to another one."""
+        """The text from token `start` up to token `stop`."""
         if start >= stop:
             raise self.wrong(start, f"{label} is missing")
         for at in range(start, stop):
@@ -113,7 +113,7 @@ class Parts:
         return self.statement.text[tokens[start].start : tokens[stop - 1].end + 1]
 
     def query(self, start: int, stop: int) -> QueryText:
-        """The query from a token up to another one."""
+        """The query from token `start` up to token `stop`."""
         if start >= stop:
             raise self.wrong(start, "the query is missing")
         text, first = self._span(start, stop), self.statement.tokens[start].start
@@ -131,7 +131,7 @@ class Parts:
         )
 
     def expect(self, at: int, *words: str) -> int:
-        """The place after these words. Raises `InvalidOption` where they are not there."""
+        """The position after these words. Raises `InvalidOption` if they do not come next."""
         for word in words:
             if self.statement.word(at) != word:
                 raise self.wrong(at, f"{word} is missing")
@@ -139,7 +139,7 @@ class Parts:
         return at
 
     def path(self, start: int, stop: int, label: str = "column") -> list[str]:
-        """The names of a path `a.b` that is all there is from a token up to another one."""
+        """The names of a path `a.b`, which fills all tokens from `start` up to `stop`."""
         tokens = self.statement.tokens[start:stop]
         is_path = len(tokens) % 2 == 1
         for n, token in enumerate(tokens):
@@ -151,7 +151,7 @@ class Parts:
         return [token.text for token in tokens[::2]]
 
     def table(self, at: int) -> tuple[Reference, int]:
-        """The table that is named at a token, which may be followed by columns in parentheses, and the place after
+        """The table that is named at a token, which may be followed by columns in parentheses, and the position after
         it."""
         reference = self.statement.reference_at(at, takes_columns=True)
         if reference is None:
@@ -172,8 +172,8 @@ class Parts:
 
 @dataclass
 class Cursor(Parts):
-    """The parts of a statement, read one after the other; `at` is the place of the next token, `zone` the time zone of
-    times that name none."""
+    """The parts of a statement, read one after the other; `at` is the position of the next token, `zone` the time zone
+    for times without one."""
 
     at: int = 0
     zone: str = "UTC"
@@ -191,12 +191,12 @@ class Cursor(Parts):
         return True
 
     def takes_one(self, *words: str) -> str:
-        """The one of these words that comes next; `at` moves after it. Empty for none."""
+        """The one of these words that comes next; `at` moves after it. Empty if none does."""
         word = self.word
         return word if word in words and self.takes(word) else ""
 
     def needs(self, *words: str) -> None:
-        """Move `at` after these words. Raises `InvalidOption` where they do not come next."""
+        """Move `at` after these words. Raises `InvalidOption` if they do not come next."""
         self.at = self.expect(self.at, *words)
 
     def reference(self) -> Reference:
@@ -207,7 +207,7 @@ class Cursor(Parts):
         return reference
 
     def name(self, label: str = "column") -> str:
-        """The name that comes next, with a path as `address.city`."""
+        """The name that comes next, including a path such as `address.city`."""
         start = self.at
         self.at += 1
         while self.word == ".":
@@ -215,8 +215,8 @@ class Cursor(Parts):
         return ".".join(self.path(start, min(self.at, self.stop), label))
 
     def literal(self, label: str) -> Any:
-        """The constant that comes next: a text, a number, TRUE, FALSE, NULL, or one with its type, as `DATE '...'` and
-        `CAST('...' AS DATE)`."""
+        """The constant that comes next: a text, a number, TRUE, FALSE, NULL, or one with its type, such as `DATE '...'`
+        and `CAST('...' AS DATE)`."""
         start = self.at
         sign = -1 if self.takes("-") else 1
         argument = self.statement.value_at(self.at)
@@ -247,7 +247,7 @@ class Cursor(Parts):
         raise self.wrong(start, f"{label} is no constant")
 
     def _typed_end(self) -> int | None:
-        """The place after a constant that names its type, as `DATE '...'` and `7L` do, if one comes next."""
+        """The position after a constant that names its type, if one comes next; otherwise None."""
         word, following = self.word, self.at + 1
         if following >= self.stop:
             return None
@@ -267,7 +267,8 @@ class Cursor(Parts):
         return [".".join(self.path(first, last, "column")) for first, last in self.listed(start, stop)]
 
     def enclosed(self, label: str) -> tuple[int, int]:
-        """The first token in the parentheses that come next and the place of the closing one; `at` moves after that."""
+        """The first token in the parentheses that come next and the position of the closing one; `at` moves after
+        that."""
         if self.word != "(":
             raise self.wrong(self.at, f"{label} in parentheses are missing")
         opening, self.at = self.at, self.closing(self.at) + 1
@@ -301,6 +302,6 @@ class Cursor(Parts):
         return self.name("key")
 
     def end(self) -> None:
-        """Raise `InvalidOption` where the statement goes on."""
+        """Raise `InvalidOption` if the statement continues."""
         if self.at < self.stop:
             raise self.wrong(self.at, "the statement goes on where it should end")

@@ -37,7 +37,7 @@ _NEVER_DUE = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """CALL: a procedure and its arguments by name. `table` is None for a procedure without one."""
+    """CALL: runs a procedure with its arguments by name. `table` is None for a procedure without one."""
 
     procedure: str
     table: Reference | None = None
@@ -57,7 +57,7 @@ class Call:
 
 
 def parse_call(statement: Statement, sources: Sources) -> Call | None:
-    """The call of a procedure; None for one of a table that is none of lakebed's, where there is a session.
+    """The call of a procedure; None for one about a table that is not lakebed's, if there is a session.
 
     Raises `InvalidOption` for an unknown procedure or argument, `UnsupportedFeature` for one of Hudi's that lakebed
     does not have.
@@ -133,7 +133,7 @@ class _Arguments:
     values: Mapping[str, Any]
 
     def text(self, name: str) -> str:
-        """An argument as text; empty for none."""
+        """An argument as text; empty if it is not given."""
         return text_of(self.values.get(name)) or ""
 
     def texts(self, name: str) -> list[str]:
@@ -158,7 +158,7 @@ class _Arguments:
                 )
 
     def options(self, **keys: str) -> dict[str, Any]:
-        """The options of `options => 'key=value,key=value'`, and of these arguments by the keys that they are."""
+        """The options of `options => 'key=value,key=value'`, and the arguments that are options, by their keys."""
         values: dict[str, Any] = {}
         for part in self.texts("options"):
             key, equal, value = part.partition("=")
@@ -168,7 +168,7 @@ class _Arguments:
         return values | {key: self.text(name) for name, key in keys.items() if self.text(name)}
 
     def operation(self) -> str:
-        """What a service is to do: schedule, execute or both."""
+        """The operation of a service: schedule, execute or both."""
         op = self.text("op").lower() or "scheduleandexecute"
         if op not in ("run", "schedule", "execute", "scheduleandexecute"):
             raise InvalidOption(
@@ -179,7 +179,7 @@ class _Arguments:
 
 @dataclass(frozen=True, slots=True)
 class _Procedure:
-    """A procedure of Hudi: its parameters in their order, and what it does to a table."""
+    """A procedure of Hudi: its parameters in their order, and the function that runs it on a table."""
 
     parameters: tuple[str, ...]
     run: Callable[[Table, _Arguments], Any]
@@ -249,7 +249,7 @@ def _run_ttl(table: Table, arguments: _Arguments) -> Any:
 
 
 def _savepoint_of(table: Table, arguments: _Arguments) -> str:
-    """The instant of the savepoint that is named, or of the last one."""
+    """The instant of the named savepoint, or of the last one."""
     instants = [savepoint.instant for savepoint in table.savepoints.list()]
     instant = arguments.text("instant_time") or (instants[-1] if instants else "")
     if instant not in instants:

@@ -30,8 +30,8 @@ def run(
     spark: SparkSession | None,
     calls: TableCalls,
 ) -> Any:
-    """The rows of a query: a DataFrame of Spark with a session, which may be that of a table, else a `QueryResult`. For
-    any other statement, what the table's method that executes it returns."""
+    """The rows of a query: a DataFrame of Spark with a session, which may be that of a table, otherwise a
+    `QueryResult`. For any other statement, the result of the table's method that runs it."""
     sources = Sources(tables, calls, spark)
     session = sources.session
     statement = _parsed(text, session)
@@ -68,7 +68,7 @@ def run(
 
 
 def parse_command(statement: Statement, sources: Sources) -> Command | None:
-    """The command of a statement about a table, not about its rows; None for a statement that is none of lakebed's.
+    """The command of a statement about a table, not about its rows; None for a statement that is not one of lakebed.
 
     Raises `InvalidOption` for a text that is no such statement, naming the place.
     """

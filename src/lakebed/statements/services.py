@@ -93,8 +93,8 @@ def parse_service(statement: Statement, sources: Sources) -> Command | None:
 
 @dataclass(frozen=True, slots=True)
 class CreateIndex:
-    """CREATE INDEX. `kind` is a partition of Hudi's metadata table; an expression index has `options` with its
-    `expr`."""
+    """CREATE INDEX: builds an index. `kind` is a partition of Hudi's metadata table; an expression index has `options`
+    with its `expr`."""
 
     table: Reference
     name: str
@@ -134,7 +134,7 @@ class CreateIndex:
 
 @dataclass(frozen=True, slots=True)
 class DropIndex:
-    """DROP INDEX."""
+    """DROP INDEX: removes an index."""
 
     table: Reference
     name: str

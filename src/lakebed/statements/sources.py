@@ -25,7 +25,7 @@ _NAME = re.compile(r"[^\W\d]\w*")
 
 @dataclass(frozen=True, slots=True)
 class TableCalls:
-    """The calls that open, create, fill and drop a table at a URI, and look whether there is one."""
+    """The functions that open, create, fill and drop a table at a URI, and check whether there is one."""
 
     open: Callable[..., Table]
     create: Callable[..., Table]
@@ -40,7 +40,7 @@ registered: WeakKeyDictionary[Any, dict[str, str]] = WeakKeyDictionary()
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What a reference of a statement reads: `rows` are a scan of a table, the rows of a table function, or data."""
+    """A reference of a statement and its rows: `rows` are a scan of a table, the rows of a table function, or data."""
 
     reference: Reference
     rows: Any
@@ -79,7 +79,7 @@ class Sources:
 
     def uri_of(self, reference: Reference) -> str | None:
         """The URI of lakebed's table that a reference means; the table need not exist yet. None for data, and for a
-        name that neither `tables` nor `lakebed.spark.create_views` has."""
+        name that is neither in `tables` nor in `lakebed.spark.create_views`."""
         source = self._named_tables.get(reference.name.lower())
         if source is None:
             names = {} if self.session is None else registered.get(self.session, {})
@@ -89,7 +89,7 @@ class Sources:
         return str(source) if isinstance(source, str | PurePath) else None
 
     def table(self, reference: Reference) -> Table | None:
-        """The table that a reference means, with the session of the statement; None where `uri_of` is None.
+        """The table that a reference means, with the session of the statement; None if `uri_of` is None.
 
         Raises `TableNotFound` where there is none at its URI.
         """
@@ -100,7 +100,7 @@ class Sources:
         return None if uri is None else self.opened(uri)
 
     def of(self, statement: Statement) -> list[Source]:
-        """What the references of a statement read. Names that `tables` lacks are left to the engine.
+        """The sources of all references of a statement. Names that are not in `tables` are left to the engine.
 
         Raises `TableNotFound` for a URI without a table, `InvalidOption` for a time outside a table's history.
         """
@@ -132,7 +132,7 @@ class Sources:
         return table
 
     def named(self, reference: Reference) -> Any:
-        """What a reference names: a `Table`, a scan or data; None where `tables` lacks the name."""
+        """The object that a reference names: a `Table`, a scan or data; None if `tables` does not have the name."""
         name = reference.name.lower()
         source = self._named_tables.get(name)
         if source is None and not reference.is_uri:
@@ -146,7 +146,7 @@ class Sources:
 
 
 def foreign_table_error(kind: str, reference: Reference) -> InvalidOption:
-    """The error that a statement is about a table that is none of lakebed."""
+    """The error for a statement about a table that is not one of lakebed."""
     return InvalidOption(
         f"the {kind} names the table {reference.name!r}, which is no table of lakebed",
         hint="give a Table or a URI in tables={'name': ...}, or write the URI in quotes",
@@ -155,7 +155,7 @@ def foreign_table_error(kind: str, reference: Reference) -> InvalidOption:
 
 
 def checked_name(name: object) -> str:
-    """A name of `tables` in lower case. Raises `InvalidOption` where it is no plain word."""
+    """A name of `tables` in lower case. Raises `InvalidOption` if it is not a plain word."""
     if not isinstance(name, str) or _NAME.fullmatch(name) is None:
         raise InvalidOption(
             f"{name!r} is no name of a table in SQL",
@@ -166,7 +166,7 @@ def checked_name(name: object) -> str:
 
 
 def function_rows(table: Table, function: str, arguments: Sequence[str]) -> Results | View:
-    """What a table function shows of a table."""
+    """The rows of a table function on a table."""
     start = arguments[0] if arguments else "000"
     end = arguments[1] if len(arguments) > 1 else None
     match function:
@@ -181,7 +181,7 @@ def function_rows(table: Table, function: str, arguments: Sequence[str]) -> Resu
 
 
 def alias_of(source: Source) -> str:
-    """The alias of a table whose name in the text is replaced, where the text gives it none."""
+    """The alias of a table whose name in the text is replaced, if the text has none; otherwise empty."""
     reference = source.reference
     name = reference.function or re.split(r"[/\\]", reference.name.rstrip("/"))[-1]
     return f" AS {name}" if not reference.alias and re.fullmatch(r"[^\W\d]\w*", name) else ""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def create_views(
     spark: SparkSession, uris: Mapping[str, str], *, functions: bool, storage_options: Mapping[str, str] | None
 ) -> None:
-    """Make a temporary view of each table, by name, and register the table functions, which know the same names."""
+    """Make a temporary view of each table, by name, and register the table functions, which accept the same names."""
     options = {f"storage.{name}": value for name, value in (storage_options or {}).items()}
     names = {checked_name(name): uri for name, uri in uris.items()}
     registered.setdefault(spark, {}).update(names)
@@ -54,14 +54,14 @@ class TableFunction:
 
     @classmethod
     def rows(cls, table: str, arguments: tuple[Any, ...]) -> Results | View:
-        """What the function shows of a table."""
+        """The rows of the function on a table."""
         uri = cls.uris.get(table.lower(), table)
         storage = open_storage(uri, dict(cls.storage_options))
         texts = tuple(str(argument) for argument in arguments if argument is not None)
         return function_rows(Table(OpenedTable(storage, load_table_config(storage))), cls.function, texts)
 
     def eval(self, table: str, *arguments: Any) -> Iterator[tuple[Any, ...]]:
-        """The rows, as Spark's Python table functions give them."""
+        """The rows in the form of Spark's Python table functions."""
         rows = self.rows(table, arguments)
         batches = rows.to_batches() if isinstance(rows, Results) else rows.to_arrow().to_batches()
         for batch in batches:

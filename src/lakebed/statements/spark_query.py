@@ -37,7 +37,7 @@ _QUOTED_NAMES = "spark.sql.ansi.doubleQuotedIdentifiers"
 
 
 def run_query(statement: Statement, sources: Sources, args: Any, spark: SparkSession) -> DataFrame:
-    """The DataFrame of a statement. Raises what Spark raises for a text that it does not take."""
+    """The DataFrame of a statement. Raises Spark's error for a text that it refuses."""
     arguments: list[Any] = list(args.values() if isinstance(args, Mapping) else args or ())
     is_raw = spark.conf.get(_RAW_TEXTS, "false") == "true"
     if is_raw and any(isinstance(value, str) for value in arguments) and None not in map(constant_text, arguments):
@@ -63,7 +63,7 @@ def run_query(statement: Statement, sources: Sources, args: Any, spark: SparkSes
 
 
 def _narrowed(listed: Sequence[Source], narrowing: Narrowing, spark: SparkSession) -> dict[int, Scan]:
-    """The scans of tables by their place in the text, with what the query needs of each."""
+    """The scans of tables by their position in the text, restricted to what the query needs of each."""
     scans = {
         source.reference.start: source.rows.in_session(spark)
         for source in listed
@@ -101,7 +101,8 @@ class _Bucketed:
 
 
 def _bucket_counts(scans: Mapping[int, Scan], narrowing: Narrowing) -> dict[int, int]:
-    """The tables that are read by buckets, and in how many: those whose bucket key the query joins or groups by."""
+    """The number of buckets of each table that is read by buckets: those whose bucket key the query joins or groups
+    by."""
     bucketed: list[_Bucketed] = []
     for start, scan in scans.items():
         try:

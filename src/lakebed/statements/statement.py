@@ -93,15 +93,15 @@ def _single_words(keywords: dict[str, Any]) -> dict[str, Any]:
 
 
 class _SparkTokenizer(SparkText.Tokenizer):
-    """Spark's tokenizer with one token a word: no keyword of several words, no command that takes the rest of the
-    text."""
+    """Spark's tokenizer with one token per word: without keywords of several words, and without commands that take the
+    rest of the text."""
 
     COMMANDS: ClassVar[set[TokenType]] = set()
     KEYWORDS: ClassVar[dict[str, TokenType]] = _single_words(Spark.Tokenizer.KEYWORDS)
 
 
 class _DuckDBTokenizer(DuckDB.Tokenizer):
-    """DuckDB's words one by one, with Spark's quotes of names in addition to its own."""
+    """DuckDB's tokenizer with one token per word, and with Spark's quotes of names in addition to its own."""
 
     COMMANDS: ClassVar[set[TokenType]] = set()
     KEYWORDS: ClassVar[dict[str, TokenType]] = _single_words(DuckDB.Tokenizer.KEYWORDS)
@@ -129,7 +129,7 @@ class Reference:
 
 @dataclass(frozen=True, slots=True)
 class Aggregates:
-    """What a query asks for that gives nothing but the number of rows of one table, and least and greatest values:
+    """The columns of a query that only asks for the number of rows of one table, and for least and greatest values:
     `columns` are those of these values, `condition` the words after WHERE, all in lower case."""
 
     columns: frozenset[str]
@@ -138,8 +138,8 @@ class Aggregates:
 
 @dataclass(frozen=True)
 class Statement:
-    """One statement. `is_spark` is whether it is written for Spark, else for DuckDB. `values` are those of `args=` by
-    where their constants begin and end in the text."""
+    """One statement. `is_spark` is whether it is written for Spark, otherwise for DuckDB. `values` are those of `args=`
+    by the positions at which their constants begin and end in the text."""
 
     text: str
     tokens: tuple[Any, ...]
@@ -166,16 +166,16 @@ class Statement:
         return "QUERY" if first in _QUERIES or not first else first
 
     def word(self, at: int) -> str:
-        """The token as an unquoted word in upper case; empty for what is quoted, and after the end."""
+        """The token as an unquoted word in upper case; empty for a quoted token, and after the end."""
         return self.words[at] if 0 <= at < len(self.tokens) else ""
 
     @once
     def words(self) -> tuple[str, ...]:
-        """The tokens as unquoted words in upper case; empty for what is quoted."""
+        """The tokens as unquoted words in upper case; empty for quoted tokens."""
         return plain_words(self.tokens)
 
     def value_at(self, at: int) -> tuple[Any, int] | None:
-        """The value of `args=` whose place begins at a token, and the token after it; None where there is none."""
+        """The value of `args=` whose position begins at a token, and the token after it; None if there is none."""
         start = self.tokens[at].start if 0 <= at < len(self.tokens) else -1
         for (begin, end), value in self.values.items():
             if begin == start:
@@ -185,7 +185,7 @@ class Statement:
         return None
 
     def is_name(self, at: int) -> bool:
-        """Whether the token is a name, quoted or not, and no word of SQL."""
+        """Whether the token is a name, quoted or not, and not a word of SQL."""
         if not 0 <= at < len(self.tokens):
             return False
         word = self.word(at)
@@ -202,7 +202,8 @@ class Statement:
 
     @once
     def references(self) -> tuple[Reference, ...]:
-        """The tables that it names, in order: those after FROM and JOIN, table functions, and names of no table."""
+        """The tables that the statement names, in order: those after FROM and JOIN, table functions, and names that may
+        not be tables."""
         return tuple(self._references())
 
     def _references(self) -> Iterator[Reference]:
@@ -234,7 +235,7 @@ class Statement:
         return 0 <= at < len(self.tokens) and self.tokens[at].token_type is kind
 
     def reference_at(self, at: int, *, takes_columns: bool = False) -> Reference | None:
-        """The table that is named at a token, None where there is none. With `takes_columns` a name may be followed by
+        """The table that is named at a token; None if there is none. With `takes_columns` a name may be followed by
         columns in parentheses."""
         if at >= len(self.tokens):
             return None
@@ -277,7 +278,7 @@ class Statement:
         return Reference(start, self.tokens[end].end + 1, name, is_uri, as_of, alias)
 
     def _function(self, at: int) -> Reference:
-        """A table function of lakebed, whose arguments are constants or names."""
+        """The reference of a table function of lakebed, whose arguments are constants or names."""
         arguments: list[str] = []
         end = at + 2
         while end < len(self.tokens) and not self._is(end, TokenType.R_PAREN):
@@ -310,8 +311,8 @@ class Statement:
 
     @once
     def aggregates(self) -> Aggregates | None:
-        """What it asks for, where it is `SELECT count(*), min(column), max(column) FROM table [WHERE ...]` or a part of
-        it, and calls no other function; None for every other statement."""
+        """The aggregates that the statement asks for, if it is `SELECT count(*), min(column), max(column) FROM table
+        [WHERE ...]` or a part of it, and calls no other function; None for every other statement."""
         if len(self.references) != 1 or self.word(0) != "SELECT":
             return None
         columns: set[str] = set()
@@ -353,7 +354,7 @@ class Statement:
         return Aggregates(columns, frozenset(token.text.lower() for token in condition))
 
     def replaced(self, changes: dict[tuple[int, int], str]) -> str:
-        """The text with other texts at these places."""
+        """The text with other texts at these positions."""
         text = self.text
         for (start, end), new in sorted(changes.items(), reverse=True):
             text = text[:start] + new + text[end:]
@@ -361,7 +362,8 @@ class Statement:
 
 
 def parse_statement(text: str, *, is_spark: bool) -> Statement:
-    """The one statement of a text, without the semicolon at its end. Raises `InvalidOption` for several, and for none.
+    """The only statement of a text, without the semicolon at its end. Raises `InvalidOption` for several statements,
+    and for none.
 
     >>> statement = parse_statement("select * from trips timestamp as of '2026-11-21' where id = 1;", is_spark=False)
     >>> statement.kind, [(one.name, one.as_of) for one in statement.references]

@@ -45,10 +45,11 @@ FORMATS = ("csv", "json", "parquet", "arrow", "avro")
 
 @dataclass(frozen=True, repr=False)
 class FilesSettings:
-    """Settings of `kind = "files"`. `path` is a folder, a file or a glob; `format` is needed for files whose names do
-    not end in it. `encoding` is that of CSV and JSON files (default: UTF-8). `columns` are types by column, for columns
-    that the table does not have. A round takes files of `max_bytes`, or a single larger one, and none that changed in
-    the last `min_age` seconds. `start` is the time in milliseconds from which on files are read."""
+    """The settings of `kind = "files"`. `path` is a folder, a file or a glob; `format` is needed for files whose names
+    do not end in it. `encoding` is that of CSV and JSON files (default: UTF-8). `columns` are types by column, for
+    columns that the table does not have. A round reads files of at most `max_bytes`, or a single larger one, and no
+    file that changed in the last `min_age` seconds. `start` is the time in milliseconds from which on files are
+    read."""
 
     path: str
     format: str | None = None
@@ -66,7 +67,8 @@ class FilesSettings:
 
 @dataclass(frozen=True)
 class FilePosition:
-    """How far files are read: all that changed before `time`, and of those that changed at `time` the listed ones."""
+    """The position up to which files are read: all files modified before `modified`, and of those modified at that time
+    the files in `names` (None: all)."""
 
     modified: int
     names: frozenset[str] | None = frozenset()
@@ -74,7 +76,7 @@ class FilePosition:
 
     @classmethod
     def of(cls, checkpoint: str) -> FilePosition:
-        """The position of a checkpoint. Raises `InvalidOption` for a text that is none."""
+        """The position of a checkpoint. Raises `InvalidOption` for a text that is not one."""
         first, newline, names_json = checkpoint.partition("\n")
         try:
             names = json.loads(names_json) if newline else None
@@ -104,7 +106,7 @@ class FilePosition:
 
 
 class FilesSource(IngestSource):
-    """New files, oldest first. A file that changed is read again, as a new one."""
+    """Reads new files, oldest first. A file that changed is read again, like a new one."""
 
     def __init__(self, settings: FilesSettings) -> None:
         if settings.format is not None and settings.format not in FORMATS:
@@ -152,7 +154,8 @@ class FilesSource(IngestSource):
         return IngestPoll(joined, bad_table(bad), str(after), more=bool(left), lag=lag, origin=origin)
 
     def _folder_types(self, files: Sequence[FileInfo]) -> dict[str, pa.DataType]:
-        """The types of columns that folders name and the table does not have, by what all these files' folders say."""
+        """The types of columns that folders name and the table does not have, inferred from the folders of all these
+        files."""
         texts: dict[str, list[str | None]] = {}
         if self._settings.partitioning == "hive":
             for file in files:
@@ -209,7 +212,7 @@ class FilesSource(IngestSource):
 
 @dataclass
 class _Origin:
-    """Rows of files by number: the path and the row in it, and the row as JSON."""
+    """The origin of rows of files, by number: the path and the number of the row in it, and the row as JSON."""
 
     files: list[tuple[str, int]]
     rows: pa.Table | None = None

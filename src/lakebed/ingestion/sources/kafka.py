@@ -38,11 +38,11 @@ _WAIT_SECONDS = 0.5
 @dataclass(frozen=True, repr=False)
 class KafkaSettings:
     """Settings of `kind = "kafka"`. `format` is "json", "avro", "protobuf", "debezium-json" or "debezium-avro"; Avro
-    needs the URL of a schema registry, Protobuf needs one too, or `descriptor`, the path of a descriptor set, with the
-    full name of a `message` in it. `start` is "earliest" or "latest", for a table without a checkpoint. `on_data_loss`
-    is "fail", or "earliest" to go on where the topic's retention deleted messages that were not read. `columns` are
-    types by column, for columns that the table does not have. `envelope` is "hudi" for Hudi's columns of Debezium
-    sources, or "row". With `append_offsets` rows have Hudi's columns of offset, partition, timestamp and key.
+    needs the URL of a schema registry, Protobuf needs either that URL or `descriptor`, the path of a descriptor set,
+    with the full name of a `message` in it. `start` is "earliest" or "latest", for a table without a checkpoint.
+    `on_data_loss` is "fail", or "earliest" to go on where the topic's retention deleted messages that were not read.
+    `columns` are types by column, for columns that the table does not have. `envelope` is "hudi" for Hudi's columns of
+    Debezium sources, or "row". With `append_offsets` rows have Hudi's columns of offset, partition, timestamp and key.
     `tombstones` is "ignore", or "delete": a message without a value deletes the row of its key, a JSON object with the
     key fields, or text that is the value of `key_field`. `options` are those of librdkafka."""
 
@@ -67,7 +67,7 @@ class KafkaSettings:
 
 @dataclass
 class Messages:
-    """Messages in the order in which they came."""
+    """Messages in the order of their arrival."""
 
     topic: str
     values: list[bytes | None] = field(default_factory=list["bytes | None"])
@@ -77,13 +77,13 @@ class Messages:
     keys: list[bytes | None] = field(default_factory=list["bytes | None"])
 
     def position(self, number: int) -> str:
-        """Where a message is, for people and as the key of the table of errors."""
+        """The position of a message as text, for display and as the key of the table of errors."""
         return f"{self.topic}/{self.partitions[number]}/{self.offsets[number]}"
 
 
 def offsets_of(checkpoint: str, topic: str) -> dict[int, int]:
-    """The next offset of each partition in a checkpoint. Raises `InvalidOption` for a text that is none, and for that
-    of another topic.
+    """The next offset of each partition in a checkpoint. Raises `InvalidOption` for an invalid text, and for a
+    checkpoint of another topic.
 
     >>> offsets_of("trips,0:123,1:45", "trips")
     {0: 123, 1: 45}
@@ -118,7 +118,7 @@ def checkpoint_of(topic: str, offsets: Mapping[int, int]) -> str:
 
 
 class KafkaSource(IngestSource):
-    """Reads a Kafka topic. Tombstones are skipped, as in Hudi, or delete; Debezium sends one after each delete."""
+    """Reads a Kafka topic. Tombstones are skipped, as in Hudi, or delete rows; Debezium sends one after each delete."""
 
     def __init__(self, settings: KafkaSettings) -> None:
         self._settings = settings
@@ -215,8 +215,8 @@ class KafkaSource(IngestSource):
         return self._consumer
 
     def _watermarks(self) -> dict[int, tuple[int, int]]:
-        """The first and the next offset of each partition that the broker has. They are asked for by a connection of
-        their own: requests after one that waits for messages wait with it."""
+        """The first and the next offset of each partition on the broker. They are requested on a separate connection:
+        requests after one that waits for messages would wait with it."""
         from confluent_kafka.admin import OffsetSpec  # pyright: ignore[reportPrivateImportUsage]
 
         topic, admin = self._settings.topic, self._admin
@@ -239,7 +239,7 @@ class KafkaSource(IngestSource):
             raise self._failure(error) from error
 
     def _start(self, checkpoint: str | None, marks: Mapping[int, tuple[int, int]]) -> dict[int, int]:
-        """The offsets after a checkpoint. Raises `SourceError` where messages after it are no longer there."""
+        """The offsets after a checkpoint. Raises `SourceError` if messages after it do not exist any more."""
         if checkpoint is None:
             from_end = self._settings.start == "latest"
             return {partition: high if from_end else low for partition, (low, high) in marks.items()}
@@ -266,7 +266,7 @@ class KafkaSource(IngestSource):
         return start
 
     def _consume(self, consumer: Any, offsets: dict[int, int], ends: Mapping[int, int], limit: int) -> Messages:
-        """Messages up to the ends or the limit; `offsets` move with them."""
+        """The messages up to the ends or the limit; `offsets` are advanced."""
         topic, messages = self._settings.topic, Messages(self._settings.topic)
         if all(offsets[partition] >= end for partition, end in ends.items()):
             return messages
@@ -292,8 +292,8 @@ class KafkaSource(IngestSource):
         return messages
 
     def _assign(self, consumer: Any, offsets: Mapping[int, int]) -> None:
-        """Let the consumer read from these offsets. Before the first time it asks who leads the partitions: otherwise
-        librdkafka finds that out by a timer of a second."""
+        """Let the consumer read from these offsets. Before the first time it requests the leaders of the partitions:
+        otherwise librdkafka finds them by a timer of a second."""
         topic = self._settings.topic
         if not self._knows_leaders:
             try:
@@ -348,7 +348,7 @@ class KafkaSource(IngestSource):
     # -- rows
 
     def _decoded(self, messages: Messages) -> tuple[pa.Table | None, pa.Table, np.ndarray]:
-        """Rows, bad rows, and the number of the message of each row."""
+        """The rows, the bad rows, and the number of the message of each row."""
         values = pa.array(messages.values, pa.binary())
         numbers = np.flatnonzero(np.asarray(values.is_valid()))
         decoded = self._decode(values.drop_null() if values.null_count else values).of(numbers)
@@ -394,7 +394,7 @@ class KafkaSource(IngestSource):
         return lambda values: debezium.decode_debezium_avro(values, registry.schema, self._envelopes())
 
     def _envelopes(self) -> debezium.Envelopes:
-        """How Debezium's envelopes become rows of the table that there is."""
+        """The rules by which Debezium's envelopes become rows of the table."""
         return debezium.Envelopes(self._named_types(), self._settings.envelope == "hudi", self.partition_fields)
 
     def _plain_protobuf(self) -> PlainProtobuf:
@@ -407,7 +407,7 @@ class KafkaSource(IngestSource):
         return PlainProtobuf(path, message)
 
     def _named_types(self, without: str | None = None) -> dict[str, pa.DataType]:
-        """The types of columns, but for those whose names begin with a text."""
+        """The types of columns, except those whose names begin with `without`."""
         types = {**self.types, **self._columns}
         return {name: kind for name, kind in types.items() if without is None or not name.startswith(without)}
 

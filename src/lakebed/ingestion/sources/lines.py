@@ -18,7 +18,7 @@ Types = Mapping[str, pa.DataType]
 
 
 def json_lines(data: bytes, label: str, types: Types) -> tuple[pa.Table, list[BadRow]]:
-    """Rows and bad lines of a file with a JSON object a line. Raises `InvalidRecord` for an array."""
+    """The rows and bad lines of a file with one JSON object per line. Raises `InvalidRecord` for an array."""
     if data.lstrip()[:1] == b"[":
         raise InvalidRecord(f"{label} is a JSON array with a value that is no row", hint="write an object a line")
     lines = [(number, line) for number, line in enumerate(data.split(b"\n"), 1) if line.strip()]
@@ -27,7 +27,7 @@ def json_lines(data: bytes, label: str, types: Types) -> tuple[pa.Table, list[Ba
 
 
 def csv_lines(data: bytes, label: str, types: Types, delimiter: str | None) -> tuple[pa.Table, list[BadRow]]:
-    """Rows and bad lines of a CSV file. Raises `InvalidRecord` where the file has no header that can be read."""
+    """The rows and bad lines of a CSV file. Raises `InvalidRecord` if the file has no readable header."""
     header, lines = _records(data, label, delimiter)
     no_rows = read_csv_rows(header, label, types, delimiter)
 
@@ -56,7 +56,7 @@ def csv_lines(data: bytes, label: str, types: Types, delimiter: str | None) -> t
 
 
 def _records(data: bytes, label: str, delimiter: str | None) -> tuple[bytes, list[tuple[int, bytes]]]:
-    """The header, and each record with the number of its first line; a record goes on where a quote is open."""
+    """The header, and each record with the number of its first line; a record continues while a quote is open."""
     lines = data.splitlines(keepends=True)
     reader = csv.reader((line.decode("utf-8", "replace") for line in lines), delimiter=mark_of(label, delimiter))
     records: list[tuple[int, bytes]] = []

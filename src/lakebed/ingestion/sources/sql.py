@@ -52,10 +52,10 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
 
 @dataclass(frozen=True, repr=False)
 class SqlSettings:
-    """Settings of `kind = "sql"`. `uri` is `postgresql://...` or `sqlite:///path`. Rows are those of `table` or
-    `query`, read by `column`, whose value grows with each insert and update. `on_null` "skip" leaves out rows
-    in which it is null, which no checkpoint finds. `columns` are types by column. `driver` is a module of
-    Python's DB-API for other databases; `driver_options` are keyword arguments of its `connect`."""
+    """The settings of `kind = "sql"`. `uri` is `postgresql://...` or `sqlite:///path`. The rows are those of `table` or
+    `query`, read by `column`, whose value grows with each insert and update. With `on_null` "skip" rows in which it is
+    null are left out, since no checkpoint finds them. `columns` are types by column. `driver` is a module of Python's
+    DB-API for other databases; `driver_options` are keyword arguments of its `connect`."""
 
     uri: str
     column: str
@@ -134,7 +134,8 @@ class SqlSource(IngestSource):
             self._connection = None
 
     def _literal(self, text: str) -> str:
-        """A value of the column in SQL. A number is no text: SQLite compares an expression with a text as texts."""
+        """A value of the column as SQL. A number is not quoted, since SQLite compares an expression with a text as
+        texts."""
         if not self._is_number:
             return "'" + text.replace("'", "''") + "'"
         try:
@@ -159,8 +160,8 @@ class SqlSource(IngestSource):
         self._nulls_checked = True
 
     def _texts_of_reals(self, rows: pa.Table, declared: Mapping[str, pa.DataType], selected: str) -> str:
-        """The columns in SQL, with the fractions in those of texts and other values as texts that mean the same
-        numbers: the driver writes seven digits. Empty where there are none."""
+        """The columns as SQL, in which fractions in columns of texts and other values are texts of the same numbers:
+        the driver writes seven digits. Empty if there are none."""
         mixed = [
             name
             for name, column in zip(rows.column_names, rows.columns, strict=True)
@@ -205,8 +206,8 @@ class SqlSource(IngestSource):
         return rows
 
     def _check_exact(self, name: str) -> None:
-        """Raise `InvalidRecord` for whole numbers beside fractions that are not exact as floating ones, as which the
-        driver reads all of such a column."""
+        """Raise `InvalidRecord` if a column has fractions and whole numbers that are not exact as floating-point
+        numbers, as which the driver reads all numbers of such a column."""
         quoted = _quoted(name)
         changes = f"typeof({quoted}) = 'integer' AND (CAST(CAST({quoted} AS REAL) AS INTEGER) <> {quoted}"
         # SQLite makes the greatest number again of the double that is greater by one
@@ -220,9 +221,9 @@ class SqlSource(IngestSource):
             )
 
     def _types_of(self, rows: pa.Table, declared: Mapping[str, pa.DataType]) -> dict[str, pa.DataType]:
-        """The types that columns get: those that the job names, and in SQLite, whose values have types of their own,
-        those of the table that is written, where numbers or nothing but nulls are read, and for new columns the
-        declared ones. A new column without a declared type is of texts where it has nothing but nulls."""
+        """The types of columns: those that the job names, and in SQLite, whose values are typed individually, the
+        table's types for columns of numbers or only nulls, and the declared types for new columns. A new column without
+        a declared type is text if it has only nulls."""
         kinds: dict[str, pa.DataType] = {}
         for name in rows.column_names if self._is_sqlite else ():
             stored, column = self.types.get(name), rows.column(name)
@@ -237,7 +238,7 @@ class SqlSource(IngestSource):
     # -- the database
 
     def _declared_types(self) -> dict[str, pa.DataType]:
-        """The declared types of the columns in SQLite, which knows no others before it has read the rows."""
+        """The declared types of the columns in SQLite, which has no other types before it has read the rows."""
         with suppress(SourceError):  # a query that no view is made of
             columns = self._read(
                 f"SELECT name, type FROM pragma_table_info('{_VIEW}')",
@@ -260,7 +261,7 @@ class SqlSource(IngestSource):
         return self._driver.__name__ == _DRIVERS["sqlite"]
 
     def _read(self, query: str, before: str | None = None) -> pa.Table:
-        """The rows of a query; the statement `before` it is rolled back."""
+        """The rows of a query; the statement `before`, which runs first, is rolled back."""
         with self._failures():
             if self._connection is None:
                 self._connection = self._connected()
@@ -326,7 +327,7 @@ def _quoted(name: str) -> str:
 
 
 def _declared_type(text: str) -> pa.DataType | None:
-    """The type that a declaration of SQLite names, by its rules of affinity; None where values may be of several."""
+    """The type that a declaration of SQLite means, by its rules of affinity; None if values may be of several types."""
     upper = text.upper()
     decimal = _DECIMAL.search(upper)
     if decimal is not None:
@@ -339,7 +340,7 @@ def _declared_type(text: str) -> pa.DataType | None:
 
 
 def _table(columns: Mapping[str, list[Any]]) -> pa.Table:
-    """The values of a driver as a table. Raises `SchemaConflict` or `InvalidRecord` where a column has no type."""
+    """The values of a driver as a table. Raises `SchemaConflict` or `InvalidRecord` if a column has no common type."""
     arrays: dict[str, pa.Array] = {}
     for name, values in columns.items():
         try:
@@ -351,7 +352,7 @@ def _table(columns: Mapping[str, list[Any]]) -> pa.Table:
 
 
 def _fingerprint(rows: pa.Table) -> str:
-    """A hash of the rows, in whatever order they come."""
+    """A hash of the rows, independent of their order."""
     texts = [_texts(column) for column in rows.columns]
     lines = pc.binary_join_element_wise(*texts, "\x1f", null_handling="replace", null_replacement="\x00")
     ordered = pa.concat_arrays(lines.take(pc.sort_indices(lines)).chunks)

@@ -24,9 +24,9 @@ _REQUESTED, _COMPLETED = "resumeFromInstantRequestTime:", "resumeFromInstantComp
 
 @dataclass(frozen=True, repr=False)
 class TableSettings:
-    """Settings of `kind = "table"`. `query` is "incremental" (rows in their latest state, without deletes) or "cdc"
-    (inserts, updates and deletes of a table with a change log). `columns` and `where` select of its rows. `start` is
-    "earliest", "latest" or an instant. A round reads at most `max_commits`."""
+    """The settings of `kind = "table"`. `query` is "incremental" (rows in their latest state, without deletes) or "cdc"
+    (inserts, updates and deletes of a table with a change log). `columns` and `where` select columns and rows. `start`
+    is "earliest", "latest" or an instant. A round reads at most `max_commits`."""
 
     uri: str
     query: str = "incremental"
@@ -40,8 +40,8 @@ class TableSettings:
 
 
 class TableSource(IngestSource):
-    """The checkpoint is the completion time of the last commit that was read, as in Hudi; of a table before version 8
-    its requested time."""
+    """Reads the changes of a table. The checkpoint is the completion time of the last commit that was read, as in Hudi;
+    for a table before version 8 its requested time."""
 
     def __init__(self, settings: TableSettings) -> None:
         if settings.query not in QUERIES:
@@ -79,7 +79,7 @@ class TableSource(IngestSource):
         return IngestPoll(rows, None, end, more=bool(left), lag={"commits": left})
 
     def _start(self, checkpoint: str | None) -> str | None:
-        """Where to read on; None for the end of the table."""
+        """The position from which to read; None for the end of the table."""
         if checkpoint is not None:
             return checkpoint.removeprefix(_REQUESTED).removeprefix(_COMPLETED)
         start = self._settings.start
@@ -88,7 +88,7 @@ class TableSource(IngestSource):
 
 def _changed_rows(changes: pa.Table) -> pa.Table:
     """Each changed row in its state after the change, a deleted one in its state before with the mark of a delete; in
-    the order of the commits. Of rows that were deleted for good nothing is left: they are passed over."""
+    the order of the commits. Erased rows, which have no state, are left out."""
     changes = changes.filter(pc.or_(pc.is_valid(changes.column("before")), pc.is_valid(changes.column("after"))))
     changes = changes.take(pc.sort_indices(changes, sort_keys=[("ts_ms", "ascending")]))
     is_delete = pc.equal(changes.column("op"), "d")
