@@ -13,7 +13,8 @@ from lakebed.engine.spark import SparkEngine
 from lakebed.errors import CorruptFile
 from lakebed.services.clustering import cluster
 from lakebed.table import Table
-from support.compaction_tables import bare, context, snapshot
+from support.compaction_tables import bare, snapshot
+from support.tables import context_of
 from support.write_tables import SCHEMA, rows
 
 SMALL = {"hoodie.parquet.small.file.limit": 0, "hoodie.compact.inline": False}
@@ -34,7 +35,7 @@ def test_both_engines_write_the_same_files(tmp_path: Path, spark: Any, sort: str
     for name in ("local", "spark"):
         table = new_table(tmp_path, name, type="mor")
         options = {"hoodie.clustering.plan.strategy.sort.columns": sort, "hoodie.layout.optimize.strategy": "HILBERT"}
-        given = context(table, **options)
+        given = context_of(table, **options)
         given = replace(given, engine=SparkEngine(spark)) if name == "spark" else given
         before = bare(table.scan(meta=True).to_arrow())
         (run,) = cluster(given).runs
@@ -54,4 +55,4 @@ def test_the_error_of_a_task_reaches_the_caller_unchanged(tmp_path: Path, spark:
     assert first is not None
     (tmp_path / "broken" / first.path).write_bytes(b"PAR1 no more PAR1")
     with pytest.raises(CorruptFile, match=first.name):
-        cluster(replace(context(table), engine=SparkEngine(spark)))
+        cluster(replace(context_of(table), engine=SparkEngine(spark)))

@@ -18,7 +18,8 @@ from lakebed.services.compaction import Compaction
 from lakebed.services.driver import run_service
 from lakebed.services.log_compaction import LogCompaction
 from lakebed.table import Table
-from support.compaction_tables import bare, context, log_files, snapshot
+from support.compaction_tables import bare, log_files, snapshot
+from support.tables import context_of
 from support.write_tables import SCHEMA, rows
 
 CITIES = [f"c{n}" for n in range(6)]
@@ -45,7 +46,7 @@ def logged(table: Table, versions: int = 3) -> None:
 
 
 def on_spark(table: Table, spark: Any) -> WriteContext:
-    return replace(context(table), engine=SparkEngine(spark))
+    return replace(context_of(table), engine=SparkEngine(spark))
 
 
 def test_every_file_slice_is_a_task(tmp_path: Path, spark: Any) -> None:

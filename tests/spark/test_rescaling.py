@@ -23,7 +23,8 @@ from lakebed.services.compaction import CompactionRun
 from lakebed.services.log_compaction import LogCompaction
 from lakebed.services.service import ServiceTransaction
 from lakebed.table import Table
-from support.compaction_tables import bare, context, snapshot
+from support.compaction_tables import bare, snapshot
+from support.tables import context_of
 from support.write_tables import SCHEMA, rows
 
 EXCHANGE = re.compile(r"\bExchange\b")
@@ -80,11 +81,11 @@ def test_a_multiple_needs_no_shuffle_and_any_other_count_one(tmp_path: Path, spa
         (Resizing(8, ("c1",)), "split", 0),
     ):
         engine = Watched(spark)
-        done = rescale(replace(context(table), engine=engine), wanted)
+        done = rescale(replace(context_of(table), engine=engine), wanted)
         assert (done.plan.way, engine.exchanges) == (way, shuffles), engine.plans
         table = lakebed.open(table.uri)
         assert bare(table.scan(meta=True).to_arrow()) == before
-        rescale(context(local), wanted)
+        rescale(context_of(local), wanted)
         here = [(p, n, sorted(map(str, held))) for p, n, held in placed(table)]
         assert here == [(p, n, sorted(map(str, held))) for p, n, held in placed(local)]
         assert table.indexes.verify().ok
@@ -101,7 +102,7 @@ def test_rows_of_another_index_are_shuffled_to_their_buckets_once(tmp_path: Path
     table = new_table(tmp_path, "simple", index="simple", buckets=None)
     before = bare(table.scan(meta=True).to_arrow())
     engine = Watched(spark)
-    done = use_index(replace(context(table), engine=engine), IndexChoice("bucket", buckets=5))
+    done = use_index(replace(context_of(table), engine=engine), IndexChoice("bucket", buckets=5))
     assert (done.plan.way, done.rows, engine.exchanges) == ("overwrite", 80, 1)
     table = lakebed.open(table.uri)
     assert bare(table.scan(meta=True).to_arrow()) == before

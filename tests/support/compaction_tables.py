@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pyarrow as pa
 
-from lakebed.config.options import resolve_options
-from lakebed.engine.local import LocalEngine
 from lakebed.metadata.lookups import open_snapshot
 from lakebed.model import Instant
-from lakebed.operations.context import WriteContext
-from lakebed.operations.hudi_job import write_context
-from lakebed.properties.file import load_table_config
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage import open_storage
 from lakebed.table import Table
@@ -28,12 +21,6 @@ def pending(table: Table) -> list[Instant]:
 
 def log_files(table: Table) -> int:
     return sum(len(s.log_files) for s in snapshot(table).file_slices())
-
-
-def context(table: Table, **options: Any) -> WriteContext:
-    """What a service of this table is given, in this process."""
-    storage = open_storage(table.uri)
-    return write_context(storage, load_table_config(storage), LocalEngine(), resolve_options(options))
 
 
 def bare(found: pa.Table) -> list[str]:

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pyarrow as pa
 import pytest
 
-import lakebed
-from lakebed.config.options import resolve_options
-from lakebed.engine.local import LocalEngine
 from lakebed.errors import InvalidOption, SchemaConflict
 from lakebed.operations.context import (
-    WriteContext,
     check_key_types,
     check_ordering_types,
     incoming_rows,
@@ -21,18 +15,8 @@ from lakebed.operations.context import (
     refuse_reserved,
     require_columns,
 )
-from lakebed.operations.hudi_job import write_context
-from lakebed.properties.file import load_table_config
-from lakebed.storage import open_storage
-from lakebed.storage.memory import MemoryStorage
+from support.tables import context_of, new_table
 from support.write_tables import SCHEMA
-
-
-def context_of(**more: Any) -> WriteContext:
-    MemoryStorage.drop("write-context")
-    keyed: dict[str, Any] = {"key": "id", "partition_by": "city", "ordering": "ts", **more}
-    storage = open_storage(lakebed.create("memory://write-context", SCHEMA, **keyed).uri)
-    return write_context(storage, load_table_config(storage), LocalEngine(), resolve_options({}))
 
 
 def changed(name: str, kind: pa.DataType) -> pa.Schema:
@@ -40,7 +24,7 @@ def changed(name: str, kind: pa.DataType) -> pa.Schema:
 
 
 def test_a_column_of_a_role_must_be_in_the_data() -> None:
-    context = context_of()
+    context = context_of(new_table())
     require_columns(context, SCHEMA)
     for name, role in (("id", "record key"), ("city", "partition"), ("ts", "ordering")):
         without = SCHEMA.remove(SCHEMA.get_field_index(name))
@@ -51,7 +35,7 @@ def test_a_column_of_a_role_must_be_in_the_data() -> None:
 
 
 def test_an_ordering_column_must_have_an_order() -> None:
-    context = context_of()
+    context = context_of(new_table())
     for kind in (pa.int32(), pa.string(), pa.date32(), pa.timestamp("us")):
         require_columns(context, changed("ts", kind))
     for kind in (pa.list_(pa.int64()), pa.struct([("a", pa.int64())]), pa.map_(pa.string(), pa.int64())):
@@ -60,7 +44,7 @@ def test_an_ordering_column_must_have_an_order() -> None:
 
 
 def test_a_key_column_keeps_its_type_but_for_the_width_of_integers_and_the_unit_of_times() -> None:
-    context = context_of()
+    context = context_of(new_table())
     us, ms = pa.timestamp("us", "UTC"), pa.timestamp("ms", "UTC")
     cases = [
         (pa.int64(), pa.int32(), True),
@@ -86,7 +70,7 @@ def test_a_key_column_keeps_its_type_but_for_the_width_of_integers_and_the_unit_
 
 
 def test_an_ordering_column_widens_within_its_kind_alone() -> None:
-    context = context_of()
+    context = context_of(new_table())
     cases = [
         (pa.int32(), pa.int64(), True),
         (pa.float32(), pa.float64(), True),
@@ -116,7 +100,7 @@ def test_reserved_names_are_refused_in_any_case_and_hudis_own_columns_are_left_o
 
 
 def test_columns_get_the_names_and_types_of_the_table() -> None:
-    context = context_of()
+    context = context_of(new_table())
     given = pa.table({"ID": [1, 2], "City": ["oslo", None], "v": pa.nulls(2), "TS": [3, 4], "More": [5, 6]})
     found = context.engine.collect(incoming_rows(context, given))
     assert found.schema.field("v").type == pa.string()
@@ -128,9 +112,9 @@ def test_columns_get_the_names_and_types_of_the_table() -> None:
 
 
 def test_a_write_by_key_needs_stored_keys() -> None:
-    keyed_by_meta(context_of(), "upsert")
+    keyed_by_meta(context_of(new_table()), "upsert")
     without_meta = {"properties": {"hoodie.populate.meta.fields": "false"}}
     for more, message in ((without_meta, "keeps no meta fields"), ({"key": None}, "generated record keys")):
         with pytest.raises(InvalidOption, match=message) as refused:
-            keyed_by_meta(context_of(**more), "delete")
+            keyed_by_meta(context_of(new_table(**more)), "delete")
         assert refused.value.context == {"operation": "delete"}, message

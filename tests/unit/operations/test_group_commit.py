@@ -14,18 +14,14 @@ import pyarrow as pa
 import pytest
 
 import lakebed
-from lakebed.config.options import resolve_options
-from lakebed.engine.local import LocalEngine
 from lakebed.operations import group_commit
 from lakebed.operations.group_commit import Batch, JointUpsert
-from lakebed.operations.hudi_job import write_context
 from lakebed.operations.write import RowMatch
-from lakebed.properties.file import load_table_config
-from lakebed.storage import open_storage
 from lakebed.table import Table
 from lakebed.testing import Mutation
 from support.joined_upserts import Upserts, commits, together, waiting
 from support.sampling import so_many
+from support.tables import context_of
 
 OFF = {"lakebed.write.group.commit": False}
 COUNTS = ("rows", "inserted", "updated", "deleted", "unchanged", "combined", "duplicates")
@@ -313,8 +309,7 @@ def test_a_joint_upsert_that_is_asked_for_its_schema_takes_no_waiting_upsert() -
         def take(self, *_: object) -> None:
             raise AssertionError("upserts were taken")
 
-    storage = open_storage(created().uri)
-    context = write_context(storage, load_table_config(storage), LocalEngine(), resolve_options({}))
+    context = context_of(created())
     data = rows((1, 1))
     verb = JointUpsert(
         operation="UPSERT",

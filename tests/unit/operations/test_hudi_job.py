@@ -9,16 +9,13 @@ import pyarrow as pa
 import pytest
 
 import lakebed
-from lakebed.config.options import resolve_options
 from lakebed.engine.local import LocalEngine
 from lakebed.errors import CommitConflict, SourceError
 from lakebed.operations.context import WriteContext
 from lakebed.operations.hudi_job import RETRIES, choose_engine, run_again, with_partial, with_retries, write_context
 from lakebed.operations.result import WriteResult
 from lakebed.operations.upsert import upsert
-from lakebed.properties.file import load_table_config
-from lakebed.storage import open_storage
-from lakebed.storage.memory import MemoryStorage
+from support.tables import context_of, new_table
 from support.write_tables import SCHEMA, content, rows
 
 ROW = (1, "oslo", "ours", 2)
@@ -34,17 +31,15 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 @pytest.fixture
 def table() -> lakebed.Table:
-    MemoryStorage.drop("run-again")
-    return lakebed.create("memory://run-again", SCHEMA, key="id", partition_by="city", ordering="ts")
+    return new_table()
 
 
 def contexts(table: lakebed.Table, retries: int) -> tuple[list[WriteContext], Callable[[], WriteContext]]:
     """What makes the context of each run, and those that it made."""
-    storage, made = open_storage(table.uri), list[WriteContext]()
+    made = list[WriteContext]()
 
     def make() -> WriteContext:
-        options = resolve_options({RETRIES: retries})
-        made.append(write_context(storage, load_table_config(storage), LocalEngine(), options))
+        made.append(context_of(table, **{RETRIES: retries}))
         return made[-1]
 
     return made, make

@@ -7,40 +7,21 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-import lakebed
-from lakebed.config.options import resolve_options
-from lakebed.engine.local import LocalEngine
 from lakebed.errors import CommitConflict, InvalidOption
 from lakebed.model import Action
-from lakebed.operations.context import WriteContext
-from lakebed.operations.hudi_job import write_context
 from lakebed.operations.pipeline import RowsVerb, action_of, admit, refuse_clustered, rows_of_groups
 from lakebed.operations.write import RowMatch
-from lakebed.properties.file import load_table_config
 from lakebed.storage import open_storage
-from lakebed.storage.memory import MemoryStorage
-from support.write_tables import SCHEMA, rows
+from support.tables import context_of, new_table
+from support.write_tables import rows
 
 NON_BLOCKING = {"hoodie.write.concurrency.mode": "NON_BLOCKING_CONCURRENCY_CONTROL"}
 STORED = rows((1, "oslo", "a", 1), (2, "oslo", "b", 1), (3, "rome", "c", 1))
 
 
-def created(**more: Any) -> lakebed.Table:
-    MemoryStorage.drop("pipeline")
-    keyed: dict[str, Any] = {"key": "id", "partition_by": "city", "ordering": "ts", **more}
-    table = lakebed.create("memory://pipeline", SCHEMA, **keyed)
-    table.upsert(STORED)
-    return table
-
-
-def context_of(table: lakebed.Table, **options: Any) -> WriteContext:
-    storage = open_storage(table.uri)
-    return write_context(storage, load_table_config(storage), LocalEngine(), resolve_options(options))
-
-
 def test_a_commit_of_a_merge_on_read_table_is_a_delta_commit_and_a_replacement_is_one_in_both() -> None:
     for kind, commit in (("cow", Action.COMMIT), ("mor", Action.DELTACOMMIT)):
-        context = context_of(created(type=kind))
+        context = context_of(new_table(STORED, type=kind))
         verb = RowsVerb(operation="UPSERT", match=RowMatch("keys"), rows=context.engine.from_arrow(STORED))
         assert verb.action is Action.COMMIT
         assert action_of(context.config, verb) is commit, kind
@@ -60,7 +41,7 @@ def test_non_blocking_writers_are_admitted_to_a_merge_on_read_bucket_table_of_ve
         ({"type": "mor", "index": "simple"}, False),
     ]
     for settings, admitted in cases:
-        context = context_of(created(**settings), **NON_BLOCKING)
+        context = context_of(new_table(STORED, **settings), **NON_BLOCKING)
         if admitted:
             admit(context, "UPSERT")
             continue
@@ -70,7 +51,7 @@ def test_non_blocking_writers_are_admitted_to_a_merge_on_read_bucket_table_of_ve
 
 
 def test_rows_of_file_groups_are_counted_and_unknown_where_a_file_is_gone() -> None:
-    table = created()
+    table = new_table(STORED)
     snapshot = context_of(table).opened
     groups = {s.partition: [s.file_id] for s in snapshot.file_slices()}
     assert rows_of_groups(snapshot, groups) == 3
@@ -84,14 +65,14 @@ def test_rows_of_file_groups_are_counted_and_unknown_where_a_file_is_gone() -> N
 
 
 def test_a_write_to_a_group_in_a_pending_clustering_is_refused_unless_the_clustering_gives_way() -> None:
-    table = created()
+    table = new_table(STORED)
     table.maintenance.cluster(["id"], plan_only=True)
     allows, rejects = (
         context_of(table, **{"hoodie.clustering.updates.strategy": f"Spark{strategy}UpdateStrategy"})
         for strategy in ("Allow", "Reject")
     )
     snapshot = rejects.opened
-    group = next(iter(snapshot.timeline.pending_clustering()))
+    group = next(iter(snapshot.timeline.pending_clustering))
     refuse_clustered(snapshot, allows.settings, [group])
     refuse_clustered(snapshot, rejects.settings, [("oslo", "another")])
     refuse_clustered(snapshot, rejects.settings, [])
@@ -102,7 +83,7 @@ def test_a_write_to_a_group_in_a_pending_clustering_is_refused_unless_the_cluste
 
 
 def test_rows_that_lack_columns_are_partial_and_these_columns_are_named() -> None:
-    context = context_of(created())
+    context = context_of(new_table(STORED))
     given = context.engine.from_arrow(pa.table({"id": pa.array([1]), "city": ["oslo"], "ts": pa.array([2])}))
     verb = RowsVerb(operation="UPSERT", match=RowMatch("keys"), rows=given, partial=True)
     assert verb.absent(context, verb.schema(context, context.opened)) == ("v",)

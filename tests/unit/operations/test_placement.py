@@ -4,23 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import contextmanager
-from typing import Any
 
 import pyarrow as pa
 
 import lakebed
-from lakebed.config.options import resolve_options
-from lakebed.engine.local import LocalEngine
-from lakebed.operations.hudi_job import write_context
 from lakebed.operations.pipeline import RowsVerb
 from lakebed.operations.placement import HashedLayout, Layout, Placed, TaggedRows, looked_up_in_tasks, placed
 from lakebed.operations.upsert import admitted_rows
 from lakebed.operations.write import RowMatch, Write
-from lakebed.properties.file import load_table_config
-from lakebed.storage import open_storage
-from lakebed.storage.memory import MemoryStorage
 from lakebed.write_status import LOOKUP_COUNTS, WriteStatus
-from support.write_tables import SCHEMA, rows
+from support.tables import context_of, new_table
+from support.write_tables import rows
 
 STORED = rows((1, "oslo", "a", 1), (2, "oslo", "b", 1), (3, "rome", "c", 1))
 # Two stored keys of Oslo, one that comes twice, a new one of Rome, and a partition path of its own.
@@ -33,14 +27,6 @@ GIVEN = rows(
 )
 
 
-def created(index: str, **more: Any) -> lakebed.Table:
-    MemoryStorage.drop("placement")
-    keyed: dict[str, Any] = {"key": "id", "partition_by": "city", "ordering": "ts", "index": index, **more}
-    table = lakebed.create("memory://placement", SCHEMA, **keyed)
-    table.upsert(STORED)
-    return table
-
-
 def file_ids(table: lakebed.Table) -> dict[str, str]:
     """The file group of each partition path, which has one."""
     return {row["partition"]: row["file_id"] for row in table.files.to_arrow().to_pylist()}
@@ -49,8 +35,7 @@ def file_ids(table: lakebed.Table) -> dict[str, str]:
 @contextmanager
 def places(table: lakebed.Table, data: pa.Table, match: RowMatch) -> Generator[Placed]:
     """The rows of an upsert of this kind, placed; nothing is written."""
-    storage = open_storage(table.uri)
-    context = write_context(storage, load_table_config(storage), LocalEngine(), resolve_options({}))
+    context = context_of(table)
     verb = RowsVerb(operation="UPSERT", match=match, rows=admitted_rows(context, data, "UPSERT", match))
     snapshot = context.opened
     write = Write(context, snapshot, verb.schema(context, snapshot), "UPSERT", "20260101000000000", match)
@@ -70,7 +55,7 @@ def planned(layout: Layout) -> dict[tuple[str, str | None], tuple[int, int | Non
 
 
 def test_rows_of_stored_keys_have_their_file_group_and_others_fill_small_ones_or_open_new_ones() -> None:
-    table = created("simple")
+    table = new_table(STORED, index="simple")
     oslo, rome = file_ids(table)["oslo"], file_ids(table)["rome"]
     with places(table, GIVEN, RowMatch("keys")) as found:
         assert counts(found) == {("oslo", oslo): 3, ("rome", None): 1, ("bern", None): 1}
@@ -84,7 +69,7 @@ def test_rows_of_stored_keys_have_their_file_group_and_others_fill_small_ones_or
 
 
 def test_an_insert_that_skips_stored_keys_counts_them_and_sends_the_others_alone() -> None:
-    table = created("simple")
+    table = new_table(STORED, index="simple")
     with places(table, GIVEN, RowMatch("skip")) as found:
         assert counts(found) == {("rome", None): 1, ("bern", None): 1}
         layout = found.assign()
@@ -95,7 +80,7 @@ def test_an_insert_that_skips_stored_keys_counts_them_and_sends_the_others_alone
 
 
 def test_an_insert_that_looks_no_key_up_knows_no_updates() -> None:
-    table = created("simple")
+    table = new_table(STORED, index="simple")
     for combine in (False, True):
         with places(table, GIVEN, RowMatch("none", combine)) as found:
             assert counts(found) == {("oslo", None): 3, ("rome", None): 1, ("bern", None): 1}, combine
@@ -106,7 +91,7 @@ def test_an_insert_that_looks_no_key_up_knows_no_updates() -> None:
 
 def test_a_key_that_moves_deletes_its_row_at_the_old_place_and_is_new_at_the_other() -> None:
     for index, moved in (("global_simple", 1), ("simple", 0)):
-        table = created(index)
+        table = new_table(STORED, index=index)
         oslo, rome = file_ids(table)["oslo"], file_ids(table)["rome"]
         with places(table, rows((1, "rome", "moved", 5)), RowMatch("keys")) as found:
             layout = found.assign()
@@ -120,7 +105,7 @@ def test_a_key_that_moves_deletes_its_row_at_the_old_place_and_is_new_at_the_oth
 
 
 def test_an_index_that_hashes_keys_assigns_nothing_and_reads_nothing() -> None:
-    table = created("bucket", buckets=1)
+    table = new_table(STORED, index="bucket")
     oslo, rome = file_ids(table)["oslo"], file_ids(table)["rome"]
     for match in (RowMatch("keys"), RowMatch("skip"), RowMatch("none")):
         with places(table, GIVEN, match) as found:

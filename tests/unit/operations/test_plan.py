@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import lakebed
 from lakebed.operations.plan import PlannedFile, WritePlan, waiting_services
-from lakebed.storage.memory import MemoryStorage
 from support.compaction_tables import snapshot
-from support.write_tables import SCHEMA, rows
+from support.tables import new_table
+from support.write_tables import rows
 
 FILES = (
     PlannedFile("oslo", "f1", 3, 2, 1, 5 << 20),
@@ -47,11 +44,8 @@ def test_rows_that_only_delete_a_key_at_its_old_place_are_not_the_callers() -> N
 
 
 def test_a_compaction_that_is_planned_and_not_run_is_a_line_of_its_own() -> None:
-    MemoryStorage.drop("waiting")
-    keyed: dict[str, Any] = {"key": "id", "partition_by": "city", "ordering": "ts", "type": "mor"}
-    table = lakebed.create("memory://waiting", SCHEMA, **keyed)
-    for turn in (1, 2):
-        table.upsert(rows((1, "oslo", "a", turn), (2, "rome", "b", turn)))
+    turns = (rows((1, "oslo", "a", turn), (2, "rome", "b", turn)) for turn in (1, 2))
+    table = new_table(*turns, type="mor")
     assert waiting_services(snapshot(table).timeline) == ()
     table.maintenance.compact(plan_only=True)
     (pending,) = snapshot(table).timeline.pending
@@ -59,12 +53,8 @@ def test_a_compaction_that_is_planned_and_not_run_is_a_line_of_its_own() -> None
 
 
 def test_an_upsert_of_a_merge_on_read_table_appends_to_groups_of_stored_keys() -> None:
-    MemoryStorage.drop("appending")
     for kind, appended in (("mor", 1), ("cow", 0)):
-        MemoryStorage.drop("appending")
-        keyed: dict[str, Any] = {"key": "id", "partition_by": "city", "ordering": "ts", "type": kind}
-        table = lakebed.create("memory://appending", SCHEMA, index="simple", **keyed)
-        table.upsert(rows((1, "oslo", "a", 1)))
+        table = new_table(rows((1, "oslo", "a", 1)), type=kind, index="simple")
         plan = table.explain(upsert=rows((1, "oslo", "b", 2), (2, "rome", "b", 2)))
         assert (plan.rows, plan.appended, plan.rewritten) == (2, appended, 1 - appended), kind
         assert {(f.partition, f.updates, f.inserts) for f in plan.files} == {("oslo", 1, 0), ("rome", 0, 1)}, kind

@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import pytest
 
 import lakebed
-from lakebed.config.options import resolve_options
-from lakebed.engine.local import LocalEngine
 from lakebed.errors import CommitConflict, StorageError
 from lakebed.model import Action
-from lakebed.operations.context import WriteContext
-from lakebed.operations.hudi_job import write_context
 from lakebed.operations.upsert import upsert
 from lakebed.operations.write_transaction import WriteTransaction
-from lakebed.properties.file import load_table_config
-from lakebed.storage.base import Storage
 from lakebed.storage.memory import MemoryStorage
 from lakebed.testing import CountingStorage, FaultPlan, FaultyStorage
-from support.write_tables import SCHEMA, content, files, rows
+from support.tables import context_of, new_table
+from support.write_tables import content, files, rows
 
 VERSIONS = (6, 8, 9)
 # What a path is to a commit; the first pattern that fits.
@@ -39,14 +33,8 @@ KINDS = {
 def counted(name: str, version: int) -> tuple[lakebed.Table, CountingStorage]:
     """A table with one row, and its storage from now on."""
     MemoryStorage.drop(name)
-    keyed: dict[str, Any] = {"key": "id", "partition_by": "city", "ordering": "ts"}
-    table = lakebed.create(f"memory://{name}", SCHEMA, table_version=version, **keyed)
-    table.upsert(rows((1, "oslo", "old", 1)))
+    table = new_table(rows((1, "oslo", "old", 1)), uri=f"memory://{name}", table_version=version)
     return table, CountingStorage(MemoryStorage(name))
-
-
-def context_of(storage: Storage) -> WriteContext:
-    return write_context(storage, load_table_config(storage), LocalEngine(), resolve_options({}))
 
 
 def kind_of(path: str) -> str:

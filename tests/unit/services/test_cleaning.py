@@ -31,10 +31,11 @@ from lakebed.timeline.history import last_clean
 from lakebed.timeline.instants import format_time, parse_time
 from lakebed.timeline.transitions import TimelineWriter
 from support.cleaning_tables import data_files, files_of_views, savepoint, snapshot, timeline
-from support.compaction_tables import bare, context
+from support.compaction_tables import bare
 from support.frozen import FrozenWriter
 from support.golden_tables import GoldenTable, golden_tables
 from support.sampling import HISTORIES, todays
+from support.tables import context_of
 from support.write_tables import content, rows
 
 Make = Callable[..., Table]
@@ -452,14 +453,14 @@ def test_a_clean_that_another_process_carries_out_is_left_to_it(plain: Make, mon
     for n in range(5):
         put(table, n)
     planned = table.maintenance.clean(plan_only=True, options=KEEP).planned or ""
-    with Cleaning().transaction(context(table)) as other:
+    with Cleaning().transaction(context_of(table)) as other:
         other.take_up(planned)
         done = table.maintenance.clean(options=KEEP)
         assert done.runs == ()
         assert "being carried out by another process" in done.notes[0]
         put(table, 5)  # writers go on beside it
         other.abort()  # as if it died here
-    assert run_plan(context(table), Cleaning(), planned).count == 4
+    assert run_plan(context_of(table), Cleaning(), planned).count == 4
     assert content(table) == after(5)
 
 

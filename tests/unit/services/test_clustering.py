@@ -22,9 +22,10 @@ from lakebed.services.clustering import Clustering
 from lakebed.services.driver import run_plan
 from lakebed.table import Table
 from lakebed.timeline.bodies.plans import planned_clustering
-from support.compaction_tables import bare, context, pending, snapshot
+from support.compaction_tables import bare, pending, snapshot
 from support.golden_tables import GoldenTable, golden_tables
 from support.sampling import HISTORIES, todays_of
+from support.tables import context_of
 from support.write_tables import content, last_commit, rows
 
 Make = Callable[..., Table]
@@ -235,7 +236,7 @@ def test_a_run_that_died_is_taken_back_and_run_again(make: Make, monkeypatch: py
         with monkeypatch.context() as patched:
             patched.setattr(cluster.GroupClusterer, "cluster", fails)
             with pytest.raises(RuntimeError):
-                run_plan(context(table), Clustering(), planned)
+                run_plan(context_of(table), Clustering(), planned)
         assert [i.time for i in pending(table)] == [planned]
         assert lakebed.open(table.uri).maintenance.cluster().instants == (planned,)
         assert bare(lakebed.open(table.uri).scan(meta=True).to_arrow()) == before

@@ -30,9 +30,10 @@ from lakebed.timeline.bodies.rollback import rollback_target
 from lakebed.timeline.timeline import load_timeline
 from lakebed.timeline.transitions import TimelineWriter
 from property.crossing import Change, Model, Write, Writer, held_writers
-from support.compaction_tables import bare, context, log_files, pending, snapshot
+from support.compaction_tables import bare, log_files, pending, snapshot
 from support.golden_tables import GoldenTable, golden, golden_tables
 from support.sampling import HISTORIES, todays
+from support.tables import context_of
 from support.write_tables import content, last_commit, rows
 
 Make = Callable[..., Table]
@@ -88,7 +89,7 @@ def test_a_pending_plan_of_real_hudi_is_run_unchanged(name: str, tmp_path: Path)
     (plan,) = pending(table)
     before = bare(table.scan(meta=True).to_arrow())
     operations = compaction_operations(snapshot(table).timeline.plan(plan))
-    run = run_plan(context(table), Compaction(), plan.time)
+    run = run_plan(context_of(table), Compaction(), plan.time)
     assert run.instant == plan.time
     assert {(s.partition, s.file_id) for s in run.slices} == {(o.partition, o.file_id) for o in operations}
     assert run.log_files == sum(len(o.log_files) for o in operations)
@@ -127,7 +128,7 @@ def test_write_stats_are_those_of_real_hudi(name: str, tmp_path: Path) -> None:
     for stats in expected.stats.values():
         for stat in stats:
             (uri / stat.path).unlink()
-    run_plan(context(lakebed.open(str(uri))), Compaction(), theirs.time)
+    run_plan(context_of(lakebed.open(str(uri))), Compaction(), theirs.time)
     timeline = snapshot(lakebed.open(str(uri))).timeline
     ours = timeline.commit_metadata(next(i for i in timeline.commits if i.time == theirs.time))
     assert ours.operation == "COMPACT"
@@ -305,7 +306,7 @@ def test_a_plan_is_run_after_many_writes_and_another_compaction_follows(mor: Mak
 
 def run_all(table: Table) -> None:
     for plan in pending(table):
-        run_plan(context(table), Compaction(), plan.time)
+        run_plan(context_of(table), Compaction(), plan.time)
 
 
 def test_a_partition_path_in_a_pending_plan_is_not_deleted(mor: Make) -> None:
@@ -341,19 +342,19 @@ def test_a_plan_that_another_process_runs_is_left_to_it(mor: Make, monkeypatch: 
     table.upsert(rows((1, "a", "x", 1)))
     table.upsert(rows((1, "a", "y", 2)))
     planned = table.maintenance.compact(plan_only=True).planned or ""
-    other = context(table)
+    other = context_of(table)
     with ServiceTransaction(other, Action.COMPACTION, "COMPACT") as tx:
         tx.take_up(planned)
         with pytest.raises(CommitConflict, match="run by another process"):
-            run_plan(context(table), Compaction(), planned)
+            run_plan(context_of(table), Compaction(), planned)
         result = table.maintenance.compact()
         assert result.runs == ()
         assert "was left" in str(result)
         tx.abort()
     assert [i.state for i in pending(table)] == [State.REQUESTED]
-    run_plan(context(table), Compaction(), planned)
+    run_plan(context_of(table), Compaction(), planned)
     with pytest.raises(CommitConflict, match="completed by another process"):
-        run_plan(context(table), Compaction(), planned)
+        run_plan(context_of(table), Compaction(), planned)
     assert content(table) == [(1, "a", "y", 2)]
 
 
@@ -385,7 +386,7 @@ def test_the_plan_of_a_runner_that_died_is_run_again(mor: Make, version: int) ->
 
 def died_after_its_files(table: Table, instant: str) -> str:
     """A runner wrote its files and died; gives the path of one."""
-    dead = ServiceTransaction(context(table), Action.COMPACTION, "COMPACT")
+    dead = ServiceTransaction(context_of(table), Action.COMPACTION, "COMPACT")
     pending = dead.take_up(instant)
     from lakebed.handles.compact import SliceCompactor
     from lakebed.operations.context import file_format
@@ -403,7 +404,7 @@ def test_a_runner_that_was_taken_for_dead_does_not_complete(mor: Make) -> None:
     table.upsert(rows((1, "a", "x", 1)))
     table.upsert(rows((1, "a", "y", 2)))
     planned = table.maintenance.compact(plan_only=True).planned or ""
-    slow = ServiceTransaction(context(table), Action.COMPACTION, "COMPACT")
+    slow = ServiceTransaction(context_of(table), Action.COMPACTION, "COMPACT")
     slow.take_up(planned)
     slow.stop_heartbeat()
     table.maintenance.compact()
@@ -424,7 +425,7 @@ def test_version_6_plans_nothing_while_a_write_is_pending(mor: Make) -> None:
     later = str(int(load_timeline(storage, config).greatest_time) + 1)
     with Heartbeat(storage, later):
         TimelineWriter(storage, config).request(Action.DELTACOMMIT, later)
-        scheduled = run_service(context(table), Compaction(), plan_only=True)
+        scheduled = run_service(context_of(table), Compaction(), plan_only=True)
         assert scheduled.planned is None
         assert f"deltacommit {later} is pending" in str(scheduled)
 
@@ -605,7 +606,7 @@ def test_a_write_that_began_while_a_plan_was_pending_completes_after_its_run(mor
     planned = table.maintenance.compact(plan_only=True).planned or ""
     with held_writers():
         writer = _writer(table.uri, (2, "a", "late", 3))
-        run_plan(context(table), Compaction(), planned)
+        run_plan(context_of(table), Compaction(), planned)
         writer.step(Model(False))
     assert writer.error is None
     assert content(table) == [(1, "a", "y", 2), (2, "a", "late", 3)]

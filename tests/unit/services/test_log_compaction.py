@@ -17,7 +17,8 @@ from lakebed.services.driver import run_plan
 from lakebed.services.log_compaction import LogCompaction
 from lakebed.services.service import ServiceTransaction
 from lakebed.table import Table
-from support.compaction_tables import bare, context, pending, snapshot
+from support.compaction_tables import bare, pending, snapshot
+from support.tables import context_of
 from support.write_tables import content, last_commit, rows
 
 Make = Callable[..., Table]
@@ -173,7 +174,7 @@ def test_a_compaction_that_overtook_the_plan_takes_it_off(mor: Make) -> None:
     planned = table.maintenance.compact(logs=True, plan_only=True).planned or ""
     table.maintenance.compact()
     with pytest.raises(CommitConflict, match="begins new file slices"):
-        run_plan(context(table), LogCompaction(), planned)
+        run_plan(context_of(table), LogCompaction(), planned)
     assert pending(table) == []
     assert content(table) == [(1, "a", "v3", 3)]
 
@@ -183,7 +184,7 @@ def test_a_runner_that_died_leaves_no_plan(mor: Make) -> None:
     for at in range(4):
         table.upsert(rows((1, "a", f"v{at}", at)))
     planned = table.maintenance.compact(logs=True, plan_only=True).planned or ""
-    dead = ServiceTransaction(context(table), Action.LOGCOMPACTION, "LOG_COMPACT")
+    dead = ServiceTransaction(context_of(table), Action.LOGCOMPACTION, "LOG_COMPACT")
     dead.take_up(planned)
     dead.stop_heartbeat()
     result = table.maintenance.compact(logs=True)

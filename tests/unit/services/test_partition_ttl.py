@@ -21,7 +21,8 @@ from lakebed.storage import open_storage
 from lakebed.table import Table
 from lakebed.timeline.bodies.rollback import decode_action
 from support.cleaning_tables import data_files, snapshot, timeline
-from support.compaction_tables import context, log_files
+from support.compaction_tables import log_files
+from support.tables import context_of
 from support.write_tables import SCHEMA, content, files, last_commit, rows
 
 Make = Callable[..., Table]
@@ -286,7 +287,7 @@ def test_a_partition_in_a_plan_is_left_to_the_next_run(make: Make, plan: str) ->
 def test_a_partition_written_before_the_expiry_begins_stays(make: Make) -> None:
     table = aged(make)
     with day(7):
-        stale = context(table, **{DAYS: 5})
+        stale = context_of(table, **{DAYS: 5})
         table.upsert(rows((2, "b", "b7", 7)))
         with pytest.raises(CommitConflict, match="'b' was to expire, and has been written to meanwhile"):
             expire_partitions(stale)

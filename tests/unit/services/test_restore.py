@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -37,18 +36,15 @@ from support.restored_tables import (
     refused,
     timeline,
 )
+from support.tables import of_kind
 from support.write_tables import content, rows
 
 Make = Callable[..., Table]
 
 
-def new_table(make: Make, version: int = 9, kind: str = "cow", index: str = "record", **given: Any) -> Table:
-    return make(type=kind, index=index, table_version=version, **({"buckets": 2} if index == "bucket" else {}), **given)
-
-
 @pytest.mark.parametrize(("version", "kind", "index"), KINDS)
 def test_a_restore_removes_every_later_commit(make: Make, version: int, kind: str, index: str) -> None:
-    table = new_table(make, version, kind, index)
+    table = of_kind(make, version, kind, index)
     to = first_commits(table)
     before, files, instants = content(table), files_of(table), actions(table)
     saved = table.savepoints.create(comment="before the change")
@@ -92,7 +88,7 @@ def test_a_restore_removes_every_later_commit(make: Make, version: int, kind: st
 def test_the_metadata_table_is_put_right_where_it_was_compacted_since(
     make: Make, version: int, kind: str, index: str
 ) -> None:
-    table = new_table(make, version, kind, index, indexes=["v"] if version > 6 else None)
+    table = of_kind(make, version, kind, index, indexes=["v"] if version > 6 else None)
     to = first_commits(table)
     before = content(table)
     for n in range(12):  # more than the metadata table takes without a compaction
@@ -117,7 +113,7 @@ def test_the_metadata_table_is_put_right_where_it_was_compacted_since(
 
 
 def test_an_index_that_was_built_since_is_put_right(make: Make) -> None:
-    table = new_table(make, index="global_simple")
+    table = of_kind(make, index="global_simple")
     to = first_commits(table)
     before = content(table)
     table.upsert(rows((1, "c1", "z", 3), (100, "c3", "z", 3)))
@@ -129,7 +125,7 @@ def test_an_index_that_was_built_since_is_put_right(make: Make) -> None:
 
 
 def test_a_table_without_a_metadata_table(make: Make) -> None:
-    table = new_table(make, index="simple", properties={"hoodie.metadata.enable": False})
+    table = of_kind(make, index="simple", properties={"hoodie.metadata.enable": False})
     to = first_commits(table)
     before = content(table)
     every_action(table)
@@ -138,7 +134,7 @@ def test_a_table_without_a_metadata_table(make: Make) -> None:
 
 
 def test_a_restore_to_the_newest_commit_changes_nothing(make: Make) -> None:
-    table = new_table(make)
+    table = of_kind(make)
     to = first_commits(table)
     done = table.restore(to)
     assert (done.instant, done.rolled_back) == (None, ())
@@ -149,7 +145,7 @@ def test_a_restore_to_the_newest_commit_changes_nothing(make: Make) -> None:
 
 
 def test_instants_that_cannot_be_restored_are_refused(make: Make) -> None:
-    table = new_table(make)
+    table = of_kind(make)
     to = first_commits(table)
     every_action(table)
     table.savepoints.create()
@@ -166,7 +162,7 @@ def test_instants_that_cannot_be_restored_are_refused(make: Make) -> None:
 
 @pytest.mark.parametrize(("kind", "index"), [("cow", "simple"), ("mor", "bucket")])
 def test_a_restore_to_cleaned_files_is_refused(make: Make, kind: str, index: str) -> None:
-    table = new_table(make, 9, kind, index)
+    table = of_kind(make, 9, kind, index)
     to = first_commits(table)
     needed = files_of(table)
     table.upsert(rows((0, "c0", "z", 3)), options=OPTIONS)
@@ -181,7 +177,7 @@ def test_a_restore_to_cleaned_files_is_refused(make: Make, kind: str, index: str
 
 
 def test_files_of_replaced_groups_that_were_cleaned(make: Make) -> None:
-    table = new_table(make, index="simple")
+    table = of_kind(make, index="simple")
     to = first_commits(table)
     needed = files_of(table)
     last = table.insert_overwrite(rows((0, "c0", "z", 3)))
@@ -195,7 +191,7 @@ def test_files_of_replaced_groups_that_were_cleaned(make: Make) -> None:
 @pytest.mark.rest
 @pytest.mark.parametrize("kind", ["cow", "mor"])
 def test_a_savepoint_is_restored_many_times_with_cleaning_between(make: Make, kind: str) -> None:
-    table = new_table(make, 9, kind)
+    table = of_kind(make, 9, kind)
     table.upsert(rows(*[(i, f"c{i % 2}", "a", 1) for i in range(8)]), options=OPTIONS)
     saved, before = table.savepoints.create(), content(table)
     for _ in range(2):
@@ -227,7 +223,7 @@ ARCHIVING = {
 def test_commits_that_are_archived_stay_where_all_that_is_left_has_a_savepoint(
     make: Make, version: int, index: str
 ) -> None:
-    table = new_table(make, version, index=index)
+    table = of_kind(make, version, index=index)
     first = table.upsert(rows((1, "c1", "only here", 1)), options=ARCHIVING)
     for n in range(5):
         table.upsert(rows((2, "c0", f"n{n}", n)), options=ARCHIVING)
@@ -249,7 +245,7 @@ def test_commits_that_are_archived_stay_where_all_that_is_left_has_a_savepoint(
 @pytest.mark.rest
 @pytest.mark.parametrize(("version", "kind"), [(9, "cow"), (8, "mor"), (6, "cow")])
 def test_file_groups_replaced_by_an_archived_commit_do_not_block_a_restore(make: Make, version: int, kind: str) -> None:
-    table = new_table(make, version, kind, "simple")
+    table = of_kind(make, version, kind, "simple")
     table.upsert(rows((1, "c0", "a", 1), (2, "c1", "a", 1)), options=ARCHIVING)
     over = table.insert_overwrite(rows((3, "c1", "b", 2)), options=ARCHIVING)
     for n in range(3, 7):
@@ -274,7 +270,7 @@ def test_file_groups_replaced_by_an_archived_commit_do_not_block_a_restore(make:
 
 
 def test_a_writer_in_flight_gets_a_conflict(make: Make) -> None:
-    table = new_table(make, index="simple")
+    table = of_kind(make, index="simple")
     to = first_commits(table)
     before = content(table)
     table.upsert(rows((0, "c0", "z", 3)))
@@ -293,7 +289,7 @@ def test_a_writer_in_flight_gets_a_conflict(make: Make) -> None:
 
 
 def test_writers_wait_for_an_unfinished_restore_and_the_next_one_finishes_it(make: Make) -> None:
-    table = new_table(make, index="simple")
+    table = of_kind(make, index="simple")
     to = first_commits(table)
     before = content(table)
     table.upsert(rows((0, "c0", "z", 3)))

@@ -28,6 +28,7 @@ from support.restored_tables import (
     timeline,
 )
 from support.sampling import HISTORIES, todays
+from support.tables import of_kind
 from support.write_tables import content, rows
 
 Make = Callable[..., Table]
@@ -54,10 +55,6 @@ LAST: dict[str, Callable[[Table], Any]] = {
 }
 
 
-def new_table(make: Make, version: int = 9, kind: str = "cow", index: str = "record", **given: Any) -> Table:
-    return make(type=kind, index=index, table_version=version, **({"buckets": 2} if index == "bucket" else {}), **given)
-
-
 def cases() -> list[tuple[int, str, str, str]]:
     return [
         (version, kind, index, last)
@@ -73,7 +70,7 @@ def cases() -> list[tuple[int, str, str, str]]:
 def test_a_rollback_of_the_last_commit_gives_the_rows_before_it(
     make: Make, version: int, kind: str, index: str, last: str
 ) -> None:
-    table = new_table(make, version, kind, index)
+    table = of_kind(make, version, kind, index)
     first_commits(table)
     if kind == "mor":
         table.upsert(rows((0, "c0", "c", 3), (1, "c1", "c", 3)), options=OPTIONS)
@@ -104,7 +101,7 @@ def test_a_rollback_of_the_last_commit_gives_the_rows_before_it(
 
 
 def test_commits_are_rolled_back_one_after_another(make: Make) -> None:
-    table = new_table(make)
+    table = of_kind(make)
     states = []
     for n in range(4):
         done = table.upsert(rows((n, "c0", "x", n), (100, "c1", "x", n)))
@@ -121,7 +118,7 @@ def test_commits_are_rolled_back_one_after_another(make: Make) -> None:
 
 
 def test_rollbacks_of_other_instants_are_refused(make: Make) -> None:
-    table = new_table(make, index="simple")
+    table = of_kind(make, index="simple")
     first = first_commits(table)
     second = table.upsert(rows((0, "c0", "z", 3))).instant
     with refused(table.uri, InvalidOption, "is not the last commit", second, "t.restore("):
@@ -140,7 +137,7 @@ def test_rollbacks_of_other_instants_are_refused(make: Make) -> None:
 
 
 def test_pending_actions_that_began_after_it(make: Make) -> None:
-    table = new_table(make, 9, "mor", "bucket")
+    table = of_kind(make, 9, "mor", "bucket")
     first_commits(table)
     last = timeline(table).commits[-1].time
     planned = table.maintenance.compact(plan_only=True, options=OPTIONS).planned
@@ -158,7 +155,7 @@ def test_pending_actions_that_began_after_it(make: Make) -> None:
 
 
 def test_a_commit_that_the_metadata_table_has_taken_in(make: Make) -> None:
-    table = new_table(make, index="global_simple")
+    table = of_kind(make, index="global_simple")
     first = first_commits(table)
     before = content(table)
     last = table.upsert(rows((1, "c1", "z", 3), (100, "c3", "z", 3))).instant
@@ -175,7 +172,7 @@ def test_a_commit_that_the_metadata_table_has_taken_in(make: Make) -> None:
 @pytest.mark.parametrize("version", [9, 8, 6])
 def test_logs_of_others_leave_the_list_with_their_slice(make: Make, version: int, index: str, is_retaken: bool) -> None:
     """On version 6 a dead writer's log file, and what hides it, have the instant of the slice that goes."""
-    table = new_table(make, version, "mor", index)
+    table = of_kind(make, version, "mor", index)
     first_commits(table)
     before = content(table)
     last = table.upsert(rows((100, "new", "z", 3)), options=OPTIONS).instant
@@ -194,7 +191,7 @@ def test_logs_of_others_leave_the_list_with_their_slice(make: Make, version: int
 
 
 def test_a_rollback_removes_change_logs(make: Make) -> None:
-    table = new_table(make, index="simple", properties={"hoodie.table.cdc.enabled": True})
+    table = of_kind(make, index="simple", properties={"hoodie.table.cdc.enabled": True})
     first = first_commits(table)
     last = table.upsert(rows((1, "c1", "z", 3))).instant
     there = {info.path for info in open_storage(table.uri).list() if last in info.path and ".cdc" in info.path}

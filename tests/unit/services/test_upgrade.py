@@ -26,12 +26,13 @@ from lakebed.storage import open_storage
 from lakebed.table import Table
 from lakebed.timeline.instants import completes_as, parse_instant_file
 from lakebed.timeline.transitions import TimelineWriter
-from support.compaction_tables import context, log_files, pending
+from support.compaction_tables import log_files, pending
 from support.crash_tables import leftovers
 from support.golden_tables import GoldenTable, golden_tables
 from support.restored_tables import OPTIONS, every_action, first_commits, is_whole, located, refused, timeline
 from support.same_rows import assert_same_rows
 from support.sampling import HISTORIES, todays
+from support.tables import context_of, of_kind
 from support.write_tables import content, files, rows
 
 Make = Callable[..., Table]
@@ -44,9 +45,7 @@ LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
 
 def new_table(make: Make, version: int, kind: str = "cow", index: str = "record", **given: Any) -> Table:
     words = {"indexes": ["v"]} if index == "record" and version > 6 else {}
-    return make(
-        type=kind, index=index, table_version=version, **({"buckets": 2} if index == "bucket" else {}), **words, **given
-    )
+    return of_kind(make, version, kind, index, **words, **given)
 
 
 def change(table: Table, to: int, **given: Any) -> Any:
@@ -282,7 +281,7 @@ def test_a_change_that_was_cut_off_is_completed_by_the_same_call(make: Make) -> 
 def test_writers_that_opened_the_table_before_do_not_write_the_old_way(make: Make) -> None:
     table = new_table(make, 8, "cow", "simple")
     first_commits(table)
-    early = context(table, **OPTIONS)
+    early = context_of(table, **OPTIONS)
     other = lakebed.open(table.uri)
     table.maintenance.downgrade(to=6)
     before = content(table)
