@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pyarrow as pa
 import pytest
 
@@ -114,7 +116,11 @@ def test_columns_get_the_names_and_types_of_the_table() -> None:
 def test_a_write_by_key_needs_stored_keys() -> None:
     keyed_by_meta(context_of(new_table()), "upsert")
     without_meta = {"properties": {"hoodie.populate.meta.fields": "false"}}
-    for more, message in ((without_meta, "keeps no meta fields"), ({"key": None}, "generated record keys")):
+    cases: list[tuple[dict[str, Any], str]] = [
+        (without_meta, "keeps no meta fields"),
+        ({"key": None}, "generated record keys"),
+    ]
+    for more, message in cases:
         with pytest.raises(InvalidOption, match=message) as refused:
             keyed_by_meta(context_of(new_table(**more)), "delete")
         assert refused.value.context == {"operation": "delete"}, message
