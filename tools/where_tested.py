@@ -108,7 +108,7 @@ def write(calls: Calls) -> None:
     for called in calls.values():
         breadth.update({test: len(functions) for test, functions in called.items()})
     before = rows()
-    lines = ["# source file\tthe test file to look at first; made by tools/where_tested.py"]
+    lines = ["# source file\tthe test file to look at first: measured by tools/where_tested.py, or named by hand"]
     for source in sources():
         if own_test(source).exists():
             continue
