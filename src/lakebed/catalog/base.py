@@ -53,7 +53,8 @@ class SyncedCommit:
 
 @dataclass(frozen=True, slots=True)
 class RegisteredTable:
-    """A table as it is registered. `schema` has all columns with the meta columns, `comments` are by column.
+    """The data of a table for its registration. `schema` has all columns with the meta columns, `comments` are by
+    column.
 
     `partitions` are the partition paths with rows. `touched_since` gives the paths that commits after an entry's have
     written or replaced, and None if the timeline does not show them. `text_fields` are the partition columns whose
@@ -80,8 +81,8 @@ Action = Literal["created", "updated", "unchanged"]
 
 @dataclass(frozen=True, repr=False)
 class EntryChange(Printed):
-    """What was done to one entry. `columns` is whether its columns changed; `added`, `moved` and `dropped` count
-    partitions. `compared` is "all" where every partition was compared, otherwise "touched"."""
+    """The change of one entry. `columns` is whether its columns changed; `added`, `moved` and `dropped` count
+    partitions. `compared` is "all" if every partition was compared, otherwise "touched"."""
 
     name: str
     action: Action
@@ -100,7 +101,7 @@ class EntryChange(Printed):
 
 @dataclass(frozen=True, repr=False)
 class SyncResult(Printed):
-    """A registration: the catalog's URI, the newest commit that its entries show, and what was done to each."""
+    """A registration: the catalog's URI, the newest commit that its entries show, and the change of each."""
 
     catalog: str
     instant: str
@@ -118,25 +119,27 @@ class SyncResult(Printed):
 
 
 class Catalog(Protocol):
-    """A catalog. Every request has a time limit, and raises `CatalogError` where it is not answered."""
+    """A catalog. Every request has a time limit, and raises `CatalogError` if it is not answered."""
 
     @property
     def uri(self) -> str:
-        """Its URI without a table, for people and messages; never with credentials."""
+        """The catalog's URI without a table, for messages; never with credentials."""
         ...
 
     def register(
         self, table: RegisteredTable, name: EntryName, settings: CatalogSettings, *, full: bool = False
     ) -> Sequence[EntryChange]:
-        """Create or update the entries of a table. The entry shows the table's commit only after all else is written,
-        so that a registration that was cut off is repeated by the next one. With `full` every partition is compared.
+        """Create or update the entries of a table. The entry shows the table's commit only after everything else is
+        written, so that an interrupted registration is repeated by the next one. With `full` every partition is
+        compared.
 
         Raises `CatalogError` for an entry of that name that is another table's, and `UnsupportedFeature` for what the
         catalog cannot have."""
         ...
 
     def location(self, name: EntryName) -> str:
-        """Where the table of an entry is. Raises `TableNotFound`, and `CatalogError` for one that is no Hudi table."""
+        """The location of the table of an entry. Raises `TableNotFound`, and `CatalogError` for an entry that is not a
+        Hudi table."""
         ...
 
     def close(self) -> None:
@@ -145,7 +148,7 @@ class Catalog(Protocol):
 
 
 class StoredEntry(Protocol):
-    """What every store knows about an entry."""
+    """The fields that every store has for an entry."""
 
     @property
     def name(self) -> EntryName: ...
@@ -190,15 +193,16 @@ class StoreCatalog(ABC, Generic[S, E]):
 
     @property
     def uri(self) -> str:
-        """See `Catalog`."""
+        """The catalog's URI without a table, for messages; never with credentials."""
         return self._store.uri
 
     def close(self) -> None:
-        """See `Catalog`."""
+        """Close the connections to the store."""
         self._store.close()
 
     def location(self, name: EntryName) -> str:
-        """See `Catalog`."""
+        """The location of the table of an entry. Raises `TableNotFound` if the entry is missing, and `CatalogError` for
+        an entry that is not a Hudi table."""
         entry: E | None = self._store.find(name)
         if entry is None:
             raise no_entry(self.uri, name)
@@ -207,10 +211,10 @@ class StoreCatalog(ABC, Generic[S, E]):
 
     @abstractmethod
     def check_kind(self, entry: E) -> None:
-        """Raise `CatalogError` for an entry of something else than a Hudi table."""
+        """Raise `CatalogError` for an entry that is not a Hudi table."""
 
     def _require_database(self, database: str, settings: CatalogSettings) -> None:
-        """Create the database where there is none. Raises `CatalogError` where the settings do not allow it."""
+        """Create the database if it does not exist. Raises `CatalogError` if the settings do not allow it."""
         if self._store.has_database(database):
             return
         if not settings.create_database:
@@ -231,7 +235,7 @@ class StoreCatalog(ABC, Generic[S, E]):
 
 
 def same_location(location: str, other: str) -> bool:
-    """Whether two locations are the same place, which engines may write with different schemes of one store.
+    """Whether two locations are equal, although engines may write them with different schemes of one store.
 
     >>> same_location("s3a://lake/t", "s3://lake/t/"), same_location("file:/lake/t", "/lake/t")
     (True, True)
@@ -257,7 +261,7 @@ def is_below(location: str, root: str) -> bool:
 
 
 def _parsed(location: str) -> Location | None:
-    """A location in parts; None for one that no storage of lakebed has. `abfs` and `abfss` are one store."""
+    """The parts of a location; None for one that no storage of lakebed supports. `abfs` and `abfss` are one store."""
     try:
         parts = parse_uri(location)
     except InvalidOption:
@@ -294,7 +298,7 @@ def no_entry(catalog: str, name: object) -> TableNotFound:
 
 
 def no_hudi_table(catalog: str, name: object, reason: str) -> CatalogError:
-    """The error for an entry of something else than a Hudi table."""
+    """The error for an entry that is not a Hudi table."""
     return CatalogError(
         f"{name} in {catalog} is no Hudi table: {reason}",
         hint="Register the table under another name, or drop the entry there first.",
@@ -305,7 +309,7 @@ def no_hudi_table(catalog: str, name: object, reason: str) -> CatalogError:
 def unanswered(
     catalog: str, doing: str, error: BaseException, *, retryable: bool = True, hint: str = ""
 ) -> CatalogError:
-    """The error for a request that a catalog did not answer, or refused; `hint` is what to do about it, where that is
+    """The error for a request that a catalog did not answer, or refused; `hint` is what to do about it, if that is
     known."""
     reason = str(getattr(error, "message", None) or error) or type(error).__name__
     return CatalogError(
@@ -323,7 +327,7 @@ def missing_package(feature: str, package: str, extra: str) -> UnsupportedFeatur
 
 
 def refuse_memory(catalog: str, table: RegisteredTable) -> None:
-    """Raise for a table that no other process sees."""
+    """Raise `UnsupportedFeature` for a table in memory, which no other process can read."""
     if table.location.startswith("memory://"):
         raise UnsupportedFeature(
             f"the table at {table.location} is in the memory of this process, where no reader of {catalog} finds it",

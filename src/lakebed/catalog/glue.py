@@ -24,8 +24,8 @@ _TAKEN = (
 
 @dataclass(frozen=True, slots=True)
 class _PartitionChange:
-    """A request of Glue that takes up to `limit` partitions in `argument`; an error `ignored` for one partition is no
-    failure."""
+    """A kind of request to Glue that takes up to `limit` partitions in `argument`; the error `ignored` for one
+    partition is not a failure."""
 
     doing: str
     request: str
@@ -40,8 +40,8 @@ _DROP = _PartitionChange("drop partitions of", "batch_delete_partition", "Partit
 
 
 class GlueCatalog:
-    """The catalog of the account whose credentials the environment has, in `region` or the environment's region. Needs
-    the package boto3."""
+    """The catalog of the account whose credentials are in the environment, in `region` or the environment's region.
+    Requires the package boto3."""
 
     def __init__(self, region: str, endpoint: str, settings: CatalogSettings) -> None:
         try:
@@ -61,39 +61,39 @@ class GlueCatalog:
 
     @property
     def uri(self) -> str:
-        """See `Metastore`."""
+        """The catalog's URI without a table, for messages; never with credentials."""
         return self._uri
 
     def close(self) -> None:
-        """See `Metastore`."""
+        """Close the connections to the metastore."""
         with contextlib.suppress(Exception):
             self._glue.close()
 
     def has_database(self, database: str) -> bool:
-        """See `Metastore`."""
+        """Whether the database exists."""
         with self._asking(f"look up the database {database}"):
             return self._found(lambda: self._glue.get_database(Name=database)) is not None
 
     def create_database(self, database: str) -> None:
-        """See `Metastore`."""
+        """Create a database, unless it exists."""
         with self._asking(f"create the database {database}", ignored=_EXISTS):
             self._glue.create_database(DatabaseInput={"Name": database, "Description": "created by lakebed"})
 
     def find(self, name: EntryName) -> Entry | None:
-        """See `Metastore`."""
+        """The entry of this name; None if there is none."""
         with self._asking(f"look up {name}"):
             answer = self._found(lambda: self._glue.get_table(DatabaseName=name.database, Name=name.table))
         return None if answer is None else _entry(name, answer["Table"])
 
     def create(self, entry: Entry) -> None:
-        """See `Metastore`."""
+        """Create an entry, unless another process has created it meanwhile."""
         table = {"TableType": EXTERNAL_TABLE, "PartitionKeys": _described(entry.partition_columns)}
         with self._asking(f"create {entry.name}", ignored=_EXISTS):
             self._glue.create_table(DatabaseName=entry.name.database, TableInput=_filled(table, entry))
 
     def update(self, entry: Entry, *, cascade: bool) -> None:
-        """See `Metastore`. Partitions are changed first: if that fails, the entry still has its old columns, so the
-        next sync repeats it."""
+        """Write the entry in place of `entry.stored`; with `cascade` the columns of its partitions as well. Partitions
+        are changed first: if that fails, the entry still has its old columns, so the next sync repeats it."""
         if cascade:
             self.move_partitions(entry, self.partitions(entry))
         fields = {key: value for key, value in entry.stored.items() if key in _TAKEN}
@@ -105,7 +105,7 @@ class GlueCatalog:
             )
 
     def partitions(self, entry: Entry, values: Collection[Values] | None = None) -> Mapping[Values, str]:
-        """See `Metastore`."""
+        """The locations, by values, of all partitions of the entry, or of the existing ones with these values."""
         partitions: list[Any] = []
         with self._asking(f"list the partitions of {entry.name}"):
             if values is None:
@@ -122,11 +122,11 @@ class GlueCatalog:
         }
 
     def add_partitions(self, entry: Entry, locations: Mapping[Values, str]) -> None:
-        """See `Metastore`."""
+        """Add partitions with these values and locations to the entry."""
         self._change(entry, _ADD, [_partition(entry, *item) for item in locations.items()])
 
     def move_partitions(self, entry: Entry, locations: Mapping[Values, str]) -> None:
-        """See `Metastore`."""
+        """Give the partitions with these values new locations."""
         parts = [
             {"PartitionValueList": list(values), "PartitionInput": _partition(entry, values, location)}
             for values, location in locations.items()
@@ -134,7 +134,7 @@ class GlueCatalog:
         self._change(entry, _MOVE, parts)
 
     def drop_partitions(self, entry: Entry, values: Sequence[Values]) -> None:
-        """See `Metastore`."""
+        """Remove partitions from the entry; their files stay."""
         self._change(entry, _DROP, [{"Values": list(partition_values)} for partition_values in values])
 
     def _change(self, entry: Entry, change: _PartitionChange, parts: Sequence[Mapping[str, Any]]) -> None:

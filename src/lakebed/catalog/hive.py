@@ -31,29 +31,29 @@ class HiveMetastore:
 
     @property
     def uri(self) -> str:
-        """See `Metastore`."""
+        """The catalog's URI without a table, for messages; never with credentials."""
         return self._uri
 
     def close(self) -> None:
-        """See `Metastore`."""
+        """Close the connections to the metastore."""
         self._client.close()
 
     def has_database(self, database: str) -> bool:
-        """See `Metastore`."""
+        """Whether the database exists."""
         databases: list[Any] = []
         with self._asking(f"look up the database {database}", self._client.types.NoSuchObjectException) as client:
             databases.append(client.get_database(database))
         return bool(databases)
 
     def create_database(self, database: str) -> None:
-        """See `Metastore`."""
+        """Create a database, unless it exists."""
         types = self._client.types
         described = types.Database(name=database, description="created by lakebed", parameters={})
         with self._asking(f"create the database {database}", types.AlreadyExistsException) as client:
             client.create_database(described)
 
     def find(self, name: EntryName) -> Entry | None:
-        """See `Metastore`."""
+        """The entry of this name; None if there is none."""
         entries: list[Entry] = []
         with self._asking(f"look up {name}", self._client.types.NoSuchObjectException) as client:
             request = self._client.types.GetTableRequest(dbName=name.database, tblName=name.table)
@@ -61,7 +61,7 @@ class HiveMetastore:
         return entries[0] if entries else None
 
     def create(self, entry: Entry) -> None:
-        """See `Metastore`."""
+        """Create an entry, unless another process has created it meanwhile."""
         types = self._client.types
         table = types.Table(
             tableName=entry.name.table,
@@ -75,14 +75,14 @@ class HiveMetastore:
             client.create_table(self._filled(table, entry))
 
     def update(self, entry: Entry, *, cascade: bool) -> None:
-        """See `Metastore`."""
+        """Write the entry in place of `entry.stored`; with `cascade` the columns of its partitions as well."""
         context = self._client.types.EnvironmentContext(properties=_CASCADE if cascade else {})
         table = self._filled(entry.stored, entry)
         with self._asking(f"change {entry.name}") as client:
             client.alter_table_with_environment_context(entry.name.database, entry.name.table, table, context)
 
     def partitions(self, entry: Entry, values: Collection[Values] | None = None) -> Mapping[Values, str]:
-        """See `Metastore`."""
+        """The locations, by values, of all partitions of the entry, or of the existing ones with these values."""
         where = (entry.name.database, entry.name.table)
         partitions: list[Any] = []
         with self._asking(f"list the partitions of {entry.name}") as client:
@@ -95,7 +95,7 @@ class HiveMetastore:
         return {tuple(partition.values): partition.sd.location or "" for partition in partitions}
 
     def add_partitions(self, entry: Entry, locations: Mapping[Values, str]) -> None:
-        """See `Metastore`."""
+        """Add partitions with these values and locations to the entry."""
         request = self._client.types.AddPartitionsRequest(
             dbName=entry.name.database,
             tblName=entry.name.table,
@@ -107,12 +107,12 @@ class HiveMetastore:
             client.add_partitions_req(request)
 
     def move_partitions(self, entry: Entry, locations: Mapping[Values, str]) -> None:
-        """See `Metastore`."""
+        """Give the partitions with these values new locations."""
         with self._asking(f"change partitions of {entry.name}") as client:
             client.alter_partitions(entry.name.database, entry.name.table, self._described(entry, locations))
 
     def drop_partitions(self, entry: Entry, values: Sequence[Values]) -> None:
-        """See `Metastore`."""
+        """Remove partitions from the entry; their files stay."""
         types = self._client.types
         request = types.DropPartitionsRequest(
             dbName=entry.name.database,
@@ -143,7 +143,7 @@ class HiveMetastore:
         ]
 
     def _filled(self, table: Any, entry: Entry) -> Any:
-        """The metastore's object with what the entry has."""
+        """The metastore's object with the values of the entry."""
         sd = table.sd or self._client.types.StorageDescriptor()
         table.sd = self._descriptor(sd, entry, entry.location)
         table.parameters = dict(entry.properties)

@@ -55,7 +55,7 @@ class Column:
 
     @property
     def plain(self) -> tuple[str, str]:
-        """Name and type as metastores compare them."""
+        """The name and type in the form in which metastores compare them."""
         return self.name.lower(), self.type.lower().replace(" ", "")
 
 
@@ -77,7 +77,7 @@ class Entry:
 
     @property
     def synced(self) -> SyncedCommit | None:
-        """The commit that it shows; None where that is not known."""
+        """The commit that the entry shows; None if it is unknown."""
         instant, completed = self.properties.get(_INSTANT, ""), self.properties.get(_COMPLETED, "")
         return SyncedCommit(instant, completed) if instant and completed else None
 
@@ -114,7 +114,9 @@ class MetastoreCatalog(StoreCatalog[Metastore, Entry]):
     def register(
         self, table: RegisteredTable, name: EntryName, settings: CatalogSettings, *, full: bool = False
     ) -> Sequence[EntryChange]:
-        """See `Catalog`."""
+        """Create or update the entries of a table, and return the change of each. An entry shows the table's commit
+        only after everything else is written, so a registration that was interrupted is repeated by the next one. With
+        `full` every partition is compared."""
         refuse_memory(self.uri, table)
         desired = desired_entries(table, name, settings)
         existing = [self._store.find(entry.name) for entry in desired]
@@ -212,7 +214,7 @@ def chunks(values: Iterable[T], size: int) -> Iterable[Sequence[T]]:
 
 
 class _Paths:
-    """The partition paths of a table by their values, listed when they are needed first."""
+    """The partition paths of a table by their values, listed on demand."""
 
     def __init__(self, table: RegisteredTable, settings: CatalogSettings) -> None:
         self.table = table
@@ -220,7 +222,7 @@ class _Paths:
         self._existing: Mapping[Values, str] | None = None
 
     def locations(self, touched: Mapping[Values, str] | None) -> Mapping[Values, str]:
-        """Where the partitions with rows are, of all or of those touched."""
+        """The locations, by values, of the partitions with rows: of all of them, or of those in `touched`."""
         if self._existing is None:
             self._existing = self._by_values(self.table.partitions())
         existing = self._existing
@@ -264,7 +266,7 @@ def partition_values(path: str, fields: Sequence[str], extractor: str = "") -> V
 
 
 def desired_entries(table: RegisteredTable, name: EntryName, settings: CatalogSettings) -> list[Entry]:
-    """The entries that a table is to have, without the commit that they show.
+    """The entries that a table must have, without the commit that they show.
 
     Raises `UnsupportedFeature` for a column without a type there, and `InvalidOption` for settings that do not fit.
     """
@@ -340,7 +342,7 @@ def _spark_properties(table: RegisteredTable, fields: Sequence[str], settings: C
 
 
 def _pairs(text: str) -> dict[str, str]:
-    """Properties as Hudi's options have them: `name=value`, one a line, or separated by commas.
+    """The properties in a text of Hudi's options: `name=value`, one per line, or separated by commas.
 
     >>> _pairs("a=1\\nb=2,c=3")
     {'a': '1', 'b': '2', 'c': '3'}
@@ -356,7 +358,7 @@ def _pairs(text: str) -> dict[str, str]:
 
 
 def _merged(before: Entry, desired: Entry, *, comments: bool) -> Entry:
-    """The entry to be written: additions of other writers stay."""
+    """The entry to write, in which additions of other writers are retained."""
     stored = {column.name.lower(): column.comment for column in before.columns}
     columns = tuple(
         column if comments else replace(column, comment=stored.get(column.name.lower(), ""))

@@ -17,8 +17,8 @@ _LEVELS = "\x1f"
 
 
 class PolarisCatalog:
-    """The server at `root`. `credential` is a principal's `id:secret`, by which a token is fetched before the first
-    request; `token` is one that is there already. A request takes at most `seconds`."""
+    """The server at `root`. `credential` is a principal's `id:secret`, with which a token is fetched before the first
+    request; `token` is an existing one. A request takes at most `seconds`."""
 
     def __init__(self, uri: str, root: str, secrets: Mapping[str, str], seconds: float) -> None:
         self._client = HttpClient(uri, root, seconds)
@@ -30,14 +30,14 @@ class PolarisCatalog:
 
     @property
     def uri(self) -> str:
-        """See `RestStore`."""
+        """The catalog's URI without a table, for messages; never with credentials."""
         return self._client.uri
 
     def close(self) -> None:
-        """See `RestStore`. No connection stays open."""
+        """Do nothing: no connection stays open."""
 
     def check_name(self, name: EntryName) -> None:
-        """See `RestStore`."""
+        """Raise `InvalidOption` for a name that the catalog cannot have."""
         if "." not in name.database:
             raise InvalidOption(
                 f"{str(name)!r} is no name of a table in Polaris",
@@ -46,25 +46,25 @@ class PolarisCatalog:
             )
 
     def desired(self, table: RegisteredTable, name: EntryName) -> RestEntry:
-        """See `RestStore`."""
+        """The entry that a table must have. Raises `UnsupportedFeature` for a table that the catalog cannot have."""
         location = location_uri(table.location)
         # `path` is what Spark's source of Hudi tables takes
         return RestEntry(name, location, _FORMAT, "", (), {TABLE_PROPERTY: table.name, "path": location})
 
     def has_database(self, database: str) -> bool:
-        """See `RestStore`."""
+        """Whether the database exists."""
         catalog, levels = _split(database)
         path = path_of(catalog, "namespaces", _LEVELS.join(levels))
         return self._signed().get(_ICEBERG + path, f"look up the namespace {database}") is not None
 
     def create_database(self, database: str) -> None:
-        """See `RestStore`. The catalog must exist; so must the levels above."""
+        """Create a database, unless it exists. The catalog and the levels above must exist."""
         catalog, levels = _split(database)
         content = {"namespace": levels, "properties": {}}
         self._signed().create(_ICEBERG + path_of(catalog, "namespaces"), content, f"create the namespace {database}")
 
     def find(self, name: EntryName) -> RestEntry | None:
-        """See `RestStore`."""
+        """The entry of this name; None if there is none."""
         response = self._signed().get(f"{_tables(name)}{path_of(name.table)}", f"look up {name}")
         if response is None:
             return None
@@ -81,7 +81,7 @@ class PolarisCatalog:
         )
 
     def create(self, entry: RestEntry) -> None:
-        """See `RestStore`."""
+        """Create an entry, unless another process has created it meanwhile."""
         content = {
             "name": entry.name.table,
             "format": entry.format,
@@ -93,11 +93,11 @@ class PolarisCatalog:
         self._signed().create(_tables(entry.name), content, f"create {entry.name}")
 
     def delete(self, entry: RestEntry) -> None:
-        """See `RestStore`."""
+        """Delete the entry, if it exists. The table's files stay."""
         self._signed().delete(f"{_tables(entry.name)}{path_of(entry.name.table)}", f"delete {entry.name}")
 
     def grants(self, entry: RestEntry) -> Sequence[str]:
-        """See `RestStore`. Polaris has no request for those of a generic table."""
+        """Return an empty list: Polaris has no request for the grants on a generic table."""
         return ()
 
     def _signed(self) -> HttpClient:

@@ -62,7 +62,7 @@ _KINDS: dict[str, _Factory] = {"hive": _hive, "glue": _glue, "unity": _unity, "p
 
 @dataclass(frozen=True, slots=True)
 class CatalogUri:
-    """A catalog and, where the URI goes on, an entry in it."""
+    """A catalog and, if the URI continues, an entry in it."""
 
     kind: str
     authority: str
@@ -70,7 +70,7 @@ class CatalogUri:
 
     @classmethod
     def parse(cls, text: str) -> CatalogUri:
-        """The parts of a catalog's URI; a bare kind (`hive`) is the catalog that the environment has.
+        """The parts of a catalog's URI; a bare kind (`hive`) is the catalog that the environment names.
 
         Raises `InvalidOption` for another scheme, and for credentials in the URI.
 
@@ -102,14 +102,14 @@ class CatalogUri:
         return cls(kind, authority, entry)
 
     def open(self, settings: CatalogSettings) -> Catalog:
-        """The catalog. Raises `UnsupportedFeature` where its package is not installed."""
+        """The catalog. Raises `UnsupportedFeature` if its package is not installed."""
         factory = _KINDS.get(self.kind)
         if factory is None:
             factory = next(point for point in plugins(_GROUP) if point.name == self.kind).load()
         return factory(self.authority, settings)
 
     def entry_of(self, name: str | None) -> EntryName:
-        """The entry that the URI or `name` names. Raises `InvalidOption` where both do, or none."""
+        """The entry that the URI or `name` names. Raises `InvalidOption` if both do, or neither."""
         if (self.entry is None) == (name is None):
             raise InvalidOption(
                 "the table's name in the catalog is given " + ("twice" if name else "nowhere"),
@@ -120,7 +120,7 @@ class CatalogUri:
 
 
 def kinds() -> list[str]:
-    """The kinds of catalogs, also those of other packages."""
+    """The kinds of catalogs, including those of other packages."""
     return sorted({*_KINDS, *plugins(_GROUP).names})
 
 

@@ -43,14 +43,14 @@ _REASON_CHARACTERS = 300
 
 
 class _NoRedirects(HTTPRedirectHandler):
-    """A redirect would send the token to another server: it is a failure."""
+    """A handler for which every redirect is a failure, since a redirect would send the token to another server."""
 
     def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> None:
         return None
 
 
 class Refused(Exception):
-    """The server answered with an error: `code` is the status, `name` its own word for it."""
+    """Raised if the server answers with an error: `code` is the status, `name` the server's word for it."""
 
     def __init__(self, code: int, name: str, message: str) -> None:
         super().__init__(f"{code} {message}".strip())
@@ -58,7 +58,7 @@ class Refused(Exception):
 
 
 class HttpClient:
-    """JSON requests to a server at `root`. No redirect is followed, and no header appears in an error."""
+    """Sends JSON requests to a server at `root`. No redirect is followed, and no header appears in an error."""
 
     def __init__(self, uri: str, root: str, seconds: float) -> None:
         self.uri = uri
@@ -66,11 +66,11 @@ class HttpClient:
         self._root, self._seconds = root.rstrip("/"), seconds
 
     def get(self, path: str, doing: str) -> Mapping[str, Any] | None:
-        """The object at a path; None where the server has none."""
+        """The object at a path; None if the server does not have one."""
         return self._answer("GET", path, None, doing, ignored=("NOT_FOUND",))
 
     def create(self, path: str, content: Mapping[str, Any], doing: str) -> Mapping[str, Any] | None:
-        """Create an object; None where there is one of that name."""
+        """Create an object, and return it; None if there is one of that name."""
         body = json.dumps(content).encode()
         return self._answer("POST", path, body, doing, ignored=("ALREADY_EXISTS",))
 
@@ -79,7 +79,7 @@ class HttpClient:
         self._answer("DELETE", path, None, doing, ignored=("NOT_FOUND",))
 
     def submit(self, path: str, form: bytes, doing: str) -> Mapping[str, Any]:
-        """Send a form, and give the answer."""
+        """Send a form, and return the answer."""
         return self._answer("POST", path, form, doing, kind="application/x-www-form-urlencoded") or {}
 
     def _answer(self, method: str, path: str, body: bytes | None, doing: str, **how: Any) -> Mapping[str, Any] | None:
@@ -162,7 +162,7 @@ def location_uri(location: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class RestEntry:
-    """An entry: where the table is, its format, and the catalog's other fields. `stored` is the catalog's own
+    """An entry: the table's location, its format, and the catalog's other fields. `stored` is the catalog's own
     object."""
 
     name: EntryName
@@ -175,22 +175,22 @@ class RestEntry:
 
 
 class RestStore(EntryStore[RestEntry], Protocol):
-    """The requests for entries that such a catalog answers. Each raises `CatalogError`."""
+    """The requests for entries to a catalog with a REST interface. Each raises `CatalogError`."""
 
     def check_name(self, name: EntryName) -> None:
         """Raise `InvalidOption` for a name that the catalog cannot have."""
         ...
 
     def desired(self, table: RegisteredTable, name: EntryName) -> RestEntry:
-        """The entry that a table is to have. Raises `UnsupportedFeature` for what the catalog cannot have."""
+        """The entry that a table must have. Raises `UnsupportedFeature` if the catalog cannot have it."""
         ...
 
     def delete(self, entry: RestEntry) -> None:
-        """Nothing where there is none. The table's files stay."""
+        """Delete the entry, if it exists. The table's files stay."""
         ...
 
     def grants(self, entry: RestEntry) -> Sequence[str]:
-        """Who has privileges that are lost with the entry."""
+        """The names of those who have privileges that are lost with the entry."""
         ...
 
 
@@ -200,14 +200,16 @@ class RestCatalog(StoreCatalog[RestStore, RestEntry]):
     _database = "schema"
 
     def location(self, name: EntryName) -> str:
-        """See `Catalog`."""
+        """The location of the table of an entry. Raises `TableNotFound` if the entry is missing, and `CatalogError` for
+        an entry that is not a Hudi table."""
         self._store.check_name(name)
         return super().location(name)
 
     def register(
         self, table: RegisteredTable, name: EntryName, settings: CatalogSettings, *, full: bool = False
     ) -> Sequence[EntryChange]:
-        """See `Catalog`. With `full` the entry is written again, although grants on the old one are lost."""
+        """Create or update the entries of a table, and return the change of each. With `full` the entry is written
+        again, although grants on the old one are lost."""
         self._store.check_name(name)
         refuse_memory(self.uri, table)
         desired = self._store.desired(table, name)

@@ -31,14 +31,14 @@ class UnityCatalog:
 
     @property
     def uri(self) -> str:
-        """See `RestStore`."""
+        """The catalog's URI without a table, for messages; never with credentials."""
         return self._client.uri
 
     def close(self) -> None:
-        """See `RestStore`. No connection stays open."""
+        """Do nothing: no connection stays open."""
 
     def check_name(self, name: EntryName) -> None:
-        """See `RestStore`."""
+        """Raise `InvalidOption` for a name that the catalog cannot have."""
         if name.database.count(".") != 1:
             raise InvalidOption(
                 f"{str(name)!r} is no name of a table in Unity Catalog",
@@ -47,7 +47,7 @@ class UnityCatalog:
             )
 
     def desired(self, table: RegisteredTable, name: EntryName) -> RestEntry:
-        """See `RestStore`."""
+        """The entry that a table must have. Raises `UnsupportedFeature` for a table that the catalog cannot have."""
         partition_columns = table.published("delta")
         if partition_columns is None:
             raise UnsupportedFeature(
@@ -66,22 +66,22 @@ class UnityCatalog:
         )
 
     def has_database(self, database: str) -> bool:
-        """See `RestStore`."""
+        """Whether the database exists."""
         return self._client.get(path_of("schemas", database), f"look up the schema {database}") is not None
 
     def create_database(self, database: str) -> None:
-        """See `RestStore`. The catalog that it is in must exist."""
+        """Create a database, unless it exists. The catalog that it is in must exist."""
         catalog, _, schema = database.partition(".")
         content = {"name": schema, "catalog_name": catalog, "comment": "created by lakebed"}
         self._client.create("/schemas", content, f"create the schema {database}")
 
     def find(self, name: EntryName) -> RestEntry | None:
-        """See `RestStore`."""
+        """The entry of this name; None if there is none."""
         table = self._client.get(path_of("tables", str(name)), f"look up {name}")
         return None if table is None else _entry(name, table)
 
     def create(self, entry: RestEntry) -> None:
-        """See `RestStore`."""
+        """Create an entry, unless another process has created it meanwhile."""
         catalog, _, schema = entry.name.database.partition(".")
         content = {
             "name": entry.name.table,
@@ -97,14 +97,15 @@ class UnityCatalog:
         self._client.create("/tables", content, f"create {entry.name}")
 
     def delete(self, entry: RestEntry) -> None:
-        """See `RestStore`."""
+        """Delete the entry, if it exists. The table's files stay. Raises `UnsupportedFeature` for an entry that is not
+        external."""
         kind = (entry.stored or {}).get("table_type")
         if kind != _EXTERNAL:  # the catalog deletes the files of managed entries with them
             raise UnsupportedFeature(f"{entry.name} in {self.uri} is no external table but {kind}")
         self._client.delete(path_of("tables", str(entry.name)), f"delete {entry.name}")
 
     def grants(self, entry: RestEntry) -> Sequence[str]:
-        """See `RestStore`."""
+        """The names of those who have privileges that are lost with the entry."""
         permissions = self._client.get(
             path_of("permissions", "table", str(entry.name)), f"look up grants on {entry.name}"
         )
@@ -146,7 +147,7 @@ def _columns(table: RegisteredTable, partition_columns: Sequence[str]) -> tuple[
 
 
 def type_text(kind: Any) -> str:
-    """The SQL text of a type that Spark's JSON has.
+    """The SQL text of a type in Spark's JSON.
 
     >>> type_text({"type": "array", "elementType": "long", "containsNull": True})
     'array<bigint>'

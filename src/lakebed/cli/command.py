@@ -18,7 +18,7 @@ from lakebed.cli.output import Form, Output, StorageOptions, Uri, pairs, show_fa
 
 
 class Result(Protocol):
-    """The result of a write or service: a text for people, plain values for programs."""
+    """The result of a write or service: a text for display, plain values for programs."""
 
     def to_dict(self) -> dict[str, Any]: ...
 
@@ -49,7 +49,7 @@ def open_table(uri: str, storage_option: list[str] | None) -> lakebed.Table:
 
 
 def show_result(result: Result, output: Form, details: Iterable[str] = ()) -> None:
-    """Print a result: its values for programs, its text and the lines of `details` for people."""
+    """Print a result: its values for programs, otherwise its text and the lines of `details`."""
     if output.is_for_programs:
         show_facts(result.to_dict(), output)
         return
@@ -61,7 +61,7 @@ def show_result(result: Result, output: Form, details: Iterable[str] = ()) -> No
 def table_command(
     progress: str, details: Callable[[Any], Iterable[str]] = lambda _: ()
 ) -> Callable[[Callable[Concatenate[lakebed.Table, dict[str, str], P], Result]], Callable[..., None]]:
-    """A command of a function that gets the table and the options of `--option`, and returns what is printed.
+    """A command made of a function that gets the table and the options of `--option`, and returns the result to print.
 
     The command takes the table's URI, then the function's own parameters, then `--option`, `--output` and
     `--storage-option`. `progress` is shown while the function runs; it may name parameters ("upserting {file}").
@@ -100,7 +100,7 @@ def table_command(
 
 @contextmanager
 def stopped_by_signals(stop: threading.Event) -> Generator[None]:
-    """In the block the first SIGTERM or SIGINT sets `stop`, the next one interrupts."""
+    """Make the first SIGTERM or SIGINT in the block set `stop`, and the next one interrupt."""
 
     def asked(_signal: int, _frame: FrameType | None) -> None:
         if stop.is_set():

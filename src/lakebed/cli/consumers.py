@@ -57,7 +57,8 @@ def delete(uri: Uri, name: Name, storage_option: StorageOptions = None) -> None:
 
 @dataclass(frozen=True)
 class Following:
-    """What `lakebed consume` reads and how it prints it; `interval` is in seconds, None for one batch."""
+    """The batches that `lakebed consume` reads, and the form of its output; `interval` is in seconds, None for one
+    batch."""
 
     consumer: str
     cdc: bool
@@ -69,7 +70,7 @@ class Following:
     interval: float | None
 
     def run(self, table: lakebed.Table) -> None:
-        """Print batch after batch, or one; the consumer moves on when a batch is printed and flushed. SIGINT and
+        """Print batch after batch, or one; the consumer advances when a batch is printed and flushed. SIGINT and
         SIGTERM end it after the batch that is being printed."""
         stop = threading.Event()
         with stopped_by_signals(stop):
@@ -81,7 +82,7 @@ class Following:
                     return
 
     def _print_batch(self, table: lakebed.Table) -> tuple[str, bool]:
-        """Print one batch; gives its end, and whether it has a commit."""
+        """Print one batch; returns its end, and whether it has a commit."""
         with table.consume(
             self.consumer,
             cdc=self.cdc,
@@ -100,7 +101,7 @@ class Following:
 
 
 def _tables(batch: Results, output: Form) -> Iterator[pa.Table]:
-    """The rows by and by where each is a line of its own; otherwise all together."""
+    """The rows in parts if each row is a line; otherwise all together."""
     if output is not Form.NDJSON:
         yield batch.to_arrow()
         return

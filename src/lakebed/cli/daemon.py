@@ -45,7 +45,7 @@ class _Line:
 
 
 class ServicesView:
-    """Shows events as they come; as a context manager it leaves the terminal as it was."""
+    """Displays events as they arrive; as a context manager it restores the terminal."""
 
     def __init__(self, tables: Iterable[str] = (), console: Console | None = None) -> None:
         self._console = console or Console(markup=False, highlight=False, emoji=False)
@@ -53,7 +53,7 @@ class ServicesView:
         self._live: Live | None = None
 
     def show(self, event: ServiceEvent) -> None:
-        """One event: its line, or the table of all tables while it waits."""
+        """Print the line of one event, or the table of all tables while it waits."""
         self._end_live()
         if event.table:
             self._note(event)
@@ -99,7 +99,7 @@ class ServicesView:
 
 
 def _with_progress(events: Iterator[ServiceEvent]) -> Iterator[ServiceEvent]:
-    """The events; a terminal shows what goes on before each, unless that is the wait for the next turn."""
+    """The events; a terminal shows the activity before each, except the wait for the next turn."""
     last: ServiceEvent | None = None
     while True:
         activity = (

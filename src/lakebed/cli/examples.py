@@ -132,12 +132,12 @@ _HEADLINE_END = re.compile(r"[.:;](?:\s|$)|\n\n")
 
 class _Command(TyperCommand):
     def get_help(self, ctx: Any) -> str:
-        """The help of typer, with "<str>..." for its "<list[str]>" in the same width."""
+        """The help text of typer, with "<str>..." in place of its "<list[str]>", in the same width."""
         return super().get_help(ctx).replace("<list[str]>", "<str>...   ")
 
 
 def add_examples(app: typer.Typer) -> None:
-    """Show the examples below the help of each command of `app`, and no types of Python in it."""
+    """Add the examples to the help of each command of `app`, without types of Python in it."""
     for name, command in _commands(app, ""):
         lines = [f"  lakebed {example}" for example in EXAMPLES.get(name, ())]
         command.cls = _Command

@@ -60,7 +60,7 @@ _ARGUMENT = re.compile(
 
 
 def _renaming(call: re.Match[str]) -> str:
-    """A query that gives columns of a CSV file other names, of the names as a dict that Python prints."""
+    """The SQL of a query that renames columns of a CSV file, from the names in a dict that Python prints."""
     names: dict[str, str] = ast.literal_eval(call[1])
     renamed = ", ".join(f'"{old}" as {new}' for old, new in names.items())
     query = f"select * rename ({renamed}) from read_csv('FILE')"
@@ -98,7 +98,7 @@ _apps: list[typer.Typer] = []
 
 
 def name_program(app: typer.Typer) -> None:
-    """Say once which commands there are: `as_commands` looks its commands and their options up."""
+    """Register the program once: `as_commands` looks its commands and their options up."""
     _apps[:] = [app]
 
 
@@ -109,7 +109,7 @@ def _program() -> Any:
 
 
 def as_commands(text: str) -> str:
-    """The text with `lakebed ...` in place of each call that a command does, too.
+    """The text with `lakebed ...` in place of each call for which there is a command.
 
     >>> import lakebed.cli.main
     >>> as_commands("First t.restore(), or t.maintenance.rescale(buckets=8, dry_run=True). t.nothing() is no command.")
@@ -127,7 +127,7 @@ def as_commands(text: str) -> str:
 
 
 def message_as_commands(message: str) -> str:
-    """The message of an error as `as_commands` gives it, with options in place of arguments that it names.
+    """The message of an error as `as_commands` converts it, with options in place of arguments that it names.
 
     >>> import lakebed.cli.main
     >>> message_as_commands("merge='event_time' needs an ordering column")
@@ -141,7 +141,7 @@ def message_as_commands(message: str) -> str:
 
 
 def hint_as_commands(hint: str) -> str:
-    """The hint of an error as `message_as_commands` gives it, with options in place of names of arguments, too.
+    """The hint of an error as `message_as_commands` converts it, with options in place of names of arguments, too.
 
     >>> import lakebed.cli.main
     >>> hint_as_commands("Give buckets=, or make it with type='mor'; t.maintenance.upgrade(to=9).")
@@ -154,7 +154,7 @@ def hint_as_commands(hint: str) -> str:
 
 
 def _calls(text: str) -> Iterator[tuple[str, str]]:
-    """The text in parts, each with the call that follows it; the last has none."""
+    """The text in parts, each with the call that follows it (empty after the last)."""
     at = 0
     for start in _CALL.finditer(text):
         if start.start() < at:
@@ -167,7 +167,7 @@ def _calls(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _end_of_call(text: str, at: int) -> int:
-    """Where the parentheses are closed that were opened before `at`; 0 where they are not."""
+    """The position at which the parentheses opened before `at` are closed; 0 if they are not."""
     depth, quote = 1, ""
     for position in range(at, len(text)):
         letter = text[position]
@@ -185,7 +185,7 @@ def _end_of_call(text: str, at: int) -> int:
 
 
 def _command(call: str) -> str | None:
-    """The command line of a call; None where no command does the same."""
+    """The command line for a call; None if there is no such command."""
     try:
         tree = ast.parse(call, mode="eval").body
     except SyntaxError:
@@ -211,14 +211,14 @@ def _command(call: str) -> str | None:
 
 
 def _named(name: re.Match[str]) -> str:
-    """The command of a verb or view that the text names without a call."""
+    """The command of a verb or view that the text names without a call; the name unchanged if there is none."""
     command = _words_of(name[0])
     command = _LISTS.get(command, command)
     return f"`lakebed {command} URI`" if _found(command) is not None else name[0]
 
 
 def _found(words: str) -> Any:
-    """The command of these words; None where there is none."""
+    """The command with these words; None if there is none."""
     command = _program()
     for word in words.split():
         command = command if word.startswith("--") else getattr(command, "commands", {}).get(word)
@@ -232,7 +232,7 @@ def _words_of(name: str) -> str:
 
 
 def _positional(call_arguments: list[ast.expr], firsts: tuple[str, ...], command: Any) -> list[str | None] | None:
-    """Arguments of the command, or options, for those of a call; None where the command takes fewer."""
+    """The arguments of the command, or options, for the arguments of a call; None if the command takes fewer."""
     arguments = [part for part in command.params if part.param_type_name == "argument"]
     required = [f"--{part.name.replace('_', '-')} FILE" for part in command.params if part.name == "schema_from"]
     values: list[str | None] = []
@@ -265,7 +265,7 @@ def _option_of(name: str, value: ast.expr, option_names: frozenset[str]) -> str 
 
 
 def _option(argument: re.Match[str]) -> str:
-    """An argument that the text names outside of a call, as an option that some command has."""
+    """The option of a command for an argument that the text names outside of a call."""
     name, text = argument.groups()
     try:
         value = ast.parse(text or "...", mode="eval").body
@@ -280,7 +280,7 @@ def _option(argument: re.Match[str]) -> str:
 
 
 def _taking(refusal: re.Match[str]) -> str:
-    """The refusal of a value, by the name of its option or argument."""
+    """The refusal of a value, with the name of its option or argument on the command line."""
     takes, name = refusal.groups()
     option = _OPTIONS.get(name, f"--{name.replace('_', '-')}")
     return f"{option if option in _all_options() else _VALUES.get(name, name.upper())} takes {takes}, not "
@@ -310,8 +310,8 @@ def _all_options() -> frozenset[str]:
 
 
 def _text(value: ast.expr, separator: str) -> str | None:
-    """What a call gives, as it is written on the command line: constants, lists, dicts of options, and names, which
-    stand for what the caller has; None for anything else."""
+    """An argument of a call as it is written on the command line: constants, lists, dicts of options, and names, which
+    stand for the caller's values; None for anything else."""
     if isinstance(value, ast.List):
         texts = [_text(element, separator) for element in value.elts]
         return None if None in texts else separator.join(map(str, texts))
@@ -334,7 +334,7 @@ def _text(value: ast.expr, separator: str) -> str | None:
 
 
 class Warnings(logging.Handler):
-    """Prints what lakebed warns of on standard error, calls of Python as commands."""
+    """A log handler that prints lakebed's warnings on standard error, with calls of Python as commands."""
 
     def emit(self, record: logging.LogRecord) -> None:
         typer.echo(f"warning: {as_commands(record.getMessage())}", err=True)

@@ -235,7 +235,7 @@ def repair(
 
 
 def _numbers(texts: list[str]) -> dict[str, int]:
-    """Numbers by partition path; a path may have `=` in it."""
+    """The numbers by partition path; a path may have `=` in it."""
     numbers: dict[str, int] = {}
     for text in texts:
         path, separator, number = text.rpartition("=")

@@ -90,7 +90,7 @@ def run(arguments: Sequence[str] | None = None) -> None:
 
 
 def invoke(arguments: Sequence[str]) -> int:
-    """Run one command line and give its exit code."""
+    """Run one command line and return its exit code."""
     warnings = Warnings(logging.WARNING)
     logging.getLogger("lakebed").addHandler(warnings)
     try:

@@ -39,7 +39,7 @@ app = typer.Typer(
 
 
 class Layout(StrEnum):
-    """How rows are ordered by several columns."""
+    """The ways to order rows by several columns."""
 
     LINEAR = "linear"
     ZORDER = "zorder"

@@ -71,8 +71,8 @@ def pairs(texts: Sequence[str] | None, option: str) -> dict[str, str]:
 
 
 def names(texts: Sequence[str] | None) -> list[str] | None:
-    """Names of an option that may be given several times, each time with one name or several separated by commas;
-    None where there are none.
+    """The names of an option that may be given several times, each time with one name or several separated by commas;
+    None if it is not given.
 
     >>> names(["city,day", " hour"])
     ['city', 'day', 'hour']
@@ -82,14 +82,13 @@ def names(texts: Sequence[str] | None) -> list[str] | None:
 
 @contextmanager
 def working(label: str) -> Generator[None]:
-    """Shows on standard error, if that is a terminal, that something goes on and since when; removed when it is
-    done."""
+    """Show on standard error, if that is a terminal, an activity and its duration, until the block ends."""
     with display(), progress(label):
         yield
 
 
 def row_limit(limit: int | None, form: Form) -> int:
-    """How many rows to show, 0 for all: programs get all unless they set a limit, people a screenful."""
+    """The number of rows to show, 0 for all: for programs all unless they set a limit, otherwise a screenful."""
     if limit is not None and limit < 0:
         raise typer.BadParameter(f"{limit} is less than 0", param_hint="--limit")
     if limit is None:
@@ -98,18 +97,18 @@ def row_limit(limit: int | None, form: Form) -> int:
 
 
 def print_cut(printed_rows: str, form: Form) -> None:
-    """Print on standard error that there is more than was printed."""
+    """Print on standard error that there are more rows than were printed."""
     text = f"only {printed_rows} are shown; --limit 0 shows all"
     typer.echo(json.dumps({"cut": text}) if form.is_for_programs else text, err=True)
 
 
 def show_rows(table: pa.Table, form: Form) -> None:
-    """Rows: a JSON list of objects or an object a line, CSV, or a table that fits the terminal."""
+    """Print rows: as a JSON list of objects or one object per line, as CSV, or as a table that fits the terminal."""
     _print_rows(table.column_names, table.to_pylist(), form)
 
 
 def show_records(records: Iterable[Mapping[str, Any]], columns: Sequence[str], form: Form) -> None:
-    """Records of one shape, in the columns given."""
+    """Print records of one shape, in these columns."""
     listed = [{column: record.get(column) for column in columns} for record in records]
     _print_rows(columns, listed, form)
 
@@ -129,7 +128,7 @@ def _print_rows(columns: Sequence[str], rows: Sequence[Mapping[str, Any]], form:
 
 
 def show_facts(facts: Mapping[str, Any], form: Form) -> None:
-    """One thing's facts: a JSON object, CSV of a row, or a line each."""
+    """Print the facts of one thing: as a JSON object, a CSV row, or one line each."""
     if form is Form.TABLE:
         lines = [[name.replace("_", " "), _cell(value)] for name, value in facts.items()]
         _print_table(["", ""], lines, header=False)
@@ -140,7 +139,7 @@ def show_facts(facts: Mapping[str, Any], form: Form) -> None:
 
 
 def show_dropped(message: str, left: Sequence[str]) -> None:
-    """A line that says what was dropped, and the files in its folder that stay."""
+    """Print a line about what was dropped, and the files in its folder that stay."""
     typer.echo(message)
     if left:
         typer.echo(f"{count_text(len(left), 'other file')} in the folder:")
@@ -149,7 +148,7 @@ def show_dropped(message: str, left: Sequence[str]) -> None:
 
 
 def show_text(text: str, form: Form) -> None:
-    """A text that prints well by itself, e.g. a plan."""
+    """Print a text that is readable unchanged, for example a plan."""
     if form.is_for_programs:
         _print_json({"text": text})
     else:
@@ -211,7 +210,7 @@ def _cell(value: object) -> str:
 
 
 def _plain(value: object) -> object:
-    """Values that JSON does not have, as text: numbers keep all their digits, binary is base64."""
+    """The value in a form that JSON has: numbers retain all their digits, binary is base64 text."""
     if isinstance(value, (datetime, date, time)):
         return value.isoformat()
     if isinstance(value, (bytes, bytearray)):
@@ -241,5 +240,5 @@ def data_files(
     encoding: str | None = None,
     partitioning: Partitioning = Partitioning.HIVE,
 ) -> lakebed.DataFiles:
-    """What the commands that take rows read."""
+    """The data files that a command reads rows from."""
     return lakebed.DataFiles(path, partitioning=partitioning.value, delimiter=delimiter, encoding=encoding)

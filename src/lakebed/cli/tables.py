@@ -222,7 +222,7 @@ def convert(
 def _create_options(
     parameters: Mapping[str, Any], *, prop: list[str] | None, **fields: list[str] | None
 ) -> dict[str, Any]:
-    """Arguments of `lakebed.create` for the parameters of a command."""
+    """The arguments of `lakebed.create` for the parameters of a command."""
     plain = {name: parameters[name] for name in ("index", "merge", "sort", "table_version")}
     return {
         **plain,
@@ -258,7 +258,7 @@ def list_tables(
 
 
 def _in_list(uri: str, storage_options: dict[str, str]) -> dict[str, Any]:
-    """The row of a table in a list; of one that does not open the note has the reason."""
+    """The row of a table in a list; for a table that cannot be opened the note has the reason."""
     try:
         table = lakebed.open(uri, storage_options=storage_options)
         last = table.timeline.last
@@ -329,7 +329,7 @@ def _facts(table: lakebed.Table) -> dict[str, Any]:
 
 
 def _for_people(facts: dict[str, Any]) -> dict[str, Any]:
-    """For people, including what the table does not have."""
+    """The facts for display, with a word for those that the table does not have."""
     none = {"key": "generated", "partitions": "none", "ordering": "none", "newest_instant": "none"}
     return facts | {name: word for name, word in none.items() if not facts[name]}
 

@@ -39,7 +39,7 @@ def _are_seconds(value: Any) -> bool:
 
 
 def are_names(value: Any) -> bool:
-    """Whether it is a name or a list of names."""
+    """Whether the value is a name or a list of names."""
     return isinstance(value, str) or (
         isinstance(value, Sequence) and not isinstance(value, bytes) and all(isinstance(name, str) for name in value)
     )
@@ -120,8 +120,9 @@ TAKEN: dict[str, tuple[Callable[[Any], bool], str]] = {
 
 
 def checks_arguments(function: _F) -> _F:
-    """The function, which now refuses arguments of a type that their name does not take; a parameter's default is
-    always fine. A text for a parameter that takes names in a sequence is that one name, not its letters.
+    """The function with a check of its arguments: it refuses those of a type that their name does not take; a
+    parameter's default is always valid. A text for a parameter that takes a sequence of names is one name, not its
+    letters.
 
     >>> @checks_arguments
     ... def head(rows: int = 5) -> int:
@@ -164,7 +165,7 @@ def checks_arguments(function: _F) -> _F:
 
 
 def public_methods_check_arguments(cls: _C) -> _C:
-    """The class, whose public methods are `checks_arguments`."""
+    """The class, with `checks_arguments` applied to its public methods."""
     for name, member in list(vars(cls).items()):
         if not name.startswith("_") and inspect.isfunction(member):
             setattr(cls, name, checks_arguments(member))
@@ -172,7 +173,7 @@ def public_methods_check_arguments(cls: _C) -> _C:
 
 
 def whole_number(method: str, name: str, value: Any, *, minimum: int = 0) -> int:
-    """The value, where it is a whole number of at least `minimum`.
+    """The value, if it is a whole number of at least `minimum`; raises `InvalidOption` for any other.
 
     >>> whole_number("limit", "rows", -1)
     Traceback (most recent call last):
@@ -184,7 +185,7 @@ def whole_number(method: str, name: str, value: Any, *, minimum: int = 0) -> int
 
 
 def refused(method: str, name: str, value: Any, takes: str) -> InvalidOption:
-    """What is raised for a value that a method does not take."""
+    """The error for a value that a method does not take."""
     redacted = " ".join(repr(value).split())  # trees of other libraries print over several lines
     return InvalidOption(
         f"{method}() takes {takes} as {name}, not {redacted if len(redacted) <= 60 else redacted[:57] + '...'}",
@@ -202,7 +203,7 @@ def with_arguments(options: Mapping[str, Any] | None, arguments: Mapping[str, An
 
 
 def names_of(names: Names) -> tuple[str, ...]:
-    """A name, several or none as a tuple.
+    """One name, several or none as a tuple.
 
     >>> names_of("id"), names_of(None)
     (('id',), ())

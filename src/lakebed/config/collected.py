@@ -46,8 +46,8 @@ _MISSING_NULL = "missing.null"
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """A job's options as settings. `explicit` holds the explicit ones, by canonical key; `operation` is None and `path`
-    empty where the job does not name them."""
+    """A job's options as settings. `explicit` has the explicit ones, by canonical key; `operation` is None and `path`
+    empty if the job does not name them."""
 
     explicit: Mapping[str, str]
     operation: str | None = None
@@ -71,7 +71,7 @@ class Options:
 
 
 class CollectedSettings:
-    """Collects parsed values by setting, and notices when two options disagree on one."""
+    """Collects parsed values by setting, and detects two options that disagree on one."""
 
     def __init__(self) -> None:
         self._values: dict[str, tuple[Any, str]] = {}
@@ -200,8 +200,8 @@ class CollectedSettings:
 
 
 def _align_merge(table: dict[str, Any]) -> None:
-    """Mode, strategy id and payload set one thing in three ways. Afterwards the mode is set unless a payload replaces
-    it, and the strategy if it is that of the user's merger."""
+    """Make mode, strategy id and payload agree, which set one thing in three ways. Afterwards the mode is set unless a
+    payload replaces it, and the strategy if it is that of the user's merger."""
     payload, strategy, mode = table.get("payload"), table.pop("merge_strategy", None), table.get("merge_mode")
     implied = STRATEGIES.get(strategy)
     if strategy not in (None, PAYLOAD_STRATEGY) and implied is None:

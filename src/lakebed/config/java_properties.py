@@ -26,7 +26,7 @@ def read_options(path: Path) -> dict[str, str]:
 
 
 def read_properties(text: str) -> dict[str, str]:
-    r"""Keys and values of a `.properties` file by the rules of `java.util.Properties`: the key ends at `=`, `:` or
+    r"""The keys and values of a `.properties` file by the rules of `java.util.Properties`: the key ends at `=`, `:` or
     white space, a backslash at the end of a line continues it, `#` and `!` begin comments, and backslashes escape.
 
     >>> read_properties("hoodie.table.name: trips\nfields = a,\\\n   b")

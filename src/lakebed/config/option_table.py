@@ -27,7 +27,7 @@ MergeMode = Literal["event_time", "commit_time", "custom"]
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One row of the table.
+    """One row of the table of options.
 
     `default` is real Hudi's (lakebed's own for `lakebed.*`). `values` names the kind of value (`bool`, `int`,
     `list`, ...) or the accepted words; for a refused option the words that ask for what lakebed does anyway.
@@ -80,7 +80,7 @@ def options() -> dict[str, Option]:
 
 @cache
 def _names() -> dict[str, str]:
-    """Every name an option goes by, to its key; a key's own row wins over an alias of the same text."""
+    """The key of each name that an option has; a key's own row wins over an alias of the same text."""
     aliases = {alias: row.key for row in options().values() for alias in row.aliases}
     return aliases | {key: key for key in options()}
 
@@ -95,7 +95,7 @@ def canonical(name: str) -> str | None:
 
 
 def nearest(name: str) -> str | None:
-    """The known name most like `name`, or that ends in it; None where nothing is near.
+    """The known name most like `name`, or that ends in it; None if none is near.
 
     >>> nearest("hoodie.indx.type"), nearest("evolution")
     ('hoodie.index.type', 'lakebed.write.evolution')
@@ -224,13 +224,13 @@ _KINDS: dict[str, tuple[Callable[[str], Any], str]] = {
 
 
 def simple_name(text: str) -> str:
-    """A Java class name without its package: other text as it is."""
+    """A Java class name without its package; any other text unchanged."""
     return text.rpartition(".")[2] if text.startswith(("org.", "com.", "io.")) else text
 
 
 def payload_class(text: str) -> str | None:
-    """The full name of one of Hudi's payload classes, given short or with a package that Hudi has it in; None for
-    another class, of whatever short name.
+    """The full name of one of Hudi's payload classes, given short or with a package in which Hudi has it; None for any
+    other class, whatever its short name.
 
     >>> payload_class("AWSDmsAvroPayload"), payload_class("org.apache.hudi.payload.AWSDmsAvroPayload")
     ('org.apache.hudi.common.model.AWSDmsAvroPayload', 'org.apache.hudi.common.model.AWSDmsAvroPayload')
@@ -269,7 +269,7 @@ def key_generator(text: str) -> str | None:
 
 
 def split_partition_types(fields: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Names and kinds of a custom key generator's partition fields.
+    """The names and kinds of a custom key generator's partition fields.
 
     >>> split_partition_types(["city:simple", "at:TIMESTAMP"])
     (('city', 'at'), ('SIMPLE', 'TIMESTAMP'))
@@ -283,7 +283,7 @@ def _payload(text: str) -> str | None:
 
 
 def _strategy(text: str) -> str | None:
-    """The id of a merge strategy: a built-in one's, or that of a merger of the user's."""
+    """The id of a merge strategy: a built-in one's, or that of the user's merger."""
     try:
         return str(uuid.UUID(text.strip()))
     except ValueError:
@@ -312,8 +312,8 @@ PROPOSED = {"hoodie.index.type": {"bucket_hash_index": "BUCKET"}}
 
 
 def parse_value(option: Option, text: str) -> Any:
-    """The setting's value for `text`. Raises InvalidOption for nonsense and UnsupportedFeature for what real
-    Hudi would do and lakebed does not."""
+    """The setting's value for `text`. Raises `InvalidOption` for an invalid text and `UnsupportedFeature` for a value
+    that real Hudi supports and lakebed does not."""
     if option.values in _MAPPED:
         value = _MAPPED[option.values](text)
         if value is None:
@@ -347,7 +347,7 @@ def _word(option: Option, text: str) -> str:
 
 
 def asks_for_nothing(option: Option, text: str) -> bool:
-    """Whether a refused option's value asks for what lakebed does anyway: empty, off, or the accepted word.
+    """Whether the value of a refused option asks for lakebed's only behaviour: empty, off, or the accepted word.
 
     >>> from lakebed.config.option_table import options
     >>> asks_for_nothing(options()["hoodie.clean.multiple.enabled"], "false")
@@ -371,7 +371,7 @@ def is_credential(key: str) -> bool:
 
 
 def redacted(key: str, text: str) -> str:
-    """An option's value as messages show it: a secret is hidden, also in a URL.
+    """An option's value for messages: a secret is hidden, also in a URL.
 
     >>> redacted("hoodie.aws.secret.key", "abc"), redacted("hoodie.index.type", "BLOOM")
     ('***', 'BLOOM')
@@ -380,7 +380,7 @@ def redacted(key: str, text: str) -> str:
 
 
 def exposed(name: str) -> InvalidOption:
-    """The error for a credential that would go into commit metadata."""
+    """The error for a credential that would be written into commit metadata."""
     return InvalidOption(
         f"{name} is a credential, and every reader of the table can read commit metadata",
         hint="credentials of storage belong into storage_options or the environment; keep others out of options",
@@ -389,7 +389,7 @@ def exposed(name: str) -> InvalidOption:
 
 
 def recorded_credential(key: str, text: str) -> InvalidOption:
-    """The error for a credential that would go into the table's properties."""
+    """The error for a credential that would be written into the table's properties."""
     return InvalidOption(
         f"{key}={redacted(key, text)} would record a credential, and every reader of the table can read its properties",
         hint="Take it out. The credentials of catalogs and of storage come from the environment.",

@@ -101,7 +101,7 @@ _EITHER = (
 
 
 def resolve_options(option_values: Mapping[str, Any] | None = None) -> Options:
-    """Settings from options; values may be text, booleans, numbers or lists.
+    """The settings from options; values may be text, booleans, numbers or lists.
 
     Raises InvalidOption for an unknown key (naming the nearest), a value of the wrong kind, or two keys that
     have different values; UnsupportedFeature for what lakebed does not do. Keys that change nothing here are
@@ -135,7 +135,7 @@ def resolve_options(option_values: Mapping[str, Any] | None = None) -> Options:
 
 
 def one_option(name: str, value: Any) -> dict[str, str]:
-    """The text of one option by its canonical key, checked by itself. Raises as `resolve_options` does."""
+    """The text of one option by its canonical key, checked alone. Raises the errors of `resolve_options`."""
     problems: list[LakebedError] = []
     option_texts, _ = _canonical_keys({name: _text(value)}, problems)
     if problems:
@@ -146,7 +146,7 @@ def one_option(name: str, value: Any) -> dict[str, str]:
 
 
 def _take(settings: CollectedSettings, option: Option, text: str, *, ignored: bool) -> None:
-    """An implemented option becomes a setting; the rest is logged or refused. With `ignored` it is logged."""
+    """Make an implemented option a setting; log or refuse any other. With `ignored` it is logged."""
     if ignored or option.verdict == "ignored":
         _log_once(option, text, _WITHOUT_SYNC if ignored else option.note)
     elif option.verdict == "implemented":
@@ -158,12 +158,12 @@ def _take(settings: CollectedSettings, option: Option, text: str, *, ignored: bo
 
 
 def _is_of_sync(option: Option) -> bool:
-    """Whether it is one of Hudi's options of catalog sync."""
+    """Whether the option is one of Hudi's for catalog sync."""
     return option.key.startswith(_SYNC_KEYS)
 
 
 def all_in_one(problems: Sequence[LakebedError]) -> LakebedError:
-    """One error for everything that several would report: a job is refused once, not once for each option."""
+    """One error for all of several: a job is refused once, not once for each option."""
     if len(problems) == 1:
         return problems[0]
     kind = InvalidOption if any(isinstance(p, InvalidOption) for p in problems) else UnsupportedFeature
@@ -219,21 +219,21 @@ def _is_of_a_verb(option: Option) -> bool:
 
 @cache
 def _service_keys() -> dict[str, str]:
-    """The options that a table of lakebed remembers, each with the name under which it does."""
+    """The options that a table of lakebed records, each with the name under which it does."""
     keys = (key for key, option in options().items() if option.remembered in ("write", "service"))
     return {key: key.replace("hoodie.", "lakebed.", 1) for key in keys}
 
 
 @cache
 def _write_keys() -> dict[str, str]:
-    """The options that configure a write and that a table remembers, each with its key in the table's properties."""
+    """The options that configure a write and that a table records, each with its key in the table's properties."""
     return {key: name for key, name in _service_keys().items() if options()[key].remembered == "write"}
 
 
 def with_table_settings(
     job_options: Options, properties: Mapping[str, str], *, defaults: Mapping[str, str] | None = None
 ) -> Options:
-    """A job's options with the write settings that the table records, and `defaults` where neither has a value.
+    """A job's options with the write settings that the table records, and `defaults` for settings that neither has.
 
     >>> with_table_settings(resolve_options({}), {"lakebed.parquet.small.file.limit": "7"}).write.small_file_limit
     7
@@ -248,7 +248,7 @@ def with_table_settings(
 
 
 def service_settings(explicit: Mapping[str, str], properties: Mapping[str, str]) -> Options:
-    """How a table's services run: by a job's options (`Options.explicit`), else by those of the table.
+    """The settings of a table's services: from a job's options (`Options.explicit`), otherwise from those of the table.
 
     >>> service_settings({}, {"lakebed.clean.commits.retained": "3"}).cleaning.commits
     3
@@ -265,12 +265,12 @@ def service_settings(explicit: Mapping[str, str], properties: Mapping[str, str])
 
 @lru_cache(maxsize=64)
 def _resolved(texts: tuple[tuple[str, str], ...]) -> Options:
-    """The settings in these option texts. Cached: a table's services ask for them several times a write."""
+    """The settings in these option texts. Cached, since a table's services use them several times per write."""
     return resolve_options(dict(texts))
 
 
 def compaction_settings(explicit: Mapping[str, str], properties: Mapping[str, str]) -> CompactionSettings:
-    """How a table's logs are compacted, see `service_settings`.
+    """The settings of a table's compaction; see `service_settings`.
 
     >>> compaction_settings({}, {"lakebed.compact.inline.max.delta.commits": "3"}).delta_commits
     3
@@ -314,7 +314,7 @@ def _canonical_keys(texts: Mapping[str, str], problems: list[LakebedError]) -> t
 
 
 def unknown_option(name: str) -> InvalidOption:
-    """The error for a key that is no option, with the nearest one."""
+    """The error for a key that is not an option, with the nearest one."""
     near = nearest(name)
     return InvalidOption(
         f"unknown option {name}",
@@ -324,7 +324,7 @@ def unknown_option(name: str) -> InvalidOption:
 
 
 def _log_proposed(name: str, key: str, text: str) -> None:
-    """Name the option that Hudi has where a job writes it as RFC-29 proposed it, once a process."""
+    """Log, once per process, the option that Hudi has, if a job writes it as RFC-29 proposed it."""
     value = PROPOSED.get(key, {}).get(text.strip().lower())
     if (name in _PROPOSED_NAMES or value) and is_first_time("option", name):
         _log.warning("%s=%s is taken as %s=%s; RFC-29 proposed it by that name", name, text, key, value or text)
@@ -359,7 +359,7 @@ class OptionVerdict:
 
 
 def check_options(job_options: Mapping[str, Any]) -> list[OptionVerdict]:
-    """A verdict on each of a job's options, in their order; nothing is raised for one that is refused.
+    """The verdicts on a job's options, in their order; nothing is raised for a refused one.
 
     >>> [v.verdict for v in check_options({"hoodie.index.type": "BUCKET", "hoodie.indx.type": "BUCKET"})]
     ['implemented', 'unknown']
@@ -428,7 +428,7 @@ def _streamer_verdict(name: str, value: str, text: str, definition: StreamerProp
 
 
 def _missing_package(option: Option, text: str, job: Mapping[str, str]) -> str:
-    """What to install for this value; empty where nothing is missing."""
+    """The package to install for this value; empty if none is missing."""
     if option.setting == "index.type" and job.get(_HBASE_TRANSPORT, "").strip().lower() == "thrift":
         return ""
     word = simple_name(text.strip()).lower()

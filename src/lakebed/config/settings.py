@@ -49,8 +49,9 @@ class LockSettings:
 
 @dataclass(frozen=True, slots=True)
 class CallbackSettings:
-    """What a write sends after its commit, if `on`: by the `kind`, the class of real Hudi without its package, to the
-    URL of an HTTP server or to a Kafka topic. `http_headers` are texts `name:value` separated by semicolons."""
+    """The message that a write sends after its commit, if `on`: by the `kind`, the class of real Hudi without its
+    package, to the URL of an HTTP server or to a Kafka topic. `http_headers` are texts `name:value` separated by
+    semicolons."""
 
     on: bool = False
     kind: str = "HoodieWriteCommitHttpCallback"
@@ -67,7 +68,7 @@ class CallbackSettings:
 
 @dataclass(frozen=True, slots=True)
 class WriteSettings:
-    """How one write is done. Sizes are in bytes, times in seconds."""
+    """The settings of one write. Sizes are in bytes, times in seconds."""
 
     # Files: how large they become, and how they are encoded.
     # base files below it take inserts
@@ -242,10 +243,9 @@ class WriteSettings:
 
 @dataclass(frozen=True, slots=True)
 class ReadSettings:
-    """A read job's options: the query and its instants, None where not set; whether
-    files come from the metadata table, whether filters prune files by it, whether scans check the checksums of pages,
-    where a base file has some, and whether an incremental read merges only what was written in its range, and
-    what it gives: rows in their latest state, or their changes."""
+    """A read job's options: the query and its instants, None if not set; whether files come from the metadata table,
+    whether filters prune files by it, whether scans check the checksums of pages, whether an incremental read merges
+    only what was written in its range, and whether it returns rows in their latest state, or their changes."""
 
     query_type: QueryType = "snapshot"
     as_of: str | None = None
@@ -352,7 +352,7 @@ class ClusteringSettings:
 
     @property
     def due_after(self) -> int:
-        """So many commits after the last clustering the next one is due."""
+        """The number of commits after the last clustering at which the next one is due."""
         is_planned_only = self.schedule_inline or (self.by_services and not self.inline)
         return self.planned_commits if is_planned_only else self.commits
 
@@ -372,14 +372,15 @@ class PartitionTtlSettings:
 
 @dataclass(frozen=True, slots=True)
 class FileSizingSettings:
-    """From how many small files of a partition path on a process that runs services puts them together; 0: never."""
+    """The number of small files in a partition path from which on a process that runs services merges them; 0:
+    never."""
 
     files: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class ConsumerSettings:
-    """For how many seconds cleaning and archival retain the commits that a named consumer has not read."""
+    """The seconds for which cleaning and archival retain the commits that a named consumer has not read."""
 
     max_lag: int = 7 * 24 * 3600
 
@@ -433,15 +434,15 @@ class CatalogSettings:
 
 @dataclass(frozen=True, slots=True)
 class RetrySettings:
-    """How often a write that lost against a concurrent one is run again."""
+    """The number of times that a write that lost against a concurrent one is run again."""
 
     on_conflict: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class SparkSettings:
-    """How Spark is used. `worker_tuning`: whether Spark's Python workers are made faster for the tasks to come.
-    `local_rows`: DataFrames known to have no more rows are written without a job; None for lakebed's own bound."""
+    """The use of Spark. `worker_tuning` is whether Spark's Python workers are made faster for later tasks.
+    `local_rows`: DataFrames known to have no more rows are written without a job; None for lakebed's own limit."""
 
     worker_tuning: bool = True
     local_rows: int | None = None
@@ -449,8 +450,8 @@ class SparkSettings:
 
 @dataclass(frozen=True, slots=True)
 class HBaseSettings:
-    """A job's settings of an HBase index, None where not set: `quorum`, `port` and `znode` of its ZooKeeper, or
-    a Thrift gateway; the HBase table; how fast it is asked. `java_class` is real Hudi's, without the package."""
+    """A job's settings of an HBase index, None if not set: `quorum`, `port` and `znode` of its ZooKeeper, or a Thrift
+    gateway; the HBase table; and the rates of requests. `java_class` is real Hudi's, without the package."""
 
     java_class: str | None = None
     quorum: str | None = None
@@ -498,7 +499,7 @@ class IndexSettings:
 
 @dataclass(frozen=True, slots=True)
 class TableSettings:
-    """A job's settings of the table itself; None where not set.
+    """A job's settings of the table itself; None if not set.
 
     `type` is `cow` or `mor`, `merge_mode` `event_time`, `commit_time` or `custom`, the last with a `payload` or the
     `merge_strategy` of a merger; `key_generator` one of SIMPLE, COMPLEX, NON_PARTITION, TIMESTAMP, CUSTOM.

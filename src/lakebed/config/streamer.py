@@ -15,8 +15,8 @@ PREFIXES = ("hoodie.streamer.", "hoodie.deltastreamer.")
 
 @dataclass(frozen=True)
 class StreamerProperty:
-    """One property. `key` is its place in a description, such as `source.topic`; empty for one that has none. `values`
-    are its values there, by those of Hudi; empty for a value that is taken as it is."""
+    """One property. `key` is its place in a description, such as `source.topic`; empty for one without a place.
+    `values` are its values there, by those of Hudi; empty if values are the same."""
 
     key: str = ""
     verdict: Literal["implemented", "ignored", "refused"] = "implemented"
@@ -106,7 +106,7 @@ CLIENT = StreamerProperty("source.options", note="a setting of the Kafka client"
 
 
 def short_name(name: str) -> str | None:
-    """The name without Streamer's prefix; None for a name that has none."""
+    """The name without Streamer's prefix; None for a name without it."""
     return next((name.removeprefix(prefix) for prefix in PREFIXES if name.startswith(prefix)), None)
 
 
@@ -116,7 +116,8 @@ def is_streamer_job(names: object) -> bool:
 
 
 def property_of(name: str) -> StreamerProperty | None:
-    """What a property of a Streamer's job is in a description; None for one that is an option of the write, or unknown.
+    """The place of a property of a Streamer's job in a description; None for a property that is an option of the write,
+    or unknown.
 
     >>> property_of("hoodie.deltastreamer.source.kafka.topic").key, property_of("hoodie.index.type")
     ('source.topic', None)
@@ -130,7 +131,7 @@ def property_of(name: str) -> StreamerProperty | None:
 
 
 def nearest_property(name: str) -> str | None:
-    """The known property of Streamer most like this one."""
+    """The known property of Streamer most like this name; None if none is near."""
     short = short_name(name)
     matches = get_close_matches(short or name, PROPERTIES, n=1, cutoff=0.7)
     return PREFIXES[0] + matches[0] if matches else None

@@ -28,7 +28,7 @@ def examine(
     storage_options: Mapping[str, str] | None = None,
     spark: Any | None = None,
 ) -> Diagnosis:
-    """Look at the table at `uri`, its storage and this installation. What fails there is a finding.
+    """The diagnosis of the table at `uri`, its storage and this installation. A check that fails is a finding.
 
     `verified` compares the indexes with the rows, which reads all keys. `read_only` leaves the storage as it is: no
     probe file, and the table lock is not taken. `options` are those of a job, such as its lock provider. Raises
@@ -56,7 +56,7 @@ def examine(
 
 
 def _config(opened: Storage) -> tuple[TableConfig | None, Finding | None]:
-    """The table's settings, or why there are none."""
+    """The table's settings, or the finding why there are none."""
     try:
         return load_table_config(opened), None
     except TableNotFound as error:
@@ -94,7 +94,7 @@ def _of_table(
 
 
 def _checked(check: str, findings: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
-    """The findings of a check, up to what it raises, which is one as well."""
+    """The findings of a check; an error that it raises is a finding, too."""
     try:
         yield from findings()
     except Exception as error:

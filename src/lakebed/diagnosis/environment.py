@@ -24,7 +24,8 @@ _SETTINGS = ("spark.master", "spark.sql.session.timeZone", "spark.sql.ansi.enabl
 
 
 def versions(*, spark: bool) -> Iterator[Finding]:
-    """Versions of lakebed and what it stands on. `spark`: a session is there, so PySpark and Java are in order."""
+    """The versions of lakebed and the packages and programs that it uses. With `spark` there is a session, so PySpark
+    and Java are in order."""
     lakebed, arrow = (installed(name) or "from a checkout" for name in ("lakebed", "pyarrow"))
     text = f"lakebed {lakebed}, Python {platform.python_version()}, pyarrow {arrow}"
     pyspark = installed("pyspark")
@@ -52,7 +53,7 @@ def versions(*, spark: bool) -> Iterator[Finding]:
 
 
 def session(spark: Any, storage: Storage) -> Iterator[Finding]:
-    """The settings of a Spark session that matter to lakebed, and whether it can open the files of the table."""
+    """The settings of a Spark session that affect lakebed, and whether it can open the files of the table."""
     from lakebed.engine.spark import can_open
 
     values = {name: spark.conf.get(name, None) for name in _SETTINGS}
@@ -75,7 +76,7 @@ def session(spark: Any, storage: Storage) -> Iterator[Finding]:
 
 
 def installed(package: str) -> str | None:
-    """The version of an installed package, None where it is not installed."""
+    """The version of an installed package; None if it is not installed."""
     try:
         return version(package)
     except PackageNotFoundError:
@@ -83,7 +84,7 @@ def installed(package: str) -> str | None:
 
 
 def java_version() -> str:
-    """The version of the Java that PySpark would start; empty where there is none."""
+    """The version of the Java that PySpark would start; empty if there is none."""
     home = os.environ.get("JAVA_HOME")
     java = os.path.join(home, "bin", "java") if home else shutil.which("java")
     return "" if java is None else _version_of(java)

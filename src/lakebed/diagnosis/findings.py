@@ -17,7 +17,7 @@ _URI_OF_COMMAND = re.compile(r"(?<=\blakebed )([a-z-]+ (?:[a-z-]+ )?)URI\b")
 
 
 class Severity(IntEnum):
-    """How bad a finding is. The greatest of all findings is the exit code of `lakebed maintenance doctor`.
+    """The severity of a finding. The greatest of all findings is the exit code of `lakebed maintenance doctor`.
 
     >>> max([Severity.FINE, Severity.ERROR, Severity.WARNING]).name
     'ERROR'
@@ -30,8 +30,8 @@ class Severity(IntEnum):
 
 @dataclass(frozen=True, repr=False)
 class Finding(Printed):
-    """One thing that was looked at. `check` names what was examined, `text` is the result. `remedy` is what to do, as a
-    command where there is one; empty where nothing is to be done.
+    """One fact that was examined. `check` names what was examined, `text` is the result. `remedy` is what to do, as a
+    command if there is one; empty if nothing needs to be done.
 
     >>> print(Finding("clock", Severity.FINE, "the clock here is that of the storage"))
     ok       clock: the clock here is that of the storage
@@ -43,7 +43,7 @@ class Finding(Printed):
     remedy: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
+        """The fields as plain values, for JSON."""
         return {
             "check": self.check,
             "severity": self.severity.name.lower(),
@@ -74,13 +74,14 @@ class Diagnosis(Printed):
 
     @classmethod
     def of(cls, uri: str, findings: Iterable[Finding]) -> Diagnosis:
-        """The worst first, findings of one severity in the order in which they were made. Commands name the table."""
+        """The diagnosis with the worst findings first, findings of one severity in their given order. Commands name the
+        table."""
         named = (replace(f, text=name_table(f.text, uri), remedy=name_table(f.remedy, uri)) for f in findings)
         return cls(uri, tuple(sorted(named, key=lambda finding: -finding.severity)))
 
     @property
     def severity(self) -> Severity:
-        """That of the worst finding."""
+        """The severity of the worst finding."""
         return max((finding.severity for finding in self.findings), default=Severity.FINE)
 
     @property
@@ -96,7 +97,7 @@ class Diagnosis(Printed):
         return tuple(finding for finding in self.findings if finding.check == check)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
+        """The fields as plain values, for JSON."""
         return {
             "uri": self.uri,
             "severity": self.severity.name.lower(),
@@ -120,14 +121,14 @@ class Diagnosis(Printed):
 
 
 def finding_of(check: str, error: Exception, remedy: str = "") -> Finding:
-    """What an error of a check is as a finding; its hint is what to do where no `remedy` is named."""
+    """The finding for an error of a check; its remedy is the error's hint unless `remedy` is given."""
     if isinstance(error, LakebedError):
         return Finding(check, Severity.ERROR, error.message, remedy or error.hint)
     return Finding(check, Severity.ERROR, f"{type(error).__name__}: {error}", remedy)
 
 
 def name_table(text: str, uri: str) -> str:
-    """The text with the table's URI in each command that has the word `URI` for it, as hints of errors have.
+    """The text with the table's URI in each command that has the word `URI` for it, as hints of errors do.
 
     >>> name_table("Finish it: `lakebed restore URI`; `lakebed load NEW_URI a`", "a b")
     "Finish it: `lakebed restore 'a b'`; `lakebed load NEW_URI a`"

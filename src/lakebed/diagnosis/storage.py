@@ -32,7 +32,7 @@ _READS = frozenset(
 
 
 class ReadOnly(WrappedStorage):
-    """A storage in which nothing is written or deleted: such requests raise `StorageError`."""
+    """A storage that refuses every write and delete: such requests raise `StorageError`."""
 
     def _before(self, verb: str, path: str) -> None:
         if verb not in _READS:
@@ -40,8 +40,8 @@ class ReadOnly(WrappedStorage):
 
 
 def permissions(storage: Storage) -> Iterator[Finding]:
-    """Create, read, list and delete a probe file; and compare the storage's clock, which stamps it, with the one here.
-    The first step that fails ends it."""
+    """The findings from creating, reading, listing and deleting a probe file, and from comparing the storage's clock,
+    which stamps it, with this machine's. The first step that fails ends it."""
     path, body = f"{TEMPORARY}/.doctor-{uuid.uuid4().hex}", os.urandom(16)
     step, stamp, began = "create", None, time.time()
     try:
@@ -77,13 +77,13 @@ def permissions(storage: Storage) -> Iterator[Finding]:
 
 
 def readable(storage: Storage) -> Iterator[Finding]:
-    """Whether the table's folder can be listed; nothing is written."""
+    """The finding whether the table's folder can be listed; nothing is written."""
     storage.list_folders("")
     yield Finding(PERMISSIONS, Severity.FINE, f"{storage.url()} can be listed; writing was not tried")
 
 
 def lock(storage: Storage, settings: LockSettings, table: str) -> Iterator[Finding]:
-    """Take the table lock as a writer does, and give it back."""
+    """The finding from taking the table lock as a writer does, and releasing it."""
     name = settings.provider or "the lock file of the table"
     uri = storage.spec.uri
     try:
@@ -99,7 +99,7 @@ def lock(storage: Storage, settings: LockSettings, table: str) -> Iterator[Findi
 
 
 def _clock(stamp: FileInfo, began: float, ended: float) -> Finding:
-    """Compare a file's stamp with the times between which it was created."""
+    """The finding from comparing a file's modification time with the times between which it was created."""
     at = stamp.modified / 1000
     # many stores stamp in whole seconds
     ahead = max(began - at - 1.0, at - ended, 0.0)

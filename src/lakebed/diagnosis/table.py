@@ -39,7 +39,7 @@ _RELEASES = {8: "1.0", 9: "1.1"}
 
 
 def properties(storage: Storage, config: TableConfig, uri: str) -> Iterator[Finding]:
-    """What of `hoodie.properties` this or another engine refuses."""
+    """The parts of `hoodie.properties` that this or another engine refuses."""
     damage = mend_properties(storage, dry_run=True)
     if damage is not None:
         repair = command("maintenance repair", uri, "--part", "properties")
@@ -70,7 +70,7 @@ def properties(storage: Storage, config: TableConfig, uri: str) -> Iterator[Find
 
 
 def features(snapshot: Snapshot) -> Iterator[Finding]:
-    """Features of the table for which lakebed refuses some reads or writes, or all of them."""
+    """The features of the table for which lakebed refuses some reads or writes, or all of them."""
     for feature in features_of(snapshot.config, table_features(snapshot)):
         if feature.read != "yes" or feature.write != "yes":
             severity = Severity.ERROR if feature.read == "no" else Severity.WARNING
@@ -78,7 +78,7 @@ def features(snapshot: Snapshot) -> Iterator[Finding]:
 
 
 def services(context: WriteContext, uri: str) -> Iterator[Finding]:
-    """The services that are due, with the reason, and the actions that go on."""
+    """The services that are due, with the reason, and the actions in progress."""
     run = command("maintenance run", uri, "--once")
     is_any_due = False
     for service in SERVICES:
@@ -116,8 +116,8 @@ def services(context: WriteContext, uri: str) -> Iterator[Finding]:
 
 
 def indexes(snapshot: Snapshot, uri: str, *, verified: bool) -> Iterator[Finding]:
-    """Whether the index of writes and those of the metadata table can be read; with `verified` whether they are right,
-    which reads the keys of the whole table."""
+    """The findings whether the index of writes and those of the metadata table can be read; with `verified` whether
+    they are right, which reads the keys of the whole table."""
     config = snapshot.config
     writes = index_of(snapshot, for_write=False).explain()
     metadata = snapshot.metadata
@@ -147,8 +147,8 @@ def indexes(snapshot: Snapshot, uri: str, *, verified: bool) -> Iterator[Finding
 
 
 def keys(snapshot: Snapshot, uri: str, *, verified: bool) -> Iterator[Finding]:
-    """Whether complex keys of one field are stored in two forms; with `verified` all keys are read, else the least and
-    greatest ones of some files."""
+    """The finding whether complex keys of one field are stored in two forms; with `verified` all keys are read,
+    otherwise the least and greatest ones of some files."""
     config = snapshot.config
     if not config.has_two_key_forms:
         return
@@ -192,7 +192,7 @@ def _verified(storage: Storage, uri: str) -> Iterator[Finding]:
 
 
 def files(context: WriteContext, uri: str) -> Iterator[Finding]:
-    """How many files the table has, and the partition paths with many small ones."""
+    """The number of files of the table, and the partition paths with many small ones."""
     snapshot = context.opened
     slices = snapshot.file_slices()
     size = sum(file_slice.size for file_slice in slices)

@@ -29,7 +29,7 @@ _NULLS = "hoodie.write.set.null.for.missing.columns"
 
 @dataclass(frozen=True, repr=False)
 class Dataset:
-    """Where the tables of a dataset are, and how they are created and written."""
+    """The location of the tables of a dataset, and the settings for creating and writing them."""
 
     folder: str
     storage_options: Mapping[str, Any]
@@ -39,11 +39,11 @@ class Dataset:
     __repr__ = masked_repr
 
     def uri(self, name: str) -> str:
-        """The place of one table."""
+        """The URI of one table."""
         return f"{self.folder}/{name}"
 
     def exists(self, name: str) -> bool:
-        """Whether there is a table."""
+        """Whether the table exists."""
         return exists(self.uri(name), storage_options=self.storage_options)
 
     def open(self, name: str) -> Table:
@@ -51,7 +51,7 @@ class Dataset:
         return open_table(self.uri(name), storage_options=self.storage_options)
 
     def table(self, name: str, schema: pa.Schema, key: Sequence[str], partition_by: Sequence[str]) -> Table:
-        """A table, which is created where it is not there."""
+        """The table, which is created if it does not exist."""
         if not self.exists(name):
             arguments: dict[str, Any] = {
                 "key": list(key) or None,
@@ -67,8 +67,8 @@ class Dataset:
 
 @dataclass(frozen=True)
 class LoadedTable:
-    """One table of a chain, as the package describes it. `schema` has its columns. `root_id` is the column of a nested
-    table with the row id of its root, `deletes` that of a root which marks rows that are deleted."""
+    """One table of a chain, as the load package describes it. `schema` has its columns. `root_id` is the column of a
+    nested table with the row id of its root, `deletes` the column of a root that marks deleted rows."""
 
     name: str
     schema: pa.Schema
@@ -79,8 +79,8 @@ class LoadedTable:
     deletes: str | None = None
 
     def record_key(self, disposition: str) -> Sequence[str]:
-        """The record key of the table where it is created: the primary key of a root that is merged, else the row id
-        where there is one."""
+        """The record key for the creation of the table: the primary key of a root that is merged, otherwise the row id
+        if there is one."""
         if disposition == "merge" and self.root_id is None and self.key:
             return self.key
         return [_ROW_ID] if _ROW_ID in self.schema.names else []
@@ -92,7 +92,7 @@ class LoadedTable:
         return self.stream().read_all()
 
     def stream(self) -> pa.RecordBatchReader:
-        """The rows of all files, a part at a time; columns that a file lacks are null."""
+        """The rows of all files, in parts; columns that a file does not have are null."""
         schemas = [ds.dataset(path, format="parquet").schema for path in self.files]
         schema = pa.unify_schemas([s.remove_metadata() for s in schemas], promote_options="permissive")
         return ds.dataset(list(self.files), schema=schema, format="parquet").scanner().to_reader()
@@ -100,7 +100,7 @@ class LoadedTable:
 
 @dataclass
 class TableChain:
-    """A root, first, and its nested tables in one load. `disposition` is "append", "replace" or "merge"."""
+    """A root table, first, and its nested tables in one load. `disposition` is "append", "replace" or "merge"."""
 
     load_id: str
     disposition: str
@@ -110,7 +110,7 @@ class TableChain:
     _deleted_ids: Any = field(default=None, init=False)
 
     def write(self) -> None:
-        """Write all tables, the nested ones first. Tables that have this load are left as they are."""
+        """Write all tables, the nested ones first. Tables that already have this load are unchanged."""
         root = self.tables[0]
         rows = root.read() if self.disposition == "merge" else None
         if rows is not None and len(self.tables) > 1:
@@ -173,7 +173,8 @@ class TableChain:
 
 
 def _check_keys(rows: pa.Table, root: LoadedTable) -> None:
-    """Raise `InvalidRecord` for two rows of one key: nothing says which of them has which rows of nested tables."""
+    """Raise `InvalidRecord` for two rows with one key: it would be unknown to which of them rows of nested tables
+    belong."""
     if not root.key or not rows.num_rows:
         return
     counts = rows.select(list(root.key)).group_by(list(root.key), use_threads=False).aggregate([([], "count_all")])
@@ -188,7 +189,7 @@ def _check_keys(rows: pa.Table, root: LoadedTable) -> None:
 
 
 def _deletes(rows: pa.Table, loaded: LoadedTable) -> Any:
-    """Which rows are deletes: those that are marked by true, or by any value of a column that is no boolean."""
+    """Flags of the rows that are deletes: those marked by true, or by any value of a column that is not boolean."""
     if loaded.deletes is None or loaded.deletes not in rows.column_names:
         return pa.repeat(pa.scalar(False), rows.num_rows)
     marks = rows.column(loaded.deletes).combine_chunks()

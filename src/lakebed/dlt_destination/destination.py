@@ -55,7 +55,8 @@ _MAX_NAME = 255
 
 @configspec
 class LakebedConfiguration(DestinationClientDwhConfiguration):
-    """What a pipeline says of the destination, also in dlt's own files and variables (`DESTINATION__LAKEBED__URI`)."""
+    """The configuration of the destination in a pipeline, also in dlt's own files and variables
+    (`DESTINATION__LAKEBED__URI`)."""
 
     destination_type: Final[str] = dataclasses.field(  # type: ignore[misc]
         default="lakebed", init=False, repr=False, compare=False
@@ -78,10 +79,10 @@ class LakebedConfiguration(DestinationClientDwhConfiguration):
 
 
 class TableChainJob(RunnableLoadJob):
-    """Writes the tables of one resource, from all files that the package has of them."""
+    """Writes the tables of one resource, from all their files in the package."""
 
     def run(self) -> None:
-        """Write them. Errors that may pass are tried again by dlt."""
+        """Write the tables. Temporary errors are tried again by dlt."""
         client: Any = self._job_client
         try:
             client.chain(self.load_table_name, self._file_path, self._load_id).write()
@@ -120,7 +121,7 @@ class LakebedClient(JobClientBase, WithStateSync):
                 self._dataset.open(name).insert_overwrite(self._columns(name).empty_table(), "table", progress=False)
 
     def is_storage_initialized(self) -> bool:
-        """Whether the dataset is there."""
+        """Whether the dataset exists."""
         return self._dataset.exists(self.schema.version_table_name)
 
     def drop_storage(self) -> None:
@@ -131,7 +132,7 @@ class LakebedClient(JobClientBase, WithStateSync):
         self.drop_tables(self.schema.version_table_name, delete_schema=False)
 
     def drop_tables(self, *tables: str, delete_schema: bool = True) -> None:
-        """Drop tables, and with `delete_schema` forget the stored versions of the schema."""
+        """Drop tables, and with `delete_schema` delete the stored versions of the schema."""
         for name in tables:
             if self._dataset.exists(name):
                 drop(self._dataset.uri(name), storage_options=self._dataset.storage_options)
@@ -144,7 +145,7 @@ class LakebedClient(JobClientBase, WithStateSync):
                 versions.delete(pa.Table.from_pylist(rows).select(keys), progress=False)
 
     def should_truncate_table_before_load(self, table_name: str) -> bool:
-        """Never: rows are replaced by the commit that has the new ones."""
+        """Always False: rows are replaced by the commit that has the new ones."""
         return False
 
     def update_stored_schema(
@@ -171,7 +172,7 @@ class LakebedClient(JobClientBase, WithStateSync):
     # -- jobs
 
     def create_load_job(self, table: Any, file_path: str, load_id: str, restore: bool = False) -> LoadJob:
-        """Files are ready at once; the job of their chain writes them."""
+        """A finished job, since files need no preparation, or for the reference of a chain the job that writes them."""
         if ReferenceFollowupJobRequest.is_reference_job(file_path):
             return TableChainJob(file_path)
         return FinalizedLoadJobWithFollowupJobs(file_path)
@@ -179,7 +180,7 @@ class LakebedClient(JobClientBase, WithStateSync):
     def create_table_chain_completed_followup_jobs(
         self, table_chain: Sequence[Any], completed_table_chain_jobs: Sequence[Any] | None = None
     ) -> list[FollowupJobRequest]:
-        """One job for all tables of a chain."""
+        """The job for all tables of a chain, as a list of one."""
         paths = [job.file_path for job in completed_table_chain_jobs or ()]
         names = {table["name"]: number for number, table in enumerate(table_chain)}
         paths.sort(key=lambda path: names[ParsedLoadJobFileName.parse(path).table_name])
@@ -230,16 +231,16 @@ class LakebedClient(JobClientBase, WithStateSync):
         self._put(self.schema.loads_table_name, ("load_id",), row)
 
     def get_stored_schema(self, schema_name: str | None = None) -> StorageSchemaInfo | None:  # type: ignore[override]
-        """The newest schema with a name, or of all; None where there is none."""
+        """The newest schema with a name, or of all; None if there is none."""
         column = None if schema_name is None else self._name("schema_name")
         return self._newest_schema(column, schema_name)
 
     def get_stored_schema_by_hash(self, version_hash: str) -> StorageSchemaInfo | None:  # type: ignore[override]
-        """The schema with a hash; None where there is none."""
+        """The schema with a hash; None if there is none."""
         return self._newest_schema(self._name("version_hash"), version_hash)
 
     def get_stored_state(self, pipeline_name: str) -> StateInfo | None:
-        """The state of a pipeline in its last complete load; None where there is none."""
+        """The state of a pipeline in its last complete load; None if there is none."""
         try:
             states = self._rows(self.schema.state_table_name, self._name("pipeline_name"), pipeline_name)
             loads = self._rows(self.schema.loads_table_name, self._name("status"), _COMPLETE)

@@ -28,8 +28,8 @@ _READ_AGAIN = ("lakebed", "pandas", "polars", "duckdb", "_duckdb", "ibis", "data
 
 
 def is_read_once(data: Any) -> bool:
-    """Whether the rows of the data can be read only once, or may be: a RecordBatchReader, an iterator of batches, a
-    stream of a class that nothing is known of."""
+    """Whether the rows of the data can, or may, be read only once: a RecordBatchReader, an iterator of batches, or a
+    stream of an unknown class."""
     return _is_stream(data) or _is_foreign(data)
 
 
@@ -49,7 +49,7 @@ def _is_foreign(data: Any) -> bool:
 
 
 def schema_of_stream(data: Any) -> pa.Schema | None:
-    """The schema of a stream or Scanner, no row of which is read; None for data that can be read again."""
+    """The schema of a stream or Scanner, of which no row is read; None for data that can be read again."""
     if _is_stream(data):
         return pa.schema(data.schema)
     if _is_foreign(data):
@@ -60,7 +60,7 @@ def schema_of_stream(data: Any) -> pa.Schema | None:
 
 
 def _check_unread(data: Any) -> None:
-    """Raise `InvalidOption` for a stream that an earlier call read: what is left looks like no rows."""
+    """Raise `InvalidOption` for a stream that an earlier call read, so that it seems to have no rows."""
     if _is_stream(data):
         with suppress(TypeError):  # a class of others that cannot be remembered raises by itself
             if data in _read_streams:
@@ -69,7 +69,7 @@ def _check_unread(data: Any) -> None:
 
 
 def _batches_of(data: Any, stream: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
-    """The batches of a stream. Raises `InvalidOption` where another call had rows of it, and this one has none."""
+    """The batches of a stream. Raises `InvalidOption` if another call read rows of it, and this call gets none."""
     rows = 0
     for batch in stream:
         rows += batch.num_rows
@@ -91,15 +91,15 @@ def _used_up(data: Any) -> InvalidOption:
 
 
 def to_arrow_table(data: Any, types: Mapping[str, pa.DataType] | None = None) -> pa.Table:
-    """The caller's data as an Arrow table in plain layouts. Raises `InvalidOption` for what is no data. `types` are the
-    columns of the table that it is for, where there is one."""
+    """The caller's data as an Arrow table in plain layouts. Raises `InvalidOption` for data of an unsupported kind.
+    `types` are the columns of the target table, if there is one."""
     rows = _rows_of(data, types or {})
     return plain_table(rows.table() if isinstance(rows, RowSource) else rows)
 
 
 def arrow_rows(data: Any, types: Mapping[str, pa.DataType]) -> Any:
-    """The caller's rows where they are no Spark DataFrame: an Arrow table, or a source of rows that are too many for
-    one. UUIDs are texts in text columns."""
+    """The caller's rows, unless they are a Spark DataFrame (then unchanged): an Arrow table, or a source of rows that
+    are too many for one. UUIDs are texts in text columns."""
     data = of_python(data, types)
     if session_of(data) is not None:
         return data
@@ -113,7 +113,8 @@ def arrow_rows(data: Any, types: Mapping[str, pa.DataType]) -> Any:
 
 
 def plain_source(rows: RowSource, types: Mapping[str, pa.DataType]) -> RowSource:
-    """The source with every batch in plain layouts, without codes: those of two batches mean different values."""
+    """The source with every batch in plain layouts, without dictionaries, whose codes in two batches mean different
+    values."""
 
     def fit(batch: pa.RecordBatch) -> pa.RecordBatch:
         table = plain_table(pa.Table.from_batches([batch]))
@@ -179,8 +180,8 @@ def _table_or_source(data: Any, types: Mapping[str, pa.DataType]) -> pa.Table | 
 
 
 def _of_pandas(frame: Any, types: Mapping[str, pa.DataType]) -> pa.Table:
-    """A frame's columns, and the levels of its index that have a name: those that the table has a column for, or all
-    where there is no table yet. A level without a name is row numbers, or what a filter or a group left of them."""
+    """The frame's columns, and the named levels of its index: those that the table has a column for, or all if there is
+    no table yet. A level without a name has row numbers, or what a filter or grouping left of them."""
     for name, kind in frame.dtypes.items():
         if getattr(kind, "kind", "") == "c" or str(kind).startswith("Sparse["):
             raise SchemaConflict(
@@ -213,8 +214,9 @@ def _of_pandas(frame: Any, types: Mapping[str, pa.DataType]) -> pa.Table:
 
 
 def _refuse_opaque(data: Any, module: str) -> None:
-    """Refuse columns of other libraries whose values mean nothing outside of these: polars hands over the addresses of
-    Python objects, DuckDB bytes in a form of its own for bits and large numbers, and times without their offset."""
+    """Raise an error for columns of other libraries whose values have no meaning outside of these: polars hands over
+    the addresses of Python objects, DuckDB bytes in its own form for bits and large numbers, and times without their
+    offset."""
     if module == "polars" and hasattr(data, "schema"):
         columns = [(name, "Object") for name, kind in data.schema.items() if str(kind) == "Object"]
         hint = "give values that polars has a type for; UUIDs as texts, or in a pyarrow column of type uuid"

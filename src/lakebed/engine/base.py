@@ -28,8 +28,8 @@ from lakebed.storage.base import Storage
 
 @dataclass(slots=True)
 class Task:
-    """Where a function runs: the three numbers of a write token, and a counter for commit sequence numbers. A task
-    that `may_be_late` is one of several attempts, and may run when the write of another one is over."""
+    """The place where a function runs: the three numbers of a write token, and a counter for commit sequence numbers. A
+    task that `may_be_late` is one of several attempts, and may run after the write of another attempt has ended."""
 
     partition: int = 0
     stage: int = 0
@@ -38,7 +38,7 @@ class Task:
     may_be_late: bool = False
 
     def take(self, rows: int) -> int:
-        """Reserve running numbers for this many rows; gives the first."""
+        """Reserve sequence numbers for this many rows; returns the first."""
         first = self.rows
         self.rows += rows
         return first
@@ -49,7 +49,7 @@ class Task:
 
 
 class SliceReader(Protocol):
-    """Reads file slices. It pickles: tasks of other processes read with it."""
+    """Reads file slices. It can be pickled: tasks of other processes read with it."""
 
     def read_placed(
         self, file_slice: FileSlice, columns: Sequence[str], schema: pa.Schema
@@ -57,7 +57,8 @@ class SliceReader(Protocol):
 
 
 class SliceSource(Protocol):
-    """What reading file slices needs: the storage, a reader, and each slice's own columns (a `Snapshot` is one)."""
+    """The data needed to read file slices: the storage, a reader, and each slice's own columns (a `Snapshot` is
+    one)."""
 
     @property
     def storage(self) -> Storage: ...
@@ -78,7 +79,7 @@ GroupFunction = Callable[[str, int, Iterator[pa.RecordBatch], Task], Iterator[pa
 
 @dataclass(frozen=True, slots=True)
 class GroupOfRows:
-    """Where the rows of a (partition path, group) are among those of others, and the task that gets them."""
+    """The range of the rows of a (partition path, group) among those of other groups, and the task that gets them."""
 
     partition: str
     number: int
@@ -93,15 +94,15 @@ class GroupOfRows:
 
 @runtime_checkable
 class ManyGroupsFunction(Protocol):
-    """A `GroupFunction` that gains by seeing the rows of all groups before it is called with each."""
+    """A `GroupFunction` that is faster if it sees the rows of all groups before it is called for each."""
 
     def with_all(self, rows: pa.Table, groups: Sequence[GroupOfRows]) -> GroupFunction:
-        """A function to call with each group; `rows` has the rows of all groups, one group after the other."""
+        """A function to call for each group; `rows` has the rows of all groups, one group after the other."""
         ...
 
 
 class Engine(Protocol):
-    """What a pipeline asks of an engine. A handle of rows of one engine is never given to another."""
+    """The operations on rows that a pipeline uses. Rows of one engine are never given to another."""
 
     name: Literal["local", "spark"]
     """For people: plans and results show it."""
@@ -123,11 +124,12 @@ class Engine(Protocol):
         ...
 
     def derive(self, rows: Rows, columns: Mapping[str, RowExpression], keep: Sequence[str] | None = None) -> Rows:
-        """Put derived columns in front of the rows' own (or of `keep`, a selection of them), no shuffle."""
+        """The rows with derived columns in front of their own (or of `keep`, a selection of them), without a
+        shuffle."""
         ...
 
     def estimated_rows(self, rows: Rows, row_bytes: float) -> int | None:
-        """About how many rows there are where each takes so many bytes, without running a job; None: not known."""
+        """The approximate number of rows if each has `row_bytes` bytes, without running a job; None: unknown."""
         ...
 
     def filter(self, rows: Rows, predicate: RowExpression) -> Rows: ...
@@ -135,11 +137,12 @@ class Engine(Protocol):
     def map(self, rows: Rows, fn: MapFunction, schema: pa.Schema) -> Rows: ...
 
     def spread(self, count: int, fn: ItemFunction, schema: pa.Schema) -> Rows:
-        """The rows that `fn` returns for each number below `count`, one task for each number. No shuffle."""
+        """The rows that `fn` returns for each number below `count`, one task per number, without a shuffle."""
         ...
 
     def map_by_key(self, rows: Rows, key: str, fn: MapFunction) -> Rows:
-        """One shuffle by a column: `fn` sees all rows of a value together, and gives rows of the same schema."""
+        """The results of `fn`, which gets all rows with one value of the column `key` together and returns rows of the
+        same schema; takes one shuffle."""
         ...
 
     def head(self, rows: Rows, count: int) -> Rows:
@@ -147,7 +150,7 @@ class Engine(Protocol):
         ...
 
     def sort(self, rows: Rows, by: Sequence[str], scope: Literal["task", "table"]) -> Rows:
-        """Sorted within each task (no shuffle) or over all."""
+        """The rows sorted within each task (no shuffle) or over all."""
         ...
 
     def group_map(
@@ -160,7 +163,7 @@ class Engine(Protocol):
         one_group_per_task: bool,
         derivable: Mapping[str, RowExpression] | None = None,
     ) -> Rows:
-        """One shuffle by (partition path, group); each call of `fn` sees one group whole.
+        """The results of `fn`, each call of which gets one complete (partition path, group); takes one shuffle.
 
         `groups` is how many groups there are at most (None: unknown); the group is a non-negative int column.
         `derivable` are columns of the rows that a task can compute again from the others at next to no cost, so that an
@@ -169,7 +172,7 @@ class Engine(Protocol):
         ...
 
     def counted(self, rows: Rows, unsent: Collection[str] = ()) -> tuple[Rows, Callable[[], int | None]]:
-        """The rows, counted while they are evaluated, and a function that returns their number once results of them
+        """The rows, counted while they are evaluated, and a function that returns their number after results of them
         were collected: the greatest, if tasks ran several times. None if it is unknown. `unsent` are columns that the
         rows need not have, since `group_map` derives them."""
         ...
@@ -180,8 +183,8 @@ class Engine(Protocol):
         ...
 
     def read_columns(self, snapshot: SliceSource, slices: Sequence[FileSlice], columns: Sequence[str]) -> Rows:
-        """Some columns of many file slices, as rows: for indexes that look at stored keys. No shuffle. `POSITION` among
-        them gives each row's number in its base file."""
+        """Some columns of many file slices, as rows, without a shuffle: for indexes that read stored keys. The column
+        `POSITION` has each row's number in its base file."""
         ...
 
     def route(self, rows: Rows, updates: pa.Table, inserts: pa.Table) -> Rows:
@@ -200,7 +203,7 @@ class Engine(Protocol):
         ...
 
     def distinct(self, rows: Rows) -> Rows:
-        """The rows without repeated ones."""
+        """The rows without repetitions."""
         ...
 
     def union(self, parts: Sequence[Rows]) -> Rows: ...
@@ -208,8 +211,8 @@ class Engine(Protocol):
     def from_arrow(self, table: pa.Table) -> Rows: ...
 
     def aggregate(self, rows: Rows, by: Sequence[str], sums: Sequence[str] = ()) -> pa.Table:
-        """Counts of rows by the given columns, as an Arrow table with an extra column `rows` (int64). The columns in
-        `sums` (int64, or boolean: true is one) are summed likewise; a null counts for nothing."""
+        """The counts of rows by the given columns, as an Arrow table with an additional column `rows` (int64). The
+        columns in `sums` (int64, or boolean: true is one) are summed; a null counts as 0."""
         ...
 
     def collect(self, rows: Rows) -> pa.Table: ...
@@ -233,12 +236,12 @@ GROUP = f"{DERIVED}group"
 
 
 def count_rows(engine: Engine, rows: Rows) -> int:
-    """How many rows there are."""
+    """The number of rows."""
     return int(pc.sum(engine.aggregate(rows, []).column("rows")).as_py() or 0)
 
 
 def changed_input(problem: str) -> SourceError:
-    """The error of rows that were not the same each time they were evaluated."""
+    """The error for rows that differed between two evaluations."""
     return SourceError(
         f"the rows of this write changed while they were written: {problem}",
         hint="Nothing of it is visible. Run it again with rows that are the same each time: those of"
@@ -257,7 +260,7 @@ def distinct_values(profile: pa.Table, *columns: str) -> list[list[Any]]:
 
 
 class _Cursor:
-    """A stream of batches that can be left in the middle of one."""
+    """A stream of batches that can be split in the middle of a batch."""
 
     def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
         self._batches = batches
@@ -287,7 +290,8 @@ def _run_length(batch: pa.RecordBatch, partition: str, number: int) -> int:
 
 
 def map_groups(batches: Iterator[pa.RecordBatch], fn: GroupFunction, task: Task) -> Iterator[pa.RecordBatch]:
-    """Call `fn` once per group, in the order of the stream; what it does not read of its group is skipped."""
+    """The results of `fn`, called once per group in the order of the stream; rows of a group that it does not read are
+    skipped."""
     cursor = _Cursor(iter(batches))
     while (head := cursor.head()) is not None:
         partition, number = head.column(PARTITION_PATH)[0].as_py(), head.column(GROUP)[0].as_py()
@@ -304,8 +308,8 @@ _RESULTS = pa.schema([("at", pa.int32()), ("result", pa.binary()), ("error", pa.
 
 
 def each(engine: Engine, work: Callable[[T], R], items: Sequence[T]) -> list[R]:
-    """The work's result for each item, in their order. Items and results are sent pickled, the work as the engine sends
-    its functions. If items raise errors of lakebed's, the first item's error is raised unchanged.
+    """The results of `work` for the items, in their order. Items and results are sent pickled, the work as the engine
+    sends its functions. If items raise errors of lakebed's, the first item's error is raised unchanged.
 
     >>> from lakebed.engine.local import LocalEngine
     >>> each(LocalEngine(), len, ["a", "bc"])
@@ -357,13 +361,13 @@ SHARE_SQL = f"pmod(cast(`{KEY_HASH}` as bigint) * {_SPREAD}L, {_RANGE}L) / {_RAN
 
 
 def insert_share(rows: pa.Table) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """Each row's share, from its record key."""
+    """The share of each row (0 to 1), from its record key, by which inserts are distributed."""
     hashes = java_hash(rows.column(RECORD_KEY).combine_chunks()).astype(np.int64)
     return np.mod(hashes * _SPREAD, _RANGE) / _RANGE
 
 
 def choose_group(partitions: pa.Array, share: np.ndarray[Any, Any], inserts: pa.Table) -> pa.Array:
-    """The group number for each row as if it were an insert; null where its partition takes no inserts."""
+    """The group number for each row as if it were an insert; null if its partition takes no inserts."""
     result = np.full(len(share), -1, dtype=np.int32)
     encoded = partitions.dictionary_encode()
     codes = as_numpy(encoded.indices)

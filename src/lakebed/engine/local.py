@@ -65,9 +65,9 @@ class LocalRows:
 
 @dataclass(frozen=True)
 class StreamedRows:
-    """Rows that are read from their source as they are asked for, through functions of single batches. What needs all
-    of them at once has them in `table`, which is a mapped file where they do not fit into memory. With `sort_by` the
-    rows are sorted within parts of bounded size, each of which is a task."""
+    """Rows that are read from their source on demand, through functions of single batches. An operation that needs all
+    of them uses `table`, which is a mapped file if they do not fit into memory. With `sort_by` the rows are sorted
+    within parts of limited size, each of which is a task."""
 
     source: RowSource
     steps: tuple[Callable[[pa.Table], pa.Table], ...]
@@ -75,7 +75,7 @@ class StreamedRows:
     sort_by: tuple[str, ...] = ()
 
     def then(self, step: Callable[[pa.Table], pa.Table]) -> StreamedRows:
-        """These rows after one more function, whose columns are those that it makes of no rows."""
+        """These rows after one more function, whose columns are those of its result for no rows."""
         schema = step(self.schema.empty_table()).schema
         return StreamedRows(self.source, (*self.steps, step), schema, self.sort_by)
 
@@ -121,7 +121,7 @@ class LocalEngine:
     def __init__(
         self, threads: int | None = None, *, note: str = "", collected: tuple[Any, pa.Table] | None = None
     ) -> None:
-        """`collected` are rows of a caller's DataFrame that are here already, after it."""
+        """`collected` is a caller's DataFrame with its rows, which are already in this process."""
         self._threads = threads or min(8, os.cpu_count() or 1)
         self.note = note
         self._collected = collected
@@ -337,7 +337,7 @@ class LocalEngine:
         return counted
 
     def _aggregate_streamed(self, rows: StreamedRows, by: Sequence[str], sums: Sequence[str]) -> pa.Table:
-        """Like `aggregate`, batch by batch: the counts of all batches are added up."""
+        """Like `aggregate`, batch by batch: the counts of all batches are added."""
         names = [*by, *sums]
         batches = rows.batches() if rows.steps or not names else rows.source.batches(names)
         total = self.aggregate(LocalRows(rows.schema.empty_table()), by, sums)
@@ -360,7 +360,8 @@ class LocalEngine:
 
 
 def _grouped(table: pa.Table, attempt: int) -> tuple[Positions, list[GroupOfRows]]:
-    """The order of the rows that brings those of a group together, as they came, and where each group is in it."""
+    """The order of the rows in which those of a group are adjacent, in their original order, and the range of each
+    group in it."""
     if table.num_rows == 0:
         return np.array([], np.int64), []
     partition = table.column(PARTITION_PATH).combine_chunks().dictionary_encode()
@@ -381,8 +382,7 @@ def _grouped(table: pa.Table, attempt: int) -> tuple[Positions, list[GroupOfRows
 def _batches_of(
     table: pa.Table, order: Positions | None, chunks: Sequence[pa.RecordBatch], groups: int, group: GroupOfRows
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of one of so many groups, as they come in the table or in this order of its rows. `chunks` are the
-    table's batches."""
+    """The rows of one of `groups` groups, in the table's order or in `order`. `chunks` are the table's batches."""
     if order is None:
         yield from table.slice(group.start, group.rows).to_batches(max_chunksize=BATCH_ROWS)
         return

@@ -21,8 +21,8 @@ Group = tuple[str, int]
 
 
 class Shuffle:
-    """Takes rows in any order, and gives those of one (partition path, number) together, in the order in which they
-    came. Rows beyond `limit` bytes are written to a file, sorted by group; leaving the context removes it.
+    """Takes rows in any order, and returns those of one (partition path, number) together, in their original order.
+    Rows beyond `limit` bytes are written to a file, sorted by group; leaving the context removes it.
 
     >>> rows = pa.record_batch({PARTITION_PATH: ["a", "b", "a"], GROUP: [0, 0, 0], "n": [1, 2, 3]})
     >>> with Shuffle(limit=0) as shuffle:
@@ -54,7 +54,7 @@ class Shuffle:
                 self._flush()
 
     def finish(self) -> list[Group]:
-        """The groups, by the partition paths in the order in which they came, then by number. No rows may be added
+        """The groups, by the partition paths in the order of their first rows, then by number. No rows may be added
         after that."""
         if self._buffered:
             self._flush()
@@ -73,7 +73,7 @@ class Shuffle:
             yield batch
 
     def _flush(self) -> None:
-        """Write the buffered rows, those of a group in a batch of their own."""
+        """Write the buffered rows, those of each group as a separate batch."""
         table = pa.Table.from_batches(self._buffered)
         self._buffered, self._bytes = [], 0
         partitions = table.column(PARTITION_PATH).combine_chunks().dictionary_encode()

@@ -95,7 +95,7 @@ def join_on(rows: DataFrame, others: DataFrame, condition: str, how: str) -> Dat
 
 
 class SparkEngine:
-    """Runs the pipeline's verbs on a Spark session, with native expressions where Spark has them."""
+    """Runs the pipeline's operations on a Spark session, with native expressions if Spark has them."""
 
     name: Literal["local", "spark"] = "spark"
     note = ""
@@ -315,7 +315,7 @@ class SparkEngine:
             return self._collected(rows)
 
     def collect_normalised(self, rows: DataFrame) -> pa.Table:
-        """All rows, in the types that a table has for the DataFrame's."""
+        """All rows, in the types that a table has for those of the DataFrame."""
         plain = normalise(self.schema(rows))
         with self._settings(_OF_COLLECTING):
             table = self._collected(rows)
@@ -350,7 +350,7 @@ class SparkEngine:
             rdd.unpersist(False)
 
     def _of_jobs(self) -> dict[str, str]:
-        """The settings of a job that hands rows to Python. A session with smaller batches keeps them."""
+        """The settings of a job that hands rows to Python. Smaller batches of the session are retained."""
         rows = int(self.spark.conf.get(_BATCH_ROWS, None) or 0)
         smaller = rows if 0 < rows < ARROW_BATCH_ROWS else ARROW_BATCH_ROWS
         excluded = self.spark.conf.get(_EXCLUDED_RULES, None) or ""
@@ -360,7 +360,7 @@ class SparkEngine:
 
     @contextmanager
     def _settings(self, settings: Mapping[str, str]) -> Generator[None]:
-        """Change settings of the session while the block runs, then restore its own."""
+        """Change settings of the session while the block runs, then restore the previous ones."""
         before: dict[str, str | None] = {}
         for key, value in settings.items():
             with suppress(Exception):
@@ -379,7 +379,8 @@ class SparkEngine:
 
 
 def _rdd(rows: DataFrame) -> Any | None:
-    """The RDD whose rows the DataFrame has as they are: those of a checkpoint, or of the driver. None on Connect."""
+    """The RDD with the rows of the DataFrame, if they are those of a checkpoint, or of the driver; otherwise None, also
+    on Connect."""
     if is_connect(rows.sparkSession):
         return None
     frame: Any = rows
@@ -388,8 +389,8 @@ def _rdd(rows: DataFrame) -> Any | None:
 
 
 def _loosely_typed(rows: DataFrame) -> DataFrame:
-    """The rows with nothing inside their columns declared not null: where a struct is null Spark gives its fields as
-    null, too, and then `toArrow` finds that they must not be."""
+    """The rows with all types inside their columns declared nullable: if a struct is null Spark gives its fields as
+    null, too, and then `toArrow` would find that they must not be."""
     from pyspark.sql import functions as F
 
     loose = [_nullable_inside(field.dataType) for field in rows.schema.fields]
@@ -462,7 +463,7 @@ def _run_read(
 
 
 def _stored_fields(source: SliceSource, slices: Sequence[FileSlice], columns: Sequence[str]) -> pa.Schema:
-    """Types of stored columns: meta columns are strings, others as the newest slice has them."""
+    """The types of stored columns: strings for meta columns, for others those of the newest slice."""
     newest = source.schema_of(max(slices, key=lambda s: (bool(s.log_files), s.instant))) if slices else pa.schema([])
     types = {f.name: f.type for f in newest} | {POSITION: pa.int64()}
     return pa.schema([(c, types.get(c, pa.string())) for c in columns])
@@ -530,10 +531,10 @@ def read_parquet(
     statistics: bool = True,
     numbered: bool = False,
 ) -> DataFrame:
-    """These files, as they are: no partition columns from folder names, no globbing, the given schema. One that is
-    missing or damaged is an error, and old dates are not rebased, whatever the session's setting; checksums of pages
-    are checked where there are some, but for callers that do without. `statistics`: conditions on the rows, also later
-    ones, may rule out row groups. `numbered` is for callers of `with_row_numbers`."""
+    """The rows of these files, unchanged: no partition columns from folder names, no globbing, the given schema. A
+    missing or damaged file is an error, and old dates are not rebased, whatever the session's setting; checksums of
+    pages are checked if there are some and `page_checksums` is set. With `statistics` conditions on the rows, also
+    later ones, may rule out row groups. `numbered` is for callers of `with_row_numbers`."""
     reader = spark.read.schema(ddl).options(**parquet_options(page_checksums=page_checksums, statistics=statistics))
     paths = [_GLOB.sub(r"\\\1", url) for url in urls]
     with job_errors(spark):  # a classic session looks at once whether they are there
@@ -541,7 +542,7 @@ def read_parquet(
 
 
 def with_row_numbers(rows: DataFrame, name: str) -> DataFrame:
-    """Rows of files with a column more: the number of each in its file."""
+    """The rows of files with an additional column: the number of each row in its file."""
     from pyspark.sql import functions as F
 
     return rows.select("*", F.col("_metadata.row_index").alias(name))
@@ -563,8 +564,8 @@ def most_collected_bytes(spark: SparkSession) -> int:
 
 
 def collect_within(data: DataFrame, rows: int, most_bytes: int) -> pa.Table | None:
-    """All rows, in the types that a table has for them; None where there are more than `rows` of them, or one takes
-    more than its share of `most_bytes`. The DataFrame is evaluated once, at most so far."""
+    """All rows, in the types that a table has for them; None if there are more than `rows` of them, or one has more
+    than its share of `most_bytes`. The DataFrame is evaluated at most once, up to that limit."""
 
     names = data.columns
     if len({name.lower() for name in names}) < len(names):
@@ -586,7 +587,7 @@ def collect_within(data: DataFrame, rows: int, most_bytes: int) -> pa.Table | No
 
 
 def _width(data: DataFrame) -> str:
-    """The bytes of a row's values as Spark SQL, "" where every row has as many."""
+    """The Spark SQL for the bytes of a row's values, "" if every row has the same number."""
     fixed = 0
     parts: list[str] = []
     for field in data.schema.fields:

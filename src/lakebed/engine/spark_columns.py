@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 
 def arrow_column(expression: RowExpression, schema: pa.Schema) -> Column:
-    """The values of an expression over a DataFrame of this Arrow schema: texts, unless it has a `sql_type`.
-    Only the columns it reads cross to Python."""
+    """The values of an expression over a DataFrame of this Arrow schema: texts, unless it has a `sql_type`. Only the
+    columns that it reads are sent to Python."""
     from pyspark.sql import functions as F
 
     names = unique(Field(path).top_level_in(schema) for path in expression.columns)
@@ -39,7 +39,7 @@ def arrow_column(expression: RowExpression, schema: pa.Schema) -> Column:
 
 
 def udf_in_workers(fn: Callable[..., pa.Array], kind: str, *columns: Column) -> Column:
-    """The column that a function over Arrow arrays makes of others, in Spark's Python workers."""
+    """The column that a function over Arrow arrays computes from others, in Spark's Python workers."""
     from pyspark.sql import functions as F
 
     sent = for_workers(fn)
@@ -56,7 +56,7 @@ _allowed: WeakKeyDictionary[SparkSession, bool] = WeakKeyDictionary()
 
 
 def can_call_java(spark: SparkSession) -> bool:
-    """Whether the session lets SQL call `java_method`; asked once a session, by hashing one letter."""
+    """Whether the session lets SQL call `java_method`; tested once per session, by hashing one letter."""
     allowed = _allowed.get(spark)
     if allowed is None:
         try:

@@ -37,7 +37,8 @@ class File:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Partition n of `count` holds the rows whose bucket is n; `order` are the columns by which its rows are sorted."""
+    """The layout of rows: partition n of `count` has the rows whose bucket is n; `order` are the columns by which its
+    rows are sorted."""
 
     count: int
     order: tuple[str, ...] = ()
@@ -46,7 +47,7 @@ class Layout:
 
 
 def can_lay_out(spark: SparkSession) -> bool:
-    """Whether the session has what this takes: a JVM gateway, and Spark's classes as they are known here."""
+    """Whether the session supports layouts: it has a JVM gateway, and Spark's classes are the expected ones."""
     jvm: Any = gateway(spark)
     if jvm is None:
         return False
@@ -67,7 +68,7 @@ def bucketed_files(
     statistics: bool,
 ) -> tuple[Any, str]:
     """An RDD of the files' rows with the bucket column after their own, and their schema as JSON. Each partition is
-    read, file after file, by Spark's vectorised reader, without what the condition and (where they may) statistics
+    read, file after file, by Spark's vectorised reader, without the rows that the condition and (if allowed) statistics
     rule out."""
     scala = Scala(spark)
     jvm, session = scala.jvm, scala.session
@@ -98,7 +99,7 @@ def bucketed_files(
 
 
 def laid_out(spark: SparkSession, rdd: Any, schema_json: str, layout: Layout | None) -> DataFrame:
-    """A DataFrame over rows of an RDD of Spark's own rows; `layout` is what the planner may count on."""
+    """A DataFrame over an RDD of Spark's own rows; the planner may rely on `layout`."""
     from pyspark.sql import DataFrame
 
     scala = Scala(spark)
@@ -134,7 +135,7 @@ def rows_of(frame: DataFrame) -> Any:
 
 
 def side_by_side(spark: SparkSession, rdds: Sequence[Any], count: int) -> Any:
-    """One RDD: partition n has the rows of partition n of each."""
+    """One RDD in which partition n has the rows of partition n of each."""
     if len(rdds) == 1:
         return rdds[0]
     scala = Scala(spark)
@@ -148,7 +149,7 @@ def side_by_side(spark: SparkSession, rdds: Sequence[Any], count: int) -> Any:
 
 
 def _pushed_filters(spark: SparkSession, file: File, ddl: str, where: str | None, scala: Scala) -> Any:
-    """What Spark passes to a Parquet reader of a condition: taken from the plan of a scan of one file."""
+    """The filters that Spark passes to a Parquet reader for a condition, taken from the plan of a scan of one file."""
     if where is None:
         return scala.seq([])
     leaves = (
@@ -164,7 +165,7 @@ def java_frame(frame: DataFrame) -> Any:
 
 
 class Scala:
-    """Scala's collections and objects by the gateway of a session."""
+    """Creates Scala's collections and objects through the gateway of a session."""
 
     def __init__(self, spark: SparkSession) -> None:
         session: Any = spark

@@ -60,8 +60,8 @@ def use_this_python_now() -> None:
 
 def use_this_python(spark: SparkSession) -> None:
     """If no Python is set for Spark, let the session's workers in this process be this one, and register the data
-    source. It is called often, and by streams with another object for the same session each time: what is decided
-    costs no call to the JVM."""
+    source. It is called often, and by streams with another object for the same session each time; after the first call
+    it does not call the JVM."""
     if is_in_one_process(spark) and not os.environ.get(PYTHON):
         context = spark.sparkContext
         if context not in _decided and context.pythonExec == _DEFAULT:  # pyright: ignore[reportUnknownMemberType]

@@ -48,7 +48,7 @@ _VARIES_ON_CONNECT = re.compile(
 
 
 def is_repeatable(rows: DataFrame) -> bool:
-    """Whether the DataFrame surely gives the same rows each time. No job runs."""
+    """Whether the DataFrame certainly gives the same rows each time. No job runs."""
     frame: Any = getattr(rows, "_jdf", None)
     try:
         if frame is None:

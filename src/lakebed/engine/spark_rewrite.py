@@ -49,7 +49,8 @@ _NO_NULLS = {"LEFT OUTER": (True, False), "RIGHT OUTER": (False, True), "FULL OU
 
 @dataclass(frozen=True, slots=True)
 class _BucketColumn:
-    """A bucket column of a plan's output, the key columns (by id) that it follows from, and how it does."""
+    """A bucket column of a plan's output, the key columns (by id) that it follows from, and the way in which it is
+    computed."""
 
     bucket: Any
     keys: tuple[int, ...]
@@ -109,17 +110,17 @@ class _Rewriting:
 
     @property
     def has_needless_unions(self) -> bool:
-        """Whether unions were laid out and no group-by, window or join goes by their buckets: conditions above them no
-        longer reach their sides, so that they are better left alone."""
+        """Whether unions were laid out although no group-by, window or join uses their buckets: conditions above them
+        no longer reach their sides, so the plan is better unchanged."""
         return bool(self._of_unions) and not self._uses_union
 
     def full_plan(self, plan: Any) -> Any:
-        """The changed plan of a query, with the columns that it had."""
+        """The changed plan of a query, with its original columns."""
         return self.as_before(self.of(self.without_subqueries(plan))[0], plan)
 
     def without_subqueries(self, plan: Any) -> Any:
         """The plan with joins for the subqueries in its conditions, as Spark's optimiser makes them later. A subquery
-        that gives one value for all rows stays, and its own plan is changed."""
+        that gives one value for all rows is retained, and its own plan is changed."""
         if not self._has_subqueries(plan):
             return plan
         for rule in _SUBQUERIES_TO_JOINS:
@@ -158,7 +159,7 @@ class _Rewriting:
         return plan
 
     def of(self, plan: Any) -> tuple[Any, list[_BucketColumn]]:
-        """The changed plan, and what is known of its output."""
+        """The changed plan, and the bucket columns of its output."""
         children = _items(plan.children())
         if not children:
             return plan, _bucket_columns(plan)
@@ -200,8 +201,8 @@ class _Rewriting:
         return plan, [k for k in buckets if output_ids.issuperset((*k.keys, _id(k.bucket)))]
 
     def _are_apart(self, sides: list[tuple[Any, list[_BucketColumn]]]) -> bool:
-        """Whether the sides of a join have no column in common. A bucket column that was put into both gets another
-        name on the right: a subquery over the same table has other keys, and this one bucket."""
+        """Whether the sides of a join have no column in common. A bucket column that was added to both gets another
+        name on the right: a subquery over the same table has other keys, but the same bucket."""
         (left, _), (right, buckets) = sides
         common = _outputs(left) & _outputs(right)
         if not common:
@@ -228,9 +229,9 @@ class _Rewriting:
     def _union(
         self, plan: Any, before: Sequence[Any], rewritten: Sequence[tuple[Any, list[_BucketColumn]]]
     ) -> tuple[Any, list[_BucketColumn]]:
-        """With the bucket after the columns, where all sides have one that follows from columns at the same positions:
-        one partition has the rows that all sides have of a bucket. Spark's own union puts the partitions of its sides
-        one after the other, whatever is in them."""
+        """The union with the bucket after the columns, if all sides have one that follows from columns at the same
+        positions: one partition has the rows of a bucket from all sides. Spark's own union concatenates the partitions
+        of its sides, whatever is in them."""
         plain = [self.as_before(new, old) for (new, _), old in zip(rewritten, before, strict=True)]
         sides = [_by_locations(old, bucket_columns) for old, (_, bucket_columns) in zip(before, rewritten, strict=True)]
         common = [locations for locations in sides[0] if all(locations in side for side in sides)]
@@ -257,7 +258,8 @@ class _Rewriting:
         return plan.withNewChildren(self._scala.seq(plain)), []
 
     def _laid_out_union(self, union: Any, sides: Sequence[Any], count: int) -> Any | None:
-        """The rows of a union, a bucket a partition; None if a side has no such layout, or takes a job to plan."""
+        """The rows of a union, with one bucket per partition; None if a side has no such layout, or takes a job to
+        plan."""
         if not self._lays_out_unions:
             return None
         datasets = self._scala.object("org.apache.spark.sql.classic.Dataset")
@@ -275,13 +277,13 @@ class _Rewriting:
         return logical_rows(self._scala, union.output(), rows, Layout(count, (), {}))
 
     def as_before(self, plan: Any, old: Any) -> Any:
-        """The plan with the columns that it had before it was changed."""
+        """The plan with the columns that it had before the change."""
         if [_id(a) for a in _items(plan.output())] == [_id(a) for a in _items(old.output())]:
             return plan
         return self._logical.Project(old.output(), plan)
 
     def _project(self, plan: Any, bucket_columns: Sequence[_BucketColumn]) -> tuple[Any, list[_BucketColumn]]:
-        """With the buckets whose keys it keeps; a key that it only renames is still one."""
+        """The projection with the buckets whose keys it retains; a key that it only renames is still one."""
         listed = _items(plan.projectList())
         now: dict[int, int] = {}
         for expression in listed:
@@ -388,8 +390,8 @@ def _bucket_columns(plan: Any) -> list[_BucketColumn]:
 
 
 def _numbered(project: Any) -> list[_BucketColumn]:
-    """The metadata of a bucket column that a projection computes. One that it takes from elsewhere, out of a struct
-    too, has its metadata from there, and its keys may be others by now."""
+    """The bucket column that a projection computes, from its metadata. One that it takes from elsewhere, also out of a
+    struct, has its metadata from there, and its keys may be different ones."""
     computed = [
         expression.toAttribute()
         for expression in _items(project.projectList())
@@ -414,7 +416,7 @@ def _described(candidates: Sequence[Any], output: Sequence[Any]) -> list[_Bucket
 
 
 def _missing(groups: Sequence[Any], bucket_columns: Sequence[_BucketColumn]) -> list[Any]:
-    """One bucket column whose keys are all among the columns and which itself is not; none if there is no such
+    """A list with one bucket column that is not among the columns although all its keys are; empty if there is no such
     column."""
     grouping_ids = {_id(group) for group in groups if _is(group, "AttributeReference")}
     if any(grouping_ids.issuperset((*k.keys, _id(k.bucket))) for k in bucket_columns):
@@ -423,7 +425,7 @@ def _missing(groups: Sequence[Any], bucket_columns: Sequence[_BucketColumn]) -> 
 
 
 def _equalities(condition: Any) -> list[tuple[int, int]]:
-    """Columns that a condition wants to be equal, by id."""
+    """The pairs of columns, by id, that a condition requires to be equal."""
     if _is(condition, "And"):
         return [*_equalities(condition.left()), *_equalities(condition.right())]
     sides = [condition.left(), condition.right()] if _is(condition, "EqualTo") else []
@@ -435,7 +437,8 @@ def _equalities(condition: Any) -> list[tuple[int, int]]:
 def _by_locations(
     plan: Any, bucket_columns: Sequence[_BucketColumn]
 ) -> dict[tuple[tuple[int, ...], str], _BucketColumn]:
-    """What is known of a plan by the places of the key columns in its output, and how the bucket follows from them."""
+    """The bucket columns of a plan by the positions of their key columns in its output, and the way in which the bucket
+    is computed."""
     at = {_id(attribute): number for number, attribute in enumerate(_items(plan.output()))}
     return {(tuple(at[key] for key in k.keys), k.made): k for k in bucket_columns if all(key in at for key in k.keys)}
 
@@ -450,7 +453,7 @@ def _is(node: Any, name: str) -> bool:
 
 
 def _id(named: Any) -> int:
-    """The id of a named expression; other expressions have none."""
+    """The id of a named expression; -1 for other expressions."""
     return int(named.exprId().id()) if hasattr(named, "exprId") else -1
 
 

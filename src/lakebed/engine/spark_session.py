@@ -58,7 +58,7 @@ def require_spark() -> None:
 
 
 def zone_of(spark: SparkSession | None) -> str:
-    """The time zone in which a session reads times that name none; UTC without a session."""
+    """The time zone in which a session reads times without one; UTC without a session."""
     return "UTC" if spark is None else spark.conf.get("spark.sql.session.timeZone") or "UTC"
 
 
@@ -67,12 +67,12 @@ def is_connect(spark: SparkSession) -> bool:
 
 
 def gateway(spark: SparkSession) -> Any | None:
-    """The session's JVM gateway, or None on Spark Connect."""
+    """The session's JVM gateway; None on Spark Connect."""
     return None if is_connect(spark) else getattr(spark, "_jvm", None)
 
 
 def is_in_one_process(spark: SparkSession) -> bool:
-    """Whether the session's tasks are threads of its driver: there is no other machine to gain by."""
+    """Whether the session's tasks are threads of its driver, so that no other machine helps."""
     return not is_connect(spark) and str(spark.sparkContext.master).partition("[")[0] == "local"
 
 
@@ -102,7 +102,8 @@ def parallelism(spark: SparkSession) -> int:
 
 
 def estimated_bytes(rows: DataFrame) -> int | None:
-    """What the optimizer thinks the rows take, files as they are stored; None where it has no idea, and on Connect."""
+    """The optimizer's estimate of the bytes of the rows, for files as they are stored; None if it has none, and on
+    Connect."""
     plan = getattr(rows, "_jdf", None)
     if plan is None:
         return None
@@ -114,8 +115,8 @@ def estimated_bytes(rows: DataFrame) -> int | None:
 
 
 def optimizer_rows(data: DataFrame) -> int | None:
-    """At most about how many rows the optimizer knows the DataFrame to have, without running a job; None where it does
-    not know, and on Connect.
+    """The largest number of rows that the DataFrame can have by the optimizer's statistics, without running a job; None
+    if they are unknown, and on Connect.
 
     It counts rows, or takes bytes for rows of the columns' usual widths: that is exact for rows that the
     driver holds (also those that `createDataFrame` took from a list), while those of files are compressed. Only nodes
@@ -141,14 +142,14 @@ def optimizer_rows(data: DataFrame) -> int | None:
 
 
 def has_exact_leaves(data: DataFrame) -> bool:
-    """Whether `optimizer_rows` goes by rows that Spark has counted, not by the size of files or what fills a cache."""
+    """Whether `optimizer_rows` uses rows that Spark has counted, not the size of files or of a cache."""
     frame: Any = data._jdf  # pyright: ignore[reportPrivateUsage]
     leaves = frame.queryExecution().optimizedPlan().collectLeaves()
     return all(leaves.apply(n).getClass().getSimpleName() in _EXACT_LEAVES for n in range(leaves.size()))
 
 
 def optimizer_bytes(data: DataFrame) -> int | None:
-    """What the rows of `optimizer_rows` take by Spark's widths of types: a guess, since a text is taken for 20
+    """The bytes of the rows of `optimizer_rows` by Spark's widths of types: a guess, since a text counts as 20
     bytes."""
     rows = optimizer_rows(data)
     return None if rows is None else rows * _row_bytes(data._jdf)  # pyright: ignore[reportPrivateUsage]
@@ -159,7 +160,8 @@ def _row_bytes(frame: Any) -> int:
 
 
 def _compression(plan: Any, node_count: list[int]) -> int | None:
-    """How many times smaller than its rows the bytes of a plan's leaves may be; None if rows cannot be estimated."""
+    """The factor by which the bytes of a plan's leaves may be smaller than its rows; None if rows cannot be
+    estimated."""
     node_count[0] += 1
     name = plan.getClass().getSimpleName()
     if node_count[0] > _MAX_NODES or name not in _LEAVES.keys() | _NODES | {_CREATED_ROWS}:
@@ -171,8 +173,8 @@ def _compression(plan: Any, node_count: list[int]) -> int | None:
 
 
 def created_rows(leaf: Any) -> int | None:
-    """At most how many rows `createDataFrame` took from a list: the driver holds them in batches of one size. None
-    where the rows of an RDD come from anywhere else."""
+    """The largest number of rows that `createDataFrame` took from a list, which the driver holds in batches of one
+    size. None if the rows of an RDD come from elsewhere."""
     rdd, functions = leaf.rdd(), list[Any]()
     while not rdd.dependencies().isEmpty():
         name = rdd.getClass().getSimpleName()
@@ -188,7 +190,7 @@ def created_rows(leaf: Any) -> int | None:
 
 
 def _batch_size(command: bytes) -> int | None:
-    """The size of the batches that a function of Python gets, if it hands each row on; None if it does more."""
+    """The size of the batches that a Python function gets, if it only passes each row on; None if it does more."""
     from pyspark.serializers import CPickleSerializer
 
     function, _, batches, _ = CPickleSerializer().loads(command)
@@ -210,12 +212,12 @@ def _private(thing: Any, name: str) -> Any:
 
 
 def read_mark(uri: str) -> str:
-    """The alias of DataFrames that read the table, by which their plan names it; no query needs to know it."""
+    """The alias of DataFrames that read the table, by which their plan names it; queries do not use it."""
     return f"{READ_MARK}{hashlib.sha256(uri.encode()).hexdigest()[:16]}"
 
 
 def reads_table(data: DataFrame, uri: str) -> bool:
-    """Whether the DataFrame is made of rows of the table: by `to_spark()`, or by `format("lakebed")`. No job runs."""
+    """Whether the DataFrame has rows of the table, from `to_spark()` or `format("lakebed")`. No job runs."""
     from lakebed.storage.base import parse_uri  # `import lakebed` passes this file, and loads no storage
 
     try:
@@ -235,5 +237,5 @@ def reads_table(data: DataFrame, uri: str) -> bool:
 
 
 def session_of(data: Any) -> SparkSession | None:
-    """The session of a DataFrame, None for anything else."""
+    """The session of a DataFrame; None for anything else."""
     return getattr(data, "sparkSession", None) if hasattr(data, "mapInArrow") else None

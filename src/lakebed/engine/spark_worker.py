@@ -38,7 +38,7 @@ _tuned_processes: set[int] = set()
 
 
 def for_workers(fn: Callable[..., Any], *, tuning: bool = False) -> Callable[..., Any]:
-    """The function in a form that a worker without lakebed can load; the worker then names in one sentence what it
+    """The function in a form that a worker without lakebed can load; such a worker then reports in one sentence what it
     lacks. With `tuning` it tunes the worker first."""
     from pyspark import cloudpickle  # pyright: ignore[reportAttributeAccessIssue]
 
@@ -58,7 +58,7 @@ def for_workers(fn: Callable[..., Any], *, tuning: bool = False) -> Callable[...
 
 
 class _Checked:
-    """A part of a function that is sent to workers. Loading it raises where they lack a package: that is before PySpark
+    """A part of a function that is sent to workers. Loading it raises an error if they lack a package, before PySpark
     itself imports pyarrow, whose error would not name the worker's Python."""
 
     def __reduce__(self) -> tuple[Callable[[], None], tuple[()]]:
@@ -78,7 +78,7 @@ class _Checked:
 
 
 class SentToWorkers:
-    """An object of lakebed's that Spark itself sends to its workers, rebuilt there as `for_workers` does it."""
+    """An object of lakebed that Spark itself sends to its workers, rebuilt there as by `for_workers`."""
 
     def __reduce__(self) -> tuple[Callable[[], Any], tuple[()]]:
         return for_workers(partial(_rebuilt, type(self), vars(self))), ()
@@ -158,11 +158,11 @@ T = TypeVar("T")
 
 
 class TaskError(Exception):
-    """An error of a task, as text that Spark gives to the driver."""
+    """An error of a task, as text that Spark passes to the driver."""
 
 
 def carrying(rows: Iterator[T]) -> Iterator[T]:
-    """The rows of a task. An error of lakebed's, or a file that is not there, is raised again by `job_errors`."""
+    """The rows of a task. An error of lakebed's, or a missing file, is raised again by `job_errors`."""
     try:
         yield from rows
     except LakebedError as error:
@@ -173,7 +173,7 @@ def carrying(rows: Iterator[T]) -> Iterator[T]:
 
 
 def _carried(message: str) -> Exception | None:
-    """The error of the task whose text this is."""
+    """The task's error from this text; None if it has none."""
     at = message.find(_CARRIED)
     if at < 0:  # of a DataFrame that reads a table, whose tasks show users the error as it is
         raised = _RAISED.search(message)
@@ -192,8 +192,8 @@ def _carried(message: str) -> Exception | None:
 @contextmanager
 def job_errors(spark: SparkSession) -> Generator[None]:
     """Turn errors of a job into lakebed's: workers that lack a package raise `UnsupportedFeature`, a missing or damaged
-    base file raises `CorruptFile` with its path, rows that were lost and cannot be made again raise `SourceError`, and
-    an error that a task was `carrying` is raised as it was. Any other error stays as it is."""
+    base file raises `CorruptFile` with its path, lost rows that cannot be computed again raise `SourceError`, and an
+    error that a task was `carrying` is raised unchanged. Other errors are unchanged."""
     try:
         yield
     except Exception as error:

@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 def register(
     name: str, summary: str, types: Mapping[str, pa.DataType], to: pa.DataType, function: Callable[..., pa.Array]
 ) -> None:
-    """Register `function` as `lakebed_<name>`. It takes an array of the first type, and of each further type one
-    constant as a Python value; a function that is there already stays."""
+    """Register `function` as `lakebed_<name>`. It takes an array of the first type, and one constant as a Python value
+    of each further type; a function that is already registered is kept."""
     first, *_ = types.values()
 
     def run(_context: Any, values: pa.Array | pa.Scalar, *others: pa.Array | pa.Scalar) -> pa.Array | pa.Scalar:

@@ -23,7 +23,7 @@ from lakebed.schema.column_names import did_you_mean
 
 @runtime_checkable
 class RowExpression(Protocol):
-    """One derived column. Both renderings give the same value for the same row."""
+    """One derived column. `sql` and `arrow` give the same value for the same row."""
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -31,7 +31,7 @@ class RowExpression(Protocol):
         ...
 
     def sql(self, schema: pa.Schema) -> str:
-        """Spark SQL text over a DataFrame with this Arrow schema."""
+        """The expression as Spark SQL over a DataFrame with this Arrow schema."""
         ...
 
     def arrow(self, batch: pa.RecordBatch) -> pa.Array:
@@ -57,7 +57,7 @@ class Column:
         return (self.path,)
 
     def type_in(self, schema: pa.Schema) -> pa.DataType:
-        """The column's Arrow type; SchemaConflict naming the nearest column when there is none."""
+        """The column's Arrow type. Raises `SchemaConflict`, which names the nearest column, if there is none."""
         return _walk(schema, self.path)[1]
 
     def top_level_in(self, schema: pa.Schema) -> str:
@@ -128,9 +128,8 @@ def sql_literal(text: str) -> str:
 
 
 def bind_sql(name: str, value: str, body: str) -> str:
-    """`body` with `name` standing for `value`: Spark SQL has no LET, a lambda over one element evaluates the value
-    once.
-    """
+    """The SQL `body` in which `name` stands for `value`: Spark SQL has no LET, so a lambda over one element evaluates
+    the value once."""
     return f"element_at(transform(array({value}), {name} -> {body}), 1)"
 
 
@@ -140,7 +139,7 @@ def unique(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def columns_of(expressions: Sequence[RowExpression]) -> tuple[str, ...]:
-    """All columns the expressions read, each once."""
+    """The distinct columns that the expressions read."""
     return unique(name for expression in expressions for name in expression.columns)
 
 
@@ -171,7 +170,7 @@ _ANY = "[\\x00-\\x1f\\x7f\"#%'*/:=?\\\\{\\[\\]^]"
 
 
 def escape_sql(text: str) -> str:
-    """Spark SQL of the escaped text; `text` is repeated."""
+    """The Spark SQL of the escaped text; `text` is repeated in it."""
     escaped = text
     # the percent sign comes first: what is put in holds percent signs
     for char in _ESCAPED:
@@ -196,7 +195,7 @@ def escape_arrow(values: pa.Array) -> pa.Array:
 
 
 def escape(text: str) -> str:
-    """One escaped text.
+    """The text with the characters escaped that paths escape.
 
     >>> escape("2024/02/03 04:05")
     '2024%2F02%2F03 04%3A05'
@@ -205,7 +204,7 @@ def escape(text: str) -> str:
 
 
 def unescape(text: str) -> str:
-    """The decoded text of an escaped one; `%` with no two hex digits after it stays.
+    """The decoded text of an escaped one; a `%` without two hex digits after it is unchanged.
 
     >>> unescape("a%2Fb%zz")
     'a/b%zz'

@@ -44,13 +44,13 @@ _FIELD_BORDER = ",(?=[^,:]*:)"
 
 
 def java_hash_sql(text: str) -> str:
-    """Java's `String.hashCode` of a Spark SQL string expression as bigint; null gives 0."""
+    """The Spark SQL (bigint) for Java's `String.hashCode` of a string expression; null gives 0."""
     return f"CAST(java_method('java.util.Objects', 'hashCode', {text}) AS BIGINT)"
 
 
 @runtime_checkable
 class TextHash(RowExpression, Protocol):
-    """An expression that is a hash of one text, so that where SQL may not call Java only that text goes to Python."""
+    """An expression that is a hash of one text, so that if SQL may not call Java only that text is sent to Python."""
 
     @property
     def hashed(self) -> RowExpression:
@@ -64,7 +64,7 @@ class TextHash(RowExpression, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class JavaHash:
-    """Java's `String.hashCode` of a text column or expression, int32; null gives 0."""
+    """An expression for Java's `String.hashCode` (int32) of a text column or expression; null gives 0."""
 
     text: RowExpression
 
@@ -88,8 +88,8 @@ class JavaHash:
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """The bucket (int32, 0 to `buckets` - 1) of each row's record key under Hudi's simple bucket index; a row without
-    a key gets one too.
+    """An expression for the bucket (int32, 0 to `buckets` - 1) of each row's record key under Hudi's simple bucket
+    index; a row without a key gets one too.
 
     `fields` are the hash fields, a subset of the key fields (empty: all); their order does not matter.
     """
@@ -119,7 +119,7 @@ class Bucket:
         return tuple(name for name in self.keys.key_fields if name in fields)
 
     def confusing_sql(self, schema: pa.Schema) -> str:
-        """Spark SQL predicate: rows whose key must be parsed as Hudi parses it; `FALSE` when no row can be one."""
+        """The Spark SQL predicate for rows whose key must be parsed as Hudi parses it; `FALSE` if no row can be one."""
         key = self.keys.record_key
         texts = _texts_of(key)
         if isinstance(key, CompositeKey) and not _are_plain_names(texts):
@@ -131,9 +131,8 @@ class Bucket:
         return " OR ".join(f"coalesce({test}, FALSE)" for test in tests) or "FALSE"
 
     def formula_sql(self, schema: pa.Schema) -> str:
-        """Spark SQL of the list hash (bigint, low 31 bits count) out of the field values, right for rows that cannot
-        confuse.
-        """
+        """The Spark SQL of the list hash (bigint, the low 31 bits count) from the field values, correct for rows that
+        do not fulfil `confusing_sql`."""
         key = self.keys.record_key
         texts = _texts_of(key)
         if not isinstance(key, CompositeKey) or len(texts) == 1:
@@ -145,9 +144,8 @@ class Bucket:
         return total
 
     def exact_sql(self, schema: pa.Schema) -> str:
-        """Spark SQL of the list hash by Hudi's parsing of the key text: any key, several times the cost of the
-        formula.
-        """
+        """The Spark SQL of the list hash by Hudi's parsing of the key text: correct for any key, at several times the
+        cost of the formula."""
         # bound, since code generated for many copies of a key grows beyond what the JVM compiles
         return bind_sql("lb_key", self.keys.record_key.sql(schema), exact_hash_sql("lb_key", self.hash_fields))
 
@@ -234,7 +232,7 @@ def _value_hash(values: pa.Array) -> npt.NDArray[np.int32]:
 
 
 def _confusing_rows(values: list[pa.Array]) -> npt.NDArray[np.int64]:
-    """Rows in which one of the values holds both a comma and a colon."""
+    """The numbers of the rows in which one of the values has both a comma and a colon."""
     rows = np.empty(0, np.int64)
     for value in values:
         comma = np.flatnonzero(as_numpy(pc.fill_null(pc.match_substring(value, ","), False)))
@@ -280,7 +278,7 @@ class Buckets:
 
     @property
     def numbers_end(self) -> int:
-        """One more than the greatest number."""
+        """One more than the greatest bucket number."""
         return max((self.count, *(number + 1 for number, _ in self.depths)))
 
     def has(self, number: int) -> bool:
@@ -297,14 +295,14 @@ class Buckets:
         return numbers
 
     def by_modulus(self) -> list[tuple[int, list[int]]]:
-        """The moduli of split buckets, each with the numbers of the buckets that have it."""
+        """The moduli of split buckets, each with the numbers of its buckets."""
         leaves: dict[int, list[int]] = {}
         for number, depth in sorted(self.depths):
             leaves.setdefault(self.count << depth, []).append(number)
         return sorted(leaves.items())
 
     def spread(self, number: int, other: Buckets) -> tuple[int, ...]:
-        """The buckets of `other` that keys of the bucket `number` may be in."""
+        """The numbers of the buckets of `other` in which keys of the bucket `number` may be."""
         if not self.depths and not other.depths:
             step = np.gcd(self.count, other.count)
             return tuple(range(number % int(step), other.count, int(step)))
@@ -322,7 +320,7 @@ class Buckets:
 
 
 def hash_of(list_hash: Int32s) -> npt.NDArray[np.int32]:
-    """A list hash with its sign bit off."""
+    """The list hash without its sign bit."""
     return list_hash & np.int32(0x7FFFFFFF)
 
 
@@ -330,16 +328,16 @@ _LENGTH = "^(?P<length>[0-9]+):"
 
 
 class BucketsByPath(Protocol):
-    """The buckets of each partition path. It pickles."""
+    """The buckets of each partition path. It can be pickled."""
 
     @property
     def named(self) -> tuple[tuple[str, Buckets], ...]:
-        """Partition paths with buckets of their own."""
+        """The partition paths with their own buckets."""
         ...
 
     @property
     def rules(self) -> tuple[tuple[str, int], ...]:
-        """(regular expression, count) of others, the first that is found in the path counts."""
+        """The pairs (regular expression, count) for other partition paths; the first that matches the path counts."""
         ...
 
     @property
@@ -404,7 +402,7 @@ class StoredBucket:
 
 @dataclass(frozen=True, slots=True)
 class _BothTexts:
-    """Partition path and record key as one text, which differs for any other pair."""
+    """An expression for partition path and record key as one text, which differs for any other pair."""
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -430,7 +428,7 @@ def _number_sql(buckets: Buckets, hashed: str) -> str:
 
 
 def _by_value(values: pa.Array, texts: pa.Array, part: Callable[[int, pa.Array], pa.Array]) -> pa.Array:
-    """For each text the part of it that its number in `values` selects. Takes a pass for each distinct number."""
+    """For each text the part of it that its number in `values` selects. It takes one pass per distinct number."""
     codes = as_numpy(values)
     order = np.argsort(codes, kind="stable")
     starts = np.flatnonzero(np.append(True, np.diff(codes[order]) != 0)) if len(order) else []

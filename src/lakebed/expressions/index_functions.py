@@ -40,7 +40,7 @@ _FIRST_DAY, _LAST_DAY = date(1, 1, 1), date(9999, 12, 31)
 @dataclass(frozen=True)
 class IndexFunction:
     """A function of an expression index over a column of one type. `result` is the type of its results; `zoned` is
-    whether they depend on a time zone: they are those of UTC."""
+    whether they depend on a time zone: then they are those of UTC."""
 
     name: str
     result: pa.DataType
@@ -49,7 +49,7 @@ class IndexFunction:
     is_certain: Callable[[pa.Array], bool]
 
     def apply(self, values: pa.Array) -> pa.Array | None:
-        """The function's result for each value. None if Spark's result may differ from Arrow's for any of them."""
+        """The function's result for each value. None if Spark's result may differ from Arrow's for one of them."""
         return self.compute(values) if self.is_certain(values) else None
 
 
@@ -108,7 +108,7 @@ def _text_kernel(name: str, options: Mapping[str, str]) -> Callable[[pa.Array], 
 
 
 def slice_of(position: int, length: int) -> tuple[int, int | None]:
-    """Start and stop of Spark's `substring(text, position, length)`, those below 0 from the end.
+    """The start and stop of Spark's `substring(text, position, length)`; numbers below 0 count from the end.
 
     >>> slice_of(1, 3), slice_of(-2, 5), slice_of(-5, 3)
     ((0, 3), (-2, None), (-5, -2))
@@ -226,7 +226,7 @@ def _is_instant(kind: pa.DataType) -> bool:
 
 
 def _local(values: pa.Array) -> pa.Array:
-    """Instants as wall-clock times of UTC; dates stay."""
+    """The instants as wall-clock times of UTC; dates are unchanged."""
     return values.cast(pa.timestamp(values.type.unit)) if pt.is_timestamp(values.type) else values
 
 

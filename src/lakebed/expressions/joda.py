@@ -49,7 +49,8 @@ class Token:
 
     @property
     def has_sql(self) -> bool:
-        """Whether Spark SQL has it: rare letters, names of months and years of two digits are left to Arrow."""
+        """Whether Spark SQL can print the token: rare letters, names of months and years of two digits are left to
+        Arrow."""
         if self.letter == "M":
             return self.count <= 2
         return not self.letter or (self.letter in _COMMON and not (self.letter == "y" and self.count == 2))
@@ -78,7 +79,7 @@ def tokens(pattern: str) -> tuple[Token, ...]:
 
 
 def _literal(pattern: str, at: int) -> tuple[str, int]:
-    """Literal text from `at` on (quotes resolved), and where it ends."""
+    """The literal text from `at` on (quotes resolved), and the position after it."""
     text, quoted = "", False
     while at < len(pattern):
         char = pattern[at]
@@ -138,7 +139,7 @@ _NUMBERS: dict[str, Callable[[Fields], Int64s]] = {
 
 
 class Fields:
-    """Calendar fields of wall-clock milliseconds, computed once each."""
+    """The calendar fields of wall-clock milliseconds, each computed once."""
 
     def __init__(self, local: Int64s) -> None:
         self.days = local // DAY_MILLIS
@@ -172,18 +173,17 @@ class PrintPattern:
 
     @property
     def slashes(self) -> int:
-        """How many `/` every printed text has."""
+        """The number of `/` in every printed text."""
         return 0 if self.url_encode else sum(token.text.count("/") for token in self.tokens)
 
     @property
     def has_sql(self) -> bool:
-        """Whether `sql` can be asked: every token is a common one."""
+        """Whether `sql` can be called: every token is a common one."""
         return all(token.has_sql for token in self.tokens)
 
     def sql(self, local: str, offset: str = "0L", zone_id: str | None = None) -> str:
-        """Spark SQL text, which repeats `local` (bigint): generated code computes it once for each row. `zone_id` is
-        what `ZZZ` prints, else the offset.
-        """
+        """The Spark SQL of the printed text, which repeats `local` (bigint): generated code computes it once per row.
+        `zone_id` is the text for `ZZZ`, None for the offset."""
         parts = [self._part_sql(token, local, offset, zone_id) for token in self.tokens]
         # null stays null even where the pattern holds no field
         return (
@@ -220,7 +220,8 @@ class PrintPattern:
 
 @lru_cache
 def print_pattern(pattern: str, url_encode: bool = False) -> PrintPattern:
-    """The pattern ready to print by, escaped for a path if so asked; UnsupportedFeature for letters lakebed lacks."""
+    """The parsed pattern for printing, escaped for a path if `url_encode`. Raises `UnsupportedFeature` for letters that
+    lakebed does not support."""
     return PrintPattern(pattern, tokens(pattern), url_encode)
 
 
@@ -235,7 +236,7 @@ def _token_sql(token: Token, offset: str, colon: str) -> str:
 
 
 def _padded_sql(number: str, width: int, *, is_year: bool) -> str:
-    """Digits with zeros before them; years alone may be negative, or longer than the pattern."""
+    """The SQL of a number with leading zeros; only years may be negative, or longer than the pattern."""
     if width <= 1:
         return f"CAST({number} AS STRING)"
     if not is_year:

@@ -36,9 +36,8 @@ _USUAL_WIDTHS = {"y": 4, "M": 2, "d": 2, "H": 2, "m": 2, "s": 2, "S": 3}
 
 @dataclass(frozen=True, slots=True)
 class ReadPattern:
-    """A Joda pattern to read by. `sql` and `arrow` give wall-clock milliseconds; `offset_*` the offset in the text,
-    if any.
-    """
+    """A Joda pattern for reading. `sql` and `arrow` give wall-clock milliseconds; `offset_*` the offset in the text, if
+    it has one."""
 
     pattern: str
     tokens: tuple[Token, ...]
@@ -46,11 +45,12 @@ class ReadPattern:
 
     @property
     def has_sql(self) -> bool:
-        """Whether `branches_sql` can be asked: every token is a common one."""
+        """Whether `branches_sql` can be called: every token is a common one."""
         return all(token.has_sql for token in self.tokens)
 
     def regex(self, *, named: bool = False) -> str:
-        """The regular expression, one group for each token that is no literal (`named`: as RE2 names them)."""
+        """The regular expression, with one group for each token that is not a literal (with `named` in RE2's syntax of
+        named groups)."""
         text, group = "^", 0
         for number, token in enumerate(self.tokens):
             following = self.tokens[number + 1] if number + 1 < len(self.tokens) else None
@@ -62,9 +62,8 @@ class ReadPattern:
         return text + _END
 
     def branches_sql(self, text: str, then: Callable[[str, str], str]) -> list[str]:
-        """`WHEN ... THEN` parts of a CASE: `then(local, offset)` with the wall-clock milliseconds and the offset (null
-        without one) of a text that matches.
-        """
+        """The `WHEN ... THEN` parts of a CASE: `then(local, offset)` with the wall-clock milliseconds and the offset
+        (null without one) of a text that matches."""
         branches = [f"WHEN {text} RLIKE {sql_literal(self.regex())} THEN {self._matched_sql(text, then)}"]
         positions = self._fixed_positions()
         if positions:
@@ -77,7 +76,7 @@ class ReadPattern:
         return branches
 
     def _fixed_positions(self) -> dict[str, tuple[int, int]]:
-        """Start (from 1) and width of each number, if the pattern is made of numbers of usual widths alone."""
+        """The start (from 1) and width of each number, if the pattern has only numbers of usual widths."""
         positions: dict[str, tuple[int, int]] = {}
         start = 1
         for token in self.tokens:
@@ -94,9 +93,8 @@ class ReadPattern:
         return bind_sql(_PARTS, f"array({', '.join(groups)})", self._computed_sql(then))
 
     def arrow(self, texts: pa.Array) -> tuple[npt.NDArray[np.bool_], pa.Array, pa.Array]:
-        """For each text: whether it matches, its wall-clock milliseconds (null when not a date), its offset (null
-        without one).
-        """
+        """Flags of the texts that match, their wall-clock milliseconds (null if not a date), and their offsets (null
+        without one)."""
         captures = pc.extract_regex(texts, self.regex(named=True))
         matched = as_numpy(captures.is_valid())
         groups = {letter: pc.struct_field(captures, [n]) for n, (letter, _) in enumerate(self._groups())}
@@ -120,7 +118,7 @@ class ReadPattern:
 
 @lru_cache
 def read_pattern(pattern: str, year_now: int | None = None) -> ReadPattern:
-    """The pattern ready to read by; UnsupportedFeature for what lakebed cannot read.
+    """The parsed pattern for reading. Raises `UnsupportedFeature` for patterns that lakebed cannot read.
 
     Two-digit years are from 80 years before to 19 years after the present one, as in Joda.
     """
@@ -269,7 +267,7 @@ class _ArrowFields:
 
 
 def _ranges(present: object) -> list[tuple[str, int, int]]:
-    """Allowed values of the parts of a day that occur."""
+    """The allowed values of the parts of a day that the pattern has."""
     ranges = [("H", 0, 23), ("k", 1, 24), ("K", 0, 11), ("h", 1, 12), ("m", 0, 59), ("s", 0, 59), ("e", 1, 7)]
     return [entry for entry in ranges if entry[0] in present]  # pyright: ignore[reportOperatorIssue]
 

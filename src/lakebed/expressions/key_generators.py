@@ -34,7 +34,7 @@ _ONE_PARTITION_FIELD = (SIMPLE, TIMESTAMP)
 
 @dataclass(frozen=True, slots=True)
 class KeyGeneratorSpec:
-    """How a table makes keys, by its settings.
+    """The settings from which a table makes keys.
 
     `kind` is Hudi's enum text (SIMPLE, COMPLEX, NON_PARTITION, TIMESTAMP, CUSTOM, GLOBAL_DELETE) or a class name of
     Hudi's; empty: inferred as Hudi infers it. No `key_fields`: keys are generated. `partition_types` (SIMPLE or
@@ -60,7 +60,7 @@ class KeyGeneratorSpec:
 
 @dataclass(frozen=True, slots=True)
 class KeyGenerator:
-    """The two expressions of a key generator, and what follows from them."""
+    """The two expressions of a key generator, and the functions derived from them."""
 
     kind: str
     key_fields: tuple[str, ...]
@@ -76,7 +76,7 @@ class KeyGenerator:
         return not self.key_fields
 
     def key_text_of(self, values: Any, schema: pa.Schema | None = None) -> pa.StringArray:
-        """Record key texts of given key-field values, as the generator would make them of rows.
+        """The record key texts of given key-field values, as the generator would make them from rows.
 
         `values` is a table or batch with the key columns (nested fields under their dotted names), or, for a single
         key field, an array, a chunked array or a list. With the table's `schema` values are first cast to its types;
@@ -91,13 +91,13 @@ class KeyGenerator:
         return pa.concat_arrays(texts) if texts else pa.array([], pa.string())
 
     def determines_keys(self, schema: pa.Schema) -> bool:
-        """Whether rows of this schema with equal record keys have equal key fields, but for what `KeyFields` knows of
-        keys of several fields."""
+        """Whether rows of this schema with equal record keys have equal key fields, except for the cases of several
+        fields that `KeyFields` handles."""
         texts = [KeyText(name) for name in self.key_fields]
         return bool(texts) and all(text.determines_values(schema) for text in texts)
 
     def partition_values(self, path: str) -> dict[str, str | None]:
-        """Texts of the partition fields in a path, decoded; null for the default partition.
+        """The texts of the partition fields in a path, decoded; null for the default partition.
 
         Empty if the path does not show where a field ends. A timestamp field's text is the printed time.
 
@@ -109,7 +109,8 @@ class KeyGenerator:
 
 
 def key_generator(config: KeyGeneratorSpec) -> KeyGenerator:
-    """The key generator a table's settings name; UnsupportedFeature for a class that is none of Hudi's."""
+    """The key generator that a table's settings name. Raises `UnsupportedFeature` for a class that is not one of
+    Hudi's."""
     kind = check_field_counts(config)
     partition_path = _partition_path(kind, config)
     texts = tuple(_text(config, name) for name in config.key_fields)
@@ -123,7 +124,7 @@ def key_generator(config: KeyGeneratorSpec) -> KeyGenerator:
 
 
 def check_field_counts(config: KeyGeneratorSpec) -> str:
-    """The kind of a key generator. Raises `InvalidOption` for one that takes one field where several are given, and for
+    """The kind of a key generator. Raises `InvalidOption` for a kind that takes one field if several are given, and for
     partition fields of a custom one without a type."""
     kind = kind_of(config.kind) or infer_kind(config.key_fields, config.partition_fields)
     if kind == CUSTOM:
@@ -146,7 +147,7 @@ def check_field_counts(config: KeyGeneratorSpec) -> str:
 
 
 def kind_of(name: str) -> str:
-    """Hudi's enum text for a key generator's type or class name; empty stays empty.
+    """Hudi's enum text for a key generator's type or class name; empty for an empty name.
 
     >>> kind_of("org.apache.hudi.keygen.TimestampBasedAvroKeyGenerator")
     'TIMESTAMP'
@@ -168,7 +169,7 @@ def kind_of(name: str) -> str:
 
 
 def infer_kind(key_fields: tuple[str, ...], partition_fields: tuple[str, ...]) -> str:
-    """The key generator Hudi takes when none is named.
+    """The kind of key generator that Hudi uses if none is named.
 
     >>> infer_kind(("a", "b"), ("p",))
     'COMPLEX'
@@ -206,7 +207,7 @@ def _partition_path(kind: str, config: KeyGeneratorSpec) -> PartitionPath:
 
 
 def _custom_fields(fields: tuple[str, ...], types: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Names and types of a CUSTOM generator's fields, from `f:TYPE` or from two lists."""
+    """The names and types of a CUSTOM generator's fields, from `f:TYPE` or from two lists."""
     if not types:
         split = [name.rsplit(":", 1) for name in fields]
         fields, types = tuple(pair[0] for pair in split), tuple(pair[-1] if len(pair) > 1 else "" for pair in split)
@@ -264,8 +265,8 @@ def _cast(table: pa.Table, schema: pa.Schema, key_fields: tuple[str, ...]) -> pa
 
 
 def exact_cast(values: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
-    """Values as those of another type. Raises `pa.ArrowInvalid` for a value that would become another one: Arrow itself
-    cuts times to dates, takes times without a zone for ones in UTC, counts numbers from 1970, and rounds for decimals.
+    """The values cast to another type. Raises `pa.ArrowInvalid` for a value that would change: Arrow itself cuts times
+    to dates, takes times without a zone for ones in UTC, counts numbers from 1970, and rounds for decimals.
 
     >>> exact_cast(pa.chunked_array([[2.0]]), pa.int64()).to_pylist()
     [2]

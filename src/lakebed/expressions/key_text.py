@@ -96,7 +96,7 @@ class KeyText:
         raise self._refuse(kind)
 
     def values_of(self, texts: pa.Array, schema: pa.Schema) -> pa.Array:
-        """The values of the column whose texts these are. Raises `InvalidRecord` where there are none."""
+        """The values of the column with these key texts. Raises `InvalidRecord` for a text without a value."""
         kind = Column(self.column).type_in(schema)
         return values_of_key_texts(texts, kind, self.zone if self.consistent_timestamp else UTC_ZONE)
 
@@ -125,8 +125,8 @@ class KeyText:
 
 
 def value_of_key_text(text: str | None, type_: pa.DataType) -> Any:
-    """The value of a column whose key text this is, or whose text a partition path has. Raises `InvalidRecord` for a
-    text that is no value of the type.
+    """The value of a column with this key text, or with this text in a partition path. Raises `InvalidRecord` for a
+    text that is not a value of the type.
 
     >>> value_of_key_text("1000000", pa.timestamp("us")), value_of_key_text("61ff", pa.binary())
     (datetime.datetime(1970, 1, 1, 0, 0, 1), b'a\\xff')
@@ -135,8 +135,8 @@ def value_of_key_text(text: str | None, type_: pa.DataType) -> Any:
 
 
 def values_of_key_texts(texts: pa.Array, type_: pa.DataType, zone: Zone = UTC_ZONE) -> pa.Array:
-    """The values of a column whose key texts these are; null stays null. A time may also be written as a date and a
-    time of day, of `zone` where it names none. Raises `InvalidRecord` for the first text that is no value of the type.
+    """The values of a column with these key texts; null gives null. A time may also be written as a date and a time of
+    day, in `zone` unless it names one. Raises `InvalidRecord` for the first text that is not a value of the type.
 
     >>> values_of_key_texts(pa.array(["1.5", None]), pa.decimal128(10, 2)).to_pylist()
     [Decimal('1.50'), None]
@@ -208,7 +208,8 @@ def timestamp_micros(values: pa.Array) -> pa.Array:
 
 
 def _decimal_sql(name: str, scale: int) -> str:
-    """BigDecimal.toString: plain from 1E-6 on, else scientific. CAST gives that or plain text, as ANSI is off or on."""
+    """The Spark SQL for `BigDecimal.toString`: plain from 1E-6 on, otherwise scientific. CAST gives this or the plain
+    text, depending on ANSI mode."""
     plain = f"format_number({name}, '0.{'0' * scale}')"
     digits = f"coalesce(nullif(regexp_replace({plain}, '^-?[0.]*', ''), ''), '0')"
     point = "CASE WHEN length(lb_digits) > 1 THEN '.' ELSE '' END"
@@ -220,7 +221,8 @@ def _decimal_sql(name: str, scale: int) -> str:
 
 
 def ntz_micros_sql(name: str) -> str:
-    """Micros of a TIMESTAMP_NTZ column since 1970-01-01 00:00 of its own local time, with no session zone between."""
+    """The Spark SQL for the micros of a TIMESTAMP_NTZ column since 1970-01-01 00:00 of its own local time, without a
+    session zone."""
     days = f"CAST(unix_date(CAST({name} AS DATE)) AS BIGINT) * 86400000000L"
     hours = f"hour({name}) * 3600000000L + minute({name}) * 60000000L"
     return f"({days} + {hours} + CAST(extract(SECOND FROM {name}) * 1000000 AS BIGINT))"
@@ -231,7 +233,7 @@ NULL_VALUE, EMPTY_VALUE = "__null__", "__empty__"
 
 @dataclass(frozen=True, slots=True)
 class SingleKey:
-    """The text of one field as the record key; null where it is null or empty (no key at all).
+    """An expression for the text of one field as the record key; null if it is null or empty (no key at all).
 
     >>> SingleKey(KeyText("id")).arrow(pa.record_batch({"id": ["a", "", None]})).to_pylist()
     ['a', None, None]
@@ -248,7 +250,7 @@ class SingleKey:
         return f"CASE WHEN {text} != '' THEN {text} END" if self.text.can_be_empty(schema) else text
 
     def values_in(self, keys: pa.Array, schema: pa.Schema) -> pa.Table:
-        """The values of the field of which these are the keys. Raises `InvalidRecord` where there are none."""
+        """The values of the key field for these keys. Raises `InvalidRecord` for a key without a value."""
         return pa.table({self.text.column: self.text.values_of(keys, schema)})
 
     def arrow(self, batch: pa.RecordBatch) -> pa.Array:
@@ -261,8 +263,8 @@ class SingleKey:
 
 @dataclass(frozen=True, slots=True)
 class CompositeKey:
-    """`f1:v1,f2:v2` in the order of the fields; null reads `__null__`, an empty text `__empty__`; null where all are
-    null or empty.
+    """An expression for the record key `f1:v1,f2:v2` in the order of the fields; null is written `__null__`, an empty
+    text `__empty__`; null if all are null or empty.
 
     >>> key = CompositeKey((KeyText("a"), KeyText("b")))
     >>> key.arrow(pa.record_batch({"a": [1, 2, None], "b": ["x", "", None]})).to_pylist()
@@ -288,7 +290,7 @@ class CompositeKey:
         return f"CASE WHEN {' OR '.join(present)} THEN concat({', '.join(parts)}) END"
 
     def values_in(self, keys: pa.Array, schema: pa.Schema) -> pa.Table:
-        """The values of the fields of which these are the keys. Raises `InvalidRecord` where there are none."""
+        """The values of the key fields for these keys. Raises `InvalidRecord` for a key without values."""
         if len(self.texts) == 1:  # releases store it with and without its name
             name = f"^{re.escape(_prefix(0, self.texts[0]))}"
             keys = pc.replace_substring_regex(keys, name, "", max_replacements=1)
@@ -358,7 +360,7 @@ class SharedText:
         return self.of_texts(batch.column(self.column))
 
     def of_texts(self, keys: pa.Array) -> pa.Array:
-        """For each key text of an array: whether other field values may give it."""
+        """Flags of the key texts that other field values may give as well."""
         shared = pc.match_substring(keys, NULL_VALUE)
         shared = pc.or_(shared, pc.match_substring(keys, EMPTY_VALUE))
         for mark in self._marks:

@@ -51,7 +51,7 @@ _LOWER: Final = _Case(
 
 
 def upper(values: pa.Array) -> pa.Array:
-    """Texts in upper case.
+    """The texts in upper case, as Java converts them.
 
     >>> upper(pa.array(["straße", "ﬁ", "o", None])).to_pylist()
     ['STRASSE', 'FI', 'O', None]
@@ -60,7 +60,7 @@ def upper(values: pa.Array) -> pa.Array:
 
 
 def lower(values: pa.Array) -> pa.Array:
-    """Texts in lower case.
+    """The texts in lower case, as Java converts them.
 
     >>> lower(pa.array(["ΟΔΟΣ", "ΣΑΣ.", "İ"])).to_pylist() == ["οδος", "σας.", "i̇"]
     True

@@ -30,9 +30,8 @@ _NO_PATH = f"{DEFAULT_PARTITION}\x7f"
 
 
 class PathPart(RowExpression, Protocol):
-    """The text of one partition field inside a path, never null; `slashes` is how many `/` it holds, None if that is
-    open.
-    """
+    """The text of one partition field inside a path, never null; `slashes` is the number of `/` in it, None if it
+    varies."""
 
     @property
     def field(self) -> str: ...
@@ -42,7 +41,7 @@ class PathPart(RowExpression, Protocol):
 
     @property
     def has_sql(self) -> bool:
-        """Whether there is Spark SQL for it; else every engine takes `arrow`."""
+        """Whether there is Spark SQL for the part; otherwise every engine uses `arrow`."""
         ...
 
     def value_of(self, text: str) -> str | None:
@@ -52,8 +51,8 @@ class PathPart(RowExpression, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ValuePart:
-    """A field's own text; null and empty read `__HIVE_DEFAULT_PARTITION__`. Where files lack the column (`dropped`),
-    only null does: the empty text and that text itself get a path that is refused."""
+    """A field's own text; null and empty are written `__HIVE_DEFAULT_PARTITION__`. If files do not have the column
+    (`dropped`), only null is: for the empty text and that text itself the path is refused."""
 
     text: KeyText
     hive_style: bool = False
@@ -115,7 +114,7 @@ class ValuePart:
 
 @dataclass(frozen=True, slots=True)
 class PartitionPath:
-    """The parts joined by `/`; with no parts the empty path of a table that is not partitioned."""
+    """The parts joined by `/`; without parts the empty path of a table that is not partitioned."""
 
     parts: tuple[PathPart, ...]
     hive_style: bool = False
@@ -197,14 +196,14 @@ _SUSPECT = r"[\x00-\x1f\x7f\\]|(^|[/=])/|/$|(^|/)\.|^__all_partitions__$"
 
 @dataclass(frozen=True, slots=True)
 class PathCheck:
-    """Checks partition paths, in tasks, too. With `dropped` the files lack the partition columns: paths must give
-    them."""
+    """Checks partition paths, also in tasks. With `dropped` the files do not have the partition columns: then paths
+    must determine them."""
 
     path: PartitionPath
     dropped: bool = False
 
     def fault(self, path: str) -> str | None:
-        """What is wrong with a partition path of the table, or None."""
+        """The fault of a partition path of the table as text; None if it is valid."""
         wrong = self._unusable(path)
         if wrong is None and self.dropped and path and not self.path.values(path):
             wrong = "files do not hold the partition columns, and the path does not show where one ends"
@@ -218,7 +217,7 @@ class PathCheck:
             raise _refused(f"rows have the partition path {path!r} (of {fields})", wrong, {"partition": path})
 
     def require_values(self, rows: pa.Table) -> None:
-        """Raise `InvalidRecord` for the first value of a partition column that makes such a path."""
+        """Raise `InvalidRecord` for the first value of a partition column that gives an invalid path."""
         several = len(self.path.parts) > 1
         for part in self.path.parts:
             name = part.field

@@ -20,7 +20,7 @@ PLAIN_KEYS = "lakebed.plain.keys"
 
 
 class PlainKeys:
-    """Whether no text of some columns holds both a comma and a colon, one batch after another.
+    """Tracks whether no text of some columns has both a comma and a colon, one batch after another.
 
     >>> seen = PlainKeys(["id"])
     >>> seen.add(pa.record_batch({"id": ["a,b", "a:b", None]})), seen.hold
@@ -34,7 +34,7 @@ class PlainKeys:
         self.hold = True
 
     def add(self, rows: pa.RecordBatch) -> None:
-        """Look at more rows. Rows that lack one of the columns count as texts that can be misread."""
+        """Check more rows. Rows without one of the columns count as texts that can be misread."""
         if self.hold:
             self.hold = all(name in rows.schema.names and _is_plain(rows.column(name)) for name in self.fields)
 

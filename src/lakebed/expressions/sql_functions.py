@@ -33,7 +33,7 @@ _INSTANT: Final = pa.timestamp("us", tz="UTC")
 
 
 def _rounded_double(values: pa.Array, digits: int, mode: str) -> pa.Array:
-    """Doubles rounded as the decimals that they are printed as."""
+    """The doubles rounded by the decimal digits with which they are printed."""
     numbers = values.cast(pa.float64())
     size = pc.abs(numbers)
     # below this all digits are cut off, above the other bound there are none to cut off; NaN is neither
@@ -47,18 +47,18 @@ def _rounded_double(values: pa.Array, digits: int, mode: str) -> pa.Array:
 
 
 def round_double(value: pc.Expression, digits: int, mode: str) -> pc.Expression:
-    """`round` ("half_towards_infinity") and `bround` ("half_to_even") of doubles."""
+    """The expression for `round` ("half_towards_infinity") or `bround` ("half_to_even") of doubles."""
     return call(f"round_{mode}", value, pc.scalar(digits))
 
 
 def round_decimal(value: pc.Expression, to: pa.DataType, digits: int, mode: str, wide: pa.DataType) -> pc.Expression:
-    """A decimal rounded to places; `wide` has room for one digit more."""
+    """The expression for a decimal rounded to `digits` places; `wide` is a type with one digit more."""
     return pc.round(value.cast(wide), ndigits=digits, round_mode=mode).cast(to)
 
 
 def integral_double(value: pc.Expression, mode: str) -> pc.Expression:
-    """`ceil` ("up") and `floor` ("down") of doubles as BIGINT: the nearest BIGINT for a value beyond its range, 0 for
-    NaN."""
+    """The expression for `ceil` ("up") or `floor` ("down") of doubles as BIGINT: the nearest BIGINT for a value beyond
+    its range, 0 for NaN."""
     return call(f"integral_{mode}", value)
 
 
@@ -70,7 +70,7 @@ def _integral_double(values: pa.Array, mode: str) -> pa.Array:
 
 
 def sign(value: pc.Expression) -> pc.Expression:
-    """`sign` of doubles: zeros keep their own."""
+    """The expression for `sign` of doubles: zeros keep their sign."""
     return pc.if_else(pc.equal(value, 0.0), value, pc.sign(value))
 
 
@@ -78,7 +78,7 @@ def sign(value: pc.Expression) -> pc.Expression:
 
 
 def position(value: pc.Expression, part: str) -> pc.Expression:
-    """The place of the first `part` in a text, from 1 on, in characters; 0 where there is none."""
+    """The position of the first `part` in a text, from 1 on, in characters; 0 if there is none."""
     return call("position", value, pc.scalar(part))
 
 
@@ -94,7 +94,7 @@ def _position(values: pa.Array, part: str) -> pa.Array:
 
 
 def split_part(value: pc.Expression, delimiter: str, number: int) -> pc.Expression:
-    """The part of a text of this number, from 1 on or from the end (-1 is the last); empty where there is none."""
+    """The part of a text with this number, from 1 on or from the end (-1 is the last); empty if there is none."""
     return call("split_part", value, pc.scalar(delimiter), pc.scalar(number))
 
 
@@ -112,7 +112,7 @@ def _split_part(values: pa.Array, delimiter: str, number: int) -> pa.Array:
 
 
 def add_months(value: pc.Expression, months: int) -> pc.Expression:
-    """The day some months later; the month's last one where it has no such day."""
+    """The day some months later; the last day of that month if it has no such day."""
     return call("add_months", value, pc.scalar(months))
 
 
@@ -147,13 +147,14 @@ def _next_day(values: pa.Array, weekday: int) -> pa.Array:
 
 
 def months_between(value: pc.Expression, other: pc.Expression) -> pc.Expression:
-    """Months between two dates, rounded to eight digits."""
+    """The months between two dates, rounded to eight digits."""
     days = pc.add(pc.multiply(value.cast(pa.int32()).cast(pa.int64()), 2**32), other.cast(pa.int32()).cast(pa.int64()))
     return call("months_between", days)
 
 
 def _months_between(values: pa.Array) -> pa.Array:
-    """Months between two dates; each int64 of `values` holds both days, one in the upper half and one in the lower."""
+    """The months between two dates; each int64 of `values` has both days, one in the upper half and one in the
+    lower."""
     packed_days: Int64s = as_numpy(pc.fill_null(values, 0))
     day = ((packed_days + 2**31) & (2**32 - 1)) - 2**31
     first, second = (packed_days - day) >> 32, day
@@ -206,7 +207,7 @@ def days_later(instant: datetime, days: int, zone: tzinfo) -> datetime:
 
 
 def _instant_of_local(local: datetime, zone: tzinfo) -> datetime:
-    """The instant of a wall-clock time: the first of two, and in a gap by the clock as it was before it."""
+    """The instant of a wall-clock time: the first of two if it occurs twice, and in a gap by the offset before it."""
     return local.replace(tzinfo=zone, fold=0).astimezone(UTC)
 
 

@@ -35,7 +35,7 @@ class Part:
 
 @lru_cache
 def pattern_parts(pattern: str) -> tuple[Part, ...]:
-    """The parts of a pattern; `UnsupportedFeature` for letters and counts whose texts lakebed does not print.
+    """The parts of a pattern. Raises `UnsupportedFeature` for letters and counts that lakebed cannot print.
 
     >>> [part.letter * part.count or part.text for part in pattern_parts("yyyy-MM'T'HH")]
     ['yyyy', '-', 'MM', 'T', 'HH']
@@ -80,7 +80,7 @@ def printed(local: Any, pattern: str, more_years: Any = None) -> Any:
 
 
 def _quoted(pattern: str, start: int) -> tuple[str, int]:
-    """The text in quotes that begins here (two quotes are one), and where the pattern goes on."""
+    """The text in the quotes that begin here (two quotes are one), and the position after it."""
     if pattern[start : start + 2] == "''":
         return "'", start + 2
     text, at = "", start + 1

@@ -42,9 +42,8 @@ _LONG_LIMIT = 9.2e18
 
 @dataclass(frozen=True, slots=True)
 class TimestampSettings:
-    """The `hoodie.keygen.timebased.*` settings, checked. No `unit`: the column holds date texts. Zones that are not
-    set are None.
-    """
+    """The `hoodie.keygen.timebased.*` settings, checked. `unit` is None if the column has date texts. Zones that are
+    not set are None."""
 
     type: str
     unit: tuple[int, int] | None
@@ -57,9 +56,8 @@ class TimestampSettings:
 
     @staticmethod
     def of(settings: Mapping[str, str], timezone: str = "UTC") -> TimestampSettings:
-        """From settings without their prefix (`timestamp.type`, `output.dateformat`, ...); `timezone` replaces the
-        JVM's default zone.
-        """
+        """The settings from option texts without their prefix (`timestamp.type`, `output.dateformat`, ...); `timezone`
+        replaces the JVM's default zone."""
         return _settings(tuple(sorted(settings.items())), timezone)
 
 
@@ -107,7 +105,7 @@ def _zone(text: str | None) -> Zone | None:
 
 @dataclass(frozen=True, slots=True)
 class TimestampPart:
-    """A field as printed time inside a partition path. Null where a text is no date, or a number too far off.
+    """A field as printed time inside a partition path. Null if a text is not a date, or a number is too large.
 
     A null field counts as one unit after 1970 began (texts: one millisecond), as in Hudi.
     """
@@ -192,7 +190,7 @@ class TimestampPart:
 
     @property
     def _fixed_zone(self) -> bool:
-        """Whether all rows print in one zone; else each text's own offset counts."""
+        """Whether all rows are printed in one zone; otherwise each text's own offset counts."""
         return self.settings.unit is not None or bool(self.settings.output_zone or self.settings.input_zone)
 
     def _holds_text(self, kind: pa.DataType) -> bool:
@@ -222,7 +220,7 @@ class TimestampPart:
         return f"CASE WHEN {number} BETWEEN -{max_number}L AND {max_number}L THEN {scaled} END"
 
     def _number_sql(self, kind: pa.DataType, name: str, null: int) -> str:
-        """The column as bigint, `null` for null; itself null where it does not fit."""
+        """The SQL of the column as bigint, `null` for null; itself null for a value that does not fit."""
         if pa.types.is_timestamp(kind):
             micros = f"unix_micros({name})" if kind.tz else ntz_micros_sql(name)
             return f"coalesce({micros}, {null}L)"
@@ -274,9 +272,8 @@ class TimestampPart:
         return bind_sql("lb_time", f"CASE {' '.join(branches)} END", printed)
 
     def _pair_sql(self, local: str, offset: str) -> str:
-        """Printed wall-clock milliseconds and offset of a text that was read as `local` at `offset` (null: none in
-        the text).
-        """
+        """The SQL of the printed wall-clock milliseconds and offset of a text that was read as `local` at `offset`
+        (null: none in the text)."""
         zone = self.settings.input_zone or self.settings.default_zone
         instant = f"CASE WHEN lb_read.o IS NOT NULL THEN lb_read.l - lb_read.o ELSE {zone.utc_sql('lb_read.l')} END"
         offset_out = self._print_zone.offsets_sql("lb_millis")
@@ -315,7 +312,7 @@ def _most_of(kind: pa.DataType) -> int:
 
 
 def _truncated(values: pa.Array) -> pa.Array:
-    """Doubles cut to integers as Java does it (NaN is 0), null beyond the range of a long."""
+    """The doubles truncated to integers as in Java (NaN is 0), null beyond the range of a long."""
     truncated = pc.trunc(pc.if_else(pc.is_nan(values), 0.0, values))
     fits = pc.less(pc.abs(truncated), _LONG_LIMIT)
     return pc.if_else(fits, truncated, pa.scalar(None, pa.float64())).cast(pa.int64())

@@ -29,7 +29,7 @@ DAY_MILLIS = 86_400_000
 
 
 def civil_of_days(days: Int64s) -> tuple[Int64s, Int64s, Int64s]:
-    """Year, month and day of month.
+    """The year, month and day of month of days since 1970-01-01.
 
     >>> [part.tolist() for part in civil_of_days(np.array([0, -1, 19756]))]
     [[1970, 1969, 2024], [1, 12, 2], [1, 31, 3]]
@@ -41,7 +41,7 @@ def civil_of_days(days: Int64s) -> tuple[Int64s, Int64s, Int64s]:
 
 
 def days_of_civil(year: Int64s, month: Int64s, day: Int64s) -> Int64s:
-    """Days since 1970-01-01 of valid dates (a day past the month's end runs into the next month).
+    """The days since 1970-01-01 of valid dates (a day beyond the month's end counts into the next month).
 
     >>> int(days_of_civil(np.array([2024]), np.array([2]), np.array([3]))[0])
     19756
@@ -51,7 +51,7 @@ def days_of_civil(year: Int64s, month: Int64s, day: Int64s) -> Int64s:
 
 
 def iso_week(days: Int64s) -> tuple[Int64s, Int64s]:
-    """ISO week-based year and week of that year.
+    """The ISO week-based year, and the week of that year.
 
     >>> [part.tolist() for part in iso_week(np.array([0, 19722]))]
     [[1970, 2023], [1, 52]]
@@ -63,7 +63,7 @@ def iso_week(days: Int64s) -> tuple[Int64s, Int64s]:
 
 
 def day_of_week(days: Int64s) -> Int64s:
-    """1 for Monday to 7 for Sunday."""
+    """The day of the week: 1 for Monday to 7 for Sunday."""
     return (days + 3) % 7 + 1
 
 
@@ -108,7 +108,7 @@ class Zone:
         return f"{sign}{minutes // 60:02d}:{minutes % 60:02d}" if self.offset else "UTC"
 
     def local_millis(self, millis: pa.Array) -> pa.Array:
-        """Wall-clock milliseconds of instants (int64 epoch milliseconds)."""
+        """The wall-clock milliseconds of instants (int64 epoch milliseconds)."""
         return pc.add(millis, self.offsets(millis))
 
     def offsets(self, millis: pa.Array) -> pa.Array:
@@ -125,7 +125,7 @@ class Zone:
         return offsets
 
     def utc_millis(self, local: pa.Array) -> pa.Array:
-        """Instants of wall-clock milliseconds: the earlier one where clocks go back, null where they skip."""
+        """The instants of wall-clock milliseconds: the earlier one when clocks are put back, null in a gap."""
         # the offset before any change on that day and the one after it: one of the two is right
         before = pc.subtract(local, self.offsets(pc.subtract(local, 86_400_000)))
         after = pc.subtract(local, self.offsets(pc.add(local, 86_400_000)))
@@ -191,7 +191,7 @@ def java_zone(text: str) -> Zone:
 
 
 def local_times(instants: pa.Array, zone: str) -> pa.Array:
-    """Wall-clock times, `timestamp[us]`, of instants of that unit in a zone of Arrow's (a name, or `+05:30`).
+    """The wall-clock times, `timestamp[us]`, of instants of that unit in a zone of Arrow's (a name, or `+05:30`).
 
     >>> noon = pa.array([2_540_289_600_000_000], pa.timestamp("us", "UTC"))
     >>> local_times(noon, "America/New_York")[0].as_py().isoformat()
@@ -210,7 +210,7 @@ def local_times(instants: pa.Array, zone: str) -> pa.Array:
 
 
 def local_expression(instant: pc.Expression, zone: str) -> pc.Expression:
-    """`local_times` of an expression."""
+    """Like `local_times`, for an expression."""
     return call(_LOCAL_TIMES, instant.cast(_INSTANT), pc.scalar(zone))
 
 
@@ -224,7 +224,7 @@ register(
 
 
 def _offsets_by_rule(name: str, millis: pa.Array) -> pa.Array:
-    """Offsets of late instants, by the changes of the years that occur. Beyond the year 9999 they are those of some 400
+    """The offsets of late instants, from the changes of their years. Beyond the year 9999 they are those of some 400
     years before, after which days and weekdays repeat."""
     at: Int64s = as_numpy(millis)
     at = at - np.maximum(0, -((_LAST_RULED_MILLI - at) // _CYCLE_MILLIS)) * _CYCLE_MILLIS
@@ -238,8 +238,8 @@ def _offsets_by_rule(name: str, millis: pa.Array) -> pa.Array:
 
 @lru_cache(1 << 14)
 def _changes(name: str, year: int) -> tuple[list[int], list[int]]:
-    """The beginning of a year and the instants in it at which the offset changes, in milliseconds, with the offset from
-    each of them on."""
+    """The instants in a year at which the offset changes, in milliseconds, preceded by the beginning of the year, and
+    the offset from each of them on."""
     zone, begin = zoneinfo.ZoneInfo(name), datetime(year, 1, 1, tzinfo=UTC)
     first = (begin - _EPOCH) // timedelta(milliseconds=1)
     starts, offsets = [first], [_offset_at(begin, zone)]
@@ -255,7 +255,7 @@ def _changes(name: str, year: int) -> tuple[list[int], list[int]]:
 
 
 def _is_changed(begin: datetime, zone: zoneinfo.ZoneInfo, offset: int, second: int) -> bool:
-    """Whether the offset is another one so many seconds later."""
+    """Whether the offset differs `second` seconds later."""
     return _offset_at(begin + timedelta(seconds=second), zone) != offset
 
 

@@ -45,7 +45,7 @@ _FOOTER_SCHEMA, _SCHEMA_METADATA, _KEY, _VALUE = 1, 2, 0, 1
 
 
 class UnreadableExpression(Exception):
-    """An expression whose parts are not known."""
+    """Raised for an expression whose parts cannot be analysed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Constant:
 
 @dataclass(slots=True)
 class Call:
-    """A function of `pyarrow.compute` by its name, with its options as a struct, None where it has none."""
+    """A call of a `pyarrow.compute` function by its name, with its options as a struct; None without options."""
 
     name: str
     arguments: list[Part] = field(default_factory=list["Part"])
@@ -73,7 +73,7 @@ Part = Reference | Constant | Call
 
 
 def parts_of(expression: pc.Expression) -> tuple[Part, frozenset[str]]:
-    """The expression's parts, and the top-level columns that occur in it.
+    """The expression's parts, and the top-level columns in it.
 
     >>> parts_of(pc.field("a") > pc.field("b", "c"))[0]
     Call(name='greater', arguments=[Reference(path=('a',)), Reference(path=('b', 'c'))], options=None)
@@ -119,7 +119,7 @@ def _parse(pairs: Iterator[tuple[str, str]], row: pa.RecordBatch) -> tuple[Part,
 
 
 def _metadata(file: bytes) -> Iterator[tuple[str, str]]:
-    """Keys and values of the schema's metadata in an Arrow IPC file, in order and with repetitions."""
+    """The keys and values of the schema's metadata in an Arrow IPC file, in order and with repetitions."""
     end = len(file) - len(_MAGIC) - 4
     footer = _Table.root(file, end - struct.unpack_from("<i", file, end)[0])
     for pair in footer.table(_FOOTER_SCHEMA).tables(_SCHEMA_METADATA):
@@ -160,7 +160,7 @@ class _Table:
 
 
 def _target(buffer: bytes, offset: int) -> int:
-    """Where the offset that is stored at a place leads to."""
+    """The position to which the offset stored at a position leads."""
     return offset + struct.unpack_from("<I", buffer, offset)[0]
 
 
@@ -179,7 +179,7 @@ _UNKNOWN_NAME = re.compile(r"FieldRef\.Name\((.*?)\)")
 
 
 class _Unknown(Exception):
-    """Raised for a form of expression that is not looked into."""
+    """Raised for a form of expression that is not analysed."""
 
 
 def predicate_of_expression(expression: pc.Expression, schema: pa.Schema) -> Predicate:
@@ -211,7 +211,7 @@ def _node(expression: pc.Expression, schema: pa.Schema) -> Node:
 
 
 def _condition(part: Part, schema: pa.Schema) -> tuple[Node, pc.Expression]:
-    """The node of a condition, and the expression built again from it."""
+    """The node of a condition, and an equal expression built from it."""
     if not isinstance(part, Call):
         raise _Unknown
     match part.name, part.arguments:
@@ -288,7 +288,7 @@ def _compare(left: pc.Expression, op: Operator, right: pa.Scalar) -> pc.Expressi
 
 
 def _fit(constant: pa.Scalar, type_: pa.DataType) -> Literal:
-    """The constant as one of the column's type."""
+    """The constant as a literal of the column's type."""
     value = None if pa.types.is_timestamp(constant.type) and constant.type.unit == "ns" else constant.as_py()
     # how Spark SQL reads such a text depends on the session's settings
     if isinstance(value, str) and ("\\" in value or '"' in value or not value.isprintable()):

@@ -50,7 +50,7 @@ class SparkOnly(Exception):
 
 
 def parse_date(text: str) -> date:
-    """A date as Spark casts it from text.
+    """The date that Spark casts from a text.
 
     >>> parse_date("2024-2-3")
     datetime.date(2024, 2, 3)
@@ -65,7 +65,7 @@ def parse_date(text: str) -> date:
 
 
 def parse_timestamp(text: str) -> datetime:
-    """A time as Spark casts it from text: aware where the text names a zone, naive otherwise.
+    """The time that Spark casts from a text: aware if the text names a zone, otherwise naive.
 
     >>> parse_timestamp("2024-02-03 04:05:06.5Z")
     datetime.datetime(2024, 2, 3, 4, 5, 6, 500000, tzinfo=datetime.timezone.utc)
@@ -83,7 +83,7 @@ def parse_timestamp(text: str) -> datetime:
 
 
 def parse_zone(text: str) -> tzinfo:
-    """A zone by offset, region name or one of Java's short names; `ValueError` for anything else.
+    """The zone of an offset, region name or one of Java's short names. Raises `ValueError` for anything else.
 
     >>> parse_zone("+05:30").utcoffset(None)
     datetime.timedelta(seconds=19800)
@@ -105,7 +105,7 @@ def parse_zone(text: str) -> tzinfo:
 
 
 def as_instant(value: datetime, zone: tzinfo) -> Literal:
-    """A time as a point in time; one without zone is taken in `zone`."""
+    """The literal of a time as an instant; a time without zone is in `zone`."""
     try:
         return Literal((value if value.tzinfo else value.replace(tzinfo=zone)).astimezone(UTC), INSTANT)
     except OverflowError:
@@ -117,7 +117,7 @@ def midnight(value: date) -> datetime:
 
 
 def number_literal(text: str) -> Literal:
-    """A number as Spark types it: int or bigint, decimal with a point, double with an exponent."""
+    """The literal of a number in Spark's type: int or bigint, decimal with a point, double with an exponent."""
     if "e" in text.lower():
         return Literal(float(text), pa.float64())
     if "." not in text and -(2**63) <= int(text) < 2**63:
@@ -136,7 +136,7 @@ def decimal_literal(value: Decimal) -> Literal:
 
 
 def constant_text(value: Any) -> str | None:
-    """A value as a constant of Spark SQL; None for a value that has none, as lists, structs and times of a day.
+    """The Spark SQL constant for a value; None for a value without one, such as lists, structs and times of day.
 
     >>> constant_text(-5), constant_text("a"), constant_text([1])
     ('-5', "'a'", None)
@@ -161,7 +161,8 @@ _BOOLEAN_TEXT = {"true": True, "false": False}
 
 
 def compare(left: Value, op: Operator, right: Value, zone: tzinfo) -> Node:
-    """A comparison with both sides in one type; `SparkOnly` where lakebed does not have Spark's rule."""
+    """The node of a comparison with both sides in one type. Raises `SparkOnly` if lakebed does not have Spark's
+    rule."""
     if isinstance(left, Literal):
         if isinstance(right, Literal):
             return _compare_constants(left, op, right)
@@ -291,7 +292,8 @@ def _as_float(constant: Any) -> float:
 
 
 def _with_exact(left: Value, op: Operator, right: Literal) -> Node:
-    """Integers and decimals against a number: no rounding, the bound moves to the next value of the column's type."""
+    """The node that compares integers or decimals with a number, without rounding: the bound is moved to the next value
+    of the column's type."""
     constant = right.value
     if (
         isinstance(constant, str)

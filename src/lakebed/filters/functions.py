@@ -58,7 +58,7 @@ _PARTS: dict[str, type[Expression]] = {
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """How a function reads its arguments: any value, values brought to one type, and the zone of times."""
+    """Reads the arguments of a function: any value, values converted to one type, and the zone of times."""
 
     read: Callable[[Expression], Value]
     of_one_type: Callable[[Sequence[Value]], tuple[Value, ...]]
@@ -66,7 +66,7 @@ class Reader:
     zone_name: str
 
     def text(self, e: Expression) -> Value:
-        """A text; null is one, too."""
+        """A text argument; null counts as a text."""
         value = self.read(e)
         if isinstance(value, Literal) and value.value is None:
             return Literal(None, TEXT)
@@ -90,7 +90,7 @@ class Reader:
         return number
 
     def number(self, e: Expression) -> Value:
-        """A number; null is a double, as Spark takes it."""
+        """A number argument; null is a double, as in Spark."""
         value = self.read(e)
         if isinstance(value, Literal) and value.value is None:
             return Literal(None, DOUBLE)
@@ -116,14 +116,14 @@ class Reader:
 
 
 def only(e: Expression, *expected: str) -> None:
-    """Leave a construct to Spark when the parser found parts in it that are not read here."""
+    """Raise `SparkOnly` if the parser found parts of a construct that are not in `expected`."""
     odd = [name for name, value in e.args.items() if name not in expected and value not in (None, False, [], "")]
     if odd:
         raise SparkOnly(f"{type(e).__name__.lower()} with {', '.join(odd)}")
 
 
 def digits_of(value: Value) -> tuple[int, int]:
-    """Precision and scale of a decimal, or of the integers of a type."""
+    """The precision and scale of a decimal value, or those that integers of a type need."""
     if pa.types.is_decimal(value.type):
         return value.type.precision, value.type.scale
     if isinstance(value, Literal):
@@ -135,7 +135,7 @@ def digits_of(value: Value) -> tuple[int, int]:
 
 
 def _round(e: Expression, reader: Reader, mode: str) -> Value:
-    """`round`, `bround`, and `ceil` and `floor` with places."""
+    """The value of `round`, `bround`, and of `ceil` and `floor` with places."""
     argument, decimals = e.this, e.args.get("decimals")
     if isinstance(e, exp.Anonymous):
         argument, *optional_arguments = _arguments(e, 1, 2)
@@ -165,7 +165,7 @@ def _round(e: Expression, reader: Reader, mode: str) -> Value:
 
 
 def _integral(e: Expression, reader: Reader, mode: str) -> Value:
-    """`ceil` and `floor`."""
+    """The value of `ceil` and `floor`."""
     only(e, "this", "decimals")
     if e.args.get("decimals") is not None:
         value = reader.read(e.this)
@@ -211,7 +211,7 @@ def _bits(e: Expression, reader: Reader, name: str) -> Value:
 
 
 def _extreme(e: Expression, reader: Reader, name: str) -> Value:
-    """`greatest` and `least`."""
+    """The value of `greatest` and `least`."""
     only(e, "this", "expressions", "ignore_nulls")
     values = reader.of_one_type([reader.read(argument) for argument in (e.this, *e.expressions)])
     type_ = values[0].type
@@ -271,7 +271,7 @@ class _Pattern:
 
     @property
     def matches_nothing(self) -> bool:
-        """Whether it may match an empty text, between which Java and RE2 go on differently."""
+        """Whether the pattern may match an empty text, after which Java and RE2 continue differently."""
         return re.search(r"[*?]|\{0|\{,|\|", self.text.replace("(?:", "(")) is not None or not self.text
 
     def with_group(self, number: int) -> str:
@@ -389,7 +389,7 @@ def _make_date(e: Expression, reader: Reader) -> Value:
 
 
 def _part(e: Expression, reader: Reader) -> Value:
-    """`extract(unit FROM value)` and `date_part(unit, value)`."""
+    """The value of `extract(unit FROM value)` and `date_part(unit, value)`."""
     if isinstance(e, exp.Extract):
         unit, value = str(e.this.name), e.expression
     else:
@@ -402,7 +402,7 @@ def _part(e: Expression, reader: Reader) -> Value:
 
 
 def _date_trunc(e: Expression, reader: Reader) -> Value:
-    """`trunc` of dates, `date_trunc` of times."""
+    """The value of `trunc` for dates and `date_trunc` for times."""
     only(e, "this", "unit")
     name = reader.constant_text(e.args["unit"]).upper()
     if isinstance(e, exp.DateTrunc):
@@ -417,7 +417,7 @@ def _date_trunc(e: Expression, reader: Reader) -> Value:
 
 
 def shifted(e: Expression, reader: Reader) -> Value | None:
-    """A date or a time plus or minus an interval or days; None for arithmetic on numbers."""
+    """The value of a date or a time plus or minus an interval or days; None for arithmetic on numbers."""
     left, right = e.this, e.expression
     if isinstance(left, exp.Interval) and isinstance(e, exp.Add):
         left, right = right, left

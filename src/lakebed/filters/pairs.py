@@ -36,7 +36,8 @@ from lakebed.schema.column_names import did_you_mean, nearest_name
 
 @dataclass(frozen=True)
 class Side:
-    """One of the two rows of a pair: its name in SQL, the prefix of its columns in a table of pairs, its columns."""
+    """One of the two rows of a pair: its name in SQL, the prefix of its columns in a table of pairs, and its
+    columns."""
 
     alias: str
     prefix: str
@@ -58,7 +59,7 @@ class Side:
 
     @property
     def fields(self) -> list[pa.Field]:
-        """The columns as a table of pairs has them."""
+        """The columns in the form that a table of pairs has."""
         return [f.with_name(self.field(f.name)).with_nullable(True) for f in self.schema]
 
     def column(self, name: str) -> str | None:
@@ -69,8 +70,8 @@ class Side:
 
 @dataclass(frozen=True)
 class PairExpression:
-    """An expression over a pair. `target` and `source` are the columns that it names. `arrow` and `type` are None where
-    only Spark evaluates it, and `reason` says why; `spark` is its text for Spark."""
+    """An expression over a pair. `target` and `source` are the columns that it names. `arrow` and `type` are None if
+    only Spark can evaluate it, and `reason` is why; `spark` is its text for Spark."""
 
     text: str
     target: tuple[str, ...]
@@ -82,14 +83,15 @@ class PairExpression:
 
     @property
     def spark_enclosed(self) -> str:
-        """The text for Spark as a part of another one: the line breaks keep a comment in it from what follows."""
+        """The text for Spark in parentheses, as a part of another text: the line breaks keep a comment in it from the
+        text after it."""
         return f"(\n{self.spark}\n)"
 
 
 @dataclass(frozen=True)
 class Equality:
-    """A condition `target column = expression over the source`; `condition` is the same as a whole. With `null_safe` it
-    is `<=>`, by which nulls are equal."""
+    """A condition `target column = expression over the source`; `condition` is the complete condition. With `null_safe`
+    it is `<=>`, under which nulls are equal."""
 
     column: str
     value: PairExpression
@@ -116,7 +118,7 @@ class OnCondition:
 
     @property
     def expressions(self) -> tuple[PairExpression, ...]:
-        """All of its conditions, of the equalities the values."""
+        """The expressions of all its conditions: of the equalities the values."""
         return (*(equality.value for equality in self.equalities), *self.others)
 
 
@@ -125,8 +127,8 @@ _NO_SOURCE = "a target row that no source row matched has no source row"
 
 
 class PairReader:
-    """Reads expressions over a target and a source. `zone` is the time zone of times that name none; the current time
-    is that of the reader's making."""
+    """Reads expressions over a target and a source. `zone` is the time zone for times without one; the current time is
+    that of the reader's creation."""
 
     def __init__(self, target: Side, source: Side, zone: str = "UTC") -> None:
         if target.alias.lower() == source.alias.lower():
@@ -149,7 +151,7 @@ class PairReader:
         return self._read(text, sides, label, is_condition=False)
 
     def on(self, text: str) -> OnCondition:
-        """The join condition, taken apart where it is conditions joined by AND."""
+        """The parts of a join condition, if it consists of conditions joined by AND."""
         sides = (self.target, self.source)
         equalities: list[Equality] = []
         other_conditions: list[PairExpression] = []
@@ -167,7 +169,7 @@ class PairReader:
         return OnCondition(text, tuple(equalities), tuple(other_conditions))
 
     def _equality(self, text: str, condition: PairExpression) -> Equality | None:
-        """The condition as an equality of a target column with a value of the source, if it is one."""
+        """The condition as an equality of a target column with a value of the source; None if it is not one."""
         text = _without_parentheses(text)
         at = _at_top(text, ("=", "==", "<=>"))
         if len(at) != 1:
@@ -218,7 +220,8 @@ class PairReader:
         return PairExpression(text, expression.target, expression.source, spark, arrow, kind)
 
     def _bind(self, tree: Any, sides: Sequence[Side], text: str) -> tuple[Any, list[Any], list[tuple[Side, str]]]:
-        """The tree with the columns of a table of pairs, the edits that do the same to the text, and what it names."""
+        """The tree with the columns of a table of pairs, the edits that make the same change in the text, and the named
+        columns."""
         edits: list[Any] = []
         named: list[tuple[Side, str]] = []
         for node in list(tree.find_all(exp.Column)):
@@ -245,7 +248,7 @@ class PairReader:
         return tree, edits, named
 
     def _bound(self, steps: Sequence[str], sides: Sequence[Side], text: str) -> tuple[Side, str, Sequence[str]]:
-        """The side and the column that a name is, and the steps into a struct after it."""
+        """The side and the column that a name means, and the steps into a struct after it."""
         first, *field_steps = steps
         context = {"text": text, "column": ".".join(steps)}
         for side in (self.target, self.source):
@@ -302,7 +305,8 @@ def _value(reader: ConditionReader, tree: Any) -> tuple[pc.Expression, pa.DataTy
 
 
 def conjunct_texts(text: str) -> list[str]:
-    """The conditions of a text that are joined by AND, each as it is written; the whole text where it is one.
+    """The conditions of a text that are joined by AND, each as it is written; only the text itself if it is one
+    condition.
 
     >>> conjunct_texts("t.id = s.id AND (s.a > 1 or s.b in (1, 2)) and t.c between 1 and 2")
     ['t.id = s.id', '(s.a > 1 or s.b in (1, 2))', 't.c between 1 and 2']
@@ -325,7 +329,7 @@ def _parts(tree: Any) -> Iterator[Any]:
 
 
 def _at_top(text: str, signs: Sequence[str]) -> list[tuple[int, int]]:
-    """Where a text has these words outside of all parentheses and CASE; the AND of a BETWEEN is none."""
+    """The spans of these words in a text outside of all parentheses and CASE; the AND of a BETWEEN does not count."""
     between = 0
     spans: list[tuple[int, int]] = []
     tokens = SparkText().tokenize(text)

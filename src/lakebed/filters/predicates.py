@@ -47,8 +47,9 @@ def _date_of(args: Sequence[pc.Expression], _to: pa.DataType, options: tuple[Any
 
 
 def _from_unixtime(args: Sequence[pc.Expression], _to: pa.DataType, options: tuple[Any, ...]) -> pc.Expression:
-    """Arrow knows no years beyond 32767: far times are printed as those of some 400 years earlier or later, after
-    which days and weekdays repeat, and clocks are put forward and back as before."""
+    """The expression that prints seconds since 1970 by a pattern. Arrow cannot handle years beyond 32767, so far times
+    are computed from those of some 400 years earlier or later, after which days, weekdays and changes of clocks
+    repeat."""
     pattern, zone = options
     micros = pc.multiply(args[0].cast(pa.int64()), 1_000_000)  # a product that is too great wraps around, as Spark's
     cycles = pc.if_else(
@@ -62,7 +63,7 @@ def _from_unixtime(args: Sequence[pc.Expression], _to: pa.DataType, options: tup
 
 
 def _unix_timestamp(args: Sequence[pc.Expression], to: pa.DataType, _options: tuple[Any, ...]) -> pc.Expression:
-    """`unix_timestamp`: whole seconds since 1970, cut toward zero as in Spark."""
+    """The expression for `unix_timestamp`: whole seconds since 1970, cut toward zero as in Spark."""
     return pc.divide(args[0].cast(pa.timestamp("us", tz="UTC")).cast(pa.int64()), 1_000_000).cast(to)
 
 
@@ -102,8 +103,8 @@ def _concat(args: Sequence[pc.Expression], _to: pa.DataType, _options: tuple[Any
 
 
 def _concat_ws(args: Sequence[pc.Expression], _to: pa.DataType, options: tuple[Any, ...]) -> pc.Expression:
-    """`concat_ws`: the texts that are not null, joined. Of a row of nulls the first becomes an empty text, since Arrow
-    leaves out such rows."""
+    """The expression for `concat_ws`: the texts that are not null, joined. In a row of nulls the first becomes an empty
+    text, since Arrow leaves out such rows."""
     all_null = args[0].is_null()
     for text in args[1:]:
         all_null = all_null & text.is_null()
@@ -125,7 +126,7 @@ def _positive_modulo(args: Sequence[pc.Expression], to: pa.DataType, options: tu
 
 
 def _extreme(op: Operator) -> Kernel:
-    """The greatest or the least value, without nulls; the first of equal ones."""
+    """A kernel for the greatest or the least value, without nulls; the first of equal ones."""
 
     def call(args: Sequence[pc.Expression], to: pa.DataType, _options: tuple[Any, ...]) -> pc.Expression:
         result = args[0]
@@ -138,14 +139,15 @@ def _extreme(op: Operator) -> Kernel:
 
 
 def _pad(args: Sequence[pc.Expression], _to: pa.DataType, options: tuple[Any, ...]) -> pc.Expression:
-    """`lpad` and `rpad`, which also cut to the width."""
+    """The expression for `lpad` and `rpad`, which also cut to the width."""
     side, width, padding = options
     function = pc.utf8_lpad if side == "left" else pc.utf8_rpad
     return pc.utf8_slice_codeunits(function(args[0], width=width, padding=padding), start=0, stop=width)
 
 
 def _regexp_extract(args: Sequence[pc.Expression], to: pa.DataType, options: tuple[Any, ...]) -> pc.Expression:
-    """The group of the first match, empty where nothing matches; `options` have a pattern with that group alone."""
+    """The expression for the group of the first match, empty if nothing matches; `options` have a pattern with only
+    that group."""
     group = pc.struct_field(pc.extract_regex(args[0], pattern=options[0]), 0)
     return pc.if_else(args[0].is_null(), pc.scalar(pa.scalar(None, to)), pc.coalesce(group, pc.scalar("")))
 
@@ -155,7 +157,7 @@ def _add_micros(args: Sequence[pc.Expression], to: pa.DataType, options: tuple[A
 
 
 def _case(args: Sequence[pc.Expression], to: pa.DataType, options: tuple[Any, ...]) -> pc.Expression:
-    """The value of the first condition that holds, which null does not; the last value where none holds."""
+    """The expression for the value of the first true condition (null is not true); the last value if none is true."""
     result = args[-1]
     for condition, value in reversed(list(zip(options, args[:-1], strict=True))):
         result = pc.if_else(pc.coalesce(node_to_arrow(condition), pc.scalar(False)), value, result)
@@ -319,7 +321,7 @@ class Compare:
 
 @dataclass(frozen=True, slots=True)
 class In:
-    """`left IN (values)`; without values it is false for every value and null for null."""
+    """The condition `left IN (values)`; without values it is false for every value and null for null."""
 
     left: Value
     values: tuple[Literal, ...]
@@ -333,7 +335,7 @@ class IsNull:
 
 @dataclass(frozen=True, slots=True)
 class Like:
-    """SQL LIKE with `\\` as the escape character."""
+    """The condition SQL LIKE, in which a backslash is the escape character."""
 
     value: Value
     pattern: str
@@ -366,9 +368,9 @@ Node = And | Or | Not | Compare | In | IsNull | Like | IsTrue | Constant | Opaqu
 
 @dataclass(frozen=True)
 class Predicate:
-    """A filter. `text` is the SQL it was given as ("" for an Arrow expression, which is then in `expression`),
-    `spark_sql` the same for any session, and `named` are the columns in it. The tree may lack some of these columns: a
-    comparison with NULL is true for no row, whatever the column holds."""
+    """A filter. `text` is the SQL with which it was given ("" for an Arrow expression, which is then in `expression`),
+    `spark_sql` the equivalent for any session, and `named` are the columns in it. The tree may lack some of these
+    columns: a comparison with NULL is true for no row, whatever the column has."""
 
     root: Node
     text: str = ""
@@ -378,12 +380,12 @@ class Predicate:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Top-level columns that the filter reads, each once."""
+        """The distinct top-level columns that the filter reads."""
         return tuple(dict.fromkeys((*columns_of(self.root), *self.named)))
 
     @property
     def runs_in_process(self) -> bool:
-        """Whether Arrow can evaluate it."""
+        """Whether Arrow can evaluate the filter."""
         parts = () if self.expression is not None else walk(self.root)
         return all(part.expression is not None for part in parts if isinstance(part, Opaque))
 
@@ -398,7 +400,7 @@ class Predicate:
         return node_to_arrow(self.root)
 
     def to_spark_sql(self) -> str:
-        """The filter as Spark SQL; `InvalidOption` for an Arrow expression that has no such form."""
+        """The filter as Spark SQL. Raises `InvalidOption` for an Arrow expression without such a form."""
         return self.spark_sql or self.text or node_to_spark(self.root)
 
     def __str__(self) -> str:
@@ -406,7 +408,8 @@ class Predicate:
 
 
 def combine(predicate: Predicate | None, conditions: Sequence[Node]) -> Predicate | None:
-    """The predicate and further conditions; the SQL text or Arrow expression that was given stays as it is inside."""
+    """The predicate and further conditions; the given SQL text or Arrow expression is unchanged inside. None without
+    both."""
     if not conditions:
         return predicate
     if predicate is None:
@@ -464,9 +467,9 @@ def conjuncts(node: Node) -> Iterator[Node]:
 
 
 def safe_part(predicate: Predicate) -> Predicate | None:
-    """The part of a condition that may be tested first: those of its AND-ed conditions that compare columns, and raise
-    for no value: rows that do not fulfil them can be left out before the whole filter is evaluated. None where there
-    are none."""
+    """The part of a condition that may be tested first: those of its AND-ed conditions that compare columns, and fail
+    for no value, so that rows that do not fulfil them can be left out before the complete filter is evaluated. None if
+    there are none."""
     return combine(None, tuple(node for node in conjuncts(predicate.root) if all(map(_is_safe, walk(node)))))
 
 
@@ -583,7 +586,7 @@ def _plain(left: Any, op: str, right: Any) -> pc.Expression:
 
 
 def has_spark_text(node: Node) -> bool:
-    """Whether a condition can be written for Spark: most functions are only understood, in the text that has them."""
+    """Whether a condition can be written for Spark: most functions are only read, from the text that has them."""
     try:
         node_to_spark(node)
     except InvalidOption:

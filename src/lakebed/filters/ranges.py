@@ -43,8 +43,8 @@ _MAX_ITEMS = 16
 
 @dataclass(frozen=True)
 class Bounds:
-    """What is known of one value in each unit (a file, a file slice, a partition): no non-null value is below `low`
-    or above `high` (a null bound: unknown), whether there may be a non-null value, and whether a null."""
+    """The known bounds of one value in each unit (a file, a file slice, a partition): no non-null value is below `low`
+    or above `high` (a null bound is unknown), and flags whether there may be a non-null value, and whether a null."""
 
     low: pa.Array
     high: pa.Array
@@ -66,7 +66,7 @@ OfCall = Callable[[Call], Bounds | None]
 
 
 def may_match(root: Node, bounds_by_path: BoundsByPath, units: int, of_call: OfCall = lambda _: None) -> Bools:
-    """For each unit whether the filter can be true for a row of it."""
+    """Flags of the units in which the filter can be true for a row."""
     return _Evaluator(bounds_by_path, units, of_call).outcomes(root)[0]
 
 
@@ -78,7 +78,7 @@ class _Evaluator:
         self.none = np.zeros(units, np.bool_)
 
     def outcomes(self, node: Node) -> Answer:
-        """For each unit: can the condition be true, can it be false?"""
+        """For each unit whether the condition can be true, and whether it can be false."""
         match node:
             case And(parts):
                 answers = [self.outcomes(p) for p in parts]
@@ -122,7 +122,8 @@ class _Evaluator:
         return self.all, self.all
 
     def bounds(self, value: Value) -> Bounds | None:
-        """Bounds of a column, of what a cast that keeps the order makes of it, or of a function with an index."""
+        """The bounds of a column, of an order-preserving cast of it, or of a function with an index; None if they are
+        unknown."""
         if isinstance(value, Column):
             return self.bounds_by_path.get(value.path)
         if not isinstance(value, Call):
@@ -172,7 +173,7 @@ def _compared(bounds: Bounds, op: str, right: Literal) -> Answer:
 
 
 class _Side:
-    """One bound of every unit compared with a constant, in Spark's order: NaN is the greatest number."""
+    """One bound of every unit, to be compared with a constant in Spark's order, in which NaN is the greatest number."""
 
     def __init__(self, values: pa.Array) -> None:
         self.values = values
@@ -222,7 +223,8 @@ def _among(bounds: Bounds, values: Sequence[Literal], has_null: bool) -> Answer:
 
 
 def _holds_one(bounds: Bounds, constants: pa.Array) -> Bools:
-    """Whether one of many constants is within the bounds: constants and bounds are ranked together."""
+    """Flags of the units in which one of many constants is within the bounds: constants and bounds are ranked
+    together."""
     ranked = as_numpy(pc.rank(pa.concat_arrays([constants, bounds.low, bounds.high]), tiebreaker="dense"))
     units, count = len(bounds), len(constants)
     ordered = np.sort(ranked[:count])
@@ -241,7 +243,8 @@ def _like(bounds: Bounds, pattern: str) -> Answer:
 
 
 def _starts_with(bounds: Bounds, prefix: str, *, is_prefix_only: bool) -> Answer:
-    """Whether texts of each unit can begin with the prefix, or fail to; `is_prefix_only`: nothing else is asked."""
+    """Whether texts of each unit can begin with the prefix, and whether they can fail to; with `is_prefix_only` the
+    prefix is the complete condition."""
     hold = bounds.may_hold
     if not prefix:
         return hold, np.zeros(len(bounds), np.bool_) if is_prefix_only else hold

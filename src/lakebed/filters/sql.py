@@ -64,7 +64,8 @@ _DOUBLED_QUOTES = ("''", '""')
 
 
 def session_text(text: str, tree: Any, column: Callable[[Expression], Column], more: Sequence[Edit] = ()) -> str:
-    """The condition with columns in the table's spelling, constants as `edits_of_constants` has them, and `more` edits.
+    """The condition with columns in the table's spelling, constants as `edits_of_constants` rewrites them, and `more`
+    edits.
 
     A session may distinguish names by case (`spark.sql.caseSensitive`). `column` finds the column that a node names.
     """
@@ -75,8 +76,8 @@ def session_text(text: str, tree: Any, column: Callable[[Expression], Column], m
 
 
 def _edits_of_moments(text: str, values: ValueReader) -> Iterator[Edit]:
-    """Constants for the current time and date, which Spark would take from a later moment than the one that files are
-    chosen by."""
+    """The edits that insert constants for the current time and date, which Spark would take from a later moment than
+    the one at which files are chosen."""
     if not any(name in text.upper() for name in _MOMENTS):
         return
     tokens = SparkText().tokenize(text)
@@ -114,9 +115,9 @@ def _names(tree: Any, column: Callable[[Expression], Column]) -> Iterator[Edit]:
 
 
 def edits_of_constants(text: str) -> Iterator[Edit]:
-    """Constants that mean the same in every session: `TIMESTAMP_LTZ` for the type name `TIMESTAMP`, in casts and before
-    constants, which `spark.sql.timestampType` decides about; texts with doubled quotes without them, which
-    `spark.sql.legacy.consecutiveStringLiterals.enabled` would leave out."""
+    """The edits by which constants mean the same in every session: `TIMESTAMP_LTZ` for the type name `TIMESTAMP`, in
+    casts and before constants, whose meaning `spark.sql.timestampType` decides; texts with doubled quotes without
+    these, which `spark.sql.legacy.consecutiveStringLiterals.enabled` would leave out."""
     if _TIMESTAMP not in text.upper() and not any(quotes in text for quotes in _DOUBLED_QUOTES):
         return
     tokens = SparkText().tokenize(text)
@@ -155,8 +156,8 @@ _OPENING, _CLOSING = ("(", "[", "CASE"), (")", "]", "END")
 
 
 def _truncation(kind: type[Expression], value: int, unit: int) -> Callable[[list[Any]], Any]:
-    """Reads the arguments of `trunc` and `date_trunc` with the unit as it is written: the parser takes Q for QUARTER,
-    and a column for a unit."""
+    """A function that reads the arguments of `trunc` and `date_trunc` with the unit as it is written: the parser takes
+    Q for QUARTER, and a column for a unit."""
 
     def built(arguments: list[Any]) -> Any:
         if len(arguments) != 2:
@@ -169,8 +170,7 @@ def _truncation(kind: type[Expression], value: int, unit: int) -> Callable[[list
 
 
 class SparkText(Spark):
-    """Spark's SQL, with the patterns of dates and times and the units as they are written, and two quotes in a text as
-    one."""
+    """Spark's SQL, with the patterns of dates and times and the units unchanged, and two quotes in a text as one."""
 
     TIME_MAPPING: ClassVar[dict[str, str]] = {}
 
@@ -183,7 +183,8 @@ class SparkText(Spark):
 
     class Tokenizer(Spark.Tokenizer):
         def tokenize(self, sql: str, *more: Any) -> list[Any]:
-            """The tokens; the parser has a text with doubled quotes as several texts that touch."""
+            """The tokens; a text with doubled quotes, which the parser splits into several adjacent texts, is one
+            token."""
             tokens: list[Any] = []
             for token in super().tokenize(sql, *more):
                 last = tokens[-1] if tokens else None
@@ -241,8 +242,8 @@ def check_numbers(numbers: Iterable[str], label: str) -> None:
 
 
 def parse_tree(text: str, label: str = "condition", form: str = "condition") -> Any:
-    """The parser's tree of an expression over the columns of a row. Raises `InvalidOption` that names it
-    by its `label`."""
+    """The parser's tree of an expression over the columns of a row. Raises `InvalidOption`, which names it by its
+    `label`."""
     check_characters(text, label)
     try:
         tree: Any = sqlglot.parse_one(text, read=SparkText, into=exp.Condition)
@@ -268,12 +269,12 @@ def has_odd_escapes(text: str) -> bool:
 
 
 def plain_words(tokens: Sequence[Any]) -> tuple[str, ...]:
-    """Each token in upper case; empty for texts and quoted names."""
+    """The tokens in upper case; empty for texts and quoted names."""
     return tuple("" if _QUOTED.search(token.token_type.name) else token.text.upper() for token in tokens)
 
 
 def outside_parentheses(words: Sequence[str], start: int = 0) -> Iterator[int]:
-    """The places, from one on, of the words that are outside of all parentheses, brackets and CASE.
+    """The positions, from `start` on, of the words that are outside of all parentheses, brackets and CASE.
 
     >>> words = plain_words(SparkText().tokenize("a = ')' AND f(b, c) = CASE WHEN d THEN t.end END"))
     >>> [words[at] for at in outside_parentheses(words)]
@@ -305,7 +306,7 @@ def _parsed(text: str, schema: pa.Schema, zone: str, now: datetime) -> Predicate
 
 
 def condition_of_tree(tree: Expression, schema: pa.Schema, zone: str) -> Node | None:
-    """The node of a condition that was parsed as a part of `SparkText`; None where lakebed does not evaluate it."""
+    """The node of a condition that was parsed as a part of `SparkText`; None if lakebed cannot evaluate it."""
     try:
         _check_reach(tree, "", "condition")
         node = ConditionReader(schema, parse_zone(zone)).node(tree)
@@ -315,7 +316,8 @@ def condition_of_tree(tree: Expression, schema: pa.Schema, zone: str) -> Node | 
 
 
 def _check_reach(tree: Any, text: str, label: str) -> None:
-    """Refuse what Spark would look for outside of the row: other tables, and code of the JVM."""
+    """Raise `InvalidOption` for expressions that Spark would evaluate outside of the row: other tables, and code of the
+    JVM."""
     if tree.find(exp.Query) is not None:
         construct = "a subquery"
     else:
@@ -331,7 +333,7 @@ def _check_reach(tree: Any, text: str, label: str) -> None:
 
 
 def _why(error: SqlglotError) -> str:
-    """What does not parse and where, without the parser's own words."""
+    """The error of the parser as text: what cannot be parsed and where, without the parser's own wording."""
     errors: list[dict[str, Any]] = getattr(error, "errors", [])
     if isinstance(error.__cause__, IndexError):
         return "it ends within quotes"
@@ -349,7 +351,7 @@ _BEYOND_ROWS = frozenset({"java_method", "reflect", "try_reflect"})
 
 
 def constant_of(text: str, zone: str = "UTC") -> Literal:
-    """The constant that a text of Spark SQL is. Raises `InvalidOption` for a text that is none.
+    """The constant that a text of Spark SQL means. Raises `InvalidOption` for a text that is not a constant.
 
     >>> constant_of("DATE '2024-01-31'").value
     datetime.date(2024, 1, 31)
@@ -365,7 +367,7 @@ def constant_of(text: str, zone: str = "UTC") -> Literal:
 
 
 class ConditionReader:
-    """Turns the parser's conditions into nodes; what it does not know becomes `Opaque`."""
+    """Converts the parser's conditions into nodes; an unsupported one becomes `Opaque`."""
 
     def __init__(self, schema: pa.Schema, zone: tzinfo, now: datetime | None = None) -> None:
         self.schema = schema
@@ -505,8 +507,9 @@ Condition = str | pc.Expression
 
 
 def parse_conditions(conditions: Sequence[Condition], schema: pa.Schema, *, zone: str = "UTC") -> Predicate | None:
-    """All of several conditions as one tree; None for none. Raises as `parse_filter` does, and `UnsupportedFeature`
-    where SQL that only Spark evaluates meets an expression that SQL cannot say.
+    """The conjunction of several conditions as one tree; None without conditions. Raises the errors of `parse_filter`,
+    and `UnsupportedFeature` if SQL that only Spark evaluates is combined with an expression that cannot be written as
+    SQL.
 
     >>> parse_conditions(["a > 1", "a < 5"], pa.schema({"a": pa.int64()})).text
     '(\\na > 1\\n) AND (\\na < 5\\n)'

@@ -62,7 +62,7 @@ _LAST = 0x10FFFF
 
 
 def like_prefix(pattern: str) -> tuple[str, Literal["equal", "prefix", "more"]]:
-    r"""The text in front of a pattern's first wildcard (`\` escapes), and what is asked beyond it: `equal` (there is no
+    r"""The text before a pattern's first wildcard (`\` escapes), and the remaining condition: `equal` (there is no
     wildcard), `prefix` (anything may follow), `more`.
 
     >>> like_prefix("ab%"), like_prefix(r"50\%"), like_prefix("a_c%")
@@ -91,8 +91,8 @@ _CLASS = re.compile(r"\[\^?(?:\\.|[^\[\]\\&^])+\]", re.DOTALL)
 
 
 def arrow_pattern(pattern: str) -> str | None:
-    r"""A regular expression of Java's as Arrow's RE2 has it, with the same matches; None where it has parts that the
-    two may read differently (word boundaries, look-around, back references, flags, classes inside classes).
+    r"""The regular expression of Arrow's RE2 with the same matches as one of Java's; None if it has parts that the two
+    may read differently (word boundaries, look-around, back references, flags, classes inside classes).
 
     >>> arrow_pattern(r"^R\d+\.x"), arrow_pattern(r"\bR")
     ('^R\\d+\\.x', None)
@@ -130,7 +130,7 @@ def arrow_pattern(pattern: str) -> str | None:
 
 
 def _one_of_pattern(pattern: str) -> tuple[str | None, int]:
-    """What a pattern begins with in RE2's words, None for what it may read differently; and its length."""
+    """The first element of a pattern in RE2's syntax, None if RE2 may read it differently; and its length."""
     char = pattern[0]
     if char == "\\":
         following = pattern[1:2]
@@ -147,7 +147,7 @@ def _one_of_pattern(pattern: str) -> tuple[str | None, int]:
 
 
 def text_after(prefix: str) -> str | None:
-    """The least text greater than all that begin with the prefix, in code point order; None where there is none.
+    """The least text greater than all that begin with the prefix, in code point order; None if there is none.
 
     >>> text_after("ab"), text_after("a" + chr(0x10FFFF)), text_after(chr(0x10FFFF))
     ('ac', 'b', None)
@@ -162,13 +162,14 @@ def text_after(prefix: str) -> str | None:
 
 
 def resolve_columns(names: Iterable[str], schema: pa.Schema) -> list[str]:
-    """The columns of these names as the schema has them, each once; see `resolve_column`."""
+    """The columns of these names as the schema spells them, each once; see `resolve_column`."""
     existing = frozenset(schema.names)
     return list(dict.fromkeys(name if name in existing else resolve_column(name, schema).name for name in names))
 
 
 def resolve_column(name: str, schema: pa.Schema) -> pa.Field:
-    """The column of that name, exactly or in another case; `InvalidOption` names the nearest for an unknown one."""
+    """The column of that name, exactly or in another case. Raises `InvalidOption`, which names the nearest, for an
+    unknown one."""
     at = schema.get_field_index(name)
     if at >= 0:
         return schema.field(at)

@@ -62,8 +62,8 @@ _TYPES: dict[str, pa.DataType] = {
 
 
 class ValueReader:
-    """Reads the parser's value expressions; raises `SparkOnly` for what it does not know. With `now` the current time
-    and date are constants."""
+    """Reads the parser's value expressions; raises `SparkOnly` for unsupported ones. With `now` the current time and
+    date are constants."""
 
     def __init__(
         self,
@@ -277,7 +277,7 @@ class ValueReader:
         return Call(name, (value,), INT)
 
     def _time_function(self, e: Expression) -> Value:
-        """`date_format`, `from_unixtime`, `unix_timestamp`, `date_add` and `date_sub`."""
+        """The value of `date_format`, `from_unixtime`, `unix_timestamp`, `date_add` and `date_sub`."""
         if isinstance(e, exp.TsOrDsAdd):
             return self._date_add(e)
         only(e, "this", "format")
@@ -367,7 +367,8 @@ class ValueReader:
         return Call("substring", (value,), pa.string(), (max(begin - 1, 0), size))
 
     def _division(self, e: Expression) -> Value:
-        """`%`, `div` and `/` by a constant, since the session's settings decide what a division by zero does."""
+        """The value of `%`, `div` and `/` by a constant; by other values only Spark evaluates them, since the session's
+        settings decide what a division by zero does."""
         only(e, "this", "expression", "typed", "safe")
         left, right = self.read(e.this), self.read(e.expression)
         if (null := _null_of(left, right)) is not None:
@@ -389,8 +390,8 @@ class ValueReader:
         return Call("modulo", (left, right), pa.int64() if pa.int64() in (left.type, right.type) else INT)
 
     def _with_sign(self, name: str, value: Value) -> Value:
-        """`abs`, and a minus sign: of an INT as a BIGINT and of a BIGINT as a decimal,
-        which have room for every result."""
+        """The value of `abs`, or of a minus sign: of an INT as a BIGINT and of a BIGINT as a decimal, which can hold
+        every result."""
         is_number = isinstance(value, Literal) and isinstance(value.value, int | float | Decimal)
         if isinstance(value, Literal) and is_number and not pa.types.is_boolean(value.type):
             return Literal(abs(value.value) if name == "abs" else -value.value, value.type)
@@ -405,7 +406,7 @@ class ValueReader:
         return Call(name, (value,), value.type)
 
     def _of_one_type(self, values: Sequence[Value]) -> tuple[Value, ...]:
-        """The values in the type that Spark gives them all; null takes the type of the others."""
+        """The values in the common type that Spark gives them; null has the type of the others."""
         types = {v.type for v in values if not pa.types.is_null(v.type)}
         if len(types) > 1 and types <= {INT, pa.int64()}:
             types = {pa.int64()}
@@ -426,7 +427,7 @@ class ValueReader:
         return tuple(typed)
 
     def _common_decimal(self, values: Sequence[Value]) -> pa.DataType:
-        """The decimal that has room for all of them."""
+        """The decimal type that can hold all of them."""
         sizes = [digits_of(v) for v in values if not pa.types.is_null(v.type)]
         max_scale = max(scale for _, scale in sizes)
         digits = max(precision - scale for precision, scale in sizes) + max_scale
@@ -435,7 +436,7 @@ class ValueReader:
         return pa.decimal128(digits, max_scale)
 
     def _case(self, e: Expression) -> Value:
-        """`CASE`, `if`, `nvl2` and `nullif`."""
+        """The value of `CASE`, `if`, `nvl2` and `nullif`."""
         if isinstance(e, exp.Nvl2):
             conditions: list[Node] = [Not(IsNull(self._no_literal(e.this)))]
             results = [e.args["true"], e.args.get("false")]
@@ -465,7 +466,7 @@ class ValueReader:
         return value
 
     def _date_diff(self, e: Expression) -> Value:
-        """`datediff` of dates and times."""
+        """The value of `datediff` for dates and times."""
         only(e, "this", "expression")
         sides = [self.arguments.time(self.read(side), pa.date32()) for side in (e.this, e.expression)]
         if not all(pa.types.is_date32(side.type) for side in sides):
@@ -485,14 +486,14 @@ class ValueReader:
 
 
 def _is_constant(value: Value) -> bool:
-    """Whether a value is the same in every row. `CASE` and `RLIKE` are left as they are."""
+    """Whether a value is the same in every row; false for `CASE` and `RLIKE`."""
     if isinstance(value, Call):
         return value.name not in ("case", "rlike") and all(_is_constant(part) for part in value.args)
     return isinstance(value, Literal)
 
 
 def _null_of(left: Value, right: Value) -> Literal | None:
-    """What arithmetic with a constant null gives, None where neither side is one."""
+    """The result of arithmetic with a constant null; None if neither side is one."""
     for side, other in ((left, right), (right, left)):
         if isinstance(side, Literal) and side.value is None:
             return Literal(None, other.type if pa.types.is_null(side.type) else side.type)
@@ -500,14 +501,14 @@ def _null_of(left: Value, right: Value) -> Literal | None:
 
 
 def _is_integer(value: Value) -> bool:
-    """Whether it is an integer, or the exact result of arithmetic on integers."""
+    """Whether the value is an integer, or the exact result of arithmetic on integers."""
     exact = isinstance(value, Call) and value.name in _ARITHMETIC.values() and pa.types.is_decimal(value.type)
     return exact or pa.types.is_integer(value.type)
 
 
 def _integer_arithmetic(name: str, left: Value, right: Value) -> Value:
-    """Arithmetic on integers in a type that has room for every result: a BIGINT for one operation on INT, else a
-    decimal. (The session's settings decide what an overflow does.)"""
+    """The value of arithmetic on integers in a type that can hold every result: a BIGINT for one operation on INT,
+    otherwise a decimal. (The session's settings decide what an overflow does.)"""
     if left.type == right.type == INT:
         return Call(name, tuple(Call("cast", (side,), pa.int64()) for side in (left, right)), pa.int64())
     digits = [
@@ -526,7 +527,8 @@ def _integer_arithmetic(name: str, left: Value, right: Value) -> Value:
 
 
 def _decimal_arithmetic(name: str, left: Value, right: Value) -> Value:
-    """Arithmetic on decimals, and on one with an integer: exact, in the digits that Spark gives the result."""
+    """The value of arithmetic on decimals, or on one with an integer: exact, with the digits that Spark gives the
+    result."""
     (left_digits, left_scale), (right_digits, right_scale) = (digits_of(side) for side in (left, right))
     if name == "multiply":
         precision, scale = left_digits + right_digits + 1, left_scale + right_scale

@@ -28,7 +28,7 @@ _UNEVEN, _MANY_LOGS = 4.0, 1.0
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """What the sizes of all file groups come to. `groups` has the columns of `t.files.skew()`."""
+    """The sizes of all file groups. `groups` has the columns of `t.files.skew()`."""
 
     groups: pa.Table
     small_limit: int
@@ -40,7 +40,7 @@ class Sizes:
 
     @property
     def is_small(self) -> pa.ChunkedArray:
-        """Whether each group has a base file below the limit of small files."""
+        """Flags of the groups with a base file below the limit of small files."""
         return pc.and_(pc.greater(self.base_bytes, 0), pc.less(self.base_bytes, self.small_limit))
 
     def by_partition(self) -> pa.Table:
@@ -53,7 +53,7 @@ class Sizes:
 
 
 def overview(pages: Pages, table: InspectedTable, request: Request) -> Response:
-    """Totals, the skew of sizes with advice, and partition paths or the file groups of one."""
+    """The page with totals, the skew of sizes with advice, and partition paths or the file groups of one."""
     partition = request.query_params.get("partition")
     page = page_number(request)
     with table.opened() as opened:
@@ -101,7 +101,7 @@ def _totals(sizes: Sizes) -> Mapping[str, Any]:
 
 
 def _advice(sizes: Sizes, index: str) -> list[str]:
-    """Sentences about the sizes: what is out of proportion, and the call that changes it."""
+    """Sentences about the sizes that are out of proportion, with the calls that change them."""
     totals, lines = _totals(sizes), list[str]()
     if not totals["groups"]:
         return lines
@@ -140,7 +140,7 @@ def _groups(files: FilesView, partition: str, page: int) -> Mapping[str, Any]:
 
 
 def group(pages: Pages, table: InspectedTable, request: Request) -> Response:
-    """One file group: every file slice that is stored, with its files."""
+    """The page of one file group: every stored file slice, with its files."""
     partition, file_id = request.query_params.get("partition", ""), request.query_params.get("file_id", "")
 
     def versions(opened: lakebed.Table) -> list[dict[str, Any]]:
@@ -162,8 +162,7 @@ def group(pages: Pages, table: InspectedTable, request: Request) -> Response:
 
 
 def plans(pages: Pages, table: InspectedTable, request: Request) -> Response:
-    """What each service would do now, by its dry run, and whether the table's settings call for it: nothing is
-    written."""
+    """The page with a dry run of each service, and whether the table's settings request it now; nothing is written."""
     with table.opened() as opened:
         services: tuple[tuple[str, str, Callable[..., object], bool], ...] = (
             ("Compaction", "merges log files into base files", opened.maintenance.compact, True),
@@ -177,7 +176,8 @@ def plans(pages: Pages, table: InspectedTable, request: Request) -> Response:
 
 
 def _preview(call: Callable[..., Any], *, has_trigger: bool) -> tuple[str, str, Problem | None]:
-    """What a service would do, why its settings do or do not call for that now, and the problem that it met."""
+    """The result of a service's dry run, the reason why its settings do or do not request it now, and the problem if it
+    failed."""
     try:
         result = call(dry_run=True)
         due = call(dry_run=True, when_due=True) if has_trigger and result.plan is not None else None

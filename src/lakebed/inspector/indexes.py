@@ -31,7 +31,7 @@ def overview(pages: Pages, table: InspectedTable, request: Request) -> Response:
 
 
 def ranges(pages: Pages, table: InspectedTable, request: Request) -> Response:
-    """Which columns rule out files: the overlap of their ranges, and one of them as a picture."""
+    """The page with the columns that rule out files: the overlap of their ranges, and one of them as a picture."""
     column = request.query_params.get("column")
     with table.opened() as opened:
         if column is not None:
@@ -62,7 +62,7 @@ def bloom(pages: Pages, table: InspectedTable, request: Request) -> Response:
 
 
 def advice(pages: Pages, table: InspectedTable, request: Request) -> Response:
-    """What writes would cost under each index. Looks some keys up."""
+    """The page with the costs of writes under each index. Looks some keys up."""
     advice_section = section(lambda: table.open().indexes.advise())
     return pages.show(
         table, "part_advice.html", {"problem": advice_section.problem, "advice": advice_section.content}, request

@@ -38,7 +38,7 @@ class Section:
 
 
 def section(read: Callable[[], Any]) -> Section:
-    """What `read` gives, or the problem that it met: one damaged part leaves the others of its page."""
+    """The result of `read`, or its problem: one damaged part leaves the others of its page."""
     try:
         return Section(read())
     except UnknownPage:
@@ -48,7 +48,7 @@ def section(read: Callable[[], Any]) -> Section:
 
 
 def seconds_between(start: str, end: str | None) -> float | None:
-    """Seconds between two instant times of one zone; None where one is missing or no date."""
+    """The seconds between two instant times of one zone; None if one is missing or not a date."""
     try:
         times = [datetime.strptime(text[:17].ljust(17, "0"), "%Y%m%d%H%M%S%f") for text in (start, end or "")]
     except ValueError:
@@ -57,7 +57,7 @@ def seconds_between(start: str, end: str | None) -> float | None:
 
 
 def duration_text(seconds: float | None) -> str:
-    """Seconds as people read them.
+    """A number of seconds as text for display.
 
     >>> duration_text(0.2315), duration_text(75), duration_text(None)
     ('0.23 s', '1 min 15 s', '')
@@ -71,34 +71,35 @@ def duration_text(seconds: float | None) -> str:
 
 
 def age_text(time: str, zone: str) -> str:
-    """How long ago an instant time of this zone (`UTC` or `LOCAL`) was."""
+    """The time since an instant time of this zone (`UTC` or `LOCAL`), as text."""
     now = datetime.now(UTC) if zone.upper() == "UTC" else datetime.now()
     seconds = seconds_between(time, now.strftime("%Y%m%d%H%M%S%f")[:17])
     return "" if seconds is None or seconds < 0 else f"{duration_text(seconds)} ago"
 
 
 def number_text(value: float | None) -> str:
-    """A number with separators; nothing for None."""
+    """A number with separators; empty for None."""
     return "" if value is None else f"{value:,}"
 
 
 def bytes_text(value: float | None) -> str:
-    """A size with its unit; nothing for None."""
+    """A size with its unit; empty for None."""
     return "" if value is None else size_text(value)
 
 
 def is_asked_by_page(request: Request) -> bool:
-    """Whether a page that is shown already asks for a part of it."""
+    """Whether the request comes from a displayed page that loads a part of itself."""
     return request.headers.get("hx-request") == "true"
 
 
 def page_number(request: Request) -> int:
-    """The page of a long list that an address names; 0 for the first, and where it names none."""
+    """The number of the page of a long list in an address; 0 for the first, and without one."""
     return int(digits_of(request, "page") or 0)
 
 
 def digits_of(request: Request, name: str) -> str | None:
-    """A whole number of an address, or an instant time; None where it is absent. Raises `UnknownPage` else."""
+    """A whole number in an address, or an instant time; None if it is absent. Raises `UnknownPage` for any other
+    text."""
     text = request.query_params.get(name)
     if text is None or (text.isascii() and text.isdigit() and len(text) <= _MAX_NUMBER):
         return text
@@ -106,18 +107,18 @@ def digits_of(request: Request, name: str) -> str | None:
 
 
 def echo(text: str) -> str:
-    """A text of an address as a message repeats it: quoted, and cut where it is long."""
+    """A text of an address for a message: quoted, and cut if it is long."""
     return repr(text if len(text) <= _MAX_ECHO else f"{text[:_MAX_ECHO]}…")
 
 
 def link(path: str, **parameters: object) -> str:
-    """An address below the table's, with parameters that are not None."""
+    """An address below the table's, with those parameters that are not None."""
     query = urlencode({name: value for name, value in parameters.items() if value is not None}, errors="surrogatepass")
     return f"{path}?{query}" if query else path
 
 
 def facts_of(table: InspectedTable, opened: lakebed.Table, timeline: TimelineView) -> Mapping[str, str]:
-    """What is at the top of each page of a table, with its last commit by this view of its timeline."""
+    """The facts at the top of each page of a table, with its last commit by this view of its timeline."""
     properties, last = opened.properties, timeline.last
     table.zone = properties.get("hoodie.table.timeline.timezone", table.zone)
     kind = {"COPY_ON_WRITE": "copy-on-write", "MERGE_ON_READ": "merge-on-read"}
@@ -132,7 +133,7 @@ def facts_of(table: InspectedTable, opened: lakebed.Table, timeline: TimelineVie
 
 
 class Pages:
-    """Makes the pages of these tables. No address of another host is in them."""
+    """Makes the pages of these tables. They have no address of another host."""
 
     def __init__(self, tables: Sequence[InspectedTable]) -> None:
         self.tables = tables
@@ -152,7 +153,7 @@ class Pages:
     def answer(
         self, page: Callable[[Pages, InspectedTable, Request], Response], table: InspectedTable, request: Request
     ) -> Response:
-        """A page about one table; where the table cannot be opened, the page of that problem."""
+        """The page about one table; if the table cannot be opened, the page of that problem."""
         try:
             return page(self, table, request)
         except UnknownPage:
@@ -161,8 +162,8 @@ class Pages:
             return self.show(table, "problem.html", {"problem": problem_of(error)}, request)
 
     def show(self, table: InspectedTable, template: str, values: Mapping[str, Any], request: Request) -> Response:
-        """A template with these values. Parts of pages (their names begin with `part_`) come alone where a page asks
-        for them, else as a page of their own."""
+        """A template filled with these values. Parts of pages (their names begin with `part_`) are returned alone if a
+        page loads them, otherwise as a complete page."""
         is_part = template.startswith("part_")
         names = {"table": table, "base": f"/t/{table.number}", **values}
         if not (is_part and is_asked_by_page(request)):
@@ -183,7 +184,7 @@ class Pages:
         return HTMLResponse(text.encode("utf-8", "replace"))
 
     def refusal(self, title: str, message: str, status: int, headers: Mapping[str, str] | None = None) -> Response:
-        """The page for a request that is not answered, such as for an address that there is not."""
+        """The page for a request that is refused, for example for an unknown address."""
         values = {"title": title, "message": message, "table": None, "tab": ""}
         text = self._templates.get_template("refusal.html").render(values)
         return HTMLResponse(text.encode("utf-8", "replace"), status_code=status, headers=headers)

@@ -22,7 +22,7 @@ _MAX_VALUE = 500
 
 
 def record(pages: Pages, table: InspectedTable, request: Request) -> Response:
-    """Where a key is stored, and its versions with the row before and after each commit."""
+    """The page of a key: its location, and its versions with the row before and after each commit."""
     text = request.query_params.get("key", "")
     before = digits_of(request, "before")
     values: dict[str, Any] = {"key": text, "before": before, "answer": None, "fields": ()}
@@ -69,8 +69,8 @@ def _value(row: Mapping[str, Any] | None, name: str) -> str:
 
 
 def query(pages: Pages, table: InspectedTable, request: Request) -> Response:
-    """The plan of a scan with a filter: which files are read, and what rules the others out, in this order. `by` is the
-    step whose files are listed; without it those that are read are."""
+    """The page with the plan of a scan with a filter: the files that are read, and the steps that rule the others out,
+    in this order. `by` is the step whose files are listed; without it those that are read are."""
     text, by, page = request.query_params.get("filter", ""), request.query_params.get("by"), page_number(request)
     with table.opened() as opened:
         columns = section(lambda: [(f.name, str(f.type)) for f in opened.schema])

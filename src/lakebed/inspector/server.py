@@ -54,7 +54,7 @@ PAGES: Mapping[str, Page] = {
 
 
 class _LocalHostsOnly:
-    """Refuses requests that name another host than this machine."""
+    """Middleware that refuses requests that name another host than this machine."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -65,7 +65,7 @@ class _LocalHostsOnly:
 
 
 class _WithHeaders:
-    """Adds the headers that keep other sites and outside assets away from every answer."""
+    """Middleware that adds headers to every answer which keep other sites and outside assets away."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -80,7 +80,7 @@ class _WithHeaders:
 
 
 def application(uris: Sequence[str], storage_options: Mapping[str, str] | None = None) -> Starlette:
-    """The web application about these tables, which are opened when a page first asks for them."""
+    """The web application about these tables, which are opened when a page first needs them."""
     tables = [InspectedTable(number, uri, storage_options or {}) for number, uri in enumerate(uris)]
     pages = Pages(tables)
     by_number = {str(table.number): table for table in tables}

@@ -26,7 +26,7 @@ _WITHOUT_METADATA = {"hoodie.metadata.enable": False}
 
 
 class UnknownPage(Exception):
-    """A page, a table or an instant that there is not."""
+    """Raised for a page, a table or an instant that does not exist."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Problem:
 
 
 def problem_of(error: Exception) -> Problem:
-    """What an error is about, as people read it."""
+    """The problem that an error describes, for display."""
     if isinstance(error, LakebedError):
         title = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(error).__name__).capitalize()
         path = str(error.context.get("path") or "")
@@ -89,12 +89,12 @@ class InspectedTable:
             yield self._table
 
     def open(self) -> lakebed.Table:
-        """The table for a reader of its own."""
+        """The table, opened for one reader alone."""
         return lakebed.open(self.uri, storage_options=self._options)
 
     def without_metadata(self, table: lakebed.Table, read: Callable[[lakebed.Table], T]) -> tuple[T, Problem | None]:
-        """What `read` gives. Where the metadata table is damaged it reads the folders instead, and the problem is
-        returned with the answer."""
+        """The result of `read`. If the metadata table is damaged it reads the folders instead, and the problem is
+        returned with the result."""
         try:
             return read(table), None
         except CorruptFile as damage:
@@ -140,7 +140,7 @@ class IndexCheck:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def start(self) -> None:
-        """Begin, unless it runs already."""
+        """Begin the comparison, unless it is running."""
         with self._lock:
             if self.is_running:
                 return

@@ -23,7 +23,8 @@ _SOURCES = ("active", "archived", "metadata")
 
 
 def overview(pages: Pages, table: InspectedTable, request: Request) -> Response:
-    """The newest instants as bars and as a table, pending ones on top; older ones and the archive by paging."""
+    """The page with the newest instants as bars and as a table, pending ones on top; older ones and the archive by
+    paging."""
     source, before = _source(request), digits_of(request, "before")
     part = is_asked_by_page(request) and before is not None
     with table.opened() as opened:
@@ -44,7 +45,7 @@ def overview(pages: Pages, table: InspectedTable, request: Request) -> Response:
 
 
 def _source(request: Request) -> str:
-    """Which timeline an address names."""
+    """The timeline that an address names."""
     source = request.query_params.get("of", "active")
     if source not in _SOURCES:
         raise UnknownPage(f"There is no timeline of={echo(source)}: take {', '.join(_SOURCES)}.")
@@ -58,7 +59,7 @@ def _view(timeline: TimelineView, source: str) -> TimelineView | None:
 
 
 def _page(view: TimelineView | None, before: str | None) -> Mapping[str, Any]:
-    """The rows of one page, newest first, and where the next one begins: the number of instants before it."""
+    """The rows of one page, newest first, and the start of the next one: the number of instants before it."""
     end = 0 if view is None else len(view)
     if before is not None:
         end = min(end, int(before))
@@ -69,7 +70,7 @@ def _page(view: TimelineView | None, before: str | None) -> Mapping[str, Any]:
 
 
 def _writer(view: TimelineView, instant: Instant) -> str:
-    """Whether the writer of a pending instant lives, as far as its heartbeat tells; empty without one."""
+    """A sentence whether the writer of a pending instant is alive, by its heartbeat; empty without one."""
     beat = view.heartbeat(instant)
     if beat is None:
         return ""
@@ -115,7 +116,7 @@ def _seconds(instant: Instant) -> float | None:
 
 
 def _found(opened: lakebed.Table, request: Request) -> tuple[TimelineView, Instant]:
-    """The instant that an address names, on its timeline."""
+    """The instant that an address names, and its timeline."""
     time, action = request.query_params.get("time", ""), request.query_params.get("action", "")
     source = _source(request)
     timeline = opened.timeline
@@ -128,7 +129,7 @@ def _found(opened: lakebed.Table, request: Request) -> tuple[TimelineView, Insta
 
 
 def instant(pages: Pages, table: InspectedTable, request: Request) -> Response:
-    """One instant: what it wrote, and its body as JSON."""
+    """The page of one instant: the files that it wrote, and its body as JSON."""
     with table.opened() as opened:
         view, entry = _found(opened, request)
         at = list(view).index(entry)
@@ -156,7 +157,7 @@ def _encoder() -> json.JSONEncoder:
 
 
 def _json_text(body: Mapping[str, Any], limit: int) -> tuple[str, bool]:
-    """The body as JSON, at most so many characters of it, and whether that is all."""
+    """The body as JSON, at most `limit` characters of it, and whether that is all."""
     pieces: list[str] = []
     length = 0
     for piece in _encoder().iterencode(body):

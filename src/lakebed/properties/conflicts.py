@@ -23,8 +23,8 @@ _COLUMNS = frozenset(f"hoodie.table.{role}.fields" for role in ("recordkey", "pa
 
 
 def conflicts_with_table(options: Options, config: TableConfig) -> None:
-    """Raise `InvalidOption` where a job's options contradict the table's own settings; the message shows both values.
-    Settings that the options do not have are not compared."""
+    """Raise `InvalidOption` if a job's options contradict the table's own `hoodie.properties`; the message shows both
+    values. Settings that the options do not have are not compared."""
     properties = config.properties
     _check_table(options.table, config)
     _check_index(options.index, properties)
@@ -68,7 +68,7 @@ def _check_index(named: IndexSettings, properties: Mapping[str, str]) -> None:
 
 
 def _table_pairs(named: TableSettings, config: TableConfig) -> Iterator[tuple[str, Any, Any]]:
-    """(key, the job's value, the table's value) for every setting that a table records; None: it has none."""
+    """The triples (key, the job's value, the table's value) of every setting that a table records."""
     properties = config.properties
     yield "hoodie.table.name", named.name, properties.get("hoodie.table.name")
     yield "hoodie.database.name", named.database, config.database or named.database

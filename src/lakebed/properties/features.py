@@ -60,7 +60,7 @@ class TableFacts:
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """One row of the matrix.
+    """One row of the matrix of features.
 
     `present` is whether a table has it. `read` or `write` "some" means only what `reads` (query types) or
     `writes` (operations) names. `why` is the message of a refusal, `hint` what to do.
@@ -108,7 +108,7 @@ def _nested_ordering(config: TableConfig, _: TableFacts) -> bool:
 
 
 def _custom_payload(config: TableConfig, _: TableFacts) -> bool:
-    """A Java class of the user's; a merger is named by its strategy id."""
+    """Whether the table has a Java payload class of the user's own; a merger is named by its strategy id."""
     if config.merge_mode != "custom" or config.merge_strategy not in ("", *MODE_STRATEGIES):
         return False
     payload = config.properties.get(PAYLOAD, "")
@@ -255,16 +255,16 @@ def features_of(config: TableConfig, facts: TableFacts) -> tuple[Feature, ...]:
 
 
 def check_read(config: TableConfig, facts: TableFacts, query: str = "snapshot") -> None:
-    """Raise UnsupportedFeature if the table has something that this query (snapshot, read_optimized, incremental)
-    cannot read right."""
+    """Raise `UnsupportedFeature` if the table has a feature that this query (snapshot, read_optimized, incremental)
+    cannot read correctly."""
     for feature in FEATURES:
         if not feature.reads_by(query) and feature.present(config, facts):
             raise _refusal(feature, config, facts, f"a {query} read of it is refused")
 
 
 def check_write(config: TableConfig, facts: TableFacts, operation: str) -> None:
-    """Raise UnsupportedFeature if the table has something that this operation (upsert, insert, ...) cannot keep
-    right. Call it before anything is written."""
+    """Raise `UnsupportedFeature` if the table has a feature that this operation (upsert, insert, ...) would damage.
+    Call it before anything is written."""
     for feature in FEATURES:
         if not feature.writes_by(operation) and feature.present(config, facts):
             raise _refusal(feature, config, facts, f"{operation} is refused")

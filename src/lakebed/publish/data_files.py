@@ -43,8 +43,8 @@ class ColumnStats:
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """A base file as lists of other formats name it. `partition` has the values of the partition columns, `columns`
-    the statistics of top-level columns, `types` the types that the file stores."""
+    """A base file in the form in which lists of other formats name it. `partition` has the values of the partition
+    columns, `columns` the statistics of top-level columns, `types` the types that the file stores."""
 
     base: BaseFile
     rows: int
@@ -103,8 +103,8 @@ def read_data_files(
 def check_types(
     files: Iterable[DataFile], schema: pa.Schema, history: SchemaHistory | None, widening: Sequence[tuple[str, str]]
 ) -> None:
-    """Raise `UnsupportedFeature` where readers by name would read a column of a file wrong: another column had its
-    name, the column had another name, or readers do not widen its type."""
+    """Raise `UnsupportedFeature` if readers by name would read a column of a file wrongly: another column had its name,
+    the column had another name, or readers do not widen its type."""
     for file in files:
         renaming = history.renaming(file.base.instant) if history is not None else None
         stored = {name.lower(): name for name in file.types.names}
@@ -149,8 +149,8 @@ def _can_name(kind: pa.DataType) -> bool:
 
 
 def _column_stats(footer: Footer, schema: pa.Schema) -> dict[str, ColumnStats]:
-    """The statistics of top-level columns. Floating columns have no range: footers leave out NaN, which some readers
-    treat as the greatest number."""
+    """The statistics of top-level columns. Floating-point columns have no range: footers leave out NaN, which some
+    readers treat as the greatest number."""
     metadata = footer.metadata
     positions = {metadata.schema.column(n).path: n for n in range(metadata.num_columns)}
     groups = [metadata.row_group(n) for n in range(footer.row_groups)]
@@ -166,7 +166,7 @@ def _column_stats(footer: Footer, schema: pa.Schema) -> dict[str, ColumnStats]:
 
 
 def _stats_of(chunks: Sequence[Any], *, has_range: bool) -> ColumnStats:
-    """The statistics of a column from those of its chunks; a value that one chunk lacks is unknown."""
+    """The statistics of a column from those of its chunks; a value that one chunk does not have is unknown."""
     nulls = 0
     lows: list[Any] = []
     highs: list[Any] = []

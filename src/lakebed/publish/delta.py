@@ -103,8 +103,8 @@ Action = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class _Log:
-    """What a log says at a version: the `add` actions by path, the table's metadata and protocol; `last` is the text of
-    the newest version."""
+    """The state of a log at a version: the `add` actions by path, the table's metadata and protocol; `last` is the text
+    of the newest version."""
 
     adds: Mapping[str, Action]
     metadata: Action
@@ -272,7 +272,7 @@ class _Replay:
 
 
 def _plain_maps(action: Action) -> Action:
-    """An action of a checkpoint as JSON has it: maps come as pairs, and what is not there as null."""
+    """An action of a checkpoint in the form of JSON: pairs become maps, and null fields are left out."""
     plain: Action = {}
     for name, value in action.items():
         if name in _MAPS:
@@ -285,8 +285,8 @@ def _plain_maps(action: Action) -> Action:
 
 
 def _write_checkpoint(storage: Storage, listed: ForeignList) -> None:
-    """The whole state as one file, and the file that names it. Readers do not need them, so a failure between the two
-    leaves a valid log."""
+    """Write the complete state as one file, and the file that names it. Readers do not need them, so a failure between
+    the two leaves a valid log."""
     log: _Log = listed.content
     rows: list[Action] = [{"protocol": log.protocol}, {"metaData": log.metadata}]
     rows += [{"add": {**add, "dataChange": False}} for add in log.adds.values()]
@@ -301,7 +301,7 @@ def _write_checkpoint(storage: Storage, listed: ForeignList) -> None:
 def _delete_versions(storage: Storage, last: int, written_before: float = math.inf) -> int:
     """Delete the versions and checkpoints before the newest checkpoint that is not after version `last`, as far as they
     and it were written before a time in milliseconds. The oldest are deleted first: after a failure the log is complete
-    from some version on. Gives how many files were deleted."""
+    from some version on. Returns the number of deleted files."""
     files: list[tuple[int, str]] = []
     for info in storage.list(LOG, recursive=False):
         name = info.path.rpartition("/")[2]

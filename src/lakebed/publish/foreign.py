@@ -22,8 +22,8 @@ _BYTES_A_FILE = 3000
 
 @dataclass(frozen=True, slots=True)
 class ForeignList:
-    """The newest version of a list. `schema` is how the format writes the columns, `files` are the paths of the data
-    files below the table, `content` is what the format itself needs to write the next version."""
+    """The newest version of a list. `schema` is the format's text of the columns, `files` are the paths of the data
+    files below the table, `content` is the data that the format itself needs to write the next version."""
 
     version: int
     position: Position
@@ -35,9 +35,9 @@ class ForeignList:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What a new version changes: the files that come and the paths of those that leave. `is_readable` takes the
-    requested time of a commit: whether the files that it shows are all there, or some are cleaned. `zone` is that of
-    instant times."""
+    """The changes of a new version: the added files and the paths of the removed ones. `is_readable` takes the
+    requested time of a commit: whether all files that it shows exist, or some are cleaned. `zone` is that of instant
+    times."""
 
     version: TableVersion
     schema: str
@@ -50,33 +50,33 @@ class Change:
 
 
 class ListFormat(Protocol):
-    """A format of lists. `folder` is where it has them, below the table; `widening` are the types, from and to, that
-    its readers widen as they read a file."""
+    """A format of lists. `folder` is the folder of its lists, below the table; `widening` are the types, from and to,
+    that its readers widen when they read a file."""
 
     name: str
     folder: str
     widening: Sequence[tuple[str, str]]
 
     def schema_text(self, schema: pa.Schema, before: ForeignList | None) -> str:
-        """The columns as the format writes them, following those of the version before.
+        """The format's text of the columns, continuing those of the version before.
 
         Raises `UnsupportedFeature` for a type or a name that the format cannot have."""
         ...
 
     def newest(self, storage: Storage) -> ForeignList | None:
-        """The newest version of the table's list; None where there is no list.
+        """The newest version of the table's list; None if there is no list.
 
         Raises `ForeignChange` for a version that lakebed did not write."""
         ...
 
     def append(self, storage: Storage, before: ForeignList | None, change: Change) -> ForeignList | None:
-        """Write the next version. None where another process has written it: then nothing is changed."""
+        """Write the next version, and return it. None if another process has written it: then nothing is changed."""
         ...
 
     def forget_earlier(self, storage: Storage, listed: ForeignList) -> int | None:
         """Delete all versions before this one, the newest, and the files that only they name. Readers see the same
-        rows, and no earlier ones; values of files that left the list are in none of its files. Gives how many files
-        were deleted; None where another process has written a version since."""
+        rows, and no earlier ones; values of files that left the list are in none of its files. Returns the number of
+        deleted files; None if another process has written a version since."""
         ...
 
 
@@ -91,13 +91,13 @@ def cached_list(url: str) -> ForeignList | None:
 
 
 def cache_list(url: str, listed: ForeignList) -> ForeignList:
-    """Cache the newest version of the list in a folder; gives it back."""
+    """Cache the newest version of the list in a folder, and return it."""
     _NEWEST.put(url, CacheEntry(listed, _BYTES_A_FILE * (len(listed.files) + 1)))
     return listed
 
 
 class ForeignChange(UnsupportedFeature):
-    """A list has a version that lakebed did not write."""
+    """Raised if a list has a version that lakebed did not write."""
 
 
 def foreign_change(url: str, reason: str, folder: str) -> ForeignChange:
@@ -110,7 +110,7 @@ def foreign_change(url: str, reason: str, folder: str) -> ForeignChange:
 
 
 def properties_of(change: Change) -> Mapping[str, str]:
-    """What each version records of the commit that it shows."""
+    """The properties of a version that record the commit that it shows."""
     position = change.version.position
     return {
         "hudi.instant": position.instant,
@@ -120,7 +120,7 @@ def properties_of(change: Change) -> Mapping[str, str]:
 
 
 def epoch_millis(instant: str, zone: str) -> int:
-    """An instant time in milliseconds since 1970; 0 for none.
+    """An instant time in milliseconds since 1970; 0 for an empty one.
 
     >>> epoch_millis("19700101000001000", "UTC")
     1000

@@ -197,7 +197,7 @@ class IcebergFormat:
 
 
 class _ColumnIds:
-    """The ids of columns by their dotted paths, as a name mapping has them. An id is that of its path for good.
+    """The ids of columns by their dotted paths, in the form of a name mapping. The id of a path never changes.
 
     New lists take `field_id`, as files do; lists that are older go on with the next numbers.
     """
@@ -220,19 +220,20 @@ class _ColumnIds:
         return max(self._by_path.values())
 
     def of(self, path: str) -> int:
-        """The id of a column, a new one where it has none."""
+        """The id of a column, a new one if it has none."""
         if path not in self._by_path:
             number = field_id(path) if self._is_by_path else self.last + 1
             self._by_path[path] = self.last + 1 if number in self._by_path.values() else number
         return self._by_path[path]
 
     def add_columns(self, fields: Iterable[pa.Field]) -> None:
-        """Give ids to the columns of a file: readers want one for each, also for those that the table has dropped."""
+        """Give ids to the columns of a file: readers require one for each, also for those that the table has
+        dropped."""
         for path in field_paths(fields):
             self.of(path)
 
     def check_file(self, file: DataFile) -> None:
-        """Raise `UnsupportedFeature` where a column's id in a file is that of another column here."""
+        """Raise `UnsupportedFeature` if a column's id in a file is that of another column in the list."""
         if not self._is_by_path or not has_field_ids(file.types):
             return
         path = next((path for path in field_paths(file.types) if self.of(path) != field_id(path)), None)
@@ -270,7 +271,7 @@ class _ManifestWriter:
         self._partition = [(name, _PARTITION_TYPES[types[name]]) for name in partition]
 
     def write(self, before: Sequence[Manifest], change: Change) -> list[Manifest]:
-        """The manifests of the new snapshot, given those of the one before."""
+        """The manifests of the new snapshot, from those of the previous one."""
         removed = {_location(self._storage, path) for path in change.removed}
         retained: list[Manifest] = []
         rewritten: list[Entry] = []
@@ -304,7 +305,7 @@ class _ManifestWriter:
         return [*retained, *self._manifests(rewritten)]
 
     def write_list(self, manifests: Sequence[Manifest], parent: int) -> str:
-        """Write the snapshot's manifest list; gives its location. `parent` is the snapshot before, -1 for none."""
+        """Write the snapshot's manifest list; returns its location. `parent` is the previous snapshot, -1 for none."""
         header = {"snapshot-id": str(self._snapshot), "sequence-number": str(self._sequence)}
         header["parent-snapshot-id"] = str(parent) if parent != -1 else "null"
         path = f"{FOLDER}/snap-{self._snapshot}-{uuid.uuid4().hex}.avro"
@@ -394,7 +395,7 @@ def _write_hint(storage: Storage, number: int) -> None:
 
 
 def _without_history(storage: Storage, listed: ForeignList) -> _Table:
-    """The version after this one: with the same files, its snapshot alone, and no entry of a file that left."""
+    """The next version: with the same files, only its own snapshot, and no entry of a file that left."""
     table: _Table = listed.content
     metadata = dict(table.metadata)
     (snapshot,) = (s for s in metadata["snapshots"] if s["snapshot-id"] == metadata["current-snapshot-id"])
@@ -422,9 +423,9 @@ def _without_history(storage: Storage, listed: ForeignList) -> _Table:
 
 
 def _remove_leftovers(storage: Storage, table: _Table, retained: int, earlier: Container[str] = ()) -> int:
-    """Delete metadata files but the last so many, and manifests and lists that no snapshot refers to: those that are
-    `earlier`, and those of expired snapshots and dead publishers, after some time. Gives how many files were deleted.
-    """
+    """Delete metadata files except the last `retained`, and manifests and lists that no snapshot refers to: those that
+    are `earlier`, and those of expired snapshots and dead publishers, after some time. Returns the number of deleted
+    files."""
     root = _location(storage, "")
     used = {snapshot["manifest-list"].removeprefix(root) for snapshot in table.metadata["snapshots"]}
     for path in sorted(used):
@@ -446,7 +447,7 @@ def _version_path(number: int) -> str:
 
 
 def _location(storage: Storage, path: str) -> str:
-    """A path below the table as Iceberg names it: with the table's URI."""
+    """A path below the table in Iceberg's form: with the table's URI."""
     return f"{storage.spec.uri}/{path}"
 
 
@@ -484,7 +485,7 @@ def _spec_fields(fields: Iterable[Json], partition_columns: Sequence[str]) -> li
 
 
 def _free_snapshot_id(metadata: Json, first: int) -> int:
-    """The first number from this one on that is the id of no snapshot."""
+    """The first number from `first` on that is not the id of a snapshot."""
     used = {snapshot["snapshot-id"] for snapshot in metadata["snapshots"]}
     return next(number for number in count(first) if number not in used)
 

@@ -55,7 +55,7 @@ def _optional(name: str, kind: Any, number: int) -> Entry:
 
 
 def _by_column(name: str, kind: str, number: int, key: int) -> Entry:
-    """A map from column ids: Avro's maps have texts as keys, so it is an array of pairs."""
+    """The Avro schema of a map from column ids: Avro's maps have texts as keys, so it is an array of pairs."""
     pair = {
         "type": "record",
         "name": f"k{key}_v{key + 1}",
@@ -134,7 +134,7 @@ def _list_schema() -> Any:
 
 
 def _avro_name(name: str) -> str:
-    """A name of a column as Avro can have it; readers go by the ids."""
+    """The name of a column in a form valid in Avro; readers use the ids."""
     plain = re.sub(r"[^A-Za-z0-9_]", lambda match: f"_x{ord(match.group()):X}", name)
     return plain if plain[:1].isalpha() or plain[:1] == "_" else f"_{plain}"
 

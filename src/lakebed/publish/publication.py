@@ -27,7 +27,7 @@ _ATTEMPTS = 20
 
 @dataclass(frozen=True, repr=False)
 class PublishedVersion(Printed):
-    """A version that was written: its number, the commit that it shows, and how many files came and left."""
+    """A version that was written: its number, the commit that it shows, and the numbers of files added and removed."""
 
     version: int
     instant: str
@@ -43,7 +43,7 @@ class PublishedVersion(Printed):
 @dataclass(frozen=True, repr=False)
 class UnmergedGroup(Printed):
     """A file group whose newest rows are in log files, which are not shown: it is shown as of `instant`, that of its
-    base file; not at all where that is None."""
+    base file; not at all if that is None."""
 
     partition: str
     file_id: str
@@ -57,9 +57,9 @@ class UnmergedGroup(Printed):
 
 @dataclass(frozen=True, repr=False)
 class PublishResult(Printed):
-    """What a publication did. `version` is the newest one of the list, `instant` the commit that it shows; `published`
-    are the versions that were written, `unmerged` the file groups with log files, `skipped` the commits that have no
-    version, with the reasons."""
+    """The result of a publication. `version` is the newest one of the list, `instant` the commit that it shows;
+    `published` are the versions that were written, `unmerged` the file groups with log files, `skipped` the commits
+    that have no version, with the reasons."""
 
     format: str
     version: int
@@ -92,8 +92,8 @@ class _Progress:
 
 
 def publish(storage: Storage, opened: Callable[[], Snapshot], form: ListFormat) -> tuple[PublishResult, Position]:
-    """Write a version for each commit of the table that the list of this format does not show yet, and give back also
-    the position of the newest. `opened` opens the table as it is now.
+    """Write a version for each commit of the table that the list of this format does not show yet. Returns the result,
+    and the position of the newest version. `opened` opens the table in its present state.
 
     Raises `UnsupportedFeature` for a table that the format cannot express, `ForeignChange` for a list with versions of
     others, and `CommitConflict` where other publishers are always faster. What was published before that remains.
@@ -120,8 +120,9 @@ def publish(storage: Storage, opened: Callable[[], Snapshot], form: ListFormat) 
 def forget_earlier(
     storage: Storage, opened: Callable[[], Snapshot], form: ListFormat
 ) -> tuple[PublishResult, Position, int]:
-    """Publish, then delete every version of the list but the newest; gives also how many files were deleted. Raises
-    what `publish` raises, and `CommitConflict` where other publishers are always faster."""
+    """Publish, then delete every version of the list except the newest. Returns the result, the position, and the
+    number of deleted files. Raises the errors of `publish`, and `CommitConflict` if other publishers are always
+    faster."""
     for _ in range(_ATTEMPTS):
         result, position = publish(storage, opened, form)
         listed = form.newest(storage)
@@ -143,7 +144,7 @@ def _overtaken(storage: Storage) -> CommitConflict:
 def _bring_up_to_date(
     storage: Storage, snapshot: Snapshot, form: ListFormat, listed: ForeignList | None, progress: _Progress
 ) -> ForeignList | None:
-    """The list with all versions, None where another publisher wrote one of them."""
+    """Write all missing versions, and return the list; None if another publisher wrote one of them."""
     newest: TableVersion | None = None
     commits = unpublished(snapshot, None if listed is None else listed.position)
     for number, version in enumerate(versions(snapshot, commits), 1):

@@ -19,8 +19,8 @@ from lakebed.timeline.timeline import Timeline, completed_at
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """The commit that a published version shows last: its requested time, and when it completed. Both are empty before
-    the first commit."""
+    """The last commit that a published version shows: its requested time, and its completion time. Both are empty
+    before the first commit."""
 
     instant: str = ""
     completed: str = ""
@@ -40,13 +40,13 @@ class TableVersion:
 
     @property
     def changes_rows(self) -> bool:
-        """Whether the commit changed rows; a clustering only puts them into other files."""
+        """Whether the commit changed rows; a clustering only moves them to other files."""
         return self.operation != "CLUSTER"
 
 
 def unpublished(snapshot: Snapshot, published: Position | None) -> list[Instant]:
-    """The commits that completed after the published one, in the order in which they did; all of the active timeline
-    where nothing is published. Those whose files are cleaned are left out, but the last one of all."""
+    """The commits that completed after the published one, in the order of completion; all of the active timeline if
+    nothing is published. Commits whose files are cleaned are left out, except the last of all."""
     timeline = snapshot.timeline
     commits = timeline.commits_by_completion
     later: Sequence[Instant] = commits if published is None else timeline.commits_completed_after(published.completed)
@@ -63,7 +63,7 @@ def versions(snapshot: Snapshot, commits: Sequence[Instant]) -> Iterator[TableVe
 
 
 def newest_version(snapshot: Snapshot, operation: str) -> TableVersion:
-    """The table as it is now, without commits too."""
+    """The table in its present state, also without commits."""
     commits = snapshot.timeline.commits_by_completion
     last = Position(commits[-1].time, completed_at(commits[-1])) if commits else Position()
     return _version(snapshot, last, operation)
@@ -89,7 +89,7 @@ def _after(snapshot: Snapshot, commit: Instant) -> Snapshot:
 
 
 def is_readable(snapshot: Snapshot, instant: str) -> bool:
-    """Whether the files of the table as of a commit, by its requested time, are all there."""
+    """Whether all files of the table as of a commit (by its requested time) exist."""
     try:
         refuse_cleaned(snapshot.at(instant))
     except InvalidOption:

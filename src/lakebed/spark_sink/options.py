@@ -29,7 +29,7 @@ _STREAM_RETRIES = 3
 
 @dataclass(frozen=True, repr=False)
 class WriteOptions:
-    """What a write asks for: the table, the operation, how often it is tried, and options of the write itself."""
+    """The options of a write: the table, the operation, the number of tries, and options of the write itself."""
 
     path: str
     operation: str | None = None
@@ -47,8 +47,8 @@ class WriteOptions:
         return open_storage(self.path, dict(self.storage_options))
 
     def operation_of_stream(self, *, complete: bool, has_key: bool) -> str:
-        """The operation of a stream: where none is named, complete results replace the table's rows, and other rows are
-        upserted where the table has a key."""
+        """The operation of a stream: if none is named, complete results replace the table's rows, and other rows are
+        upserted if the table has a key."""
         if self.operation is None:
             return "insert_overwrite_table" if complete else "upsert" if has_key else "bulk_insert"
         if complete:
@@ -56,8 +56,8 @@ class WriteOptions:
         return self.operation
 
     def operation_of_batch(self, *, overwrite: bool, has_key: bool) -> str:
-        """The operation of a batch: an overwrite replaces the table's rows, and other rows are upserted where no
-        operation is named and the table has a key."""
+        """The operation of a batch: an overwrite replaces the table's rows, and other rows are upserted if no operation
+        is named and the table has a key."""
         if overwrite and self.operation == "delete":
             raise InvalidOption(
                 "operation='delete' with mode('overwrite') would not keep the rows that it is to delete from",
@@ -68,8 +68,8 @@ class WriteOptions:
 
 
 def write_options(options: Mapping[str, str], *, streaming: bool) -> WriteOptions:
-    """The options by lakebed's names (`path`, `operation`, `identifier`, `retries`, `storage.<name>`) or Hudi's.
-    Raises `InvalidOption` for unknown ones, naming the nearest."""
+    """The options by lakebed's names (`path`, `operation`, `identifier`, `retries`, `storage.<name>`) or Hudi's. Raises
+    `InvalidOption` for unknown ones, with the nearest known one."""
     settings: dict[str, str] = {}
     hudi: dict[str, str] = {}
     storage: dict[str, str] = {}

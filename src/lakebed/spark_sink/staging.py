@@ -24,7 +24,8 @@ _RETAINED_SECONDS = 7 * 24 * 3600.0
 
 
 class Staged(SentToWorkers, WriterCommitMessage):
-    """What a task tells the driver: its file (None without rows), its rows and bytes, and the stream's query."""
+    """The result of a task for the driver: its file (None without rows), its numbers of rows and bytes, and the
+    stream's query."""
 
     def __init__(self, path: str | None, rows: int, nbytes: int, query: str = "") -> None:
         self.path = path
@@ -39,12 +40,13 @@ def stream_folder(query: str, batch: int | str) -> str:
 
 
 def job_folder(job: str) -> str:
-    """The folder of the files of a job that writes one batch."""
+    """The folder for the files of a job that writes one batch."""
     return f"{TEMP_FOLDER}/{_OF_JOB}{job}"
 
 
 def stage(storage: Storage, batches: Iterator[pa.RecordBatch], folder: str = "") -> Staged:
-    """Write the rows of this task to a file of its own, in the folder or that of the task's micro-batch."""
+    """Write the rows of this task to a new file, in `folder` or the folder of the task's micro-batch. Returns the file
+    with its counts."""
     task = TaskContext.get()
     assert task is not None
     query = ""
@@ -75,7 +77,7 @@ def stage(storage: Storage, batches: Iterator[pa.RecordBatch], folder: str = "")
 
 @dataclass(frozen=True)
 class StagedRows(RowSource):
-    """The rows of staged files: those alone that a task which ended well has named."""
+    """The rows of staged files: only of files that a successful task has named."""
 
     storage: Storage
     files: Sequence[Staged]
@@ -102,13 +104,13 @@ class StagedRows(RowSource):
 
 
 def remove_staged(storage: Storage, folder: str) -> None:
-    """Remove a folder of staged files. What fails here a later commit does."""
+    """Remove a folder of staged files. If that fails a later commit does it."""
     with suppress(StorageError, OSError):
         storage.delete_folder(folder, durable=False)
 
 
 def remove_earlier(storage: Storage, query: str, batch: int) -> None:
-    """Remove the files of a stream's batches up to this one, and what others left long ago."""
+    """Remove the files of a stream's batches up to this one, and old files that other streams and jobs left."""
     with suppress(StorageError, OSError):
         for name in storage.list_folders(TEMP_FOLDER):
             number = name.removeprefix(f"{_OF_STREAM}{query}-")

@@ -101,7 +101,7 @@ def _check_operation(operation: Any, output_mode: str) -> None:
 
 
 def refuse_repeated_rows(operation: Any, output_mode: str) -> None:
-    """Raise `InvalidOption` where an operation adds rows and batches bring rows of earlier ones again."""
+    """Raise `InvalidOption` if an operation adds rows although batches repeat rows of earlier ones."""
     if operation in ("insert", "bulk_insert"):
         raise InvalidOption(
             f"operation={operation!r} with output_mode={output_mode!r} would add a row again each time that it changes",
@@ -125,8 +125,8 @@ def write_method(
 
 
 def most_local_bytes(df: DataFrame) -> int:
-    """How many bytes of rows the driver takes at most, by its memory. 0 without Spark's bound of results: nothing would
-    stop a batch that is larger than expected."""
+    """The largest number of bytes of rows that the driver takes, from its memory. 0 without Spark's limit of results:
+    nothing would stop a batch that is larger than expected."""
     session = df.sparkSession
     if is_connect(session):
         return LOCAL_BYTES
@@ -173,7 +173,7 @@ class BatchWriter:
             self._expected_bytes = int(result.rows * from_types(SparkEngine(session).schema(rows)))
 
     def _collected(self, rows: DataFrame) -> pa.Table | None:
-        """The rows in this process; None for a batch that a job is to write."""
+        """The rows in this process; None for a batch that a job writes."""
         if self._expected_bytes is None or self._expected_bytes > self._max_local_bytes:
             return None
         try:

@@ -34,7 +34,7 @@ from lakebed.storage.base import Storage
 
 
 class _Writer(SentToWorkers):
-    """What both kinds of writers have."""
+    """The common part of both kinds of writers."""
 
     def __init__(self, options: WriteOptions, columns: pa.Schema, *, overwrite: bool) -> None:
         storage = options.storage()
@@ -71,7 +71,7 @@ class _Writer(SentToWorkers):
 
 
 class StreamTarget(_Writer, DataSourceStreamArrowWriter):
-    """Commits each micro-batch of a stream, once."""
+    """A Spark writer that commits each micro-batch of a stream once."""
 
     def _operation(self, *, has_key: bool) -> str:
         return self.options.operation_of_stream(complete=self.overwrite, has_key=has_key)
@@ -95,7 +95,7 @@ class StreamTarget(_Writer, DataSourceStreamArrowWriter):
             remove_staged(self.options.storage(), stream_folder(query, batchId))
 
     def _query(self, messages: Sequence[Any]) -> str:
-        """The id of the query, from a task that ran well, else from the checkpoint; empty where neither has it."""
+        """The id of the query, from a successful task, otherwise from the checkpoint; empty if neither has it."""
         query = next((message.query for message in messages if message is not None), "")
         if query or not self.options.checkpoint:
             return query
@@ -106,7 +106,7 @@ class StreamTarget(_Writer, DataSourceStreamArrowWriter):
 
 
 class BatchTarget(_Writer, DataSourceArrowWriter):
-    """Commits the rows of a DataFrame."""
+    """A Spark writer that commits the rows of a DataFrame."""
 
     def __init__(self, options: WriteOptions, columns: pa.Schema, *, overwrite: bool) -> None:
         super().__init__(options, columns, overwrite=overwrite)

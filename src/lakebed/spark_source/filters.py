@@ -50,7 +50,7 @@ _TEXT: dict[type[Any], str] = {
 
 
 def split_filters(filters: Iterable[Any], schema: pa.Schema) -> tuple[list[Node], list[Any]]:
-    """The filters that lakebed applies exactly, and those that are left to Spark."""
+    """The filters that lakebed applies exactly, as nodes, and those that are left to Spark."""
     nodes: list[Node] = []
     left: list[Any] = []
     for spark_filter in filters:
@@ -62,7 +62,7 @@ def split_filters(filters: Iterable[Any], schema: pa.Schema) -> tuple[list[Node]
 
 
 def filter_node(pushed: Any, schema: pa.Schema) -> Node:
-    """One pushed filter as a node; `SparkOnly` for what is not understood."""
+    """The node of one pushed filter. Raises `SparkOnly` for a filter that is not supported."""
     kind: type[Any] = type(pushed)
     if kind is spark_filters.Not:
         return Not(filter_node(pushed.child, schema))
@@ -113,7 +113,7 @@ _ZONES = ("UTC", "+09:00")
 
 @dataclass(frozen=True)
 class ZonedFilter:
-    """A filter to be parsed where the zone is known, with the conditions that hold besides."""
+    """A filter to be parsed in the tasks, where the zone is known, with the conditions that apply in addition."""
 
     text: str
     schema: pa.Schema
@@ -130,7 +130,7 @@ class ZonedFilter:
 
 
 def zoned_filter(text: str | None, schema: pa.Schema, nodes: Sequence[Node]) -> ZonedFilter | None:
-    """The filter, if it means different things in different zones; else None."""
+    """The filter, if it means different things in different zones; otherwise None."""
     if text is None:
         return None
     now = datetime.now(UTC)
@@ -153,13 +153,14 @@ def zoned_filter(text: str | None, schema: pa.Schema, nodes: Sequence[Node]) -> 
 
 
 def session_zone(otherwise: str) -> str:
-    """The zone of the session that this task works for; Spark passes on only what was set."""
+    """The zone of the session for which this task runs, `otherwise` if it was not set: Spark passes on only set
+    values."""
     context = TaskContext.get()
     return (context.getLocalProperty(_SESSION_ZONE) if context is not None else None) or otherwise
 
 
 def machine_zone() -> str:
-    """The zone of this machine, which Spark takes where none is set.
+    """The zone of this machine, which Spark uses if none is set.
 
     >>> "" in machine_zone()
     True

@@ -66,7 +66,7 @@ _HUDI_PREFIXES = ("hoodie.", "lakebed.", "as.of.")
 
 @dataclass(frozen=True)
 class SourceOptions:
-    """What a read of the data source asks for."""
+    """The options of a read with the data source."""
 
     path: str
     query_type: str = "snapshot"
@@ -85,7 +85,7 @@ class SourceOptions:
     """Options of a stream alone, by their names in lower case."""
 
     def scan(self) -> Scan:
-        """The scan over the table as it is now."""
+        """The scan over the table's present state."""
         snapshot = self.snapshot()
         if self.query_type == "incremental":
             start = "000" if self.start is None else self.start
@@ -106,7 +106,7 @@ class SourceOptions:
         return ChangeLog(self.snapshot(), start, self.end, self.columns, self.images)
 
     def refuse_of_streams(self) -> None:
-        """Raise `InvalidOption` for options that only a stream has."""
+        """Raise `InvalidOption` for options that only a stream can have."""
         for name in self.stream.keys() & STREAM_OPTIONS.keys():
             raise InvalidOption(
                 f"{STREAM_OPTIONS[name]} is an option of spark.readStream, and this is a read of one moment",
@@ -115,7 +115,7 @@ class SourceOptions:
             )
 
     def snapshot(self) -> Snapshot:
-        """The table as it is now, or as of `as_of`."""
+        """The table's present state, or its state as of `as_of`."""
         storage = open_storage(self.path, dict(self.storage))
         if storage.spec.in_this_process:
             raise UnsupportedFeature(
@@ -129,8 +129,8 @@ class SourceOptions:
 
 
 def source_options(options: Mapping[str, str]) -> SourceOptions:
-    """Options by lakebed's names (the fields of `SourceOptions`, `storage.<name>`) or Hudi's (`as.of.instant`,
-    `hoodie.datasource.query.type`, ...). `InvalidOption` for unknown ones, naming the nearest."""
+    """The options by lakebed's names (the fields of `SourceOptions`, `storage.<name>`) or Hudi's (`as.of.instant`,
+    `hoodie.datasource.query.type`, ...). Raises `InvalidOption` for unknown ones, with the nearest known one."""
     settings: dict[str, str] = {}
     hudi: dict[str, str] = {}
     storage: dict[str, str] = {}
@@ -208,7 +208,7 @@ def _refuse_with_changes(options: Mapping[str, str]) -> None:
 
 
 def _word(options: Mapping[str, str], name: str, words: tuple[str, ...]) -> str:
-    """One of the words; the first by default."""
+    """The value of an option that must be one of the words; the first by default."""
     word = options.get(name, words[0]).lower()
     if word not in words:
         raise InvalidOption(f"there is no {name} {word!r}", hint=f"take {' or '.join(words)}", context={"option": name})

@@ -26,8 +26,8 @@ _TASK_FILES = 64
 
 
 class SliceBatch(InputPartition):
-    """The file slices of one task, each with the number of its reader. Whole in itself: Spark pickles the source's
-    reader before it asks for partitions."""
+    """The file slices of one task, each with the number of its reader. It is self-contained, since Spark pickles the
+    source's reader before it asks for partitions."""
 
     def __init__(
         self,

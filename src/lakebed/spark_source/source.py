@@ -117,7 +117,7 @@ class TableReader(SentToWorkers, DataSourceReader):
 
 
 class ChangesReader(SentToWorkers, DataSourceReader):
-    """Plans the sources of a range's changes and reads them, each where a task is."""
+    """Plans the sources of a range's changes, and reads them in tasks."""
 
     def __init__(self, options: SourceOptions) -> None:
         self.options = options
@@ -131,7 +131,8 @@ class ChangesReader(SentToWorkers, DataSourceReader):
 
 
 class PushdownReader(TableReader):
-    """For sessions with `spark.sql.python.filterPushdown.enabled` and a Spark that keeps pushed filters apart.
+    """A reader for sessions with `spark.sql.python.filterPushdown.enabled` and a Spark that does not mix pushed filters
+    of queries.
 
     Spark up to 4.3.0 keeps the files planned for one filter and gives them to the next query on the same DataFrame, and
     to the other side of a union or join, which then lack rows. There no filter is pushed. The option `where` prunes
@@ -144,12 +145,12 @@ class PushdownReader(TableReader):
 
 
 def _pushed_filters_stay_apart() -> bool:
-    """Whether this Spark plans every scan for itself: it does since it can push limits, which 4.3.0 cannot."""
+    """Whether this Spark plans every scan separately: it does since it can push limits, which 4.3.0 cannot."""
     return hasattr(DataSourceReader, "pushLimit")
 
 
 def _in_pushdown_worker() -> bool:
-    """Whether Spark is planning with filter pushdown: it has a worker program of its own for that."""
+    """Whether Spark is planning with filter pushdown, for which it has a separate worker program."""
     frame: Any = sys._getframe()  # pyright: ignore[reportPrivateUsage]
     while frame is not None:
         if _PUSHDOWN_WORKER in frame.f_code.co_filename:

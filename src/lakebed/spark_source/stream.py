@@ -66,7 +66,8 @@ _log = logging.getLogger("lakebed")
 
 @dataclass(frozen=True)
 class StreamOptions:
-    """What a stream reads: `source` names the table, the columns and the condition; a new stream begins at `start`."""
+    """The options of a stream: `source` names the table, the columns and the condition; a new stream begins at
+    `start`."""
 
     source: SourceOptions
     start: str = BEGINNING
@@ -76,12 +77,12 @@ class StreamOptions:
 
     @property
     def cdc(self) -> bool:
-        """Whether the stream is one of changes, with the rows before and after."""
+        """Whether the stream reads changes, with the rows before and after."""
         return self.source.query_type == "cdc"
 
     @classmethod
     def of(cls, source: SourceOptions) -> StreamOptions:
-        """The options of a stream. Raises `InvalidOption` for those that only a read of one moment has."""
+        """The options of a stream. Raises `InvalidOption` for options that only a read of one moment can have."""
         for name, value in (("as_of", source.as_of), ("query read_optimized", source.query_type == "read_optimized")):
             if value:
                 raise InvalidOption(
@@ -201,7 +202,7 @@ class StreamReader(SentToWorkers, DataSourceStreamReader):
             yield from read_rows(partition, self.columns)
 
     def _check_columns(self, snapshot: Snapshot) -> None:
-        """Raise `SchemaConflict` where a column of the stream was dropped since it began, or has another type."""
+        """Raise `SchemaConflict` if a column of the stream was dropped since it began, or has another type."""
         types = data_columns(snapshot) if self.options.cdc else table_columns(snapshot)
         read = self.images if self.options.cdc else self.columns
         names = types.names if read is None else read
@@ -237,7 +238,7 @@ class StreamReader(SentToWorkers, DataSourceStreamReader):
             files.move(recorded, position)
 
     def stop(self) -> None:
-        """Nothing is open between two calls."""
+        """Do nothing: no resource is open between two calls."""
 
 
 if admission is not None:
