@@ -194,13 +194,14 @@ def open(
 
 @checks_arguments
 def exists(uri: str, *, storage_options: Mapping[str, str] | None = None) -> bool:
-    """Whether there is a table at a path or URL, also one that lakebed cannot open; for statements of SQL."""
+    """Whether there is a table at a path or URL, also a table that lakebed cannot open. Statements of SQL on it need
+    this."""
     return recreate.exists(open_storage(uri, storage_options))
 
 
 @checks_arguments
 def list_tables(uri: str, *, depth: int = 3, storage_options: Mapping[str, str] | None = None) -> list[str]:
-    """The URIs of the tables in a folder, sorted, also of those that lakebed cannot open.
+    """The URIs of the tables in a folder, sorted, including tables that lakebed cannot open.
 
     `depth` is how many levels of folders are searched below `uri`; 0 looks at `uri` alone. Folders of tables, and those
     whose names begin with a dot or an underscore, are not searched. A folder that does not exist has no tables.
@@ -270,7 +271,8 @@ def write(
     once: Once | None = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> WriteResult | None:
-    """Run the write of a Hudi job with its options dict unchanged; creates the table where there is none.
+    """Run the write of a Hudi job with its options dict unchanged, and return its result. The table is created if it
+    does not exist.
 
     `mode` is Spark's, in any case: `append`, `errorifexists` (or `error`), `ignore` (returns None where there is a
     table), or `overwrite`. `overwrite` creates the table again from the options and the data (another key, partitioning
@@ -324,7 +326,8 @@ def _indexes_of(options: Options) -> list[str]:
 
 
 def _table_settings(named: TableSettings, **arguments: Any) -> TableSettings:
-    """The value of an argument, else of the property. Raises if both are given with different values."""
+    """The settings of a table, each from its argument or from the property. Raises `InvalidOption` if both are given
+    with different values."""
     values: dict[str, Any] = {name: getattr(named, name) for name in TableSettings.__slots__}
     if any(":" in field for field in arguments["partition_fields"]):
         arguments["partition_fields"], arguments["partition_types"] = split_partition_types(

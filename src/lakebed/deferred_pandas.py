@@ -21,7 +21,7 @@ _PANDAS = "pandas"
 
 
 class _Name:
-    """A name of pandas, which is looked up when it is used."""
+    """A name of pandas that is looked up when it is used."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -45,7 +45,7 @@ class _Name:
 
 
 class _Names(ModuleType):
-    """Stands for pandas where pyarrow imports it: its version, and its names."""
+    """A module that stands for pandas where pyarrow imports it. It has the version and the names of pandas."""
 
     def __init__(self, version: str) -> None:
         super().__init__(_PANDAS)
@@ -59,7 +59,7 @@ class _Names(ModuleType):
 
 @cache
 def defer_pandas() -> None:
-    """Let pyarrow import pandas when it needs more than to know that a value is no pandas object.
+    """Let pyarrow import pandas only if it needs more than the answer that a value is not an object of pandas.
 
     Nothing changes where pandas is imported already, is not installed, or its version is not in the name of its
     folder, as every installer writes it: pyarrow then asks for pandas as it always does. The metadata of packages,

@@ -13,7 +13,7 @@ _NAMES = frozenset({"pip", "lakebed", "lakebed's"})
 
 
 def _sentence(text: str) -> str:
-    """A hint as a sentence; one that ends in a command to copy gets no full stop."""
+    """A hint as a sentence. A hint that ends in a command to copy gets no full stop."""
     first = text.partition(" ")[0].rstrip(",:;")
     if first.isalpha() and first.islower() and first not in _NAMES:
         text = text[0].upper() + text[1:]
@@ -21,7 +21,7 @@ def _sentence(text: str) -> str:
 
 
 class LakebedError(Exception):
-    """Base of all lakebed errors.
+    """The base of all errors of lakebed.
 
     `message` is what was wrong and where, `hint` what to do about it, `context` holds the same facts for programs.
 
@@ -57,7 +57,7 @@ class LakebedError(Exception):
 
 
 class TableNotFound(LakebedError):
-    """No table at this URI (no `.hoodie/hoodie.properties`).
+    """There is no table at this URI (no `.hoodie/hoodie.properties`).
 
     Check the URI, and that the storage options name the right account: `lakebed.list_tables(folder)` lists the tables
     below a folder. `lakebed.create` makes an empty table, `lakebed.load` one with rows. A folder of Delta Lake,
@@ -80,7 +80,7 @@ class TableExists(LakebedError):
 
 
 class InvalidOption(LakebedError):
-    """An option or argument that does not exist, has a wrong value, or contradicts the table.
+    """An option or argument does not exist, has a wrong value, or contradicts the table.
 
     The message names the option and the nearest one that exists. `lakebed options show NAME` describes an option,
     `lakebed options check FILE` gives a verdict on each option of a job, and `t.properties` shows what the table
@@ -91,8 +91,8 @@ class InvalidOption(LakebedError):
 
 
 class CheckpointBehind(InvalidOption):
-    """A stream or consumer would go on from commits that are archived or cleaned. `context["checkpoint"]` is the first
-    start from which every change can be read; empty where there is none.
+    """A stream or consumer would continue with commits that are archived or cleaned. `context["checkpoint"]` is the
+    first start from which every change can be read; it is empty if there is no such start.
 
     Read the table once as a whole, then go on from that checkpoint: `t.consumers.move(name, checkpoint)`, or a
     stream with a new checkpoint folder and `start`. A named consumer (`t.consume`) avoids the error: cleaning retains
@@ -102,7 +102,7 @@ class CheckpointBehind(InvalidOption):
 
 
 class UnsupportedFeature(LakebedError):
-    """The table or the request uses something lakebed does not do; nothing was changed.
+    """The table or the request uses a feature that lakebed does not have; nothing was changed.
 
     The hint names what to use instead, or the extra to install (`pip install 'lakebed[duckdb]'`). docs/features.md
     lists what is read and written. `lakebed describe URI` shows the features of a table.
@@ -123,7 +123,7 @@ class SchemaConflict(LakebedError):
 
 
 class InvalidRecord(LakebedError):
-    """A row that cannot be written (null key, null ordering value, ...); nothing was committed.
+    """A row cannot be written (null key, null ordering value, ...); nothing was committed.
 
     The message names the column and the first such row. Correct the rows, or filter them out before the write. A null
     ordering value is accepted under `lakebed.write.null.ordering=lowest`. An ingest job puts such rows into a table
@@ -142,7 +142,7 @@ class AmbiguousMerge(InvalidRecord):
 
 
 class ConflictKind(StrEnum):
-    """What a `CommitConflict` met.
+    """The kinds of a `CommitConflict`.
 
     >>> ConflictKind("lock_lost") is ConflictKind.LOCK_LOST
     True
@@ -194,7 +194,7 @@ class CommitConflict(LakebedError):
 
     @property
     def kind(self) -> ConflictKind:
-        """What this write or service met.
+        """The kind of conflict that this write or service had.
 
         >>> CommitConflict("the lock was lost", kind=ConflictKind.LOCK_LOST).kind
         <ConflictKind.LOCK_LOST: 'lock_lost'>
@@ -203,7 +203,7 @@ class CommitConflict(LakebedError):
 
 
 class CommitStateUnknown(LakebedError):
-    """Storage did not confirm the commit, and reading back failed too. `instant` names it.
+    """Storage did not confirm the commit, and reading it back failed too. `instant` names the commit.
 
     Do not write again blindly: the rows may be there. When the storage answers, look for the instant in `lakebed
     timeline show URI`: completed, the write is done; otherwise the next write rolls it back, then run yours again. A
@@ -229,7 +229,7 @@ class LockTimeout(LakebedError):
 
 
 class CorruptFile(LakebedError):
-    """A file whose bytes are not what they should be; `context` has `path` and, where known, `offset`.
+    """A file has damaged bytes; `context` has its `path` and, if it is known, the `offset` of the damage.
 
     Run `lakebed maintenance repair URI --dry-run` to see what can be repaired. A damaged metadata table is rebuilt by
     `lakebed indexes repair URI`; a base file is restored from a copy, or its commit is undone (docs/runbook.md). No
@@ -251,7 +251,7 @@ class IndexInconsistent(LakebedError):
 
 
 class StorageError(LakebedError):
-    """Storage failed or refused; `retryable` on the instance is whether trying again makes sense.
+    """Storage failed or refused a request. `retryable` of the error is whether a repetition makes sense.
 
     Run `lakebed maintenance doctor URI`: it tries listing, reading and conditional writing with your credentials, and
     says which one is refused. Credentials are `storage_options` or the environment (docs/storage.md). Nothing of a
@@ -262,8 +262,8 @@ class StorageError(LakebedError):
 
 
 class ErasureIncomplete(LakebedError):
-    """An erasure left something of the rows in a file, or did not run on a table. `report` is the `ErasureReport`,
-    `context` has it as plain values. Another `erase` of the same rows goes on from there.
+    """An erasure left data of the rows in a file, or did not run on a table. `report` is the `ErasureReport`, `context`
+    has its fields as plain values. Another `erase` of the same rows continues from there.
 
     `report` names each file that is left, the reason and what to do: wait for another writer, run a pending plan,
     delete a savepoint. Then call `erase` again with the same rows.
@@ -276,7 +276,7 @@ class ErasureIncomplete(LakebedError):
 
 class SourceError(LakebedError):
     """A source of an ingest job failed, refused, or lost data that the job has not read; or the rows of a write changed
-    while they were written. Nothing was committed. `retryable` on the instance is whether trying again makes sense.
+    while they were written. Nothing was committed. `retryable` of the error is whether a repetition makes sense.
 
     Check that the broker, registry or database answers, and the credentials of the job. Where a topic's retention
     deleted messages that were not read, accept the gap with `on_data_loss = "earliest"`, or start elsewhere with
@@ -287,8 +287,8 @@ class SourceError(LakebedError):
 
 
 class CatalogError(LakebedError):
-    """A catalog did not answer, or refused what it was asked; or it has another entry of that name. The table itself is
-    as it was. `retryable` on the instance is whether trying again makes sense.
+    """A catalog did not answer, refused a request, or has another entry of that name. The table itself is unchanged.
+    `retryable` of the error is whether a repetition makes sense.
 
     Check the catalog's address and credentials. Then run `lakebed catalogs register`, or commit again: both write the
     entry. An entry of another table has to be dropped or renamed by its owner; or register this table by another name.
@@ -298,7 +298,7 @@ class CatalogError(LakebedError):
 
 
 def from_json(text: str) -> LakebedError:
-    """Rebuild an error from `LakebedError.to_json`."""
+    """The error that `LakebedError.to_json` wrote as this text."""
     fields = json.loads(text)
     cls = globals().get(fields["type"], LakebedError)
     return cls(fields["message"], fields["hint"], fields["context"])

@@ -13,8 +13,9 @@ REFUSED = "Invalid host header"
 
 
 def names_this_machine(header: str, address: str = LOOPBACK) -> bool:
-    """Whether the Host header of a request names the server that listens on this address. One that other machines reach
-    is also named by any IP address, which no other site has for a name, and by the name of the machine.
+    """Whether the Host header of a request names the server that listens on this address. If other machines can reach
+    the server, any IP address names it too, since no other site has an IP address as its name, and so does the name of
+    the machine.
 
     >>> [names_this_machine(host) for host in ("localhost:9464", "rebound.example:9464")]
     [True, False]

@@ -58,7 +58,8 @@ def load(
     options: Mapping[str, Any] | None = None,
     **create_options: Any,
 ) -> Table:
-    """Create a table at a path or URL, bulk insert the data, and return the table; its repr also shows what was done.
+    """Create a table at a path or URL, bulk insert the data, and return the table, whose repr also shows the result of
+    the load.
 
     `data` is what `create` and every write take: a Spark DataFrame, Arrow, pandas or polars data, or the path of data
     files, which are read in batches. `options` are those of the bulk insert, all others those of `lakebed.create`
@@ -162,7 +163,7 @@ def _convert_over_files(
 
 
 def _check_apart(table: str, source: str) -> None:
-    """Raise `InvalidOption` if one of the folders contains the other."""
+    """Raise `InvalidOption` if one of the two folders contains the other."""
     table_folder, source_folder = f"{table.rstrip('/')}/", f"{source.rstrip('/')}/"
     if table_folder.startswith(source_folder) or source_folder.startswith(table_folder):
         raise InvalidOption(
@@ -173,7 +174,8 @@ def _check_apart(table: str, source: str) -> None:
 
 
 def _options_over_files(files: SourceFolder, create_options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of the new table: its partition paths are the folders of the source files."""
+    """The options of a new table over source files: the options of the caller, with the folders of the files as
+    partition paths."""
     options = dict(create_options)
     partition_by = options.get("partition_by")
     named = [partition_by] if isinstance(partition_by, str) else list(partition_by or ())
@@ -200,7 +202,7 @@ def _options_over_files(files: SourceFolder, create_options: Mapping[str, Any]) 
 
 
 def _source_of(source: Any, options: dict[str, str]) -> tuple[RowSource, tuple[str, ...]]:
-    """The rows of the source, and its partition columns."""
+    """The rows of the source, and the names of its partition columns."""
     if hasattr(source, "scan") and hasattr(source, "spec"):
         return _with_partition_columns(IcebergTable(source, options))
     if not isinstance(source, str | os.PathLike | DataFiles):
@@ -262,15 +264,15 @@ def _load(
 def _drop_unless_used(
     table: Table, result: WriteResult | None, uri: str, storage_options: Mapping[str, str] | None
 ) -> None:
-    """Drop a table to which only this call has committed."""
+    """Drop the table, unless others than this call have committed to it."""
     instant = None if result is None else result.instant
     if not any(i.is_completed and i.action in COMMIT_ACTIONS and i.time != instant for i in table.timeline):
         drop(uri, missing_ok=True, storage_options=storage_options)
 
 
 def _remove_interrupted_load(uri: str, storage_options: Mapping[str, str] | None) -> None:
-    """Drop what a killed load left: a table without commits, whose only instant is a bulk insert of a process that has
-    ended."""
+    """Drop the table that a killed load left: a table without commits, whose only instant is a bulk insert of a process
+    that has ended."""
     if not exists(uri, storage_options=storage_options):
         return
     storage = open_storage(uri, storage_options)
@@ -285,7 +287,8 @@ def _remove_interrupted_load(uri: str, storage_options: Mapping[str, str] | None
 def _check_rows(
     table: Table, result: WriteResult, expected: int | None, *, combined: bool, way_out: str = _LET_NEWEST_STAY
 ) -> None:
-    """Raise if the table has another number of rows than the source, or several rows of one key."""
+    """Raise an error if the number of rows in the table differs from that in the source, or if a key has several
+    rows."""
     if expected is not None and result.rows != expected:
         raise LakebedError(
             f"the source has {count_text(expected, 'row')}, and {result.rows:,} were read",
@@ -316,8 +319,8 @@ def _check_rows(
 
 
 def _repeated_keys(table: Table, rows: int) -> list[tuple[str, str, int]]:
-    """Keys of several rows, with partition path and number of rows: those in the first part of the keys that has any.
-    The hash puts equal keys into one part."""
+    """The keys with several rows, as tuples of key, partition path and number of rows. They are from the first part of
+    the keys, by hash, that has such keys; empty if no part has."""
     parts = max(1, rows // _COMPARED_ROWS // max(1, len(table.partitions)))
     with Shuffle(TABLE_BYTES) as shuffle:
         with shown_progress("comparing keys", rows, "rows") as advance:

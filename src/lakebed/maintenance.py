@@ -73,7 +73,7 @@ def repair(
     spark: SparkSession | None = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> RepairResult:
-    """Find and mend damage of a table, as `t.maintenance.repair` does, also of a table that cannot be opened.
+    """Find and repair the damage of a table, as `t.maintenance.repair` does, also for a table that cannot be opened.
 
     Returns what each part found and mended. Raises `TableNotFound` where there is no table.
 
@@ -99,7 +99,7 @@ def doctor(
     spark: SparkSession | None = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> Diagnosis:
-    """Examine a table, its storage and this installation, as `t.maintenance.doctor` does, also where no table can be
+    """Examine a table, its storage and this installation, as `t.maintenance.doctor` does, also if no table can be
     opened.
 
     Returns the findings, the worst first, each with a severity and what to do. What fails is a finding: damaged

@@ -48,12 +48,12 @@ BOOTSTRAP_INSTANT = "00000000000001"
 
 
 def path_in(folder: str, name: str) -> str:
-    """The path of a file in a folder; the table's own folder is `""`."""
+    """The path of a file in a folder below the table; the table's own folder is `""`."""
     return f"{folder}/{name}" if folder else name
 
 
 class Action(StrEnum):
-    """What an instant does, as the words of the file names."""
+    """The actions of instants, as the words in the names of timeline files."""
 
     COMMIT = "commit"
     DELTACOMMIT = "deltacommit"
@@ -73,7 +73,7 @@ COMMIT_ACTIONS = (Action.COMMIT, Action.DELTACOMMIT, Action.REPLACECOMMIT)
 
 
 class State(int, Enum):
-    """How far an instant has come."""
+    """The states of an instant, in their order."""
 
     REQUESTED = 0
     INFLIGHT = 1
@@ -82,7 +82,7 @@ class State(int, Enum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Instant:
-    """One action on the timeline. `time` is the requested time; `completion_time` is None while pending.
+    """One action on the timeline. `time` is the requested time; `completion_time` is None while the action is pending.
 
     `file_name` is the name of the timeline file that proves this state, relative to the timeline folder.
     """
@@ -115,14 +115,15 @@ class BaseFile:
 
     @property
     def is_skeleton(self) -> bool:
-        """Whether the file has the meta columns alone: the other columns of its rows are in a file outside of the
+        """Whether the file has only the meta columns. The other columns of its rows are then in a file outside of the
         table, which the bootstrap index names."""
         return self.instant == BOOTSTRAP_INSTANT
 
 
 @dataclass(frozen=True, slots=True)
 class LogFile:
-    """A log file of a file slice; `instant` is the one in its name (delta commit on v8+, base instant on v6)."""
+    """A log file of a file slice. `instant` is the instant in its name: the delta commit from version 8 on, the base
+    instant in version 6."""
 
     partition: str
     file_id: str
@@ -144,7 +145,7 @@ FileGroupId = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class FileSlice:
-    """One version of a file group: a base file (or none) and the log files on top of it, in merge order."""
+    """One version of a file group: a base file, which may be None, and the log files on top of it, in merge order."""
 
     partition: str
     file_id: str
@@ -154,17 +155,17 @@ class FileSlice:
 
     @property
     def label(self) -> str:
-        """Its name in messages: the path of its base file, else its file id."""
+        """The name of the slice in messages: the path of its base file, otherwise its file id."""
         return self.base_file.path if self.base_file else self.file_id
 
     @property
     def files(self) -> tuple[BaseFile | LogFile, ...]:
-        """All its files, the base file first."""
+        """All files of the slice, the base file first."""
         return (*(() if self.base_file is None else (self.base_file,)), *self.log_files)
 
     @property
     def size(self) -> int:
-        """Bytes of all its files."""
+        """The size of all files of the slice, in bytes."""
         return (self.base_file.size if self.base_file else 0) + sum(log.size for log in self.log_files)
 
     @property
@@ -173,13 +174,14 @@ class FileSlice:
         return self.base_file is not None and not self.log_files and not self.base_file.is_skeleton
 
     def without_logs(self) -> FileSlice:
-        """The slice as its base file alone has it."""
+        """The slice with its base file alone, without log files."""
         return replace(self, log_files=()) if self.log_files else self
 
 
 @dataclass(frozen=True, slots=True)
 class WriteStat:
-    """What one commit did to one file; the fields of HoodieWriteStat that lakebed fills, in Python spelling."""
+    """The change that one commit made to one file: the fields of HoodieWriteStat that lakebed uses, in Python
+    spelling."""
 
     file_id: str
     path: str
@@ -203,7 +205,7 @@ class WriteStat:
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """All files that were written: the file itself and its change logs."""
+        """The paths of all files that were written: the file itself and its change logs."""
         return (self.path, *(self.cdc_stats or ()))
 
 
@@ -216,7 +218,7 @@ _WITH_SCHEMA_OF_FILES = {"CLUSTER", "COMPACT", "LOG_COMPACT", "INDEX"}
 
 @dataclass(frozen=True, slots=True)
 class CommitMetadata:
-    """The body of a completed commit, deltacommit or replacecommit, reduced to what planning needs.
+    """The body of a completed commit, deltacommit or replacecommit, reduced to the fields that planning needs.
 
     `stats` maps a partition path to its write stats; `replaced` a partition path to replaced file ids.
     `raw` is the whole decoded record (Avro field names) for everything else.
@@ -230,12 +232,12 @@ class CommitMetadata:
 
     @property
     def paths(self) -> list[str]:
-        """The files that its write stats name, as paths below the table."""
+        """The files that the commit's write stats name, as paths below the table."""
         return [path for group in self.stats.values() for stat in group for path in stat.paths]
 
     @property
     def rows_by_path(self) -> dict[str, int]:
-        """The number of rows of each file that its write stats name."""
+        """The number of rows of each file that the commit's write stats name, by the path of the file."""
         return {stat.path: stat.num_writes for group in self.stats.values() for stat in group}
 
     @property
@@ -250,7 +252,8 @@ class CommitMetadata:
 
     @property
     def table_schema(self) -> str:
-        """The commit's schema if it is also the table's; empty for services, which record the schema of their files."""
+        """The schema of the commit if it is also the table's. Empty for services, which record the schema of their
+        files."""
         return "" if self.operation in _WITH_SCHEMA_OF_FILES else self.schema
 
 
@@ -259,7 +262,7 @@ FIRST_LAYOUT_2_VERSION = 8
 
 
 def has_completion_times(version: int) -> bool:
-    """Whether tables of this version put the completion time into names (version 8 and later)."""
+    """Whether file names of tables of this version contain the completion time (version 8 and later)."""
     return version >= FIRST_LAYOUT_2_VERSION
 
 

@@ -37,7 +37,7 @@ _VIEWS = 4
 
 
 class OpenedTable:
-    """A table that was opened or created: every method and view of a `Table` reads and commits through it.
+    """A table that was opened or created. Every method and view of a `Table` reads and commits through this object.
 
     `config` are the properties as they were read last, `spark` is the session that the table was opened with,
     `worker_tuning` whether tasks tune the Spark workers that they run in.
@@ -80,7 +80,8 @@ class OpenedTable:
         progress: bool = True,
         once: Once | None = None,
     ) -> WriteResult:
-        """A write, with its retries after conflicts, and then the services that the table's settings make due."""
+        """Run a write, with its retries after conflicts, then the services that the table's settings make due, and
+        return its result."""
         begins = self._begins(data, hudi_job.with_retries(retries, options), name)
         run = partial(hudi_job.run_again, begins.context, data=data, name=name, once=once)
         target = None if once else UpsertTarget(self.storage, self.config, begins.options)
@@ -91,7 +92,7 @@ class OpenedTable:
         return result
 
     def data(self, data: Any, partitioning: Partitioning | None) -> Any:
-        """What a caller gave as rows: data files for a path, anything else as it is."""
+        """The rows that a caller gave: the data files for a path, any other value unchanged."""
         return data_of(data, partitioning, (self.storage.spec.uri, self.storage.spec.options))
 
     def merge(
@@ -102,7 +103,7 @@ class OpenedTable:
         retries: int | None,
         once: Once | None,
     ) -> MergeResult:
-        """A write of a merge; one that was skipped has no counts."""
+        """Run the write of a merge, and return its result. The result of a skipped merge has no counts."""
         result = self.write(verb, source, options, "upsert", retries, once=once)
         if result.skipped:
             return MergeResult(result.instant, result.checkpoint, "merge", skipped=True)
@@ -110,15 +111,17 @@ class OpenedTable:
         return result
 
     def plan_merge(self, plan: Callable[[WriteContext], T], source: Any, options: Mapping[str, Any] | None) -> T:
-        """The plan of a merge, which writes nothing."""
+        """The plan of a merge. Nothing is written."""
         return self.again(lambda: plan(self.context(source, options, "upsert")))
 
     def moment(self, when: When) -> When:
-        """A time of a caller; one without a zone is in the Spark session's, or the machine's."""
+        """A time that a caller gave, with a zone. A time without a zone is in the zone of the Spark session, otherwise
+        in that of the machine."""
         return in_local_zone(when, None if self.spark is None else zone_of(self.spark))
 
     def snapshot(self, as_of: str | None = None, *, looks_up: bool = False) -> Snapshot:
-        """The newest view, or that of an instant; with `looks_up` its metadata table is opened, too."""
+        """The newest view of the table, or the view as of an instant. With `looks_up` the view also opens its metadata
+        table."""
         # the metadata table may have changed since: a dropped index must not be used
         cached, use = self._views.pop(as_of, None), self.reads.use_metadata
         too = looks_up if cached is None else cached.metadata_is_open
@@ -130,8 +133,8 @@ class OpenedTable:
         return view
 
     def view(self, cut: str | None) -> Snapshot:
-        """The view as of an instant time (None: of now). Raises `InvalidOption` where it is cleaned, before the first
-        commit or in the future."""
+        """The view as of an instant time (None: as of now). Raises `InvalidOption` if that time is cleaned, before the
+        first commit or in the future."""
 
         def opened() -> Snapshot:
             view = self.snapshot(cut)
@@ -142,8 +145,8 @@ class OpenedTable:
         return opened() if cut is None else self.again(opened)
 
     def steadily(self, read: Callable[[Snapshot], T], *, looks_up: bool = False) -> T:
-        """The result of `read` with the latest view. If the table changes during the read, it is repeated with a later
-        view."""
+        """The result of `read` with the latest view. If the table changes during the read, the read is repeated with a
+        later view."""
         views = [self.snapshot(looks_up=looks_up)]
 
         def renew() -> bool:
@@ -153,14 +156,16 @@ class OpenedTable:
         return read_again(self.storage, lambda: read(views[-1]), renew)
 
     def again(self, serve: Callable[[], T], *, progress: bool = True) -> T:
-        """The result of a service, which is started again if the table changed while it was planned."""
+        """The result of the service `serve`, which is started again if the table changed while the service was
+        planned."""
         with display(enabled=progress):
             return read_again(self.storage, serve, lambda: True)
 
     def committed(
         self, serve: Callable[[], T], options: Mapping[str, Any] | None, *, preview: bool = False, progress: bool = True
     ) -> T:
-        """The result of a service that commits. Unless it is a preview, published lists and catalogs are updated."""
+        """The result of a service that commits. Unless it is a preview, published lists and catalogs are updated as
+        well."""
         done = self.again(serve, progress=progress)
         if not preview and AFTER_SERVICE_SETTINGS & {*self.config.properties, *(options or {})}:
             show_after_service(self.storage, self.config.properties, options)

@@ -50,7 +50,7 @@ def _svg(height: float, label: str, parts: Sequence[str]) -> Picture:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A size: `title` is shown for a pointer, `is_marked` makes it red."""
+    """A size in a picture. `title` is shown under the pointer, `is_marked` makes the bar red."""
 
     size: float
     title: str
@@ -77,7 +77,8 @@ def bars(sizes: Sequence[Bar], label: str) -> Picture:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """An instant on a time axis, in milliseconds; `end` is None while it is pending, `state` a state's name."""
+    """An instant on a time axis, in milliseconds. `end` is None while the instant is pending, `state` is the name of
+    its state."""
 
     start: float
     end: float | None
@@ -87,7 +88,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """The spans of one action."""
+    """The spans of one action, in one row of the picture."""
 
     name: str
     spans: tuple[Span, ...]
@@ -97,8 +98,8 @@ _LANE_HEIGHT, _BAR_HEIGHT, _NAMES_WIDTH, _MIN_BAR, _TICK_ROOM = 24, 14, 130, 3.0
 
 
 class _Axis:
-    """Milliseconds as positions. Idle times are shortened to the mean duration: instants take seconds, and days may
-    pass between them."""
+    """An axis that maps milliseconds to positions. Idle times are shortened to the mean duration: instants take
+    seconds, and days may pass between them."""
 
     def __init__(self, spans: Sequence[Span], now: float) -> None:
         ends = sorted((span.start, now if span.end is None else max(span.start, span.end)) for span in spans)
@@ -130,7 +131,8 @@ class _Axis:
 
 
 def spans(groups: Sequence[tuple[str, Sequence[Lane]]], now: float, ticks: Sequence[tuple[float, str]]) -> Picture:
-    """Instants as bars from requested to completed on one time axis, a lane for each action, in titled groups.
+    """A picture of instants as bars from requested to completed on one time axis, with a lane for each action, in
+    groups with titles.
 
     `now` is where pending bars end, `ticks` are times with their texts. Where idle time is cut out there is a dotted
     line.
@@ -168,8 +170,9 @@ _RANGES_HEIGHT, _MAX_RANGES = 180, 600
 
 
 def ranges(bounds: Sequence[tuple[float, float]], ends: tuple[str, str], label: str) -> Picture:
-    """The range of a column in each file as a line from its least to its greatest value (both between 0 and 1), files
-    from top to bottom in the order of their least values. Where ranges stack up a condition leaves many files."""
+    """A picture of the range of a column in each file, as a line from its least to its greatest value (both between 0
+    and 1), in the order of their least values from top to bottom. Where ranges lie above each other, a condition has to
+    read many files."""
     ordered = sorted(bounds)
     step_over = max(1, -(-len(ordered) // _MAX_RANGES))
     drawn = ordered[::step_over]

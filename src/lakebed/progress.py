@@ -22,7 +22,7 @@ Advance = Callable[[int], None]
 
 
 class _Display:
-    """The lines of one call, which begin to be shown by a timer."""
+    """The progress lines of one call. A timer begins to show them."""
 
     def __init__(self) -> None:
         from rich.console import Console
@@ -74,8 +74,8 @@ _silent = threading.local()
 
 @contextmanager
 def display(*, enabled: bool = True) -> Generator[None]:
-    """Shows the progress of the call in its block on a terminal. Inside such a block, another one does nothing. Without
-    `enabled` the block shows nothing."""
+    """Show the progress of the call in the block, on a terminal. Another `display` inside the block does nothing.
+    Without `enabled` the block shows nothing."""
     global _display
     if not enabled:
         before = getattr(_silent, "on", False)
@@ -100,7 +100,7 @@ def display(*, enabled: bool = True) -> Generator[None]:
 
 
 def is_terminal() -> bool:
-    """Whether standard error is one."""
+    """Whether standard error is a terminal."""
     try:
         return sys.stderr.isatty()
     except (AttributeError, ValueError):  # there is none, or it is closed
@@ -113,8 +113,8 @@ def _nothing(parts: int) -> None:
 
 @contextmanager
 def progress(label: str, total: int | None = None, unit: str = "") -> Generator[Advance]:
-    """Shows a running stage and its time. Yields a function that any thread may call with the number of further
-    finished parts, which are then shown as well."""
+    """Show a running stage and its time during the block. Yields a function that any thread may call with the number of
+    further finished parts, which are then shown as well."""
     active = None if getattr(_silent, "on", False) else _display
     if active is None:
         yield _nothing

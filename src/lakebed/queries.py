@@ -29,7 +29,8 @@ def sql(
     *,
     storage_options: Mapping[str, str] | None = None,
 ) -> QueryResult | DataFrame | WriteResult | Table | Printed | View | list[str]:
-    """Run a SQL statement over tables: a query on DuckDB, or with a session on Spark, or what a method of a table does.
+    """Run a SQL statement over tables: a query on DuckDB, with a session on Spark, or a statement that a method of a
+    table carries out.
 
     `tables` maps the names of the text to tables: a `Table`, a URI, a scan, or Arrow data. A table may also be written
     by its URI, in quotes or as lakebed.`URI`. `FROM t TIMESTAMP AS OF '2026-11-21'` (or `VERSION AS OF` an instant)

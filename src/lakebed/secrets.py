@@ -40,7 +40,7 @@ def is_secret_name(name: str) -> bool:
 
 
 def is_secret_of_storage(name: str) -> bool:
-    """Whether an option of storage holds a secret: every key does there."""
+    """Whether an option of storage holds a secret, by its name. Every key of storage is a secret."""
     return _STORAGE_NAME.search(name) is not None
 
 
@@ -50,7 +50,7 @@ def without_users(text: str, instead: str = "") -> str:
 
 
 def masked_text(text: str) -> str:
-    """A text without the secrets of the URLs and parameters in it.
+    """A text in which the secrets of URLs and parameters are replaced by `***`.
 
     >>> masked_text("hive://user:pw@host:9083/db/t"), masked_text("jdbc:postgresql://host/db?password=pw&ssl=true")
     ('hive://***@host:9083/db/t', 'jdbc:postgresql://host/db?password=***&ssl=true')
@@ -59,7 +59,7 @@ def masked_text(text: str) -> str:
 
 
 def masked(value: Any, name: str = "") -> Any:
-    """The value of an option as people may see it, with all that is in it.
+    """The value of an option, for output, in which secrets at every level are replaced by `***`.
 
     >>> masked({"uri": "s3://b", "storage_options": {"aws_secret_access_key": "pw"}})
     {'uri': 's3://b', 'storage_options': {'aws_secret_access_key': '***'}}

@@ -19,7 +19,7 @@ told: set[tuple[Hashable, ...]] = set()
 
 
 def is_first_time(*matter: Hashable) -> bool:
-    """Whether this process asks about the matter for the first time: what is told of it is told once.
+    """Whether this process asks about `matter` for the first time, so that a message about it appears once.
 
     >>> is_first_time("docs", "a.parquet"), is_first_time("docs", "a.parquet"), is_first_time("docs", "b.parquet")
     (True, False, True)
@@ -31,8 +31,8 @@ def is_first_time(*matter: Hashable) -> bool:
 
 
 class once(Generic[T]):  # noqa: N801 (reads like a property)
-    """A property whose value its object caches. There is no lock: threads that ask at the same time may each compute
-    it."""
+    """A property whose value its object caches. It has no lock: threads that ask at the same time may each compute the
+    value."""
 
     def __init__(self, make: Callable[[Any], T]) -> None:
         self._make = make
@@ -54,10 +54,10 @@ class once(Generic[T]):  # noqa: N801 (reads like a property)
 
 
 class Forgets(Protocol):
-    """An object that holds what a forked process cannot go on with."""
+    """An object with state that a forked process cannot use."""
 
     def forget(self) -> None:
-        """Begin anew, in a process that has none of its parent's other threads."""
+        """Begin without state, in a process that has none of its parent's other threads."""
         ...
 
 
@@ -66,7 +66,7 @@ _locks: WeakSet[Any] = WeakSet()
 
 
 def forget_in_forks(shared: Forgets) -> None:
-    """Call `shared.forget` in each forked process where the object exists."""
+    """Call `shared.forget` in each forked process in which the object exists."""
     _forgetting.add(shared)
 
 
@@ -83,7 +83,7 @@ def shared_lock() -> threading.Lock:
 
 
 def shared_rlock() -> threading.RLock:
-    """Like `shared_lock`, for a thread that may take it again."""
+    """A lock like that of `shared_lock`, which its thread may acquire again."""
     lock = threading.RLock()
     _locks.add(lock)
     return lock

@@ -105,7 +105,7 @@ class Table:
 
     @property
     def properties(self) -> PropertiesView:
-        """All properties in `hoodie.properties`, read from the file: a dict that prints a line for each.
+        """All properties in `hoodie.properties`, read from the file, as a dict that prints a line for each property.
 
         >>> t.properties["hoodie.table.type"]
         'MERGE_ON_READ'
@@ -132,7 +132,7 @@ class Table:
 
     @property
     def partitions(self) -> Sequence[str]:
-        """The partition paths that have files, in order; one empty text for a table without partitions.
+        """The partition paths that have files, in order. A table without partitions has one empty path.
 
         >>> t.partitions
         ('Oslo', 'Rome')
@@ -203,8 +203,8 @@ class Table:
 
     @property
     def catalogs(self) -> CatalogsView:
-        """Where other programs find the table: entries in catalogs, and lists of Delta Lake and Iceberg. Its methods
-        list, register and publish them.
+        """The places where other programs find the table: entries in catalogs, and lists of Delta Lake and Iceberg. Its
+        methods list, register and publish them.
 
         >>> len(t.catalogs)
         0
@@ -322,7 +322,7 @@ class Table:
         return self.opened.write(delete, selector, options, "delete", retries, progress, once)
 
     def merge(self, source: Any, on: Any = None, *, target: str = "t", source_alias: str = "s") -> Merge:
-        """Begin a MERGE of source rows: clauses say what happens to rows that match and to those that do not.
+        """Begin a MERGE of source rows. Its clauses say what happens to rows that match and to rows that do not match.
 
         `on` is a column or a list of columns that are equal on both sides (None: the record key), or SQL over the
         target `t` and the source `s`. Where the record key is equated the index finds the rows and nothing is joined.
@@ -373,7 +373,7 @@ class Table:
         progress: bool = True,
         options: Mapping[str, Any] | None = None,
     ) -> ErasureReport:
-        """Delete rows for good, with all their earlier versions: no file of the table has a value of them afterwards.
+        """Delete rows with all their earlier versions: afterwards no file of the table has a value of them.
 
         `keys` and `where` are those of `delete`. The rows are deleted, the files of their file groups are written again
         and older ones are cleaned, the metadata table and published lists are written again. Then every file is read,
@@ -428,8 +428,8 @@ class Table:
         once: Once | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> WriteResult:
-        """Delete all rows of these partition paths (or of one). `*` in a path matches any text. With `dry_run` the rows
-        are only counted (`replaced_rows`).
+        """Delete all rows of these partition paths, or of one path. `*` in a path matches any text. With `dry_run` the
+        rows are only counted (`replaced_rows`).
 
         >>> _ = t.delete_partitions("Os*")
         >>> t.partitions
@@ -534,8 +534,9 @@ class Table:
         where: Any = None,
         suffix: str = "_right",
     ) -> BucketJoin:
-        """The rows of this table with those of another that has the same key, bucket by bucket: no shuffle, no more in
-        memory than a bucket of both. A lazy read: `.to_batches()`, `.to_arrow()`, `.to_spark()`, ...
+        """The rows of this table with the rows of another table that have the same key, bucket by bucket: without a
+        shuffle, and with only one bucket of both in memory. The result is a lazy read: `.to_batches()`, `.to_arrow()`,
+        `.to_spark()`, ...
 
         Both have a bucket index over columns of the same types; their numbers of buckets may differ. `on` are the
         columns that must be equal, the bucket key among them (None: the bucket key), or a dict of this table's names to
@@ -610,7 +611,7 @@ class Table:
         columns: Sequence[str] | None = None,
         images: Images = "rows",
     ) -> ChangeLog:
-        """Every insert, update and delete of the commits in (start, end], with the row before and after it.
+        """The inserts, updates and deletes of the commits in (start, end], with the row before and after each.
 
         `start` and `end` are those of `changes`; `.end` is the checkpoint for the next read. The columns are `op` (`i`,
         `u`, `d`), `ts_ms` (the commit's instant), `before` and `after`. The last two are structs of the table's columns
@@ -646,7 +647,8 @@ class Table:
         images: Images = "rows",
         options: Mapping[str, Any] | None = None,
     ) -> Consumption:
-        """The next batch of a named consumer, as a context manager. Its position is recorded in the table.
+        """The next batch of a named consumer, as a context manager. The position of the consumer is recorded in the
+        table.
 
         The block gets the rows written since the last batch, as `changes` returns them, or with `cdc` the changes, as
         `cdc` returns them; `.start` and `.end` are its positions; a write with `once=batch.once()` is done once. The
@@ -668,7 +670,7 @@ class Table:
         return Consumption(self.opened, name, BatchRequest(start, cdc, limits, columns, where, images), options)
 
     def get(self, keys: Any, columns: Sequence[str] | None = None) -> pa.Table:
-        """The rows of these keys as an Arrow table. The index finds them, without a Spark job; missing keys give no
+        """The rows of these keys as an Arrow table. The index finds them, without a Spark job. Missing keys have no
         row.
 
         `keys` are those of `delete`. Raises `InvalidOption` for keys of other fields or types.
@@ -679,8 +681,8 @@ class Table:
         return self.opened.steadily(lambda view: lookup.get(view, keys, columns), looks_up=True)
 
     def history(self, keys: Any, *, before: str | None = None, lookups: int = 100) -> RowHistory:
-        """The versions of one key's rows that can still be read, newest first: what each commit did, the row before and
-        after it. A sequence of `RowVersion`, and `.to_arrow()`.
+        """The versions of one key's rows that can still be read, newest first, each with the change by its commit and
+        the row before and after. The result is a sequence of `RowVersion`, with `.to_arrow()`.
 
         `keys` is that of `get`, with one key. It is looked up in at most `lookups` commits; `.before` of the result is
         where to go on, `.note` why it ended. Raises `InvalidOption` for several keys and keys of another type.
@@ -700,8 +702,8 @@ class Table:
         return self.opened.steadily(lambda view: lookup.exists(view, keys))
 
     def locate(self, keys: Any) -> pa.Table:
-        """Where the keys are stored: a table with the columns key, partition_path, file_id and instant (of the file
-        slice).
+        """The places where the keys are stored, as a table with the columns key, partition_path, file_id and instant
+        (of the file slice).
 
         >>> t.locate([2])["partition_path"].to_pylist()
         ['Rome']
@@ -709,7 +711,7 @@ class Table:
         return self.opened.steadily(lambda view: lookup.locate(view, keys))
 
     def count(self, *, where: Any = None) -> int:
-        """The number of rows, or of those that fulfil a condition.
+        """The number of rows, or of the rows that fulfil a condition.
 
         Files without log files are not opened, if there is no condition or one on partition columns, and commits or
         the metadata table have their exact numbers of rows.

@@ -82,7 +82,7 @@ class CatalogsView(View):
         return self._opened.again(lambda: publish_table(self._opened.storage, format, resolve_options(options).write))
 
     def to_arrow(self) -> pa.Table:
-        """Columns: catalog, kind ("entry" or "list"), automatic, shows.
+        """A table with the columns catalog, kind ("entry" or "list"), automatic, shows.
 
         >>> t.catalogs.to_arrow().column_names
         ['catalog', 'kind', 'automatic', 'shows']

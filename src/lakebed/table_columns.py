@@ -23,7 +23,7 @@ _SCHEMA = pa.schema([("name", pa.string()), ("type", pa.string()), ("nullable", 
 
 @dataclass(frozen=True, slots=True)
 class ColumnFacts:
-    """A column of a table: its name, its type by its SQL name, whether it may be null, and its comment (empty for
+    """A column of a table: its name, its type by its SQL name, whether it may be null, and its comment (empty if it has
     none)."""
 
     name: str
@@ -57,7 +57,8 @@ class ColumnsView(View):
         return len(self._opened.steadily(_facts))
 
     def to_arrow(self) -> pa.Table:
-        """Columns: name, type, nullable, comment. Fields inside a struct that have a comment follow their column.
+        """A table with the columns name, type, nullable, comment. Fields inside a struct that have a comment follow
+        their column.
 
         >>> t.columns.to_arrow().column("name").to_pylist()
         ['id', 'city', 'fare', 'ts']
@@ -74,7 +75,7 @@ class ColumnsView(View):
         first: bool = False,
         options: Mapping[str, Any] | None = None,
     ) -> ColumnsChanged:
-        """Add a column, null in the rows that there are; `type` is an Arrow type or a SQL name.
+        """Add a column, which is null in the existing rows. `type` is an Arrow type or a SQL name.
 
         It comes last, or `after` another one, or with `first` before all. A name that the table once had gives no old
         values back.
@@ -85,7 +86,7 @@ class ColumnsView(View):
         return self._change(ColumnChange("add", name, type, after=after, first=first, comment=comment), options)
 
     def drop(self, name: str, *, options: Mapping[str, Any] | None = None) -> ColumnsChanged:
-        """Take a column off the table. Its values stay in the files, for reads with `as_of`.
+        """Remove a column from the table. Its values stay in the files, for reads with `as_of`.
 
         >>> t.columns.drop("fare").change
         'column fare is dropped'
@@ -93,7 +94,7 @@ class ColumnsView(View):
         return self._change(ColumnChange("drop", name), options)
 
     def rename(self, old: str, new: str, *, options: Mapping[str, Any] | None = None) -> ColumnsChanged:
-        """Give a column another name. Rows that are written from then on have the new one.
+        """Give a column another name. Rows that are written afterwards have the new name.
 
         >>> t.columns.rename("fare", "price").change
         'column fare is price now'
@@ -110,7 +111,7 @@ class ColumnsView(View):
         return self._change(ColumnChange("widen", name, type), options)
 
     def comment(self, name: str, text: str, *, options: Mapping[str, Any] | None = None) -> ColumnsChanged:
-        """Set a column's comment; an empty one takes it off.
+        """Set the comment of a column; an empty text removes the comment.
 
         >>> _ = t.columns.comment("fare", "in euro")
         >>> [column.comment for column in t.columns]
@@ -126,7 +127,7 @@ class ColumnsView(View):
         first: bool = False,
         options: Mapping[str, Any] | None = None,
     ) -> ColumnsChanged:
-        """Put a column after another one, or with `first` before all.
+        """Move a column behind another one, or with `first` before all others.
 
         >>> _ = t.columns.move("ts", first=True)
         >>> t.schema.names

@@ -40,9 +40,9 @@ _SCHEMA = pa.schema(
 
 @dataclass(frozen=True, repr=False)
 class ConsumerState(Printed):
-    """A consumer: its `position` (the `end` of its last batch, empty for the beginning), when it was `created` and last
-    `moved`, how many `batches` it has read, and its lag: the commits that it has not read, and for how many seconds the
-    oldest of them has been complete."""
+    """The state of a consumer: its `position` (the `end` of its last batch, empty for the beginning), the times when it
+    was `created` and last `moved`, the number of `batches` that it has read, and its lag: the number of commits that it
+    has not read, and the seconds since the oldest of them completed."""
 
     name: str
     position: str
@@ -53,7 +53,7 @@ class ConsumerState(Printed):
     lag_seconds: float
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
+        """The fields of the state as plain values, for JSON."""
         return {
             "consumer": self.name,
             "position": self.position,
@@ -101,7 +101,7 @@ class ConsumersView(View):
         return [_state(consumer, snapshot) for consumer in consumers]
 
     def get(self, name: str) -> ConsumerState:
-        """The consumer of this name. Raises `InvalidOption` where there is none.
+        """The consumer of this name. Raises `InvalidOption` if there is no such consumer.
 
         >>> t.consumers.start("daily", "latest").position == t.consumers.get("daily").position
         True
@@ -141,7 +141,7 @@ class ConsumersView(View):
         return _state(self._files.put_at(consumer, position), snapshot)
 
     def delete(self, name: str) -> bool:
-        """Delete a consumer, so that nothing is retained for it; False where there was none.
+        """Delete a consumer, so that nothing is retained for it. Returns False if there was no such consumer.
 
         >>> _ = t.consumers.start("daily")
         >>> t.consumers.delete("daily"), t.consumers.delete("daily")
@@ -150,7 +150,7 @@ class ConsumersView(View):
         return self._files.delete(name)
 
     def to_arrow(self) -> pa.Table:
-        """Columns: consumer, position, moved, batches, lag_commits, lag_seconds.
+        """A table with the columns consumer, position, moved, batches, lag_commits, lag_seconds.
 
         >>> _ = t.consumers.start("daily")
         >>> t.consumers.to_arrow().select(["consumer", "lag_commits"]).to_pylist()
@@ -171,7 +171,7 @@ class ConsumersView(View):
 
 @dataclass(frozen=True)
 class BatchRequest:
-    """What a consumer reads: rows or changes, the start of a new consumer, and the size of a batch."""
+    """The request for a batch of a consumer: rows or changes, the start of a new consumer, and the size of a batch."""
 
     start: When
     cdc: bool
@@ -192,13 +192,13 @@ class BatchRequest:
 
 
 class ConsumedBatch:
-    """What a batch of a consumer has in addition to its rows or changes."""
+    """The methods that a batch of a consumer has in addition to its rows or changes."""
 
     _consumption: Consumption
 
     def once(self) -> Once:
-        """Names this batch for `once=` of a write: what is written from it is in the other table once, also when the
-        process dies before the consumer's position is recorded.
+        """The name of this batch for `once=` of a write: the data that is written from the batch is in the other table
+        once, also if the process dies before the position of the consumer is recorded.
 
         The first call records where the batch ends, so that it is read again to the same end, whatever was committed
         meanwhile. Batches after `t.consumers.move` are those of another stream: they are written again. Raises
@@ -259,7 +259,7 @@ class Consumption:
             self._files.move(consumer, self._end)
 
     def fixed(self) -> Once:
-        """The batch's name. Its end is recorded first, so that a repetition reads the same batch."""
+        """Record the end of the batch, so that a repetition reads the same batch, and return the batch's name."""
         consumer = self._consumer
         if consumer is None:
             raise InvalidOption(

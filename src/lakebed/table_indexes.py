@@ -54,7 +54,7 @@ _SCHEMA = pa.schema(
 
 
 class SkewView(View):
-    """How evenly record and secondary indexes are spread over their file groups.
+    """The distribution of the entries of record and secondary indexes over their file groups.
 
     Prints as a table with a row for each index, and for each partition path of a partitioned index.
 
@@ -68,7 +68,8 @@ class SkewView(View):
         """A row for each file group: index, partition_path, file_id, entries, bytes."""
 
     def to_arrow(self) -> pa.Table:
-        """Columns: index, partition_path, shards, the least, mean and largest of their entries and bytes, and skew.
+        """A table with the columns index, partition_path, shards, the least, mean and largest of their entries and
+        bytes, and skew.
 
         `skew` is the largest number of entries divided by the mean.
 
@@ -80,7 +81,7 @@ class SkewView(View):
 
 
 class RangesView(View):
-    """How far the ranges of columns overlap from base file to base file: which columns rule out files. Prints as a
+    """The overlap of the ranges of columns between base files, which shows the columns that rule out files. Prints as a
     table, the best column first.
 
     >>> t.indexes.ranges().to_arrow().column_names
@@ -94,7 +95,7 @@ class RangesView(View):
         return column in self._ranges
 
     def to_arrow(self) -> pa.Table:
-        """Columns: column, type, files, with_range (files whose range is known), overlap.
+        """A table with the columns column, type, files, with_range (the number of files whose range is known), overlap.
 
         `overlap` is the share of files that a condition on one value opens, on average: 1.0 for a column that rules out
         no file.
@@ -158,7 +159,7 @@ class IndexesView(View):
 
     @property
     def reason(self) -> str:
-        """Why `index="auto"` chose the index of writes; empty where the index was named.
+        """The reason why `index="auto"` chose the index of writes; empty if the index was named.
 
         >>> t.indexes.reason
         ''
@@ -174,7 +175,7 @@ class IndexesView(View):
         return self._opened.again(lambda: list_indexes(self._snapshot()))
 
     def to_arrow(self) -> pa.Table:
-        """Columns: index, kind, fields, file_groups, bytes.
+        """A table with the columns index, kind, fields, file_groups, bytes.
 
         >>> t.indexes.to_arrow()["index"].to_pylist()
         ['files', 'column_stats', 'partition_stats']
@@ -196,7 +197,8 @@ class IndexesView(View):
         wait: bool = True,
         options: Mapping[str, Any] | None = None,
     ) -> IndexPlan | None:
-        """Build an index in the metadata table from the table's files, and the metadata table where there is none.
+        """Build an index in the metadata table from the table's files. If there is no metadata table, it is built as
+        well.
 
         `name` is "record_index", "bloom_filters", "column_stats", "partition_stats", or a column for a secondary index
         (version 8 and 9). `partitioned` makes a record index for each partition path (version 9; the default where the
@@ -297,7 +299,8 @@ class IndexesView(View):
         return self._opened.again(lambda: reshard_index(self._storage, name, file_groups, settings=settings))
 
     def skew(self, name: str | None = None) -> SkewView:
-        """How evenly the entries of a record or secondary index (None: of all) are spread over its file groups.
+        """The distribution of the entries of a record or secondary index (None: of all) over its file groups, as a
+        `SkewView`.
 
         Entries in log files count once for each write. Reads the trailers of the index's files.
 
@@ -309,7 +312,7 @@ class IndexesView(View):
 
     def verify(self, name: str | None = None) -> Verification:
         """Compare one index (as `list` names it) or all with the files and rows of the table. The result names each
-        difference; it is true without one.
+        difference; it is true if there is none.
 
         All includes "record keys": keys that are stored twice and should be unique. Raises `InvalidOption` for another
         name.
@@ -321,8 +324,8 @@ class IndexesView(View):
         return self._opened.again(lambda: verify(self._storage, name))
 
     def repair(self, name: str | None = None, *, options: Mapping[str, Any] | None = None) -> Verification:
-        """Verify one index (as `list` names it) or all, and write the records that differ. Returns the differences
-        found.
+        """Verify one index (as `list` names it) or all, and write the records that differ. Returns the differences that
+        were found.
 
         File groups without a difference are not rewritten.
 
@@ -333,8 +336,8 @@ class IndexesView(View):
         return self._opened.again(lambda: repair(self._storage, names, settings=settings))
 
     def ranges(self, columns: Sequence[str] | None = None) -> RangesView:
-        """How far the ranges of columns (None: of all with statistics) overlap from base file to base file: a table,
-        and `.plot(column)` is a picture.
+        """The overlap of the ranges of columns (None: of all with statistics) between base files, as a table; its
+        `.plot(column)` is a picture.
 
         Reads the column statistics of the metadata table; without them the result is empty.
 
@@ -397,7 +400,7 @@ class IndexesView(View):
         partition_buckets: str = "",
         options: Mapping[str, Any] | None = None,
     ) -> Index:
-        """Record which index the table has, and return it.
+        """Record the index that the table has, and return it.
 
         A bucket index is first compared with all stored keys, an `Index` object (an `HBaseIndex`) with a sample of
         them. `partition_buckets` are the counts of partition paths, as in `hoodie.bucket.index.partition.expressions`.
@@ -422,7 +425,7 @@ class IndexesView(View):
         return self.index
 
     def advise(self, batch: Any = None, *, deletes: bool = False) -> Advice:
-        """The cost of writing a batch under every index: finding keys, writing, reading, each figure with its reason.
+        """The cost of writing a batch under every index (finding keys, writing, reading), each figure with its reason.
 
         `batch` are rows, their number, or None for batches like the past commits. `deletes` means that batches are keys
         to be deleted, without partition columns. Looks up some of the batch's keys and writes nothing.

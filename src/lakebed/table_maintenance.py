@@ -28,7 +28,7 @@ from lakebed.services.upgrade import VersionChange, downgrade, upgrade
 
 @public_methods_check_arguments
 class MaintenanceView:
-    """The services of a table, its version and its repair. `lakebed.maintenance` has those that take URIs.
+    """The services of a table, its version and its repair. `lakebed.maintenance` has the services that take URIs.
 
     >>> t.maintenance
     maintenance of memory://example/trips
@@ -83,7 +83,7 @@ class MaintenanceView:
         progress: bool = True,
         options: Mapping[str, Any] | None = None,
     ) -> ClusteringResult:
-        """Rewrite small files as fewer and larger ones. Reads and inserts continue meanwhile.
+        """Rewrite small files into fewer and larger ones. Reads and inserts continue meanwhile.
 
         Pending plans are run first, then a plan by the table's settings (`hoodie.clustering.*`). `sort_columns` orders
         the rows; the layouts `zorder` and `hilbert` order them along a curve through all of these columns. Without sort
@@ -218,7 +218,7 @@ class MaintenanceView:
         progress: bool = True,
         options: Mapping[str, Any] | None = None,
     ) -> Rescaled:
-        """Give a bucket index another number of buckets, in one commit.
+        """Change the number of buckets of a bucket index, in one commit.
 
         `buckets` is for all partition paths, or for those in `partitions` (`*` matches any text). `partition_buckets`
         are Hudi's "regex,count;..." for partition paths; `buckets` is then the number for all others. A number that is
@@ -250,7 +250,7 @@ class MaintenanceView:
     def repair(
         self, parts: Sequence[Part] | None = None, *, dry_run: bool = False, options: Mapping[str, Any] | None = None
     ) -> RepairResult:
-        """Find and mend damage of the table: all parts, or the `parts` named.
+        """Find and repair damage of the table: every part, or only the `parts` that are named.
 
         The parts are "properties", "partition_metadata", "orphans" (files that no commit names), "metadata",
         "keys" (a complex key of one field as `id:1` and as `1`) and "duplicates" (several rows of a key); rows change
@@ -268,7 +268,7 @@ class MaintenanceView:
     def doctor(
         self, *, verify: bool = False, read_only: bool = False, options: Mapping[str, Any] | None = None
     ) -> Diagnosis:
-        """Examine the table, its storage and this installation: findings with a severity and what to do.
+        """Examine the table, its storage and this installation. Returns findings, each with a severity and what to do.
 
         A probe file is created and deleted below `.hoodie/.temp`, and the table lock is taken and given back, unless
         `read_only`. `verify` compares the indexes with the rows, which reads all keys. `options` are those of a job,

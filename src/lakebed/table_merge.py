@@ -50,7 +50,7 @@ class Merge:
     def when_matched_update(
         self, set: Values = "all", *, condition: str | None = None, except_columns: Sequence[str] = ()
     ) -> Merge:
-        """Update the stored row of a pair: the columns in `set`, or all that the source has.
+        """Update the stored row of a pair: the columns in `set`, or all columns of the source.
 
         Raises `InvalidOption` where an earlier clause for matched rows has no condition.
         """
@@ -63,7 +63,7 @@ class Merge:
     def when_not_matched_insert(
         self, values: Values = "all", *, condition: str | None = None, except_columns: Sequence[str] = ()
     ) -> Merge:
-        """Insert a row for a source row that matches no stored one; columns without a value are null."""
+        """Insert a row for a source row that matches no stored row. Columns without a value are null."""
         return self._with("not_matched", "insert", condition, values, except_columns)
 
     def when_not_matched_by_source_update(self, set: Mapping[str, Any], *, condition: str | None = None) -> Merge:
@@ -79,13 +79,13 @@ class Merge:
         return Merge(self._source, replace(self._statement, evolves=True), self._run, self._plan)
 
     def explain(self, *, options: Mapping[str, Any] | None = None) -> Lines:
-        """How it would be carried out: by key or by a join and why, the columns and the files. Nothing is written."""
+        """The plan of the merge: by key or by a join and the reason, the columns and the files. Nothing is written."""
         return self._plan(lambda context: explain_merge(context, self._source, self._statement), self._source, options)
 
     def execute(
         self, *, retries: int | None = None, once: Once | None = None, options: Mapping[str, Any] | None = None
     ) -> MergeResult:
-        """Carry it out in one commit.
+        """Carry out the merge in one commit, and return its result.
 
         Raises `AmbiguousMerge` where several source rows would change one stored row or insert one key,
         `InvalidRecord` for a null key to insert and for a key to insert that is stored, `UnsupportedFeature` for an

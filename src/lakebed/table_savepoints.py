@@ -84,7 +84,8 @@ class SavepointsView(View):
         return self._opened.again(lambda: delete_savepoint(self._opened.context(None, options, "savepoint"), instant))
 
     def to_arrow(self) -> pa.Table:
-        """Columns: instant, user, comment, created, and the numbers of its partitions and files.
+        """A table with the columns instant, user, comment, created, and the numbers of partitions and files of each
+        savepoint.
 
         >>> _ = t.savepoints.create(user="ada")
         >>> t.savepoints.to_arrow().select(["user", "files"]).to_pylist()

@@ -127,7 +127,8 @@ class FeaturesView(View):
         return self._features[at]
 
     def to_arrow(self) -> pa.Table:
-        """Columns: feature, read, write ("yes", "some" or "no"), and as note why not, and what to do.
+        """A table with the columns feature, read, write ("yes", "some" or "no"), and note, which says why lakebed does
+        not have the feature, and what to do.
 
         >>> t.features.to_arrow()["feature"].to_pylist()
         ['metadata table', 'merge-on-read']
@@ -172,7 +173,7 @@ class TimelineView(View):
 
     @property
     def last(self) -> Instant | None:
-        """The newest completed commit; None without one.
+        """The newest completed commit; None if there is no commit.
 
         >>> t.timeline.last.action.value
         'deltacommit'
@@ -180,8 +181,9 @@ class TimelineView(View):
         return self._timeline.last_completed
 
     def heartbeat(self, instant: Instant) -> LastHeartbeat | None:
-        """The last heartbeat of a pending instant's writer: which process, how many seconds ago, and whether it has
-        ended. None without a heartbeat, as of a plan that waits for its run, or of real Hudi's single writer.
+        """The last heartbeat of a pending instant's writer: its process, the seconds since then, and whether the
+        process has ended. None without a heartbeat, for example for a plan that waits for its run, or for the single
+        writer of real Hudi.
 
         >>> t.timeline.heartbeat(t.timeline.last) is None
         True
@@ -208,7 +210,8 @@ class TimelineView(View):
 
     @property
     def metadata_table(self) -> TimelineView | None:
-        """The timeline of the metadata table; None for a table without one. Raises `CorruptFile` where it is missing.
+        """The timeline of the metadata table; None for a table without one. Raises `CorruptFile` if the metadata table
+        is missing.
 
         >>> t.timeline.metadata_table.last.action.value
         'deltacommit'
@@ -217,7 +220,7 @@ class TimelineView(View):
         return None if slices is None else TimelineView(slices.timeline)
 
     def commit(self, instant: Instant) -> CommitMetadata:
-        """What a completed commit of the active or archived timeline wrote: its write stats by partition path.
+        """The write stats of a completed commit of the active or archived timeline, by partition path.
 
         Raises `CorruptFile` where its body is damaged.
 
@@ -228,7 +231,7 @@ class TimelineView(View):
         return read_again(self._timeline.storage, lambda: self._timeline.commit_metadata(instant), self._renew)
 
     def body(self, instant: Instant) -> Mapping[str, Any]:
-        """The body of an instant, decoded, with Hudi's field names: of a pending one its plan.
+        """The decoded body of an instant, with Hudi's field names. The body of a pending instant is its plan.
 
         Raises `CorruptFile` where the body is damaged.
 
@@ -269,7 +272,7 @@ class TimelineView(View):
         return self[-_PREVIEWED:].to_arrow(), len(self)
 
     def to_arrow(self) -> pa.Table:
-        """Columns: time, action, state, completion_time, operation, files, inserted, updated, deleted.
+        """A table with the columns time, action, state, completion_time, operation, files, inserted, updated, deleted.
 
         >>> t.timeline.to_arrow().select(["action", "operation", "inserted"]).to_pylist()
         [{'action': 'deltacommit', 'operation': 'upsert', 'inserted': 3}]
@@ -357,7 +360,7 @@ class BucketSkewView(View):
         self._slices, self._advised, self._splits = slices, advised, splits or {}
 
     def to_arrow(self) -> pa.Table:
-        """Columns: partition, bucket, file_id, bytes, log_bytes, of_mean, of_advised, splits_into.
+        """A table with the columns partition, bucket, file_id, bytes, log_bytes, of_mean, of_advised, splits_into.
 
         `bucket` is null for a file group of no bucket, `bytes` include `log_bytes`, `of_mean` is the size divided by
         the mean of all, `of_advised` divided by the size that a bucket is advised to have at most, 3 GB or that of the
@@ -447,7 +450,7 @@ class FilesView(View):
         return BucketSkewView(slices, settings.bucket_bytes or ADVISED_BYTES, next_splits(self._snapshot, settings))
 
     def versions(self, partition: str, file_id: str) -> Sequence[FileSlice]:
-        """Every file slice of a file group that is still stored, oldest first. Empty for a group that there is not.
+        """The file slices of a file group that are still stored, oldest first. Empty if there is no such file group.
 
         >>> first = t.files.to_arrow().to_pylist()[0]
         >>> len(t.files.versions(first["partition"], first["file_id"]))
@@ -456,7 +459,7 @@ class FilesView(View):
         return self._snapshot.versions(partition, file_id)
 
     def base_rows(self, slices: Sequence[FileSlice]) -> Sequence[int | None]:
-        """The number of rows in the base file of each slice, by its footer; None for a slice of log files alone.
+        """The number of rows in the base file of each slice, by its footer; None for a slice that has only log files.
 
         >>> t.files.base_rows(list(t.files))
         [2, 1]
@@ -469,8 +472,8 @@ class FilesView(View):
         return parallel_map(rows, [file_slice.base_file for file_slice in slices])
 
     def to_arrow(self) -> pa.Table:
-        """Columns: partition, file_id, instant, base_file (its path), bytes (of the base file), log_files (their
-        number).
+        """A table with the columns partition, file_id, instant, base_file (its path), bytes (of the base file),
+        log_files (their number).
 
         >>> t.files.to_arrow().select(["partition", "log_files"]).to_pylist()
         [{'partition': 'Oslo', 'log_files': 0}, {'partition': 'Rome', 'log_files': 0}]
@@ -498,7 +501,7 @@ class PropertiesView(dict[str, str]):
 
     @property
     def merge_mode(self) -> str:
-        """How rows of one key are merged: `event_time`, `commit_time` or `custom`."""
+        """The mode by which rows of one key are merged: `event_time`, `commit_time` or `custom`."""
         return TableConfig(self).merge_mode
 
     def __repr__(self) -> str:
@@ -510,7 +513,7 @@ class PropertiesView(dict[str, str]):
 
 
 def listed_files(view: Snapshot) -> FilesView:
-    """The files of a view. They are listed now, while the view is the latest."""
+    """The files of a view, as a `FilesView`. They are listed at once, while the view is the latest."""
     view.file_slices()
     return FilesView(view)
 
@@ -528,7 +531,7 @@ def _lanes(instants: Sequence[Instant], zone: str) -> list[Lane]:
 
 
 def _millis(instant_time: str, zone: str) -> float | None:
-    """Milliseconds since 1970; None for the special times that are no dates."""
+    """The milliseconds of an instant time since 1970; None for the special times that are not dates."""
     try:
         return parse_time(instant_time, zone).timestamp() * 1000
     except InvalidOption:
@@ -536,7 +539,7 @@ def _millis(instant_time: str, zone: str) -> float | None:
 
 
 def table_html(snapshot: Snapshot) -> str:
-    """A table's notebook view: what it is, how large it is, and its columns."""
+    """The view of a table for a notebook: its type, its size and its columns."""
     config, slices = snapshot.config, snapshot.file_slices()
     # only the footers of a few files have to be read
     is_counted = len(slices) <= _MAX_COUNTED and not any(file_slice.log_files for file_slice in slices)

@@ -25,7 +25,8 @@ Labels = Mapping[str, str]
 
 
 class Metric(NamedTuple):
-    """One metric: its labels besides `table`, which is the URI of the table, and the names in real Hudi."""
+    """One metric. `labels` are its labels in addition to `table`, which is the URI of the table; `hudi` has the names
+    of the metric in real Hudi."""
 
     name: str
     kind: Kind
@@ -114,7 +115,7 @@ METRICS: tuple[Metric, ...] = tuple(value for value in list(globals().values()) 
 
 
 class Lookup(Protocol):
-    """What an index did to find the keys of a write; see `KeyLookup`."""
+    """The result of an index that looked up the keys of a write; see `KeyLookup`."""
 
     @property
     def keys(self) -> int: ...
@@ -131,7 +132,7 @@ class Lookup(Protocol):
 
 
 class Written(Protocol):
-    """What a write counted; see `WriteResult`."""
+    """The counts of a write; see `WriteResult`."""
 
     @property
     def instant(self) -> str: ...
@@ -162,14 +163,14 @@ class Written(Protocol):
 
 
 class Sink(Protocol):
-    """Where metrics and spans go."""
+    """A receiver of metrics and spans."""
 
     def record(self, metric: Metric, value: float, labels: Labels) -> None:
-        """One measurement: added to a counter, recorded by a histogram, or the new value of a gauge."""
+        """Record one measurement: add it to a counter, record it in a histogram, or set a gauge to the value."""
         ...
 
     def span(self, name: str, steps: Mapping[str, float], labels: Labels) -> None:
-        """A span that ends now and lasted for the sum of its steps, in seconds, which follow one another."""
+        """Record a span that ends now. Its duration is the sum of its steps in seconds, which follow each other."""
         ...
 
 
@@ -179,7 +180,8 @@ _due_since: dict[tuple[str, str], float] = {}
 
 
 def is_active() -> bool:
-    """Whether anything is recorded: the program has imported OpenTelemetry's API, or the Prometheus endpoint is open.
+    """Whether measurements are recorded: the program has imported OpenTelemetry's API, or the Prometheus endpoint is
+    open.
 
     >>> is_active() or "opentelemetry.metrics" not in sys.modules
     True
@@ -224,7 +226,7 @@ def write_completed(table: str, result: Written) -> None:
 
 
 def write_lost(table: str, *, again: bool) -> None:
-    """Record a write that lost against a concurrent one; `again` is whether it is run again."""
+    """Record that a write lost against a concurrent one; `again` is whether the write is repeated."""
     if is_active():
         _record([(CONFLICTS, 1, {"table": table}), (RETRIES, int(again), {"table": table})])
 
@@ -232,7 +234,7 @@ def write_lost(table: str, *, again: bool) -> None:
 def service_completed(
     table: str, service: str, seconds: float, counts: Mapping[str, int], rolled_back: Sequence[str] = ()
 ) -> None:
-    """Record a run of a service; `counts` are what it did, by the kind of thing."""
+    """Record a run of a service. `counts` are the numbers of things that it changed, by their kind."""
     if not is_active():
         return
     labels = {"table": table, "service": service}
@@ -253,7 +255,7 @@ def service_failed(table: str, service: str) -> None:
 
 
 def services_due(table: str, services: Collection[str], due: Collection[str]) -> None:
-    """Record for how long each of the `services` has been due, given those that are due now."""
+    """Record for each of the `services` the time since it is due; `due` names the services that are due now."""
     if not is_active():
         return
     now = time.monotonic()
@@ -267,7 +269,8 @@ def services_due(table: str, services: Collection[str], due: Collection[str]) ->
 
 
 def read_planned(table: str, query: str, seconds: float, files: Mapping[str, int], read_bytes: int) -> None:
-    """Record the plan of a read: how many base files are `read`, and how many others each filter ruled out."""
+    """Record the plan of a read: the number of base files that are `read`, and the number that each filter ruled
+    out."""
     table_labels = {"table": table}
     total, query_labels = sum(files.values()), {**table_labels, "query": query}
     measured: list[tuple[Metric, float | None, Labels]] = [
@@ -282,7 +285,7 @@ def read_planned(table: str, query: str, seconds: float, files: Mapping[str, int
 
 
 def caches_used(requests: Mapping[str, tuple[int, int]]) -> None:
-    """Record how often each cache of this process was asked so far, by its name: hits and misses."""
+    """Record the hits and misses of each cache of this process so far, by the cache's name."""
     measured: list[tuple[Metric, float | None, Labels]] = []
     for name, (hits, misses) in requests.items():
         measured += [
@@ -293,7 +296,7 @@ def caches_used(requests: Mapping[str, tuple[int, int]]) -> None:
 
 
 def _record(measured: Sequence[tuple[Metric, float | None, Labels]]) -> None:
-    """Hand measurements to the sinks, without counts that are not known, or are 0."""
+    """Pass measurements to the sinks, except counts that are unknown or 0."""
     measurements = [
         (metric, value, labels)
         for metric, value, labels in measured
@@ -307,7 +310,7 @@ def _span(name: str, steps: Mapping[str, float], labels: Labels) -> None:
 
 
 def _each(record: Callable[[Sink], object]) -> None:
-    """Pass something to each sink. An error here is logged once, and never fails the recorded operation."""
+    """Call `record` with each sink. An error is logged once, and never fails the recorded operation."""
     has_api = "opentelemetry.metrics" in sys.modules or "opentelemetry.trace" in sys.modules
     for sink in (*_sinks, *((_opentelemetry,) if has_api else ())):
         try:
@@ -327,7 +330,7 @@ def _warn_once(text: str) -> None:
 
 
 class _OpenTelemetry:
-    """The providers that the program has set, possibly after this object was created."""
+    """A sink for the providers that the program has set, possibly after this object was created."""
 
     def __init__(self) -> None:
         from opentelemetry import metrics, trace
@@ -387,13 +390,13 @@ class _Prometheus:
             child.observe(value)
 
     def span(self, name: str, steps: Mapping[str, float], labels: Labels) -> None:
-        """Prometheus has no spans."""
+        """Do nothing: Prometheus has no spans."""
 
 
 @contextmanager
 def serve_prometheus(port: int, address: str = "127.0.0.1") -> Generator[int]:
-    """Around a program whose metrics Prometheus gets at `http://address:port/metrics`. Gives the port, which is a free
-    one for 0. A request that names another host than this machine is refused.
+    """Serve the metrics of the block for Prometheus at `http://address:port/metrics`. Yields the port, which is a free
+    one if `port` is 0. A request that names another host than this machine is refused.
 
     Raises `UnsupportedFeature` without the package prometheus-client, `StorageError` where the port is taken.
 

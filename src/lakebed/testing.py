@@ -24,12 +24,12 @@ _T = TypeVar("_T")
 
 
 class Killed(BaseException):
-    """The process is dead from here on. Not an `Exception`: no handler may go on as if it were alive."""
+    """The process of the test is dead. It is not an `Exception`, so that no handler continues."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mutation:
-    """One requested change of storage, in the order of requests."""
+    """One requested change of storage."""
 
     verb: str
     path: str
@@ -40,7 +40,8 @@ class Mutation:
 
 @dataclass(frozen=True, slots=True)
 class FaultPlan:
-    """What happens at the `at`-th mutation (from 1; 0 never fires), or at the first one that `at` accepts:
+    """The fault at the `at`-th mutation (from 1; 0 means never), or at the first mutation that `at` accepts. `mode` is
+    one of:
 
     `fail`: `StorageError`, nothing done, the writer lives on. `kill`: dead before it. `torn`: dead in the middle, and
     the storage keeps what it would keep after a power cut. `unacknowledged`: done, then dead. `doubtful`: done, but
@@ -56,7 +57,7 @@ class FaultPlan:
 
 
 class Crash:
-    """The state that the storages of one faulty process share: which mutations there were, and whether it is dead."""
+    """The state that the storages of one faulty process share: its mutations so far, and whether it is dead."""
 
     def __init__(self, plan: FaultPlan) -> None:
         self.plan = plan
@@ -80,8 +81,8 @@ class Crash:
             raise Killed(f"{self.plan}: the process is dead")
 
     def mutate(self, mutation: Mutation, act: Callable[[], _T], tear: Callable[[], None]) -> _T:
-        """Do a mutation, or the fault that the plan has for it. One at a time, so that the count is the order on
-        storage."""
+        """Do a mutation, or the fault that is planned for it. Only one runs at a time, so that the count is the order
+        on storage."""
         with self._lock:
             self.check_alive()
             self.mutations.append(mutation)
@@ -170,7 +171,7 @@ class FaultyStorage(WrappedStorage):
         return FaultyUpload(self, path, super().create(path))
 
     def finish_create(self, path: str, upload: Upload) -> None:
-        """The mutation of an upload: its closing."""
+        """Close an upload, which is its mutation."""
         self.crash.mutate(Mutation("create", path), upload.close, lambda: None)
 
     def delete(self, path: str, *, durable: bool = True) -> bool:
@@ -187,7 +188,8 @@ class FaultyStorage(WrappedStorage):
 
 
 class FaultyUpload(StreamUpload):
-    """Passes bytes on at once; `close` is the mutation. A dead process neither finishes nor tidies up its uploads."""
+    """An upload that passes bytes on at once; `close` is its mutation. A dead process neither finishes its uploads nor
+    removes them."""
 
     def __init__(self, storage: FaultyStorage, path: str, inner: Upload) -> None:
         super().__init__(path)
@@ -212,15 +214,15 @@ class FaultyUpload(StreamUpload):
             self._inner.abort()
 
     def _leave(self) -> None:
-        """Abandon the file as a dying process does. What that leaves on storage stays."""
+        """Abandon the file as a dying process does. The bytes that are on storage stay."""
         leave: Any = getattr(self._inner, "leave", self._inner.abort)
         leave()
 
 
 @contextlib.contextmanager
 def crash_at(at: int | Callable[[Mutation], bool], mode: Mode = "kill") -> Generator[Crash]:
-    """Every storage opened in the block belongs to one process on which the fault strikes at its `at`-th mutation,
-    or at the first one that `at` accepts.
+    """Make every storage that is opened in the block belong to one process, on which the fault occurs at its `at`-th
+    mutation, or at the first mutation that `at` accepts.
 
     With 0 nothing strikes: a run that counts the mutations, so that a test can try each of them.
     """
@@ -234,7 +236,7 @@ _LISTING = ("list", "list_names", "list_folders", "head")
 
 
 class CountingStorage(WrappedStorage):
-    """Passes everything on and counts it.
+    """A storage that counts its requests and passes them on.
 
     `counts` has the calls of each verb; `opened` the paths whose content was asked for, `written` those that were
     written or deleted, both in order.

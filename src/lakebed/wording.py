@@ -20,7 +20,7 @@ def count_text(count: int, noun: str) -> str:
 
 
 def size_text(size: float) -> str:
-    """Bytes as people read them.
+    """A number of bytes as a text with a unit.
 
     >>> size_text(2048)
     '2.0 KB'
@@ -33,7 +33,7 @@ def size_text(size: float) -> str:
 
 
 def instant_text(time: str | None) -> str:
-    """An instant time as date, hours and milliseconds; special times as they are.
+    """An instant time as a text with date, hours and milliseconds; special times are unchanged, None is an empty text.
 
     >>> instant_text("20261121110149683"), instant_text("00000000000000010"), instant_text(None)
     ('2026-11-21 11:01:49.683', '00000000000000010', '')
@@ -45,7 +45,7 @@ def instant_text(time: str | None) -> str:
 
 
 class Lines(str):
-    """A text of several lines that a prompt and a notebook show as they are.
+    """A text of several lines that a prompt and a notebook show without quotes.
 
     >>> Lines("a plan\\n  of two lines")
     a plan
@@ -62,7 +62,7 @@ class Lines(str):
 
 
 def text_html(text: str) -> str:
-    """A text whose lines and spaces a notebook keeps. It shows nothing for no text.
+    """The HTML of a text with its lines and spaces, for a notebook; empty for an empty text.
 
     >>> text_html("a <b>")
     '<pre>a &lt;b&gt;</pre>'
@@ -71,7 +71,7 @@ def text_html(text: str) -> str:
 
 
 def rows_html(names: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
-    """A table for a notebook; None is an empty cell.
+    """The HTML of a table, for a notebook; None is an empty cell.
 
     >>> rows_html(["a"], [[1], [None]])
     '<table><thead><tr><th>a</th></tr></thead><tbody><tr><td>1</td></tr><tr><td></td></tr></tbody></table>'
@@ -85,12 +85,12 @@ def rows_html(names: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
 
 
 class Printed:
-    """A result that is shown as its text everywhere. Of dataclasses (with `repr=False`) that have `__str__`."""
+    """The base of results that are shown as their text everywhere: of dataclasses with `repr=False` and `__str__`."""
 
     __slots__ = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
+        """The fields of the result as plain values, for JSON."""
         values: Any = self
         listed = sorted(fields(values), key=lambda field: bool(field.kw_only))  # in the order of the constructor
         return {field.name: _plain(getattr(self, field.name)) for field in listed}

@@ -18,7 +18,7 @@ LOOKUP_COUNTS = ("keys", "tagged", "files", "out_of_range", "filtered", "searche
 
 @dataclass(frozen=True, slots=True)
 class WriteStatus:
-    """One file group's outcome; `path` is None when nothing had to be written.
+    """The outcome of a write for one file group. `path` is None if nothing had to be written.
 
     Of a log file `base_file` and `log_files` name the files of its slice, the log file among them, `log_version` and
     `log_offset` are its version and where its blocks begin; None for a base file.
@@ -77,7 +77,7 @@ class WriteStatus:
         return WriteStat(**shared)
 
     def slices(self) -> tuple[FileSlice | None, FileSlice]:
-        """The file slice before the write, where there was one, and the one after it."""
+        """The file slice before the write, which is None if there was none, and the file slice after the write."""
         assert self.path is not None
         if self.log_files is None:
             before = self._slice(self.prev_base_file, ()) if self.prev_base_file else None
@@ -114,7 +114,7 @@ _STAT_FIELDS = [field.name for field in fields(WriteStat) if field.name in _NAME
 
 
 def on_slice(status: WriteStatus, file_slice: FileSlice | None) -> WriteStatus:
-    """The status of a log file, completed by the names of all files of the slice to which it was added."""
+    """The status of a log file, with the names of all files of the slice to which the log file was added."""
     if file_slice is None or status.log_files is None:
         return status
     base = file_slice.base_file.name if file_slice.base_file is not None else ""
@@ -123,7 +123,7 @@ def on_slice(status: WriteStatus, file_slice: FileSlice | None) -> WriteStatus:
 
 
 def of_slice(file_slice: FileSlice) -> WriteStatus:
-    """The status of an unchanged slice: its `slices` return that slice as the one after the write."""
+    """The status of an unchanged slice, whose `slices` return the slice as the one after the write."""
     base, logs = file_slice.base_file, file_slice.log_files
     return WriteStatus(
         file_slice.partition,
@@ -141,8 +141,8 @@ def to_batch(statuses: list[WriteStatus]) -> pa.RecordBatch:
 
 
 def from_table(table: pa.Table) -> Iterator[WriteStatus]:
-    """The statuses that a job returned, one a file group. They are decoded in parts, since decoding takes more memory
-    than the result."""
+    """The statuses that a job returned, one for each file group. They are decoded in parts, since decoding takes more
+    memory than the result."""
     for batch in table.select(STATUS_SCHEMA.names).to_batches(max_chunksize=_DECODED_ROWS):
         for row in batch.to_pylist():
             yield WriteStatus(**row)
