@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -43,20 +43,30 @@ _MAX_ITEMS = 16
 
 @dataclass(frozen=True)
 class Bounds:
-    """The known bounds of one value in each unit (a file, a file slice, a partition): no non-null value is below `low`
-    or above `high` (a null bound is unknown), and flags whether there may be a non-null value, and whether a null."""
+    """The known bounds of one value in each unit (a file, a file slice, a partition path): no non-null value is below
+    `low` or above `high` (a null bound is unknown), and flags whether there may be a non-null value, and whether a
+    null.
+
+    `exact` flags the units in which equal bounds are the value itself. A text that became a path is not exact: other
+    texts have the same path.
+    """
 
     low: pa.Array
     high: pa.Array
     may_hold: Bools
     may_null: Bools
+    exact: Bools | bool = True
 
     def __len__(self) -> int:
         return len(self.may_hold)
 
     def cast(self, to: pa.DataType) -> Bounds:
         """The bounds of the values cast to a type that keeps their order."""
-        return Bounds(self.low.cast(to, safe=False), self.high.cast(to, safe=False), self.may_hold, self.may_null)
+        return replace(self, low=self.low.cast(to, safe=False), high=self.high.cast(to, safe=False))
+
+    def are_equal(self) -> Bools:
+        """Flags of the units in which every value that is not null is the lower bound."""
+        return self.exact & _flags(pc.equal(self.low, self.high), False)
 
 
 BoundsByPath = Mapping[Path, Bounds]
@@ -158,7 +168,7 @@ def _compared(bounds: Bounds, op: str, right: Literal) -> Answer:
     match op:
         case "=" | "!=" | "<=>":
             equal = hold & low.at_most(constant) & high.at_least(constant)
-            differs = hold & ~(low.is_value(constant) & high.is_value(constant))
+            differs = hold & ~(bounds.exact & low.is_value(constant) & high.is_value(constant))
             if op == "<=>":
                 return equal, differs | bounds.may_null
             return (equal, differs) if op == "=" else (differs, equal)
@@ -216,8 +226,7 @@ def _among(bounds: Bounds, values: Sequence[Literal], has_null: bool) -> Answer:
         can_false = np.logical_and.reduce([a[1] for a in answers])
     else:
         constants = pa.array([v.value for v in values], values[0].type).cast(bounds.low.type)
-        always = _flags(pc.equal(bounds.low, bounds.high), False)
-        always &= _flags(pc.is_in(bounds.low, value_set=constants), False)
+        always = bounds.are_equal() & _flags(pc.is_in(bounds.low, value_set=constants), False)
         can_true, can_false = bounds.may_hold & _holds_one(bounds, constants), bounds.may_hold & ~always
     return can_true, none if has_null else can_false
 

@@ -72,9 +72,9 @@ class RecordedRows:
         certain = np.ones(len(files), np.bool_)
         bounds = self._bounds(files, columns, self._exact(files))
         for name, column_bounds in bounds.items():
-            # bounds that are equal have the value between them; but for a zero, which has two signs
-            same = as_numpy(pc.fill_null(pc.equal(column_bounds.low, column_bounds.high), False))
-            certain &= same & ~column_bounds.may_null & (not pa.types.is_floating(self.schema.field(name).type))
+            # a zero has two signs
+            is_plain = not pa.types.is_floating(self.schema.field(name).type)
+            certain &= column_bounds.are_equal() & ~column_bounds.may_null & is_plain
         return pa.RecordBatch.from_arrays(
             [column_bounds.low for column_bounds in bounds.values()], schema=self._schema_of(columns)
         ), certain

@@ -11,6 +11,7 @@ from itertools import groupby
 from typing import Any
 from urllib.parse import unquote
 
+import numpy as np
 import pyarrow as pa
 
 from lakebed.filters.predicates import (
@@ -19,7 +20,6 @@ from lakebed.filters.predicates import (
     Compare,
     Constant,
     In,
-    IsNull,
     Literal,
     Node,
     Not,
@@ -27,33 +27,14 @@ from lakebed.filters.predicates import (
     Predicate,
     columns_of,
 )
+from lakebed.filters.ranges import Bools, Bounds, Path, may_match
 from lakebed.index.base import KeyLocations
 from lakebed.model import PARTITION_PATH, RECORD_KEY, FileSlice
+from lakebed.schema.plain_arrow import as_numpy
 
 DEFAULT_PARTITION = "__HIVE_DEFAULT_PARTITION__"
-
-
-@dataclass(frozen=True, slots=True)
-class PathText:
-    """A text that became a path without encoding: slashes at its end, and double slashes, are lost."""
-
-    path: str
-
-    def may_be(self, value: str) -> bool:
-        steps = [s for s in value.split("/") if s]
-        return "." in steps or ".." in steps or steps == [s for s in self.path.split("/") if s]
-
-    def compared(self, op: str, right: str) -> tuple[bool, bool]:
-        """Whether `value op right` can be true, and whether it can be false, for the values of the path."""
-        if op in ("=", "<=>"):
-            return self.may_be(right), True
-        if op == "!=":
-            return True, self.may_be(right)
-        if "/" in self.path or "/" in right:
-            return True, True
-        # without slashes in `right`, one at the end of the value means any number
-        answers = [_holds(v, op, right) for v in (self.path, self.path + "/")]
-        return any(answers), not all(answers)
+# Above a text with any number of slashes at its end, and below every other text that is above that.
+_LOST_SLASHES = "/\U0010ffff"
 
 
 @dataclass(frozen=True)
@@ -73,10 +54,50 @@ class PartitionLayout:
     slash_dates: bool = False
     path_of: Callable[[str, Literal], str | None] = field(default=lambda _field, _literal: None)
 
-    def values_in(self, partition: str) -> dict[str, tuple[Any, ...]]:
-        """The values that each column may have in a partition's rows; unknown columns are missing."""
-        parts = self._parts(partition)
-        return {name: candidates for name, part in parts.items() if (candidates := self._read(name, part)) is not None}
+    def bounds_in(self, partitions: Sequence[str]) -> dict[Path, Bounds]:
+        """The bounds of the fields, and of what is written of each in the path, by partition path."""
+        paths = pa.array(partitions, pa.string())
+        everything, nothing = np.ones(len(paths), np.bool_), np.zeros(len(paths), np.bool_)
+        bounds: dict[Path, Bounds] = {(PARTITION_PATH,): Bounds(paths, paths, everything, nothing)}
+        parts = [self._parts(partition) for partition in partitions]
+        for name in self.fields:
+            texts = [part.get(name) for part in parts]
+            is_default = np.array([text == DEFAULT_PARTITION for text in texts], np.bool_)
+            if self.is_text(name):
+                bounds |= self._bounds_of_texts(name, texts, is_default)
+                continue
+            bounds[_written(name)] = Bounds(paths, paths, ~is_default, is_default, exact=False)
+            if name in self.types:
+                type_ = self.types[name]
+                values = pa.array([None if text is None else parse_key_text(text, type_) for text in texts], type_)
+                bounds[(name,)] = Bounds(values, values, ~is_default, as_numpy(values.is_null()))
+        return bounds
+
+    def is_text(self, name: str) -> bool:
+        """Whether a field is a column of texts."""
+        return name in self.types and pa.types.is_string(self.types[name])
+
+    def written_texts(self, name: str, constants: Sequence[Literal]) -> list[Literal] | None:
+        """What the path may hold of the field where it equals one of the constants; None if that is not known."""
+        texts: list[str] = []
+        for literal in constants:
+            if self.is_text(name):
+                found = self._written_texts(literal.value)
+            else:
+                path = self.path_of(name, literal)
+                found = [] if path is None else [path]
+            if not found:
+                return None
+            texts += found
+        return [Literal(text, pa.string()) for text in texts]
+
+    def _written_texts(self, value: str) -> list[str]:
+        if not value:
+            return ["", DEFAULT_PARTITION]
+        if self.url_encode:
+            return [value]
+        steps = _steps(value)
+        return [] if "." in steps or ".." in steps else ["/".join(steps)]
 
     def _parts(self, partition: str) -> dict[str, str]:
         if self.slash_dates:
@@ -109,19 +130,53 @@ class PartitionLayout:
             return []
         return parts if not spare and all(self.plain) else parts[:1]
 
-    def _read(self, name: str, text: str) -> tuple[Any, ...] | None:
-        type_ = self.types.get(name)
-        if type_ is None:
-            return None
-        is_text = pa.types.is_string(type_)
-        if text == DEFAULT_PARTITION:
-            return ("", None, text) if is_text else (None,)
-        if is_text:
-            if self.url_encode:
-                return (unquote(text),)
-            return (PathText(text),)
-        value = parse_key_text(text, type_)
-        return None if value is None else (value,)
+    def _bounds_of_texts(self, name: str, texts: Sequence[str | None], is_default: Bools) -> dict[Path, Bounds]:
+        """The bounds of a text field; of the field for comparisons with constants without a slash; and of its text in
+        the path."""
+        may_null = is_default | np.array([text is None for text in texts], np.bool_)
+
+        def bounds(ends: Sequence[tuple[str | None, str | None]], exact: Bools | bool = True) -> Bounds:
+            low, high = (pa.array([end[side] for end in ends], pa.string()) for side in (0, 1))
+            return Bounds(low, high, np.ones(len(texts), np.bool_), may_null, exact)
+
+        if self.url_encode:
+            values = [None if text is None else unquote(text) for text in texts]
+            ends = [_DEFAULTS if text == DEFAULT_PARTITION else (text, text) for text in values]
+            return {(name,): bounds(ends), _written(name): bounds([(text, text) for text in values], ~is_default)}
+        written = [None if text is None else "/".join(_steps(text)) for text in texts]
+        ends = [_DEFAULTS if default else _UNKNOWN for default in is_default.tolist()]
+        return {
+            (name,): bounds(ends),
+            _without_slashes(name): bounds([_ends_without_slashes(text) for text in texts]),
+            _written(name): bounds([(text, text) for text in written], exact=False),
+        }
+
+
+_UNKNOWN = (None, None)
+# The least and the greatest text that are written into the default path, beside null.
+_DEFAULTS = ("", DEFAULT_PARTITION)
+
+
+def _ends_without_slashes(text: str | None) -> tuple[str | None, str | None]:
+    """The least and the greatest value, for constants without a slash, of a text in a path; null for unknown ones."""
+    if text == DEFAULT_PARTITION:
+        return _DEFAULTS
+    return _UNKNOWN if text is None or "/" in text else (text, text + _LOST_SLASHES)
+
+
+def _written(name: str) -> Path:
+    """The path, for bounds, of what a partition path holds of a field."""
+    return PARTITION_PATH, name
+
+
+def _without_slashes(name: str) -> Path:
+    """The path, for bounds, of a text that is compared with constants without a slash."""
+    return PARTITION_PATH, name, "without slashes"
+
+
+def _steps(text: str) -> list[str]:
+    """The folders of a text that became a path without encoding: slashes at its ends, and double ones, are lost."""
+    return [step for step in text.split("/") if step]
 
 
 def parse_key_text(text: str, type_: pa.DataType) -> Any:
@@ -133,11 +188,11 @@ def parse_key_text(text: str, type_: pa.DataType) -> Any:
     try:
         if pa.types.is_integer(type_):
             value = int(text)
-            return value if str(value) == text else None
+            return pa.scalar(value, type_).as_py() if str(value) == text else None
         if pa.types.is_date32(type_):
             day = date.fromisoformat(text)
             return day if day.isoformat() == text else None
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
     if pa.types.is_boolean(type_):
         return {"true": True, "false": False}.get(text)
@@ -146,113 +201,38 @@ def parse_key_text(text: str, type_: pa.DataType) -> Any:
 
 def prune_partitions(predicate: Predicate, layout: PartitionLayout, partitions: Iterable[str]) -> list[str]:
     """The partition paths that may hold rows for which the filter is true."""
-    root = predicate.root
-    needed = set(columns_of(root))
-    if not needed & {*layout.fields, PARTITION_PATH}:
-        return list(partitions)
-    evaluator = _Evaluator(layout)
-    return [p for p in partitions if evaluator.may_match(root, p)]
+    root, paths = predicate.root, list(partitions)
+    if not paths or not set(columns_of(root)) & {*layout.fields, PARTITION_PATH}:
+        return paths
+    matching = may_match(_of_paths(root, layout), layout.bounds_in(paths), len(paths))
+    return [path for path, matches in zip(paths, matching.tolist(), strict=True) if matches]
 
 
-class _Evaluator:
-    """Evaluates a condition over sets of possible values, in three-valued logic: whether it can be true, and whether it
-    can be false."""
-
-    def __init__(self, layout: PartitionLayout) -> None:
-        self.layout = layout
-        self.paths: dict[tuple[str, Any], str | None] = {}
-
-    def may_match(self, root: Node, partition: str) -> bool:
-        values: dict[str, tuple[Any, ...]] = {**self.layout.values_in(partition), PARTITION_PATH: (partition,)}
-        return self._outcomes(root, partition, values)[0]
-
-    def _outcomes(
-        self, node: Node, partition: str, partition_values: Mapping[str, tuple[Any, ...]]
-    ) -> tuple[bool, bool]:
-        match node:
-            case And(parts):
-                answers = [self._outcomes(p, partition, partition_values) for p in parts]
-                return all(a[0] for a in answers), any(a[1] for a in answers)
-            case Or(parts):
-                answers = [self._outcomes(p, partition, partition_values) for p in parts]
-                return any(a[0] for a in answers), all(a[1] for a in answers)
-            case Not(part):
-                can_true, can_false = self._outcomes(part, partition, partition_values)
-                return can_false, can_true
-            case Constant(value):
-                return value is True, value is False
-            case Compare(Column((name,)), op, Literal() as right):
-                if name in partition_values:
-                    return _over(partition_values[name], op, right.value)
-                if op in ("=", "<=>"):
-                    return self._by_path(name, (right,), partition)
-            case In(Column((name,)), values, has_null):
-                if name in partition_values:
-                    listed = {v.value for v in values}
-                    return _membership(partition_values[name], listed, has_null)
-                if values:
-                    return self._by_path(name, values, partition)
-            case IsNull(Column((name,))):
-                if name in partition_values:
-                    return any(v is None for v in partition_values[name]), any(
-                        v is not None for v in partition_values[name]
-                    )
-            case _:
-                pass
-        return True, True
-
-    def _by_path(self, name: str, values: Sequence[Literal], partition: str) -> tuple[bool, bool]:
-        """Whether equality on a field can be true and can be false, for a field whose path text cannot be converted
-        back: the path of the constant is compared instead."""
-        if name not in self.layout.fields:
-            return True, True
-        for literal in values:
-            key = (name, literal.value)
-            if key not in self.paths:
-                self.paths[key] = self.layout.path_of(name, literal)
-            path = self.paths[key]
-            if path is None or path == partition:
-                return True, True
-        return False, True
-
-
-def _over(candidates: tuple[Any, ...], op: str, right: Any) -> tuple[bool, bool]:
-    if isinstance(candidates[0], PathText):
-        return candidates[0].compared(op, right)
-    answers = [_holds(v, op, right) for v in candidates]
-    return any(a is True for a in answers), any(a is False for a in answers)
-
-
-def _membership(candidates: tuple[Any, ...], listed: set[Any], has_null: bool) -> tuple[bool, bool]:
-    if isinstance(candidates[0], PathText):
-        return any(candidates[0].may_be(value) for value in listed), not has_null
-    hits = [v in listed for v in candidates if v is not None]
-    return any(hits), not has_null and not all(hits)
-
-
-def _holds(value: Any, op: str, right: Any) -> bool | None:
-    if op == "<=>":
-        return value == right
-    if value is None:
-        return None
-    match op:
-        case "=":
-            return value == right
-        case "!=":
-            return value != right
-        case "<":
-            return _below(value, right)
-        case "<=":
-            return not _below(right, value)
-        case ">":
-            return _below(right, value)
+def _of_paths(node: Node, layout: PartitionLayout) -> Node:
+    """The condition with what it demands of the partition path, in place of equality of a field whose path text cannot
+    be converted back. What the path does not show stays open."""
+    match node:
+        case And(parts):
+            return And(tuple(_of_paths(part, layout) for part in parts))
+        case Or(parts):
+            return Or(tuple(_of_paths(part, layout) for part in parts))
+        case Not(part):
+            return Not(_of_paths(part, layout))
+        case Compare(Column((name,)), "=" | "<=>" | "!=" as op, Literal() as right) if name in layout.fields:
+            texts = layout.written_texts(name, (right,))
+            if texts is None:
+                return node
+            written = Column(_written(name), pa.string())
+            equal = Or(tuple(Compare(written, "=" if op == "!=" else op, text) for text in texts))
+            return Not(equal) if op == "!=" else equal
+        case In(Column((name,)), values, has_null) if name in layout.fields and values:
+            texts = layout.written_texts(name, values)
+            return node if texts is None else In(Column(_written(name), pa.string()), tuple(texts), has_null)
+        case Compare(Column((name,)), op, Literal(str(value)) as right) if layout.is_text(name):
+            is_known = layout.url_encode or "/" in value
+            return node if is_known else Compare(Column(_without_slashes(name), pa.string()), op, right)
         case _:
-            return not _below(value, right)
-
-
-def _below(a: Any, b: Any) -> bool:
-    # Spark and Arrow compare text by its UTF-8 bytes, which is code point order
-    return a < b
+            return node
 
 
 # -- what a filter demands of columns
