@@ -49,7 +49,7 @@ class LakebedError(Exception):
         return (type(self), (self.message, self.hint, self.context))
 
     def to_json(self) -> str:
-        """The error as text that crosses a process border; `from_json` gives the same error back."""
+        """The error as a text with which it crosses a process border; `from_json` rebuilds the error."""
         return json.dumps(
             {"type": type(self).__name__, "message": self.message, "hint": self.hint, "context": self.context},
             default=str,

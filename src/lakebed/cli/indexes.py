@@ -228,7 +228,7 @@ def repair(
     output: Output = Form.TABLE,
     storage_option: StorageOptions = None,
 ) -> None:
-    """Verify the indexes, correct what differs, and show what was wrong."""
+    """Verify the indexes, correct the records that differ, and show the differences."""
     with working("repairing"):
         report = open_table(uri, storage_option).indexes.repair(name, options=pairs(option, "--option"))
     _show(report, output)

@@ -85,7 +85,7 @@ name_program(app)
 
 
 def run(arguments: Sequence[str] | None = None) -> None:
-    """The console script; ends the process with the exit code."""
+    """Run the console script; the process ends with the exit code."""
     sys.exit(invoke(sys.argv[1:] if arguments is None else arguments))
 
 

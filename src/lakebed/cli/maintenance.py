@@ -205,7 +205,7 @@ def doctor(
     output: Output = Form.TABLE,
     storage_option: StorageOptions = None,
 ) -> None:
-    """Examine a table, its storage and this installation, and say what to do about each finding.
+    """Examine a table, its storage and this installation, and show each finding with its remedy.
 
     The exit code is 0 if all is well, 1 after warnings and 2 after errors.
     """

@@ -87,7 +87,7 @@ def check(
 
 
 def _plain(note: str) -> str:
-    """A note without the marks of links, which name pages of the documentation."""
+    """A note in which each link is replaced by the path of the page in docs."""
     return _LINK.sub(r"docs/\1", note)
 
 

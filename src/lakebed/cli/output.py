@@ -139,7 +139,7 @@ def show_facts(facts: Mapping[str, Any], form: Form) -> None:
 
 
 def show_dropped(message: str, left: Sequence[str]) -> None:
-    """Print a line about what was dropped, and the files in its folder that stay."""
+    """Print a line about the files that were dropped, and the files in the folder that stay."""
     typer.echo(message)
     if left:
         typer.echo(f"{count_text(len(left), 'other file')} in the folder:")

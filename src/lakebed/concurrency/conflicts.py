@@ -206,13 +206,14 @@ def _archived_since(timeline: Timeline, started: StartedAt) -> list[Instant]:
 
 
 def refuse_undone(write: Attempt) -> None:
-    """A commit that was there when the write began was taken back since."""
+    """Raise `CommitConflict` if a commit that existed when the write began was rolled back since then."""
     check_nothing_undone(write.started.timeline, write.now)
 
 
 def refuse_committed(write: Attempt) -> None:
-    """A commit that completed since the write began, by requested time or because it was pending then, touched the same
-    file groups. A compaction requested before this write is no conflict."""
+    """Raise `CommitConflict` if a commit that completed since the write began, by requested time or because it was
+    pending then, changed file groups that this write changed too. A compaction requested before this write is not a
+    conflict."""
     for other, metadata in write.since:
         if metadata.operation == COMPACT_OPERATION and write.instant and other.time < write.instant:
             continue
@@ -222,7 +223,8 @@ def refuse_committed(write: Attempt) -> None:
 
 
 def refuse_planned(write: Attempt) -> None:
-    """A pending clustering, on version 6 also a pending compaction, has planned the same file groups."""
+    """Raise `CommitConflict` if a pending clustering, on version 6 also a pending compaction, has planned file groups
+    of this write."""
     clusterings = write.now.pending_clustering.items()
     pending = [{g: i for g, i in clusterings if i.time not in write.giving_way}]
     if not has_completion_times(write.now.config.version):
@@ -248,7 +250,8 @@ def refuse_rolled_back(write: Attempt) -> None:
 
 
 def refuse_taken_off(write: Attempt) -> None:
-    """A clustering that was to make a file group of this write is not on the timeline any more."""
+    """Raise `CommitConflict` if a clustering that creates a file group of this write is not on the timeline any
+    more."""
     existing_times = {i.time for i in write.now.instants} if write.named_after else ()
     for (partition, file_id), clustering in sorted(write.named_after.items()):
         if clustering not in existing_times and (partition, file_id) in write.touched.groups:
@@ -262,10 +265,10 @@ def refuse_taken_off(write: Attempt) -> None:
 
 
 def refuse_compacted(write: Attempt) -> None:
-    """A compaction merges file groups that this write rewrote, or whose log files are named after a clustering: by
-    their names such log files are older than any compaction of the new file group. It merges only what was committed
-    when it was planned, and its files have newer names, so the files that this write adds would be lost. The log file
-    of a log compaction would merge after them."""
+    """Raise `CommitConflict` if a compaction merges file groups that this write rewrote, or whose log files are named
+    after a clustering: by their names such log files are older than any compaction of the new file group. A compaction
+    merges only the commits before its plan, and its files have newer names, so the files that this write adds would be
+    lost. The log file of a log compaction would merge after them."""
     copied = write.touched.groups & frozenset(write.named_after)
     for groups, after in ((copied, ""), (write.touched.rewritten, write.instant)):
         if not groups:
@@ -282,8 +285,9 @@ def refuse_compacted(write: Attempt) -> None:
 
 
 def refuse_lost_deletes(write: Attempt) -> None:
-    """This write or a write that completed since it began deleted rows of a file group, and the other of the two logged
-    partial rows there. A later delete of this write is no conflict: every reader applies it after these rows."""
+    """Raise `CommitConflict` if this write, or a write that completed since it began, deleted rows of a file group in
+    which the other of the two logged partial rows. A later delete of this write is not a conflict: every reader applies
+    it after these rows."""
     logs = {} if write.appended is None else _logs(write.appended)
     storage = write.now.storage
     for other, metadata in write.since if logs else ():
@@ -561,8 +565,8 @@ GIVES_WAY = "SparkAllowUpdateStrategy"
 
 
 def clusterings_that_give_way(storage: Storage, timeline: Timeline, settings: WriteSettings) -> frozenset[str]:
-    """The instants of the pending clusterings that give way to a write: all of them if the settings choose so,
-    otherwise those whose process has died."""
+    """The instants of the pending clusterings that are cancelled in favour of a write: all of them if the settings
+    choose so, otherwise those whose process has died."""
     pending = {i.time: i for i in timeline.pending_clustering.values()}
     if settings.clustering_updates == GIVES_WAY:
         return frozenset(pending)

@@ -255,7 +255,8 @@ def _age(storage: Storage, modified: int, patience: float) -> float:
 
 
 def _storage_time(storage: Storage) -> float | None:
-    """The time of the storage's clock, from the modification time of a new file; None if the storage gives none now."""
+    """The time of the storage's clock, from the modification time of a new file; None if the storage does not answer
+    with a time."""
     try:
         storage.write(_TIME_FILE, b"", durable=False)
         info = storage.head(_TIME_FILE)  # possibly written later by another process: that time has passed, too
@@ -394,8 +395,8 @@ class LastHeartbeat:
 
 
 def last_heartbeat(storage: Storage, instant: str) -> LastHeartbeat | None:
-    """The last beat of an instant's writer; None if it has no heartbeat. It only reads: `is_dead` decides, and may take
-    longer."""
+    """The last beat of an instant's writer; None if it has no heartbeat. It only reads: the function `is_dead` decides
+    whether the writer has ended, which may take longer."""
     path = heartbeat_path(instant)
     body = _read_body(storage, path)
     info = storage.head(path)

@@ -202,7 +202,7 @@ def look_at_lock(storage: Storage) -> None:
 
 
 def no_lock() -> bool:
-    """The `lock_is_held` of callers without a lock, which may only read: always False.
+    """False: the `lock_is_held` of callers without a lock, which may only read.
 
     >>> no_lock()
     False
@@ -295,7 +295,7 @@ class FileLock:
         self.acquire_reading(timeout, _nothing)()
 
     def _wait(self, deadline: float, timeout: float, read: Callable[[], R]) -> Callable[[], R]:
-        """Try until the lock is taken; gives what waits for the result of `read`."""
+        """Try until the lock is acquired. Returns a function that waits for the result of `read` and returns it."""
         url, started = self._storage.url(self._path), time.monotonic()
         if started - _waited.get(url, -math.inf) < _CONTENDED_SECONDS:
             others_turn = _released.get(url, 0.0) + _pause(0.0, 0.0) - started

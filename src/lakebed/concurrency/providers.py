@@ -79,7 +79,7 @@ def _of_service(storage: Storage, settings: LockSettings, wait_seconds: float, t
 
 
 def writers_lock(storage: Storage, settings: WriteSettings, table: str) -> FileLock | NestedLock:
-    """The lock of writers with these settings, for as long as these wait: see `table_lock`."""
+    """The lock of writers with these settings, which wait for it as long as the settings say; see `table_lock`."""
     return table_lock(storage, settings.lock, wait_seconds=settings.lock_wait_seconds, table=table)
 
 

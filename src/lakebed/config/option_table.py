@@ -257,7 +257,8 @@ def generator_class(text: str) -> str:
 
 
 def key_generator(text: str) -> str | None:
-    """The enum text of a key generator that a job gives by type or by class; None for one that lakebed does not have.
+    """The enum text of a key generator that a job names by type or by class; None if lakebed does not have the
+    generator.
 
     >>> key_generator("org.apache.hudi.keygen.ComplexAvroKeyGenerator"), key_generator("complex")
     ('COMPLEX', 'COMPLEX')
@@ -283,7 +284,7 @@ def _payload(text: str) -> str | None:
 
 
 def _strategy(text: str) -> str | None:
-    """The id of a merge strategy: a built-in one's, or that of the user's merger."""
+    """The id of a merge strategy, a built-in one or the user's; None if the text is not an id."""
     try:
         return str(uuid.UUID(text.strip()))
     except ValueError:

@@ -135,7 +135,7 @@ def resolve_options(option_values: Mapping[str, Any] | None = None) -> Options:
 
 
 def one_option(name: str, value: Any) -> dict[str, str]:
-    """The text of one option by its canonical key, checked alone. Raises the errors of `resolve_options`."""
+    """The text of one option by its canonical key. Raises the errors of `resolve_options` for a wrong option."""
     problems: list[LakebedError] = []
     option_texts, _ = _canonical_keys({name: _text(value)}, problems)
     if problems:

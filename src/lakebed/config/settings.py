@@ -260,11 +260,11 @@ class ReadSettings:
 
 @dataclass(frozen=True, slots=True)
 class CompactionSettings:
-    """When and how logs are compacted. `inline` None if neither the job nor the table sets it; `schedule_inline` only
+    """The settings of compaction. `inline` is None if neither the job nor the table sets it; `schedule_inline` only
     makes the plan; without `services` writes do neither. `trigger`, `delta_commits` and `delta_seconds` decide when a
-    compaction is due, `strategy` and what follows which file slices it takes, by the names of `policies.compaction`.
-    With `incremental` only partition paths that were written since the last compaction are looked at. The `log_`
-    settings are those of log compaction."""
+    compaction is due; `strategy` and the fields after it decide which file slices it merges, by the names of
+    `policies.compaction`. With `incremental` only partition paths that were written since the last compaction are
+    examined. The `log_` settings are for log compaction."""
 
     services: bool = True
     inline: bool | None = None
@@ -286,11 +286,11 @@ class CompactionSettings:
 
 @dataclass(frozen=True, slots=True)
 class CleaningSettings:
-    """When and what is cleaned. With `automatic` a write cleans once there are `trigger_commits` since the last clean.
-    The `policy` decides what stays, by its name in Hudi: the view of the last `commits`, of commits of the last
-    `hours`, or so many `versions` of each file group. With `incremental` only partition paths that changed since the
-    last clean are looked at, else all or those that `partitions` or `partition_regex` name; one clean passes
-    `most_commits`."""
+    """The settings of cleaning. With `automatic` a write cleans once there are `trigger_commits` since the last clean.
+    The `policy` decides which files stay, by its name in Hudi: the files of the last `commits`, of the commits of the
+    last `hours`, or of the last `versions` of each file group. With `incremental` only partition paths that changed
+    since the last clean are examined, otherwise all paths, or the paths that `partitions` or `partition_regex` name.
+    One clean covers at most `most_commits`."""
 
     automatic: bool = True
     policy: str = "KEEP_LATEST_COMMITS"
@@ -476,10 +476,10 @@ class HBaseSettings:
 
 @dataclass(frozen=True, slots=True)
 class IndexSettings:
-    """The index a job names, None where not set: a type (`bucket`, `simple`, ...) and its settings; what
-    "auto" shall expect of a new table; and how a bloom index looks keys up: `prune_by_ranges` False ignores
-    key ranges, `use_metadata` None asks the metadata table where that is cheaper than footers, and a task gets at most
-    `keys_per_bucket` keys of a file."""
+    """The index that a job names, with None for each setting that it does not name: a type (`bucket`, `simple`, ...)
+    and its settings; the expectations of a new table for "auto"; and the lookup of a bloom index: `prune_by_ranges`
+    False ignores key ranges, `use_metadata` None asks the metadata table if that is cheaper than footers, and a task
+    gets at most `keys_per_bucket` keys of a file."""
 
     type: str | None = None
     buckets: int | None = None

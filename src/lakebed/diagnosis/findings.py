@@ -30,8 +30,8 @@ class Severity(IntEnum):
 
 @dataclass(frozen=True, repr=False)
 class Finding(Printed):
-    """One fact that was examined. `check` names what was examined, `text` is the result. `remedy` is what to do, as a
-    command if there is one; empty if nothing needs to be done.
+    """One fact that was examined. `check` names the examined thing, `text` is the result. `remedy` is the advice, as a
+    command if there is one; empty if there is nothing to do.
 
     >>> print(Finding("clock", Severity.FINE, "the clock here is that of the storage"))
     ok       clock: the clock here is that of the storage

@@ -178,12 +178,12 @@ class Engine(Protocol):
         ...
 
     def repeatable(self, data: Any, *, always: bool = False) -> Any:
-        """The caller's data in a form that gives the same rows each time it is evaluated. It is evaluated once for that
-        if it may give others, or with `always`."""
+        """The caller's data in a form that has the same rows each time it is evaluated. Data whose rows may differ, and
+        all data with `always`, is evaluated once for that."""
         ...
 
     def read_columns(self, snapshot: SliceSource, slices: Sequence[FileSlice], columns: Sequence[str]) -> Rows:
-        """Some columns of many file slices, as rows, without a shuffle: for indexes that read stored keys. The column
+        """The columns of many file slices, as rows, without a shuffle, for indexes that read stored keys. The column
         `POSITION` has each row's number in its base file."""
         ...
 

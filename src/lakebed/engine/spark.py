@@ -517,7 +517,7 @@ _WITHOUT_STATISTICS = {"parquet.filter.stats.enabled": "false", "parquet.filter.
 
 
 def parquet_options(*, page_checksums: bool, statistics: bool = True) -> dict[str, str]:
-    """The options of `read_parquet`."""
+    """The options with which `read_parquet` reads files."""
     options = _OPTIONS | {"parquet.page.verify-checksum.enabled": str(page_checksums).lower()}
     return options if statistics else options | _WITHOUT_STATISTICS
 

@@ -135,7 +135,7 @@ def rows_of(frame: DataFrame) -> Any:
 
 
 def side_by_side(spark: SparkSession, rdds: Sequence[Any], count: int) -> Any:
-    """One RDD in which partition n has the rows of partition n of each."""
+    """One RDD whose partition n has the rows of partition n of each of the RDDs."""
     if len(rdds) == 1:
         return rdds[0]
     scala = Scala(spark)

@@ -48,7 +48,7 @@ _VARIES_ON_CONNECT = re.compile(
 
 
 def is_repeatable(rows: DataFrame) -> bool:
-    """Whether the DataFrame certainly gives the same rows each time. No job runs."""
+    """Whether the DataFrame certainly has the same rows each time it is evaluated. No job runs."""
     frame: Any = getattr(rows, "_jdf", None)
     try:
         if frame is None:
@@ -91,7 +91,7 @@ class _Plan:
         return all(self.is_repeatable(children.apply(n)) for n in range(children.size()))
 
     def _are_repeatable(self, expressions: Any, *, is_aggregate: bool) -> bool:
-        """Whether these expressions, and the subqueries in them, give the same values each time."""
+        """Whether these expressions, and the subqueries in them, have the same values each time."""
         for n in range(expressions.size()):
             expression = expressions.apply(n)
             if not expression.deterministic() or any(expression.containsPattern(p) for p in self._functions):

@@ -119,8 +119,8 @@ class _Rewriting:
         return self.as_before(self.of(self.without_subqueries(plan))[0], plan)
 
     def without_subqueries(self, plan: Any) -> Any:
-        """The plan with joins for the subqueries in its conditions, as Spark's optimiser makes them later. A subquery
-        that gives one value for all rows is retained, and its own plan is changed."""
+        """The plan with joins in place of the subqueries in its conditions, as Spark's optimiser makes them later. A
+        subquery with one value for all rows stays, with its own plan changed."""
         if not self._has_subqueries(plan):
             return plan
         for rule in _SUBQUERIES_TO_JOINS:
@@ -144,7 +144,7 @@ class _Rewriting:
         return expression.withNewChildren(self._scala.seq(changed))
 
     def _with_values(self, plan: Any) -> Any:
-        """A filter or projection with the plans of subqueries that give one value changed."""
+        """A filter or projection in which the plans of subqueries with one value are changed."""
         if not self._has_subqueries(plan):
             return plan
         if _is(plan, "Filter"):

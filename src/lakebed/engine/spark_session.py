@@ -142,15 +142,16 @@ def optimizer_rows(data: DataFrame) -> int | None:
 
 
 def has_exact_leaves(data: DataFrame) -> bool:
-    """Whether `optimizer_rows` uses rows that Spark has counted, not the size of files or of a cache."""
+    """Whether Spark has counted the rows that `optimizer_rows` uses, so that the number does not come from the size of
+    files or of a cache."""
     frame: Any = data._jdf  # pyright: ignore[reportPrivateUsage]
     leaves = frame.queryExecution().optimizedPlan().collectLeaves()
     return all(leaves.apply(n).getClass().getSimpleName() in _EXACT_LEAVES for n in range(leaves.size()))
 
 
 def optimizer_bytes(data: DataFrame) -> int | None:
-    """The bytes of the rows of `optimizer_rows` by Spark's widths of types: a guess, since a text counts as 20
-    bytes."""
+    """The estimated size in bytes of the rows that `optimizer_rows` counts, by Spark's widths of types (20 bytes for a
+    text); None if their number is unknown."""
     rows = optimizer_rows(data)
     return None if rows is None else rows * _row_bytes(data._jdf)  # pyright: ignore[reportPrivateUsage]
 

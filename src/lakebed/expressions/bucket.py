@@ -44,7 +44,7 @@ _FIELD_BORDER = ",(?=[^,:]*:)"
 
 
 def java_hash_sql(text: str) -> str:
-    """The Spark SQL (bigint) for Java's `String.hashCode` of a string expression; null gives 0."""
+    """The Spark SQL (bigint) for Java's `String.hashCode` of a string expression; the hash of null is 0."""
     return f"CAST(java_method('java.util.Objects', 'hashCode', {text}) AS BIGINT)"
 
 
@@ -278,7 +278,7 @@ class Buckets:
 
     @property
     def numbers_end(self) -> int:
-        """One more than the greatest bucket number."""
+        """The number after the greatest bucket number."""
         return max((self.count, *(number + 1 for number, _ in self.depths)))
 
     def has(self, number: int) -> bool:
@@ -428,7 +428,7 @@ def _number_sql(buckets: Buckets, hashed: str) -> str:
 
 
 def _by_value(values: pa.Array, texts: pa.Array, part: Callable[[int, pa.Array], pa.Array]) -> pa.Array:
-    """For each text the part of it that its number in `values` selects. It takes one pass per distinct number."""
+    """For each text the part that its number in `values` selects. The function makes one pass per distinct number."""
     codes = as_numpy(values)
     order = np.argsort(codes, kind="stable")
     starts = np.flatnonzero(np.append(True, np.diff(codes[order]) != 0)) if len(order) else []

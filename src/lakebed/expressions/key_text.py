@@ -135,8 +135,9 @@ def value_of_key_text(text: str | None, type_: pa.DataType) -> Any:
 
 
 def values_of_key_texts(texts: pa.Array, type_: pa.DataType, zone: Zone = UTC_ZONE) -> pa.Array:
-    """The values of a column with these key texts; null gives null. A time may also be written as a date and a time of
-    day, in `zone` unless it names one. Raises `InvalidRecord` for the first text that is not a value of the type.
+    """The values of a column with these key texts; the value of null is null. A time may also be written as a date and
+    a time of day, in `zone` unless the text names a zone. Raises `InvalidRecord` for the first text that is not a value
+    of the type.
 
     >>> values_of_key_texts(pa.array(["1.5", None]), pa.decimal128(10, 2)).to_pylist()
     [Decimal('1.50'), None]
@@ -360,7 +361,7 @@ class SharedText:
         return self.of_texts(batch.column(self.column))
 
     def of_texts(self, keys: pa.Array) -> pa.Array:
-        """Flags of the key texts that other field values may give as well."""
+        """Flags of the key texts that belong to other field values as well."""
         shared = pc.match_substring(keys, NULL_VALUE)
         shared = pc.or_(shared, pc.match_substring(keys, EMPTY_VALUE))
         for mark in self._marks:

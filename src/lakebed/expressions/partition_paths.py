@@ -45,7 +45,7 @@ class PathPart(RowExpression, Protocol):
         ...
 
     def value_of(self, text: str) -> str | None:
-        """The field's value from the part's text (null for the default partition)."""
+        """The value of the field in the text of this part; None for the default partition."""
         ...
 
 
@@ -217,7 +217,7 @@ class PathCheck:
             raise _refused(f"rows have the partition path {path!r} (of {fields})", wrong, {"partition": path})
 
     def require_values(self, rows: pa.Table) -> None:
-        """Raise `InvalidRecord` for the first value of a partition column that gives an invalid path."""
+        """Raise `InvalidRecord` for the first value of a partition column whose path is invalid."""
         several = len(self.path.parts) > 1
         for part in self.path.parts:
             name = part.field

@@ -210,7 +210,7 @@ def local_times(instants: pa.Array, zone: str) -> pa.Array:
 
 
 def local_expression(instant: pc.Expression, zone: str) -> pc.Expression:
-    """Like `local_times`, for an expression."""
+    """The expression of the local times of an instant, as `local_times` computes them for values."""
     return call(_LOCAL_TIMES, instant.cast(_INSTANT), pc.scalar(zone))
 
 

@@ -183,7 +183,7 @@ class _Unknown(Exception):
 
 
 def predicate_of_expression(expression: pc.Expression, schema: pa.Schema) -> Predicate:
-    """The expression with as much structure as can be trusted: the tree must give the very expression back."""
+    """The predicate of an expression, with a tree only if the tree rebuilds exactly the same expression."""
     try:
         matching_rows(pa.table({f.name: pa.array([], f.type) for f in schema}), expression)
     except (pa.ArrowException, KeyError, ValueError, TypeError) as error:

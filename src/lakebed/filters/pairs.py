@@ -63,7 +63,7 @@ class Side:
         return [f.with_name(self.field(f.name)).with_nullable(True) for f in self.schema]
 
     def column(self, name: str) -> str | None:
-        """The column of that name, exactly or in another case."""
+        """The column of that name, exactly or in another case; None if there is no such column."""
         names = self.schema.names
         return name if name in names else next((n for n in names if n.lower() == name.lower()), None)
 

@@ -203,7 +203,7 @@ class SparkText(Spark):
 
 
 def parse_condition(text: str, schema: pa.Schema, zone: str, now: datetime) -> Predicate:
-    """The predicate of a SQL text; see `parse_filter`."""
+    """The predicate of a SQL text. Raises the errors of `parse_filter`."""
     try:
         return _parsed(text, schema, zone, now)
     except RecursionError:
@@ -333,7 +333,8 @@ def _check_reach(tree: Any, text: str, label: str) -> None:
 
 
 def _why(error: SqlglotError) -> str:
-    """The error of the parser as text: what cannot be parsed and where, without the parser's own wording."""
+    """The error of the parser as a text: the part that cannot be parsed and its place, without the parser's own
+    wording."""
     errors: list[dict[str, Any]] = getattr(error, "errors", [])
     if isinstance(error.__cause__, IndexError):
         return "it ends within quotes"

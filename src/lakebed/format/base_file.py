@@ -433,7 +433,7 @@ def _batch_as(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def _with_zones(schema: pa.Schema, parquet: Any) -> pa.Schema:
-    """The schema with UTC as the time zone of INT96 columns, for which Arrow gives no zone."""
+    """The schema with UTC as the time zone of INT96 columns, for which Arrow has no zone."""
     if not any(pt.is_timestamp(kind) for kind in schema.types):
         return schema
     instants = {
@@ -480,8 +480,8 @@ def naming_parquet(path: str, hint: str = _HINT, label: str = "base file") -> Ge
 
 @contextmanager
 def naming_damage(path: str) -> Generator[None]:
-    """Like `naming_parquet`, for a base file: if the file is missing, the error is `CorruptFile` as well, since the
-    table lists it."""
+    """Raise `CorruptFile` with the path of the base file for errors in the block, as `naming_parquet` does, and also if
+    the file is missing, since the table lists it."""
     try:
         with naming_parquet(path):
             yield
@@ -496,8 +496,8 @@ def naming_damage(path: str) -> Generator[None]:
 
 @contextmanager
 def naming_source(source: SourceFile) -> Generator[None]:
-    """Like `naming_damage`, for a source file: if its size is not the recorded size, the error is `CorruptFile` as
-    well."""
+    """Raise `CorruptFile` with the path of the source file for errors in the block, as `naming_damage` does, and also
+    if its size is not the recorded size."""
     try:
         with naming_parquet(source.url, _SOURCE_HINT, "source file"):
             info = source.storage.head(source.path)

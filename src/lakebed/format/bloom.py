@@ -77,8 +77,8 @@ def _mixed(h: int, words: UInt32s) -> int:
 
 
 def _tail(last_bytes: npt.NDArray[np.uint8]) -> UInt32s | None:
-    """The last bytes of each key (those after the last complete word) as Hudi mixes them into the hash: Java bytes are
-    signed, so a byte above 127 also flips all bits left of it.
+    """The bytes of each key after its last complete word, as numbers in the form in which Hudi mixes them into the
+    hash: Java bytes are signed, so a byte above 127 also flips all bits left of it. None if there are no such bytes.
 
     The bytes count from the end of the key, so the last one is the lowest.
     """
@@ -121,7 +121,8 @@ def _matrix(data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64], length: 
 
 
 def murmur2(keys: Any, seed: Any = 0) -> UInt32s:
-    """Hudi's MurmurHash2 of every key's UTF-8 bytes; `seed` one number or one a key; a null key gives 0.
+    """Hudi's MurmurHash2 of the UTF-8 bytes of each key. `seed` is one number, or one for each key; a null key has the
+    hash 0.
 
     >>> import pyarrow as pa
     >>> murmur2(pa.array(["hudi"])).tolist()
@@ -322,8 +323,8 @@ class BloomFilter:
         return matches
 
     def _ask(self, block: KeyBlock, seed: UInt32s, flags: list[Flags]) -> Iterator[tuple[Flags, npt.NDArray[np.int64]]]:
-        """For each row of bits, the flags of the keys in `block` that it may hold, and the numbers of the bits that
-        their hashes select."""
+        """For each row of bits, the flags of the keys in `block` that the row may hold, and the numbers of the bits
+        that the hashes of the keys select."""
         for number in range(ChainedHashes.BUFFERED, self.hashes):
             seed = block.murmur2(seed)
             for flag, bits in zip(flags, self._rows, strict=True):

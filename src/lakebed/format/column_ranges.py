@@ -166,8 +166,8 @@ def _occurring(values: pa.Array) -> pa.Array:
 
 
 def _number_range(values: pa.Array) -> pa.StructScalar:
-    """The min and max of all values except NaN. A zero gets the sign that Parquet's writers give it, so that both zeros
-    are in the range."""
+    """The least and greatest of all values except NaN, as a struct. A zero has the sign that Parquet's writers choose,
+    so that both zeros are in the range."""
     extremes = pc.min_max(values.filter(pc.invert(pc.is_nan(values))))
     low, high = extremes["min"].as_py(), extremes["max"].as_py()
     ends = {"min": -0.0 if low == 0 else low, "max": 0.0 if high == 0 else high}
@@ -311,7 +311,8 @@ def ranges_by_group(
 def _ranges_one_by_one(
     rows: pa.RecordBatch, codes: npt.NDArray[np.int32], schema: pa.Schema, columns: Sequence[str]
 ) -> dict[int, pa.RecordBatch]:
-    """Like `ranges_by_group`, but computed group by group, for columns inside lists and structs."""
+    """The ranges of each group, as `ranges_by_group` returns them, but computed group by group, for columns inside
+    lists and structs."""
     row_by_group: dict[int, pa.RecordBatch] = {}
     groups, starts = np.unique(codes, return_index=True)
     for group, (start, stop) in zip(groups.tolist(), pairwise([*starts.tolist(), len(codes)]), strict=True):

@@ -224,7 +224,7 @@ def avro_block(
     headers: Mapping[int, str],
     kind: BlockType = BlockType.AVRO_DATA,
 ) -> LogBlock:
-    """A block of so many records, that are encoded already (`write_records`)."""
+    """A block of `count` records that are encoded already (by `write_records`)."""
     content = b"".join([_AVRO_HEAD.pack(_AVRO_VERSION, count), *records])
     return LogBlock(kind, {**headers, int(HeaderKey.SCHEMA): avro_schema}, content)
 

@@ -45,7 +45,7 @@ def exact_token(write_token: str) -> str:
 
 
 def has_exact_ranges(write_token: str) -> bool:
-    """Whether a base file's write token is one of `exact_token`.
+    """Whether the ranges in a base file are exact, which a write token made by `exact_token` shows.
 
     >>> has_exact_ranges("3-00-7"), has_exact_ranges("3-0-7")
     (True, False)

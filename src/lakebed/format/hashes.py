@@ -51,7 +51,7 @@ def value_buffer(strings: pa.Array) -> tuple[npt.NDArray[np.uint8], Int64s]:
 
 
 def java_hash(strings: Any) -> Int32s:
-    """Java's `String.hashCode` of every value; null gives 0. Takes any Arrow string column.
+    """Java's `String.hashCode` of every value of any Arrow string column; the hash of null is 0.
 
     >>> java_hash(pa.array(["k0", None, "é€😀"])).tolist()
     [3365, 0, 16752006]
@@ -214,8 +214,7 @@ def _fields_of(key: str, selected: frozenset[str] | None) -> Iterator[tuple[str,
 
 
 def bucket_ids(keys: Any, fields: Sequence[str], buckets: int) -> Int32s:
-    """Bucket number of every record key text, as Hudi's simple bucket index gives it; a null key counts as
-    "".
+    """The bucket number of every record key text, as Hudi's simple bucket index computes it; a null key counts as "".
 
     `fields` are the hash fields (a subset of the key fields; empty: all). Kernels for all keys but those
     whose values could confuse Hudi's parser, which go through `extract_hash_values` one by one.

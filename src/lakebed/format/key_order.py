@@ -220,7 +220,7 @@ class Ascending:
             self.add_range(texts[0].as_py(), texts[-1].as_py())
 
     def add_range(self, low: str | None, high: str | None) -> None:
-        """Add keys that are in ascending order, by the first and the last of them (None: unknown)."""
+        """Add keys that are in ascending order, by the first key `low` and the last key `high` (None: unknown)."""
         if low is None or high is None or (self._last is not None and low < self._last):
             self.holds = False
         self._last = high

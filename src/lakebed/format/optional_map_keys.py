@@ -92,7 +92,7 @@ def _map_type(kind: pa.DataType) -> pa.DataType:
 
 
 def as_maps(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """The values with lists of pairs converted to maps, in the type that `with_maps` gives. Raises `ValueError` for a
+    """The values with lists of pairs converted to maps, in the type that `with_maps` returns. Raises `ValueError` for a
     null key."""
     if values.type.equals(kind):
         return values

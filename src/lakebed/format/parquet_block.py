@@ -179,7 +179,8 @@ def _between(rows: Int64s, start: int, end: int) -> Int64s:
 
 @contextmanager
 def _naming_parquet(head: BlockHead, path: str) -> Generator[None]:
-    """Like `naming_block`; also for Arrow's errors about broken pages, which are `OSError`s without a number."""
+    """Raise `CorruptFile` for errors in the block, as `naming_block` does, and also for Arrow's errors about broken
+    pages, which are `OSError`s without a number."""
     with naming_block(head, path):
         try:
             yield

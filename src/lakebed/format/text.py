@@ -119,7 +119,7 @@ def parse_json(data: bytes | str, path: str = "", *, label: str = "this text", h
 
 
 def parse_json_object(data: bytes | str, path: str = "", *, label: str = "this text", hint: str = "") -> dict[str, Any]:
-    """Like `parse_json`, for a JSON object. Any other value raises `CorruptFile`."""
+    """The JSON object in `data`, parsed as `parse_json` does. Raises `CorruptFile` for any other value."""
     parsed = parse_json(data, path, label=label, hint=hint)
     if not isinstance(parsed, dict):
         raise CorruptFile(f"{path or label} is no JSON object", hint=hint, context={"path": path})

@@ -46,5 +46,5 @@ def zigzag(number: int) -> int:
 
 
 def unzigzag(number: int) -> int:
-    """The signed number that `zigzag` gave this for."""
+    """The signed number that `zigzag` encoded as this number."""
     return number >> 1 ^ -(number & 1)

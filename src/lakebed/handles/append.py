@@ -555,7 +555,7 @@ class AppendHandle:
     def _append_block(
         self, log: LogWriter, rows: list[pa.RecordBatch], absent: Sequence[str], positions: Positions | None
     ) -> Positions | None:
-        """Append one block. Returns the `positions` for the rows of later blocks."""
+        """Append one block. Returns the `positions` for the rows of later blocks; None if there are no positions."""
         format_ = self._group.job.format
         count = sum(part.num_rows for part in rows)
         headers = {int(HeaderKey.INSTANT_TIME): self._group.instant}

@@ -57,7 +57,8 @@ COMPACTED_SCHEMA = STATUS_SCHEMA.append(pa.field(_TOTALS, pa.string()))
 
 @dataclass(frozen=True, slots=True)
 class Compacted:
-    """The result for one file group: its status, and the counts of what was read, by the names of Hudi's write stat."""
+    """The result for one file group: its status, and the counts of the data that was read, by the names of Hudi's write
+    stat."""
 
     status: WriteStatus
     totals: Mapping[str, int]

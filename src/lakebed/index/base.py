@@ -296,7 +296,7 @@ class Resizes:
         return replace(self, parents={group: at for group, at in self.parents.items() if group not in replaced_groups})
 
     def instant_of(self, group: FileGroupId) -> str | None:
-        """The clustering that a file group is in."""
+        """The instant of the clustering that a file group is in; None if it is in none."""
         return self.parents.get(group) or self.children.get(group)
 
 
@@ -426,7 +426,7 @@ class StoredLocations(Protocol):
 
 @runtime_checkable
 class Index(Protocol):
-    """The base class of indexes. Third-party indexes inherit from it and register under the entry-point group
+    """The base class of indexes. Other packages' indexes inherit from it and register under the entry-point group
     `lakebed.indexes`.
 
     `name`, `is_global`, `place` and `explain` make one that looks keys up in the table; with `update` and `rollback` it
@@ -483,7 +483,7 @@ class Index(Protocol):
         return self
 
     def with_lookup_options(self, settings: IndexSettings) -> Index:
-        """This index with a job's lookup options."""
+        """This index, changed by the lookup options of a job."""
         return self
 
     def for_existence_checks(self) -> Index:

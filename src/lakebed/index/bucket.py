@@ -95,7 +95,8 @@ def check_sample(snapshot: Snapshot, index: CheckedBuckets) -> None:
 
 
 def check_all_keys(snapshot: Snapshot, index: CheckedBuckets) -> None:
-    """Like `check_sample`, for all stored keys; only the key column is read."""
+    """Compare the buckets of all stored keys with the index, as `check_sample` does for a sample. Only the key column
+    is read."""
     for file_slice in snapshot.file_slices():
         for keys in stored_keys(snapshot, file_slice):
             sampled = SampledSlice(_label(file_slice), _number(file_slice), keys, file_slice.partition)
@@ -127,7 +128,7 @@ def _check_keys(sampled: SampledSlice, index: CheckedBuckets) -> None:
 
 
 def first_keys(snapshot: Snapshot, file_slice: FileSlice) -> pa.Array:
-    """Some of the record keys of a file slice."""
+    """The first record keys of a file slice, as a sample."""
     parts = [keys.slice(0, _SAMPLE_KEYS) for keys in islice(stored_keys(snapshot, file_slice, _SAMPLE_KEYS), 1)]
     return parts[0] if parts else pa.array([], pa.string())
 
@@ -271,7 +272,7 @@ class BucketIndex(Index, Hashing):
         return self.buckets if self.counts.is_uniform else None
 
     def group_column(self, keys: KeyGenerator, schema: pa.Schema) -> RowExpression:
-        """The derived column (int32) that gives the bucket number of each row of data with this schema.
+        """The derived column (int32) with the bucket number of each row of data with this schema.
 
         SchemaConflict where the data lacks a column that the key is made of.
         """

@@ -139,7 +139,7 @@ def has_counts(storage: Storage) -> bool:
 
 
 def rules_for_all(count: int) -> Rules:
-    """One rule that gives all partition paths the same count, for tables that have files of rules."""
+    """The rules with one rule that sets the same count for all partition paths, for tables that have files of rules."""
     return ((".*", count),)
 
 
@@ -210,7 +210,7 @@ class BucketCounts:
 
     @property
     def numbers_end(self) -> int:
-        """One more than the greatest number of a bucket in any partition path."""
+        """The number after the greatest bucket number in any partition path."""
         deep = [number + 1 for _, leaves in self.splits for number, _ in leaves]
         return max([self.count, *(count for _, count in self.rules), *deep])
 
@@ -299,7 +299,7 @@ def splits_text(splits: Splits) -> str:
 
 
 def parse_splits(text: str) -> Splits:
-    """The splits in the text that `splits_text` makes."""
+    """The splits in a text that `splits_text` made."""
     if not text:
         return ()
     try:

@@ -35,8 +35,8 @@ _MAX_LOCATIONS = 200_000
 
 
 def may_come_back(index: Index, snapshot: Snapshot) -> bool:
-    """Whether a write may re-insert keys that Hudi would find twice. Hudi's global indexes merge the matches before
-    they place a row, except on tables without partition paths under commit time."""
+    """Whether a write has to insert keys again that log files delete, because real Hudi's index looks for keys in base
+    files alone. A global index does this only on a table without partition paths under the merge mode `commit_time`."""
     config = snapshot.config
     if not index.ignores_log_deletes or config.table_type != "mor" or not snapshot.commits:
         return False
@@ -44,7 +44,7 @@ def may_come_back(index: Index, snapshot: Snapshot) -> bool:
 
 
 class ReappearingKeys(NamedTuple):
-    """Tagged rows, the file groups of the re-inserted keys among them, and what was read to find these keys."""
+    """Tagged rows, the file groups of the re-inserted keys among them, and the counts of the search for these keys."""
 
     rows: Rows
     renewed: frozenset[FileGroupId] = frozenset()

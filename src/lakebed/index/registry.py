@@ -91,7 +91,7 @@ def make_index(
 
 def job_index(options: IndexSettings, key_fields: Sequence[str], recorded: Index | None = None) -> Index | None:
     """The index that a Hudi job's options name; None if they do not name one. Options that are not given come from the
-    `recorded` index of the table if it has that name, else from Hudi's defaults."""
+    `recorded` index of the table if it has that name, otherwise from Hudi's defaults."""
     if options.type is None or options.type == "auto":
         return None
     name = options.type.strip().lower()
@@ -150,7 +150,7 @@ def check_partition_counts(snapshot: Snapshot, index: Index) -> None:
 
 
 def index_of(snapshot: Snapshot, *, for_write: bool = True) -> Index:
-    """The index of a table: the one in its properties, otherwise the one that its files show (see `infer_index`).
+    """The index of a table: the index in its properties, otherwise the index that its files show (see `infer_index`).
 
     Without `for_write` nothing is refused and there is no warning: an unknown index is a simple one.
     """

@@ -105,8 +105,8 @@ def decode_debezium_avro(messages: pa.Array, schema_of: Callable[[int], str], ho
 def _envelopes(
     bodies: pa.Array, how: Envelopes, meanings: Mapping[str, Meaning]
 ) -> list[tuple[Decoded, Mapping[str, Meaning]]]:
-    """The envelopes of messages of one schema with the meanings of their columns; those in a `payload` and those
-    without one are separate."""
+    """The envelopes of messages of one schema, with the meanings of their columns. Envelopes in a `payload` and
+    envelopes without one are separate elements."""
     column_types = {name: kind for name, kind in how.types.items() if name not in META_COLUMNS}
     meanings = {name: meaning for name, meaning in meanings.items() if name not in META_COLUMNS}
     numeric = _written_as_numbers(bodies, meanings)

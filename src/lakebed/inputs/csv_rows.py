@@ -279,7 +279,7 @@ class CsvText:
             check_stream(stream, self._name, UTF8)
 
     def _column_of(self, message: str) -> str | None:
-        """The column of which an error of Arrow names a value."""
+        """The column that an error message of Arrow is about; None if it is not about a value."""
         match = _NO_VALUE.search(message)
         return None if match is None else self._header[int(match[1])]
 

@@ -45,7 +45,7 @@ def check_text(data: bytes, name: str) -> None:
 
 
 def check_stream(stream: Any, name: str, encoding: str) -> None:
-    """Like `check_text`, for a stream in any encoding."""
+    """Raise the error of `check_text` if the bytes of a stream are not text in the encoding."""
     decoder = codecs.getincrementaldecoder(encoding)()
     line, head, last = 1, b"", ""
     while True:

@@ -31,7 +31,7 @@ class UnknownPage(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Something that could not be read: what is wrong, where it is, and what to do."""
+    """An object that could not be read: the error, its place, and the remedy."""
 
     title: str
     message: str

@@ -84,7 +84,7 @@ def _writer(view: TimelineView, instant: Instant) -> str:
 
 
 def _rows(view: TimelineView) -> list[dict[str, Any]]:
-    """A row for each instant; one whose body cannot be read has `damage`."""
+    """A row for each instant. The row of an instant whose body cannot be read has `damage`."""
     try:
         rows = view.to_arrow().to_pylist()
         sizes = {row["commit_time"]: row["total_bytes_written"] for row in view.commit_totals().to_pylist()}
@@ -169,7 +169,7 @@ def _json_text(body: Mapping[str, Any], limit: int) -> tuple[str, bool]:
 
 
 def _written(view: TimelineView, commit_instant: Instant) -> Mapping[str, Any]:
-    """Totals of a commit, and its files with what happened to each."""
+    """The totals of a commit, and its files with their changes."""
     commit = view.commit(commit_instant)
     stats = [stat for group in commit.stats.values() for stat in group]
     totals = _totals(stats)

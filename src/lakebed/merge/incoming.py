@@ -98,7 +98,7 @@ class Incoming:
         return replace(self, shares=Shares(received, members, self.before))
 
     def part(self, start: int, stop: int, first: int, last: int) -> Incoming:
-        """The rows from `start` to `stop`, which are what remains of the received rows from `first` to `last`."""
+        """The rows from `start` to `stop`, which remain of the received rows from `first` to `last`."""
         part = replace(
             self,
             keys=self.keys.slice(start, stop - start),

@@ -119,7 +119,7 @@ def _unpopulated(rows: int) -> dict[str, pa.Array]:
 
 
 def operations(operation: str, rows: int) -> pa.Array:
-    """The values of `_hoodie_operation` of so many rows."""
+    """The values of `_hoodie_operation` for `rows` rows."""
     return pa.repeat(pa.scalar(operation, pa.string()), rows)
 
 

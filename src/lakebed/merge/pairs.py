@@ -56,7 +56,8 @@ def put(old: pa.Array, at: Positions, row_numbers: pa.Array, new: pa.Array) -> p
 
 
 def _spliced(old: pa.Array, at: Positions, new: pa.Array) -> pa.Array:
-    """Like `put`, for texts of which few change: the bytes between the changed texts are copied in runs."""
+    """The texts with new values at positions, as `put` returns them, for a case with few changes: the bytes between the
+    changed texts are copied in runs."""
     old_bytes, old_edges = value_buffer(old)
     new_bytes, new_edges = value_buffer(new)
     old_data, new_data = old_bytes.data, new_bytes.data
@@ -226,7 +227,8 @@ def merge_pairs(rules: MergeRules, older: Side, newer: Side) -> Side:
 
 
 def merge_into(rules: MergeRules, older: Side, newer: Side) -> tuple[Side, Flags]:
-    """Like `merge_pairs`; returns also flags of the records that differ from the older ones."""
+    """The merge of both sides, as `merge_pairs` returns it, and flags of the records that differ from the older
+    ones."""
     if rules.merger is not None:
         return _by_merger(rules.merger, rules.fixed, older, newer)
     pairs = _Pairs(older, newer, newer_wins(rules, older, newer))
@@ -314,7 +316,7 @@ class _Pairs:
         return np.where(self.wins, newer, older)
 
     def winners(self) -> Side:
-        """The winning records, with the columns that a field-by-field merge gives them."""
+        """The winning records, with the columns that a field-by-field merge computes."""
         side = self.newer if self.wins.all() else self.older if not self.wins.any() else None
         deletes = self.of_winner(self.older.deletes, self.newer.deletes)
         forced = self.of_winner(self.older.forced, self.newer.forced)

@@ -332,7 +332,7 @@ class RowMerge:
         return not self.rules.picks_winners or bool(self.incoming.absent)
 
     def _merged(self, batch: pa.RecordBatch, stored: Positions, incoming: Positions) -> Match:
-        """The match of the rows that each pair gives; incoming rows that leave the stored row unchanged count as
+        """The match with the merged row of each pair. Incoming rows that leave the stored row unchanged count as
         lost."""
         known_names = frozenset(batch.schema.names)
         names = [name for name in self.incoming.columns if name in known_names]

@@ -103,7 +103,7 @@ _DELETED = pa.array(DELETE_OPERATIONS, pa.string())
 
 @dataclass(frozen=True, slots=True)
 class MergeRules:
-    """The table's merge mode, reduced to what decides between two rows.
+    """The table's merge mode, reduced to the settings that decide between two rows.
 
     `ordering` names the ordering fields (dotted inside structs) under event-time ordering and is empty under
     commit-time ordering, where the later row always wins; with `file_positions` its values are texts
@@ -260,7 +260,7 @@ class MergeRules:
         return self.newer_wins(self.ordering_of(stored), self.ordering_of(incoming))
 
     def ordering_of(self, rows: pa.Table | pa.RecordBatch) -> list[pa.Array]:
-        """The values of the ordering fields."""
+        """The values of the ordering fields in the rows, one array for each field."""
         return [field_values(rows, name) for name in self.ordering]
 
     def newer_wins(self, older: Sequence[pa.Array], newer: Sequence[pa.Array]) -> pa.Array:

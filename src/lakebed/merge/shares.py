@@ -71,7 +71,7 @@ class Shares:
         return dict(zip(COUNTS, self._counts.sum(axis=0).tolist(), strict=True))
 
     def encoded(self) -> list[int]:
-        """Each member's number, and its counts in the order of `COUNTS`, one member after the other."""
+        """The number of each member, and its counts in the order of `COUNTS`, one member after the other."""
         return np.column_stack([self._members, self._counts[self._members]]).ravel().tolist()
 
 
@@ -87,7 +87,7 @@ def without_counts(shares: Sequence[int]) -> list[int]:
 
 
 def decoded(shares: Sequence[int]) -> Iterator[tuple[int, Mapping[CountName, int]]]:
-    """Members and their counts, as `Shares.encoded` gives them.
+    """The members and their counts, from the numbers that `Shares.encoded` made.
 
     >>> next(decoded([3, 5, 4, 1, 0, 0, 0, 0, 0]))[1]["num_inserts"]
     4

@@ -412,8 +412,8 @@ class MetadataTable:
             full_slice(self.slices, file_slice)
 
     def to_be_sent(self, partition: str) -> MetadataTable:
-        """The metadata table with only what lookups in one partition need: the timelines and the partition's file
-        slices."""
+        """The metadata table with only the data that lookups in one partition need: the timelines and the partition's
+        file slices."""
         slices = self.slices
         return MetadataTable(
             MetadataSlices(
@@ -572,7 +572,7 @@ def snapshot_of(
 def open_snapshot(
     storage: Storage, config: TableConfig | None = None, as_of: str | None = None, *, use_metadata: bool = True
 ) -> Snapshot:
-    """Read properties and timeline, and give the view of all completed instants (up to `as_of`)."""
+    """Read the properties and the timeline, and return the view of all completed instants (up to `as_of`)."""
     config = config or load_table_config(storage)
     _check_format(config)
     return snapshot_of(storage, config, load_timeline(storage, config), as_of, use_metadata=use_metadata)

@@ -292,8 +292,8 @@ def read_store(storage: Storage, config: TableConfig) -> StoreRead | None:
 
 
 def try_store(storage: Storage, config: TableConfig) -> StoreRead | None:
-    """Like `read_store`, for a reader that reads the table's timeline at the same time (see `shows_last`). None if it
-    fails: the caller then reads it again."""
+    """The result of `read_store`, for a reader that reads the table's timeline at the same time (see `shows_last`).
+    None if it fails: the caller then reads it again."""
     try:
         return read_store(storage, config)
     except (LakebedError, FileNotFoundError):

@@ -168,7 +168,7 @@ class FirstStatistics:
 
 
 def _read_together(storage: Storage, read: Callable[[S], NewFile], files: Sequence[S]) -> list[FileRanges]:
-    """The ranges that `read` gives for each file."""
+    """The ranges that `read` returns for each file."""
     threads = threads_of_files(storage, [file.size for file in files])
     return [
         ranges
@@ -372,9 +372,9 @@ def _bound_text(values: pa.ChunkedArray) -> pa.Array:
 def narrows_ranges(
     records: Records, form: RecordForm, later: LaterLayers, definition: Callable[[], IndexDefinition | None]
 ) -> bool:
-    """Whether later ranges of partition paths leave out what these records add: a record that is not tight is united
+    """Whether later ranges of partition paths omit ranges that these records add: a record that is not tight is united
     with an earlier one, a tight record replaces it, every record replaces an earlier one without a known range, and a
-    delete removes the earlier one. Real Hudi then takes the path for empty if other paths have a record."""
+    delete removes the earlier one. Real Hudi then treats the path as empty if other paths have a record."""
     keys = pa.concat_arrays([records.keys, records.deleted])
     added = np.arange(len(keys)) < len(records.keys)
     of_paths = pc.not_equal(pc.utf8_length(keys), FILE_KEY_LENGTH)

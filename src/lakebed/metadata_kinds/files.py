@@ -110,8 +110,8 @@ def encode(table: pa.Table, form: RecordForm) -> tuple[pa.StringArray, pa.Binary
 
 
 def decode(keys: pa.Array, values: pa.BinaryArray, schema_json: str) -> pa.Table:
-    """One row per map entry, with the keys in the given order; a record with an empty map gives a row with a null name.
-    Raises `CorruptFile`."""
+    """A table with one row per map entry, with the keys in the given order; a record with an empty map has a row with a
+    null name. Raises `CorruptFile`."""
     cursors, form = enter(values, schema_json, _FIELD)
     rows, starts, ends, sizes, deleted = _entries(cursors)
     leave(cursors, form, _FIELD)

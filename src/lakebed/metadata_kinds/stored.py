@@ -223,8 +223,8 @@ class NewFile:
 def stored_rows(
     reader: SliceReader, file_slice: FileSlice, columns: Sequence[str], keys: pa.Array | None = None
 ) -> pa.RecordBatch:
-    """Some columns of a file slice as one batch, of the rows with these `keys` or of all rows (None); columns that the
-    slice does not have are missing."""
+    """The columns of a file slice that are named, as one batch, of the rows with these `keys` or of all rows (None);
+    columns that the slice does not have are missing."""
     if keys is None:
         batches = list(reader.read(file_slice, columns))
     else:

@@ -221,8 +221,8 @@ def build_as_defined(
     settings: WriteSettings,
     lock_is_held: Callable[[], bool],
 ) -> TableConfig:
-    """Build these partitions, which the table does not have, by their definitions; gives the table's new settings. Lock
-    held."""
+    """Build these partitions, which the table does not have, by their definitions. Returns the table's new settings.
+    The caller holds the lock."""
     storage, config = snapshot.storage, snapshot.config
     names = _names(partitions, definitions)
     settings = replace(settings, column_stats=False, stats_columns=_stats_columns(snapshot, definitions, settings))
@@ -235,8 +235,8 @@ def build_as_defined(
 def sizings_of(
     snapshot: Snapshot, partitions: Sequence[str], definitions: Mapping[str, IndexDefinition]
 ) -> dict[str, GroupSizing | None]:
-    """The sizing (number of file groups) of each of these partitions whose kind has no fixed number; None for a
-    default."""
+    """The sizing of each of these partitions whose number of file groups is not fixed, by partition; None for a
+    partition with the default number."""
     return {name.partition: _sizing(snapshot, name) for name in _names(partitions, definitions)}
 
 

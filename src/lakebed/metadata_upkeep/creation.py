@@ -153,7 +153,7 @@ def _archive_builds(store: MetadataStore) -> None:
 
 
 def show_complete(store: MetadataStore, new: NewPartition, definition: IndexDefinition | None = None) -> TableConfig:
-    """Record in the table's properties that a partition is complete; gives the new settings."""
+    """Record in the table's properties that a partition is complete. Returns the new settings."""
     partition = new.partition
     changes: dict[str, str | None] = {}
     if definition is not None:

@@ -76,7 +76,8 @@ class RepeatedKeys:
         return self.check is not None and self.check.metadata is not None
 
     def in_tasks(self, partition: str) -> KeyCheck | None:
-        """The check to be made by the tasks that write the log files of this partition of the metadata table."""
+        """The check that the tasks make which write the log files of this partition of the metadata table; None if
+        there is nothing to check."""
         if self.check is None or partition != RECORD_INDEX:
             return None
         metadata = self.check.metadata
@@ -87,7 +88,8 @@ class RepeatedKeys:
         self.rows = rows
 
     def found(self, action: TableAction) -> bool:
-        """Whether the table holds keys several times, as far as this action shows."""
+        """Whether the table holds a key several times, according to the changes of this action. The changes are only
+        checked once."""
         if self.check is None or self.rows is not None:
             return self.is_known or bool(self.rows)
         keys = action.shared(ActionKeys)

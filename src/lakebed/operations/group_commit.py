@@ -245,7 +245,8 @@ class Batch:
         self.instant = ""
 
     def lead(self, start: Run) -> tuple[WriteContext, WriteResult]:
-        """Write the rows of all upserts, and give each its result. Raises the errors of the leader's own upsert."""
+        """Write the rows of all upserts, and set the result of each. Returns the context and the result of the leader's
+        own upsert, and raises its errors."""
         try:
             context, result = start(self._write)
             for member, part in zip(self._others, _parts(result)[1:], strict=True):

@@ -155,7 +155,7 @@ def run_again(
 
 @contextmanager
 def evaluated_once(engine: Engine, data: Any, *, always: bool = False) -> Generator[Any]:
-    """The caller's data in a form that gives the same rows each time, until the end of the block."""
+    """Yields the caller's data in a form that has the same rows each time, until the end of the block."""
     rows = engine.repeatable(data, always=always)
     try:
         yield rows
@@ -373,8 +373,8 @@ class Beginning:
         return write_context(self.storage, opened.config, engine, options, snapshot=opened)
 
     def _open(self) -> Snapshot:
-        """The table as it is now. On a slow storage it also reads what every write needs before it takes the table
-        lock: the folders that show the table's features, and the lock file."""
+        """The table in its state now. On a slow storage it also reads the data that every write needs before it
+        acquires the table lock: the folders that show the table's features, and the lock file."""
         if not is_remote(self.storage):
             return open_again(self.storage, self.config)
         snapshot, folders, _ = at_once(
@@ -396,8 +396,8 @@ def write(
     once: Once | None = None,
     after: Callable[[WriteContext, WriteResult], WriteResult] = lambda _, result: result,
 ) -> WriteResult | None:
-    """Run an existing Hudi job's write, and then the services that the table's settings make due. See
-    `lakebed.write`."""
+    """Run the write of an existing Hudi job, and then the services that the table's settings make due. Returns the
+    result of the write; None if `mode` is "ignore" and the table exists."""
     mode = save_mode(mode)
     job = resolve_options(options)
     storage = open_storage(uri, storage_options)

@@ -388,7 +388,7 @@ def _with(table: pa.Table, name: str, values: Any) -> pa.Table:
 
 
 def _paired(target: pa.Table, at_target: Positions, source: pa.Table | None, at_source: Positions) -> pa.Table:
-    """The rows of both sides next to each other, by position; -1 gives nulls."""
+    """The rows of both sides next to each other, by position; the position -1 means nulls."""
     parts: list[pa.Table] = []
     for table, at in ((target, at_target), (source, at_source)):
         if table is not None and table.num_rows:

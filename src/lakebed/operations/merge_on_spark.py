@@ -72,7 +72,7 @@ class SparkMerge:
         return self._keyed(rows)
 
     def _pairs(self) -> DataFrame:
-        """All pairs that a clause may act on."""
+        """All pairs of rows that a clause may change."""
         join, bound = self._join, self._bound
         side = bound.reader.target
         stored = join.stored_rows(self._write.context, self._write.snapshot).to_spark()

@@ -135,8 +135,8 @@ class BoundMerge:
 
     @property
     def is_upsert(self) -> bool:
-        """Whether a row gets the same values whether its key is stored or not: there is an update and an insert, both
-        without a condition, that give all columns the same values."""
+        """Whether a row gets the same values if its key is stored and if it is new: there are an update and an insert,
+        both without a condition, which set all columns to the same values."""
         if len(self.clauses) != 2 or not self.updates or not self.inserts or (self.on and self.on.others):
             return False
         (update,), (insert,) = self.updates, self.inserts
@@ -167,7 +167,7 @@ class BoundMerge:
 
     @property
     def spark_only(self) -> PairExpression | None:
-        """An expression that only Spark evaluates."""
+        """An expression of the merge that only Spark can evaluate; None if there is none."""
         expressions = [e for clause in self.clauses for e in clause.expressions]
         expressions += self.on.expressions if self.on else ()
         return next((e for e in expressions if e.arrow is None), None)

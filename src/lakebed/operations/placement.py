@@ -122,8 +122,8 @@ def log_instants(snapshot: Snapshot) -> dict[FileGroupId, str]:
 
 @contextmanager
 def placed(write: Write, prepared: Rows) -> Generator[Placed]:
-    """The rows at the locations that the table's index gives them. Rows cached for this are released at the end of the
-    block."""
+    """Yields the rows at the locations that the table's index chooses. Rows that are cached for this are released at
+    the end of the block."""
     context = write.context
     if context.index.hashing is not None:
         yield _placed_by_key(write, prepared, context.index.hashing)
@@ -401,7 +401,8 @@ class TaggedRows:
 
     @property
     def reported(self) -> KeyLookup | None:
-        """The counts of the index's search for the keys, completed by the counts in the rows' own columns."""
+        """The counts of the index's search for the keys, completed by the counts in the columns of the rows; None if
+        the index did not search."""
         if self.lookup is None:
             return None
         lookup = self.lookup

@@ -43,7 +43,7 @@ _DISPLAYED = 5
 
 
 def is_table_file(name: str) -> bool:
-    """Whether a file outside `.hoodie` has a name that only a Hudi table's writer gives: a base file, a log file, the
+    """Whether a file outside `.hoodie` has a name that only a Hudi table's writer chooses: a base file, a log file, the
     metadata of a partition path, or the checksum or unfinished form of one of these.
 
     >>> is_table_file("a-0_0-1-2_20240102030405006.parquet"), is_table_file("part-0000.parquet")

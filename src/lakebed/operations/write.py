@@ -40,7 +40,7 @@ def prepare(context: WriteContext, rows: Rows, schema: TableSchema) -> Rows:
 
 
 def check_partitions(context: WriteContext, rows: Rows) -> None:
-    """Raise `InvalidRecord` for values that give no valid partition path, if the rows are in memory: only tasks see the
+    """Raise `InvalidRecord` for values without a valid partition path, if the rows are in memory. Only tasks see the
     rows of a DataFrame or a stream, and they refuse such a path as well."""
     if context.engine.has_at_hand(rows) and context.keys.partition_fields:
         context.path_check.require_values(context.engine.collect(rows))

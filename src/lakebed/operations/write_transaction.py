@@ -220,8 +220,8 @@ class WriteTransaction(Transaction):
             check_once(timeline, once, repeatable=self.repeatable)
 
     def _check_others(self, written: _Written, timeline: Timeline) -> None:
-        """Raise `CommitConflict` where what others did since this write began does not go with it. Gives the commit the
-        schema that it must carry."""
+        """Raise `CommitConflict` if changes by others since this write began conflict with it. Sets the schema that the
+        commit must carry."""
         assert self._started is not None
         resizes = written.resizes
         attempt = Attempt(
@@ -244,7 +244,7 @@ class WriteTransaction(Transaction):
             check_unique(self.snapshot.reader, written.statuses, others, self.unique)
 
     def _delete_lost(self, written: _Written, markers: Sequence[Marker]) -> None:
-        """Delete what lost task attempts wrote. Before version 8 their log files stay."""
+        """Delete the files that lost task attempts wrote. Before version 8 their log files stay."""
         if has_completion_times(self.config.version):
             self._copied_as = frozenset(written.resizes.children.values())
         if lost := self.unnamed(written.metadata, markers):

@@ -70,7 +70,7 @@ def before_pending(commits: Sequence[Instant], pending: Iterable[Instant]) -> Ar
 
 def before_due_compaction(instants: Iterable[Instant], delta_commits: int) -> ArchivalLimit | None:
     """The limit that retains the delta commits which decide whether a compaction is due: all since the last compaction,
-    or that one."""
+    or the last compaction itself. None if nothing has to be retained."""
     relevant = [i for i in instants if i.is_completed or i.action is Action.DELTACOMMIT]
     compaction = next((i for i in reversed(relevant) if i.is_completed and i.action is Action.COMMIT), None)
     since = [i for i in relevant if i.action is Action.DELTACOMMIT and (compaction is None or i.time > compaction.time)]
@@ -90,8 +90,9 @@ def before_uncleaned(instants: Iterable[Instant], cleaned_to: str | None) -> Arc
 
 
 def before_metadata(commits: Iterable[Instant], compaction: str | None) -> ArchivalLimit | None:
-    """The limit at the first commit that completed after the last compaction of the metadata table: its delta commit
-    counts only while the commit is on the timeline. Without a compaction everything is retained."""
+    """The limit at the first commit that completed after the last compaction of the metadata table, since the delta
+    commit of that commit counts only while the commit is on the timeline. Without a compaction everything is retained;
+    None if no commit completed since."""
     if compaction is None:
         return ArchivalLimit("", "the metadata table was not compacted yet")
     first = next((i for i in commits if completed_at(i) >= compaction), None)

@@ -53,8 +53,8 @@ def retain_commits(commits: Sequence[Instant], pending: Iterable[Instant], count
 
 
 def retain_since(commits: Sequence[Instant], pending: Iterable[Instant], time: str) -> Retention | None:
-    """The retention of what commits of this instant time or later need, and of more if something older is pending; None
-    without such commits."""
+    """The retention of the files that commits of this instant time or later need, and of older files if something older
+    is pending; None if there are no such commits."""
     at = bisect_left(commits, time, key=_time)
     if at == len(commits):
         return None
@@ -133,8 +133,8 @@ def _begins_further_slice(stat: WriteStat, *, compacts: bool) -> bool:
 def _retain_from(
     earliest: Instant, commits: Sequence[Instant], pending: Iterable[Instant], policy: CleaningPolicy
 ) -> Retention | None:
-    """The retention from a commit on that keeps every file a reader of the last commit before a pending instant
-    needs."""
+    """The retention that begins at the commit `earliest`, or, if a pending instant is older, at the last commit before
+    that instant, since its readers need the files. None if there is no such commit."""
     first = min(map(_time, pending), default=None)
     if first is None or earliest.time <= first:
         return Retention(policy, earliest)

@@ -84,8 +84,8 @@ _NEWEST = BoundedCache[CacheEntry[ForeignList]](_LISTS_BYTES)
 
 
 def cached_list(url: str) -> ForeignList | None:
-    """The newest version of the list in this folder that this process has read or written; others may have written
-    later ones."""
+    """The newest version of the list in this folder that this process has read or written; None if there is none. Other
+    processes may have written newer versions."""
     newest = _NEWEST.get(url)
     return None if newest is None else newest.content
 

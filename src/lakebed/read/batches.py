@@ -112,14 +112,15 @@ class RowReader:
 
     @property
     def merged_schema(self) -> pa.Schema:
-        """The columns that a merge of log files gives, in the table's types."""
+        """The columns that a merge of log files returns, in the types of the table."""
         kinds = {s.stored: self.read_schema.field(s.name).type for s in self.sources if s.stored is not None}
         return pa.schema(list((kinds or {RECORD_KEY: pa.string()}).items()))
 
     def rows_of_keys(
         self, slices: SliceReader, file_slice: FileSlice, keys: pa.Array, *, use_bloom: bool
     ) -> list[pa.RecordBatch]:
-        """The matching rows with one of the keys, which are in ascending order."""
+        """The rows of a slice that have one of the keys (in ascending order) and that fulfil the predicate, as
+        batches."""
         schema = self.merged_schema if slices.is_composed(file_slice) else None
         batches = rows_of_keys(
             slices, file_slice, keys, self.stored, use_bloom=use_bloom, schema=schema, names=self.names
@@ -136,7 +137,7 @@ class RowReader:
 
     @once
     def condition(self) -> pc.Expression | None:
-        """The filter for Arrow."""
+        """The predicate of the reader as an expression of Arrow; None if there is no predicate."""
         return None if self.predicate is None else self.predicate.to_arrow()
 
     @property

@@ -270,7 +270,7 @@ class _Commit:
         return FileSlice(partition, stat.file_id, self._time, base)
 
     def _before(self, partition: str, stat: WriteStat) -> FileSlice | None:
-        """The slice that a base file was made from."""
+        """The slice from which a base file was made."""
         if stat.prev_base_file and self._snapshot.config.table_type == "cow":
             base = _base_file(partition, stat.prev_base_file)
             return FileSlice(partition, stat.file_id, base.instant, base)

@@ -232,8 +232,9 @@ def count_rows(plan: ScanPlan, slices: SliceReader, recorded: RecordedRows) -> i
 
 
 def summarized_rows(plan: ScanPlan, slices: SliceReader, recorded: RecordedRows) -> Iterator[pa.RecordBatch]:
-    """As many rows as the plan has, with the same least and greatest values in its columns, but with nulls for other
-    values if these are recorded, for callers who ask for nothing else."""
+    """Batches with as many rows as the plan has, with the same least and greatest values in their columns, but with
+    nulls in place of other values if these extremes are recorded, for callers who only need the number of rows and the
+    extremes."""
     if not _is_of_partitions(plan, slices):
         yield from scan_batches(plan, slices)
         return

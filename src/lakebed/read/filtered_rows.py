@@ -110,7 +110,8 @@ class FilteredRows:
     def _matches(
         self, groups: Sequence[int], without: Flags | None
     ) -> Iterator[tuple[int, Rows, list[pa.RecordBatch]]]:
-        """For each row group with matching rows, their numbers in the group and their columns `first`."""
+        """For each row group with matching rows, its number, the positions of these rows in the group, and the rows as
+        batches with the columns `self.first`. Rows with a flag in `without` are left out."""
         starts = self._footer.footer.group_starts
         batches = self._read(self.first, groups)
         for number in groups:

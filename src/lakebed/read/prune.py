@@ -360,7 +360,7 @@ def prune_buckets(predicate: Predicate, layout: BucketLayout) -> frozenset[int] 
 
 
 def slices_without(slices: Sequence[FileSlice], remaining: Sequence[FileSlice]) -> list[FileSlice]:
-    """The slices that are not among `remaining`, which are some of the same objects."""
+    """The slices in `slices` except the objects in `remaining`."""
     left = {id(file_slice) for file_slice in remaining}
     return [file_slice for file_slice in slices if id(file_slice) not in left]
 

@@ -156,7 +156,8 @@ def _bounds_in(stats: pa.Table | None, names: pa.Array) -> tuple[pa.Array, pa.Ar
 
 
 def _rows_of(stats: pa.Table | None, names: pa.Array) -> pa.Array | None:
-    """The row of each file in the statistics, null if it has none, or if several files have its name."""
+    """The number of the row of each file in the statistics, null for a file without a row and for a file whose name
+    several files have. None if there are no statistics."""
     if stats is None or not len(stats):
         return None
     stored = _one(stats["file_name"])

@@ -26,8 +26,8 @@ _Rows = TypeVar("_Rows", pa.Table, pa.RecordBatch)
 
 
 def as_numpy(values: pa.Array | pa.ChunkedArray) -> npt.NDArray[Any]:
-    """The values as `to_numpy(zero_copy_only=False)` gives them. Only values with nulls, and those of other types than
-    booleans, integers and floats, let pyarrow import pandas.
+    """The values as `to_numpy(zero_copy_only=False)` returns them. Only values with nulls, and values of other types
+    than booleans, integers and floats, let pyarrow import pandas.
 
     >>> as_numpy(pa.array([3, 1], pa.int32())), as_numpy(pa.array([True, False])[1:])
     (array([3, 1], dtype=int32), array([False]))

@@ -422,8 +422,8 @@ _PREVIEWED = 5
 
 @dataclass(frozen=True)
 class RepairPart:
-    """One kind of damage. `found` are descriptions of the damage; `mended` is whether it was repaired; `note` describes
-    what was left, and why."""
+    """One kind of damage. `found` are descriptions of the damage; `mended` is whether it was repaired; `note` names the
+    damage that was left, and the reason."""
 
     name: Part
     found: tuple[str, ...] = ()

@@ -235,7 +235,8 @@ class _QueryTables:
         return by_its_own or any(item.side in ("RIGHT", "FULL") for item in later)
 
     def owned(self, condition: Any) -> Any | None:
-        """The condition without the table's name before its columns; None if it names anything else."""
+        """The condition without the table's name before its columns; None if the condition names another table or
+        column."""
         columns = list(condition.find_all(exp.Column))
         if not columns or condition.find(exp.Query, exp.AggFunc, exp.Window, exp.Placeholder, exp.Parameter):
             return None
@@ -342,7 +343,7 @@ class _Derived:
         return outputs
 
     def _starred(self, star: Any) -> list[tuple[str, Any]] | None:
-        """The columns of `*` or `t.*`."""
+        """The columns that `*` or `t.*` stands for, with their definitions; None if they are unknown."""
         listed = _listed(self.query)
         joins = [item.join for item in listed if item.join is not None]
         changes = (star.this if isinstance(star, exp.Column) else star).args.values()

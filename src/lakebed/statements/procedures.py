@@ -141,7 +141,7 @@ class _Arguments:
         return [part.strip() for part in self.text(name).split(",") if part.strip()]
 
     def number(self, name: str) -> int | None:
-        """An argument as a whole number."""
+        """An argument as a whole number; None if it is missing. Raises `InvalidOption` for any other text."""
         text = self.text(name)
         if text and not text.isdecimal():
             raise InvalidOption(f"{self.procedure} takes a whole number as {name}, not {text!r}")

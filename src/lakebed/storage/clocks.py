@@ -25,7 +25,7 @@ def stamps_itself(spec: StorageSpec) -> bool:
 
 
 def _file_system(path: str) -> str:
-    """The type of the file system that a path is on; empty if the system does not give it."""
+    """The type of the file system that a path is on; empty if the system does not report it."""
     best, kind = "", ""
     try:
         with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as mounts:

@@ -41,8 +41,8 @@ def create_exactly_once(storage: Storage, path: str, data: bytes, *, durable: Du
 
 
 def write_settled(storage: Storage, path: str, data: bytes) -> None:
-    """Write a small file that determines what readers do from then on. An error is ignored (and logged) if the file has
-    these bytes nevertheless."""
+    """Write a small file that determines the behaviour of readers from then on. An error is ignored (and logged) if the
+    file has these bytes nevertheless."""
     try:
         storage.write(path, data)
     except StorageError as cause:

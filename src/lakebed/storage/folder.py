@@ -23,7 +23,7 @@ from lakebed.storage.base import (
 
 class WrappedStorage:
     """Passes each request on to `inner`, with the path that `_inner_path` returns, after a call of `_before`. A
-    subclass overrides what differs."""
+    subclass overrides the methods that differ."""
 
     def __init__(self, inner: Storage) -> None:
         self._inner = inner

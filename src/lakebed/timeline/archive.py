@@ -171,7 +171,8 @@ class LsmHistory:
         return decode_action(body, path)
 
     def _version(self) -> str | None:
-        """The version to read; the highest if the version file is missing (it is deleted, then written again)."""
+        """The version of the archive to read: the one in the version file, or the highest if that file is missing (it
+        is deleted, then written again). None if there is no version."""
         try:
             path = f"{self.config.archive_folder}/_version_"
             text = self.storage.read(path).decode("ascii", "replace").strip()

@@ -125,7 +125,7 @@ def without_suffix(time: str) -> str:
 
 
 def suffix_of(time: str) -> str:
-    """The digits that `without_suffix` takes off."""
+    """The digits of an instant time that `without_suffix` removes."""
     return time[INSTANT_DIGITS:]
 
 

@@ -213,7 +213,7 @@ class Timeline:
 
     @property
     def last_completed(self) -> Instant | None:
-        """The completed commit with the greatest requested time."""
+        """The completed commit with the greatest requested time; None if there is no completed commit."""
         return self.commits[-1] if self.commits else None
 
     @once
@@ -237,11 +237,13 @@ class Timeline:
         return next((time for time in writes if time not in self.savepoints), max(writes, default=None))
 
     def find(self, time: str, action: Action) -> Instant | None:
-        """The instant of this requested time that completes as the action does."""
+        """The instant of this requested time that completes in the way that `action` does; None if there is no such
+        instant."""
         return self.highest.get((time, completes_as(action)))
 
     def commit(self, time: str) -> Instant | None:
-        """The completed commit, delta commit or replace commit of this requested time."""
+        """The completed commit, delta commit or replace commit of this requested time; None if there is no such
+        commit."""
         if time not in self.commit_times:
             return None
         return next(i for a in COMMITS if (i := self.find(time, a)) is not None and i.is_completed)

@@ -59,7 +59,7 @@ def sent_slices(slices: Sequence[FileSlice], group_size: int) -> pa.Table:
 
 
 def slices_in(batch: pa.RecordBatch) -> tuple[list[int], list[FileSlice]]:
-    """The slice numbers and the slices in rows of `sent_slices`."""
+    """The slice numbers and the slices in the rows that `sent_slices` made."""
     return batch.column("number").to_pylist(), [pickle.loads(payload) for payload in batch.column("slice").to_pylist()]
 
 
@@ -126,7 +126,8 @@ def _base_range(file_slice: FileSlice, recorded_ranges: Mapping[str, Range]) -> 
 
 
 def _range_of_slice(file_slice: FileSlice, recorded_ranges: Mapping[str, Range]) -> Range | None:
-    """The key range of a slice with log files, which may have keys that the base file does not have."""
+    """The key range of a slice with log files, which may have keys that the base file does not have. None if the range
+    of one of its files is unknown."""
     files = [file.name for file in (file_slice.base_file, *file_slice.log_files) if file is not None]
     ranges = [recorded_ranges[name] for name in files if name in recorded_ranges]
     if len(ranges) < len(files):

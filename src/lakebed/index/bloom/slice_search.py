@@ -179,7 +179,7 @@ class RangeSearch:
         )
 
     def spans(self, keys: pa.Table) -> list[Asked]:
-        """For each partition path, the keys that its slices are asked for.
+        """For each partition path, the keys for which its slices are searched.
 
         `keys` has the record keys, and the partition paths where they are asked in these."""
         candidates: list[Asked] = []
@@ -220,7 +220,7 @@ class SearchedLocations:
 
 
 def locations_in(file_slice: FileSlice, searched: SearchedSlice) -> pa.Table:
-    """The rows of `LOCATIONS` that a slice gave."""
+    """The rows, in the schema `LOCATIONS`, of the keys that a slice has."""
     location_columns = [
         pa.repeat(pa.scalar(text, pa.string()), len(searched.stored_keys))
         for text in (file_slice.partition, file_slice.file_id, file_slice.instant)

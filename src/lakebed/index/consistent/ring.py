@@ -304,7 +304,7 @@ class Children:
         return tuple(sorted((n for n in self.nodes if n.tag != "DELETE"), key=lambda node: node.value))
 
     def node_numbers(self, hashes: Int32s) -> Int32s:
-        """For each hash value of the group, the number of the node in `alive` that takes it."""
+        """For each hash value of the group, the number of the node in `alive` that its rows are in."""
         values = [node.value for node in self.alive]
         numbers = np.searchsorted(np.array(values, np.int32), hashes, side="left").astype(np.int32)
         # values after the last node go round the ring to the first
