@@ -14,8 +14,8 @@ from weakref import WeakSet
 
 T = TypeVar("T")
 
-told: set[tuple[Hashable, ...]] = set()
-"""What this process has told once; see `is_first_time`."""
+matters: set[tuple[Hashable, ...]] = set()
+"""The matters about which `is_first_time` was asked in this process."""
 
 
 def is_first_time(*matter: Hashable) -> bool:
@@ -24,9 +24,9 @@ def is_first_time(*matter: Hashable) -> bool:
     >>> is_first_time("docs", "a.parquet"), is_first_time("docs", "a.parquet"), is_first_time("docs", "b.parquet")
     (True, False, True)
     """
-    if matter in told:
+    if matter in matters:
         return False
-    told.add(matter)
+    matters.add(matter)
     return True
 
 

@@ -103,7 +103,7 @@ def test_filter_columns_and_files(tmp_path: Path, spark: Any) -> None:
 def test_an_arrow_expression_that_sql_cannot_say(tmp_path: Path, spark: Any) -> None:
     snapshot = opened(tmp_path, "v9_cow_simple")
     scan = Scan(snapshot, columns=["id"], where=pc.utf8_length(pc.field("name")) > 8, spark=spark)
-    sharing.told.clear()
+    sharing.matters.clear()
     with pytest.warns(UserWarning, match="no Spark SQL form"):
         frame = scan.to_spark()
     assert_same_rows(frame.toArrow(), scan.to_arrow())
@@ -129,7 +129,7 @@ def test_changes_on_spark_equal_those_in_process(tmp_path: Path, spark: Any) -> 
 def test_where_hadoop_has_no_file_system(tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     snapshot = opened(tmp_path, "v9_cow_evolve_write")
     monkeypatch.setattr(spark_scan, "can_open", lambda spark, url: False)
-    sharing.told.clear()
+    sharing.matters.clear()
     scan = Scan(snapshot, where="id > 'k0010'", spark=spark, meta=True)
     with pytest.warns(UserWarning, match="no file system for file://"):
         frame = scan.to_spark()
@@ -190,7 +190,7 @@ def test_old_schemas_and_columns_from_paths(tmp_path: Path, spark: Any) -> None:
     rows = spark_scan.scan_frame(plan, spark, reader_of(tmp_path)).collect()
     # float to double by way of its decimal text
     assert sorted(map(tuple, rows)) == [(1.1, 1, None), (2.5, None, None)]
-    sharing.told.clear()
+    sharing.matters.clear()
     with pytest.warns(UserWarning, match="no meta columns"):
         through_python = spark_scan.scan_frame(
             plan, spark, reader_of(tmp_path, **{"hoodie.populate.meta.fields": "false"})

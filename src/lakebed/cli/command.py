@@ -88,8 +88,8 @@ def table_command(
         uri, *shared, _ = inspect.signature(command, eval_str=True).parameters.values()
         _, _, *unevaluated = inspect.signature(function).parameters.values()
         # the table and the result, of which typer asks nothing, are types whose modules no command line needs to import
-        own = [part.replace(annotation=eval(part.annotation, function.__globals__)) for part in unevaluated]
-        parameters = [part.replace(kind=part.KEYWORD_ONLY) for part in (uri, *own, *shared)]
+        own_parameters = [part.replace(annotation=eval(part.annotation, function.__globals__)) for part in unevaluated]
+        parameters = [part.replace(kind=part.KEYWORD_ONLY) for part in (uri, *own_parameters, *shared)]
         command.__name__, command.__doc__ = function.__name__, function.__doc__
         command.__annotations__ = {}  # the signature has them, evaluated
         command.__signature__ = inspect.Signature(parameters)  # pyright: ignore[reportFunctionMemberAccess]

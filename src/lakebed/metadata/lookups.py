@@ -280,7 +280,7 @@ class MetadataTable:
     ) -> Stats:
         """The statistics of files, by column: one table of `stats_schema` for each column that has some, for some
         columns (dotted paths) and partition paths, or for all (None). `types` are the columns' types (see
-        `stats_records.decode`)."""
+        `stats_codec.decode`)."""
         prefixes = None if columns is None else _stats_prefixes(columns, partitions)
         stats = self._stats(COLUMN_STATS, prefixes, types)
         if columns is None and partitions is not None:

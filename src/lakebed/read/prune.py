@@ -82,13 +82,13 @@ class PartitionLayout:
         texts: list[str] = []
         for literal in constants:
             if self.is_text(name):
-                found = self._written_texts(literal.value)
+                written = self._written_texts(literal.value)
             else:
                 path = self.path_of(name, literal)
-                found = [] if path is None else [path]
-            if not found:
+                written = [] if path is None else [path]
+            if not written:
                 return None
-            texts += found
+            texts += written
         return [Literal(text, pa.string()) for text in texts]
 
     def _written_texts(self, value: str) -> list[str]:

@@ -174,8 +174,8 @@ class ValueSet:
 
 
 class TextSearch:
-    """Searches bytes for any of many texts of at least `SHORTEST_TEXT` bytes; of a long text only for its first
-    `LONGEST_TEXT` bytes.
+    """Searches bytes for any of many texts of at least `MIN_TEXT` bytes; of a long text only for its first
+    `MAX_TEXT` bytes.
 
     Where the first eight bytes of a text are, its last eight decide, then all of them.
     """
@@ -358,7 +358,7 @@ class TraceReader:
                 yield texts, rows
 
     def values_of_others(self, keys: RowKeys, values: ValueSet, files: Sequence[TableFile]) -> ValueSet:
-        """Those of the given values that rows of other keys have in these files."""
+        """The given values that rows of other keys have in these files."""
 
         def shared(file: TableFile) -> ValueSet:
             file_values = ValueSet()

@@ -462,8 +462,8 @@ class Scan(Results):
         return count_rows(rows.plan, self.reader, RecordedRows(self._snapshot, self.available))
 
     def to_summary(self) -> Iterator[pa.RecordBatch]:
-        """As many rows as the scan has, with the same least and greatest values in its columns, for callers who ask for
-        nothing else: files for which these are recorded are not opened, and their other values are null."""
+        """Yield as many rows as the scan has, with the same least and greatest values in its columns, for callers who
+        ask for nothing else: files for which these are recorded are not opened, and their other values are null."""
 
         def read() -> Iterator[pa.RecordBatch]:
             if self._session_of_filter() is not None:

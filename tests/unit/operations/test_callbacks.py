@@ -56,7 +56,7 @@ class Server:
 
 @pytest.fixture
 def server() -> Iterator[Server]:
-    sharing.told.clear()
+    sharing.matters.clear()
     server = Server()
     yield server
     server.wait.set()

@@ -237,7 +237,7 @@ class PageReader:
         ]
 
     def plain(self, groups: Sequence[int], columns: Sequence[str]) -> list[str]:
-        """Those of the `readable` columns whose values can be picked from the pages of these row groups without
+        """The `readable` columns whose values can be picked from the pages of these row groups without
         decoding a page, as far as is known."""
         indexes = self.indexes(groups, columns)
         return [
