@@ -347,7 +347,8 @@ class IndexesView(View):
         return self._opened.again(lambda: RangesView(column_ranges(self._snapshot(), columns)))
 
     def bloom_rates(self, files: int = 64) -> pa.Table:
-        """The false-positive rates of bloom filters: partition, file_name and rate, for at most so many base files.
+        """The false-positive rates of the bloom filters of at most `files` base files: a table with the columns
+        partition, file_name and rate.
 
         A rate is the share of absent keys that a filter lets through, by the bits that are set in it; 1.0 is that of
         the filter that accepts every key. Files without a filter are left out. Raises `InvalidOption` for a number of

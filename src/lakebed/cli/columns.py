@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class _ListsByDefault(TyperGroup):
-    """A group where a first argument that is no command is the table to list."""
+    """A group of commands whose first argument, if it is not a command, is the table to list."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if args and args[0] not in self.commands and not args[0].startswith("-"):

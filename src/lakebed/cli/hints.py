@@ -311,7 +311,7 @@ def _all_options() -> frozenset[str]:
 
 def _text(value: ast.expr, separator: str) -> str | None:
     """An argument of a call as it is written on the command line: constants, lists, dicts of options, and names, which
-    stand for the caller's values; None for anything else."""
+    stand for the caller's values; None for any other argument."""
     if isinstance(value, ast.List):
         texts = [_text(element, separator) for element in value.elts]
         return None if None in texts else separator.join(map(str, texts))

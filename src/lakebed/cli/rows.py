@@ -49,7 +49,7 @@ class QueryType(StrEnum):
 
 
 class Scope(StrEnum):
-    """What `insert-overwrite` replaces."""
+    """The rows that `insert-overwrite` replaces: those of the partitions, or of the table."""
 
     PARTITIONS = "partitions"
     TABLE = "table"

@@ -40,7 +40,7 @@ _LOOK_SECONDS = 1.0
 
 
 class PeriodicTask:
-    """Calls `action` every `seconds` in a thread of its own until `stop`, or until `action` returns False.
+    """A thread that calls `action` every `seconds` until `stop`, or until `action` returns False.
 
     The first call comes after the first interval. An error does not end it: the next call may succeed. With a `call` it
     ends when that does not run any more, and calls `abandoned`.

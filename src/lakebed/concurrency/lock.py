@@ -465,7 +465,7 @@ class FileLock:
 
 
 def _nothing() -> None:
-    """What is read beside a lock that is taken alone."""
+    """Read nothing, for a lock that is acquired without a read."""
 
 
 def _pause(waited: float, request: float) -> float:

@@ -49,7 +49,7 @@ class QueueEntry:
         return True
 
     def first_is_returning(self) -> bool:
-        """Whether the lock is being given back by another thread."""
+        """Whether another thread is just releasing the lock."""
         return any(entry.is_returning for entry in self._queue[:1])
 
     def _is_first(self) -> bool:

@@ -175,9 +175,9 @@ def all_in_one(problems: Sequence[LakebedError]) -> LakebedError:
 
 
 def service_properties(explicit: Mapping[str, str]) -> dict[str, str]:
-    """The options of a job (`Options.explicit`) that configure table services and the writing of files, as a new
-    table records them: under names of lakebed's, since real Hudi refuses a job whose option differs from a property of
-    its own.
+    """The options of a job (`Options.explicit`) that configure table services and the writing of files, as a new table
+    records them: under names of lakebed, since real Hudi refuses a job with an option that differs from a property
+    under Hudi's name.
 
     Raises `InvalidOption` for a value with a credential.
 

@@ -306,8 +306,8 @@ class CleaningSettings:
 
 @dataclass(frozen=True, slots=True)
 class ArchivalSettings:
-    """When instants leave the active timeline: with `automatic` a write that finds more than `above` commits leaves
-    `down_to`."""
+    """The settings of archival. With `automatic` a write that finds more than `above` commits on the active timeline
+    archives the oldest, and `down_to` stay."""
 
     automatic: bool = True
     above: int = 30
@@ -316,13 +316,13 @@ class ArchivalSettings:
 
 @dataclass(frozen=True, slots=True)
 class ClusteringSettings:
-    """When and how a table is clustered. `inline` clusters within a write, after `commits`; `schedule_inline` only
-    makes the plan, after `planned_commits`, `by_services` leaves both to a process that runs services, after as many.
-    `plan_strategy` to `last_partition` select the partition paths,
-    `small_file_limit` to `singles` configure how their file slices are grouped, by the names of `policies.clustering`;
-    `sort_columns` and `layout` in which order the rows are written. Under consistent hashing buckets of more than
-    `split_threshold` times the maximum file size split and those of less than `merge_threshold` times it merge, from
-    `least_buckets` to `most_buckets` in a partition path (0: as many as there were at first)."""
+    """The settings of clustering. `inline` clusters within a write, after `commits`; `schedule_inline` only makes the
+    plan, after `planned_commits`; `by_services` leaves both to a process that runs services, after the same numbers of
+    commits. `plan_strategy` to `last_partition` select the partition paths, `small_file_limit` to `singles` configure
+    how their file slices are grouped, by the names of `policies.clustering`; `sort_columns` and `layout` determine the
+    order in which the rows are written. Under consistent hashing buckets of more than `split_threshold` times the
+    maximum file size are split and buckets of less than `merge_threshold` times that size are merged, from
+    `least_buckets` to `most_buckets` in a partition path (0: the number at first)."""
 
     inline: bool = False
     schedule_inline: bool = False
@@ -359,9 +359,10 @@ class ClusteringSettings:
 
 @dataclass(frozen=True, slots=True)
 class PartitionTtlSettings:
-    """When partition paths expire. With `inline` a write looks for those that have expired; one stays for `days`,
-    0 or less for ever, counted by the `strategy`, by its name in Hudi: from its newest file slice on, or from its
-    creation. Of all, or of `partitions`, `most` go at once."""
+    """The settings of the expiry of partition paths. With `inline` a write deletes expired paths. A path expires after
+    `days`, never if that is 0 or less, counted by the `strategy`, by its name in Hudi: from its newest file slice on,
+    or from its creation. Only the paths in `partitions` are examined, if they are named, and at most `most` are deleted
+    at once."""
 
     inline: bool = False
     strategy: Literal["KEEP_BY_TIME", "KEEP_BY_CREATION_TIME"] = "KEEP_BY_TIME"

@@ -116,8 +116,8 @@ def services(context: WriteContext, uri: str) -> Iterator[Finding]:
 
 
 def indexes(snapshot: Snapshot, uri: str, *, verified: bool) -> Iterator[Finding]:
-    """The findings whether the index of writes and those of the metadata table can be read; with `verified` whether
-    they are right, which reads the keys of the whole table."""
+    """Yields the findings about the index of writes and the indexes of the metadata table: whether they can be read,
+    and with `verified` whether they are right, which reads the keys of the whole table."""
     config = snapshot.config
     writes = index_of(snapshot, for_write=False).explain()
     metadata = snapshot.metadata

@@ -124,7 +124,7 @@ class Engine(Protocol):
         ...
 
     def derive(self, rows: Rows, columns: Mapping[str, RowExpression], keep: Sequence[str] | None = None) -> Rows:
-        """The rows with derived columns in front of their own (or of `keep`, a selection of them), without a
+        """The rows with the derived columns, followed by the columns of `rows` (or only those in `keep`), without a
         shuffle."""
         ...
 

@@ -45,7 +45,7 @@ _FOOTER_SCHEMA, _SCHEMA_METADATA, _KEY, _VALUE = 1, 2, 0, 1
 
 
 class UnreadableExpression(Exception):
-    """Raised for an expression whose parts cannot be analysed."""
+    """The error for an expression whose parts cannot be analysed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +179,7 @@ _UNKNOWN_NAME = re.compile(r"FieldRef\.Name\((.*?)\)")
 
 
 class _Unknown(Exception):
-    """Raised for a form of expression that is not analysed."""
+    """The error for a form of expression that is not analysed."""
 
 
 def predicate_of_expression(expression: pc.Expression, schema: pa.Schema) -> Predicate:

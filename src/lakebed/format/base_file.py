@@ -268,7 +268,7 @@ def read_base_file(
 
 @dataclass(frozen=True)
 class _Reading:
-    """How the rows of files are read; the options of `read_base_file`."""
+    """The settings for reading the rows of files: the options of `read_base_file`."""
 
     batch_rows: int
     dictionary: Sequence[str]
@@ -450,8 +450,8 @@ def _check_size(source: Any, size: int | None) -> None:
 
 
 def check_rows(path: str, read: int, expected: int) -> None:
-    """Raise `CorruptFile` if a row group gave another number of rows than the footer states: a page header, which has
-    no checksum, may have been changed."""
+    """Raise `CorruptFile` if the number of rows read from a row group differs from the number in the footer: a page
+    header, which has no checksum, may have been changed."""
     if read != expected:
         raise CorruptFile(
             f"base file {path} gives {read} rows of a row group with {expected}",

@@ -49,7 +49,7 @@ def corrupt(head: BlockHead, path: str, why: str) -> CorruptFile:
 
 
 def batch_of(arrays: Sequence[pa.Array], fields: Sequence[pa.Field], rows: int) -> pa.RecordBatch:
-    """The columns as a batch of so many rows; `DICTIONARY_COLUMNS` as dictionaries."""
+    """The columns as a batch of `rows` rows; the columns in `DICTIONARY_COLUMNS` are dictionaries."""
     if not arrays:
         return pa.RecordBatch.from_arrays([pa.nulls(rows)], ["none"]).select([])
     columns: list[pa.Array] = []

@@ -96,9 +96,9 @@ class ColumnRanges:
             self._observed.setdefault(path, []).append([pc.min_max(values) for values in chunks])
 
     def row(self, metadata: Any) -> pa.RecordBatch:
-        """One row with a struct a column: `min` and `max` in the column's type, and the counts (values and bytes). The
-        bounds are null for a column of nulls, and where they are not known: in that case `null_count` is less than the
-        number of values, or null."""
+        """One row with a struct for each column: `min` and `max` in the column's type, and the counts (values and
+        bytes). The bounds are null for a column of nulls, and if they are unknown: in that case `null_count` is less
+        than the number of values, or null."""
         at = {metadata.schema.column(i).path: i for i in range(metadata.num_columns)}
         groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
         columns = {n: self._column(n, [g.column(at[n]) for g in groups]) for n in self._types}

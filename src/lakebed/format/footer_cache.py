@@ -98,7 +98,7 @@ class FooterCache(BoundedCache[KeyFooter]):
         super().__init__(max_bytes, name)
 
     def read(self, storage: Storage, path: str, size: int) -> KeyFooter:
-        """The footer of a base file, from the cache or else from the file. Raises `CorruptFile` if the file is not
+        """The footer of a base file, from the cache or otherwise from the file. Raises `CorruptFile` if the file is not
         Parquet."""
         key = storage.url(path), size
         footer = self.get(key)

@@ -259,8 +259,8 @@ def key_order(keys: pa.Array) -> Positions | None:
 
 
 def insertion_points(keys: pa.Array, inserted: pa.Array) -> Positions:
-    """For each key in `inserted`, the number of keys in `keys` (which are in order) that are not greater: the position
-    where it is inserted, after equal keys.
+    """For each key in `inserted`, the number of keys in `keys` (which are in order) that are less or equal: the
+    position where it is inserted, after equal keys.
 
     >>> insertion_points(pa.array(["b", "d", "d"]), pa.array(["a", "d", "c"])).tolist()
     [0, 3, 1]

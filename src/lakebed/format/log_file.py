@@ -67,8 +67,8 @@ class LogBlock:
 
 
 def read_blocks(data: bytes, path: str = "") -> list[LogBlock]:
-    """The blocks of a log file in order. Bytes that are no complete block become a CORRUPT block, and reading continues
-    at the next magic. A block whose two lengths agree counts, whatever follows it.
+    """The blocks of a log file in order. Bytes that are not a complete block become a CORRUPT block, and reading
+    continues at the next magic. A block whose two lengths agree counts, whatever follows it.
 
     Raises `UnsupportedFeature` for the block format of releases before 0.5.
     """
@@ -214,7 +214,7 @@ def _block(data: bytes, start: int, end: int, path: str) -> LogBlock:
 
 @dataclass(frozen=True, slots=True)
 class BlockHead:
-    """A block of a log file without its content. CORRUPT marks bytes that are no complete block.
+    """A block of a log file without its content. The type CORRUPT marks bytes that are not a complete block.
 
     `offset` is where the block starts, `end` where it ends; `content_offset` and `content_length` locate its content
     in the file.
@@ -238,7 +238,7 @@ class BlockHead:
 
     @property
     def content(self) -> ReadRange:
-        """The content as a file of its own, nothing of it read yet."""
+        """The content of the block as a file. Nothing of it has been read yet."""
         return SliceSource(self.source, self.content_offset, self.content_length)
 
     def read(self) -> bytes | memoryview:

@@ -65,10 +65,10 @@ _NO_STATISTICS = frozenset({COMMIT_SEQNO, FILE_NAME})
 
 @dataclass(frozen=True, slots=True)
 class ParquetSettings:
-    """How a base file is written. A row group ends at the first of its limits that it reaches (bytes are counted in
-    memory), and so does a page by `page_rows` and `page_size` (bytes). `level` is the codec's level (None: its
-    default); `dictionary_columns` (Parquet paths) replaces the choice that is otherwise made from the first rows. With
-    `field_ids` columns have the ids of their paths."""
+    """The settings for writing a base file. A row group ends at the first of its limits that it reaches (bytes are
+    counted in memory), and so does a page by `page_rows` and `page_size` (bytes). `level` is the codec's level (None:
+    its default); `dictionary_columns` (Parquet paths) replaces the choice that is otherwise made from the first rows.
+    With `field_ids` columns have the ids of their paths."""
 
     compression: str = "zstd"
     level: int | None = 1

@@ -147,7 +147,7 @@ def _checksums(blocks: Entries, numbers: Rows, name: str, rows: int) -> Entries:
 
 
 def addresses_text(offset: int, rows: int) -> str:
-    """The value of `ADDRESSES_KEY` for addresses of so many rows that start at an offset of the file."""
+    """The value of `ADDRESSES_KEY` for addresses of `rows` rows that start at an offset of the file."""
     return f"{_VERSION} {offset} {rows}"
 
 

@@ -666,7 +666,7 @@ def next_log_version(partition: str, names: Iterable[str], file_id: str, instant
 
 
 def pieces(batch: pa.RecordBatch, limit: int) -> Iterator[pa.RecordBatch]:
-    """A batch in parts of about so many bytes, a row at least."""
+    """Yields a batch in parts of about `limit` bytes, each of at least one row."""
     rows = max(1, int(batch.num_rows * limit / max(1, batch.nbytes)))
     for start in range(0, batch.num_rows, rows):
         yield batch.slice(start, rows)

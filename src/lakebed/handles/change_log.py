@@ -150,7 +150,7 @@ class ChangeLogWriter:
         return self.done
 
     def abort(self) -> None:
-        """Abandon the open file; none of it becomes visible."""
+        """Abandon the open file, which does not become visible."""
         self._buffered.clear()
         if self._upload is not None:
             self._upload.abort()

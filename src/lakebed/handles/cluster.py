@@ -220,7 +220,7 @@ class GroupClusterer:
         put_file(files.writer(), self.reader, self.format, file_slice)
 
     def _put_sorted(self, files: _ClusteredFiles, slices: Sequence[FileSlice], order: RowOrder, outputs: int) -> None:
-        """Write the rows in order, to so many files of the same number of rows."""
+        """Write the rows in order, to `outputs` files with the same number of rows."""
         last = 0
         for number, batch in self._sorted(slices, order, outputs):
             if number != last:

@@ -71,7 +71,7 @@ class Compacted:
 
 
 def operation_rows(operations: Sequence[CompactionOperation]) -> pa.Table:
-    """The operations of a plan as rows for an engine, each in a group of its own."""
+    """The operations of a plan as rows for an engine, with one group for each operation."""
     columns = [pa.array([getattr(o, f.name) for o in operations], f.type) for f in _OPERATION]
     table = pa.Table.from_arrays(columns, schema=_OPERATION)
     table = table.append_column(PARTITION_PATH, pa.array([""] * len(operations), pa.string()))

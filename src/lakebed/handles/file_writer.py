@@ -43,7 +43,7 @@ _PART = 20
 
 @dataclass(frozen=True, slots=True)
 class FileFormat:
-    """How base and log files of this table are written: the columns and the Avro schema with meta columns, and the
+    """The format of the base and log files of this table: the columns and the Avro schema with meta columns, and the
     Parquet and bloom settings.
 
     `log_blocks` is the format of data blocks. `range_columns` are those whose ranges are collected. `change_fields`
@@ -211,7 +211,8 @@ class FileWriter:
         return self._writer.traffic if isinstance(self._writer, AssembledFile) else None
 
     def copy(self, source: StoredGroups, number: int, fresh: pa.RecordBatch | None = None) -> None:
-        """Copy a row group of the file's previous version, with the columns of `fresh` in place of its own."""
+        """Copy a row group of the file's previous version. The columns in `fresh` replace the stored columns of the
+        same names."""
         if self._writer is None:
             self.open()
         assert isinstance(self._writer, AssembledFile)

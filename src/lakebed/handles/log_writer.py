@@ -161,7 +161,7 @@ class LogWriter:
         self.next_version, self._file = file.version + 1, None
 
     def abort(self) -> None:
-        """Abandon the open file; none of it becomes visible."""
+        """Abandon the open file, which does not become visible."""
         self._buffered.clear()
         if self._upload is not None:
             self._upload.abort()

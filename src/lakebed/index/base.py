@@ -366,7 +366,8 @@ class Hashing(Protocol):
         return None
 
     def before_change(self, instant: str, storage: Storage) -> None:
-        """Called under the table lock before the instant that makes this the table's index completes."""
+        """Prepare the table for this index. A transaction calls it under the table lock, before the instant completes
+        that makes this the table's index."""
 
 
 class GroupResizing(Protocol):
@@ -403,8 +404,8 @@ class GroupResizing(Protocol):
         ...
 
     def check_commits(self, commit: CommitMetadata, others: Sequence[CommitMetadata]) -> None:
-        """Called under the table lock before `update`. Raises `CommitConflict` if a commit cannot follow `others`, the
-        commits since it began, although no file group is changed by both."""
+        """Raise `CommitConflict` if a commit cannot follow `others`, the commits since it began, although no file group
+        is changed by both. A transaction calls it under the table lock before `update`."""
         ...
 
 
@@ -526,7 +527,8 @@ class Index(Protocol):
         snapshot: Snapshot,
         replaced: Mapping[str, Sequence[str]],
     ) -> None:
-        """Called under the table lock after the last check that can prevent the commit.
+        """Store the locations of the keys that a write added, and remove those that it deleted. A transaction calls it
+        under the table lock, after the last check that can prevent the commit.
 
         `statuses` are those of all file groups written (`lakebed.metadata_kinds.key_changes.group_changes` gives
         the keys that each gained and lost), `replaced` the ids of the file groups that are replaced, by partition path.
@@ -534,9 +536,9 @@ class Index(Protocol):
         """
 
     def committed(self, instant: str, snapshot: Snapshot) -> None:
-        """Called once the instant is complete, without the lock, on the object whose `update` was called and with the
-        same snapshot, for changes that must not be made earlier. If the writer dies before, this is never called, and
-        errors here are ignored, so the index has to be right without it."""
+        """Make the changes that must not be made before the instant is complete. A transaction calls it without the
+        lock, on the object whose `update` was called and with the same snapshot. If the writer dies before, it is never
+        called, and errors here are ignored, so the index has to be right without it."""
 
     def rollback(self, instant: str, snapshot: Snapshot) -> None:
         """Remove the records of an instant from the index. Called under the table lock before the instant is removed

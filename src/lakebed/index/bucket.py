@@ -68,7 +68,7 @@ class CheckedBuckets(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SampledSlice:
-    """Some record keys of a file slice, with the label of the slice and the bucket number in its file id."""
+    """A sample of the record keys of a file slice, with the label of the slice and the bucket number in its file id."""
 
     label: str
     bucket: int

@@ -213,7 +213,7 @@ def bucket_count(partition_bytes: float) -> int:
 
 
 def _hit(groups: float, keys: float) -> float:
-    """How many of so many groups some random keys are in."""
+    """The expected number of groups, of `groups`, that `keys` random keys are in."""
     return groups * (1 - exp(-keys / groups)) if groups else 0.0
 
 

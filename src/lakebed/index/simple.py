@@ -232,7 +232,8 @@ _STORED = f"{DERIVED}stored_ordering_"
 
 
 class SimpleIndex(Index):
-    """Looks a key up among the stored keys of its own partition path; a key may exist once in every partition.
+    """An index that looks a key up among the stored keys of its partition path. A key may exist once in every
+    partition.
 
     Costs the key column of every latest file slice of the partitions that the rows name.
     """

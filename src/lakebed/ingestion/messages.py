@@ -45,7 +45,7 @@ class Decoded:
 
 
 class NoRow(Exception):
-    """Raised for a message that cannot be a row; its text is the reason."""
+    """The error for a message that cannot be a row; its text is the reason."""
 
 
 FAILURES = (pa.ArrowException, ValueError, NoRow, InvalidRecord, SchemaConflict)

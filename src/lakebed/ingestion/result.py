@@ -24,7 +24,7 @@ def _first_line(checkpoint: str | None) -> str:
 
 @dataclass(frozen=True, repr=False)
 class IngestEvent(Printed):
-    """Something that happened to a `job`.
+    """An event of a `job`.
 
     - `committed`: a round wrote `rows` rows, and `bad_rows` to the table of errors; the table is at `checkpoint` now.
     - `nothing`: the source has nothing new after `checkpoint`.

@@ -46,7 +46,7 @@ def has_large(column: pa.Array | pa.ChunkedArray) -> bool:
 
 
 def integer_type(digits: int) -> pa.DataType:
-    """The decimal type for whole numbers of so many digits; text if there is none."""
+    """The decimal type for whole numbers with `digits` digits; text if there is no such type."""
     if digits > MAX_PRECISION:
         return pa.string()
     return pa.decimal128(_LONG_DIGITS if digits <= _LONG_DIGITS else MAX_PRECISION, 0)

@@ -26,7 +26,7 @@ _WITHOUT_METADATA = {"hoodie.metadata.enable": False}
 
 
 class UnknownPage(Exception):
-    """Raised for a page, a table or an instant that does not exist."""
+    """The error for a page, a table or an instant that does not exist."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -169,7 +169,7 @@ class Incoming:
         return gather(data, rows if self._row_numbers is None else self._row_numbers[rows])
 
     def side(self, rows: Positions, columns: Sequence[str] | None = None) -> Side:
-        """The rows at `rows` as the newer side of a merge, in some columns (None: all)."""
+        """The rows at `rows` as the newer side of a merge, with these columns (None: all)."""
         none = np.zeros(len(rows), dtype=bool)
         absent = [name for name in self.absent if columns is None or name in columns]
         present = dict.fromkeys(absent, none) if self.absent else None
@@ -217,7 +217,7 @@ class Incoming:
 
 @dataclass(frozen=True, slots=True)
 class Intake:
-    """How incoming rows are collected: the columns to retain, the merge rules, and the memory limit.
+    """The settings for the collection of incoming rows: the columns to retain, the merge rules, and the memory limit.
 
     `absent` are columns that the caller's rows lack, if that means that existing keys keep their stored values. With
     `numbered` the rows of the base file that an index found are kept. With `null_ordering` "lowest" ordering values may

@@ -207,7 +207,8 @@ class RowMerge:
 
     @property
     def changed(self) -> bool:
-        """Whether a row was updated, deleted or added, or will be added, as far as stored rows were seen."""
+        """Whether a row was updated, deleted or added, or will be added. Stored rows that were not read yet do not
+        count."""
         return bool(self.counts.updates or self.counts.deletes or self.counts.inserts or self.new_rows)
 
     @property

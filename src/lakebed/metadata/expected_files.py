@@ -42,8 +42,8 @@ class Extent:
 
 @dataclass(frozen=True, slots=True)
 class ExpectedFiles:
-    """The extents of each file, by partition and name, and the instant at which each partition was last built, as far
-    as the bodies on the active timeline have them."""
+    """The extents of each file, by partition and name, and the instant at which each partition was last built, from the
+    bodies on the active timeline."""
 
     files: Mapping[str, Mapping[str, Sequence[Extent]]]
     built: Mapping[str, str] = field(default_factory=dict[str, str])

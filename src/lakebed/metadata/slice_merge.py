@@ -32,7 +32,7 @@ _ENTRIES = pa.schema([("key", pa.binary()), ("value", pa.binary())])
 
 
 class Unordered(Exception):
-    """Raised for a base file whose keys do not ascend in byte order, which Hudi's writers may leave."""
+    """The error for a base file whose keys do not ascend in byte order, as Hudi's writers may write it."""
 
 
 @dataclass(frozen=True, slots=True)

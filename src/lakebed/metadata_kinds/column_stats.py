@@ -303,7 +303,7 @@ def has_statistics(settings: WriteSettings, config: TableConfig) -> bool:
 
 
 def stats_under_keys(stats: Stats, keys: pa.Array) -> Stats:
-    """The statistics with these keys, without columns that have none of them."""
+    """The statistics with these keys. A column without such statistics is left out."""
     matches = {column: table.filter(pc.is_in(table["key"], value_set=keys)) for column, table in stats.items()}
     return {column: table for column, table in matches.items() if len(table)}
 
@@ -504,7 +504,7 @@ def _expected_of(stored: StoredStatistics, column: str) -> pa.Table:
 
 
 def _with_values(stats: pa.Table, values: Mapping[str, pa.Scalar]) -> pa.Table:
-    """The stats with one value for all rows in some columns."""
+    """The stats, in which each column named in `values` has this value in all rows."""
     columns = [
         pa.repeat(values[field.name].cast(field.type), len(stats)) if field.name in values else stats[field.name]
         for field in stats.schema

@@ -231,7 +231,7 @@ def result_texts(
 
 
 def _rows(storage: Storage, path: str, size: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """The rows of a base or log file, in some columns."""
+    """The rows of a base or log file, with the columns `columns`."""
     if parse_log_file("", path.rpartition("/")[2], 0) is not None:
         return read_log_rows(storage, path, size, columns)
     return read_base_file(storage, path, size, columns)

@@ -236,9 +236,9 @@ class MetadataUpkeep:
         )
 
     def prepare(self) -> Snapshot:
-        """Called when a write begins: drop partitions that lakebed cannot maintain, build requested ones that are
-        missing, compact and clean if due. Returns the table after that, read under the lock, so without later
-        commits."""
+        """Drop partitions that lakebed cannot maintain, build requested partitions that are missing, and compact and
+        clean if that is due, at the beginning of a write. Returns the table after that, read under the lock, so without
+        later commits."""
         config = self.without_unknown()
         ready = self
         if config is not self.table.config:

@@ -86,7 +86,8 @@ _MAX_ITEMS = 4096
 def reshard_index(
     storage: Storage, name: str, file_groups: int | Mapping[str, int], *, settings: WriteSettings | None = None
 ) -> str | None:
-    """Give an index so many file groups: `name` as `create_index` takes it, or its partition of the metadata table.
+    """Change the number of file groups of an index to `file_groups`. `name` is a name that `create_index` takes, or the
+    index's partition of the metadata table.
 
     A partitioned record index gets a number for each partition path that `file_groups` names, or the same for all of
     them. Gives the instant of the replacecommit on the metadata table's timeline, None where nothing changes.

@@ -166,7 +166,8 @@ def evaluated_once(engine: Engine, data: Any, *, always: bool = False) -> Genera
 
 
 def retries_of(context: WriteContext) -> int:
-    """The number of times that a write is run again after a conflict, by its options or else by those of the table."""
+    """The number of times that a write is repeated after a conflict, from its options or otherwise from those of the
+    table."""
     return context.services.retries.on_conflict
 
 
@@ -334,8 +335,8 @@ def write_context(
 
 @dataclass
 class Beginning:
-    """How a call that writes begins, each time that it is run: with the table as it is then, the engine that fits the
-    rows, and the caller's options.
+    """The beginning of a call that writes. Its `context` is made each time that the call is run: with the table in its
+    state then, the engine that fits the rows, and the options of the caller.
 
     `verb` is the operation that was called; `config` are the table's properties as they were read last, by this call
     where `was_read`.

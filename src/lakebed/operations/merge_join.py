@@ -317,8 +317,8 @@ class MergeJoin:
                     raise changed_key(clause.text.name, name, key)
 
     def moving(self, write: Write) -> OneOf["index", "rows", "never"] | None:
-        """How rows move to another partition path: the index moves them ("index"), the old row is deleted and a new one
-        written ("rows"), or not at all ("never"). None if no update sets a partition column."""
+        """The way in which rows move to another partition path: the index moves them ("index"), the old row is deleted
+        and a new one written ("rows"), or they never move ("never"). None if no update sets a partition column."""
         index = write.context.index
         may_replace = self.bound.may_replace and index.is_global and bool(write.context.keys.partition_fields)
         if not self._sets_partition and not may_replace:

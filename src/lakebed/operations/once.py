@@ -18,7 +18,7 @@ DEFAULT_IDENTIFIER = "default_single_writer"
 
 
 class AlreadyWritten(Exception):
-    """Raised to stop a write whose batch the table has; `instant` is the commit that wrote it, None if that is
+    """The error that stops a write whose batch the table has; `instant` is the commit that wrote it, None if that is
     unknown."""
 
     def __init__(self, instant: Instant | None) -> None:
@@ -66,7 +66,7 @@ class Once:
 
 
 class BatchBeforeIsMissing(Exception):
-    """Raised to stop a write of a `NextBatch` into a table that does not have the previous batch."""
+    """The error that stops a write of a `NextBatch` into a table that does not have the previous batch."""
 
 
 @dataclass(frozen=True)

@@ -154,7 +154,8 @@ class Verb(ABC):
     repeatable: bool = True
 
     def begun(self, context: WriteContext, snapshot: Snapshot, instant: str) -> None:
-        """Called once when the action has begun and the lock is given back, before anything else is asked."""
+        """Prepare the verb. A write calls it once, when the action has begun and the lock is released, before any other
+        method."""
         return
 
     @abstractmethod

@@ -279,7 +279,7 @@ def _lost_its_files(timeline: Timeline, target: str) -> bool:
 
 def without_dead_savepoints(storage: Storage, config: TableConfig, timeline: Timeline) -> Timeline:
     """Remove savepoints from the timeline whose process died, and return the timeline without them. They protect
-    nothing, and would hold back cleaning and archival. The caller holds the lock."""
+    nothing, and would prevent cleaning and archival. The caller holds the lock."""
     pending = [i for i in timeline.pending if i.action is Action.SAVEPOINT and is_dead(storage, i.time)]
     for instant in pending:
         TimelineWriter(storage, config).remove_pending(instant)

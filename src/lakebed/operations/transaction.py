@@ -78,7 +78,8 @@ class TransactionHooks:
     def before_completion(
         self, tx: Transaction, timeline: Timeline, metadata: CommitMetadata, statuses: Sequence[WriteStatus]
     ) -> None:
-        """Called after the last check that can stop a service, before the metadata table is written."""
+        """Do the last work before the metadata table is written. It comes after the last check that can stop a
+        service."""
 
     def reason_to_take_back(self, tx: Transaction, timeline: Timeline) -> str | None:
         """The reason why a service that was published without the lock must be taken back, as a phrase to be followed
@@ -86,7 +87,7 @@ class TransactionHooks:
         return None
 
     def aborted(self, tx: Transaction) -> None:
-        """Called, without the lock, when a service that raised an error is undone."""
+        """Clean up when a service that raised an error is undone. The lock is not held."""
 
 
 @dataclass

@@ -86,7 +86,7 @@ def renumbered(context: WriteContext, rows: Rows) -> Rows:
 
 @dataclass(frozen=True, slots=True)
 class RowMatch:
-    """How an incoming row is treated if a stored row, or another incoming row, has the same key.
+    """The treatment of an incoming row if a stored row, or another incoming row, has the same key.
 
     The stored row is replaced by the merge rules ("keys"), or by the incoming one, which is then the only one of its
     key ("one"), left ("skip"), an error ("fail"), or not looked up ("none", a plain insert). `combine`: several

@@ -60,7 +60,7 @@ from lakebed.write_status import WriteStatus
 
 @dataclass(frozen=True, slots=True)
 class _Written:
-    """What a write brings to its commit. `resizes` are the pending ones of the table's buckets."""
+    """The results of a write for its commit. `resizes` are the pending resizes of the table's buckets."""
 
     statuses: Sequence[WriteStatus]
     metadata: CommitMetadata

@@ -37,7 +37,7 @@ class ArchivalLimit:
 
 @dataclass(frozen=True, slots=True)
 class ArchivalPlan:
-    """The instants to archive, commits first, and the limit that holds back more, None if none does."""
+    """The instants to archive, commits first, and the limit that retains further instants, None if no limit does."""
 
     commits: tuple[Instant, ...] = ()
     others: tuple[Instant, ...] = ()
@@ -118,8 +118,8 @@ def plan_archival(
     bounds: ArchivalBounds,
     limits: Iterable[ArchivalLimit | None],
 ) -> ArchivalPlan:
-    """The plan with the oldest commits beyond the bounds, as far as all limits allow, and the cleans and rollbacks
-    before the last of them."""
+    """The plan to archive the oldest commits above the bounds that all limits allow, and the cleans and rollbacks
+    before the last of these commits."""
     if not is_archival_due(commits, bounds):
         return ArchivalPlan()
     limit = min(

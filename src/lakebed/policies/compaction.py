@@ -248,8 +248,8 @@ def plan_log_compaction(
     before: str | None = None,
     busy: Collection[FileGroupId] = frozenset(),
 ) -> CompactionPlan:
-    """The log compaction of slices with at least so many log files and blocks; `count_blocks` is asked only for slices
-    with enough files.
+    """The log compaction of slices with at least `least_blocks` log files and blocks; `count_blocks` is asked only for
+    slices with enough files.
 
     With `before` only logs of earlier instants count and are merged: the merged block takes the place of the last of
     them, so nothing that is still pending may come in between.

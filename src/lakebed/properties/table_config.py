@@ -238,7 +238,7 @@ class TableConfig:
 
     @once
     def merge_mode(self) -> MergeMode:
-        """How rows of one key are merged.
+        """The mode by which rows of one key are merged.
 
         From version 8 on it is stored, and real Hudi's reader takes the stored one whatever the strategy id and the
         payload class are. On version 6 the payload class decides, since Hudi 0.15 stored the event-time strategy

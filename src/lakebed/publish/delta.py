@@ -299,9 +299,9 @@ def _write_checkpoint(storage: Storage, listed: ForeignList) -> None:
 
 
 def _delete_versions(storage: Storage, last: int, written_before: float = math.inf) -> int:
-    """Delete the versions and checkpoints before the newest checkpoint that is not after version `last`, as far as they
-    and it were written before a time in milliseconds. The oldest are deleted first: after a failure the log is complete
-    from some version on. Returns the number of deleted files."""
+    """Delete the versions and checkpoints that were written before a time in milliseconds and that are older than a
+    checkpoint: the newest one written before that time and not after version `last`. The oldest are deleted first:
+    after a failure the log is complete from some version on. Returns the number of deleted files."""
     files: list[tuple[int, str]] = []
     for info in storage.list(LOG, recursive=False):
         name = info.path.rpartition("/")[2]

@@ -83,7 +83,7 @@ class TableDataset(ds.Dataset):  # pyright: ignore[reportUntypedBaseClass]
         return RowScanner(computed([]).projected_schema, rows)
 
     def _batches(self, scan: Scan, limit: int | None) -> Iterator[pa.RecordBatch]:
-        """The rows of a scan in batches of at most so many."""
+        """The rows of a scan in batches of at most `limit` rows (None: in the batches of the scan)."""
         for batch in scan.to_batches():
             for start in range(0, batch.num_rows, limit or batch.num_rows):
                 yield batch.slice(start, limit)

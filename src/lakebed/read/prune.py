@@ -78,7 +78,8 @@ class PartitionLayout:
         return name in self.types and pa.types.is_string(self.types[name])
 
     def written_texts(self, name: str, constants: Sequence[Literal]) -> list[Literal] | None:
-        """What the path may hold of the field where it equals one of the constants; None if that is not known."""
+        """The texts that the path may hold for the field if it equals one of the constants; None if they are
+        unknown."""
         texts: list[str] = []
         for literal in constants:
             if self.is_text(name):

@@ -358,7 +358,7 @@ class TraceReader:
                 yield texts, rows
 
     def values_of_others(self, keys: RowKeys, values: ValueSet, files: Sequence[TableFile]) -> ValueSet:
-        """The given values that rows of other keys have in these files."""
+        """The values of `values` that rows of other keys have in these files."""
 
         def shared(file: TableFile) -> ValueSet:
             file_values = ValueSet()

@@ -521,7 +521,7 @@ class Scan(Results):
         return Lines("\n".join(lines))
 
     def _on_spark(self, spark: SparkSession) -> str:
-        """How Spark reads the slices."""
+        """A phrase that says how Spark reads the slices."""
         from lakebed.read.spark import through_storage
         from lakebed.read.spark_untouched import divided
 

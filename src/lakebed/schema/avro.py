@@ -235,7 +235,7 @@ def avro_without_meta(avro: str) -> str:
 
 
 def without_fields(avro: str, names: Collection[str]) -> str:
-    """The Avro schema without some fields; the text unchanged if it has none of them, or is not a record schema.
+    """The Avro schema without the named fields; the text unchanged if it has none of them, or is not a record schema.
 
     >>> without_fields('{"type":"record","name":"r","fields":[{"name":"day","type":"string"}]}', ["day"])
     '{"type":"record","name":"r","fields":[]}'

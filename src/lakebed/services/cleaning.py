@@ -69,8 +69,8 @@ _HOLDS = (*COMMITS, Action.COMPACTION, Action.LOGCOMPACTION, Action.CLUSTERING, 
 
 @dataclass(frozen=True)
 class CleanCandidates:
-    """Where a clean looks for files to delete: the retention, the partition paths that it examines (None: all), and the
-    consumers for which it retains more."""
+    """The files among which a clean looks for files to delete: the retention, the partition paths that it examines
+    (None: all), and the consumers for which it retains more."""
 
     retention: Retention
     partitions: frozenset[str] | None

@@ -40,7 +40,7 @@ def _now() -> str:
 
 @dataclass(frozen=True, repr=False)
 class ServiceEvent(Printed):
-    """Something that happened to a `table`, in a `service` if one is named.
+    """An event of a `table`, in a `service` if one is named.
 
     - `due`: the service is due, `text` is the reason. Unless it is a dry run one of the next three follows.
     - `ran`: `text` is what it did, `detail` the same for programs.

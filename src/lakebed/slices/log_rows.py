@@ -91,7 +91,7 @@ class LogRows:
         return replace(self, _buffered=decoded, _positions=np.cumsum(is_wanted) - 1)
 
     def take_columns(self, entries: Positions, columns: Sequence[str]) -> pa.RecordBatch:
-        """Some columns of the rows of some entries, in their order, from the decoded records."""
+        """The rows of these entries, in their order, with the columns `columns`, from the decoded records."""
         assert self._buffered is not None
         return self._buffered.select(list(columns)).take(pa.array(self._positions[entries]))
 

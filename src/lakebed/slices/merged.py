@@ -553,8 +553,9 @@ class MergedSlice:
     def _check_key_fields(
         self, columns: Sequence[pa.Array], at: Positions, new: pa.RecordBatch, keys: pa.Array
     ) -> None:
-        """Raise `InvalidRecord` if a log record replaces a base row, at `at`, with the same key text and other key
-        fields, as far as these are among the columns. A key that the log deletes in between is not compared."""
+        """Raise `InvalidRecord` if a log record replaces a base row, at `at`, that has the same key text and other key
+        fields. Only key fields among the columns are compared, and a key that the log deletes in between is not
+        compared."""
         fields = self.rules.key_fields
         if fields is None or not (names := fields.columns(self.schema)):
             return

@@ -297,7 +297,7 @@ class _Derived:
     schemas: Mapping[int, pa.Schema]
 
     def conditions(self) -> Iterator[Any]:
-        """The conditions of outer queries that the query's rows must fulfil, over the columns of its own FROM.
+        """The conditions of outer queries that the query's rows must fulfil, over the columns of its FROM clause.
 
         There are none for a query with LIMIT, groups or windows: without some rows its other rows would change.
         """

@@ -29,8 +29,8 @@ class WrappedStorage:
         self._inner = inner
 
     def _before(self, verb: str, path: str) -> None:
-        """Called before a request with the method's name and the path: for `move` the new path, for `write_same` each
-        path as a `write`."""
+        """Prepare a request, or raise an error in its place. `verb` is the name of the method. `path` is the new path
+        for `move`; `write_same` calls this for each path as a `write`."""
 
     def _inner_path(self, path: str) -> str:
         """The path at which the inner storage has a file or folder."""

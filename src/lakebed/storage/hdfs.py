@@ -200,7 +200,7 @@ class HdfsStorage:
             self._client.delete(aside)
 
     def replace(self, path: str, aside: str) -> None:
-        """Give the aside file its name, replacing a file that has it."""
+        """Rename the aside file to the path, in place of a file that exists there."""
         self._rename(path, aside, overwrite=True)
 
     def _rename(self, path: str, aside: str, *, overwrite: bool) -> bool:
@@ -347,7 +347,7 @@ class HdfsStorage:
 
 
 class HdfsUpload(StreamUpload):
-    """A large file being written, under the hidden aside name until `close`."""
+    """A large file that is being written, under the hidden aside name until `close`."""
 
     def __init__(self, storage: HdfsStorage, path: str, aside: str, writer: Any) -> None:
         super().__init__(path)

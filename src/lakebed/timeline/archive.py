@@ -77,8 +77,8 @@ class LsmFile:
 
 
 class ArchivedTimeline:
-    """The instants that archival took off the active timeline. On versions 8 and later only files with a matching range
-    of instants are opened, and only the needed columns are read."""
+    """The instants that archival moved from the active timeline. On versions 8 and later only files with a matching
+    range of instants are opened, and only the needed columns are read."""
 
     def __init__(self, storage: Storage, config: TableConfig) -> None:
         self._source = LsmHistory(storage, config) if config.layout == 2 else LogArchive(storage, config)

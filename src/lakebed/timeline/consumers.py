@@ -193,8 +193,8 @@ def consumer_needs(timeline: Timeline, consumers: Iterable[Consumer], since: str
 
 
 def is_service(timeline: Timeline, commit: Instant) -> bool:
-    """Whether a completed commit was made by a table service, which changes no row. No commit body is read. On version
-    6 the plan of a replacecommit is read, since clusterings have no action of their own."""
+    """Whether a table service, which changes no row, made a completed commit. No commit body is read. On version 6 the
+    plan of a replacecommit is read, since clusterings have the same action."""
     requested = timeline.requested.get(key_of(commit), "")
     if commit.action is Action.REPLACECOMMIT and f".{Action.REPLACECOMMIT.value}." in requested:
         return timeline.config.version < 8 and bool(timeline.plan(commit).get("clusteringPlan"))

@@ -225,7 +225,7 @@ def by_this_clock(now: str, zone: str) -> str:
 
 @lru_cache(maxsize=256)  # it is called again and again for the same few newest times
 def following(time_text: str) -> str:
-    """The least instant time greater than `time_text`, as texts compare; empty for special times that are no dates.
+    """The least instant time greater than `time_text`, as texts compare; empty for special times that are not dates.
 
     >>> following("20231231235959999"), following("20231231235959"), following("20240101000000000001")
     ('20240101000000000', '20240101000000000', '20240101000000001')

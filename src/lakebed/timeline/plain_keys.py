@@ -154,7 +154,8 @@ def _is_of(name: str, file_ids: Collection[str]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class CoveredSlices:
-    """Decides for the file slices of a view whether none of their keys can be misread, as far as a note covers them."""
+    """The decision for each file slice of a view whether none of its keys can be misread. Only slices that a note
+    covers are decided."""
 
     note: KeysNote
     logs: bool

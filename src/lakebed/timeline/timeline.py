@@ -406,7 +406,7 @@ class Timeline:
 
     def is_taken_off(self, time: str) -> bool:
         """Whether the instant of this requested time, after which files are named, was removed from the timeline:
-        neither the timeline nor the archive, as far as it goes back, has it. Reads the archive."""
+        neither the timeline nor the archive has it. Reads the archive."""
         if any(i.time == time for i in self.instants):
             return False
         archived = {i.time for i in self.archived().instants}

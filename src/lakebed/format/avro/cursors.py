@@ -42,7 +42,7 @@ _EVEN: Final = pa.array(np.arange(0, 1 << 16, 2, dtype=np.int32))
 
 
 class Damage(Exception):
-    """Raised for bytes that are not an Avro record of the expected schema."""
+    """The error for bytes that are not an Avro record of the expected schema."""
 
 
 class Cursors:

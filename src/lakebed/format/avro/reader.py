@@ -404,7 +404,7 @@ def record_bounds(data: bytes | memoryview, count: int, start: int) -> tuple[Int
 
 
 def _one_by_one(data: bytes | memoryview, at: int, end: int, count: int) -> list[int]:
-    """The positions of the lengths of so many records, from `at` to exactly `end`."""
+    """The positions of the lengths of `count` records, from `at` to exactly `end`."""
     positions: list[int] = []
     read = _LENGTH.unpack_from
     add = positions.append

@@ -42,7 +42,7 @@ InfoMap = Mapping[bytes, bytes]
 
 
 class Damaged(Exception):
-    """Raised for broken bytes of an HFile; the reader turns it into `CorruptFile` with the file's name."""
+    """The error for broken bytes of an HFile; the reader turns it into `CorruptFile` with the file's name."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -199,7 +199,7 @@ def _sort_keys(block: EntryBlock) -> _SortedKeys:
 
 
 def _in_order(block: EntryBlock, which: Int64s) -> bool:
-    """Whether each entry at `which` has a key that is no greater than the key of the next entry."""
+    """Whether each entry at `which` has a key that is at most the key of the next entry."""
     return bool(pc.all(pc.less_equal(block.entries(which).keys, block.entries(which + 1).keys)).as_py())
 
 

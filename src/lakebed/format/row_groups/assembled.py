@@ -76,7 +76,8 @@ class AssembledFile(BaseFileWriter):
         return self._sink.position
 
     def copy(self, source: StoredGroups, number: int, fresh: pa.RecordBatch | None = None) -> None:
-        """Write a stored row group, which has this file's columns, with the columns of `fresh` in place of its own."""
+        """Write a stored row group, which has the columns of this file. The columns in `fresh` replace the stored
+        columns of the same names."""
         if self._pending_rows:
             self._flush(self._pending_rows)
         group = source.groups[number]

@@ -324,7 +324,7 @@ def chunk_groups(footer: bytes, end: int) -> list[ChunkGroup] | None:
 
 
 def footer_of(shell: bytes, groups: Sequence[tuple[int, Sequence[PlacedChunk]]]) -> bytes:
-    """The footer of a file with these row groups (number of rows and chunks of each). Everything else comes from
+    """The footer of a file with these row groups (number of rows and chunks of each). The other fields come from
     `shell`, the footer of a file without rows."""
     fields, _ = read_struct(shell)
     entries = [_group_entry(number, rows, chunks) for number, (rows, chunks) in enumerate(groups)]

@@ -237,8 +237,8 @@ class PageReader:
         ]
 
     def plain(self, groups: Sequence[int], columns: Sequence[str]) -> list[str]:
-        """The `readable` columns whose values can be picked from the pages of these row groups without
-        decoding a page, as far as is known."""
+        """The names of the `readable` columns whose values can be picked from the pages of these row groups without
+        decoding a page. A column for which this is unknown is left out."""
         indexes = self.indexes(groups, columns)
         return [
             name

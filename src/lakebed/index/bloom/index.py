@@ -62,8 +62,8 @@ class _ByFilters(Index, StoredLocations):
 
 
 class BloomIndex(_ByFilters):
-    """Looks a key up in the files of its own partition path whose key range and bloom filter do not rule it out; a key
-    may exist once in every partition.
+    """An index that looks a key up in the files of its partition path whose key range and bloom filter do not rule it
+    out. A key may exist once in every partition.
 
     Costs the footers of these files, and the key column of those that may hold a key. A slice with log files is asked
     for every key of its range: its log files may hold keys that no filter knows.

@@ -47,7 +47,7 @@ class SearchOptions:
 
 
 def sent_slices(slices: Sequence[FileSlice], group_size: int) -> pa.Table:
-    """The slices with their numbers, in groups of so many."""
+    """The slices with their numbers, as rows in groups of `group_size`."""
     return pa.table(
         {
             PARTITION_PATH: pa.repeat(pa.scalar(""), len(slices)),

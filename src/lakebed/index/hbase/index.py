@@ -373,7 +373,8 @@ class LookUp:
 
 
 def locations_of(table: HBaseTable, keys: pa.Array, is_visible: IsVisible) -> pa.Table:
-    """The location of each key (`client.LOCATIONS`), as far as HBase and the timeline show it."""
+    """The location of each key, in the schema `client.LOCATIONS`; null for a key that HBase does not have, or whose
+    location the timeline does not show."""
     rows = row_keys(keys, table.buckets)
     return visible_locations(keys, client_of(table).get(pc.unique(rows)), table.buckets, is_visible)
 
