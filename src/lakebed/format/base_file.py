@@ -395,8 +395,9 @@ def _side_by_side(batches: Iterator[pa.RecordBatch], other: Iterator[pa.RecordBa
 
 
 def _read_options(metadata: Any, dictionary: Sequence[str], page_checksums: bool) -> dict[str, Any]:
-    largest = max((_compressed_size(metadata.row_group(i)) for i in range(metadata.num_row_groups)), default=0)
-    prefetch = largest <= _PREFETCH_BYTES
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    sizes = [sum(group.column(i).total_compressed_size for i in range(group.num_columns)) for group in groups]
+    prefetch = max(sizes, default=0) <= _PREFETCH_BYTES
     return {
         "metadata": metadata,
         "read_dictionary": as_dictionaries(metadata, dictionary) or None,
@@ -410,10 +411,6 @@ def _read_options(metadata: Any, dictionary: Sequence[str], page_checksums: bool
 def _rows_of_bytes(group: Any, size: int) -> int:
     """The number of rows of a row group that take about `size` bytes, so that batches of wide rows are small."""
     return max(1, int(size * group.num_rows / max(1, group.total_byte_size)))
-
-
-def _compressed_size(group: Any) -> int:
-    return sum(group.column(i).total_compressed_size for i in range(group.num_columns))
 
 
 def _read_as(field: pa.Field, dictionary: Sequence[str]) -> pa.Field:

@@ -105,22 +105,21 @@ class ColumnRanges:
         return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
 
     def _column(self, name: str, chunks: Sequence[Any]) -> pa.StructArray:
-        stats = [c.statistics if c.is_stats_set else None for c in chunks]
-        values = sum(c.num_values for c in chunks)
-        # a chunk without statistics counts as all null in Hudi
-        tells_nulls = all(s is not None and s.has_null_count for s in stats)
-        nulls = sum(s.null_count for s in stats if s is not None) if tells_nulls else None
-        counts = {
-            "null_count": nulls,
-            "value_count": values,
-            "total_size": sum(c.total_compressed_size for c in chunks),
-            "total_uncompressed": sum(c.total_uncompressed_size for c in chunks),
-        }
-        low, high = self._bounds(name, stats)
-        numbers = pa.array([counts[n] for n in COUNTS], pa.int64())
-        return pa.StructArray.from_arrays(
-            [low, high, *(numbers.slice(i, 1) for i in range(len(COUNTS)))], names=["min", "max", *COUNTS]
-        )
+        stats: list[Any] = []
+        nulls: int | None = 0
+        values = size = uncompressed = 0
+        for chunk in chunks:
+            statistics = chunk.statistics if chunk.is_stats_set else None
+            stats.append(statistics)
+            if statistics is None or not statistics.has_null_count:
+                nulls = None  # a chunk without statistics counts as all null in Hudi
+            elif nulls is not None:
+                nulls += statistics.null_count
+            values += chunk.num_values
+            size += chunk.total_compressed_size
+            uncompressed += chunk.total_uncompressed_size
+        counts = [pa.array([count], pa.int64()) for count in (nulls, values, size, uncompressed)]
+        return pa.StructArray.from_arrays([*self._bounds(name, stats), *counts], names=["min", "max", *COUNTS])
 
     def _bounds(self, name: str, stats: Sequence[Any]) -> tuple[pa.Array, pa.Array]:
         """The least and the greatest value of a column, each as an array with one element."""

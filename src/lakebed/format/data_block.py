@@ -56,6 +56,7 @@ class AvroBlock:
             raise corrupt(self._head, self._path, f"it has the format version {version}")
         return content, count
 
+    @once
     def records(self) -> Records:
         """The block's content as bytes, and the starts and ends of its records."""
         content, count = self.content()
@@ -63,16 +64,12 @@ class AvroBlock:
             starts, ends = record_bounds(content, count, _HEAD.size)
         return np.frombuffer(content, np.uint8), starts, ends
 
-    @once
-    def _records(self) -> Records:
-        return self.records()
-
     @property
     def rows(self) -> int:
-        return len(self._records[1])
+        return len(self.records[1])
 
     def read(self, columns: Sequence[str], rows: Int64s | None = None) -> pa.RecordBatch:
-        return self.rows_of(self._records, columns, rows)
+        return self.rows_of(self.records, columns, rows)
 
     def rows_of(self, records: Records, columns: Sequence[str], rows: Int64s | None) -> pa.RecordBatch:
         """The `columns` of the records at the positions `rows`, or of all records if `rows` is None."""
@@ -112,7 +109,7 @@ class JointBlock:
         stretches = [Stretch(a + _HEAD.size, b, n) for (a, b), n in zip(pairwise(edges), counts, strict=True)]
         bounds = joint_bounds(data.data, stretches)
         if bounds is None:
-            block_records = [block.records() for block in self._blocks]
+            block_records = [block.records for block in self._blocks]
             parts = [(starts + at, ends + at) for (_, starts, ends), at in zip(block_records, edges, strict=False)]
             bounds = np.concatenate([starts for starts, _ in parts]), np.concatenate([ends for _, ends in parts])
         starts, ends = bounds
@@ -133,6 +130,7 @@ class HFileBlock(AvroBlock):
 
     _keys: pa.Array
 
+    @once
     def records(self) -> Records:
         with naming_block(self._head, self._path):
             entries = open_hfile(self._head.content).read()

@@ -118,7 +118,8 @@ class BaseFileWriter:
         self._sink = _Sink(upload)
         # Parquet's writer puts out hundreds of small pieces a file, and each crossing to Python costs
         self._buffered = pa.BufferedOutputStream(pa.PythonFile(self._sink, "w"), _SINK_BYTES)
-        self._schema = _plain_fields(schema)
+        # without metadata, which Parquet would read as field ids or store needlessly
+        self._schema = pa.schema([pa.field(f.name, f.type, f.nullable) for f in schema])
         self._nan = NanChunks(self._schema)
         # with the dictionary columns that the first batch has: Parquet's writer needs the same in all batches
         self._written_schema: pa.Schema | None = None
@@ -359,11 +360,6 @@ class _Sink:
 
     def writable(self) -> bool:
         return True
-
-
-def _plain_fields(schema: pa.Schema) -> pa.Schema:
-    """The schema without metadata, which Parquet would read as field ids or store needlessly."""
-    return pa.schema([pa.field(f.name, f.type, f.nullable) for f in schema])
 
 
 def with_dictionaries(schema: pa.Schema, batch_schema: pa.Schema) -> pa.Schema:

@@ -144,7 +144,9 @@ class SliceCompactor:
 
     def _whole(self, file_slice: FileSlice, task: Task) -> tuple[FileWriter, MergeCounts]:
         """An open file with the rows, all of which are encoded."""
-        encodings = self._encodings(file_slice)
+        base = file_slice.base_file
+        # the new file has the encodings of the base file
+        encodings = {} if base is None else encodings_of(read_footer(self.storage, base.path, base.size).metadata)
         encoded = texts_with_dictionary(self.format.schema, encodings)
         merged = self.reader.merged(file_slice, self.format.schema, dictionary=(*DICTIONARY_META, *encoded))
         writer = self._writer(file_slice, task, encodings, self.format.bloom(), KeyRange())
@@ -156,11 +158,6 @@ class SliceCompactor:
                 for batch in batches:
                     writer.write(batch, new_keys=None)
         return writer, merged.counts
-
-    def _encodings(self, file_slice: FileSlice) -> Mapping[str, str]:
-        """The column encodings of the base file, which the new file gets as well."""
-        base = file_slice.base_file
-        return {} if base is None else encodings_of(read_footer(self.storage, base.path, base.size).metadata)
 
     def _writer(
         self,

@@ -383,9 +383,8 @@ def text_of(counts: BucketCounts) -> dict[str, str]:
 
 def counts_of(settings: Mapping[str, str], count: int) -> BucketCounts:
     """The counts that a table remembers."""
-    return BucketCounts(
-        count, parse_rules(settings.get("bucket.partitions", "")), parse_splits(settings.get("bucket.splits", ""))
-    )
+    rules, splits = settings.get("bucket.partitions"), settings.get("bucket.splits")
+    return BucketCounts(count, parse_rules(rules) if rules else (), parse_splits(splits) if splits else ())
 
 
 def sizes_by_number(slices: Iterable[tuple[str, int | None, int]]) -> dict[str, dict[int, int]]:

@@ -216,7 +216,8 @@ def _from_settings(name: str, settings: Mapping[str, str]) -> Index:
     """An instance of the named class: the result of its `from_settings(settings)`, or if it does not have that of its
     call without arguments."""
     factory = _class_of(name)
-    return _checked(name, factory.from_settings(settings) if hasattr(factory, "from_settings") else factory())
+    index = factory.from_settings(settings) if hasattr(factory, "from_settings") else factory()
+    return index if name in _BUILT_IN else _checked(name, index)
 
 
 def _checked(name: str, index: Any) -> Index:

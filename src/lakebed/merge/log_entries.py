@@ -231,7 +231,8 @@ def data_entries(
     rows = block.read([name for name in dict.fromkeys(names) if name in known_names])
     n = rows.num_rows
     ordering = ordering_values(rows, rules, kinds)
-    deletes = _deletes(rows, rules)
+    marked = rules.is_delete(rows)
+    deletes = np.zeros(n, np.bool_) if marked is None else as_numpy(marked)
     forced = np.zeros(n, np.bool_)
     if rules.deletes_win:
         forced = deletes
@@ -281,11 +282,6 @@ def joined(parts: Sequence[LogEntries], kinds: Sequence[pa.DataType]) -> LogEntr
 
 def _concatenated(arrays: Sequence[np.ndarray], kind: type) -> np.ndarray:
     return np.concatenate(arrays) if arrays else np.empty(0, kind)
-
-
-def _deletes(rows: pa.RecordBatch, rules: MergeRules) -> Flags:
-    marked = rules.is_delete(rows)
-    return np.zeros(rows.num_rows, np.bool_) if marked is None else as_numpy(marked)
 
 
 def _is_default(ordering: pa.Array) -> Flags:

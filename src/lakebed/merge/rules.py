@@ -141,16 +141,14 @@ class MergeRules:
     def of_table(cls, config: TableConfig) -> MergeRules:
         """The rules that a table's properties name. Raises `UnsupportedFeature` for a merger that is not installed
         here, and for a Java class of the user's own."""
-        rules = cls._of_mode(config)
-        return replace(rules, key_fields=KeyFields.of(config)) if len(config.key_fields) > 1 else rules
-
-    @classmethod
-    def _of_mode(cls, config: TableConfig) -> MergeRules:
         deletes = (config.delete_field or None, config.delete_marker or None)
         if config.merge_mode == "custom":
-            return cls._custom(config, *deletes)
-        ordering = config.ordering_fields if config.merge_mode == "event_time" else ()
-        return cls(ordering, *deletes)._partial(config.partial_update_mode, config.unavailable_value)
+            rules = cls._custom(config, *deletes)
+        else:
+            rules = cls(config.ordering_fields if config.merge_mode == "event_time" else (), *deletes)
+            if config.partial_update_mode:
+                rules = rules._partial(config.partial_update_mode, config.unavailable_value)
+        return replace(rules, key_fields=KeyFields.of(config)) if len(config.key_fields) > 1 else rules
 
     @classmethod
     def _custom(cls, config: TableConfig, field: str | None, marker: str | None) -> MergeRules:

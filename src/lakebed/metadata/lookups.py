@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -164,12 +165,9 @@ def read_stats(
             full_slice(view, file_slice) if prefixes is None else slice_by_prefixes(view, file_slice, prefixes)
         )
 
-    def decode(keys: pa.Array, values: Any, schema_json: str) -> Stats:
-        return stats_codec.decode(keys, values, schema_json, types)
-
     tables_by_column: dict[str, list[pa.Table]] = {}
     for rows in parallel_map(read, slices):
-        for stats in decoded(rows, decode):
+        for stats in decoded(rows, partial(stats_codec.decode, types=types)):
             for column, table in stats.items():
                 tables_by_column.setdefault(column, []).append(table)
     merged = {column: newest_stats(tables) for column, tables in tables_by_column.items()}

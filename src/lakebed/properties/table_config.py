@@ -434,12 +434,15 @@ class TableConfig:
 
     def first_text(self, *keys: str) -> str:
         """The text under the first of these keys that has one, or empty."""
-        return next((self.properties[key] for key in keys if self.properties.get(key)), "")
+        for key in keys:
+            if text := self.properties.get(key):
+                return text
+        return ""
 
     def _folder(self, key: str, default: str) -> str:
         """The name of a folder, or its path below another one."""
         path = self.first_text(key) or default
-        if any(part in ("", ".", "..") for part in path.split("/")):
+        if not {"", ".", ".."}.isdisjoint(path.split("/")):
             raise CorruptFile(
                 f"hoodie.properties of table {self.name!r} has {key}={path}, which leads out of the table",
                 hint=f"Put the folder's name there; Hudi's own is {default}.",
@@ -449,7 +452,8 @@ class TableConfig:
 
     def first_list(self, *keys: str) -> tuple[str, ...]:
         """The entries, divided by commas, under the first of these keys that has some."""
-        return tuple(entry.strip() for entry in self.first_text(*keys).split(",") if entry.strip())
+        text = self.first_text(*keys)
+        return tuple(filter(None, map(str.strip, text.split(",")))) if text else ()
 
 
 def default_key_generator(key_fields: tuple[str, ...], partition_fields: tuple[str, ...]) -> str:

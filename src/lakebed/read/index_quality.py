@@ -18,7 +18,7 @@ from lakebed.format.bloom import BloomFilter
 from lakebed.metadata_records.layout import BLOOM_FILTERS, COLUMN_STATS
 from lakebed.model import RECORD_KEY, BaseFile
 from lakebed.read.plan import data_columns
-from lakebed.read.skip import columns_with_statistics, ranges_are_exact, statistics_version
+from lakebed.read.skip import StatisticsIndex
 from lakebed.read.statistics import bounds_of_files, can_bound, written_by_lakebed
 from lakebed.schema.plain_arrow import as_numpy
 from lakebed.slices.snapshot import Snapshot
@@ -79,14 +79,13 @@ def column_ranges(snapshot: Snapshot, names: Sequence[str] | None = None) -> Map
     metadata = snapshot.metadata
     if metadata is None or not metadata.has(COLUMN_STATS):
         return {}
-    listed, exact = columns_with_statistics(metadata), ranges_are_exact(metadata)
-    version = statistics_version(snapshot, metadata)
+    index = StatisticsIndex.of(snapshot, metadata)
     types = {
         field.name: field.type
         for field in columns
         if (names is None or field.name in names)
-        and (listed is None or field.name in listed)
-        and can_bound(field.type, version=version, exact=exact)
+        and (index.columns is None or field.name in index.columns)
+        and can_bound(field.type, version=index.version, exact=index.has_exact_ranges)
     }
     files = snapshot.base_files()
     stats = metadata.column_stats(list(types), None, types)

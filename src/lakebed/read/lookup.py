@@ -468,9 +468,10 @@ class _Search(KeySearch):
 
     def __init__(self, snapshot: Snapshot, lookup: LookupKeys, columns: Sequence[str]) -> None:
         self.compares = _shared(snapshot, lookup) is not None
-        names = [*columns, *_key_columns(snapshot)]
+        config = snapshot.config
+        names = [*columns, *((RECORD_KEY,) if config.populate_meta_fields else config.key_fields)]
         if self.compares and lookup.fields is not None:
-            fields = KeyFields.of(snapshot.config)
+            fields = KeyFields.of(config)
             names += fields.columns(lookup.fields.schema) if fields is not None else []
         super().__init__(snapshot, lookup, list(dict.fromkeys(names)))
 
@@ -501,10 +502,6 @@ def _locations(indexed: IndexedKeys, slices: Collection[FileSlice]) -> pa.Table:
     joined = indexed.locations.join(instants, ["partition", "file_id"])
     columns = [joined[name] for name in ("key", "partition", "file_id", "instant")]
     return pa.Table.from_arrays(columns, schema=LOCATION_SCHEMA)
-
-
-def _key_columns(snapshot: Snapshot) -> tuple[str, ...]:
-    return (RECORD_KEY,) if snapshot.config.populate_meta_fields else tuple(snapshot.config.key_fields)
 
 
 def _pair(left: pa.Array, right: pa.Array) -> pa.Array:

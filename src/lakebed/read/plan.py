@@ -18,7 +18,7 @@ from lakebed.format.bounded_cache import requests_of_caches
 from lakebed.model import ALL_META_COLUMNS, META_COLUMNS, OPERATION_COLUMN, BaseFile, FileSlice
 from lakebed.properties.table_config import printed_partition_fields
 from lakebed.read.keys import bucket_layout, key_generator_of, partition_layout, partition_paths_may_be_stale
-from lakebed.read.prune import prune_partitions, slices_in_buckets, slices_without
+from lakebed.read.prune import demands_keys, depends_on_path, prune_partitions, slices_in_buckets, slices_without
 from lakebed.read.skip import skip_slices
 from lakebed.read.statistics import Provenance
 from lakebed.schema.conversion import can_cast, project
@@ -338,13 +338,14 @@ def _prune(
     partitions = list(dict.fromkeys(s.partition for s in slices))
     if predicate is None:
         return remaining_slices, pruned, len(partitions)
-    layout = partition_layout(snapshot.config, available)
+    by_path = depends_on_path(predicate, snapshot.config.partition_fields)
+    layout = partition_layout(snapshot.config, available) if by_path else None
     if layout is not None and not partition_paths_may_be_stale(snapshot.storage, snapshot.config):
         matching = set(prune_partitions(predicate, layout, partitions))
         pruned["partition"] = [s for s in remaining_slices if s.partition not in matching]
         remaining_slices = [s for s in remaining_slices if s.partition in matching]
         partitions = [p for p in partitions if p in matching]
-    bucketed = bucket_layout(snapshot, available)
+    bucketed = bucket_layout(snapshot, available) if demands_keys(predicate, snapshot.config.key_fields) else None
     if bucketed is not None and not of_snapshot:
         bucketed = replace(bucketed, plain=None)
     bucket_slices = None if bucketed is None else slices_in_buckets(predicate, bucketed, remaining_slices)
@@ -429,17 +430,17 @@ def _sources(
     names = history.stored_names(file_slice.instant, read_schema) if history else {}
     path_columns = set(snapshot.config.partition_fields) if snapshot.config.drop_partition_columns else set[str]()
     types = {f.name: f.type for f in stored}
-    sources = [_source(field, types, by_lower, names, path_columns) for field in read_schema]
-    hidden = (_is_of_another_column(snapshot, file_slice, source, read_schema) for source in sources)
-    return tuple(ColumnSource(s.name, None, None) if h else s for s, h in zip(sources, hidden, strict=True))
+    sources: list[ColumnSource] = []
+    for column in read_schema:
+        source = _source(column, types, by_lower, names, path_columns)
+        is_other = _is_of_another_column(snapshot, file_slice, source, column.type)
+        sources.append(ColumnSource(column.name, None, None) if is_other else source)
+    return tuple(sources)
 
 
-def _is_of_another_column(
-    snapshot: Snapshot, file_slice: FileSlice, source: ColumnSource, read_schema: pa.Schema
-) -> bool:
+def _is_of_another_column(snapshot: Snapshot, file_slice: FileSlice, source: ColumnSource, kind: pa.DataType) -> bool:
     """Whether the stored column was dropped from the table, and its name was added again with a type to which its
     values do not convert. (Values that convert are shown under the name again, as in Hudi.)"""
-    kind = read_schema.field(source.name).type
     if source.stored is None or source.type is None or can_cast(source.type, kind):
         return False
     return snapshot.lacked_since(file_slice.instant, source.stored)

@@ -203,10 +203,15 @@ def parse_key_text(text: str, type_: pa.DataType) -> Any:
 def prune_partitions(predicate: Predicate, layout: PartitionLayout, partitions: Iterable[str]) -> list[str]:
     """The partition paths that may hold rows for which the filter is true."""
     root, paths = predicate.root, list(partitions)
-    if not paths or not set(columns_of(root)) & {*layout.fields, PARTITION_PATH}:
+    if not paths or not depends_on_path(predicate, layout.fields):
         return paths
     matching = may_match(_of_paths(root, layout), layout.bounds_in(paths), len(paths))
     return [path for path, matches in zip(paths, matching.tolist(), strict=True) if matches]
+
+
+def depends_on_path(predicate: Predicate, partition_fields: Sequence[str]) -> bool:
+    """Whether the filter has a condition on partition columns or on the partition path."""
+    return not {*partition_fields, PARTITION_PATH}.isdisjoint(columns_of(predicate.root))
 
 
 def _of_paths(node: Node, layout: PartitionLayout) -> Node:
@@ -270,6 +275,12 @@ def equalities(node: Node, fields: frozenset[str]) -> list[Alternative] | None:
             return _all_of(parts, fields)
         case _:
             return None
+
+
+def demands_keys(predicate: Predicate, key_fields: Sequence[str]) -> bool:
+    """Whether the filter requires values of the stored record key or of key fields, by which buckets are ruled out."""
+    every = [frozenset((RECORD_KEY,)), frozenset(key_fields)]
+    return any(equalities(predicate.root, fields) is not None for fields in every)
 
 
 def _all_of(parts: Sequence[Node], fields: frozenset[str]) -> list[Alternative] | None:

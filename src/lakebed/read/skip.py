@@ -252,8 +252,9 @@ class _Skipping:
         if len(remaining) > _MAX_SLICES:
             remaining = self._by_partition_stats(remaining)
         if len(remaining) > 1 and (by_key is None or len(remaining) > _MAX_SLICES):
-            remaining = self._by_statistics(remaining)
-            remaining = self._by_expression_filters(remaining)
+            calls = _calls_in(self.predicate)
+            remaining = self._by_statistics(remaining, calls)
+            remaining = self._by_expression_filters(remaining) if calls else remaining
             if by_key is None:
                 remaining = self._by_bloom_filters(remaining)
         return remaining
@@ -346,10 +347,14 @@ class _Skipping:
     # -- statistics
 
     @once
+    def _statistics(self) -> StatisticsIndex:
+        return StatisticsIndex.of(self.snapshot, self.metadata)
+
+    @once
     def _columns(self) -> Mapping[Path, pa.DataType]:
         """The columns of the filter whose statistics are useful, with their types."""
         types = {c.path: c.type for c in _columns_in(self.predicate)}
-        names = columns_with_statistics(self.metadata)
+        names = self._statistics.columns
         if self.snapshot.history is not None:
             # files are matched by column ids there, statistics have the names of their time
             types = {path: kind for path, kind in types.items() if path[0] in META_COLUMNS}
@@ -357,16 +362,8 @@ class _Skipping:
             path: kind
             for path, kind in types.items()
             if (names is None or ".".join(path) in names)
-            and can_bound(kind, version=self._version, exact=self._has_exact_ranges)
+            and can_bound(kind, version=self._statistics.version, exact=self._statistics.has_exact_ranges)
         }
-
-    @property
-    def _version(self) -> int:
-        return statistics_version(self.snapshot, self.metadata)
-
-    @property
-    def _has_exact_ranges(self) -> bool:
-        return ranges_are_exact(self.metadata)
 
     def _types(self) -> dict[str, pa.DataType]:
         return {".".join(path): kind for path, kind in self._columns.items()}
@@ -383,15 +380,17 @@ class _Skipping:
         names = pa.array(partitions, pa.string())
         logs = self.snapshot.config.table_type == "mor"
         bounds = {
-            path: bounds_of_partitions(stats.get(".".join(path)), names, kind, version=self._version, log_files=logs)
+            path: bounds_of_partitions(
+                stats.get(".".join(path)), names, kind, version=self._statistics.version, log_files=logs
+            )
             for path, kind in self._columns.items()
         }
         flags = may_match(self.predicate.root, bounds, len(partitions))
         matching = {p for p, flag in zip(partitions, flags.tolist(), strict=True) if flag}
         return self._note("partition statistics", slices, [s for s in slices if s.partition in matching])
 
-    def _by_statistics(self, slices: list[FileSlice]) -> list[FileSlice]:
-        """The slices that may have matching rows by the ranges of columns, and of functions that have an index."""
+    def _by_statistics(self, slices: list[FileSlice], calls: Sequence[Call]) -> list[FileSlice]:
+        """The slices that may have matching rows by the ranges of columns, and of `calls` that have an index."""
         files = _Files.of(slices, log_files=self.log_files)
         remaining = np.ones(len(slices), np.bool_)
         unknown = np.array([self._is_merged_unknown(s) for s in slices], np.bool_)
@@ -408,7 +407,7 @@ class _Skipping:
 
         if bounds:
             prune("column statistics")
-        for indexed in indexed_calls(self.metadata, _calls_in(self.predicate), COLUMN_STATS):
+        for indexed in indexed_calls(self.metadata, calls, COLUMN_STATS) if calls else ():
             results[indexed.call] = files.joined(
                 bounds_of_results(self.snapshot, self.metadata, indexed, files.names, files.instants)
             )
@@ -429,7 +428,7 @@ class _Skipping:
 
     def _exact(self, files: _Files, kind: pa.DataType) -> Bools:
         """Flags of the files whose statistics records lakebed wrote; computed on demand."""
-        if not self._has_exact_ranges or not pa.types.is_floating(kind):
+        if not self._statistics.has_exact_ranges or not pa.types.is_floating(kind):
             return np.zeros(len(files.names), np.bool_)
         return written_by_lakebed(self.snapshot.timeline, files.instants)
 
@@ -491,19 +490,20 @@ def _calls_in(predicate: Predicate) -> list[Call]:
     return list(dict.fromkeys(v for v in _values_in(predicate) if isinstance(v, Call)))
 
 
-def columns_with_statistics(metadata: MetadataLookups) -> frozenset[str] | None:
-    """The columns that have statistics; None if that is not recorded."""
-    definition = metadata.slices.definitions.get(COLUMN_STATS)
-    return frozenset(definition.source_fields) if definition and definition.source_fields else None
+@dataclass(frozen=True, slots=True)
+class StatisticsIndex:
+    """The index of column statistics: the `columns` that have them (None: not recorded), the version of the index, and
+    whether the ranges that lakebed wrote into it can be relied on for floating columns."""
 
+    columns: frozenset[str] | None
+    version: int
+    has_exact_ranges: bool
 
-def statistics_version(snapshot: Snapshot, metadata: MetadataLookups) -> int:
-    """The version of the index of column statistics."""
-    definition = metadata.slices.definitions.get(COLUMN_STATS)
-    return definition.version if definition else 2 if snapshot.config.version >= 9 else 1
-
-
-def ranges_are_exact(metadata: MetadataLookups) -> bool:
-    """Whether the ranges that lakebed wrote into the index can be relied on for floating columns."""
-    definition = metadata.slices.definitions.get(COLUMN_STATS)
-    return definition is not None and RANGES_OPTION in definition.options
+    @classmethod
+    def of(cls, snapshot: Snapshot, metadata: MetadataLookups) -> StatisticsIndex:
+        """The index of a table, by its definition; one that has none is of the table's time."""
+        definition = metadata.slices.definitions.get(COLUMN_STATS)
+        if definition is None:
+            return cls(None, 2 if snapshot.config.version >= 9 else 1, False)
+        columns = frozenset(definition.source_fields) if definition.source_fields else None
+        return cls(columns, definition.version, RANGES_OPTION in definition.options)

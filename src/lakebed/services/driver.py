@@ -323,7 +323,9 @@ def _run(
     started = time.monotonic()
     done = service.run(context, tx, plan)
     done = replace(done, seconds=time.monotonic() - started, rolled_back=tuple(tx.rolled_back))
-    telemetry.service_completed(context.storage.spec.uri, service.name, done.seconds, done.counts(), done.rolled_back)
+    if telemetry.is_active():
+        uri = context.storage.spec.uri
+        telemetry.service_completed(uri, service.name, done.seconds, done.counts(), done.rolled_back)
     return done
 
 

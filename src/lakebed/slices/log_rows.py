@@ -136,17 +136,15 @@ class LogRows:
 
     def _decoded(self, positions: Positions) -> Iterator[pa.RecordBatch]:
         """The rows of the entries at these ascending positions, in batches."""
-        blocks, rows, block_at = self.entries.block[positions], self.entries.row[positions], self.logs.block
-        if self.names is None:  # else each instant may have had names of its own
+        blocks, rows = self.entries.block[positions], self.entries.row[positions]
+        by_unit = self.names is None  # else each instant may have had names of its own
+        if by_unit:
             blocks, rows = self._in_units(blocks, rows)
-            block_at = self._unit_block
         for number, block_rows in _by_block(blocks, rows):
-            columns, _ = self._columns(block_at(number), number, block_rows)
+            block = self.logs.unit(number).block if by_unit else self.logs.block(number)
+            columns, _ = self._columns(block, number, block_rows)
             arrays = [_as(column, kind) for column, kind in zip(columns, self.kinds, strict=True)]
             yield pa.RecordBatch.from_arrays(arrays, names=self.schema.names)
-
-    def _unit_block(self, number: int) -> DataBlock:
-        return self.logs.unit(number).block
 
     def _in_units(self, blocks: npt.NDArray[np.int32], rows: Positions) -> tuple[Positions, Positions]:
         """The blocks and rows of records, as the first blocks of their units and the rows in those."""

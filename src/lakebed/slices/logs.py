@@ -6,7 +6,7 @@ Small blocks of one schema are read together, so that ten upserts of a few rows 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, chain, pairwise
 
@@ -157,11 +157,8 @@ class DecodedBlock:
 
     def __init__(self, block: DataBlock, ahead: Sequence[str]) -> None:
         self.block, self._ahead = block, ahead
+        self.schema: pa.Schema = block.schema
         self._decoded: pa.RecordBatch | None = None
-
-    @property
-    def schema(self) -> pa.Schema:
-        return self.block.schema
 
     @property
     def rows(self) -> int:
@@ -209,8 +206,22 @@ class SliceLogs:
     counts: MergeCounts
     memory: int
     ahead: Sequence[str] = ()
+    data: Sequence[int] = field(init=False)
+    """The numbers of the data blocks."""
+    data_bytes: int = field(init=False)
+    """The bytes of the contents of the data blocks."""
+    stays_open: bool = field(init=False)
+    """Whether the contents of all data blocks are cached once they are read."""
+    _units: Mapping[int, tuple[int, ...]] = field(init=False)
     _open: dict[int, LogUnit] = field(default_factory=dict[int, LogUnit])
     _retained: int = 0
+
+    def __post_init__(self) -> None:
+        self.data = [n for n, head in enumerate(self.blocks) if head.type is not BlockType.DELETE]
+        self.data_bytes = sum(self.blocks[n].content_length for n in self.data)
+        self.stays_open = self.data_bytes <= self.memory // _RETAINED_SHARE
+        units = units_of(self.blocks, self.data) if self.stays_open else []
+        self._units = {number: unit for unit in units for number in unit}
 
     @classmethod
     def scan(
@@ -226,20 +237,16 @@ class SliceLogs:
         Raises `CorruptFile` if a file is missing."""
         scanned = parallel_map(lambda log: _heads(storage, log), log_files, _READERS if is_remote(storage) else 1)
         heads = list(chain.from_iterable(scanned))
+        types = [head.type for head in heads]
         blocks = tuple(blocks_in_merge_order(heads, view.shows, by_instant=by_instant))
         counts = MergeCounts(
             log_files=len(log_files),
             log_bytes=sum(log.size for log in log_files),
             log_blocks=len(blocks),
-            corrupt_blocks=sum(head.type is BlockType.CORRUPT for head in heads),
-            rollback_blocks=sum(head.type is BlockType.COMMAND for head in heads),
+            corrupt_blocks=types.count(BlockType.CORRUPT),
+            rollback_blocks=types.count(BlockType.COMMAND),
         )
         return cls(blocks, counts, memory)
-
-    @property
-    def data(self) -> list[int]:
-        """The numbers of the data blocks."""
-        return [n for n, head in enumerate(self.blocks) if head.type is not BlockType.DELETE]
 
     @property
     def has_deletes(self) -> bool:
@@ -247,23 +254,9 @@ class SliceLogs:
         return any(head.type is BlockType.DELETE for head in self.blocks)
 
     @property
-    def stays_open(self) -> bool:
-        """Whether the contents of all data blocks are cached once they are read."""
-        return self.data_bytes <= self.memory // _RETAINED_SHARE
-
-    @property
-    def data_bytes(self) -> int:
-        """The bytes of the contents of the data blocks."""
-        return sum(self.blocks[n].content_length for n in self.data)
-
-    @property
     def decoded_bytes(self) -> int:
         """The approximate bytes of all columns of the data blocks in memory."""
         return self.data_bytes * _DECODED
-
-    def schemas(self) -> list[pa.Schema]:
-        """The schemas of the data blocks, oldest first."""
-        return [self.block(n).schema for n in self.data]
 
     def is_partial(self, number: int) -> bool:
         """Whether the records of a data block have some of the columns only."""
@@ -286,11 +279,6 @@ class SliceLogs:
                 self._retained += size
                 self._open |= dict.fromkeys(numbers, unit)
         return unit
-
-    @once
-    def _units(self) -> dict[int, tuple[int, ...]]:
-        units = units_of(self.blocks, self.data) if self.stays_open else []
-        return {number: unit for unit in units for number in unit}
 
     def entries(self, rules: MergeRules, kinds: Sequence[pa.DataType], keys: KeyColumns) -> LogEntries:
         """The keys, ordering values and deletes of all records; `kinds` are the types of the ordering fields."""

@@ -607,8 +607,8 @@ class MergedSlice:
     def _wanted_of_base(self) -> list[str]:
         """The base file's columns that are wanted."""
         schema = pa.schema([]) if self.base is None else self.base.schema
-        stored = (stored_name(name, schema, self._base_names) for name in self.schema.names)
-        return list(dict.fromkeys(name for name in stored if name is not None))
+        stored = [stored_name(name, schema, self._base_names) for name in self.schema.names]
+        return [name for name in dict.fromkeys(stored) if name is not None]
 
     @once
     def _base_names(self) -> dict[str, str | None]:
@@ -632,7 +632,8 @@ class MergedSlice:
     def _kinds(self) -> tuple[pa.DataType, ...]:
         if not self.rules.ordering:
             return ()
-        schemas = [*self.logs.schemas(), *([] if self.base is None else [self.base.schema])]
+        schemas = [self.logs.block(number).schema for number in self.logs.data]
+        schemas += [] if self.base is None else [self.base.schema]
         return ordering_types(schemas, self.schema, self.rules)
 
     @once
@@ -648,11 +649,7 @@ class MergedSlice:
         entries = self.logs.entries(self.rules, self._kinds, self.key_columns)
         self.counts = self.logs.counts
         if self.keys is not None:
-            return entries.take(_flags_at(pc.is_in(entries.keys, value_set=self.keys)))
+            return entries.take(np.flatnonzero(as_numpy(pc.is_in(entries.keys, value_set=self.keys))))
         if self.base is not None and self.base.is_complete and self.logs.has_positions(self.base_instant):
             return replace(entries, positions=self.logs.positions(entries, self.base_instant))
         return entries
-
-
-def _flags_at(flags: pa.Array) -> Positions:
-    return np.flatnonzero(as_numpy(flags))

@@ -11,7 +11,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from lakebed.model import path_in
 from lakebed.sharing import shared_lock, shared_rlock
 from lakebed.storage.base import (
     Durable,
@@ -57,6 +56,8 @@ class MemoryStorage:
     def __init__(self, name: str, prefix: str = "", options: Mapping[str, str] | None = None) -> None:
         self._name = name
         self._prefix = check_prefix(prefix)
+        self._start = f"{self._prefix}/" if self._prefix else ""
+        self._root = f"memory://{name}/{self._prefix}" if self._prefix else f"memory://{name}"
         with _buckets_lock:
             self._bucket = _buckets.setdefault(name, _Bucket())
         self._spec = StorageSpec(self.url(), dict(options or {}))
@@ -78,11 +79,10 @@ class MemoryStorage:
         return self._spec
 
     def url(self, path: str = "") -> str:
-        return "/".join(part for part in (f"memory://{self._name}", self._prefix, path) if part)
+        return f"{self._root}/{path}" if path else self._root
 
     def _key(self, path: str) -> str:
-        check_relative(path)
-        return path_in(self._prefix, path)
+        return self._start + check_relative(path)
 
     def _get(self, path: str) -> _Object:
         with self._bucket.lock:
@@ -96,10 +96,11 @@ class MemoryStorage:
     def _below(self, prefix: str) -> tuple[str, builtins.list[tuple[str, _Object]]]:
         """The key of the folder, with its slash, and the objects below it with the rest of their keys."""
         prefix = check_prefix(prefix)
-        start = "".join(f"{part}/" for part in (self._prefix, prefix) if part)
+        folder = f"{prefix}/" if prefix else ""
+        start = self._start + folder
         with self._bucket.lock:
             entries = sorted([(k[len(start) :], o) for k, o in self._bucket.objects.items() if k.startswith(start)])
-        return (f"{prefix}/" if prefix else ""), entries
+        return folder, entries
 
     def list(self, prefix: str = "", *, recursive: bool = True) -> Iterator[FileInfo]:
         folder, entries = self._below(prefix)

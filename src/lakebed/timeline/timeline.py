@@ -246,7 +246,8 @@ class Timeline:
         commit."""
         if time not in self.commit_times:
             return None
-        return next(i for a in COMMITS if (i := self.find(time, a)) is not None and i.is_completed)
+        of_time = [self.highest.get((time, action)) for action in COMMITS]
+        return next(instant for instant in of_time if instant is not None and instant.is_completed)
 
     def completed_after(self, time: str) -> Sequence[Instant]:
         """The completed instants of a later requested time."""
@@ -431,7 +432,7 @@ class Timeline:
     @once
     def pending_writes(self) -> frozenset[str]:
         """The requested times of the pending actions that complete as a commit."""
-        return frozenset(i.time for i in self.pending if _writes(i))
+        return frozenset([i.time for i in self.pending if completes_as(i.action) in COMMITS])
 
     @once
     def replaced_files(self) -> dict[FileGroupId, Instant]:
@@ -616,10 +617,6 @@ def _without_carried_files(meta: CommitMetadata, instant: Instant, path: str) ->
                 context={"path": path},
             )
     return meta
-
-
-def _writes(instant: Instant) -> bool:
-    return completes_as(instant.action) in COMMITS
 
 
 def _time(instant: Instant) -> str:

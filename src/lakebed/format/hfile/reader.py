@@ -167,7 +167,11 @@ class HFileReader:
             self._metas = {handle.key: handle for handle in opening.metas}
             self._handles = opening.handles
             self._mvcc = self.info.get(b"KEY_VALUE_VERSION") == struct.pack(">i", 1)
-            self._route = Route([handle.key for handle in self._handles])
+
+    @once
+    def _route(self) -> Route:
+        """The blocks of keys, for lookups: who reads the whole file needs none."""
+        return Route([handle.key for handle in self._handles])
 
     @property
     def blocks(self) -> tuple[tuple[Any, ...], int]:

@@ -228,13 +228,19 @@ class CompactionCost:
 
 def cost_metrics(slices: Sequence[FileSlice]) -> dict[str, float]:
     """The total work for some slices, in the form of Hudi's plans."""
-    costs = [CompactionCost.of(file_slice) for file_slice in slices]
+    log_files = log_bytes = read = written = 0
+    for file_slice in slices:
+        cost = CompactionCost.of(file_slice)
+        log_files += len(file_slice.log_files)
+        log_bytes += cost.log_bytes
+        read += cost.read_megabytes
+        written += cost.written_megabytes
     return {
-        "TOTAL_LOG_FILES": float(sum(len(file_slice.log_files) for file_slice in slices)),
-        "TOTAL_IO_MB": float(sum(cost.megabytes for cost in costs)),
-        "TOTAL_IO_READ_MB": float(sum(cost.read_megabytes for cost in costs)),
-        "TOTAL_LOG_FILES_SIZE": float(sum(cost.log_bytes for cost in costs)),
-        "TOTAL_IO_WRITE_MB": float(sum(cost.written_megabytes for cost in costs)),
+        "TOTAL_LOG_FILES": float(log_files),
+        "TOTAL_IO_MB": float(read + written),
+        "TOTAL_IO_READ_MB": float(read),
+        "TOTAL_LOG_FILES_SIZE": float(log_bytes),
+        "TOTAL_IO_WRITE_MB": float(written),
     }
 
 
