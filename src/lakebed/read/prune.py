@@ -202,10 +202,10 @@ def parse_key_text(text: str, type_: pa.DataType) -> Any:
 
 def prune_partitions(predicate: Predicate, layout: PartitionLayout, partitions: Iterable[str]) -> list[str]:
     """The partition paths that may hold rows for which the filter is true."""
-    root, paths = predicate.root, list(partitions)
+    paths = list(partitions)
     if not paths or not depends_on_path(predicate, layout.fields):
         return paths
-    matching = may_match(_of_paths(root, layout), layout.bounds_in(paths), len(paths))
+    matching = may_match(_of_paths(predicate.root, layout), layout.bounds_in(paths), len(paths))
     return [path for path, matches in zip(paths, matching.tolist(), strict=True) if matches]
 
 
