@@ -193,7 +193,7 @@ def test_same_upserts_as_in_process(
         assert (ours.rows, ours.inserted, ours.updated) == (theirs.rows, theirs.inserted, theirs.updated)
         check(table, s3, ours, model)
     assert read_rows(twin.scan().to_arrow()) == expected(model)
-    monkeypatch.setattr(sharing, "told", set[Any]())
+    monkeypatch.setattr(sharing, "matters", set[Any]())
     with pytest.warns(UserWarning, match="no file system for s3a") as warned:
         frames = [table.scan().to_spark(), table.scan(where="id >= 100 and city = 'c1'").to_spark()]
     assert len(warned) == 1

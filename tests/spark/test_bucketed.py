@@ -337,7 +337,7 @@ def test_rows_are_the_same_where_the_planner_knows_no_buckets(
     a, b = new_table(tmp_path, plain, "a", trips()), new_table(tmp_path, plain, "b", fares(), buckets=8)
     expected = a.scan().to_spark(bucketed=True).join(b.scan().to_spark(bucketed=4), ["id", "_bucket"])
     monkeypatch.setattr(spark_buckets, "can_lay_out", lambda _: False)
-    monkeypatch.setattr(sharing, "told", set[Any]())
+    monkeypatch.setattr(sharing, "matters", set[Any]())
     with pytest.warns(UserWarning, match="joins of it shuffle"):
         left = a.scan().to_spark(bucketed=True)
     with warnings.catch_warnings():

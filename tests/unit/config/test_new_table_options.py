@@ -112,7 +112,7 @@ def test_every_option_of_a_new_table_is_taken_or_refused() -> None:
 def test_options_are_taken_by_the_names_of_rfc_29(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sharing, "told", set[Any]())
+    monkeypatch.setattr(sharing, "matters", set[Any]())
     job = {
         "hoodie.index.type": "BUCKET_HASH_INDEX",
         "hoodie.hash.index.bucket.num": "4",

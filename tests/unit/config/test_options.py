@@ -185,7 +185,7 @@ def test_credentials_do_not_go_into_commit_metadata(key: str):
 
 
 def test_a_secret_without_effect_is_not_logged(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(sharing, "told", set[Any]())
+    monkeypatch.setattr(sharing, "matters", set[Any]())
     given = {"hoodie.meta.sync.datahub.emitter.token": "s3cret", "hoodie.datasource.hive_sync.password": "s3cret"}
     with caplog.at_level(logging.WARNING, logger="lakebed.options"):
         resolve_options(given)
@@ -194,7 +194,7 @@ def test_a_secret_without_effect_is_not_logged(caplog: pytest.LogCaptureFixture,
 
 
 def test_no_effect_is_logged_once(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(sharing, "told", set[Any]())
+    monkeypatch.setattr(sharing, "matters", set[Any]())
     with caplog.at_level(logging.WARNING, logger="lakebed.options"):
         for _ in range(3):
             resolve_options({"hoodie.metadata.metrics.enable": "true", "hoodie.cleaner.parallelism": "5"})
