@@ -694,7 +694,7 @@ class Table:
         return self.opened.steadily(lambda view: row_history(view, keys, before=before, lookups=lookups))
 
     def exists(self, keys: Any) -> pa.BooleanArray:
-        """Whether the table has each of these keys, in their order.
+        """Whether the table has each of these keys, as a boolean for each, in the order of `keys`.
 
         >>> t.exists([2, 99]).to_pylist()
         [True, False]

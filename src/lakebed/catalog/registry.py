@@ -70,7 +70,8 @@ class CatalogUri:
 
     @classmethod
     def parse(cls, text: str) -> CatalogUri:
-        """The parts of a catalog's URI; a bare kind (`hive`) is the catalog that the environment names.
+        """The parts of a catalog's URI. A kind without an address (`hive`) means the catalog that the environment
+        names.
 
         Raises `InvalidOption` for another scheme, and for credentials in the URI.
 

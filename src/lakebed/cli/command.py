@@ -61,7 +61,8 @@ def show_result(result: Result, output: Form, details: Iterable[str] = ()) -> No
 def table_command(
     progress: str, details: Callable[[Any], Iterable[str]] = lambda _: ()
 ) -> Callable[[Callable[Concatenate[lakebed.Table, dict[str, str], P], Result]], Callable[..., None]]:
-    """A command made of a function that gets the table and the options of `--option`, and returns the result to print.
+    """A decorator that makes a command from a function. The function gets the table and the options of `--option`, and
+    returns the result to print.
 
     The command takes the table's URI, then the function's own parameters, then `--option`, `--output` and
     `--storage-option`. `progress` is shown while the function runs; it may name parameters ("upserting {file}").

@@ -359,7 +359,7 @@ class OptionVerdict:
 
 
 def check_options(job_options: Mapping[str, Any]) -> list[OptionVerdict]:
-    """The verdicts on a job's options, in their order; nothing is raised for a refused one.
+    """The verdicts on a job's options, in the order of the options. A refused option raises no error.
 
     >>> [v.verdict for v in check_options({"hoodie.index.type": "BUCKET", "hoodie.indx.type": "BUCKET"})]
     ['implemented', 'unknown']

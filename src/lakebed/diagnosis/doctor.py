@@ -56,7 +56,7 @@ def examine(
 
 
 def _config(opened: Storage) -> tuple[TableConfig | None, Finding | None]:
-    """The table's settings, or the finding why there are none."""
+    """The table's settings and None, or None and the finding with the reason why there are no settings."""
     try:
         return load_table_config(opened), None
     except TableNotFound as error:

@@ -308,8 +308,8 @@ _RESULTS = pa.schema([("at", pa.int32()), ("result", pa.binary()), ("error", pa.
 
 
 def each(engine: Engine, work: Callable[[T], R], items: Sequence[T]) -> list[R]:
-    """The results of `work` for the items, in their order. Items and results are sent pickled, the work as the engine
-    sends its functions. If items raise errors of lakebed's, the first item's error is raised unchanged.
+    """The results of `work` for the items, in the order of `items`. Items and results are sent pickled, the work as the
+    engine sends its functions. If items raise errors of lakebed, the first item's error is raised unchanged.
 
     >>> from lakebed.engine.local import LocalEngine
     >>> each(LocalEngine(), len, ["a", "bc"])

@@ -150,8 +150,8 @@ class PartitionPath:
         return len(parts) == len(self.parts) and apart and not (dates and texts)
 
     def values(self, path: str) -> dict[str, str | None]:
-        """The fields' texts in a path, decoded; empty if the path does not show where one field ends and the next
-        begins.
+        """The decoded texts of the fields in a path, by field, None for the default partition. Empty if the path does
+        not show where one field ends and the next begins.
 
         A timestamp field's text is what was printed, not the column's value.
         """

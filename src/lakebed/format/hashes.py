@@ -169,7 +169,8 @@ def bucket_of_hash(list_hash: Int32s, buckets: int) -> Int32s:
 
 
 def extract_hash_values(key: str, fields: Sequence[str]) -> list[str | None]:
-    """The values of the hash fields in a record key's text, as Hudi's bucket index parses them, in the key's order.
+    """The values of the hash fields in a record key's text, as Hudi's bucket index parses them, in the key's order;
+    None for a null value.
 
     No fields means all. Text that is no `name:value,...` list, or names none of the fields, is one value:
     the whole key. Ends with the rest of the key where Hudi's own parser loops for ever (`id:1,ts:13:50:42`

@@ -206,7 +206,7 @@ class BaseFileWriter:
         return start
 
     def range_row(self) -> pa.RecordBatch | None:
-        """The row of column ranges of the closed file; None if the writer has no `ranges`."""
+        """The row of column ranges of the closed file; None if the writer does not compute ranges."""
         return None if self._ranges is None else self._ranges.row(self._metadata[-1])
 
     def abort(self) -> None:

@@ -120,7 +120,8 @@ class _OpenFiles:
 
 
 def by_partition(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """A batch split by partition path, rows in their order."""
+    """Yields the rows of a batch by partition path, as pairs of the path and a batch; the rows of a path stay in
+    order."""
     if batch.num_rows == 0:
         return
     encoded = batch.column(PARTITION_PATH).dictionary_encode()

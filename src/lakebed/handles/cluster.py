@@ -46,8 +46,8 @@ _MAX_BITS = 21
 
 
 def order_of(rows: pa.Table, columns: Sequence[str], layout: Layout) -> Positions:
-    """The positions of the rows in the order of some columns (dotted: fields inside structs); nulls come first, and
-    equal rows retain their order."""
+    """The positions of the rows in the order of the values in `columns` (dotted: fields inside structs); nulls come
+    first, and equal rows retain their order."""
     values = [comparable(field_values(rows, name)) for name in columns]
     if layout == "LINEAR" or len(values) == 1:
         return _sorted(values)
@@ -231,8 +231,8 @@ class GroupClusterer:
     def _sorted(
         self, slices: Sequence[FileSlice], order: RowOrder, outputs: int = 1
     ) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """The rows in their order, each batch with the number of its output file. All rows are buffered, in memory up
-        to a limit."""
+        """Yields the rows sorted by `order`, each batch with the number of its output file. All rows are buffered, in
+        memory up to a limit."""
         with Spill(self.format.settings.memory) as spill:
             for file_slice in slices:
                 spill.extend(map(decoded, self._merged(file_slice, ())))

@@ -239,7 +239,8 @@ class KeyHash(KeyLocations, Protocol):
         return self
 
     def stored_group(self) -> RowExpression:
-        """Like `group_column`, for stored rows, by their columns `_hoodie_record_key` and `_hoodie_partition_path`."""
+        """The expression of `group_column` for stored rows, over their columns `_hoodie_record_key` and
+        `_hoodie_partition_path`."""
         raise NotImplementedError
 
     @property
@@ -400,7 +401,7 @@ class GroupResizing(Protocol):
 
     def outputs(self, operation: ClusteringOperation) -> GroupOutputs | None:
         """The file groups for the rows of a planned group; None if the plan does not name any, and rows go to new files
-        in their order."""
+        in the order of the rows."""
         ...
 
     def check_commits(self, commit: CommitMetadata, others: Sequence[CommitMetadata]) -> None:

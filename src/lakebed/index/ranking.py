@@ -231,8 +231,8 @@ def _written(w: Workload, groups: float, rows: float, indexed: float = 0.0) -> t
 
 
 def _of_files(w: Workload) -> tuple[float, float]:
-    """The number of file groups that a batch rewrites if rows go to files in their order, and the number of rows in
-    them: the files of existing keys, and a small file per partition path for new rows."""
+    """The number of file groups that a batch rewrites if its rows go to files in the order of the rows, and the number
+    of rows in these file groups: the files of existing keys, and a small file per partition path for new rows."""
     if w.deletes:
         groups = _hit(w.files, w.updates)
         return groups, groups * w.rows / max(1, w.files)

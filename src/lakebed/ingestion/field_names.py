@@ -84,7 +84,7 @@ def _why_not(field: pa.Field) -> str:
 def _possible(
     values: pa.Array, parent: str, row_numbers: npt.NDArray[np.int64], refused: dict[int, str]
 ) -> pa.Array | None:
-    """The values without impossible fields; None if no field is left."""
+    """The values without the fields whose names a table cannot have; None if no field is left."""
     if pt.is_struct(values.type):
         children = [(field.name, pc.struct_field(values, field.name)) for field in values.type]
         storable: Any = _storable(children, parent, row_numbers, refused)

@@ -85,7 +85,7 @@ class PlainProtobuf:
             raise InvalidOption(f"[source] descriptor {path} cannot be used: {error}", hint=_PROTOC) from error
 
     def decode(self, messages: pa.Array) -> Decoded:
-        """The rows of messages, in their order; a message whose bytes do not fit its type is bad."""
+        """The rows of messages, in the order of the messages. A message whose bytes do not fit its type is bad."""
         groups = DecodedGroups(RECORD_FAILURE)
         groups.add(messages, np.arange(len(messages)), self._type.rows)
         return groups.decoded()
@@ -102,8 +102,8 @@ class FramedProtobuf:
         self._types: dict[tuple[int, tuple[int, ...]], ProtobufType] = {}
 
     def decode(self, messages: pa.Array) -> Decoded:
-        """The rows of messages, in their order. A message without the frame, with an id that the registry does not
-        have, or with bytes that do not fit its type is bad."""
+        """The rows of messages, in the order of the messages. A message without the frame, with an id that the registry
+        does not have, or with bytes that do not fit its type is bad."""
         groups = DecodedGroups(RECORD_FAILURE)
         for identifier, numbers in by_schema(messages, groups.bad, RECORD_FAILURE):
             try:

@@ -98,7 +98,8 @@ def _read(data: pa.Buffer, types: Types, options: pj.ReadOptions | None) -> pa.T
 
 
 def _infinite(column: Any, path: list[str | None]) -> Iterator[tuple[pa.DataType, list[str | None]]]:
-    """The types and the paths of those floating-point numbers in a column of which one is infinite."""
+    """Yields the type and the path of each floating-point column inside a column in which a value is infinite. In a
+    path None stands for the elements of a list."""
     kind = column.type
     if pt.is_struct(kind):
         for field, part in zip(kind, column.flatten(), strict=True):

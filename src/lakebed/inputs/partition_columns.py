@@ -25,7 +25,7 @@ Texts = Mapping[str, str | None]
 
 
 def texts_of(path: str) -> dict[str, str | None]:
-    """The partition columns that the folders of a path name.
+    """The texts of the partition columns that the folders of a path name, by column; None for the default partition.
 
     >>> texts_of("year=2024/city=S%C3%A3o/rows.parquet")
     {'year': '2024', 'city': 'São'}

@@ -176,8 +176,8 @@ def plans(pages: Pages, table: InspectedTable, request: Request) -> Response:
 
 
 def _preview(call: Callable[..., Any], *, has_trigger: bool) -> tuple[str, str, Problem | None]:
-    """The result of a service's dry run, the reason why its settings do or do not request it now, and the problem if it
-    failed."""
+    """The result of a service's dry run as a text, the reason why its settings do or do not request it now, and the
+    problem if the dry run failed, otherwise None."""
     try:
         result = call(dry_run=True)
         due = call(dry_run=True, when_due=True) if has_trigger and result.plan is not None else None

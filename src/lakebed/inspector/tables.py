@@ -93,8 +93,8 @@ class InspectedTable:
         return lakebed.open(self.uri, storage_options=self._options)
 
     def without_metadata(self, table: lakebed.Table, read: Callable[[lakebed.Table], T]) -> tuple[T, Problem | None]:
-        """The result of `read`. If the metadata table is damaged it reads the folders instead, and the problem is
-        returned with the result."""
+        """The result of `read` and None. If the metadata table is damaged, the folders are listed in its place, and the
+        problem is returned with the result."""
         try:
             return read(table), None
         except CorruptFile as damage:

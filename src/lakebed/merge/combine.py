@@ -32,7 +32,8 @@ from lakebed.sharing import once
 
 
 def folded(rules: MergeRules, side: Side, starts: Positions) -> Side:
-    """One record per key. The records of a key are adjacent, from its position in `starts` on, in their order."""
+    """The records merged to one per key. The records of a key are adjacent, from its position in `starts` on, and are
+    merged in the given order."""
     return _Runs(rules, side, starts).folded()
 
 
@@ -137,7 +138,8 @@ class _Runs:
         return np.where(self.side.deletes[self.winner], has[self.winner], has_value)
 
     def _ranks(self) -> Positions:
-        """Numbers in the order of the ordering values."""
+        """The rank of each record by its ordering values, from 0; equal ordering values have equal ranks. Without
+        ordering fields all ranks are 0."""
         n = self.side.length
         if not self.rules.ordering:
             return np.zeros(n, dtype=np.int64)
@@ -291,8 +293,8 @@ def _deletes(rules: MergeRules, rows: pa.Table | pa.RecordBatch, forced: Flags |
 
 
 def in_rounds(rules: MergeRules, side: Side, starts: Positions, counts: Positions) -> Side:
-    """One record per key. The records of a key are adjacent, from its position in `starts` on, in their order; keys
-    with more records come first, so that the keys of a round are the first ones."""
+    """The records merged to one per key. The records of a key are adjacent, from its position in `starts` on, and are
+    merged in the given order; keys with more records come first, so that the keys of a round are the first ones."""
     folds = rules.merger is None and not rules.late_fills
     if rules.partial == "FILL_UNAVAILABLE":
         folds = folds and not any(map(may_mark_inside, side.rows.schema.types))

@@ -74,7 +74,7 @@ class Incoming:
 
     @property
     def row_numbers(self) -> Positions | None:
-        """The numbers of these rows among the received rows; None if these are all of them."""
+        """The numbers of these rows among the received rows; None if no received row is missing."""
         return self._row_numbers
 
     @property
@@ -164,7 +164,7 @@ class Incoming:
         )
 
     def take(self, rows: Positions, columns: Sequence[str] | None = None) -> pa.RecordBatch:
-        """The data of these rows, in their order."""
+        """The data of these rows, in the order of `rows`."""
         data = self._data if columns is None else self._data.select(list(columns))
         return gather(data, rows if self._row_numbers is None else self._row_numbers[rows])
 

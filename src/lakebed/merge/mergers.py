@@ -81,8 +81,8 @@ class Merger(ABC):
         return rows, flags
 
     def _merged(self, old: pa.RecordBatch, new: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.Array | None]:
-        """Call `merge` and return its result. Raises `InvalidRecord` if the result is not a pair of a batch and
-        deletes."""
+        """Call `merge` and return its result: the merged batch, and flags of the deleted rows, None if there are no
+        deletes. Raises `InvalidRecord` if the result has another form."""
         result: Any = self.merge(old, new)
         parts: tuple[Any, ...] = result if isinstance(result, tuple) else (result,)
         sorts = pa.Array, pa.ChunkedArray, type(None)

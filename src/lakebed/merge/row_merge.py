@@ -472,8 +472,8 @@ class SortedRowMerge(RowMerge):
         deleted: Positions,
         new: pa.RecordBatch,
     ) -> Merged:
-        """The merged `rows` with their changes, if these are tracked; `new` has the updated rows, then the added
-        ones."""
+        """The merged `rows`, with their changes if changes are tracked; `new` has the updated rows, then the added
+        rows."""
         if self.tracked is None:
             return Merged(rows, new_keys)
         removed = self.tracked_rows(stored, deleted)

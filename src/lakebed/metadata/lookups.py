@@ -107,7 +107,7 @@ def slice_by_prefixes(view: MetadataSlices, file_slice: FileSlice, prefixes: pa.
 
 
 def keys_by_group(keys: pa.Array, groups: npt.NDArray[np.integer[Any]], count: int) -> list[pa.Array]:
-    """The keys of each of `count` file groups, in their order."""
+    """The keys of each of `count` file groups, in the order of `keys`."""
     order = np.argsort(groups, kind="stable")
     edges = np.searchsorted(groups[order], np.arange(count + 1))
     sorted_keys = keys.take(pa.array(order))

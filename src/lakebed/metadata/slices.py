@@ -43,15 +43,15 @@ _MEMORY_OF_A_FILE: Final = 4 << 10
 
 
 class SmallFiles(Generic[T]):
-    """Caches the result of `make` for small files, so that they are not read from storage again."""
+    """A cache of the results of the function `make` for small files, so that they are not read from storage again."""
 
     def __init__(self, make: Callable[[ReadRange], T]) -> None:
         self._make = make
         self._cache = BoundedCache[CacheEntry[T]](_CACHED_BYTES)
 
     def of(self, source: ReadRange, file_size: int | None = None) -> T:
-        """The cached or new result of `make` for a source; `file_size` is the size of the file that the source is a
-        part of."""
+        """The result of the function `make` for a source, from the cache if the file is small and the result is cached.
+        `file_size` is the size of the file that the source is a part of (None: the size of the source)."""
         if not source.key or (source.size if file_size is None else file_size) > SMALL_FILE_BYTES:
             return self._make(source)
         cached = self._cache.get(source.key)

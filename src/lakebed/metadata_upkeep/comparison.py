@@ -235,8 +235,8 @@ def build_as_defined(
 def sizings_of(
     snapshot: Snapshot, partitions: Sequence[str], definitions: Mapping[str, IndexDefinition]
 ) -> dict[str, GroupSizing | None]:
-    """The sizing of each of these partitions whose number of file groups is not fixed, by partition; None for a
-    partition with the default number."""
+    """The sizing of each of these partitions: the number of file groups that a global index has. None for the other
+    indexes."""
     return {name.partition: _sizing(snapshot, name) for name in _names(partitions, definitions)}
 
 
@@ -297,7 +297,8 @@ def _stats_columns(
 
 
 def _sizing(snapshot: Snapshot, name: IndexName) -> GroupSizing | None:
-    """A sizing with the number of file groups that a global index has, by its file names; None for other indexes."""
+    """The number of file groups that a global index has, by its file names, as a sizing; None for other indexes, and if
+    there are no files."""
     if not kind_of(name.partition).grows or name.partitioned:
         return None
     store = MetadataStore(snapshot.storage, snapshot.config, snapshot.timeline, lock_is_held=no_lock)

@@ -247,7 +247,8 @@ def first_free_number(store: MetadataStore, partition: str, path: str | None) ->
 
 
 def define(store: MetadataStore, definitions: Sequence[IndexDefinition]) -> dict[str, str | None]:
-    """Write index definitions, in place of those of the same names; returns the property with their path."""
+    """Write index definitions, in place of definitions with the same names. Returns the property that has their path,
+    as a change of properties."""
     existing = load_definitions(store.data_storage, store.data_config)
     body = dump_definitions(
         {**existing, **{definition.name: definition for definition in definitions}}.values(), store.version

@@ -43,7 +43,7 @@ class Advice(Printed):
 
     @property
     def settings(self) -> Mapping[str, int]:
-        """Further arguments of `create` for this index, such as `buckets`."""
+        """The arguments of `create` that this index needs in addition to its name, such as `buckets`."""
         return self.ranking_.best.settings
 
     @property

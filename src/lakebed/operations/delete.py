@@ -122,7 +122,7 @@ def count_deletes(context: WriteContext, selector: Any) -> WriteResult:
 
 def selected_keys(context: WriteContext, selector: Any) -> tuple[pa.Table, Scan | None]:
     """The distinct keys that `delete(context, selector)` deletes: record key, and partition path if the caller or the
-    condition gives one; for a condition also the scan of its rows. Raises the errors of a delete."""
+    condition names one. For a condition also the scan of its rows, otherwise None. Raises the errors of a delete."""
     admit(context, "delete")
     verb, engine = _verb(context, selector), context.engine
     names = [RECORD_KEY] if context.index.is_global else [RECORD_KEY, PARTITION_PATH]

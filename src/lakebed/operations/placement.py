@@ -182,7 +182,8 @@ def _is_new_key(rules: MergeRules) -> RowExpression:
 
 @contextmanager
 def _looked_up(write: Write, prepared: Rows) -> Generator[tuple[Rows, KeyLookup | None]]:
-    """The rows as the index returns them; a global index returns one row for each key."""
+    """Yields the rows as the index returns them (a global index returns one row for each key), and the counts of the
+    lookup, None if the index did not look keys up."""
     match, engine, index = write.match, write.context.engine, write.context.index
     rules = None
     if index.is_global and match.combine:

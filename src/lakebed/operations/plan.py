@@ -242,7 +242,8 @@ def plan_of_numbered(context: WriteContext, snapshot: Snapshot, numbered: Number
 
 
 def plan_of_tasks(context: WriteContext, operation: str) -> WritePlan:
-    """The plan of a write whose tasks open their own file groups; the number of these is known only after the write."""
+    """The plan of a write whose tasks open new file groups; the number of these file groups is known only after the
+    write."""
     note = _notes("every task writes its rows to new file groups; no key is looked up", context.engine.note)
     return WritePlan(operation, context.index.explain(), context.engine.name, (), note)
 

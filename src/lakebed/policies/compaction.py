@@ -146,9 +146,9 @@ def most_log_bytes(*, at_least: int = 0, target_megabytes: int = 512_000) -> Com
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """A strategy by its name, with all settings of any strategy: least bytes and number of log files of a slice,
-    megabytes to read and write in one compaction, the number of days of `DayBased` and the bounded one, and the paths
-    of `PartitionRegexBased`."""
+    """A strategy by its name, with the settings of all strategies: the least bytes and the least number of log files of
+    a slice, the megabytes to read and write in one compaction, the number of days of `DayBased` and of the strategy
+    bounded by days, and the expression for the paths of `PartitionRegexBased`."""
 
     name: StrategyName = "LogFileSizeBased"
     least_log_bytes: int = 0
@@ -173,7 +173,7 @@ class Selection:
         return [path for path in dated if (path in recent) == (self.name == "BoundedPartitionAware")]
 
     def slices(self, slices: Sequence[FileSlice]) -> Sequence[FileSlice]:
-        """The slices with log files to merge, in their order."""
+        """The slices to compact, of the given slices with log files, the most urgent by the strategy first."""
         if self.name == "LogFileSizeBased":
             enough = [s for s in slices if _log_bytes(s) >= self.least_log_bytes]
             return self._within_target(sorted(enough, key=lambda s: -_log_bytes(s)))

@@ -54,7 +54,7 @@ def unpublished(snapshot: Snapshot, published: Position | None) -> list[Instant]
 
 
 def versions(snapshot: Snapshot, commits: Sequence[Instant]) -> Iterator[TableVersion]:
-    """The table after each of these commits, in their order. The files are listed once."""
+    """Yields the table after each of these commits, in the order of `commits`. The files are listed once."""
     snapshot.partitions()  # lists the files, for the views of all commits
     for commit in commits:
         view = _after(snapshot, commit)

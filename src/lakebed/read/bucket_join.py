@@ -205,7 +205,8 @@ class BucketJoin(Results):
         )
 
     def _split(self) -> tuple[list[Node], list[Node], Predicate | None]:
-        """The conditions on the left rows, those on the right rows, and the predicate on the joined rows."""
+        """The conditions on the left rows, the conditions on the right rows, and the predicate on the joined rows, None
+        if no condition needs both."""
         if self._predicate is None:
             return [], [], None
         _, left_first, right_first = _ARROW[self._how]
@@ -321,8 +322,9 @@ def _not_compared(
 def _result_columns(
     left: Scan, right: Scan, on: Sequence[tuple[str, str]], how: How, suffix: str
 ) -> list[tuple[pa.Field, str | None, str | None]]:
-    """The result's columns: those of the left side, then those of the right one that are not compared under the same
-    name; a name that the left side has gets the suffix."""
+    """The columns of the result, each as its field, its column of the left side and its column of the right side (None
+    if it has none): first the left columns, then the right columns that are not compared under the same name. A right
+    name that the left side also has gets the suffix."""
     partner = dict(on)
     left_fields = [f for f in left.available if f.name in left.column_names]
     outer = how in ("right", "full")

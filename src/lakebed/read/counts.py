@@ -80,7 +80,7 @@ class RecordedRows:
         ), certain
 
     def extremes(self, files: Sequence[BaseFile], columns: Sequence[str]) -> tuple[pa.Table, Bools]:
-        """Rows that have the least and the greatest value of each column (nulls aside) in all files in which these are
+        """Rows with the least and the greatest value of each column (except nulls) in all files for which both are
         certain, and a mask of these files."""
         exact = self._exact(files)
         certain = np.ones(len(files), np.bool_)

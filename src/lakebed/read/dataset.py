@@ -49,7 +49,7 @@ class TableDataset(ds.Dataset):  # pyright: ignore[reportUntypedBaseClass]
 
     @property
     def partition_expression(self) -> pc.Expression:
-        """Always the expression `true`: the dataset guarantees no condition about all rows."""
+        """The expression `true`: the dataset guarantees no condition about all rows."""
         return pc.scalar(True)
 
     def scan(self, columns: Sequence[str] | None = None, filter: pc.Expression | None = None) -> Scan:

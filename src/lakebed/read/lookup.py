@@ -397,8 +397,8 @@ def get(snapshot: Snapshot, keys: Any, columns: Sequence[str] | None = None) -> 
 
 
 def exists(snapshot: Snapshot, keys: Any) -> pa.BooleanArray:
-    """A boolean for each key, in their order: whether the table has it. A record index answers without reading
-    files."""
+    """Whether the table has each key, as a boolean for each, in the order of `keys`. A record index answers without
+    reading files."""
     lookup = parse_lookup_keys(snapshot, keys)
     shared = _shared(snapshot, lookup)
     if shared is None:

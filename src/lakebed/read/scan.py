@@ -88,7 +88,7 @@ class Results:
         return self._with(_spark=spark)
 
     def _with(self, **changed: Any) -> Self:
-        """This read with other settings; it is planned again. It is not a `copy`, since pickled reads do not have the
+        """A read like this one with other settings, which is planned again. Unlike a pickled read, it has the
         session."""
         twin = object.__new__(type(self))
         twin.__dict__ = {name: value for name, value in self.__dict__.items() if name not in self._plans} | changed
@@ -333,7 +333,8 @@ class Scan(Results):
         return read_again(self._storage(), lambda: self._columns_of(self._snapshot), self._renew)
 
     def _columns_of(self, snapshot: Snapshot) -> pa.Schema:
-        """All columns of a view that can be requested; `_hoodie_operation` only if the scan names it."""
+        """The schema of all columns of a view that can be requested, with `_hoodie_operation` only if the scan names
+        it."""
         named = OPERATION_COLUMN in (self._columns or ()) or OPERATION_COLUMN in str(self._filters)
         return table_columns(snapshot, operations=self._meta or named)
 
@@ -463,7 +464,8 @@ class Scan(Results):
 
     def to_summary(self) -> Iterator[pa.RecordBatch]:
         """Yield as many rows as the scan has, with the same least and greatest values in its columns, for callers who
-        ask for nothing else: files for which these are recorded are not opened, and their other values are null."""
+        only need the number of rows and these extremes: files whose extremes are recorded are not opened, and their
+        other values are null."""
 
         def read() -> Iterator[pa.RecordBatch]:
             if self._session_of_filter() is not None:

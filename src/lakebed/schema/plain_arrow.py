@@ -47,7 +47,8 @@ def as_numpy(values: pa.Array | pa.ChunkedArray) -> npt.NDArray[Any]:
 
 
 def sorted_rows(table: pa.Table, by: Sequence[tuple[str, Literal["ascending", "descending"]]]) -> pa.Table:
-    """The rows in the order of some columns; nulls are last, rows that are equal in all of them stay in their order."""
+    """The rows sorted by the columns in `by`; nulls are last, and rows that are equal in all of these columns retain
+    their order."""
     return table.take(pc.sort_indices(table, sort_keys=list(by)))
 
 

@@ -166,7 +166,8 @@ def planned_archival(snapshot: Snapshot, settings: Options) -> ArchivalPlan:
 def limits_by_timeline(
     timeline: Timeline, settings: Options, needs: Sequence[ConsumerNeed]
 ) -> Iterator[ArchivalLimit | None]:
-    """The limits of archival from the timeline and from the commits that consumers have not read."""
+    """Yields the limits of archival from the timeline and from the commits that consumers have not read; None for each
+    limit that retains nothing."""
     if needs:
         yield before_unread(timeline.commits, needs[0].commit, str(needs[0]))
     yield before_pending(timeline.commits, (i for i in timeline.pending if completes_as(i.action) in COMMITS))

@@ -95,7 +95,7 @@ def _difference(config: TableConfig, settings_to_change: Mapping[str, Any]) -> d
 
 
 def _requested(config: TableConfig, name: str, value: Any) -> dict[str, str | None]:
-    """The new value of one setting, by its key in the properties."""
+    """The changes of properties that set one setting, by their keys; None removes a property."""
     # the key as the table shows it, or the name that real Hudi and jobs use
     key = canonical(name) or canonical(name.replace("lakebed.", "hoodie.", 1))
     option = known_options().get(key) if key else None
@@ -129,7 +129,8 @@ def _metadata(config: TableConfig, text: str, *, remove: bool) -> dict[str, str 
 
 
 def _mode(config: TableConfig, mode: str) -> dict[str, str | None]:
-    """Refuse another content of change logs: existing change logs are read by this setting."""
+    """The change of properties that sets the content of change logs. Raises `InvalidOption` for another content than
+    before, since existing change logs are read by this setting."""
     stored = config.properties.get(_CDC_MODE, "")
     if stored and stored.upper() != mode:
         raise _fixed(config, _CDC_MODE, "")

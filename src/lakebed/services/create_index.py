@@ -172,8 +172,9 @@ def take_plans_off(storage: Storage, timeline: Timeline, partition: str) -> None
 
 
 def named_indexes(snapshot: Snapshot, planned: Sequence[PlannedIndex]) -> list[tuple[IndexName, GroupSizing | None]]:
-    """The indexes that a plan names. Raises `UnsupportedFeature` for an index that lakebed cannot build, and
-    `CorruptFile` if the definition of an index is missing."""
+    """The indexes that a plan names, each with the number of its file groups (None: the default). Raises
+    `UnsupportedFeature` for an index that lakebed cannot build, and `CorruptFile` if the definition of an index is
+    missing."""
     definitions = load_definitions(snapshot.storage, snapshot.config)
     return [_named(index, definitions) for index in planned]
 

@@ -81,7 +81,7 @@ class ServiceResult(Printed, Generic[Plan, Run]):
 
     @property
     def instants(self) -> tuple[str, ...]:
-        """The results of the plans that this call ran, in their order."""
+        """The instants of the plans that this call ran, in the order in which they ran."""
         return tuple(run.instant for run in self.runs)
 
     def to_dict(self) -> dict[str, Any]:
@@ -337,8 +337,8 @@ def _request(
     when_due: bool,
     run: bool,
 ) -> tuple[Plan | NothingToDo, Mapping[str, Any] | None]:
-    """The plan that was written to the timeline, or the reason why there is none; and with `run` its body, with the run
-    begun."""
+    """The plan that was written to the timeline, or the reason why there is none, and None. With `run` the plan is also
+    begun, and its body is returned in place of None."""
     plans: list[Plan | NothingToDo] = []
 
     def make(snapshot: Snapshot, instant: str) -> bytes | None:

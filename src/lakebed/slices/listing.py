@@ -240,7 +240,8 @@ class NamedFiles:
                 yield stat
 
     def _base_stats(self, file: BaseFile) -> Iterator[tuple[WriteStat, BaseFile | None]]:
-        """The write stats of base files in the file's partition path, with the file that the path names."""
+        """Yields the write stats of base files in the partition path of a file, each with the file that its path names,
+        None if the path does not name a base file."""
         for stat in self.timeline.commit_metadata(self._commit(file)).stats.get(file.partition, ()):
             folder, _, name = stat.path.rpartition("/")
             # an empty path is a delete that emptied the group's file

@@ -96,7 +96,7 @@ class LogRows:
         return self._buffered.select(list(columns)).take(pa.array(self._positions[entries]))
 
     def take(self, entries: Positions) -> pa.RecordBatch:
-        """The rows of some entries, in their order."""
+        """The rows of these entries, in the order of `entries`."""
         if self._buffered is not None:
             return self._buffered.take(pa.array(self._positions[entries]))
         if self._spilled is not None:

@@ -113,7 +113,7 @@ def refuse_repeated_rows(operation: Any, output_mode: str) -> None:
 def write_method(
     operation: str, retries: int | None, options: Mapping[str, Any] | None
 ) -> Callable[[Table, Any, Once | None], WriteResult]:
-    """The method of a table that an operation names, with these arguments."""
+    """A function that calls the method of a table that an operation names, with these arguments."""
 
     def write(t: Table, rows: Any, once: Once | None) -> WriteResult:
         arguments: Any = {"progress": False, "retries": retries, "options": options, "once": once}

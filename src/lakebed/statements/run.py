@@ -89,7 +89,8 @@ def parse_command(statement: Statement, sources: Sources) -> Command | None:
 
 
 def _parsed(text: str, session: SparkSession | None) -> Statement:
-    """The statement as Spark reads it; without a session a query as DuckDB reads it."""
+    """The statement as Spark reads it. Without a session, a text that Spark cannot read is parsed as a query of
+    DuckDB."""
     if session is not None:
         return parse_statement(text, is_spark=True)
     try:

@@ -32,8 +32,8 @@ _log = logging.getLogger("lakebed")
 
 
 def parallel_map(work: Callable[[T], R], items: Sequence[T], threads: int = _READERS) -> list[R]:
-    """The results of `work` for the items, in their order, computed on at most `threads` threads, including the
-    caller's.
+    """The results of `work` for the items, in the order of `items`, computed on at most `threads` threads, including
+    the caller's.
 
     After an error no further item is begun, and the error of the first item that had one is raised. `work` may call
     this function itself: a caller that waits works on its own items, so no thread waits for a free one.

@@ -56,8 +56,8 @@ def settings_at(timeline: Timeline, config: TableConfig, as_of: str | None = Non
 
 
 def changes_of(timeline: Timeline, config: TableConfig) -> list[IndexChange]:
-    """The changes that properties and commits record, in their order. Properties that were read before the timeline may
-    lack the last ones."""
+    """The changes that properties and commits record, the oldest first. Properties that were read before the timeline
+    may lack the last changes."""
     noted = noted_changes(config)
     noted_instants = {change.instant for change in noted}
     replaces = [i for i in timeline.replacecommits if i.time not in noted_instants]
@@ -103,7 +103,7 @@ def has_happened(timeline: Timeline, change: IndexChange) -> bool:
 
 
 def property_change_for(config: TableConfig, timeline: Timeline, change: IndexChange) -> dict[str, str | None]:
-    """The property changes that record an index change which is about to be committed."""
+    """The change of properties that records an index change which is about to be committed."""
     return {INDEX_CHANGES: _text([*changes_of(timeline, config), change])}
 
 
@@ -145,7 +145,7 @@ def _without_archived(changes: list[IndexChange]) -> list[IndexChange]:
 
 
 def index_properties(config: TableConfig, settings: Settings) -> dict[str, str | None]:
-    """The property changes that record this index, and remove the settings of another one."""
+    """The changes of properties that record this index; None as a value removes the settings of another index."""
     if dict(settings) == config.index_settings:
         return {}
     now = {INDEX_PREFIX + key: value for key, value in settings.items()}

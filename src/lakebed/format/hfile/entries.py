@@ -131,7 +131,8 @@ def _has_tail(data: Bytes, at: Int64s) -> Bools:
 
 
 def _chained(data: Bytes, starts: Int64s, mvcc: bool) -> Int32s | None:
-    """The spans of the entries at `starts`; None unless these are entries that follow each other without a gap."""
+    """The spans, in bytes, of the entries at `starts`; None unless the positions are those of entries that follow each
+    other without a gap."""
     if not len(starts) or starts[0] != 0 or starts.max() + _HEAD > len(data):
         return None
     heads = np.ndarray((len(data) - _HEAD + 1,), "V10", data, 0, (1,))[starts]

@@ -262,8 +262,9 @@ class PageReader:
         return selected / max(1, pages)
 
     def take(self, rows: Mapping[int, Rows], columns: Sequence[str]) -> Iterator[tuple[Sequence[int], pa.Table]]:
-        """The requested rows (per row group, ascending numbers in it) in these `readable` columns: pairs of the row
-        groups and the rows in their order. Raises `ValueError` and Arrow's errors for broken pages."""
+        """Yields the requested rows (per row group, ascending numbers in it) in these `readable` columns, as pairs of
+        row groups and a table of their rows in ascending order. Raises `ValueError` and Arrow's errors for broken
+        pages."""
         indexes = self.indexes(list(rows), columns)
         part: dict[int, Rows] = {}
         size = 0

@@ -209,7 +209,8 @@ def encode_restore_plan(instants: Sequence[Instant], to: str) -> bytes:
 
 
 def planned_rollbacks(plan: Mapping[str, Any]) -> list[Instant]:
-    """The instants that a restore's plan takes back, in its order; all as pending, whatever their state."""
+    """The instants that the plan of a restore rolls back, in the plan's order. All are returned as pending, in whatever
+    state they are."""
     instants: list[Instant] = []
     for info in plan.get("instantsToRollback") or ():
         time, action = (info.get("commitTime"), info.get("action")) if isinstance(info, dict) else (None, None)
