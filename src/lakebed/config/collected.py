@@ -26,7 +26,6 @@ from lakebed.config.settings import (
     CompactionSettings,
     ConsumerSettings,
     FileSizingSettings,
-    HBaseSettings,
     IndexSettings,
     LockSettings,
     PartitionTtlSettings,
@@ -127,8 +126,8 @@ class CollectedSettings:
         )
 
     def _index(self) -> IndexSettings:
-        hbase, index = HBaseSettings(**self._group("hbase")), self._group("index")
-        if hbase.java_class is not None:
+        hbase, index = self._group("hbase"), self._group("index")
+        if "java_class" in hbase:
             index.setdefault("type", "hbase")
         if index.pop("engine", None) == "CONSISTENT_HASHING" and index.get("type", "bucket") == "bucket":
             index["type"] = "consistent"

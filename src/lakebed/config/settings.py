@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 MIB = 1 << 20
 
@@ -450,37 +450,12 @@ class SparkSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class HBaseSettings:
-    """A job's settings of an HBase index, None if not set: `quorum`, `port` and `znode` of its ZooKeeper, or a Thrift
-    gateway; the HBase table; and the rates of requests. `java_class` is real Hudi's, without the package."""
-
-    java_class: str | None = None
-    quorum: str | None = None
-    port: int | None = None
-    znode: str | None = None
-    table: str | None = None
-    buckets: int | None = None
-    rollback_sync: bool | None = None
-    transport: str | None = None
-    thrift_host: str | None = None
-    thrift_port: int | None = None
-    get_batch: int | None = None
-    put_batch: int | None = None
-    max_qps: int | None = None
-    qps_fraction: float | None = None
-    get_pause_ms: int | None = None
-    put_pause_ms: int | None = None
-    session_ms: int | None = None
-    connection_ms: int | None = None
-    retry_ms: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class IndexSettings:
     """The index that a job names, with None for each setting that it does not name: a type (`bucket`, `simple`, ...)
     and its settings; the expectations of a new table for "auto"; and the lookup of a bloom index: `prune_by_ranges`
     False ignores key ranges, `use_metadata` None asks the metadata table if that is cheaper than footers, and a task
-    gets at most `keys_per_bucket` keys of a file."""
+    gets at most `keys_per_bucket` keys of a file. `hbase` has the named settings of an HBase index, by the field of its
+    `HBaseTable`, and `java_class`, real Hudi's class without the package."""
 
     type: str | None = None
     buckets: int | None = None
@@ -495,7 +470,7 @@ class IndexSettings:
     prune_by_ranges: bool = True
     use_metadata: bool | None = None
     keys_per_bucket: int | None = None
-    hbase: HBaseSettings = field(default_factory=HBaseSettings)
+    hbase: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
 @dataclass(frozen=True, slots=True)

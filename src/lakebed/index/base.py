@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 import pyarrow as pa
 
-from lakebed.config.settings import ClusteringSettings, HBaseSettings, IndexSettings
+from lakebed.config.settings import ClusteringSettings, IndexSettings
 from lakebed.engine.base import Engine, Rows
 from lakebed.errors import InvalidOption
 from lakebed.expressions.base import RowExpression
@@ -304,9 +304,8 @@ class Resizes:
 @dataclass(frozen=True, slots=True)
 class IndexOptions:
     """A caller's settings in addition to the name of an index; None for a setting that is not given. `defaults` are
-    settings (in the form of `Index.settings`) for those.
-
-    `defaults` are settings (as `Index.settings` has them) for what is left open.
+    settings (in the form of `Index.settings`) for those. `hbase` are the settings of an HBase index, as in
+    `IndexSettings`.
     """
 
     name: str
@@ -315,7 +314,7 @@ class IndexOptions:
     update_partition_path: bool | None = None
     partition_buckets: str | None = None
     defaults: Mapping[str, str] = field(default_factory=dict[str, str])
-    hbase: HBaseSettings = field(default_factory=HBaseSettings)
+    hbase: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     def refuse_all_but(self, *accepted: str) -> None:
         """Raise `InvalidOption` if an option is given that is not one of the index's `accepted` options."""

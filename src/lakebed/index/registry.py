@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from lakebed.config.settings import HBaseSettings, IndexSettings
+from lakebed.config.settings import IndexSettings
 from lakebed.errors import IndexInconsistent, InvalidOption, UnsupportedFeature
 from lakebed.index.base import Index, IndexOptions, key_hash_of
 from lakebed.index.bucket_counts import PartitionCounts, read_counts, rules_for_all, rules_text
@@ -62,7 +62,7 @@ def make_index(
     buckets: int | None = None,
     fields: Sequence[str] = (),
     update_partition_path: bool | None = None,
-    hbase: HBaseSettings | None = None,
+    hbase: Mapping[str, Any] | None = None,
     partition_buckets: str | None = None,
 ) -> Index:
     """The index that a name (in any case) or an `Index` object means; for "auto" `advise` chooses it.
@@ -84,7 +84,7 @@ def make_index(
         tuple(fields) or None,
         update_partition_path,
         partition_buckets,
-        hbase=hbase or HBaseSettings(),
+        hbase=hbase or {},
     )
     return _from_options(options).resolved(key_fields)
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 from lakebed.concurrency.conflicts import GIVES_WAY
 from lakebed.config.option_table import PAYLOADS, payload_class
 from lakebed.config.options import service_settings
-from lakebed.config.settings import HBaseSettings, IndexSettings, TableSettings
+from lakebed.config.settings import IndexSettings, TableSettings
 from lakebed.engine.arrow_data import schema_of_stream
 from lakebed.engine.base import Engine, Rows
 from lakebed.engine.spark_session import session_of
@@ -67,7 +67,7 @@ def create(
     hash_fields: Sequence[str],
     update_partition_path: bool | None,
     partition_buckets: str | None,
-    hbase: HBaseSettings | None = None,
+    hbase: Mapping[str, Any] | None = None,
     properties: Mapping[str, str],
     indexes: Sequence[str] = (),
     profile: Callable[[], TableProfile],
@@ -175,7 +175,7 @@ def _choose_index(
     fields: Sequence[str],
     update_partition_path: bool | None,
     partition_buckets: str | None,
-    hbase: HBaseSettings | None,
+    hbase: Mapping[str, Any] | None,
 ) -> tuple[Index, str]:
     """The index, and the reason why "auto" chose it; the reason is empty if the index was named."""
     why = ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import struct
 import sys
 from collections.abc import Sequence
@@ -10,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from lakebed.config.option_table import options
 from lakebed.config.options import resolve_options
 from lakebed.errors import InvalidOption, UnsupportedFeature
 from lakebed.index.hbase.client import (
@@ -19,6 +21,8 @@ from lakebed.index.hbase.client import (
     HBaseTable,
     Pace,
     client_of,
+    is_of_a_job,
+    job_texts,
     notes_of,
     row_keys,
     split_notes,
@@ -266,3 +270,33 @@ def test_a_rate_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
         pace.take("one", 50)
     pace.take("other", 50)
     assert slept == [0.5, 1.0]
+
+
+def test_a_job_names_each_setting_of_the_table_by_an_option() -> None:
+    job = {
+        "hoodie.index.type": "HBASE",
+        "hoodie.index.hbase.zkquorum": "zk",
+        "hoodie.index.hbase.zkport": "2182",
+        "hoodie.index.hbase.table": "keys",
+        "hoodie.index.hbase.rollback.sync": "true",
+        "hoodie.index.hbase.qps.fraction": "0.25",
+        "lakebed.index.hbase.retry_ms": "5",
+    }
+    named = resolve_options(job).index.hbase
+    table = HBaseTable("zk", "keys", 2182, rollback_sync=True, qps_fraction=0.25, retry_ms=5)
+    assert HBaseTable.of_texts(job_texts(named)) == table
+    assert HBaseTable.of_texts(table.texts()) == table
+    assert {key for key in table.texts() if is_of_a_job(key)} == {"hbase.qps.fraction", "hbase.retry_ms"}
+    names = {option.setting.removeprefix("hbase.") for option in options().values()}
+    assert {setting.name for setting in dataclasses.fields(HBaseTable)} <= names
+
+
+def test_rows_are_spread_where_a_job_names_the_rebalanced_class() -> None:
+    rebalanced = "org.apache.hudi.index.hbase.RebalancedSparkHoodieHBaseIndex"
+    buckets = {"hoodie.index.hbase.bucket.number": "3"}
+    plain = rebalanced.replace("Rebalanced", "")
+    found = [
+        job_texts(resolve_options({"hoodie.index.class": name, **more}).index.hbase).get("hbase.bucket.number")
+        for name, more in ((rebalanced, {}), (rebalanced, buckets), (plain, buckets))
+    ]
+    assert found == ["8", "3", None]

@@ -22,13 +22,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
+from functools import cache
 from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakebed.config.settings import HBaseSettings
+from lakebed.config.option_table import options
 from lakebed.errors import InvalidOption
 from lakebed.format.hashes import java_hash
 from lakebed.index.hbase.connection import joined
@@ -37,28 +38,9 @@ from lakebed.sharing import shared_lock
 from lakebed.storage.base import refused
 
 PREFIX = "hbase."
-_NAMES = {
-    "quorum": "zkquorum",
-    "port": "zkport",
-    "znode": "zknode.path",
-    "table": "table",
-    "buckets": "bucket.number",
-    "rollback_sync": "rollback.sync",
-    "transport": "transport",
-    "thrift_host": "thrift.host",
-    "thrift_port": "thrift.port",
-    "get_batch": "get.batch.size",
-    "put_batch": "put.batch.size",
-    "max_qps": "max.qps.per.region.server",
-    "qps_fraction": "qps.fraction",
-    "get_pause_ms": "sleep.ms.for.get.batch",
-    "put_pause_ms": "sleep.ms.for.put.batch",
-    "session_ms": "zk.session_timeout_ms",
-    "connection_ms": "zk.connection_timeout_ms",
-    "retry_ms": "retry_ms",
-}
-# What may differ from one job to the next, without rows being looked for elsewhere.
-_OF_A_JOB = frozenset(list(_NAMES)[6:])
+_PROPERTIES = "lakebed.index."
+# These say where rows are; the other settings may differ from one job to the next.
+_WHERE = frozenset(("quorum", "port", "znode", "table", "buckets", "rollback_sync"))
 _REBALANCED = "RebalancedSparkHoodieHBaseIndex"
 # Hudi's, where a job names its rebalanced index and no number.
 _BUCKETS = 8
@@ -121,10 +103,11 @@ class HBaseTable:
     def texts(self) -> dict[str, str]:
         """The settings that differ from the defaults, as properties of the table."""
         texts: dict[str, str] = {}
+        keys = _keys()
         for setting in fields(self):
             value = getattr(self, setting.name)
             if value != setting.default:
-                texts[PREFIX + _NAMES[setting.name]] = str(value).lower() if isinstance(value, bool) else str(value)
+                texts[keys[setting.name]] = _text(value)
         return texts
 
     @classmethod
@@ -132,28 +115,39 @@ class HBaseTable:
         """The settings in properties that `texts` made. Raises InvalidOption for a value that is not valid."""
         settings: dict[str, Any] = {"quorum": "", "table": ""}
         for setting in fields(cls):
-            text = texts.get(PREFIX + _NAMES[setting.name])
+            text = texts.get(_keys()[setting.name])
             if text is not None:
                 settings[setting.name] = _parsed(setting.name, text)
         return cls(**settings)
 
 
+@cache
+def _keys() -> dict[str, str]:
+    """The property of each field of `HBaseTable`, without `lakebed.index.`: the table of options has them."""
+    return {
+        option.setting.removeprefix(PREFIX): name.removeprefix(_PROPERTIES)
+        for option in options().values()
+        if option.setting.startswith(PREFIX)
+        for name in (option.key, *option.aliases)
+        if name.startswith(_PROPERTIES)
+    }
+
+
 def is_of_a_job(key: str) -> bool:
     """Whether a setting is about how rows are requested, not where they are."""
-    return key.startswith(PREFIX) and key.removeprefix(PREFIX) in {_NAMES[name] for name in _OF_A_JOB}
+    return key in {property_ for name, property_ in _keys().items() if name not in _WHERE}
 
 
-def job_texts(options: HBaseSettings) -> dict[str, str]:
-    """A job's settings, in the form of `HBaseTable.texts`."""
-    texts: dict[str, str] = {}
-    for name, key in _NAMES.items():
-        value = getattr(options, name)
-        if value is not None:
-            texts[PREFIX + key] = str(value).lower() if isinstance(value, bool) else str(value)
-    buckets = texts.pop(PREFIX + _NAMES["buckets"], None)
-    if options.java_class == _REBALANCED:
-        texts[PREFIX + _NAMES["buckets"]] = buckets or str(_BUCKETS)
-    return texts
+def job_texts(settings: Mapping[str, Any]) -> dict[str, str]:
+    """A job's settings (`IndexSettings.hbase`), in the form of `HBaseTable.texts`."""
+    values = {name: value for name, value in settings.items() if name not in ("java_class", "buckets")}
+    if settings.get("java_class") == _REBALANCED:
+        values["buckets"] = settings.get("buckets") or _BUCKETS
+    return {_keys()[name]: _text(value) for name, value in values.items()}
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _parsed(name: str, text: str) -> Any:
@@ -166,7 +160,7 @@ def _parsed(name: str, text: str) -> Any:
         return text if kind == "str" else int(text)
     except ValueError as error:
         raise InvalidOption(
-            f"lakebed.index.{PREFIX}{_NAMES[name]}={text} is no number", hint="correct it with t.configure"
+            f"{_PROPERTIES}{_keys()[name]}={text} is no number", hint="correct it with t.configure"
         ) from error
 
 
