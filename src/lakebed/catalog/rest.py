@@ -58,7 +58,8 @@ class Refused(Exception):
 
 
 class HttpClient:
-    """Sends JSON requests to a server at `root`. No redirect is followed, and no header appears in an error."""
+    """A client that sends JSON requests to a server at `root`. No redirect is followed, and no header appears in an
+    error."""
 
     def __init__(self, uri: str, root: str, seconds: float) -> None:
         self.uri = uri

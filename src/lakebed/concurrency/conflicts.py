@@ -368,7 +368,7 @@ def reason_to_take_back(
     instant: str, action: Action, config: TableConfig, timeline: Timeline, checked: Timeline
 ) -> str | None:
     """The reason why an instant that was published without the lock must be taken back, as a phrase to be followed by
-    "while"; None if it can be kept.
+    "while"; None if it can stay.
 
     It cannot stay if another writer rolled it back, or committed or planned after the timeline was `checked` without
     seeing it. It stays if other writers that saw it have built on it.
@@ -527,8 +527,8 @@ def _refuse_lost_delete(group: FileGroupId, other: Instant, *, deletes_concurren
 
 @dataclass(frozen=True, slots=True)
 class EarlyConflicts:
-    """Checks in tasks for concurrent writers. `concurrent_writers` are the instants that were pending when this write
-    began; `by_bucket` is whether two file ids of one bucket mean the same file group."""
+    """A check, made in tasks, for conflicts with concurrent writers. `concurrent_writers` are the instants that were
+    pending when this write began; `by_bucket` is whether two file ids of one bucket mean the same file group."""
 
     concurrent_writers: tuple[str, ...]
     by_bucket: bool = False

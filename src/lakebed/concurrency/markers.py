@@ -188,7 +188,7 @@ def appended_again(
     storage: Storage, config: TableConfig, instant: str, statuses: Sequence[WriteStatus]
 ) -> list[WriteStatus]:
     """Before table version 8, the statuses of log files to which an instant appended and that no status in `statuses`
-    names. Repeated task attempts left them. They are kept, since they hold the same rows again. Empty for later
+    names. Repeated task attempts left them. They stay, since they contain the same rows again. Empty for later
     versions."""
     if config.table_type == "cow" or has_completion_times(config.version):  # names show whose files they are
         return []

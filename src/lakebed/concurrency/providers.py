@@ -104,7 +104,8 @@ class NestedLock:
         self.acquire_reading(timeout, lambda: None)()
 
     def acquire_reading(self, timeout: float, read: Callable[[], R]) -> Callable[[], R]:
-        """Like `FileLock.acquire_reading`; `read` begins after the outer lock is held."""
+        """Acquire the outer lock, then this one, as `FileLock.acquire_reading` does; `read` begins once the process has
+        the outer lock."""
         if self._is_wanted:
             raise RuntimeError("the lock is held by this object already")
         deadline = time.monotonic() + timeout

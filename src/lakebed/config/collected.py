@@ -70,7 +70,7 @@ class Options:
 
 
 class CollectedSettings:
-    """Collects parsed values by setting, and detects two options that disagree on one."""
+    """The parsed values of a job's options by setting. It detects two options that disagree on one setting."""
 
     def __init__(self) -> None:
         self._values: dict[str, tuple[Any, str]] = {}

@@ -79,7 +79,7 @@ class LakebedConfiguration(DestinationClientDwhConfiguration):
 
 
 class TableChainJob(RunnableLoadJob):
-    """Writes the tables of one resource, from all their files in the package."""
+    """A job that writes the tables of one resource, from all their files in the package."""
 
     def run(self) -> None:
         """Write the tables. Temporary errors are tried again by dlt."""

@@ -49,7 +49,7 @@ class Task:
 
 
 class SliceReader(Protocol):
-    """Reads file slices. It can be pickled: tasks of other processes read with it."""
+    """A reader of file slices. It can be pickled: tasks of other processes read with it."""
 
     def read_placed(
         self, file_slice: FileSlice, columns: Sequence[str], schema: pa.Schema

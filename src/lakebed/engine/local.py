@@ -113,7 +113,7 @@ _attempts = count(1)
 
 
 class LocalEngine:
-    """Runs the pipeline's verbs on Arrow tables with a few threads."""
+    """An engine that runs the pipeline's verbs on Arrow tables with a few threads."""
 
     name: Literal["local", "spark"] = "local"
     is_distributed = False

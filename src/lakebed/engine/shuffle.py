@@ -21,8 +21,8 @@ Group = tuple[str, int]
 
 
 class Shuffle:
-    """Takes rows in any order, and returns those of one (partition path, number) together, in their original order.
-    Rows beyond `limit` bytes are written to a file, sorted by group; leaving the context removes it.
+    """A shuffle that takes rows in any order, and returns the rows of one (partition path, number) together, in their
+    original order. Rows beyond `limit` bytes are written to a file, sorted by group; leaving the context removes it.
 
     >>> rows = pa.record_batch({PARTITION_PATH: ["a", "b", "a"], GROUP: [0, 0, 0], "n": [1, 2, 3]})
     >>> with Shuffle(limit=0) as shuffle:

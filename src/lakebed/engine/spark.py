@@ -95,7 +95,7 @@ def join_on(rows: DataFrame, others: DataFrame, condition: str, how: str) -> Dat
 
 
 class SparkEngine:
-    """Runs the pipeline's operations on a Spark session, with native expressions if Spark has them."""
+    """An engine that runs the pipeline's operations on a Spark session, with native expressions if Spark has them."""
 
     name: Literal["local", "spark"] = "spark"
     note = ""

@@ -165,7 +165,7 @@ def java_frame(frame: DataFrame) -> Any:
 
 
 class Scala:
-    """Creates Scala's collections and objects through the gateway of a session."""
+    """A factory of Scala's collections and objects through the gateway of a session."""
 
     def __init__(self, spark: SparkSession) -> None:
         session: Any = spark

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 
 class Spill:
-    """Collects batches of one schema; `table()` returns them as one table.
+    """A buffer that collects batches of one schema; `table()` returns them as one table.
 
     `rows` is their number. Batches beyond `limit` bytes are written to a file in `folder` (default: the system's
     temporary folder) and mapped back, so that the operating system may drop their pages. Use as a context manager:

@@ -14,7 +14,7 @@ def register(
     name: str, summary: str, types: Mapping[str, pa.DataType], to: pa.DataType, function: Callable[..., pa.Array]
 ) -> None:
     """Register `function` as `lakebed_<name>`. It takes an array of the first type, and one constant as a Python value
-    of each further type; a function that is already registered is kept."""
+    of each further type; a function that is already registered stays."""
     first, *_ = types.values()
 
     def run(_context: Any, values: pa.Array | pa.Scalar, *others: pa.Array | pa.Scalar) -> pa.Array | pa.Scalar:

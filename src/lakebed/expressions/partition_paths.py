@@ -196,8 +196,8 @@ _SUSPECT = r"[\x00-\x1f\x7f\\]|(^|[/=])/|/$|(^|/)\.|^__all_partitions__$"
 
 @dataclass(frozen=True, slots=True)
 class PathCheck:
-    """Checks partition paths, also in tasks. With `dropped` the files do not have the partition columns: then paths
-    must determine them."""
+    """A check of partition paths, which tasks can also make. With `dropped` the files do not have the partition
+    columns: then paths must determine them."""
 
     path: PartitionPath
     dropped: bool = False

@@ -58,7 +58,7 @@ _PARTS: dict[str, type[Expression]] = {
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """Reads the arguments of a function: any value, values converted to one type, and the zone of times."""
+    """A reader of the arguments of a function: any value, values converted to one type, and the zone of times."""
 
     read: Callable[[Expression], Value]
     of_one_type: Callable[[Sequence[Value]], tuple[Value, ...]]

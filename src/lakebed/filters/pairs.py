@@ -127,8 +127,8 @@ _NO_SOURCE = "a target row that no source row matched has no source row"
 
 
 class PairReader:
-    """Reads expressions over a target and a source. `zone` is the time zone for times without one; the current time is
-    that of the reader's creation."""
+    """A reader of expressions over a target and a source. `zone` is the time zone for times without one; the current
+    time is that of the reader's creation."""
 
     def __init__(self, target: Side, source: Side, zone: str = "UTC") -> None:
         if target.alias.lower() == source.alias.lower():

@@ -368,7 +368,7 @@ def constant_of(text: str, zone: str = "UTC") -> Literal:
 
 
 class ConditionReader:
-    """Converts the parser's conditions into nodes; an unsupported one becomes `Opaque`."""
+    """A reader that converts the parser's conditions into nodes; an unsupported one becomes `Opaque`."""
 
     def __init__(self, schema: pa.Schema, zone: tzinfo, now: datetime | None = None) -> None:
         self.schema = schema

@@ -62,8 +62,8 @@ _TYPES: dict[str, pa.DataType] = {
 
 
 class ValueReader:
-    """Reads the parser's value expressions; raises `SparkOnly` for unsupported ones. With `now` the current time and
-    date are constants."""
+    """A reader of the parser's value expressions. It raises `SparkOnly` for unsupported expressions. With `now` the
+    current time and date are constants."""
 
     def __init__(
         self,

@@ -68,8 +68,8 @@ def read_java_deletes(data: bytes, version: int) -> JavaDeletes:
 
 
 class _Reader:
-    """Reads serialized Java objects once from front to back; remembers the classes and objects that later references
-    name."""
+    """A reader that reads serialized Java objects once from front to back. It remembers the classes and objects that
+    later references name."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data

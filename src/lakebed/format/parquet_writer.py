@@ -94,7 +94,7 @@ class ParquetSettings:
 
 
 class BaseFileWriter:
-    """Writes one base file batch by batch, one row group in memory at a time.
+    """A writer that writes one base file batch by batch, one row group in memory at a time.
 
     `schema` is the file's, meta columns included, in stored types (`lakebed.schema.arrow.normalise`).
     Columns of a batch may be dictionary-encoded. Encodings are chosen from the first row group, but for

@@ -101,7 +101,7 @@ def _hash_words(hashes: Entries, data: npt.NDArray[np.uint8], starts: Rows, leng
 
 
 class AddressWriter:
-    """Collects the keys of a file's rows, in their order.
+    """A writer of row addresses, which collects the keys of a file's rows in the order of the rows.
 
     >>> writer = AddressWriter()
     >>> writer.add(fingerprints(pa.array(["a", "b"])))

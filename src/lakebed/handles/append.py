@@ -407,7 +407,7 @@ def most_block_bytes(format_: FileFormat, memory: int) -> int:
 
 
 class AppendHandle:
-    """Writes data blocks, then one delete block. Readers of the slice decide which row of a key counts.
+    """A handle that writes data blocks, then one delete block. Readers of the slice decide which row of a key counts.
 
     Rows that came `encoded` are not encoded again. Rows for an existing file group count as updates even if their keys
     are new: there is no lookup. Rows of a new file group, which non-blocking writers begin with a log file, count as

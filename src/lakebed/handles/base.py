@@ -143,7 +143,8 @@ class HashedTargets:
 
 
 class Handle(Protocol):
-    """Writes one file group in one task. It exists from the group's first row until it returns the statuses."""
+    """A handle that writes one file group in one task. It exists from the group's first row until it returns the
+    statuses."""
 
     def write(self, incoming: Incoming) -> list[WriteStatus]:
         """Write the rows. Returns one status per file, or one without a file if nothing had to be written.

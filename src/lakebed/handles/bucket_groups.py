@@ -24,8 +24,8 @@ Rows = npt.NDArray[np.int64]
 
 
 class BucketHandle:
-    """Writes the rows of existing keys to their file groups, and the rows of new keys to the bucket's smallest file
-    that is not full, then to further file groups of the bucket, each up to the maximum file size."""
+    """A handle that writes the rows of existing keys to their file groups, and the rows of new keys to the bucket's
+    smallest file that is not full, then to further file groups of the bucket, each up to the maximum file size."""
 
     def __init__(self, group: GroupWrite) -> None:
         self._group = group

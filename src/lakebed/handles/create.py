@@ -30,7 +30,8 @@ ALLOWANCE = 1.05
 
 
 class BaseFiles:
-    """Writes rows to the group's base file and on to further file groups; `done` are the statuses of full files."""
+    """A writer that writes rows to the group's base file and on to further file groups; `done` are the statuses of full
+    files."""
 
     def __init__(self, group: GroupWrite) -> None:
         self._group = group
@@ -121,7 +122,7 @@ class BaseFiles:
 
 
 class CreateHandle:
-    """Writes all rows except deletes; nothing if there are only deletes."""
+    """A handle that writes all rows except deletes. It writes no file if there are only deletes."""
 
     def __init__(self, group: GroupWrite) -> None:
         self._group = group

@@ -113,7 +113,8 @@ def next_file_name(file_id: str, task: Task, instant: str) -> str:
 
 @dataclass(slots=True)
 class FileWriter:
-    """Writes one new base file of a file group. `write` takes batches in the file's schema without `_hoodie_file_name`.
+    """A writer of one new base file of a file group. `write` takes batches in the file's schema without
+    `_hoodie_file_name`.
 
     With `copies` stored row groups can be put among them. `marker` waits for the file's marker, where the caller has
     begun to write it.

@@ -58,7 +58,7 @@ class WrittenLogFile:
 
 @dataclass(slots=True)
 class LogWriter:
-    """Writes blocks to log files of one file group; `done` are the closed files.
+    """A writer that writes blocks to log files of one file group; `done` are the closed files.
 
     `log_instant` is the instant in their names: from table version 8 on that of the write, before it that of the file
     slice. No file is overwritten or appended to: where a name is taken, the next version is used. A file's marker is

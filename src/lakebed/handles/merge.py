@@ -47,8 +47,8 @@ Range = tuple[str, str] | None
 
 
 class GroupMerge:
-    """Merges incoming rows into the row groups of a file. `open_writer` opens the new file when the first row changes,
-    so that nothing is written if no row does; `full_rows` is the number of rows of a full row group."""
+    """A merge of incoming rows into the row groups of a file. `open_writer` opens the new file when the first row
+    changes, so that nothing is written if no row does; `full_rows` is the number of rows of a full row group."""
 
     def __init__(
         self, rows: RowMerge, source: StoredGroups, open_writer: Callable[[], FileWriter], full_rows: int
@@ -267,8 +267,8 @@ def _plain(column: pa.Array, at: Positions) -> pa.Array:
 
 
 class MergeHandle:
-    """Writes the stored rows with the winners in their positions, and new rows after them or at the positions of their
-    keys.
+    """A handle that writes the stored rows with the winners in their positions, and new rows after them or at the
+    positions of their keys.
 
     A slice that no incoming row changes is not written.
     """

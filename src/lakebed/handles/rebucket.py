@@ -136,7 +136,8 @@ class BucketWriter:
 
 
 class SplitHandle:
-    """Merges the incoming rows into those of a bucket's slice, and writes them to the buckets that it splits into."""
+    """A handle that merges the incoming rows into the rows of a bucket's slice, and writes them to the buckets that it
+    splits into."""
 
     def __init__(self, group: GroupWrite) -> None:
         self._group = group

@@ -68,7 +68,7 @@ class Hashed:
 
 
 class GroupNames(Protocol):
-    """Gives the file id for a number. It can be pickled, since tasks use it."""
+    """The rule that maps the number of a file group to its file id. It can be pickled, since tasks use it."""
 
     def file_id(self, partition: str, number: int) -> str:
         """The id of the file group that rows of a partition path with this number go to, whether it exists or not."""

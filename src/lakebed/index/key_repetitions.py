@@ -64,9 +64,9 @@ class _Candidate:
 
 @dataclass(frozen=True)
 class KeyRepetitions:
-    """Counts the rows of one insert whose key is already stored or repeated. The count is None if it would cost much,
-    unless `always` is set. With `combines` rows of one key and partition path are combined before they are written;
-    with `new_groups_only` they replace the stored rows."""
+    """A counter of the rows of one insert whose key is already stored or repeated. The count is None if it would cost
+    much, unless `always` is set. With `combines` rows of one key and partition path are combined before they are
+    written; with `new_groups_only` they replace the stored rows."""
 
     snapshot: Snapshot
     engine: Engine

@@ -145,8 +145,8 @@ def _by_path(rows: pa.Table) -> Iterator[tuple[str | None, pa.Table]]:
 
 
 class RecordIndex(Index, StoredLocations):
-    """Looks keys up in the record index of the table's metadata table: only its file groups that the keys hash to are
-    opened. A table without one (before its first write) is looked through as by the simple indexes.
+    """An index that looks keys up in the record index of the table's metadata table: only its file groups that the keys
+    hash to are opened. A table without one (before its first write) is looked through as by the simple indexes.
 
     A key exists once in the table, and a row that names another partition path is written where its key is, or moves
     there with `update_partition_path` (as for `GlobalSimpleIndex`). With `partitioned` a key exists once in each

@@ -302,7 +302,7 @@ class SimpleIndexForFlink(SimpleIndex):
 
 
 class GlobalSimpleIndex(Index):
-    """Looks a key up among the stored keys of the whole table, so that a key exists once.
+    """An index that looks a key up among the stored keys of the whole table, so that a key exists once.
 
     A row that names another partition path than its key is stored in moves there (it wins over the stored row: deleted
     at the old place, inserted at the new one), or is written where the key is (`update_partition_path=False`, and every

@@ -65,7 +65,7 @@ _PARTIAL = "lakebed.write.partial"
 
 
 class JobRounds:
-    """Runs the rounds of one job. `checkpoint` and `ignore` are texts of the caller, each followed once."""
+    """The rounds of one job. `checkpoint` and `ignore` are texts of the caller, each followed once."""
 
     def __init__(self, job: IngestJob, *, checkpoint: str | None = None, ignore: str | None = None) -> None:
         self.job = job

@@ -133,7 +133,7 @@ def facts_of(table: InspectedTable, opened: lakebed.Table, timeline: TimelineVie
 
 
 class Pages:
-    """Makes the pages of these tables. They have no address of another host."""
+    """The maker of the pages about these tables. The pages name no address of another host."""
 
     def __init__(self, tables: Sequence[InspectedTable]) -> None:
         self.tables = tables

@@ -130,7 +130,7 @@ def _failed(_request: Request, _error: Exception) -> Response:
 
 
 class InspectorServer:
-    """Serves tables on the loopback address until `stop`. Port 0 takes a free one; `url` has it.
+    """A server that serves tables on the loopback address until `stop`. Port 0 takes a free one; `url` has it.
 
     >>> import lakebed.inspector.server, lakebed
     >>> server = lakebed.inspector.server.InspectorServer(["memory://docs/none"], port=0)

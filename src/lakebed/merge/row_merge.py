@@ -108,7 +108,7 @@ class Touch:
 
 @dataclass(slots=True)
 class RowMerge:
-    """Merges one group's incoming rows with its stored rows.
+    """The merge of one group's incoming rows with its stored rows.
 
     `tracked` are columns in which changed rows are returned (None: not requested; a column that the rows lack is left
     out). `following` matters to `SortedRowMerge` only.
@@ -369,7 +369,7 @@ _NO_MATCH = Match(_NOWHERE, _NOWHERE, np.array([], dtype=bool), _NOWHERE)
 
 @dataclass(slots=True)
 class SortedRowMerge(RowMerge):
-    """Merges one group's incoming rows, in the order of their keys, with stored batches in that order.
+    """The merge of one group's incoming rows, in the order of their keys, with stored batches in that order.
 
     No more than `room` new rows are put among the stored ones, so that the file keeps to its size; `rest` gives the
     others.

@@ -82,7 +82,8 @@ def can_index(kind: pa.DataType) -> bool:
 
 @dataclass(slots=True)
 class KeyChanges:
-    """Collects key changes while a file is written. `fields` are the fields of secondary indexes, by dotted path."""
+    """A collection of key changes while a file is written. `fields` are the fields of secondary indexes, by dotted
+    path."""
 
     fields: tuple[str, ...] = ()
     _parts: list[pa.RecordBatch] = field(default_factory=list[pa.RecordBatch])

@@ -95,7 +95,7 @@ def is_large(statuses: Sequence[WriteStatus], engine: Engine | None, *, looks: b
 
 @dataclass(frozen=True)
 class KeyJobs:
-    """Writes the log files of one action to the indexes of record keys, by jobs."""
+    """The jobs that write the log files of one action to the indexes of record keys."""
 
     engine: Engine
     reader: SliceReader

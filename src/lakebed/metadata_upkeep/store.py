@@ -122,7 +122,8 @@ def _listed(storage: Storage, partition: str) -> Sequence[FileInfo]:
 
 
 class MetadataStore:
-    """Reads the metadata table when first used, and again after `changed`. The caller holds the data table's lock.
+    """The metadata table, which is read when first used, and again after `changed`. The caller holds the data table's
+    lock.
 
     `data_storage`, `data_config` and `data_timeline` are the data table's, `storage` the metadata table's own.
     `lock_is_held` returns whether that lock is still held: a process may be suspended for longer than it is valid;
@@ -319,8 +320,8 @@ class MetadataStore:
             )
 
     def request(self, action: Action, instant: str, plan: bytes = b"") -> None:
-        """Write an action of the metadata table to its timeline as requested; a plan is valid while the lock is
-        held."""
+        """Write an action of the metadata table to its timeline as requested; a plan is valid as long as the caller has
+        the lock."""
         self.transitions.request(action, instant, plan)
         if not self.lock_is_held():
             self.transitions.remove_pending(Instant(instant, action, State.REQUESTED))

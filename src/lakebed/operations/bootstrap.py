@@ -39,8 +39,8 @@ _INDEX_CLASS = "org.apache.hudi.common.bootstrap.index.hfile.HFileBootstrapIndex
 
 @dataclass(frozen=True)
 class SkeletonWriter:
-    """Writes the skeleton files of a new table. `columns` are the columns from which keys and partition paths are made,
-    in the table's types."""
+    """A writer of the skeleton files of a new table. `columns` are the columns from which keys and partition paths are
+    made, in the table's types."""
 
     context: WriteContext
     files: SourceFolder

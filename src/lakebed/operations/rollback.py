@@ -59,9 +59,9 @@ _KEEP_THEIR_PLAN = (Action.COMPACTION, Action.CLUSTERING)
 
 @dataclass(frozen=True)
 class Rollbacks:
-    """Undoes instants of a table, for a process that holds its lock. `forget` is called with each instant before it is
-    removed from the timeline. `corrects` is whether records that the metadata table has compacted are corrected; a
-    restore does that itself after its last rollback.
+    """The rollbacks of instants of a table, by a process that has its lock. `forget` is called with each instant before
+    it is removed from the timeline. `corrects` is whether records that the metadata table has compacted are corrected;
+    a restore does that itself after its last rollback.
 
     Once the plan of a rollback is on the timeline, other processes see the rollback, and finish it if it was cut off.
     """

@@ -83,11 +83,11 @@ class TransactionHooks:
 
     def reason_to_take_back(self, tx: Transaction, timeline: Timeline) -> str | None:
         """The reason why a service that was published without the lock must be taken back, as a phrase to be followed
-        by "while"; None if it can be kept. `timeline` has its completed instant."""
+        by "while"; None if it can stay. `timeline` has its completed instant."""
         return None
 
     def aborted(self, tx: Transaction) -> None:
-        """Clean up when a service that raised an error is undone. The lock is not held."""
+        """Clean up when a service that raised an error is undone. The caller does not have the lock."""
 
 
 @dataclass

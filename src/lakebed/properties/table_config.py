@@ -523,7 +523,7 @@ def key_generator_spec(
 
 @dataclass(frozen=True, slots=True)
 class KeyTexts:
-    """Computes the record keys of rows of a table that does not store them. It can be pickled."""
+    """A function that computes the record keys of rows of a table that does not store them. It can be pickled."""
 
     config: TableConfig
 

@@ -259,7 +259,7 @@ class _ColumnIds:
 
 
 class _ManifestWriter:
-    """Writes the changed manifests of a new snapshot: those with removed files, and those with new files."""
+    """A writer of the changed manifests of a new snapshot: those with removed files, and those with new files."""
 
     def __init__(self, storage: Storage, schema: Json, partition: Sequence[str], snapshot: int, sequence: int) -> None:
         self._storage = storage

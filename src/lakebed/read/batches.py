@@ -38,7 +38,8 @@ _DONE = object()
 
 @dataclass(frozen=True)
 class RowReader:
-    """Reads the slices of one `SliceSet` in the table's types. It can be pickled, so that Spark tasks use it too."""
+    """A reader that reads the slices of one `SliceSet` in the table's types. It can be pickled, so that Spark tasks use
+    it too."""
 
     sources: tuple[ColumnSource, ...]
     read_schema: pa.Schema

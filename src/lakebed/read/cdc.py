@@ -483,7 +483,7 @@ class ChangeLog(Results):
 
     @property
     def reader(self) -> ChangeReader:
-        """Reads the sources; can be sent to tasks."""
+        """The reader of the sources, which can be sent to tasks."""
         return ChangeReader(
             self._snapshot.reader,
             self.schema.field(BEFORE).type,

@@ -50,7 +50,7 @@ ToImages = Callable[[pa.RecordBatch], pa.Array]
 
 @dataclass(frozen=True)
 class ChangeReader:
-    """Reads the changes of any source. It can be sent to tasks.
+    """A reader of the changes of any source. It can be sent to tasks.
 
     `image` is the type of the images, which `to_images` makes of rows. Missing files were cleaned if a clean
     ran after their commit: `cleaned` is the time of the last one.

@@ -46,7 +46,7 @@ _ROW = "\0row"
 
 @dataclass(frozen=True)
 class FilteredRows:
-    """Reads the rows of a base file that fulfil the condition of `predicate` (for Arrow: `condition`). `first` are the
+    """The rows of a base file that fulfil the condition of `predicate` (for Arrow: `condition`). `first` are the
     columns in the condition, `rest` the other columns."""
 
     reader: SliceReader

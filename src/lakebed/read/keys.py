@@ -46,8 +46,8 @@ _READERS = 16
 
 @dataclass(frozen=True)
 class PlainSlices:
-    """Finds the file slices whose keys cannot be misread, from the newest commit that records it, and the footers of
-    the files that it does not cover.
+    """A search for the file slices whose keys cannot be misread, from the newest commit that records it, and the
+    footers of the files that it does not cover.
 
     `fields` are the key fields with free text that are not hashed.
     """

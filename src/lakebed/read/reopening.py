@@ -57,7 +57,7 @@ def stream_again(storage: Storage, read: Callable[[], Iterator[T]], renew: Calla
 
 
 class _Looks:
-    """Counts the looks at a table, and remembers the file that was missing."""
+    """A counter of the looks at a table, which also remembers the file that was missing."""
 
     def __init__(self, storage: Storage, renew: Callable[[], bool]) -> None:
         self._storage, self._renew = storage, renew

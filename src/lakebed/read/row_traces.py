@@ -276,7 +276,7 @@ class RowTraces:
 
 
 class TraceReader:
-    """Reads the files of a table for traces of rows."""
+    """A reader that searches the files of a table for traces of rows."""
 
     def __init__(self, snapshot: Snapshot, threads: int = _READERS) -> None:
         self._snapshot = snapshot

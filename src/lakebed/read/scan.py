@@ -353,7 +353,7 @@ class Scan(Results):
 
     @property
     def reader(self) -> SliceReader:
-        """Reads the table's file slices."""
+        """The reader of the table's file slices."""
         return self._snapshot.reader
 
     def where(self, condition: Condition) -> Self:

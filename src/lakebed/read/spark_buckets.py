@@ -249,7 +249,7 @@ class _Frame:
 
 @dataclass(frozen=True, slots=True)
 class _PythonPart:
-    """Reads the rows of a bucket in a Spark task."""
+    """A reader of the rows of a bucket in a Spark task."""
 
     reader: SliceReader
     slices: tuple[tuple[tuple[FileSlice, RowReader], ...], ...]

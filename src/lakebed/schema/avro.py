@@ -83,7 +83,8 @@ def _unreadable(cause: BaseException) -> CorruptFile:
 
 
 class _Reader:
-    """Converts Avro types to Arrow; remembers the named types that it has passed, since Avro defines each only once."""
+    """A reader that converts Avro types to Arrow. It remembers the named types that it has passed, since Avro defines
+    each only once."""
 
     def __init__(self) -> None:
         self._named: dict[str, Mapping[str, Any]] = {}

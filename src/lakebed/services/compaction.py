@@ -179,7 +179,7 @@ class LogMerging(PlannedService[CompactionPlan, CompactionRun, CompactionResult]
 
 
 class Compaction(LogMerging):
-    """Merges log files into new base files."""
+    """The service that merges log files into new base files."""
 
     name = "compact"
     title = noun = "compaction"

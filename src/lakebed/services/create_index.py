@@ -296,8 +296,8 @@ def create_index(
 
 
 def drop_index(storage: Storage, name: str, *, settings: WriteSettings | None = None) -> TableConfig:
-    """Remove an index of the table, by its name as in `create_index`, or its partition. With the column statistics the
-    partition statistics are removed.
+    """Remove an index of the table, by its name as in `create_index`, or by its partition, and return the new settings
+    of the table. If the column statistics are removed, so are the partition statistics.
 
     Raises `InvalidOption` for one that the table does not have, that its writes go by, or that others need.
     """

@@ -163,7 +163,7 @@ class DeleteCopies(_CopiesVerb):
 
 @dataclass(frozen=True, kw_only=True)
 class KeepNewest(_CopiesVerb):
-    """Writes the file groups again that have several rows of a key, with the newest alone."""
+    """A verb that writes file groups with several rows of a key again, with the newest row alone."""
 
     operation: str = "UPSERT"
     match: RowMatch = _REPLACES
@@ -302,8 +302,8 @@ _ROWS = (BlockType.AVRO_DATA, BlockType.PARQUET_DATA, BlockType.HFILE_DATA, Bloc
 
 
 class Orphans:
-    """Finds the orphans of a table; its `snapshot` was opened after the files were listed, so that a writer since then
-    has an instant in it."""
+    """A search for the orphans of a table. Its `snapshot` was opened after the files were listed, so that a writer
+    since then has an instant in it."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot

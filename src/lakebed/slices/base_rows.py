@@ -22,7 +22,7 @@ StoredNames = Mapping[str, str | None]
 
 
 class ColumnNames(Protocol):
-    """Maps a table's columns to their names in the files of an instant. It can be pickled."""
+    """A mapping of a table's columns to their names in the files of an instant. It can be pickled."""
 
     def stored_names(self, instant: str, columns: pa.Schema) -> dict[str, str | None]:
         """The names of columns in a file of this instant, None for a column that it does not have; a column that is

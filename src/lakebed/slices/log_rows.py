@@ -250,8 +250,8 @@ class LogRecords:
 
 @dataclass(frozen=True)
 class PairwiseFold:
-    """Merges all records of a key into one. `schema` are the columns; with `partial` merging is field by field.
-    `data_blocks` are the numbers of blocks with rows."""
+    """A fold that merges all records of a key into one. `schema` are the columns; with `partial` merging is field by
+    field. `data_blocks` are the numbers of blocks with rows."""
 
     entries: LogEntries
     rules: MergeRules
@@ -390,8 +390,8 @@ def _are_in(fields: Sequence[pa.Field], columns: Mapping[str, pa.Array]) -> bool
 
 @dataclass
 class ReplacementsWriter:
-    """Collects the replacements in a slice while its rows are merged for the first time, and caches them under
-    `key`."""
+    """A writer that collects the replacements in a slice while its rows are merged for the first time, and caches them
+    under `key`."""
 
     key: Hashable
     _replaced: list[Positions] = field(default_factory=list[Positions])

@@ -36,9 +36,9 @@ from lakebed.storage.parallel import is_remote, parallel_map
 
 @dataclass(frozen=True, slots=True)
 class BlockView:
-    """Decides whether the records of an instant are visible: it is committed (or older than the active timeline, and
-    thus archived), is not after `as_of`, and is in `within` if only some instants are read. With `committed` None all
-    instants are visible.
+    """A view that decides whether the records of an instant are visible: the instant is committed (or older than the
+    active timeline, and thus archived), is not after `as_of`, and is in `within` if only some instants are read. With
+    `committed` None all instants are visible.
 
     Without `committed` nothing is known of instants, and all of them count.
     """

@@ -605,7 +605,7 @@ class MergedSlice:
 
     @property
     def _wanted_of_base(self) -> list[str]:
-        """The base file's columns that are wanted."""
+        """The names of the requested columns that the base file has."""
         schema = pa.schema([]) if self.base is None else self.base.schema
         stored = [stored_name(name, schema, self._base_names) for name in self.schema.names]
         return [name for name in dict.fromkeys(stored) if name is not None]

@@ -56,7 +56,8 @@ def base_files_only(slices: Iterable[FileSlice]) -> list[FileSlice]:
 
 @dataclass(frozen=True, slots=True)
 class SliceReader:
-    """Reads the file slices of one table. It can be sent to tasks: a storage is pickled as the data needed to open it.
+    """A reader of the file slices of one table. It can be sent to tasks: a storage is pickled as the data needed to
+    open it.
 
     `blocks` decides which blocks of log files count, `memory` how many bytes of log records a merge holds. What is read
     is added to a `tally`. By the `history` of the table's schema, where it has one, columns that files have under other

@@ -294,7 +294,7 @@ class Snapshot:
 
     @property
     def reader(self) -> SliceReader:
-        """Reads the rows of this table's file slices."""
+        """The reader of the rows of this table's file slices."""
         return SliceReader(self.storage, self.config, self.block_view, history=self.history)
 
     @once

@@ -135,7 +135,7 @@ def most_local_bytes(df: DataFrame) -> int:
 
 
 class BatchWriter:
-    """Writes the micro-batches of one query, the function of its `foreachBatch`."""
+    """A writer of the micro-batches of one query, the function of its `foreachBatch`."""
 
     def __init__(
         self,

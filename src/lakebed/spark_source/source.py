@@ -94,7 +94,7 @@ class LakebedSource(SentToWorkers, DataSource):
 
 
 class TableReader(SentToWorkers, DataSourceReader):
-    """Plans in `partitions` and reads files in `read`, through lakebed's own storage."""
+    """A reader that plans in `partitions` and reads files in `read`, through lakebed's own storage."""
 
     def __init__(self, options: SourceOptions, columns: list[str]) -> None:
         self.options = options
@@ -117,7 +117,7 @@ class TableReader(SentToWorkers, DataSourceReader):
 
 
 class ChangesReader(SentToWorkers, DataSourceReader):
-    """Plans the sources of a range's changes, and reads them in tasks."""
+    """A reader that plans the sources of a range's changes, and reads them in tasks."""
 
     def __init__(self, options: SourceOptions) -> None:
         self.options = options

@@ -102,7 +102,7 @@ class StreamOptions:
 
 
 class StreamReader(SentToWorkers, DataSourceStreamReader):
-    """Plans and reads the batches of one stream.
+    """A reader that plans and reads the batches of one stream.
 
     Spark from 4.2 on gives `latestOffset` the start of the batch. Before that the reader remembers where the last batch
     ended: Spark asks for the (empty) partitions of the last one when a query goes on from its checkpoint.

@@ -354,7 +354,7 @@ class _Change(Parts):
 
 
 class _PlainNames:
-    """Converts texts over one table to its own names, in place of an alias and of names in another case."""
+    """A converter of texts over one table to the table's names, in place of an alias and of names in another case."""
 
     def __init__(self, schema: pa.Schema, alias: str) -> None:
         self._schema = schema

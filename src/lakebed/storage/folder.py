@@ -22,8 +22,8 @@ from lakebed.storage.base import (
 
 
 class WrappedStorage:
-    """Passes each request on to `inner`, with the path that `_inner_path` returns, after a call of `_before`. A
-    subclass overrides the methods that differ."""
+    """A storage that passes each request on to `inner`, with the path that `_inner_path` returns, after a call of
+    `_before`. A subclass overrides the methods that differ."""
 
     def __init__(self, inner: Storage) -> None:
         self._inner = inner

@@ -156,7 +156,8 @@ def aside(storage: Storage, work: Callable[[], object]) -> None:
 
 
 class _Threads:
-    """Gives a call to the thread that became idle last; if more calls than usual run at a time, to a thread of a pool.
+    """A set of threads that gives a call to the thread that became idle last; if more calls than usual run at a time,
+    to a thread of a pool.
 
     What a thread frees stays with it, in Arrow's pool and in the C library: if calls go to few threads, few hold it.
     """

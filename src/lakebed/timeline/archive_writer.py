@@ -182,7 +182,8 @@ def _merged_name(times: Sequence[pa.ChunkedArray], level: int) -> str:
 
 
 class _HistoryWriter:
-    """Writes files of a history, and publishes lists of files as the history, each under the next version."""
+    """A writer that writes files of a history, and publishes lists of files as the history, each under the next
+    version."""
 
     def __init__(self, storage: Storage, folder: str, lock_is_held: Callable[[], bool]) -> None:
         self._storage, self._folder, self._lock_is_held = storage, folder, lock_is_held

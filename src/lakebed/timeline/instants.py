@@ -184,8 +184,8 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 
 class InstantClock:
-    """Makes instant times (`yyyyMMddHHmmssSSS`) in the table's zone: `UTC`, or `LOCAL` for the zone of this process, by
-    `hoodie.table.timeline.timezone`.
+    """A clock that makes instant times (`yyyyMMddHHmmssSSS`) in the table's zone: `UTC`, or `LOCAL` for the zone of
+    this process, by `hoodie.table.timeline.timezone`.
 
     `now` gives seconds since the epoch. Call `next` under the table's lock and with the timeline's greatest time: this
     is what makes times ascend across processes and machines, also when a clock steps back or local time is set back

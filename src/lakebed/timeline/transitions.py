@@ -14,8 +14,8 @@ from lakebed.timeline.instants import completed_name, completes_as, inflight_nam
 
 @dataclass(frozen=True, slots=True)
 class TimelineWriter:
-    """Writes instant files of one table. Callers hold the table lock for `request` and `complete`. `durable` is when a
-    completed instant outlasts a power cut."""
+    """A writer of instant files of one table. Callers hold the table lock for `request` and `complete`. `durable` is
+    when a completed instant outlasts a power cut."""
 
     storage: Storage
     config: TableConfig

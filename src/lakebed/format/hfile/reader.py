@@ -333,7 +333,7 @@ class HFileReader:
 
 
 class _Opening:
-    """Opens an HFile: reads its trailer and everything between the last data block and the trailer."""
+    """The opening of an HFile, which reads its trailer and everything between the last data block and the trailer."""
 
     def __init__(self, source: ReadRange) -> None:
         self._source = source

@@ -43,7 +43,7 @@ class Traffic:
 
 
 class AssembledFile(BaseFileWriter):
-    """Writes one base file from stored row groups and new rows, in the order of the calls.
+    """A writer that writes one base file from stored row groups and new rows, in the order of the calls.
 
     `constants` are columns that hold one text in every row, whatever stored row groups hold there (None: null). Fresh
     rows make row groups of up to one and a half the rows of the settings, so that few small ones are left between

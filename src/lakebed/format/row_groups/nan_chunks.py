@@ -42,7 +42,7 @@ def leaves_out_bounds(path: str, created_by: str | None) -> bool:
 
 
 class NanChunks:
-    """Finds the chunks that contain NaN in a file with these columns, row group by row group."""
+    """A search for the chunks that contain NaN in a file with these columns, row group by row group."""
 
     def __init__(self, schema: pa.Schema) -> None:
         # of each column that can hold NaN: the numbers of its floating leaves, by their paths

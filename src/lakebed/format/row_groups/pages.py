@@ -186,7 +186,7 @@ INDEXES = BoundedCache[OffsetIndex](_INDEX_BYTES)
 
 @dataclass(frozen=True)
 class PageReader:
-    """Reads rows of one file by its pages."""
+    """A reader of rows of one file by its pages."""
 
     storage: Storage
     path: str

@@ -92,7 +92,8 @@ class BloomIndex(_ByFilters):
 
 
 class GlobalBloomIndex(_ByFilters):
-    """Looks a key up in all files whose key range and bloom filter do not rule it out, so that a key exists once.
+    """An index that looks a key up in all files whose key range and bloom filter do not rule it out, so that a key
+    exists once.
 
     A row that names another partition path than its key is stored in moves there, as under `GlobalSimpleIndex`, or is
     written where the key is (`update_partition_path=False`).

@@ -52,7 +52,7 @@ class SearchedSlice:
 
     @property
     def absent(self) -> int:
-        """How many of the keys that the bloom filter was asked about the slice does not hold."""
+        """The number of keys that were looked up in the bloom filter and that the slice does not have."""
         return max(0, self.filter_queries - len(self.stored_keys)) if self.filter_queries else 0
 
     @property
@@ -63,8 +63,8 @@ class SearchedSlice:
 
 @dataclass(frozen=True, slots=True)
 class SliceSearch:
-    """Looks for keys in file slices. It can be sent to tasks. With `numbered` the result has the numbers of the rows in
-    base files."""
+    """A search for keys in file slices. It can be sent to tasks. With `numbered` the result has the numbers of the rows
+    in base files."""
 
     reader: SliceReader
     numbered: bool = False

@@ -272,7 +272,8 @@ ROWS = pa.schema(
 
 
 class Client(Protocol):
-    """Reads and writes rows of one HBase table. Every method raises `StorageError` if HBase does not answer in time."""
+    """A client that reads and writes rows of one HBase table. Every method raises `StorageError` if HBase does not
+    answer in time."""
 
     def get(self, rows: pa.BinaryArray) -> pa.Table:
         """The rows that exist among these, once each, in any order; columns as in `ROWS`."""

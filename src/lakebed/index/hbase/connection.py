@@ -222,8 +222,8 @@ class Answer:
 
 
 class Connection:
-    """Sends calls to a server and receives the answers, for one thread. Raises `Unserved` for every failure; a
-    connection that failed is not used again."""
+    """A connection that sends calls to a server and receives the answers, for one thread. It raises `Unserved` for
+    every failure; a connection that failed is not used again."""
 
     def __init__(self, host: str, port: int, seconds: float, service: bytes = b"ClientService") -> None:
         self.where = f"{host}:{port}"

@@ -226,7 +226,7 @@ _SAMPLED_SLICES, _SAMPLED_KEYS = 8, 100
 
 
 class HBaseIndex(Index, StoredLocations):
-    """Looks keys up in an HBase table, which its user has made with the column family `_s`.
+    """An index that looks keys up in an HBase table, which its user has made with the column family `_s`.
 
     A key exists once in the table. A row that names another partition path than its key is stored in is written where
     the key is, or moves there with `update_partition_path`. The table's properties remember where HBase is. Needs the

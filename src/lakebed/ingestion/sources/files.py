@@ -106,7 +106,7 @@ class FilePosition:
 
 
 class FilesSource(IngestSource):
-    """Reads new files, oldest first. A file that changed is read again, like a new one."""
+    """A source that reads new files, oldest first. A file that changed is read again, like a new one."""
 
     def __init__(self, settings: FilesSettings) -> None:
         if settings.format is not None and settings.format not in FORMATS:

@@ -118,7 +118,8 @@ def checkpoint_of(topic: str, offsets: Mapping[int, int]) -> str:
 
 
 class KafkaSource(IngestSource):
-    """Reads a Kafka topic. Tombstones are skipped, as in Hudi, or delete rows; Debezium sends one after each delete."""
+    """A source that reads a Kafka topic. Tombstones are skipped, as in Hudi, or delete rows; Debezium sends one after
+    each delete."""
 
     def __init__(self, settings: KafkaSettings) -> None:
         self._settings = settings

@@ -70,7 +70,7 @@ class SqlSettings:
 
 
 class SqlSource(IngestSource):
-    """Reads the rows of a SQL query, ordered by a column that grows."""
+    """A source that reads the rows of a SQL query, ordered by a column that grows."""
 
     repeats_rows = True
 

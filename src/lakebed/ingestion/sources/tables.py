@@ -40,8 +40,8 @@ class TableSettings:
 
 
 class TableSource(IngestSource):
-    """Reads the changes of a table. The checkpoint is the completion time of the last commit that was read, as in Hudi;
-    for a table before version 8 its requested time."""
+    """A source that reads the changes of a table. The checkpoint is the completion time of the last commit that was
+    read, as in Hudi; for a table before version 8 its requested time."""
 
     def __init__(self, settings: TableSettings) -> None:
         if settings.query not in QUERIES:
