@@ -232,24 +232,23 @@ _IN_MEMORY = "the table is in the memory of this process, which Spark's workers 
 def choose_engine(
     data: Any,
     spark: Any | None,
-    tasks: int | None = None,
+    options: Options | None = None,
     *,
-    worker_tuning: bool = True,
-    local_rows: int | None = None,
     table_bytes: Callable[[], int] = lambda: 0,
 ) -> Engine:
     """The engine for data: Spark for DataFrames, conditions and big Arrow data if there is a session, otherwise this
-    process with `tasks` threads.
+    process with the options' tasks as threads.
 
-    A DataFrame that the optimizer knows to have no more than `local_rows` rows is written in this process, too, if its
-    bytes fit there: it is collected here, and the engine has its rows. None means lakebed's own bound; then the
-    DataFrame may also be larger if Spark runs in one process and the table's files take no more than
+    A DataFrame that the optimizer knows to have no more than `SparkSettings.local_rows` is written in this process,
+    too, if its bytes fit there: it is collected here, and the engine has its rows. None means lakebed's own bound; then
+    the DataFrame may also be larger if Spark runs in one process and the table's files take no more than
     `LOCAL_TABLE_BYTES`."""
-    session = session_of(data) or spark
+    session, options = session_of(data) or spark, options or Options({})
+    tasks = options.write.tasks
     if session is None:
         return LocalEngine(tasks)
     if session_of(data) is not None:
-        if (engine := _collected(data, tasks, local_rows, table_bytes)) is not None:
+        if (engine := _collected(data, options, table_bytes)) is not None:
             return engine
     elif not is_condition(data) and getattr(data, "nbytes", 0) <= IN_PROCESS_BYTES:
         return LocalEngine(tasks)
@@ -257,7 +256,7 @@ def choose_engine(
         return LocalEngine(tasks, note="there is no way to Spark for columns of Arrow's time: the data is written here")
     from lakebed.engine.spark import SparkEngine
 
-    return SparkEngine(session, worker_tuning=worker_tuning)
+    return SparkEngine(session, worker_tuning=options.spark.worker_tuning)
 
 
 def _has_times(data: Any) -> bool:
@@ -265,11 +264,10 @@ def _has_times(data: Any) -> bool:
     return isinstance(schema, pa.Schema) and any(is_time(kind) for _, kind in leaf_paths(schema))
 
 
-def _collected(
-    data: Any, tasks: int | None, local_rows: int | None, table_bytes: Callable[[], int]
-) -> LocalEngine | None:
+def _collected(data: Any, options: Options, table_bytes: Callable[[], int]) -> LocalEngine | None:
     """The engine of this process with the collected rows of a DataFrame that is written in it; None for a DataFrame
     that is not."""
+    local_rows = options.spark.local_rows
     max_rows = LOCAL_ROWS if local_rows is None else local_rows
     if max_rows <= 0 or getattr(data, "isStreaming", False):
         return None
@@ -296,7 +294,7 @@ def _collected(
     return (
         None
         if table is None
-        else LocalEngine(tasks, note=f"{note}: it is collected and written here", collected=(data, table))
+        else LocalEngine(options.write.tasks, note=f"{note}: it is collected and written here", collected=(data, table))
     )
 
 
@@ -363,12 +361,11 @@ class Beginning:
                 hint=f"leave the option out, or call {_CALLS.get(named, 'lakebed.write')}",
                 context={"option": OPERATION, "given": named, "verb": self.verb},
             )
+        spark = replace(options.spark, worker_tuning=self.worker_tuning and options.spark.worker_tuning)
         engine = choose_engine(
             self.data,
             self.spark,
-            options.write.tasks,
-            worker_tuning=self.worker_tuning and options.spark.worker_tuning,
-            local_rows=options.spark.local_rows,
+            replace(options, spark=spark),
             table_bytes=lambda: bytes_of_files(opened),
         )
         return write_context(self.storage, opened.config, engine, options, snapshot=opened)
@@ -434,9 +431,7 @@ def write(
     engine = choose_engine(
         df,
         None,
-        job.write.tasks,
-        worker_tuning=job.spark.worker_tuning,
-        local_rows=job.spark.local_rows,
+        job,
         table_bytes=lambda: 0 if config is None else bytes_of_files(open_snapshot(storage, config)),
     )
     if config is None:

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 import lakebed
+from lakebed.config.options import resolve_options
 from lakebed.engine.local import LocalEngine
 from lakebed.errors import CommitConflict, SourceError
 from lakebed.operations.context import WriteContext
@@ -131,7 +132,7 @@ def test_arguments_of_a_call_are_options_only_where_they_were_given() -> None:
 
 
 def test_without_a_session_rows_are_written_in_this_process_by_the_given_tasks() -> None:
-    engine = choose_engine(rows(ROW), None, tasks=3)
+    engine = choose_engine(rows(ROW), None, resolve_options({"lakebed.write.tasks": 3}))
     assert isinstance(engine, LocalEngine)
     assert not engine.is_distributed
 
