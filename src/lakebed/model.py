@@ -166,7 +166,12 @@ class FileSlice:
     @property
     def size(self) -> int:
         """The size of all files of the slice, in bytes."""
-        return (self.base_file.size if self.base_file else 0) + sum(log.size for log in self.log_files)
+        return (self.base_file.size if self.base_file else 0) + self.log_bytes
+
+    @property
+    def log_bytes(self) -> int:
+        """The size of the log files, in bytes."""
+        return sum(log.size for log in self.log_files)
 
     @property
     def is_base_file(self) -> bool:

@@ -93,16 +93,12 @@ class SliceCompactor:
     instant: str
     format: FileFormat
 
-    @property
-    def storage(self) -> Storage:
-        return self.reader.storage
-
     def __call__(
         self, partition: str, number: int, batches: Iterator[pa.RecordBatch], task: Task
     ) -> Iterator[pa.RecordBatch]:
         for operation in operations_in(batches):
             try:
-                done = self.compact(planned_slice(self.storage, operation), task)
+                done = self.compact(planned_slice(self.reader.storage, operation), task)
             except LakebedError as error:
                 done = Compacted(WriteStatus(operation.partition, operation.file_id, error=error.to_json()), {})
             yield as_batch(done)
@@ -146,7 +142,9 @@ class SliceCompactor:
         """An open file with the rows, all of which are encoded."""
         base = file_slice.base_file
         # the new file has the encodings of the base file
-        encodings = {} if base is None else encodings_of(read_footer(self.storage, base.path, base.size).metadata)
+        encodings = (
+            {} if base is None else encodings_of(read_footer(self.reader.storage, base.path, base.size).metadata)
+        )
         encoded = texts_with_dictionary(self.format.schema, encodings)
         merged = self.reader.merged(file_slice, self.format.schema, dictionary=(*DICTIONARY_META, *encoded))
         writer = self._writer(file_slice, task, encodings, self.format.bloom(), KeyRange())
@@ -170,7 +168,7 @@ class SliceCompactor:
         copies: bool = False,
     ) -> FileWriter:
         return FileWriter(
-            self.storage,
+            self.reader.storage,
             self.format,
             self.instant,
             file_slice.partition,
@@ -209,7 +207,7 @@ def totals_of(file_slice: FileSlice, counts: Any, changed: int, millis: int) -> 
         "totalUpdatedRecordsCompacted": changed,
         "totalLogBlocks": counts.log_blocks,
         "totalLogFilesCompacted": len(file_slice.log_files),
-        "totalLogSizeCompacted": sum(log.size for log in file_slice.log_files),
+        "totalLogSizeCompacted": file_slice.log_bytes,
         "totalLogReadTimeMs": millis,
         "totalCorruptLogBlock": counts.corrupt_blocks,
         "totalRollbackBlocks": counts.rollback_blocks,

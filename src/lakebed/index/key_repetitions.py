@@ -156,7 +156,7 @@ class KeyRepetitions:
                     groups.append(group)
                     cost += footer.metadata.row_group(group).num_rows
         if self.snapshot.reader.is_merged(file_slice):
-            cost += 1 + sum(log.size for log in file_slice.log_files) // _LOG_BYTES_A_KEY
+            cost += 1 + file_slice.log_bytes // _LOG_BYTES_A_KEY
         return _Candidate(number, file_slice, groups, cost)
 
     def _stored(self, candidate: _Candidate, keys: pa.Array, table: KeyTable) -> Positions:

@@ -45,6 +45,9 @@ class KeyTable:
 
     def __init__(self, keys: pa.Array) -> None:
         self._keys = keys
+        self._pays = False
+        if len(keys) < _MAX_ITEMS:
+            return
         self._offset = distinguishing_offset(keys)
         self._words = words_at(keys, self._offset)
         self._levels: list[_Level] = []
@@ -56,7 +59,7 @@ class KeyTable:
                 left = left[level.others]
         # they have the words of others, mostly
         self._left = left
-        self._pays = len(keys) >= _MAX_ITEMS and len(left) <= len(keys) // _MAX_CROWDED
+        self._pays = len(left) <= len(keys) // _MAX_CROWDED
 
     def find(self, keys: pa.Array) -> npt.NDArray[np.int32]:
         if not self._pays:

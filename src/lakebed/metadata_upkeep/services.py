@@ -400,12 +400,6 @@ def _entry_bytes(file_slice: FileSlice) -> int:
     return sum(max(0, size - _FIXED_BYTES) for size in (base, *(log.size for log in file_slice.log_files)))
 
 
-def slice_bytes(file_slice: FileSlice) -> int:
-    """The bytes of a file slice's base file and log files."""
-    base = file_slice.base_file.size if file_slice.base_file else 0
-    return base + sum(log.size for log in file_slice.log_files)
-
-
 def run_archival(store: MetadataStore) -> list[str]:
     """Archive the oldest instants if there are many; returns a line of text about each step."""
     commits = store.timeline.commits

@@ -14,7 +14,6 @@ from lakebed.config.settings import WriteSettings
 from lakebed.errors import InvalidOption
 from lakebed.metadata_kinds.registry import key_index_of, kind_of
 from lakebed.metadata_upkeep.resharding import reshard
-from lakebed.metadata_upkeep.services import slice_bytes
 from lakebed.metadata_upkeep.store import MetadataStore
 from lakebed.properties.file import load_table_config
 from lakebed.slices.snapshot import Snapshot
@@ -53,7 +52,7 @@ def shards(snapshot: Snapshot, name: str | None = None) -> pa.Table:
         [kind_of(s.partition).data_partition_of(s.file_id) for s in slices],
         [s.file_id for s in slices],
         entries,
-        [slice_bytes(s) for s in slices],
+        [s.size for s in slices],
     ]
     arrays = [pa.array(column, field.type) for column, field in zip(columns, SHARDS, strict=True)]
     return pa.Table.from_arrays(arrays, schema=SHARDS)

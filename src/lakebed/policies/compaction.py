@@ -175,8 +175,8 @@ class Selection:
     def slices(self, slices: Sequence[FileSlice]) -> Sequence[FileSlice]:
         """The slices to compact, of the given slices with log files, the most urgent by the strategy first."""
         if self.name == "LogFileSizeBased":
-            enough = [s for s in slices if _log_bytes(s) >= self.least_log_bytes]
-            return self._within_target(sorted(enough, key=lambda s: -_log_bytes(s)))
+            enough = [s for s in slices if s.log_bytes >= self.least_log_bytes]
+            return self._within_target(sorted(enough, key=lambda s: -s.log_bytes))
         if self.name == "LogFileNumBased":
             enough = [s for s in slices if len(s.log_files) >= self.least_log_files]
             return self._within_target(sorted(enough, key=lambda s: -len(s.log_files)))
@@ -264,7 +264,3 @@ def plan_log_compaction(
         if len(file_slice.log_files) >= least_blocks and count_blocks(file_slice) >= least_blocks:
             selected.append(file_slice)
     return CompactionPlan(tuple(selected), is_log_compaction=True)
-
-
-def _log_bytes(file_slice: FileSlice) -> int:
-    return sum(log.size for log in file_slice.log_files)

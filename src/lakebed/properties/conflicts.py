@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, cast
 
 from lakebed.config.collected import Options
@@ -27,7 +27,7 @@ def conflicts_with_table(options: Options, config: TableConfig) -> None:
     values. Settings that the options do not have are not compared."""
     properties = config.properties
     _check_table(options.table, config)
-    _check_index(options.index, properties)
+    _check_index(options.index, config)
     key = _MOVES.get(properties.get("lakebed.index.type", ""), "")
     moves, stays = options.explicit.get(key), properties.get("lakebed.index.update_partition")
     if moves is not None and stays is not None and moves.strip().lower() != stays.strip().lower():
@@ -46,8 +46,9 @@ def _check_table(named: TableSettings, config: TableConfig) -> None:
             raise _conflict(key, requested, config.properties[key])
 
 
-def _check_index(named: IndexSettings, properties: Mapping[str, str]) -> None:
+def _check_index(named: IndexSettings, config: TableConfig) -> None:
     """Raise `InvalidOption` for an index other than the one that the properties `lakebed.index.*` record."""
+    properties = config.properties
     recorded = properties.get("lakebed.index.type")
     if recorded is None:
         return
@@ -62,7 +63,7 @@ def _check_index(named: IndexSettings, properties: Mapping[str, str]) -> None:
     rules = properties.get("lakebed.index.bucket.partitions", "")
     if named.partition_buckets is not None and named.partition_buckets.strip("; ") != rules:
         raise _conflict("lakebed.index.bucket.partitions", named.partition_buckets, rules or None)
-    fields = _names(properties.get("lakebed.index.bucket.fields"))
+    fields = config.first_list("lakebed.index.bucket.fields")
     if named.fields and fields and {*_in_lower_case(named.fields)} != {*_in_lower_case(fields)}:
         raise _conflict("lakebed.index.bucket.fields", named.fields, fields)
 
@@ -104,10 +105,6 @@ def _pairs_of_merging(named: TableSettings, config: TableConfig) -> Iterator[tup
     yield "hoodie.record.merge.mode", mode, config.merge_mode if config.names_merge_mode else None
     yield "hoodie.record.merge.strategy.id", named.merge_strategy, config.merge_strategy or None
     yield "hoodie.table.partial.update.mode", named.partial_update_mode, config.partial_update_mode
-
-
-def _names(text: str | None) -> tuple[str, ...] | None:
-    return None if text is None else tuple(part.strip() for part in text.split(",") if part.strip())
 
 
 def _in_lower_case(names: tuple[str, ...] | None) -> tuple[str, ...]:

@@ -252,12 +252,32 @@ class _Skipping:
         if len(remaining) > _MAX_SLICES:
             remaining = self._by_partition_stats(remaining)
         if len(remaining) > 1 and (by_key is None or len(remaining) > _MAX_SLICES):
-            calls = _calls_in(self.predicate)
+            calls = list(dict.fromkeys([value for value in self._values if isinstance(value, Call)]))
             remaining = self._by_statistics(remaining, calls)
             remaining = self._by_expression_filters(remaining) if calls else remaining
             if by_key is None:
                 remaining = self._by_bloom_filters(remaining)
         return remaining
+
+    @once
+    def _values(self) -> list[Value]:
+        """All values that the conditions of the filter compare, outer ones first."""
+        values: list[Value] = []
+        waiting: list[Value] = []
+        for node in walk(self.predicate.root):
+            match node:
+                case Compare(left, _, right):
+                    waiting += [left, right]
+                case In(value) | IsNull(value) | IsTrue(value) | Like(value):
+                    waiting.append(value)
+                case _:
+                    pass
+        while waiting:
+            value = waiting.pop()
+            values.append(value)
+            if isinstance(value, Call):
+                waiting += value.args
+        return values
 
     def _note(self, reason: str, before: list[FileSlice], after: list[FileSlice]) -> list[FileSlice]:
         self.pruned.setdefault(reason, []).extend(slices_without(before, after))
@@ -353,7 +373,7 @@ class _Skipping:
     @once
     def _columns(self) -> Mapping[Path, pa.DataType]:
         """The columns of the filter whose statistics are useful, with their types."""
-        types = {c.path: c.type for c in _columns_in(self.predicate)}
+        types = {value.path: value.type for value in self._values if isinstance(value, Column)}
         names = self._statistics.columns
         if self.snapshot.history is not None:
             # files are matched by column ids there, statistics have the names of their time
@@ -462,32 +482,6 @@ class _Files:
         if len(self.owner) == self.slices and (self.owner == np.arange(self.slices)).all():
             return bounds
         return of_slices(bounds, self.owner, self.slices)
-
-
-def _values_in(predicate: Predicate) -> Iterator[Value]:
-    """All values that the conditions of the filter compare, outer ones first."""
-    waiting: list[Value] = []
-    for node in walk(predicate.root):
-        match node:
-            case Compare(left, _, right):
-                waiting += [left, right]
-            case In(value) | IsNull(value) | IsTrue(value) | Like(value):
-                waiting.append(value)
-            case _:
-                pass
-    while waiting:
-        value = waiting.pop()
-        yield value
-        if isinstance(value, Call):
-            waiting += value.args
-
-
-def _columns_in(predicate: Predicate) -> list[Column]:
-    return [v for v in _values_in(predicate) if isinstance(v, Column)]
-
-
-def _calls_in(predicate: Predicate) -> list[Call]:
-    return list(dict.fromkeys(v for v in _values_in(predicate) if isinstance(v, Call)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -138,7 +138,7 @@ def _size(file_slice: FileSlice, numbered: Set[str]) -> int:
     base = file_slice.base_file
     if base is None or base.is_skeleton or not file_slice.log_files or base.instant not in numbered:
         return 0
-    return base.size if sum(log.size for log in file_slice.log_files) <= _LOGS_OF_BASE * base.size else 0
+    return base.size if file_slice.log_bytes <= _LOGS_OF_BASE * base.size else 0
 
 
 def bits_of(flags: Flags) -> pa.ListArray:

@@ -257,7 +257,7 @@ class SliceReader:
         """The visible blocks of a slice's log files; only their headers are read."""
         if self.tally is not None:
             self.tally.add("opened", len(file_slice.log_files))
-            self.tally.add("bytes", sum(log.size for log in file_slice.log_files))
+            self.tally.add("bytes", file_slice.log_bytes)
         # log files of writes during a planned resize of buckets are named after the resize, and real Hudi's in any
         # order; below version 8 files are in the order that they were written in, and instants need not be
         by_instant = has_completion_times(self.config.version)

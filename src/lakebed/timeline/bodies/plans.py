@@ -217,7 +217,7 @@ class CompactionCost:
     @classmethod
     def of(cls, file_slice: FileSlice) -> CompactionCost:
         base = file_slice.base_file
-        log_bytes = sum(log.size for log in file_slice.log_files)
+        log_bytes = file_slice.log_bytes
         read = ((base.size if base else 0) + log_bytes) // _MEGABYTE
         return cls(log_bytes, read, base.size // _MEGABYTE if base else _NEW_BASE_MEGABYTES)
 
