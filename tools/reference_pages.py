@@ -6,6 +6,7 @@ command line from its own help.
 
 from __future__ import annotations
 
+import ast
 import importlib
 import inspect
 import re
@@ -14,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from functools import partial
 from pathlib import Path
+from types import ModuleType
 from typing import Any, get_args, get_origin
 
 import concept_pictures
@@ -177,7 +179,7 @@ def _results() -> list[type]:
         "Feature": _named("lakebed.properties.features", "Feature"),
     }
     for owner in (lakebed.Table, *(_named(*view) for view in (*_UPKEEP, *_VIEWS))):
-        space = {name: found for part in _parts(owner) for name, found in vars(sys.modules[part.__module__]).items()}
+        space = {name: found for part in _parts(owner) for name, found in _space(sys.modules[part.__module__]).items()}
         for _, member in _public(owner):
             function: Any = member.fget if isinstance(member, property) else member
             annotation = str(inspect.signature(function).return_annotation)
@@ -186,6 +188,16 @@ def _results() -> list[type]:
                 if inspect.isclass(cls) and cls.__module__.startswith("lakebed.") and is_dataclass(cls):
                     found.setdefault(word, cls)
     return [cls for name, cls in found.items() if name not in shown]
+
+
+def _space(module: ModuleType) -> dict[str, object]:
+    """What the annotations of a module can name: also what it imports for them alone."""
+    found = dict(vars(module))
+    for node in ast.walk(ast.parse(inspect.getsource(module))):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("lakebed"):
+            imported = importlib.import_module(node.module or "")
+            found |= {one.asname or one.name: getattr(imported, one.name, None) for one in node.names}
+    return found
 
 
 def _class(cls: type, shown: Sequence[str] | None = None) -> Iterator[str]:

@@ -19,30 +19,23 @@ from lakebed.engine.spark_python import use_this_python
 from lakebed.engine.spark_session import session_of
 from lakebed.errors import InvalidOption, TableNotFound
 from lakebed.index.base import Index
-from lakebed.inputs.files import data_of, is_path_of_files
-from lakebed.merge.mergers import Merger
-from lakebed.metadata_upkeep.maintain import METADATA_OPTION
 from lakebed.model import HOODIE
 from lakebed.opened_table import OpenedTable
-from lakebed.operations import hudi_job, recreate
-from lakebed.operations.create import create as create_table
-from lakebed.operations.create import explicit_schema, merge_settings, profile_of
-from lakebed.operations.foreign_files import no_table_here
-from lakebed.operations.hudi_job import session_engine
-from lakebed.operations.once import Once
+from lakebed.operations import recreate
 from lakebed.operations.recreate import load_settled
-from lakebed.operations.result import WriteResult
 from lakebed.progress import display
 from lakebed.properties.file import BACKUP_PATH, PROPERTIES_PATH
-from lakebed.services.cleaning import check_filters
-from lakebed.services.due import run_due_services
 from lakebed.storage import open_storage
 from lakebed.table import Table
 
+# Functions import what they run: `open` needs nothing of what makes and writes tables.
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from lakebed.index.ranking import TableProfile
+    from lakebed.merge.mergers import Merger
+    from lakebed.operations.once import Once
+    from lakebed.operations.result import WriteResult
 
 _WORKER_TUNING = "lakebed.spark.worker.tuning"
 _OPEN_OPTIONS = ("hoodie.metadata.enable", "hoodie.enable.data.skipping", "lakebed.read.page.checksums", _WORKER_TUNING)
@@ -99,6 +92,13 @@ def create(
     >>> t.name, t.schema.names
     ('orders', ['id', 'at'])
     """
+    from lakebed.inputs.files import data_of
+    from lakebed.metadata_upkeep.maintain import METADATA_OPTION
+    from lakebed.operations.create import create as create_table
+    from lakebed.operations.create import explicit_schema, merge_settings, profile_of
+    from lakebed.operations.hudi_job import session_engine
+    from lakebed.services.cleaning import check_filters
+
     storage = open_storage(uri, storage_options)
     schema_or_data = data_of(schema_or_data, None, (uri, storage_options or {}))
     options = resolve_options(properties)
@@ -188,6 +188,8 @@ def open(
     try:
         config = load_settled(storage)
     except TableNotFound as error:
+        from lakebed.operations.foreign_files import no_table_here
+
         raise no_table_here(storage, error) from None
     return Table(OpenedTable(storage, config, spark, resolved.read, worker_tuning=resolved.spark.worker_tuning))
 
@@ -293,6 +295,10 @@ def write(
     >>> lakebed.open("memory://docs/hudi-job").count()
     2
     """
+    from lakebed.inputs.files import data_of, is_path_of_files
+    from lakebed.operations import hudi_job
+    from lakebed.services.due import run_due_services
+
     is_delete = str(options.get(hudi_job.OPERATION, "")).strip().lower() == "delete"
     rows = df if is_delete and not is_path_of_files(df) else data_of(df, None, (uri, storage_options or {}))
     with display():

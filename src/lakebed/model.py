@@ -39,6 +39,8 @@ MEMBER = f"{DERIVED}member"
 TABLE_OF_ROWS = b"lakebed.table"
 """In the metadata of an Arrow schema: the URI of the table that the rows were read from."""
 HOODIE = ".hoodie"
+LOCK_FILE = f"{HOODIE}/.locks/table_lock.json"
+HDFS_LOCK_FILE = f"{HOODIE}/lock"
 # In the metadata of every commit that lakebed wrote.
 WRITER_ID = "lakebed.writer"
 # In the metadata of a commit that deletes rows for good: how many. Its change logs and file slices may be gone.

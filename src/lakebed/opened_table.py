@@ -7,29 +7,28 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from lakebed.config.settings import ReadSettings
-from lakebed.engine.base import Engine
 from lakebed.engine.spark_session import zone_of
-from lakebed.inputs.files import Partitioning, data_of
 from lakebed.metadata.lookups import open_again
-from lakebed.operations import hudi_job
-from lakebed.operations.context import WriteContext
-from lakebed.operations.group_commit import UpsertTarget, commit
-from lakebed.operations.merge import MergeResult
-from lakebed.operations.once import Once
-from lakebed.operations.result import WriteResult
 from lakebed.progress import display
 from lakebed.properties.file import load_table_config
 from lakebed.properties.table_config import TableConfig
-from lakebed.read.incremental import When, in_local_zone, refuse_outside
 from lakebed.read.reopening import read_again
-from lakebed.read.scan import refuse_cleaned
-from lakebed.services.driver import Reads, fitting_context
-from lakebed.services.due import AFTER_SERVICE_SETTINGS, run_due_services, show_after_service
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
 
+# Methods import what they run: a process that reads some rows does not import the write verbs, services and views.
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from lakebed.engine.base import Engine
+    from lakebed.inputs.files import Partitioning
+    from lakebed.operations import hudi_job
+    from lakebed.operations.context import WriteContext
+    from lakebed.operations.merge import MergeResult
+    from lakebed.operations.once import Once
+    from lakebed.operations.result import WriteResult
+    from lakebed.read.incremental import When
+    from lakebed.services.driver import Reads
 
 T = TypeVar("T")
 # Views of this many moments are cached while nothing changes.
@@ -82,6 +81,10 @@ class OpenedTable:
     ) -> WriteResult:
         """Run a write, with its retries after conflicts, then the services that the table's settings make due, and
         return its result."""
+        from lakebed.operations import hudi_job
+        from lakebed.operations.group_commit import UpsertTarget, commit
+        from lakebed.services.due import run_due_services
+
         begins = self._begins(data, hudi_job.with_retries(retries, options), name)
         run = partial(hudi_job.run_again, begins.context, data=data, name=name, once=once)
         target = None if once else UpsertTarget(self.storage, self.config, begins.options)
@@ -93,6 +96,8 @@ class OpenedTable:
 
     def data(self, data: Any, partitioning: Partitioning | None) -> Any:
         """The rows that a caller gave: the data files for a path, any other value unchanged."""
+        from lakebed.inputs.files import data_of
+
         return data_of(data, partitioning, (self.storage.spec.uri, self.storage.spec.options))
 
     def merge(
@@ -104,6 +109,8 @@ class OpenedTable:
         once: Once | None,
     ) -> MergeResult:
         """Run the write of a merge, and return its result. The result of a skipped merge has no counts."""
+        from lakebed.operations.merge import MergeResult
+
         result = self.write(verb, source, options, "upsert", retries, once=once)
         if result.skipped:
             return MergeResult(result.instant, result.checkpoint, "merge", skipped=True)
@@ -117,6 +124,8 @@ class OpenedTable:
     def moment(self, when: When) -> When:
         """A time that a caller gave, with a zone. A time without a zone is in the zone of the Spark session, otherwise
         in that of the machine."""
+        from lakebed.read.incremental import in_local_zone
+
         return in_local_zone(when, None if self.spark is None else zone_of(self.spark))
 
     def snapshot(self, as_of: str | None = None, *, looks_up: bool = False) -> Snapshot:
@@ -135,6 +144,9 @@ class OpenedTable:
     def view(self, cut: str | None) -> Snapshot:
         """The view as of an instant time (None: as of now). Raises `InvalidOption` if that time is cleaned, before the
         first commit or in the future."""
+
+        from lakebed.read.incremental import refuse_outside
+        from lakebed.read.scan import refuse_cleaned
 
         def opened() -> Snapshot:
             view = self.snapshot(cut)
@@ -166,6 +178,8 @@ class OpenedTable:
     ) -> T:
         """The result of a service that commits. Unless it is a preview, published lists and catalogs are updated as
         well."""
+        from lakebed.services.due import AFTER_SERVICE_SETTINGS, show_after_service
+
         done = self.again(serve, progress=progress)
         if not preview and AFTER_SERVICE_SETTINGS & {*self.config.properties, *(options or {})}:
             show_after_service(self.storage, self.config.properties, options)
@@ -173,11 +187,15 @@ class OpenedTable:
 
     def engine(self) -> Engine:
         """The engine of a call that writes only indexes of the metadata table."""
+        from lakebed.operations import hudi_job
+
         spark = None if self.storage.spec.in_this_process else self.spark
         return hudi_job.session_engine(spark, worker_tuning=self.worker_tuning)
 
     def service_context(self, options: Mapping[str, Any] | None, verb: str, reads: Reads = "logs") -> WriteContext:
         """The context of a service that merges the table's log files, or may rewrite every file ("files")."""
+        from lakebed.services.driver import fitting_context
+
         return fitting_context(self.context(None, options, verb), reads, self.spark)
 
     def context(self, data: Any, options: Mapping[str, Any] | None, verb: str) -> WriteContext:
@@ -188,6 +206,8 @@ class OpenedTable:
         return context
 
     def _begins(self, data: Any, options: Mapping[str, Any] | None, verb: str) -> hudi_job.Beginning:
+        from lakebed.operations import hudi_job
+
         return hudi_job.Beginning(self.storage, self.config, verb, data, options, self.spark, self.worker_tuning)
 
     def __getstate__(self) -> dict[str, Any]:

@@ -10,48 +10,41 @@ import pyarrow as pa
 
 from lakebed.config.arguments import public_methods_check_arguments, refused
 from lakebed.config.options import resolve_options
-from lakebed.engine.arrow_data import is_read_once, to_arrow_table
 from lakebed.engine.spark_session import session_of
 from lakebed.errors import InvalidOption
-from lakebed.inputs.files import Partitioning, is_path_of_files
 from lakebed.opened_table import OpenedTable
-from lakebed.operations import hudi_job
-from lakebed.operations.delete import Where, count_deletes, delete, rows_to_delete
-from lakebed.operations.merge import MergeResult, merge
-from lakebed.operations.merge_statement import ClauseText, MergeStatement
-from lakebed.operations.once import Once
-from lakebed.operations.overwrite import delete_partitions, insert_overwrite
-from lakebed.operations.plan import WritePlan
-from lakebed.operations.result import WriteResult
-from lakebed.operations.upsert import bulk_insert, explain_upsert, insert, upsert
 from lakebed.properties.features import features_of
 from lakebed.read import lookup
-from lakebed.read.bucket_join import BucketJoin
-from lakebed.read.cdc import ChangeLog, Images
-from lakebed.read.commit_feed import BatchLimits
-from lakebed.read.history import RowHistory, row_history
-from lakebed.read.incremental import Changes, When, resolve_as_of
 from lakebed.read.plan import data_columns
-from lakebed.read.scan import Scan
-from lakebed.services.configure import Configured, configure
-from lakebed.services.erasure import Erasure
-from lakebed.services.erasure_report import ErasureReport
-from lakebed.services.restore import RestoreResult, RollbackResult, restore, rollback
-from lakebed.services.savepoint import Savepoint
 from lakebed.slices.snapshot import table_features
-from lakebed.table_catalogs import CatalogsView
-from lakebed.table_columns import ColumnsView
-from lakebed.table_consumers import BatchRequest, ConsumersView, Consumption
-from lakebed.table_indexes import IndexesView
-from lakebed.table_maintenance import MaintenanceView
-from lakebed.table_merge import Merge
-from lakebed.table_savepoints import SavepointsView
-from lakebed.table_views import FeaturesView, FilesView, PropertiesView, TimelineView, listed_files, table_html
 
+# Methods import what they run: a process that reads some rows does not import the write verbs, services and views.
 if TYPE_CHECKING:
     import pandas as pd
 
+    from lakebed.inputs.files import Partitioning
+    from lakebed.operations.merge import MergeResult
+    from lakebed.operations.once import Once
+    from lakebed.operations.plan import WritePlan
+    from lakebed.operations.result import WriteResult
+    from lakebed.read.bucket_join import BucketJoin
+    from lakebed.read.cdc import ChangeLog, Images
     from lakebed.read.dataset import TableDataset
+    from lakebed.read.history import RowHistory
+    from lakebed.read.incremental import Changes, When
+    from lakebed.read.scan import Scan
+    from lakebed.services.configure import Configured
+    from lakebed.services.erasure_report import ErasureReport
+    from lakebed.services.restore import RestoreResult, RollbackResult
+    from lakebed.services.savepoint import Savepoint
+    from lakebed.table_catalogs import CatalogsView
+    from lakebed.table_columns import ColumnsView
+    from lakebed.table_consumers import ConsumersView, Consumption
+    from lakebed.table_indexes import IndexesView
+    from lakebed.table_maintenance import MaintenanceView
+    from lakebed.table_merge import Merge
+    from lakebed.table_savepoints import SavepointsView
+    from lakebed.table_views import FeaturesView, FilesView, PropertiesView, TimelineView
 
 
 @public_methods_check_arguments
@@ -110,6 +103,8 @@ class Table:
         >>> t.properties["hoodie.table.type"]
         'MERGE_ON_READ'
         """
+        from lakebed.table_views import PropertiesView
+
         return PropertiesView(self.opened.reload().properties)
 
     @property
@@ -119,6 +114,8 @@ class Table:
         >>> [instant.action.value for instant in t.timeline]
         ['deltacommit']
         """
+        from lakebed.table_views import TimelineView
+
         return TimelineView(self.opened.snapshot().timeline)
 
     @property
@@ -128,6 +125,8 @@ class Table:
         >>> sorted(file_slice.partition for file_slice in t.files)
         ['Oslo', 'Rome']
         """
+        from lakebed.table_views import listed_files
+
         return self.opened.steadily(listed_files)
 
     @property
@@ -147,6 +146,8 @@ class Table:
         >>> [(feature.name, feature.write) for feature in t.features]
         [('metadata table', 'yes'), ('merge-on-read', 'yes')]
         """
+        from lakebed.table_views import FeaturesView
+
         return FeaturesView(self.opened.steadily(lambda view: features_of(view.config, table_features(view))))
 
     @property
@@ -157,6 +158,8 @@ class Table:
         >>> [column.name for column in t.columns]
         ['id', 'city', 'fare', 'ts']
         """
+        from lakebed.table_columns import ColumnsView
+
         return ColumnsView(self.opened)
 
     @property
@@ -167,6 +170,8 @@ class Table:
         >>> len(t.consumers)
         0
         """
+        from lakebed.table_consumers import ConsumersView
+
         return ConsumersView(self.opened)
 
     @property
@@ -179,6 +184,8 @@ class Table:
         >>> [index.name for index in t.indexes.list()]
         ['files', 'column_stats', 'partition_stats']
         """
+        from lakebed.table_indexes import IndexesView
+
         return IndexesView(self.opened)
 
     @property
@@ -189,6 +196,8 @@ class Table:
         >>> print(t.maintenance.clean())
         nothing to clean: the last 10 commits are kept, and there are 1
         """
+        from lakebed.table_maintenance import MaintenanceView
+
         return MaintenanceView(self.opened)
 
     @property
@@ -199,6 +208,8 @@ class Table:
         >>> len(t.savepoints)
         0
         """
+        from lakebed.table_savepoints import SavepointsView
+
         return SavepointsView(self.opened)
 
     @property
@@ -209,6 +220,8 @@ class Table:
         >>> len(t.catalogs)
         0
         """
+        from lakebed.table_catalogs import CatalogsView
+
         return CatalogsView(self.opened)
 
     # -- writes
@@ -238,6 +251,9 @@ class Table:
         >>> t.get([1, 4], columns=["id", "fare"]).to_pylist()
         [{'id': 1, 'fare': 10.0}, {'id': 4, 'fare': 3.0}]
         """
+        from lakebed.operations import hudi_job
+        from lakebed.operations.upsert import upsert
+
         rows = self.opened.data(data, partitioning)
         return self.opened.write(
             upsert, rows, hudi_job.with_partial(partial, options), "upsert", retries, progress, once
@@ -264,6 +280,8 @@ class Table:
         >>> t.count()
         4
         """
+        from lakebed.operations.upsert import insert
+
         return self.opened.write(
             insert, self.opened.data(data, partitioning), options, "insert", retries, progress, once
         )
@@ -288,6 +306,8 @@ class Table:
         >>> lakebed.drop(new.uri)
         []
         """
+        from lakebed.operations.upsert import bulk_insert
+
         return self.opened.write(
             bulk_insert, self.opened.data(data, partitioning), options, "bulk_insert", retries, progress, once
         )
@@ -314,6 +334,9 @@ class Table:
         >>> t.delete([1, 99]).deleted, t.delete(where="fare > 10").deleted
         (1, 1)
         """
+        from lakebed.inputs.files import is_path_of_files
+        from lakebed.operations.delete import count_deletes, delete, rows_to_delete
+
         selector = rows_to_delete(self.opened.data(keys, None) if is_path_of_files(keys) else keys, where)
         if dry_run:
             return self.opened.again(
@@ -336,6 +359,9 @@ class Table:
         >>> rates.scan().to_arrow().sort_by("id")["n"].to_pylist()
         [10, 25, 5]
         """
+        from lakebed.operations.merge_statement import MergeStatement
+        from lakebed.table_merge import Merge
+
         rows = self.opened.data(source, None)
         return Merge(rows, MergeStatement(on, target, source_alias), self.opened.merge, self.opened.plan_merge)
 
@@ -359,6 +385,10 @@ class Table:
         >>> tariff.get([1])["fare"].to_pylist()
         [15.0]
         """
+        from lakebed.operations.delete import Where
+        from lakebed.operations.merge import merge
+        from lakebed.operations.merge_statement import ClauseText, MergeStatement
+
         clause = ClauseText("not_matched_by_source", "update", where, set, of_update=True)
         statement = MergeStatement().with_clause(clause)
         rows = Where("true" if where is None else where)
@@ -387,6 +417,12 @@ class Table:
         >>> report.rows, report.is_clean, t.get([1]).num_rows
         (1, True, 0)
         """
+        from lakebed.engine.arrow_data import is_read_once, to_arrow_table
+        from lakebed.operations import hudi_job
+        from lakebed.operations.delete import rows_to_delete
+        from lakebed.services.erasure import Erasure
+        from lakebed.services.erasure_report import ErasureReport
+
         selector = rows_to_delete(keys, where, "erase")
         selector = to_arrow_table(selector) if is_read_once(selector) else selector
         engine = hudi_job.session_engine(session_of(selector), worker_tuning=self.opened.worker_tuning)
@@ -413,6 +449,8 @@ class Table:
         >>> sorted(t.scan().to_arrow()["id"].to_pylist())
         [2, 9]
         """
+        from lakebed.operations.overwrite import insert_overwrite
+
         verb = "insert_overwrite_table" if scope == "table" else "insert_overwrite"
         rows = self.opened.data(data, partitioning)
         return self.opened.write(
@@ -435,6 +473,8 @@ class Table:
         >>> t.partitions
         ('Rome',)
         """
+        from lakebed.operations.overwrite import delete_partitions
+
         paths = [partitions] if isinstance(partitions, str) else partitions
         if dry_run:
             arguments = options, "delete_partition"
@@ -452,6 +492,9 @@ class Table:
         >>> plan.rows, plan.engine
         (3, 'local')
         """
+        from lakebed.operations import hudi_job
+        from lakebed.operations.upsert import explain_upsert, upsert
+
         job_options = hudi_job.with_partial(partial, options)
         rows = self.opened.data(upsert, None)
         return self.opened.again(lambda: explain_upsert(self.opened.context(rows, job_options, "upsert"), rows))
@@ -480,6 +523,9 @@ class Table:
         >>> t.scan(columns=["id", "fare"], where="city = 'Rome'").to_arrow().to_pylist()
         [{'id': 2, 'fare': 12.0}]
         """
+        from lakebed.read.incremental import resolve_as_of
+        from lakebed.read.scan import Scan
+
         cut = None if as_of is None else resolve_as_of(self.opened.moment(as_of), self.opened.config)
         view = self.opened.view(cut)
         return Scan(
@@ -557,6 +603,9 @@ class Table:
         >>> sorted(trips.join(riders, columns=["city", "rider"]).to_arrow().to_pydict()["city"])
         ['Bern', 'Rome']
         """
+        from lakebed.read.bucket_join import BucketJoin
+        from lakebed.read.scan import Scan
+
         if not isinstance(other, Table | Scan):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InvalidOption(f"join() takes a table or a scan, not {type(other).__name__}", hint="open it first")
         other_scan = other if isinstance(other, Scan) else other.scan()
@@ -591,6 +640,8 @@ class Table:
         >>> t.changes(checkpoint).to_arrow()["fare"].to_pylist()
         [13.0]
         """
+        from lakebed.read.incremental import Changes
+
         return Changes(
             self.opened.snapshot(),
             self.opened.moment(start),
@@ -624,6 +675,8 @@ class Table:
         >>> logged.cdc("000").to_arrow()["op"].to_pylist(), lakebed.drop(logged.uri)
         (['i', 'd'], [])
         """
+        from lakebed.read.cdc import ChangeLog
+
         last = None if end is None else self.opened.moment(end)
         return ChangeLog(
             self.opened.snapshot(),
@@ -666,6 +719,9 @@ class Table:
         ...     batch.to_arrow().num_rows
         0
         """
+        from lakebed.read.commit_feed import BatchLimits
+        from lakebed.table_consumers import BatchRequest, Consumption
+
         limits = BatchLimits(commits=max_commits)
         return Consumption(self.opened, name, BatchRequest(start, cdc, limits, columns, where, images), options)
 
@@ -691,6 +747,8 @@ class Table:
         >>> [(one.change, one.after["fare"]) for one in t.history([2])]
         [('update', 14.0), ('insert', 12.0)]
         """
+        from lakebed.read.history import row_history
+
         return self.opened.steadily(lambda view: row_history(view, keys, before=before, lookups=lookups))
 
     def exists(self, keys: Any) -> pa.BooleanArray:
@@ -742,6 +800,8 @@ class Table:
         >>> print(t.configure({"hoodie.clean.commits.retained": 24}))
         lakebed.clean.commits.retained: (none) -> 24
         """
+        from lakebed.services.configure import configure
+
         return self.opened.again(
             lambda: configure(self.opened.storage, settings, resolve_options(options).write, dry_run=dry_run)
         )
@@ -760,6 +820,9 @@ class Table:
         >>> t.count()
         3
         """
+        from lakebed.services.restore import restore
+        from lakebed.services.savepoint import Savepoint
+
         instant = to.instant if isinstance(to, Savepoint) else to
         if not (instant is None or isinstance(instant, str)):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise refused("restore", "to", to, "an instant or a savepoint")
@@ -781,6 +844,8 @@ class Table:
         >>> t.count()
         3
         """
+        from lakebed.services.restore import rollback
+
         context = partial(self.opened.context, None, options, "rollback")
         return self.opened.committed(lambda: rollback(context(), instant, dry_run=dry_run), options, preview=dry_run)
 
@@ -794,6 +859,8 @@ class Table:
         ) + ("" if self.loaded is None else f"\n{self.loaded}")
 
     def _repr_html_(self) -> str:
+        from lakebed.table_views import table_html
+
         return self.opened.steadily(table_html)
 
 

@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 import lakebed
-from lakebed.concurrency.lock import LOCK_FILE, default_lock
+from lakebed.concurrency.lock import default_lock
 from lakebed.errors import CommitStateUnknown, LakebedError
+from lakebed.model import LOCK_FILE
 from lakebed.properties.file import load_table_config, update_table_config
 from lakebed.storage import open_storage
 from support.crash_tables import OPTIONS, copied, leftovers, prepared, put, rows, state

@@ -7,15 +7,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from lakebed.format.base_file import (
-    BaseFileWriter,
-    ParquetSettings,
-    base_file_footer,
-    read_base_file,
-    read_footer,
-)
+from lakebed.format.base_file import base_file_footer, read_base_file, read_footer
 from lakebed.format.bloom import BloomFilter, all_ones
 from lakebed.format.key_order import KeyRange
+from lakebed.format.parquet_writer import BaseFileWriter, ParquetSettings
 from lakebed.model import RECORD_KEY
 from lakebed.schema.arrow import normalise
 from lakebed.schema.avro import arrow_to_avro, avro_to_arrow

@@ -308,7 +308,7 @@ OTHERS: dict[str, dict[str, str]] = {
         "storage.hdfs": "_GAP_BYTES",
         "storage.object_store": "_PART_BYTES _GAP_BYTES _DELETE_AT_ONCE",
         "storage.opening": "_MAX_STORES",
-        "table": "_VIEWS",
+        "opened_table": "_VIEWS",
     },
 }
 # Comparisons with a number that has no name: the range of a type, a number of a format, what is shown, an estimate.

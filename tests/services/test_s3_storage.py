@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from conftest import unavailable
-from lakebed.concurrency.lock import LOCK_FILE, FileLock, default_lock
+from lakebed.concurrency.lock import FileLock, default_lock
 from lakebed.errors import LockTimeout, StorageError
+from lakebed.model import LOCK_FILE
 from lakebed.storage import Storage, open_storage
 from lakebed.testing import FaultPlan, FaultyStorage, Killed
 from support.processes import wait_for

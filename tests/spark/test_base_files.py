@@ -11,7 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lakebed.format.base_file import BaseFileWriter, read_footer
+from lakebed.format.base_file import read_footer
+from lakebed.format.parquet_writer import BaseFileWriter
 from lakebed.schema.arrow import list_of, map_of
 from lakebed.schema.evolution import project, spark_projection
 from lakebed.schema.spark import arrow_to_spark_ddl, spark_json_to_arrow

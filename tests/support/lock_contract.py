@@ -185,7 +185,8 @@ _IMPORTS = """
 from lakebed.storage import open_storage
 from lakebed.concurrency.dynamodb import DynamoDbLock
 from lakebed.concurrency.hive import HiveMetastoreLock
-from lakebed.concurrency.lock import HDFS_LOCK_FILE, FileLock, default_lock
+from lakebed.concurrency.lock import FileLock, default_lock
+from lakebed.model import HDFS_LOCK_FILE
 from lakebed.concurrency.providers import NestedLock
 from lakebed.concurrency.zookeeper import ZooKeeperLock
 """

@@ -6,6 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow as pa
+
+import lakebed
+
+# Of lakebed, its packages counted.
+MAX_MODULES_OF_A_GET = 150
 # What the calls of every day have no use for.
 _UNUSED = ("pandas", "pyspark", "polars", "duckdb", "pyarrow.dataset", "boto3", "kazoo", "typer", "rich")
 _CALLS = """
@@ -51,6 +57,44 @@ def _output(code: str, *arguments: str) -> str:
 
 def test_calls_over_arrow_data_import_no_package_that_they_do_not_use(tmp_path: Path) -> None:
     assert _output(_CALLS, str(tmp_path), *_UNUSED).split() == []
+
+
+_OPEN_AND_GET = """
+import sys, lakebed
+assert lakebed.open(sys.argv[1]).get([2])["city"].to_pylist() == ["oslo"]
+print(*sorted(name for name in sys.modules if name.startswith("lakebed.")))
+"""
+_UPSERT = """
+import sys, lakebed, pyarrow as pa
+lakebed.Table
+assert lakebed.open(sys.argv[1]).upsert(pa.table({"id": [2], "city": ["oslo"], "fare": [1.5], "ts": [2]})).updated == 1
+print(*sorted(name for name in sys.modules if name.startswith("lakebed.")))
+"""
+# Rooms, or modules, of which these calls run nothing.
+_NOT_FOR_WRITES = (
+    *("statements", "queries", "diagnosis", "ingestion", "inspector", "spark_sink", "spark_source"),
+    *("cli", "loading", "maintenance", "table_maintenance", "table_indexes", "table_columns", "table_catalogs"),
+    *("read.cdc", "services.repair", "services.erasure", "services.restore", "filters.sql"),
+)
+_NOT_FOR_READS = (
+    *(*_NOT_FOR_WRITES, "services", "handles", "metadata_upkeep", "concurrency", "policies", "table_views"),
+    *("engine.spark", "engine.local", "read.scan", "read.incremental", "filters.predicates", "catalog.base"),
+    *("operations.hudi_job", "operations.create", "operations.pipeline", "operations.merge", "inputs.files"),
+    *("metadata_kinds.record_index", "metadata_kinds.column_stats", "format.parquet_writer", "slices.logs"),
+)
+
+
+def _imported_of(rooms: tuple[str, ...], modules: str) -> list[str]:
+    return [name for name in modules.split() for room in rooms if f"{name}.".startswith(f"lakebed.{room}.")]
+
+
+def test_a_read_imports_no_room_of_writes_and_a_write_none_of_what_it_does_not_run(tmp_path: Path) -> None:
+    rows = pa.table({"id": [1, 2], "city": ["rome", "oslo"], "fare": [9.5, 12.0], "ts": [1, 1]})
+    lakebed.create(str(tmp_path), rows, key="id", ordering="ts", index="bucket").upsert(rows)
+    read = _output(_OPEN_AND_GET, str(tmp_path))
+    assert _imported_of(_NOT_FOR_READS, read) == []
+    assert len(read.split()) <= MAX_MODULES_OF_A_GET, "import what few calls run where they run it"
+    assert _imported_of(_NOT_FOR_WRITES, _output(_UPSERT, str(tmp_path))) == []
 
 
 def test_pyarrow_takes_pandas_data_as_ever_once_pandas_is_imported() -> None:

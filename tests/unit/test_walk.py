@@ -53,11 +53,16 @@ def rows(first: int) -> pa.Table:
 
 
 def walk(run: Callable[[], object]) -> set[CodeType]:
-    """The functions of `src/lakebed` that were called."""
+    """The functions of `src/lakebed` that were called, without those that the import of a module calls."""
     found: set[CodeType] = set()
+    importing: Counter[int] = Counter()
 
     def called(frame: FrameType, event: str, arg: Any) -> None:
-        if event == "call" and frame.f_code.co_filename.startswith(str(SOURCE)):
+        if event not in ("call", "return") or not frame.f_code.co_filename.startswith(str(SOURCE)):
+            return
+        if frame.f_code.co_name == "<module>":
+            importing[threading.get_ident()] += 1 if event == "call" else -1
+        elif event == "call" and not importing[threading.get_ident()]:
             found.add(frame.f_code)
 
     before = sys.getprofile()

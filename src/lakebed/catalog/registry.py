@@ -10,14 +10,17 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
 
-from lakebed.catalog.base import Catalog, EntryName
-from lakebed.config.settings import CatalogSettings
 from lakebed.errors import InvalidOption
 from lakebed.plugins import plugins
 from lakebed.storage.base import SCHEMES
 
-_Factory = Callable[[str, CatalogSettings], Catalog]
+if TYPE_CHECKING:
+    from lakebed.catalog.base import Catalog, EntryName
+    from lakebed.config.settings import CatalogSettings
+
+_Factory: TypeAlias = "Callable[[str, CatalogSettings], Catalog]"
 _GROUP = "lakebed.catalogs"
 
 
@@ -80,6 +83,8 @@ class CatalogUri:
         >>> CatalogUri.parse("glue").authority
         ''
         """
+        from lakebed.catalog.base import EntryName
+
         kind, _, address = text.partition("://")
         if kind not in kinds():
             raise InvalidOption(
@@ -111,6 +116,8 @@ class CatalogUri:
 
     def entry_of(self, name: str | None) -> EntryName:
         """The entry that the URI or `name` names. Raises `InvalidOption` if both do, or neither."""
+        from lakebed.catalog.base import EntryName
+
         if (self.entry is None) == (name is None):
             raise InvalidOption(
                 "the table's name in the catalog is given " + ("twice" if name else "nowhere"),

@@ -38,7 +38,7 @@ from lakebed.concurrency.heartbeat import (
 from lakebed.concurrency.process_queue import QueueEntry
 from lakebed.concurrency.running_call import RunningCall, surely
 from lakebed.errors import LakebedError, LockTimeout, StorageError
-from lakebed.model import HOODIE
+from lakebed.model import HDFS_LOCK_FILE, LOCK_FILE
 from lakebed.sharing import shared_lock
 from lakebed.storage import Storage
 from lakebed.storage.base import Versioned
@@ -149,8 +149,6 @@ def _validity(body: Mapping[str, object]) -> float:
     return VALIDITY_SECONDS
 
 
-LOCK_FILE = f"{HOODIE}/.locks/table_lock.json"
-HDFS_LOCK_FILE = f"{HOODIE}/lock"
 RENEW_SECONDS = 30.0
 _FIRST_PAUSE = 0.02
 _MAX_PAUSE = 1.0

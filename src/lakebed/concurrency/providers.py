@@ -13,11 +13,11 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TypeVar
 
-from lakebed.concurrency.lock import HDFS_LOCK_FILE, FileLock, Lock, default_lock
+from lakebed.concurrency.lock import FileLock, Lock, default_lock
 from lakebed.concurrency.running_call import surely
 from lakebed.config.settings import LockSettings, WriteSettings
 from lakebed.errors import InvalidOption, LockTimeout
-from lakebed.model import HOODIE
+from lakebed.model import HDFS_LOCK_FILE, HOODIE
 from lakebed.storage import Storage
 
 R = TypeVar("R")

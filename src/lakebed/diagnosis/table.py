@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 from lakebed.diagnosis.findings import Finding, Severity, command, finding_of
 from lakebed.diagnosis.storage import CLOCK, CLOCK_SECONDS
+from lakebed.expressions.key_generators import PLAIN
 from lakebed.index.registry import index_of
 from lakebed.metadata_records.layout import ALL_PARTITIONS
 from lakebed.model import Action
@@ -19,7 +20,7 @@ from lakebed.services.create_index import list_indexes
 from lakebed.services.driver import ServiceState, is_set
 from lakebed.services.due import SERVICES
 from lakebed.services.verify import verify
-from lakebed.slices.newest_files import NAMED_VERSION, PLAIN, stored_key_forms
+from lakebed.slices.newest_files import NAMED_VERSION, stored_key_forms
 from lakebed.slices.snapshot import Snapshot, table_features
 from lakebed.storage.base import Storage
 from lakebed.timeline.instants import format_time

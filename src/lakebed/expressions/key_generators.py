@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,13 +13,16 @@ from lakebed.config.option_table import KEY_GENERATORS
 from lakebed.errors import InvalidOption, UnsupportedFeature
 from lakebed.expressions.base import Column, Constant, RowExpression
 from lakebed.expressions.key_text import CompositeKey, KeyText, SingleKey
-from lakebed.expressions.partition_paths import PartitionPath, PathPart, ValuePart
-from lakebed.expressions.timestamp import TimestampPart, TimestampSettings
 from lakebed.expressions.zones import java_zone
 from lakebed.schema.arrow import is_text
 from lakebed.schema.column_names import near_or_nothing
 
+if TYPE_CHECKING:
+    from lakebed.expressions.partition_paths import PartitionPath, PathPart
+
 SIMPLE, COMPLEX, NON_PARTITION = "SIMPLE", "COMPLEX", "NON_PARTITION"
+NAMED, PLAIN = "named", "plain"
+"""The forms of complex keys of one field: `id:1` and `1`."""
 TIMESTAMP, CUSTOM, GLOBAL_DELETE = "TIMESTAMP", "CUSTOM", "GLOBAL_DELETE"
 
 # Class names without the package and without Avro in them.
@@ -194,6 +197,8 @@ def _record_key(kind: str, texts: Sequence[KeyText], prefix_of_one: bool) -> Row
 
 
 def _partition_path(kind: str, config: KeyGeneratorSpec) -> PartitionPath:
+    from lakebed.expressions.partition_paths import PartitionPath
+
     if kind in (NON_PARTITION, GLOBAL_DELETE):
         return PartitionPath((), config.hive_style)
     fields, types = config.partition_fields, config.partition_types
@@ -221,6 +226,9 @@ def _custom_fields(fields: tuple[str, ...], types: tuple[str, ...]) -> tuple[tup
 
 
 def _part(config: KeyGeneratorSpec, name: str, is_stamp: bool) -> PathPart:
+    from lakebed.expressions.partition_paths import ValuePart
+    from lakebed.expressions.timestamp import TimestampPart, TimestampSettings
+
     if is_stamp:
         settings = TimestampSettings.of(config.timestamp, config.timezone)
         return TimestampPart(name, settings, config.hive_style, config.url_encode, config.consistent_logical_timestamp)

@@ -13,10 +13,8 @@ import pyarrow.compute as pc
 
 from lakebed.errors import InvalidRecord, SchemaConflict
 from lakebed.expressions.base import Column, bind_sql, columns_of, repeat_text, sql_literal
-from lakebed.expressions.joda import print_pattern
 from lakebed.expressions.zones import UTC_ZONE, Zone
 from lakebed.schema.arrow import is_text
-from lakebed.schema.assignment import check_finite
 from lakebed.schema.conversion import floored_times
 from lakebed.schema.java_text import to_java_text
 
@@ -24,7 +22,7 @@ from lakebed.schema.java_text import to_java_text
 _PLAIN_SCALE = 6
 _MICROS_A_MILLI = 1000
 # What java.sql.Timestamp prints, but for its fraction's trailing zeros.
-_TIMESTAMP_TEXT = print_pattern("yyyy-MM-dd HH:mm:ss.SSS")
+_TIMESTAMP_PATTERN = "yyyy-MM-dd HH:mm:ss.SSS"
 _TRAILING_ZEROS = "0{1,2}$"
 _DIGITS = re.compile("^-?[0-9]+$")
 
@@ -104,17 +102,22 @@ class KeyText:
         micros = f"unix_micros({name})" if kind.tz else ntz_micros_sql(name)
         if not self.consistent_timestamp or not kind.tz:
             return f"CAST({micros} AS STRING)"
+        from lakebed.expressions.joda import print_pattern
+
         # rounds towards 1970, as Hudi does
         millis = f"({micros} DIV {_MICROS_A_MILLI}L)"
-        text = _TIMESTAMP_TEXT.sql(self.zone.local_sql(millis))
+        text = print_pattern(_TIMESTAMP_PATTERN).sql(self.zone.local_sql(millis))
         return f"regexp_replace({text}, '{_TRAILING_ZEROS}', '')"
 
     def _timestamp_arrow(self, values: pa.Array) -> pa.Array:
         micros = timestamp_micros(values)
         if not self.consistent_timestamp or not values.type.tz:
             return micros.cast(pa.string())
+        from lakebed.expressions.joda import print_pattern
+
         local = self.zone.local_millis(pc.divide(micros, _MICROS_A_MILLI))
-        return pc.replace_substring_regex(_TIMESTAMP_TEXT.arrow(local), _TRAILING_ZEROS, "")
+        text = print_pattern(_TIMESTAMP_PATTERN).arrow(local)
+        return pc.replace_substring_regex(text, _TRAILING_ZEROS, "")
 
     def _refuse(self, kind: pa.DataType) -> SchemaConflict:
         return SchemaConflict(
@@ -142,6 +145,8 @@ def values_of_key_texts(texts: pa.Array, type_: pa.DataType, zone: Zone = UTC_ZO
     >>> values_of_key_texts(pa.array(["1.5", None]), pa.decimal128(10, 2)).to_pylist()
     [Decimal('1.50'), None]
     """
+    from lakebed.schema.assignment import check_finite
+
     try:
         if _is_binary(type_):
             return pa.array([None if text is None else bytes.fromhex(text) for text in texts.to_pylist()], type_)

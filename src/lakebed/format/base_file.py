@@ -13,11 +13,7 @@ import pyarrow.parquet as pq
 import pyarrow.types as pt
 
 from lakebed.errors import CorruptFile, LakebedError
-from lakebed.format.bootstrap import SourceFile, source_file
-from lakebed.format.optional_map_keys import as_maps, is_about_map_keys, with_maps
-from lakebed.format.parquet_encodings import as_dictionaries, coded_texts
 from lakebed.format.parquet_footer import footer_in, parse_footer, read_end, read_metadata
-from lakebed.format.parquet_writer import SPARK_VERSION, SPARK_VERSION_KEY, BaseFileWriter, ParquetSettings
 from lakebed.format.read_tally import ReadTally, column_bytes
 from lakebed.format.text import parse_json_object
 from lakebed.model import BOOTSTRAP_INSTANT, META_COLUMNS
@@ -27,9 +23,8 @@ from lakebed.storage.base import from_os_error
 
 if TYPE_CHECKING:
     from lakebed.format.bloom import BloomFilter
+    from lakebed.format.bootstrap import SourceFile
     from lakebed.storage.base import Storage
-
-__all__ = ["BaseFileWriter", "Footer", "ParquetSettings", "base_file_footer", "read_base_file", "read_footer"]
 
 BLOOM_KEY = "org.apache.hudi.bloomfilter"
 OLD_BLOOM_KEY = "com.uber.hoodie.bloomfilter"
@@ -59,6 +54,8 @@ def base_file_footer(
     Without `bloom` (tables without meta columns) there is no filter; Hudi's own bloom index fails on such a
     file.
     """
+    from lakebed.format.parquet_writer import SPARK_VERSION, SPARK_VERSION_KEY
+
     footer = {SPARK_VERSION_KEY: SPARK_VERSION, AVRO_SCHEMA_KEY: avro_schema_with_meta}
     if bloom is not None:
         footer[BLOOM_KEY] = bloom.to_text()
@@ -164,7 +161,11 @@ def read_footer(storage: Storage, path: str, size: int | None = None, *, encoded
 
 
 def _source_of(storage: Storage, path: str) -> SourceFile | None:
-    return source_file(storage, path) if f"_{BOOTSTRAP_INSTANT}." in path else None
+    if f"_{BOOTSTRAP_INSTANT}." not in path:
+        return None
+    from lakebed.format.bootstrap import source_file
+
+    return source_file(storage, path)
 
 
 def _footer_at(
@@ -214,6 +215,8 @@ def _joined_footer(skeleton: Footer, source: SourceFile) -> Footer:
 
 def _schema_of(file: pq.ParquetFile) -> pa.Schema:
     """The schema of a file. Raises `ValueError` where its numbers of rows contradict each other."""
+    from lakebed.format.optional_map_keys import with_maps
+
     groups = [file.metadata.row_group(n).num_rows for n in range(file.metadata.num_row_groups)]
     if sum(groups) != file.metadata.num_rows or min(groups, default=0) < 0:
         raise ValueError(f"its row groups have {groups} rows, its footer has {file.metadata.num_rows}")
@@ -284,6 +287,9 @@ class _Reading:
         row_groups: Sequence[int] | None,
     ) -> Iterator[pa.RecordBatch]:
         """The rows of an open file; for a skeleton file without the columns of its source file."""
+        from lakebed.format.optional_map_keys import is_about_map_keys
+        from lakebed.format.parquet_encodings import coded_texts
+
         if footer is None and opened.size() <= SMALL_BYTES and not self.dictionary and self.tally is None:
             # only Arrow's reader looks into this footer, so it needs no check here
             options: dict[str, Any] = {
@@ -395,6 +401,8 @@ def _side_by_side(batches: Iterator[pa.RecordBatch], other: Iterator[pa.RecordBa
 
 
 def _read_options(metadata: Any, dictionary: Sequence[str], page_checksums: bool) -> dict[str, Any]:
+    from lakebed.format.parquet_encodings import as_dictionaries
+
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
     sizes = [sum(group.column(i).total_compressed_size for i in range(group.num_columns)) for group in groups]
     prefetch = max(sizes, default=0) <= _PREFETCH_BYTES
@@ -422,6 +430,8 @@ def _read_as(field: pa.Field, dictionary: Sequence[str]) -> pa.Field:
 def _batch_as(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """The batch with the columns of `schema`, in its order. (Arrow's reader returns columns in file order, and for `a`
     also a column `a.b`.)"""
+    from lakebed.format.optional_map_keys import as_maps
+
     columns = [batch.column(name) for name in schema.names]
     if not columns:
         return batch.select([])

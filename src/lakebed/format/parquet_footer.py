@@ -15,7 +15,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakebed.format.bounded_cache import BoundedCache, CacheEntry
-from lakebed.format.optional_map_keys import is_about_map_keys, with_pairs
 from lakebed.format.row_groups.chunks import (
     BINARY,
     I32,
@@ -84,6 +83,8 @@ def read_end(source: pa.NativeFile) -> tuple[bytes, bytes]:
 def parse_footer(footer: bytes, *, is_trusted: bool = False) -> Any:
     """Parquet's metadata from the bytes of a footer. With `is_trusted` the bytes were made here from checked parts;
     bytes that were checked before are not checked again."""
+    from lakebed.format.optional_map_keys import is_about_map_keys, with_pairs
+
     try:
         metadata = pq.read_metadata(pa.BufferReader(_MAGIC + framed(footer)))
     except pa.ArrowInvalid as error:

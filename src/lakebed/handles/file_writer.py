@@ -14,14 +14,20 @@ from lakebed.concurrency.markers import MarkerKind, check_marker, write_marker
 from lakebed.config.settings import WriteSettings
 from lakebed.engine.base import Task
 from lakebed.expressions.plain_keys import PlainKeys
-from lakebed.format.base_file import BaseFileWriter, ParquetSettings, base_file_footer
+from lakebed.format.base_file import base_file_footer
 from lakebed.format.bloom import BloomFilter, all_ones
 from lakebed.format.column_ranges import ColumnRanges, as_stream
 from lakebed.format.data_block import LogMode
 from lakebed.format.file_names import base_file_name, exact_token
 from lakebed.format.footer_cache import key_ranges
 from lakebed.format.key_order import SORTED_BY, Ascending, KeyRange
-from lakebed.format.parquet_writer import PAGE_ROWS, ROW_GROUP_ROWS, SORTED_ROW_GROUP_ROWS
+from lakebed.format.parquet_writer import (
+    PAGE_ROWS,
+    ROW_GROUP_ROWS,
+    SORTED_ROW_GROUP_ROWS,
+    BaseFileWriter,
+    ParquetSettings,
+)
 from lakebed.format.row_addresses import ADDRESSES_KEY, AddressWriter, addresses_text, fingerprints
 from lakebed.format.row_groups.assembled import AssembledFile, Traffic
 from lakebed.format.row_groups.stored import StoredGroups

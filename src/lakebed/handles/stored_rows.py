@@ -17,11 +17,12 @@ import numpy as np
 import pyarrow as pa
 
 from lakebed.engine.spill import Spill
-from lakebed.format.base_file import Footer, ParquetSettings, read_footer
+from lakebed.format.base_file import Footer, read_footer
 from lakebed.format.bloom import BloomFilter
 from lakebed.format.footer_cache import key_ranges
 from lakebed.format.key_order import KeyRange, key_order
 from lakebed.format.parquet_encodings import DICTIONARY, encodings_of
+from lakebed.format.parquet_writer import ParquetSettings
 from lakebed.format.row_groups.stored import StoredGroups, has_columns, open_groups
 from lakebed.handles.file_writer import FileFormat, FileWriter
 from lakebed.merge.incoming import gather

@@ -16,20 +16,20 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 import pyarrow as pa
 
 from lakebed.config.settings import ClusteringSettings, IndexSettings
-from lakebed.engine.base import Engine, Rows
 from lakebed.errors import InvalidOption
 from lakebed.expressions.base import RowExpression
 from lakebed.expressions.key_generators import KeyGenerator
-from lakebed.metadata_records.definitions import IndexName
 from lakebed.model import CommitMetadata, FileGroupId, FileSlice
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
-from lakebed.timeline.bodies.plans import ClusteringGroup, ClusteringOperation
 from lakebed.write_status import WriteStatus
 
 if TYPE_CHECKING:
+    from lakebed.engine.base import Engine, Rows
     from lakebed.handles.base import HandleType
     from lakebed.merge.rules import MergeRules
+    from lakebed.metadata_records.definitions import IndexName
+    from lakebed.timeline.bodies.plans import ClusteringGroup, ClusteringOperation
 
 __all__ = [
     "GroupNames",

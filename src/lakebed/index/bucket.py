@@ -10,13 +10,12 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations, islice
-from typing import ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakebed.engine.base import GROUP, Engine, Rows, distinct_values
 from lakebed.errors import IndexInconsistent, InvalidOption
 from lakebed.expressions.base import Column, RowExpression
 from lakebed.expressions.bucket import Bucket, Buckets, StoredBucket
@@ -46,6 +45,9 @@ from lakebed.schema.column_names import in_any_case, near_or_nothing
 from lakebed.schema.plain_arrow import as_numpy
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
+
+if TYPE_CHECKING:
+    from lakebed.engine.base import Engine, Rows
 
 __all__ = ["DEFAULT_BUCKETS", "MAX_BUCKETS", "BucketIndex", "number_slices", "split_fields"]
 
@@ -330,6 +332,8 @@ class BucketIndex(Index, Hashing):
     def place(self, rows: Rows, snapshot: Snapshot, engine: Engine) -> Hashed:
         """Place rows by their hash. In this process only the buckets of the rows are looked up; on Spark all buckets,
         since counting the buckets of the rows would be a job."""
+        from lakebed.engine.base import GROUP, distinct_values
+
         if engine.is_distributed:
             return Hashed(self.bucket_map(snapshot))
         counted = engine.aggregate(rows, [PARTITION_PATH, GROUP])

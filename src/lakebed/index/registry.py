@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping, Sequence
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -17,12 +17,12 @@ from lakebed.metadata_kinds.base import NewIndex
 from lakebed.metadata_kinds.registry import (
     kind_of,
 )
-from lakebed.metadata_records.definitions import (
-    IndexName,
-)
 from lakebed.plugins import plugins
 from lakebed.properties.table_config import TableConfig
 from lakebed.slices.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from lakebed.metadata_records.definitions import IndexName
 
 ENTRY_POINTS = "lakebed.indexes"
 PREFIX = "lakebed.index."

@@ -11,8 +11,9 @@ value stays; of equal ones the latest.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence, Set
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -22,18 +23,54 @@ import pyarrow.types as pt
 
 from lakebed.errors import CorruptFile
 from lakebed.format.avro.wrappers import DECIMAL, INT, WRAPPED_DECIMAL, Wrapped, decimals
-from lakebed.format.data_block import DataBlock
 from lakebed.format.delete_block import ARRAY, Deletes
 from lakebed.format.hashes import plain_strings
 from lakebed.format.log_file import BlockHead, BlockType, HeaderKey
-from lakebed.merge.key_table import key_codes
-from lakebed.merge.rules import MergeRules
 from lakebed.model import IS_DELETED_COLUMN, OPERATION_COLUMN
-from lakebed.schema.evolution import cast_column, is_promotion
 from lakebed.schema.plain_arrow import as_numpy
+
+if TYPE_CHECKING:
+    from lakebed.format.data_block import DataBlock
+    from lakebed.merge.rules import MergeRules
 
 Positions = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class BlockView:
+    """A view that decides whether the records of an instant are visible: the instant is committed (or older than the
+    active timeline, and thus archived), is not after `as_of`, and is in `within` if only some instants are read. With
+    `committed` None all instants are visible.
+
+    Without `committed` nothing is known of instants, and all of them count.
+    """
+
+    committed: Set[str] | None = None
+    pending: Set[str] = frozenset()
+    start: str = ""
+    as_of: str | None = None
+    within: Set[str] | None = None
+
+    def shows(self, instant: str) -> bool:
+        """Whether the view shows blocks of this instant."""
+        if self.as_of is not None and instant > self.as_of:
+            return False
+        if self.within is not None and instant not in self.within:
+            return False
+        if self.committed is None or instant in self.committed:
+            return True
+        return instant not in self.pending and instant < self.start
+
+    def with_writer_of(self, instant: str) -> BlockView:
+        """This view with the blocks of one pending instant, as its own writer sees it."""
+        if self.committed is None:
+            return self
+        return replace(self, committed={*self.committed, instant}, pending=self.pending - {instant})
+
+    def of_instants(self, instants: Set[str]) -> BlockView:
+        """The view of the records of only these instants."""
+        return replace(self, within=instants)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +140,8 @@ def fold(entries: LogEntries, rules: MergeRules, *, by_position: bool = False) -
 
 def record_codes(entries: LogEntries, *, by_position: bool = False) -> tuple[Positions, int]:
     """A number from 0 for the key of each entry (or its row of the base file), and the number of different ones."""
+    from lakebed.merge.key_table import key_codes
+
     if by_position:
         assert entries.positions is not None
         distinct, codes = np.unique(entries.positions, return_inverse=True)
@@ -198,6 +237,8 @@ class KeyColumns:
 def ordering_types(schemas: Sequence[pa.Schema], table: pa.Schema, rules: MergeRules) -> tuple[pa.DataType, ...]:
     """The types in which the ordering fields are compared: the widest type that the files have for each, or the table's
     type if no file has one (for example if only deletes are logged)."""
+    from lakebed.schema.evolution import is_promotion
+
     types: list[pa.DataType] = []
     for name in rules.ordering:
         kinds = [kind for schema in schemas if (kind := _type_of(schema, name)) is not None]
@@ -217,6 +258,8 @@ def roots(fields: Sequence[str], schema: pa.Schema) -> list[str]:
 
 def ordering_values(rows: pa.RecordBatch, rules: MergeRules, kinds: Sequence[pa.DataType]) -> tuple[pa.Array, ...]:
     """The ordering fields of rows in the types `kinds`; null if the rows do not have a field."""
+    from lakebed.schema.evolution import cast_column
+
     pairs = zip(rules.ordering, kinds, strict=True)
     return tuple(cast_column(_values_of(rows, name, kind), kind) for name, kind in pairs)
 
@@ -332,6 +375,8 @@ def _unwrapped(wrapped: Wrapped, kind: pa.DataType, skip: Flags | None = None) -
 
 def _as(values: pa.Array, kind: pa.DataType) -> pa.Array:
     """The values of a wrapper converted to a column's type; days and microseconds may be stored as plain numbers."""
+    from lakebed.schema.evolution import cast_column
+
     if pt.is_integer(values.type) and pt.is_date32(kind):
         return values.cast(pa.int32()).view(kind)
     if pt.is_date32(values.type) and pt.is_integer(kind):

@@ -13,7 +13,6 @@ from lakebed.format.bounded_cache import BoundedCache, CacheEntry
 from lakebed.format.log_file import BlockHead, BlockType, HeaderKey
 from lakebed.format.text import parse_properties
 from lakebed.metadata_kinds.registry import kind_of
-from lakebed.metadata_records.group_files import CREATION_TOKEN
 from lakebed.metadata_records.layout import INITIAL_INSTANT, LOGGED_SINCE, group_number, parse_files
 from lakebed.model import Action, BaseFile, CommitMetadata, FileSlice, Instant, LogFile, State
 from lakebed.slices.snapshot import REPAIR_HINT
@@ -309,6 +308,8 @@ def check_groups(storage: Storage, partition: str, slices: Sequence[FileSlice]) 
 
 
 def _begins_group(log: LogFile) -> bool:
+    from lakebed.metadata_records.group_files import CREATION_TOKEN
+
     return log.instant.startswith(INITIAL_INSTANT) or log.write_token == CREATION_TOKEN
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -27,13 +27,9 @@ from lakebed.format.hfile.reader import HFileReader
 from lakebed.format.log_file import BlockType
 from lakebed.format.sources import SMALL_FILE_BYTES
 from lakebed.metadata.slices import MetadataSlices, open_slices, shows_last, try_store
-from lakebed.metadata_kinds import bloom_filters, record_index, secondary_index
 from lakebed.metadata_kinds import files as files_module
 from lakebed.metadata_kinds.files import newest_files
 from lakebed.metadata_kinds.registry import kind_of
-from lakebed.metadata_kinds.stats_values import newest_stats
-from lakebed.metadata_records import stats_codec
-from lakebed.metadata_records.definitions import index_version
 from lakebed.metadata_records.layout import (
     ALL_PARTITIONS,
     BLOOM_FILTERS,
@@ -51,7 +47,6 @@ from lakebed.metadata_records.layout import (
     secondary_prefixes,
 )
 from lakebed.metadata_records.merge_records import Decode, Layer, alive, decoded, newest
-from lakebed.metadata_records.stats_codec import Stats, Types
 from lakebed.model import RECORD_INDEX, Action, FileSlice
 from lakebed.properties.file import load_table_config
 from lakebed.properties.table_config import TableConfig
@@ -62,6 +57,9 @@ from lakebed.storage.base import Storage
 from lakebed.storage.parallel import at_once, is_remote, parallel_map
 from lakebed.timeline.instants import without_suffix
 from lakebed.timeline.timeline import Timeline, load_table, load_timeline
+
+if TYPE_CHECKING:
+    from lakebed.metadata_records.stats_codec import Stats, Types
 
 # A file with at most this many entries for each requested key is read completely: sorting the keys would cost more.
 _DENSE = 4
@@ -160,6 +158,9 @@ def read_stats(
     Records are divided by key before they are decoded, so that each slice is decoded once.
     """
 
+    from lakebed.metadata_kinds.stats_values import newest_stats
+    from lakebed.metadata_records import stats_codec
+
     def read(file_slice: FileSlice) -> pa.Table | None:
         return alive(
             full_slice(view, file_slice) if prefixes is None else slice_by_prefixes(view, file_slice, prefixes)
@@ -175,8 +176,6 @@ def read_stats(
 
 
 FILES_LISTED = pa.schema([("partition", pa.string()), ("name", pa.string()), ("size", pa.int64())])
-_BLOOM_ROWS = pa.schema([("partition", pa.string()), ("file_name", pa.string()), *list(bloom_filters.SCHEMA)[1:4]])
-_SECONDARY_ROWS = pa.schema(list(secondary_index.SCHEMA)[:2])
 _DECODED_TOGETHER = 1 << 18
 # Up to this many partition paths are looked up; for more, the files of all paths are read.
 _MAX_PARTITIONS = 16
@@ -301,6 +300,8 @@ class MetadataTable:
 
     def has_partition_stats(self, columns: Sequence[str], partitions: Sequence[str]) -> bool:
         """Whether each of these partition paths has statistics of each of these columns. Bounds are not decoded."""
+        from lakebed.metadata_records import stats_codec
+
         self._check(PARTITION_STATS)
         keys = [key for column in columns for key in partition_stats_keys(column, partitions).to_pylist()]
         remaining, requested = {*keys}, pa.array(keys, pa.string())
@@ -324,6 +325,8 @@ class MetadataTable:
 
     def counted_locations(self, keys: Any, partition: str | None = None) -> tuple[pa.Table, int]:
         """Like `record_locations`, with the number of base and log files of the record index that were read."""
+        from lakebed.metadata_kinds import record_index
+
         requested = self._requested(RECORD_INDEX, keys, partition)
         locations = self._merged(requested, slice_by_keys, self._decoder(RECORD_INDEX))
         files = sum(len(file_slice.files) for file_slice, _ in requested)
@@ -332,6 +335,8 @@ class MetadataTable:
     def record_keys_of_secondary(self, name: str, values: Any) -> pa.Table:
         """A table of `value` and `record_key` of the records whose indexed field has one of these values (texts in
         Java's form, or null); `name` is the index's partition."""
+        from lakebed.metadata_kinds import secondary_index
+
         self._check(name)
         slices = self._file_slices(name)
         prefixes = pc.unique(secondary_prefixes(values))
@@ -340,9 +345,10 @@ class MetadataTable:
         else:
             requested = self._routed(slices, prefixes, kind_of(name).shard(prefixes, len(slices), 2))
         rows = self._merged(requested, slice_by_prefixes, secondary_index.decode)
+        schema = pa.schema(list(secondary_index.SCHEMA)[:2])
         if rows is None:
-            return _SECONDARY_ROWS.empty_table()
-        return rows.filter(pc.invert(rows["is_deleted"])).select(_SECONDARY_ROWS.names)
+            return schema.empty_table()
+        return rows.filter(pc.invert(rows["is_deleted"])).select(schema.names)
 
     def expression_stats(
         self, name: str, types: Types | None = None, partitions: Collection[str] | None = None
@@ -469,6 +475,8 @@ class MetadataTable:
         return read_stats(self.slices, self._file_slices(partition), starts, types)
 
     def _blooms(self, partition: str, files: Iterable[tuple[str, str]]) -> pa.Table:
+        from lakebed.metadata_kinds import bloom_filters
+
         self._check(partition)
         distinct_files = list(dict.fromkeys(files))
         paths, names = [path for path, _ in distinct_files], [name for _, name in distinct_files]
@@ -479,13 +487,15 @@ class MetadataTable:
         else:
             requested = self._routed(slices, keys, file_group(keys, len(slices)))
         rows = self._merged(requested, slice_by_keys, bloom_filters.decode)
+        fields = [("partition", pa.string()), ("file_name", pa.string()), *list(bloom_filters.SCHEMA)[1:4]]
+        schema = pa.schema(fields)
         if rows is None:
-            return _BLOOM_ROWS.empty_table()
+            return schema.empty_table()
         rows = rows.filter(pc.invert(rows["is_deleted"]))
         at = pc.index_in(rows["key"], value_set=keys)
         columns = [pa.array(paths, pa.string()).take(at), pa.array(names, pa.string()).take(at)]
-        columns += [rows[name] for name in _BLOOM_ROWS.names[2:]]
-        return pa.Table.from_arrays(columns, schema=_BLOOM_ROWS)
+        columns += [rows[name] for name in schema.names[2:]]
+        return pa.Table.from_arrays(columns, schema=schema)
 
     def _merged(
         self,
@@ -520,6 +530,8 @@ class MetadataTable:
         return any(not kind.is_file_id_of(partition, s.file_id) for s in self._file_slices(partition))
 
     def _index_version(self, partition: str) -> int:
+        from lakebed.metadata_records.definitions import index_version
+
         return index_version(self.slices.definitions.get(partition), self.slices.data_config.version)
 
     def _file_slices(self, partition: str) -> tuple[FileSlice, ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from lakebed.errors import CorruptFile, LakebedError, TableNotFound
 from lakebed.format.bounded_cache import BoundedCache, CacheEntry
@@ -19,7 +19,6 @@ from lakebed.format.log_file import BlockHead, BlockType, scan_blocks
 from lakebed.format.sources import SMALL_FILE_BYTES, CachedRanges, FileSource, ReadRange
 from lakebed.merge.log_entries import blocks_in_merge_order
 from lakebed.metadata.expected_files import ExpectedFiles, builds_partition, check_delta_commits, check_groups
-from lakebed.metadata_records.definitions import IndexDefinition, load_definitions
 from lakebed.metadata_records.layout import FILES, INITIAL_INSTANT, METADATA_FOLDER, is_of_data, parse_files
 from lakebed.model import Action, BaseFile, FileSlice, LogFile
 from lakebed.properties.file import load_table_config
@@ -30,8 +29,10 @@ from lakebed.storage.base import FileInfo, Storage
 from lakebed.storage.folder import FolderStorage
 from lakebed.storage.parallel import at_once, in_background, is_remote
 from lakebed.timeline.file_slices import latest_slices
-from lakebed.timeline.history import rolled_back
 from lakebed.timeline.timeline import Timeline, completed_at, load_table, load_timeline
+
+if TYPE_CHECKING:
+    from lakebed.metadata_records.definitions import IndexDefinition
 
 T = TypeVar("T")
 _CACHED_BYTES: Final = 32 << 20
@@ -115,6 +116,8 @@ class MetadataSlices:
     @once
     def definitions(self) -> Mapping[str, IndexDefinition]:
         """The table's index definitions by partition name, read when first asked for."""
+        from lakebed.metadata_records.definitions import load_definitions
+
         return load_definitions(self.data_storage, self.data_config)
 
     def seeing(
@@ -260,6 +263,8 @@ class MetadataSlices:
     def rolled_back_in_data(self) -> frozenset[str]:
         """The completed delta commits whose instants were rolled back on the data table: their writers were considered
         dead and continued. Rollbacks are read only if the data table does not have an instant."""
+        from lakebed.timeline.history import rolled_back
+
         start = self.data_timeline.start or ""
         data_times = {instant.time for instant in self.data_timeline.instants}
         unknown = {

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -18,18 +18,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebed.config.settings import WriteSettings
-from lakebed.engine.base import Engine
 from lakebed.errors import CorruptFile, InvalidOption
-from lakebed.metadata_records.definitions import IndexDefinition, IndexName
 from lakebed.metadata_records.layout import GROUP_ID, GroupSizing, file_group, file_keys
 from lakebed.metadata_records.merge_records import Layer
 from lakebed.metadata_records.records import GroupRecords, RecordForm, Records, record_form
 from lakebed.model import CommitMetadata
 from lakebed.properties.table_config import TableConfig
-from lakebed.slices.metadata_lookups import MetadataLookups
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
 from lakebed.write_status import WriteStatus
+
+if TYPE_CHECKING:
+    from lakebed.engine.base import Engine
+    from lakebed.metadata_records.definitions import IndexDefinition, IndexName
+    from lakebed.slices.metadata_lookups import MetadataLookups
 
 Decode = Callable[[pa.Array, Any, str], pa.Table]
 # The layers under some keys that later requested instants wrote, oldest first.
@@ -89,7 +91,7 @@ class Comparison(NamedTuple):
 
 
 T = TypeVar("T")
-NewPartition = tuple[list[GroupRecords], IndexDefinition | None]
+NewPartition: TypeAlias = "tuple[list[GroupRecords], IndexDefinition | None]"
 
 
 @dataclass(frozen=True, eq=False)
@@ -322,6 +324,8 @@ class PartitionKind:
 
     def index_name(self, partition: str, definition: IndexDefinition | None) -> IndexName:
         """The name under which an existing partition is built again."""
+        from lakebed.metadata_records.definitions import IndexName
+
         return IndexName(partition)
 
     def is_in_every_table(self, settings: WriteSettings, config: TableConfig) -> bool:
@@ -335,6 +339,8 @@ class PartitionKind:
 
     def requested(self, settings: WriteSettings, config: TableConfig) -> IndexName:
         """The index that a job's options or the table's index ask for."""
+        from lakebed.metadata_records.definitions import IndexName
+
         return IndexName(self.name)
 
     def reason_not_maintained(self, partition: str, table: StoredTable) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -32,9 +32,6 @@ from lakebed.metadata_kinds.base import (
     StoredTable,
     TableAction,
 )
-from lakebed.metadata_kinds.routing import grouped
-from lakebed.metadata_kinds.stored import NewFile, StoredFiles, comparable, completed_files, completed_logs
-from lakebed.metadata_records.definitions import IndexDefinition, IndexName
 from lakebed.metadata_records.layout import (
     ALL_PARTITIONS,
     FILES,
@@ -58,8 +55,12 @@ from lakebed.model import path_in
 from lakebed.properties.table_config import TableConfig
 from lakebed.schema.plain_arrow import as_numpy, sorted_rows
 from lakebed.slices.listing import list_table
-from lakebed.slices.metadata_lookups import MetadataLookups
 from lakebed.storage.base import Storage
+
+if TYPE_CHECKING:
+    from lakebed.metadata_kinds.stored import NewFile
+    from lakebed.metadata_records.definitions import IndexDefinition, IndexName
+    from lakebed.slices.metadata_lookups import MetadataLookups
 
 SCHEMA = pa.schema([("key", pa.string()), ("name", pa.string()), ("size", pa.int64()), ("is_deleted", pa.bool_())])
 
@@ -346,6 +347,8 @@ _DELETES_ONLY = frozenset({"DELETE_PARTITION"})
 
 class FilesKind(PartitionKind):
     def records_of_action(self, partition: str, action: TableAction) -> Records:
+        from lakebed.metadata_kinds.stored import NewFile
+
         written = [
             NewFile(path, stat.path.rpartition("/")[2], stat.file_size)
             for path, stats in action.commit.stats.items()
@@ -374,6 +377,9 @@ class FilesKind(PartitionKind):
 
     def first_records(self, name: IndexName, build: FirstBuild, sizing: GroupSizing) -> NewPartition:
         """The first records: every file of a completed action, in folders that are partitions."""
+        from lakebed.metadata_kinds.routing import grouped
+        from lakebed.metadata_kinds.stored import NewFile, completed_files, completed_logs
+
         listing = list_table(build.snapshot.storage)
         changes = [f for f in listing.log_files if f.is_cdc]
         logs = completed_logs(build.snapshot, [f for f in listing.log_files if not f.is_cdc])
@@ -388,21 +394,29 @@ class FilesKind(PartitionKind):
         )
 
     def expected(self, partition: str, table: StoredTable) -> pa.Table:
+        from lakebed.metadata_kinds.stored import StoredFiles
+
         stored = table.shared(StoredFiles)
         return _listed(stored.files, sorted({f.partition for f in stored.files}))
 
     def acceptable_alternatives(self, partition: str, table: StoredTable) -> Sequence[pa.Table]:
         """A list that also has partition paths without files: the first write to such a path was undone, or all its
         files were cleaned."""
+        from lakebed.metadata_kinds.stored import StoredFiles
+
         stored = table.shared(StoredFiles)
         return [_listed(stored.files, stored.folders)]
 
     def found(self, partition: str, metadata: MetadataLookups, table: StoredTable) -> pa.Table:
+        from lakebed.metadata_kinds.stored import NewFile
+
         rows = metadata.files()
         columns = (rows[name].to_pylist() for name in ("partition", "name", "size"))
         return _listed([NewFile(*row) for row in zip(*columns, strict=True)], metadata.partitions())
 
     def repair_missing(self, partition: str, rows: pa.Table, table: StoredTable) -> Records:
+        from lakebed.metadata_kinds.stored import NewFile, StoredFiles
+
         sizes = {(f.partition, f.name): f.size for f in table.shared(StoredFiles).files}
         missing: list[NewFile] = []
         partitions: list[str] = []
@@ -431,6 +445,8 @@ class FilesKind(PartitionKind):
 
 
 def _listed(listed: Sequence[NewFile], partitions: Sequence[str]) -> pa.Table:
+    from lakebed.metadata_kinds.stored import comparable
+
     return comparable(
         [*(partition_identifier(f.partition) for f in listed), *(ALL_PARTITIONS for _ in partitions)],
         [*(f.name for f in listed), *map(partition_identifier, partitions)],

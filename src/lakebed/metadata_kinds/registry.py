@@ -1,6 +1,6 @@
 """The kinds of metadata partitions that lakebed reads and keeps, and the names of indexes that users give.
 
-Kinds register themselves (see `lakebed.metadata.partitions`); this module imports none of them.
+The kinds of lakebed are imported when a partition of theirs is asked for.
 
 >>> kind_of("secondary_index_city").name, kind_of("record_index").file_id("record_index", 0, "x-1")
 ('secondary_index_', 'record-index-x%2D1-0000-0')
@@ -9,16 +9,37 @@ Kinds register themselves (see `lakebed.metadata.partitions`); this module impor
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING
 
 from lakebed.errors import InvalidOption
 from lakebed.metadata_kinds.base import PartitionKind
-from lakebed.metadata_records.definitions import PARTITIONED_RECORD_INDEX, SECONDARY_PREFIX, IndexName
-from lakebed.metadata_records.layout import FILES, secondary_index_name
-from lakebed.model import RECORD_INDEX
+from lakebed.metadata_records.layout import (
+    BLOOM_FILTERS,
+    COLUMN_STATS,
+    EXPRESSION_INDEX,
+    FILES,
+    PARTITION_STATS,
+    secondary_index_name,
+)
+from lakebed.model import RECORD_INDEX, SECONDARY_INDEX
 from lakebed.properties.table_config import TableConfig
 from lakebed.schema.column_names import near_or_nothing
 
-_KINDS: dict[str, PartitionKind] = {}
+if TYPE_CHECKING:
+    from lakebed.metadata_records.definitions import IndexName
+
+# In the order in which the records of an action are written. A kind is imported when a partition of it is asked for; a
+# name that ends in "_" begins the names of many partitions.
+_KINDS: dict[str, PartitionKind | str] = {
+    FILES: "lakebed.metadata_kinds.files:KIND",
+    COLUMN_STATS: "lakebed.metadata_kinds.column_stats:COLUMN_STATS_KIND",
+    PARTITION_STATS: "lakebed.metadata_kinds.column_stats:PARTITION_STATS_KIND",
+    BLOOM_FILTERS: "lakebed.metadata_kinds.bloom_filters:KIND",
+    EXPRESSION_INDEX: "lakebed.metadata_kinds.expression_index:KIND",
+    RECORD_INDEX: "lakebed.metadata_kinds.record_index:KIND",
+    SECONDARY_INDEX: "lakebed.metadata_kinds.secondary_index:KIND",
+}
 
 
 def register(kind: PartitionKind) -> None:
@@ -35,9 +56,23 @@ def unregister(name: str) -> None:
 def find_kind(partition: str) -> PartitionKind | None:
     """The kind of a partition of the metadata table; None for a partition that lakebed cannot read or maintain."""
     exact = _KINDS.get(partition)
-    if exact is not None and not exact.is_prefix:
-        return exact
-    return next((k for k in _KINDS.values() if k.is_prefix and k.owns(partition)), None)
+    if exact is not None and not _is_prefix(partition, exact):
+        return _imported(partition)
+    return next((_imported(n) for n, k in _KINDS.items() if _is_prefix(n, k) and partition.startswith(n)), None)
+
+
+def _is_prefix(name: str, kind: PartitionKind | str) -> bool:
+    return name.endswith("_") if isinstance(kind, str) else kind.is_prefix
+
+
+def _imported(name: str) -> PartitionKind:
+    kind = _KINDS[name]
+    if not isinstance(kind, str):
+        return kind
+    module, _, attribute = kind.partition(":")
+    imported: PartitionKind = getattr(import_module(module), attribute)
+    _KINDS[name] = imported
+    return imported
 
 
 def kind_of(partition: str) -> PartitionKind:
@@ -48,7 +83,7 @@ def kind_of(partition: str) -> PartitionKind:
 
 def kinds() -> tuple[PartitionKind, ...]:
     """All kinds, in the order in which an action's records of them are written."""
-    return tuple(_KINDS.values())
+    return tuple(map(_imported, _KINDS))
 
 
 def in_build_order(partitions: Iterable[str]) -> list[str]:
@@ -73,6 +108,8 @@ def parse_index_name(text: str) -> IndexName:
     >>> parse_index_name("city").partition, parse_index_name("record_index:partitioned").partitioned
     ('secondary_index_city', True)
     """
+    from lakebed.metadata_records.definitions import PARTITIONED_RECORD_INDEX, SECONDARY_PREFIX, IndexName
+
     name = text.strip()
     plain = [kind.name for kind in kinds() if not kind.is_prefix and kind.name != FILES]
     if name in plain:

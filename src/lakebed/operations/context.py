@@ -18,7 +18,7 @@ from lakebed.engine.arrow_data import arrow_rows
 from lakebed.engine.base import Engine, Rows
 from lakebed.errors import InvalidOption, SchemaConflict
 from lakebed.expressions.base import Column, RowExpression
-from lakebed.expressions.key_generators import KeyGenerator
+from lakebed.expressions.key_generators import NAMED, PLAIN, KeyGenerator
 from lakebed.expressions.partition_paths import PathCheck
 from lakebed.expressions.plain_keys import unhashed_texts
 from lakebed.handles.file_writer import FileFormat
@@ -52,7 +52,7 @@ from lakebed.schema.evolution import EVOLUTION_OPTION, is_promotion, reconcile
 from lakebed.schema.field_ids import BY_PATH, FIELD_IDS
 from lakebed.schema.spark import spark_type
 from lakebed.sharing import is_first_time, once
-from lakebed.slices.newest_files import KEY_NOTE, NAMED, NAMED_VERSION, OPERATIONS_NOTE, PLAIN
+from lakebed.slices.newest_files import KEY_NOTE, NAMED_VERSION, OPERATIONS_NOTE
 from lakebed.slices.schema_history import nested_problem
 from lakebed.slices.snapshot import Snapshot, table_features, table_keys
 from lakebed.storage.base import Storage

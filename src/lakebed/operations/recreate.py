@@ -15,24 +15,24 @@ import re
 import uuid
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from lakebed.concurrency.heartbeat import ProcessIdentity, has_ended, this_process
-from lakebed.concurrency.lock import HDFS_LOCK_FILE, LOCK_FILE, Lock, default_lock
-from lakebed.concurrency.providers import writers_lock
 from lakebed.config.settings import WriteSettings
 from lakebed.errors import CommitConflict, ConflictKind, CorruptFile, StorageError, TableNotFound, UnsupportedFeature
 from lakebed.format.file_names import parse_base_file, parse_log_file
 from lakebed.format.footer_cache import FOOTERS, POSITIONS
 from lakebed.format.hfile.entries import BLOCKS
 from lakebed.metadata.slices import HFILES, LOGS
-from lakebed.model import HOODIE
+from lakebed.model import HDFS_LOCK_FILE, HOODIE, LOCK_FILE
 from lakebed.properties.file import BACKUP_PATH, PROPERTIES_PATH, load_table_config, name_if_readable
 from lakebed.properties.table_config import TableConfig
 from lakebed.slices.listing import PARTITION_METADATA
 from lakebed.storage import open_storage_spec
 from lakebed.storage.base import Storage, StorageSpec
 from lakebed.storage.parallel import delete_files, is_remote, parallel_map
+
+if TYPE_CHECKING:
+    from lakebed.concurrency.lock import Lock
 
 _log = logging.getLogger("lakebed")
 # Instants of days, as releases before 0.10 wrote them, and of milliseconds.
@@ -137,6 +137,8 @@ _MOVERS = 16
 def recreate(storage: Storage, write: Callable[[Storage], _T], lock: Lock) -> _T:
     """Let `write` make a table with its rows in the storage that it is given, and replace this table by it, under the
     `lock` of its writers."""
+    from lakebed.concurrency.heartbeat import this_process
+
     _remove_leftovers(storage)
     name = uuid.uuid4().hex
     folder = f"{_STAGING}/{name}"
@@ -178,6 +180,8 @@ def load_settled(storage: Storage) -> TableConfig:
 
 def finish_interrupted_overwrite(storage: Storage) -> bool:
     """Finish an overwrite that was interrupted after its decision; returns whether there was one."""
+    from lakebed.concurrency.lock import default_lock
+
     if storage.head(_READY) is None:
         return False
     with default_lock(storage) as lock:
@@ -287,6 +291,8 @@ def _drop(storage: Storage, folder: str) -> None:
 
 def _remove_leftovers(storage: Storage) -> None:
     """Delete the files that interrupted overwrites by dead processes of this machine left."""
+    from lakebed.concurrency.heartbeat import ProcessIdentity, has_ended
+
     for name in storage.list_names(_STAGING):
         if not name.endswith(_OWNER):
             continue
@@ -314,6 +320,8 @@ def drop(storage: Storage, settings: WriteSettings, *, dry_run: bool = False) ->
 
     Raises `TableNotFound` where there is neither a table nor what such a call left of one.
     """
+    from lakebed.concurrency.providers import writers_lock
+
     if not exists(storage) and not storage.list_folders(HOODIE):
         raise TableNotFound(
             f"there is no table at {storage.url()}",

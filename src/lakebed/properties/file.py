@@ -23,7 +23,6 @@ from lakebed.format.text import dump_properties, parse_properties
 from lakebed.model import HOODIE
 from lakebed.properties.table_config import CURRENT_VERSION, TableConfig
 from lakebed.storage.base import Storage
-from lakebed.storage.exactly_once import create_exactly_once, write_settled
 
 PROPERTIES_PATH = f"{HOODIE}/hoodie.properties"
 BACKUP_PATH = f"{PROPERTIES_PATH}.backup"
@@ -92,6 +91,8 @@ def create_table(storage: Storage, properties: Mapping[str, str]) -> TableConfig
     Only `hoodie.properties` and the empty timeline are written: real Hudi 1.2.0 cannot make the first commit of a table
     whose timeline is no folder. Raises `TableExists`.
     """
+    from lakebed.storage.exactly_once import create_exactly_once
+
     exists = TableExists(
         f"there is a table at {storage.url()} already",
         hint="Open it with lakebed.open, or choose another path.",
@@ -178,6 +179,8 @@ def mend_properties(storage: Storage, *, dry_run: bool = False) -> str | None:
 
 
 def _mend_checksum(storage: Storage, body: bytes, *, dry_run: bool) -> str:
+    from lakebed.storage.exactly_once import write_settled
+
     props = dict(_parsed(body))
     if not body.endswith((b"\n", b"\r")) or any(key not in props for key in _ALWAYS_THERE):
         raise CorruptFile(
@@ -207,6 +210,8 @@ def _is_put(storage: Storage, path: str, body: bytes, put: Callable[[], bool]) -
 
 def _recover(storage: Storage) -> None:
     """Restore the backup that an unfinished update left, if the file itself cannot be used, and delete the backup."""
+    from lakebed.storage.exactly_once import write_settled
+
     backup = _read_or_none(storage, BACKUP_PATH)
     if backup is None:
         return

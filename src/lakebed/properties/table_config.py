@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, cast
+from typing import TYPE_CHECKING, Literal, cast
 
 import pyarrow as pa
 
@@ -22,10 +22,11 @@ from lakebed.config.option_table import (
 )
 from lakebed.errors import CorruptFile, InvalidOption
 from lakebed.expressions.key_generators import KINDS_OF_CLASSES, KeyGeneratorSpec, key_generator
-from lakebed.format.data_block import COLUMNS as CHANGE_LOG_COLUMNS
-from lakebed.format.data_block import LogMode
 from lakebed.model import HOODIE, RECORD_INDEX, SECONDARY_INDEX, has_completion_times
 from lakebed.sharing import once
+
+if TYPE_CHECKING:
+    from lakebed.format.data_block import LogMode
 
 STRATEGY_OF_MODE: dict[MergeMode, str] = {
     **{mode: strategy for strategy, mode in STRATEGIES.items()},
@@ -334,6 +335,8 @@ class TableConfig:
     @once
     def change_log(self) -> LogMode | None:
         """The mode of the table's change log; None without a change log."""
+        from lakebed.format.data_block import COLUMNS as CHANGE_LOG_COLUMNS
+
         if not self.cdc_enabled:
             return None
         mode = self.first_text("hoodie.table.cdc.supplemental.logging.mode").upper() or "DATA_BEFORE_AFTER"
@@ -343,7 +346,7 @@ class TableConfig:
                 hint=f"it is one of {', '.join(CHANGE_LOG_COLUMNS)}",
                 context={"property": "hoodie.table.cdc.supplemental.logging.mode", "value": mode},
             )
-        return cast(LogMode, mode)
+        return cast("LogMode", mode)
 
     metadata_partitions = _list_of("hoodie.table.metadata.partitions")
     """The complete partitions of the metadata table; empty where the table has none."""

@@ -10,24 +10,25 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakebed.filters.predicates import Predicate
 from lakebed.format.base_file import SMALL_BYTES, Footer, read_footer
-from lakebed.merge.rules import MergeRules
 from lakebed.model import RECORD_KEY, BaseFile, FileSlice
-from lakebed.read.filtered_rows import FilteredRows
 from lakebed.read.plan import ColumnSource, PathValues, ScanPlan, TableColumns, null_rows
 from lakebed.schema.plain_arrow import matching_rows
 from lakebed.sharing import once
-from lakebed.slices.base_rows import ColumnNames
-from lakebed.slices.changed_rows import TouchedSlice, changed_rows, holds_older_rows, row_groups_since
 from lakebed.slices.key_rows import rows_of_keys
 from lakebed.slices.reader import BATCH_ROWS, SliceReader
 from lakebed.storage.parallel import is_remote
+
+if TYPE_CHECKING:
+    from lakebed.filters.predicates import Predicate
+    from lakebed.read.filtered_rows import FilteredRows
+    from lakebed.slices.base_rows import ColumnNames
+    from lakebed.slices.changed_rows import TouchedSlice
 
 # Batches that one slice may have waiting for the reader of the results.
 _WAITING = 4
@@ -60,6 +61,8 @@ class RowReader:
     def read(self, slices: SliceReader, file_slice: FileSlice) -> Iterator[pa.RecordBatch]:
         """The matching rows of the slice; rows of commits before `since` may be missing, and with `without_untouched`
         the rows of the base file that no log record changes."""
+        from lakebed.slices.changed_rows import changed_rows, holds_older_rows, row_groups_since
+
         columns = self.stored or [RECORD_KEY]
         if self.without_untouched and file_slice.base_file is not None:
             for batch in self.touched(slices, file_slice, file_slice.base_file).log_rows():
@@ -98,6 +101,8 @@ class RowReader:
 
     def touched(self, slices: SliceReader, file_slice: FileSlice, base: BaseFile) -> TouchedSlice:
         """The slice in two parts, of which a reader with `without_untouched` reads one."""
+        from lakebed.slices.changed_rows import TouchedSlice
+
         columns = self.stored or [RECORD_KEY]
         return TouchedSlice(slices, file_slice, base, columns, self.merged_schema, self.names)
 
@@ -148,6 +153,8 @@ class RowReader:
     def _filtered_parts(self, slices: SliceReader, file_slice: FileSlice) -> Iterator[pa.RecordBatch] | None:
         """The matching rows of a slice with log files, unchanged base rows first; None if this takes longer than
         reading all rows."""
+        from lakebed.merge.rules import MergeRules
+
         base = file_slice.base_file
         if base is None or base.instant not in self.base_sources or slices.blocks.within is not None:
             return None
@@ -164,6 +171,8 @@ class RowReader:
 
     def _filtered(self, slices: SliceReader, file_slice: FileSlice) -> FilteredRows | None:
         """A reader of the base file that reads the filtered columns first; None if that takes longer."""
+        from lakebed.read.filtered_rows import FilteredRows
+
         base, predicate, condition = file_slice.base_file, self.predicate, self.condition
         if predicate is None or condition is None or base is None or base.is_skeleton or base.size <= SMALL_BYTES:
             return None

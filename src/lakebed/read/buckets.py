@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from lakebed.engine.spark_layout import FAMILY, KEY
 from lakebed.errors import IndexInconsistent, InvalidOption, UnsupportedFeature
-from lakebed.expressions.key_generators import KeyGenerator
+from lakebed.expressions.key_generators import PLAIN, KeyGenerator
 from lakebed.expressions.key_text import CompositeKey, KeyText, SingleKey
 from lakebed.expressions.plain_keys import unhashed_texts
 from lakebed.format.file_names import bucket_of_file_id
@@ -18,7 +18,6 @@ from lakebed.index.registry import index_of
 from lakebed.model import FileSlice
 from lakebed.read.keys import bucket_layout, key_generator_of
 from lakebed.read.plan import table_columns
-from lakebed.slices.newest_files import PLAIN
 from lakebed.slices.snapshot import Snapshot
 
 

@@ -17,7 +17,6 @@ from lakebed.config.settings import ReadSettings
 from lakebed.errors import InvalidOption
 from lakebed.filters.coercion import parse_zone
 from lakebed.filters.predicates import Column, In, Literal, Predicate, combine
-from lakebed.filters.sql import Condition
 from lakebed.model import COMMIT_ACTIONS, COMMIT_TIME, Action, FileSlice, Instant, has_completion_times
 from lakebed.policies.compaction import last_compaction
 from lakebed.properties.table_config import TableConfig
@@ -35,6 +34,8 @@ from lakebed.wording import Lines, count_text
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from lakebed.filters.sql import Condition
 
 When = str | datetime | date
 _DIGITS = re.compile(r"\d{17}|\d{14}|\d{8}", re.ASCII)

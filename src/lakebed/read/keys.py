@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,16 +14,10 @@ import pyarrow.compute as pc
 
 from lakebed.errors import CorruptFile, InvalidOption, UnsupportedFeature
 from lakebed.expressions.key_generators import KeyGenerator, key_generator
-from lakebed.expressions.partition_paths import ValuePart
 from lakebed.expressions.plain_keys import has_plain_keys, unhashed_texts
-from lakebed.expressions.timestamp import TimestampPart
-from lakebed.filters.predicates import Literal, Predicate
 from lakebed.format.footer_cache import FOOTERS
 from lakebed.index.registry import recorded_index, recorded_settings
 from lakebed.metadata.lookups import keys_by_group
-from lakebed.metadata_kinds import record_index
-from lakebed.metadata_kinds.key_changes import KeyIndexes
-from lakebed.metadata_kinds.record_index import data_partition_of
 from lakebed.metadata_records.layout import FILES, METADATA_FOLDER
 from lakebed.model import RECORD_INDEX, RECORD_KEY, BaseFile, FileSlice, has_completion_times
 from lakebed.properties.table_config import TableConfig, key_generator_spec
@@ -32,12 +26,14 @@ from lakebed.schema.java_text import to_java_text
 from lakebed.schema.plain_arrow import as_numpy
 from lakebed.sharing import once
 from lakebed.slices.listing import groups_of_ids
-from lakebed.slices.metadata_lookups import MetadataLookups
 from lakebed.slices.snapshot import Snapshot, metadata_damage_named
 from lakebed.storage.base import Storage
 from lakebed.storage.parallel import at_once, is_remote, parallel_map
-from lakebed.timeline.index_changes import noted_changes
-from lakebed.timeline.plain_keys import CoveredSlices
+
+if TYPE_CHECKING:
+    from lakebed.filters.predicates import Literal, Predicate
+    from lakebed.slices.metadata_lookups import MetadataLookups
+    from lakebed.timeline.plain_keys import CoveredSlices
 
 # Footers that are read for files that no commit describes.
 MAX_FOOTERS = 64
@@ -75,6 +71,8 @@ class PlainSlices:
 
     @once
     def _covered(self) -> CoveredSlices | None:
+        from lakebed.timeline.plain_keys import CoveredSlices
+
         snapshot = self.snapshot
         by_name = has_completion_times(snapshot.config.version) and snapshot.index_settings.get("type") == "bucket"
         return CoveredSlices.of(snapshot.timeline, snapshot.commits, self.fields, logs_by_name=by_name)
@@ -112,6 +110,9 @@ def partition_paths_may_be_stale(storage: Storage, config: TableConfig) -> bool:
     Real Hudi does not record its index, but a record index shows in its metadata table: by default that one leaves rows
     where they are. (Its own readers show the path's value in the partition column then.)
     """
+    from lakebed.metadata_kinds.key_changes import KeyIndexes
+    from lakebed.timeline.index_changes import noted_changes
+
     settings = config.index_settings
     if "type" in settings:
         # rows that stayed under an index that the table had before are still where they were
@@ -124,6 +125,8 @@ def partition_paths_may_be_stale(storage: Storage, config: TableConfig) -> bool:
 def partition_layout(config: TableConfig, schema: pa.Schema) -> PartitionLayout | None:
     """The way in which partition paths are made from columns; None if it is unknown, or the table has no partitions or
     a user-defined key generator."""
+    from lakebed.expressions.partition_paths import ValuePart
+
     keys = _key_generator(config)
     if not config.partition_fields or keys is None:
         return None
@@ -149,6 +152,9 @@ def partition_layout(config: TableConfig, schema: pa.Schema) -> PartitionLayout 
 
 def _same_for_every_writer(keys: KeyGenerator, type_: pa.DataType) -> bool:
     """Whether equal values have one path, whatever the writer's time zone and code path were."""
+    from lakebed.expressions.partition_paths import ValuePart
+    from lakebed.expressions.timestamp import TimestampPart
+
     part = keys.partition_path.parts[0]
     if isinstance(part, ValuePart):
         return pa.types.is_decimal(type_)
@@ -261,10 +267,14 @@ def find_keys(snapshot: Snapshot, keys: Any, partitions: Collection[str] | None 
 
 
 def _is_partitioned(metadata: MetadataLookups) -> bool:
+    from lakebed.metadata_kinds.record_index import data_partition_of
+
     return data_partition_of(metadata.slices.file_slices(RECORD_INDEX)[0].file_id) is not None
 
 
 def _joined(tables: Iterable[pa.Table]) -> pa.Table:
+    from lakebed.metadata_kinds import record_index
+
     parts = list(tables)
     return pa.concat_tables(parts).unify_dictionaries() if parts else record_index.SCHEMA.empty_table()
 

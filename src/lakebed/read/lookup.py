@@ -14,15 +14,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakebed.engine.arrow_data import to_arrow_table
 from lakebed.errors import InvalidOption, InvalidRecord, LakebedError
 from lakebed.expressions.base import Column as KeyColumn
 from lakebed.expressions.key_generators import exact_cast
 from lakebed.expressions.key_text import CompositeKey, SingleKey
-from lakebed.filters.predicates import Column, In, Literal, Predicate
 from lakebed.filters.text import resolve_columns
 from lakebed.format.footer_cache import FOOTERS
-from lakebed.inputs.python_rows import check_times
 from lakebed.merge.key_fields import KeyFields
 from lakebed.model import ALL_META_COLUMNS, OPERATION_COLUMN, RECORD_KEY, FileSlice
 from lakebed.read.batches import RowReader, row_readers
@@ -36,7 +33,6 @@ from lakebed.read.keys import (
 )
 from lakebed.read.plan import ScanPlan, plan_scan, table_columns
 from lakebed.read.prune import buckets_of_keys
-from lakebed.read.skip import skip_slices
 from lakebed.schema.layouts import check_texts
 from lakebed.schema.plain_arrow import as_numpy
 from lakebed.sharing import once
@@ -176,6 +172,8 @@ def _are_rows(keys: Any) -> bool:
 
 def _key_table(keys: Any, fields: tuple[str, ...], schema: pa.Schema) -> pa.Table:
     if _are_rows(keys):
+        from lakebed.engine.arrow_data import to_arrow_table
+
         return to_arrow_table(keys)
     if isinstance(keys, pa.RecordBatch):
         return pa.Table.from_batches([keys])
@@ -218,6 +216,8 @@ def _transposed(keys: list[Any], fields: tuple[str, ...]) -> list[list[Any]]:
 
 
 def _typed(values: Any, field: str, schema: pa.Schema) -> Any:
+    from lakebed.inputs.python_rows import check_times
+
     if isinstance(values, pa.Array | pa.ChunkedArray):
         return values
     type_ = schema.field(field).type if field in schema.names else None
@@ -312,6 +312,9 @@ class KeySearch:
 
     def _by_statistics(self, slices: Sequence[FileSlice]) -> list[FileSlice]:
         """The slices whose key range in the metadata table includes one of the keys, so that fewer footers are read."""
+        from lakebed.filters.predicates import Column, In, Literal, Predicate
+        from lakebed.read.skip import skip_slices
+
         if len(slices) <= _MAX_FILES or len(self.keys) > _MAX_BY_STATISTICS or not self.meta:
             return list(slices)
         column = Column((RECORD_KEY,), pa.string())

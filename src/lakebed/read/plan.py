@@ -4,30 +4,33 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from lakebed import telemetry
 from lakebed.config.settings import ReadSettings
 from lakebed.expressions.key_text import value_of_key_text
-from lakebed.filters.predicates import And, Node, Predicate
 from lakebed.filters.text import resolve_columns
 from lakebed.format.bounded_cache import requests_of_caches
-from lakebed.model import ALL_META_COLUMNS, META_COLUMNS, OPERATION_COLUMN, BaseFile, FileSlice
+from lakebed.format.file_names import has_exact_ranges
+from lakebed.model import ALL_META_COLUMNS, META_COLUMNS, OPERATION_COLUMN, WRITER_ID, BaseFile, FileSlice
 from lakebed.properties.table_config import printed_partition_fields
 from lakebed.read.keys import bucket_layout, key_generator_of, partition_layout, partition_paths_may_be_stale
 from lakebed.read.prune import demands_keys, depends_on_path, prune_partitions, slices_in_buckets, slices_without
-from lakebed.read.skip import skip_slices
-from lakebed.read.statistics import Provenance
 from lakebed.schema.conversion import can_cast, project
 from lakebed.schema.spark import spark_type
-from lakebed.slices.base_rows import ColumnNames
 from lakebed.slices.reader import Query, readable_slices
-from lakebed.slices.schema_history import SchemaHistory
 from lakebed.slices.snapshot import Snapshot
 from lakebed.wording import count_text
+
+if TYPE_CHECKING:
+    from lakebed.filters.predicates import Node, Predicate
+    from lakebed.slices.base_rows import ColumnNames
+    from lakebed.slices.schema_history import SchemaHistory
+    from lakebed.timeline.timeline import Timeline
 
 PathValues = Mapping[str, Mapping[str, object]]
 _READS = ReadSettings()
@@ -41,6 +44,26 @@ PRUNING = pa.schema(
         ("pruned_by", pa.string()),
     ]
 )
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """Determines who wrote the base files of a table; `made_by_lakebed` is whether lakebed made the table."""
+
+    timeline: Timeline
+    made_by_lakebed: bool
+
+    def leaving_out_nan(self, files: Iterable[BaseFile]) -> frozenset[str]:
+        """The paths of the files whose statistics may leave out NaN: files of lakebed from before file names showed it,
+        by the commits on the timeline. Files of archived commits count as lakebed's if it made the table."""
+        inexact_files = [file for file in files if not has_exact_ranges(file.write_token)]
+        if not inexact_files:
+            return frozenset()
+        times = {file.instant for file in inexact_files}
+        commits = [instant for instant in self.timeline.commits if instant.time in times]
+        bodies = self.timeline.commits_metadata(commits)
+        by_lakebed = {instant.time: WRITER_ID in body.extra for instant, body in zip(commits, bodies, strict=True)}
+        return frozenset(file.path for file in inexact_files if by_lakebed.get(file.instant, self.made_by_lakebed))
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,9 +307,15 @@ def plan_scan(
     needed = [*column_names, *(c for c in (predicate.columns if predicate else ()) if c not in column_names)]
     read_schema = pa.schema([available.field(c) for c in needed])
     everything = snapshot.file_slices() if slices is None else slices
-    chooser = Predicate(And((*choosing, *([predicate.root] if predicate else [])))) if choosing else predicate
+    chooser = predicate
+    if choosing:
+        from lakebed.filters.predicates import And, Predicate
+
+        chooser = Predicate(And((*choosing, *([predicate.root] if predicate else []))))
     remaining_slices, pruned, partitions = _prune(snapshot, chooser, everything, available, of_snapshot=slices is None)
     if chooser is not None and reads.data_skipping:
+        from lakebed.read.skip import skip_slices
+
         remaining_slices, skipped = skip_slices(
             snapshot, chooser, remaining_slices, available, log_files=query == "snapshot"
         )

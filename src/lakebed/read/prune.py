@@ -8,29 +8,19 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 from itertools import groupby
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import unquote
 
 import numpy as np
 import pyarrow as pa
 
-from lakebed.filters.predicates import (
-    And,
-    Column,
-    Compare,
-    Constant,
-    In,
-    Literal,
-    Node,
-    Not,
-    Or,
-    Predicate,
-    columns_of,
-)
-from lakebed.filters.ranges import Bools, Bounds, Path, may_match
 from lakebed.index.base import KeyLocations
 from lakebed.model import PARTITION_PATH, RECORD_KEY, FileSlice
 from lakebed.schema.plain_arrow import as_numpy
+
+if TYPE_CHECKING:
+    from lakebed.filters.predicates import Literal, Node, Predicate
+    from lakebed.filters.ranges import Bools, Bounds, Path
 
 DEFAULT_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 # Above a text with any number of slashes at its end, and below every other text that is above that.
@@ -56,6 +46,8 @@ class PartitionLayout:
 
     def bounds_in(self, partitions: Sequence[str]) -> dict[Path, Bounds]:
         """The bounds of the fields, and of what is written of each in the path, by partition path."""
+        from lakebed.filters.ranges import Bounds
+
         paths = pa.array(partitions, pa.string())
         everything, nothing = np.ones(len(paths), np.bool_), np.zeros(len(paths), np.bool_)
         bounds: dict[Path, Bounds] = {(PARTITION_PATH,): Bounds(paths, paths, everything, nothing)}
@@ -80,6 +72,8 @@ class PartitionLayout:
     def written_texts(self, name: str, constants: Sequence[Literal]) -> list[Literal] | None:
         """The texts that the path may hold for the field if it equals one of the constants; None if they are
         unknown."""
+        from lakebed.filters.predicates import Literal
+
         texts: list[str] = []
         for literal in constants:
             if self.is_text(name):
@@ -134,6 +128,8 @@ class PartitionLayout:
     def _bounds_of_texts(self, name: str, texts: Sequence[str | None], is_default: Bools) -> dict[Path, Bounds]:
         """The bounds of a text field; of the field for comparisons with constants without a slash; and of its text in
         the path."""
+        from lakebed.filters.ranges import Bounds
+
         may_null = is_default | np.array([text is None for text in texts], np.bool_)
 
         def bounds(ends: Sequence[tuple[str | None, str | None]], exact: Bools | bool = True) -> Bounds:
@@ -202,6 +198,8 @@ def parse_key_text(text: str, type_: pa.DataType) -> Any:
 
 def prune_partitions(predicate: Predicate, layout: PartitionLayout, partitions: Iterable[str]) -> list[str]:
     """The partition paths that may hold rows for which the filter is true."""
+    from lakebed.filters.ranges import may_match
+
     paths = list(partitions)
     if not paths or not depends_on_path(predicate, layout.fields):
         return paths
@@ -211,12 +209,16 @@ def prune_partitions(predicate: Predicate, layout: PartitionLayout, partitions: 
 
 def depends_on_path(predicate: Predicate, partition_fields: Sequence[str]) -> bool:
     """Whether the filter has a condition on partition columns or on the partition path."""
+    from lakebed.filters.predicates import columns_of
+
     return not {*partition_fields, PARTITION_PATH}.isdisjoint(columns_of(predicate.root))
 
 
 def _of_paths(node: Node, layout: PartitionLayout) -> Node:
     """The condition with what it demands of the partition path, in place of equality of a field whose path text cannot
     be converted back. What the path does not show stays open."""
+    from lakebed.filters.predicates import And, Column, Compare, In, Literal, Not, Or
+
     match node:
         case And(parts):
             return And(tuple(_of_paths(part, layout) for part in parts))
@@ -247,7 +249,7 @@ MAX_ALTERNATIVES = 64
 # So many keys or values are looked up in indexes for a filter that names them.
 MAX_KEYS = 100_000
 
-Alternative = Mapping[str, frozenset[Literal]]
+Alternative: TypeAlias = "Mapping[str, frozenset[Literal]]"
 
 
 def equalities(node: Node, fields: frozenset[str]) -> list[Alternative] | None:
@@ -256,6 +258,8 @@ def equalities(node: Node, fields: frozenset[str]) -> list[Alternative] | None:
 
     No alternative at all means that no row can match.
     """
+    from lakebed.filters.predicates import And, Column, Compare, Constant, In, Literal, Or
+
     match node:
         case Constant(value):
             return None if value is True else []

@@ -16,7 +16,6 @@ from lakebed.config.settings import ReadSettings
 from lakebed.engine.spark_session import zone_of
 from lakebed.errors import InvalidOption, UnsupportedFeature
 from lakebed.filters.predicates import Node, Predicate, combine
-from lakebed.filters.sql import Condition, parse_conditions
 from lakebed.filters.text import resolve_column
 from lakebed.model import ALL_META_COLUMNS, OPERATION_COLUMN, Action, BaseFile
 from lakebed.read.batches import scan_batches
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
     import polars as pl
     from pyspark.sql import DataFrame, SparkSession
 
+    from lakebed.filters.sql import Condition
     from lakebed.storage.base import Storage
 
 __all__ = ["Scan", "ScanPlan", "plan_scan"]
@@ -394,6 +394,8 @@ class Scan(Results):
 
     def parsed_filter(self) -> Predicate | None:
         """The parsed filter; None without one. Raises `InvalidOption` for a filter that cannot be parsed."""
+        from lakebed.filters.sql import parse_conditions
+
         predicate = parse_conditions(self._filters, self.available, zone=self.zone()) if self._filters else None
         return combine(predicate, self._conditions)
 

@@ -9,8 +9,7 @@ distinguished from a wrong one rules nothing out; those of files that lakebed wr
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -19,8 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebed.filters.ranges import Bools, Bounds
-from lakebed.format.file_names import has_exact_ranges
-from lakebed.model import WRITER_ID, BaseFile
+from lakebed.model import WRITER_ID
 from lakebed.schema.plain_arrow import as_numpy, grouped_rows
 from lakebed.timeline.timeline import Timeline
 
@@ -203,23 +201,3 @@ def written_by_lakebed(timeline: Timeline, instants: Sequence[str]) -> Bools:
         time: time in by_time and WRITER_ID in timeline.commit_metadata(by_time[time]).extra for time in set(instants)
     }
     return np.array([by_lakebed[time] for time in instants], np.bool_)
-
-
-@dataclass(frozen=True)
-class Provenance:
-    """Determines who wrote the base files of a table; `made_by_lakebed` is whether lakebed made the table."""
-
-    timeline: Timeline
-    made_by_lakebed: bool
-
-    def leaving_out_nan(self, files: Iterable[BaseFile]) -> frozenset[str]:
-        """The paths of the files whose statistics may leave out NaN: files of lakebed from before file names showed it,
-        by the commits on the timeline. Files of archived commits count as lakebed's if it made the table."""
-        inexact_files = [file for file in files if not has_exact_ranges(file.write_token)]
-        if not inexact_files:
-            return frozenset()
-        times = {file.instant for file in inexact_files}
-        commits = [instant for instant in self.timeline.commits if instant.time in times]
-        bodies = self.timeline.commits_metadata(commits)
-        by_lakebed = {instant.time: WRITER_ID in body.extra for instant, body in zip(commits, bodies, strict=True)}
-        return frozenset(file.path for file in inexact_files if by_lakebed.get(file.instant, self.made_by_lakebed))

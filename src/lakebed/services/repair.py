@@ -25,6 +25,7 @@ from lakebed.config.options import resolve_options
 from lakebed.config.settings import WriteSettings
 from lakebed.engine.base import Rows, persisted
 from lakebed.errors import CommitConflict, ConflictKind, InvalidOption, LakebedError, UnsupportedFeature
+from lakebed.expressions.key_generators import NAMED, PLAIN
 from lakebed.format.file_names import parse_base_file, parse_log_file
 from lakebed.format.log_file import BlockType, scan_blocks
 from lakebed.format.sources import FileSource
@@ -68,7 +69,7 @@ from lakebed.services.verify import verify
 from lakebed.sharing import once
 from lakebed.slices.key_rows import rows_of_keys
 from lakebed.slices.listing import PARTITION_METADATA, list_metadata
-from lakebed.slices.newest_files import NAMED, PLAIN, named_keys
+from lakebed.slices.newest_files import named_keys
 from lakebed.slices.reader import SliceReader
 from lakebed.slices.snapshot import Snapshot, metadata_damage_named, table_features
 from lakebed.storage.base import FileInfo, Storage

@@ -24,6 +24,7 @@ from lakebed.errors import (
     LakebedError,
     UnsupportedFeature,
 )
+from lakebed.expressions.key_generators import NAMED, PLAIN
 from lakebed.metadata.lookups import open_snapshot, snapshot_of
 from lakebed.metadata_kinds.expression_results import noting
 from lakebed.metadata_kinds.key_changes import is_partitioned, record_index_definition
@@ -51,7 +52,7 @@ from lakebed.services.undo import UndoTransaction
 from lakebed.services.upgrade_properties import changed_properties, other_layout, with_changes
 from lakebed.services.upgrade_timeline import copy_timeline, remove_timeline
 from lakebed.slices.listing import list_table
-from lakebed.slices.newest_files import NAMED, NAMED_VERSION, PLAIN, stored_key_forms
+from lakebed.slices.newest_files import NAMED_VERSION, stored_key_forms
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
 from lakebed.storage.folder import FolderStorage

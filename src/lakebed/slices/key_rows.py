@@ -7,7 +7,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,17 +19,16 @@ import pyarrow.types as pt
 from lakebed.format.base_file import check_rows, naming_damage
 from lakebed.format.footer_cache import FOOTERS, POSITIONS, KeyFooter, KeyPositions
 from lakebed.format.hashes import plain_strings
-from lakebed.format.key_order import KeyRanges
-from lakebed.format.optional_map_keys import batch_with_maps
 from lakebed.format.read_tally import ReadTally, column_bytes
 from lakebed.format.row_groups.pages import PageReader
 from lakebed.merge.log_entries import roots
-from lakebed.merge.rules import MergeRules
 from lakebed.model import RECORD_KEY, BaseFile, FileSlice
-from lakebed.slices.base_rows import BufferedRows, ColumnNames, plain_rows, stored_name
 from lakebed.slices.reader import SliceReader
 from lakebed.storage.base import Storage
 from lakebed.storage.parallel import begun
+
+if TYPE_CHECKING:
+    from lakebed.slices.base_rows import ColumnNames
 
 # Row groups beyond this many bytes are read by batches.
 _LARGE_ROW_GROUP = 256 << 20
@@ -110,6 +109,9 @@ def _merged(
     names: ColumnNames | None,
 ) -> list[pa.RecordBatch]:
     """The rows of the keys in a slice whose log files are merged; in the base file only their rows are decoded."""
+    from lakebed.merge.rules import MergeRules
+    from lakebed.slices.base_rows import BufferedRows, plain_rows, stored_name
+
     column_names = list(dict.fromkeys([RECORD_KEY, *columns]))
     base, reads = file_slice.base_file, ReadTally()
     if base is None:
@@ -140,6 +142,8 @@ def _merged(
 
 def row_groups_of_keys(footer: KeyFooter, keys: pa.Array) -> dict[int, pa.Array]:
     """The row groups of a file that can hold some of the keys (in ascending order), each with these keys."""
+    from lakebed.format.key_order import KeyRanges
+
     if len(keys) > _MAX_KEYS:
         spans = KeyRanges(footer.ranges, java_order=False).spans(keys)
         numbers = np.flatnonzero(spans.counts).tolist()
@@ -291,6 +295,8 @@ def parquet_file(source: Any, metadata: Any) -> Any:
 
 
 def _with_maps(rows: pa.RecordBatch) -> pa.RecordBatch:
+    from lakebed.format.optional_map_keys import batch_with_maps
+
     return batch_with_maps(rows) if any(map(pt.is_nested, rows.schema.types)) else rows
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain, compress, pairwise
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -18,10 +18,12 @@ from lakebed.format.file_names import CHANGE_LOG_SUFFIX, parse_base_file, parse_
 from lakebed.format.hashes import plain_strings
 from lakebed.model import HOODIE, BaseFile, FileGroupId, FileSlice, Instant, LogFile, WriteStat, path_in
 from lakebed.schema.plain_arrow import as_numpy, sorted_rows
-from lakebed.slices.metadata_lookups import MetadataLookups
 from lakebed.storage.base import FileInfo, Storage
 from lakebed.storage.parallel import is_remote, parallel_map
 from lakebed.timeline.timeline import Timeline
+
+if TYPE_CHECKING:
+    from lakebed.slices.metadata_lookups import MetadataLookups
 
 PARTITION_METADATA = ".hoodie_partition_metadata"
 # What releases before 1.0 note as the size of the log files of a rollback.

@@ -6,8 +6,8 @@ Small blocks of one schema are read together, so that ten upserts of a few rows 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import accumulate, chain, pairwise
 
 import numpy as np
@@ -19,6 +19,7 @@ from lakebed.format.delete_block import decode_deletes
 from lakebed.format.log_file import BlockHead, BlockType, HeaderKey, decode_positions, scan_blocks
 from lakebed.format.sources import FileSource
 from lakebed.merge.log_entries import (
+    BlockView,
     KeyColumns,
     LogEntries,
     Positions,
@@ -32,43 +33,6 @@ from lakebed.model import LogFile
 from lakebed.sharing import once
 from lakebed.storage.base import Storage
 from lakebed.storage.parallel import is_remote, parallel_map
-
-
-@dataclass(frozen=True, slots=True)
-class BlockView:
-    """A view that decides whether the records of an instant are visible: the instant is committed (or older than the
-    active timeline, and thus archived), is not after `as_of`, and is in `within` if only some instants are read. With
-    `committed` None all instants are visible.
-
-    Without `committed` nothing is known of instants, and all of them count.
-    """
-
-    committed: Set[str] | None = None
-    pending: Set[str] = frozenset()
-    start: str = ""
-    as_of: str | None = None
-    within: Set[str] | None = None
-
-    def shows(self, instant: str) -> bool:
-        """Whether the view shows blocks of this instant."""
-        if self.as_of is not None and instant > self.as_of:
-            return False
-        if self.within is not None and instant not in self.within:
-            return False
-        if self.committed is None or instant in self.committed:
-            return True
-        return instant not in self.pending and instant < self.start
-
-    def with_writer_of(self, instant: str) -> BlockView:
-        """This view with the blocks of one pending instant, as its own writer sees it."""
-        if self.committed is None:
-            return self
-        return replace(self, committed={*self.committed, instant}, pending=self.pending - {instant})
-
-    def of_instants(self, instants: Set[str]) -> BlockView:
-        """The view of the records of only these instants."""
-        return replace(self, within=instants)
-
 
 # Contents of blocks up to this size are read together, so many bytes at a time.
 _JOINED_BYTES = 1 << 20

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebed.errors import LakebedError
+from lakebed.expressions.key_generators import NAMED, PLAIN
 from lakebed.format.base_file import read_footer
 from lakebed.format.file_names import parse_base_file, parse_log_file
 from lakebed.format.footer_cache import key_ranges
@@ -32,7 +33,6 @@ OPERATIONS_NOTE = "lakebed.operations"
 """In the extra metadata of commits whose files have the column of operations."""
 KEY_NOTE = "lakebed.complex.key"
 """In the extra metadata of commits to tables with a complex key of one field: its form."""
-NAMED, PLAIN = "named", "plain"
 
 # So many files are opened to see what they have.
 MAX_FILES = 16

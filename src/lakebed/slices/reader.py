@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -16,18 +16,19 @@ from lakebed.errors import UnsupportedFeature
 from lakebed.format.base_file import Footer, read_base_file, read_footer
 from lakebed.format.read_tally import ReadTally
 from lakebed.format.sources import SMALL_FILE_BYTES
-from lakebed.merge.log_entries import KeyColumns
-from lakebed.merge.rules import MergeRules
+from lakebed.merge.log_entries import BlockView, KeyColumns
 from lakebed.model import FILE_NAME, META_COLUMNS, POSITION, RECORD_KEY, BaseFile, FileSlice, has_completion_times
 from lakebed.properties.features import TableFacts, check_read
 from lakebed.properties.table_config import KeyTexts, TableConfig
-from lakebed.slices.base_rows import BaseFileRows, BaseRows, ColumnNames, RowsOfInstants, plain_rows, shaped
-from lakebed.slices.logs import BlockView, SliceLogs
-from lakebed.slices.merged import MergedSlice, RowGroups
-from lakebed.slices.schema_history import Renaming, SchemaHistory
 from lakebed.storage.base import Storage
 from lakebed.storage.folder import BufferedFile
 from lakebed.storage.parallel import is_remote
+
+if TYPE_CHECKING:
+    from lakebed.slices.base_rows import BaseRows, ColumnNames
+    from lakebed.slices.logs import SliceLogs
+    from lakebed.slices.merged import MergedSlice, RowGroups
+    from lakebed.slices.schema_history import Renaming, SchemaHistory
 
 Query = Literal["snapshot", "read_optimized"]
 
@@ -131,6 +132,8 @@ class SliceReader:
         `names` maps columns that files have under other names; without it the table's schema history does. The other
         options are those of `read_base_file` (`row_groups` are of slices without log files only).
         """
+        from lakebed.slices.base_rows import plain_rows, shaped
+
         if self.is_merged(file_slice):
             merged = self._merged(file_slice, columns, schema, names, batch_rows, dictionary, footer, page_checksums)
             for batch in merged.batches():
@@ -165,6 +168,8 @@ class SliceReader:
         """Stored rows for a search of their locations: like `read`, but `_hoodie_file_name` has the file group and
         instant of the slice also in rows of log files, and the column `POSITION` can be requested. `schema` are the
         types for a slice with log files."""
+        from lakebed.slices.base_rows import plain_rows
+
         stored, numbered = [name for name in columns if name != POSITION], POSITION in columns
         if not self.is_merged(file_slice):
             first = 0
@@ -214,6 +219,9 @@ class SliceReader:
         keys: pa.Array | None = None,
     ) -> MergedSlice:
         """The merge of a slice's log files with rows of its base file: all rows, or those of some `keys`."""
+        from lakebed.merge.rules import MergeRules
+        from lakebed.slices.merged import MergedSlice
+
         logs = self.logs(file_slice) if self.opened is None else self.opened
         rules = MergeRules.of_table(self.config)
         instant = file_slice.base_file.instant if file_slice.base_file else ""
@@ -255,6 +263,8 @@ class SliceReader:
 
     def logs(self, file_slice: FileSlice) -> SliceLogs:
         """The visible blocks of a slice's log files; only their headers are read."""
+        from lakebed.slices.logs import SliceLogs
+
         if self.tally is not None:
             self.tally.add("opened", len(file_slice.log_files))
             self.tally.add("bytes", file_slice.log_bytes)
@@ -301,6 +311,8 @@ class SliceReader:
         *,
         page_checksums: bool = True,
     ) -> BaseRows | None:
+        from lakebed.slices.base_rows import BaseFileRows, RowsOfInstants
+
         base = file_slice.base_file
         if base is None:
             return None

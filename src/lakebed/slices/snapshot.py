@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from lakebed.errors import CorruptFile, StorageError
-from lakebed.expressions.key_generators import KeyGenerator, key_generator
+from lakebed.expressions.key_generators import PLAIN, KeyGenerator, key_generator
 from lakebed.format.base_file import read_footer
 from lakebed.model import (
     COMMIT_ACTIONS,
@@ -33,23 +34,15 @@ from lakebed.schema.arrow import without_meta
 from lakebed.schema.avro import arrow_to_avro, avro_to_arrow, without_fields
 from lakebed.sharing import once
 from lakebed.slices.listing import FileGroups, Listing, NamedFiles, list_metadata, list_table
-from lakebed.slices.logs import BlockView
-from lakebed.slices.metadata_lookups import MetadataLookups
-from lakebed.slices.newest_files import (
-    PLAIN,
-    has_operations,
-    key_forms,
-    main_key_form,
-    newest_key_form,
-)
 from lakebed.slices.reader import SliceReader
-from lakebed.slices.repeated_keys import holds_one_row_a_key
-from lakebed.slices.schema_history import SchemaHistory, schema_history
 from lakebed.storage.base import Storage
 from lakebed.timeline.file_slices import all_slices, latest_slices
-from lakebed.timeline.history import has_unchecked_inserts
-from lakebed.timeline.index_changes import settings_at
 from lakebed.timeline.timeline import Timeline, load_timeline
+
+if TYPE_CHECKING:
+    from lakebed.merge.log_entries import BlockView
+    from lakebed.slices.metadata_lookups import MetadataLookups
+    from lakebed.slices.schema_history import SchemaHistory
 
 
 class CleanedView(StorageError):
@@ -169,6 +162,8 @@ class Snapshot:
         """The settings of the index that the table records as of this view, without the prefix `lakebed.index.`."""
         if not self.may_have_changed_index:
             return self.config.index_settings
+        from lakebed.timeline.index_changes import settings_at
+
         return settings_at(self.timeline, self.config, self.as_of)
 
     @property
@@ -218,6 +213,8 @@ class Snapshot:
     def has_operations(self) -> bool:
         """Whether the newest files have the column `_hoodie_operation`, which readers then assume for the whole
         table."""
+        from lakebed.slices.newest_files import has_operations
+
         return has_operations(self.timeline, self.commits, self.reader)
 
     @once
@@ -228,6 +225,8 @@ class Snapshot:
             return None
         if self.written_key_form is not None:
             return self.written_key_form
+        from lakebed.slices.newest_files import key_forms, main_key_form, newest_key_form
+
         form = newest_key_form(self.timeline, self.commits, self.reader)
         if form is not None:
             return form
@@ -300,6 +299,8 @@ class Snapshot:
     @once
     def history(self) -> SchemaHistory | None:
         """The table's schema history as of this view; None for a table without one."""
+        from lakebed.slices.schema_history import schema_history
+
         newest = next(self.commits_metadata(), None)
         if newest is None or not newest.has_schema_history:
             return None
@@ -308,6 +309,8 @@ class Snapshot:
     @once
     def block_view(self) -> BlockView:
         """The view that decides which blocks of log files are visible."""
+        from lakebed.merge.log_entries import BlockView
+
         timeline = self.timeline
         return BlockView(timeline.commit_times, timeline.pending_writes, timeline.start or "", self.as_of)
 
@@ -326,6 +329,9 @@ class Snapshot:
     def repeats_keys(self) -> bool:
         """Whether inserts have stored keys several times, or may have, since other writers do not check. A record index
         has one location of each key, so it does not cover all rows then."""
+        from lakebed.slices.repeated_keys import holds_one_row_a_key
+        from lakebed.timeline.history import has_unchecked_inserts
+
         config = self.config
         if config.repeats_keys or RECORD_INDEX not in config.metadata_partitions:
             return config.repeats_keys

@@ -11,7 +11,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lakebed.errors import CorruptFile
 from lakebed.format.bounded_cache import BoundedCache, CacheEntry
@@ -21,9 +21,7 @@ from lakebed.properties.table_config import TableConfig
 from lakebed.sharing import once
 from lakebed.storage.base import FileInfo, Storage, refused
 from lakebed.storage.parallel import at_once, parallel_map
-from lakebed.timeline.archive import ArchivedTimeline
 from lakebed.timeline.bodies.commit import decode_commit
-from lakebed.timeline.bodies.rollback import clustering_groups, compaction_groups, decode_action, rollback_target
 from lakebed.timeline.instants import (
     INITIAL_INSTANT,
     completes_as,
@@ -32,6 +30,9 @@ from lakebed.timeline.instants import (
     holds_everything,
     parse_instant_file,
 )
+
+if TYPE_CHECKING:
+    from lakebed.timeline.archive import ArchivedTimeline
 
 COMMITS = (Action.COMMIT, Action.DELTACOMMIT, Action.REPLACECOMMIT)
 
@@ -374,6 +375,8 @@ class Timeline:
         return {}
 
     def _plan_now(self, instant: Instant, name: str) -> dict[str, Any]:
+        from lakebed.timeline.archive import ArchivedTimeline
+
         try:
             return self._body(name)
         except FileNotFoundError:
@@ -386,6 +389,8 @@ class Timeline:
 
     def undone_by(self, rollback: Instant) -> str:
         """The requested time of the instant that a rollback undoes; empty if its plan cannot be read."""
+        from lakebed.timeline.bodies.rollback import rollback_target
+
         with suppress(CorruptFile):
             return rollback_target(self.plan(rollback))
         return ""
@@ -427,6 +432,8 @@ class Timeline:
 
     @once
     def _archived(self) -> ArchivedTimeline:
+        from lakebed.timeline.archive import ArchivedTimeline
+
         return ArchivedTimeline(self.storage, self.config)
 
     @once
@@ -448,6 +455,8 @@ class Timeline:
     @once
     def pending_clustering(self) -> dict[FileGroupId, Instant]:
         """The file groups, as (partition, file id), that a pending clustering will replace, with its instant."""
+        from lakebed.timeline.bodies.rollback import clustering_groups
+
         kinds = (Action.CLUSTERING, Action.REPLACECOMMIT)
         return {group: i for i in self.pending if i.action in kinds for group in clustering_groups(self.plan(i))}
 
@@ -464,16 +473,22 @@ class Timeline:
         return self._groups_in(Action.LOGCOMPACTION)
 
     def _groups_in(self, action: Action) -> dict[FileGroupId, Instant]:
+        from lakebed.timeline.bodies.rollback import compaction_groups
+
         return {group: i for i in self.pending if i.action is action for group in compaction_groups(self.plan(i))}
 
     def _archived_since(self, instant: Instant, error: FileNotFoundError) -> CommitMetadata:
         """The body of a commit that was archived since the timeline was listed. Raises `error` if it was not."""
+        from lakebed.timeline.archive import ArchivedTimeline
+
         try:
             return ArchivedTimeline(self.storage, self.config).commit_metadata(instant.time)
         except FileNotFoundError:
             raise error from None
 
     def _body(self, name: str) -> dict[str, Any]:
+        from lakebed.timeline.bodies.rollback import decode_action
+
         path = self._path(name)
         return decode_action(self.storage.read(path), path)
 

@@ -16,7 +16,8 @@ import pytest
 import lakebed
 from lakebed import sharing
 from lakebed.concurrency.heartbeat import Heartbeat, heartbeat_path, is_dead
-from lakebed.concurrency.lock import LOCK_FILE, FileLock, default_lock
+from lakebed.concurrency.lock import FileLock, default_lock
+from lakebed.model import LOCK_FILE
 from lakebed.operations.transaction import Transaction
 from lakebed.storage import open_storage
 

@@ -19,10 +19,10 @@ import pytest
 
 import lakebed
 from lakebed.concurrency import heartbeat, lock, process_queue, providers
-from lakebed.concurrency.lock import LOCK_FILE, LeasedLock, default_lock
+from lakebed.concurrency.lock import LeasedLock, default_lock
 from lakebed.concurrency.providers import NestedLock
 from lakebed.errors import LockTimeout
-from lakebed.model import Action
+from lakebed.model import LOCK_FILE, Action
 from lakebed.operations import group_commit, transaction, write_transaction
 from lakebed.storage import Storage, open_storage
 from support.processes import another_process

@@ -19,8 +19,9 @@ import pytest
 import time_machine
 
 from lakebed.concurrency.heartbeat import this_process
-from lakebed.concurrency.lock import HDFS_LOCK_FILE, LOCK_FILE, FileLock, default_lock
+from lakebed.concurrency.lock import FileLock, default_lock
 from lakebed.errors import LockTimeout
+from lakebed.model import HDFS_LOCK_FILE, LOCK_FILE
 from lakebed.storage import Storage, open_storage
 from lakebed.testing import FaultPlan, FaultyStorage, Killed, Mode
 from support.processes import another_process, kill
@@ -355,7 +356,8 @@ SMALL = """
     import resource, sys
     from lakebed.errors import StorageError
     from lakebed.storage import open_storage
-    from lakebed.concurrency.lock import LOCK_FILE, default_lock
+    from lakebed.concurrency.lock import default_lock
+    from lakebed.model import LOCK_FILE
     storage = open_storage(sys.argv[1])
     resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
     try:

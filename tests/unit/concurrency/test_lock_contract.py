@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lakebed.concurrency.lock import HDFS_LOCK_FILE, LOCK_FILE
+from lakebed.model import HDFS_LOCK_FILE, LOCK_FILE
 from support.lock_contract import LockContract
 
 

@@ -11,16 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakebed.errors import CorruptFile, InvalidOption
-from lakebed.format.base_file import (
-    MAX_KEY,
-    MIN_KEY,
-    BaseFileWriter,
-    ParquetSettings,
-    base_file_footer,
-    read_base_file,
-    read_footer,
-)
+from lakebed.format.base_file import MAX_KEY, MIN_KEY, base_file_footer, read_base_file, read_footer
 from lakebed.format.bloom import BloomFilter, all_ones
+from lakebed.format.parquet_writer import BaseFileWriter, ParquetSettings
 from lakebed.model import COMMIT_TIME, FILE_NAME, META_COLUMNS, RECORD_KEY
 from lakebed.schema.arrow import normalise, with_meta, without_meta
 from lakebed.schema.avro import arrow_to_avro, avro_to_arrow

@@ -12,10 +12,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from lakebed.format.base_file import BaseFileWriter, ParquetSettings, read_footer
+from lakebed.format.base_file import read_footer
 from lakebed.format.footer_cache import KeyFooter
 from lakebed.format.parquet_footer import parse_footer, read_encoded
-from lakebed.format.parquet_writer import INDEXED_PAGES
+from lakebed.format.parquet_writer import INDEXED_PAGES, BaseFileWriter, ParquetSettings
 from lakebed.format.row_groups import pages
 from lakebed.format.row_groups.assembled import AssembledFile
 from lakebed.format.row_groups.chunks import (

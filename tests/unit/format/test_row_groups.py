@@ -14,8 +14,9 @@ import pyarrow.parquet.encryption as pe
 import pytest
 
 from lakebed.errors import CorruptFile
-from lakebed.format.base_file import ParquetSettings, read_footer
+from lakebed.format.base_file import read_footer
 from lakebed.format.parquet_footer import parse_footer, read_encoded
+from lakebed.format.parquet_writer import ParquetSettings
 from lakebed.format.row_groups.assembled import AssembledFile
 from lakebed.format.row_groups.chunks import (
     BINARY,

@@ -10,7 +10,7 @@ import pytest
 
 import lakebed
 from lakebed.errors import InvalidOption, UnsupportedFeature
-from lakebed.slices.newest_files import NAMED, PLAIN
+from lakebed.expressions.key_generators import NAMED, PLAIN
 from lakebed.slices.snapshot import Snapshot
 from support.golden_tables import golden
 

@@ -8,10 +8,10 @@ import pyarrow as pa
 import pytest
 
 import lakebed
-from lakebed.concurrency.lock import LOCK_FILE
 from lakebed.config.options import resolve_options
 from lakebed.engine.local import LocalEngine
 from lakebed.errors import CommitConflict, LockTimeout
+from lakebed.model import LOCK_FILE
 from lakebed.properties.file import BACKUP_PATH
 from lakebed.services.build_index import build_planned
 from lakebed.services.repair import repair_table

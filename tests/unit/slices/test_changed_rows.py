@@ -182,14 +182,14 @@ def test_only_row_groups_with_late_rows_of_a_base_file_are_read_unless_it_is_sma
     table, start = loaded(place, range(COUNT), type="cow", sort="key")
     written(table, {3: 40, 4: 40, 90: 40})
     read: list[list[int]] = []
-    original = batches.row_groups_since
+    original = changed_rows.row_groups_since
 
     def noted(*values: Any) -> Any:
         footer, late = original(*values)
         read.append([len(late), footer.row_groups])
         return footer, late
 
-    monkeypatch.setattr(batches, "row_groups_since", noted)
+    monkeypatch.setattr(changed_rows, "row_groups_since", noted)
     (file,) = table.scan().files
     monkeypatch.setattr(batches, "SMALL_BYTES", file.size - (not is_small))
     assert changed(table, start) == dict.fromkeys([3, 4, 90], "new")

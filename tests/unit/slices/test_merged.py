@@ -16,11 +16,12 @@ from lakebed.errors import CorruptFile
 from lakebed.format.data_block import encode_data_block
 from lakebed.format.delete_block import encode_ordered_deletes
 from lakebed.format.log_file import HeaderKey, LogBlock, block_bytes, delete_block, encode_positions, rollback_block
+from lakebed.merge.log_entries import BlockView
 from lakebed.model import META_COLUMNS, RECORD_KEY, BaseFile, FileSlice, LogFile
 from lakebed.properties.table_config import TableConfig
 from lakebed.schema.avro import arrow_to_avro
 from lakebed.slices.key_rows import rows_of_keys
-from lakebed.slices.logs import BlockView, SliceLogs
+from lakebed.slices.logs import SliceLogs
 from lakebed.slices.reader import MERGE_MEMORY, SliceReader
 from lakebed.storage.memory import MemoryStorage
 

@@ -14,8 +14,9 @@ import pytest
 
 import lakebed
 from lakebed.concurrency.heartbeat import has_ended, this_process
-from lakebed.concurrency.lock import LOCK_FILE, FileLock
+from lakebed.concurrency.lock import FileLock
 from lakebed.errors import CorruptFile, LockTimeout, StorageError
+from lakebed.model import LOCK_FILE
 from lakebed.storage import open_storage
 from lakebed.timeline.bodies.commit import decode_commit
 from lakebed.timeline.bodies.rollback import decode_action

@@ -23,7 +23,7 @@ from lakebed.format.bloom import BloomFilter
 from lakebed.format.hfile import blocks as blocks
 from lakebed.format.hfile.blocks import BlockHandle, Buffer, Damaged
 from lakebed.format.hfile.entries import BLOCKS, Entries, EntryBlock, Int64s, joined, parse_entries
-from lakebed.format.hfile.search import Queries, as_binary, entries_of, exact, with_prefix
+from lakebed.format.hfile.search import Queries
 from lakebed.format.sources import BytesSource, ReadRange
 from lakebed.sharing import once
 from lakebed.storage.parallel import parallel_map
@@ -220,6 +220,8 @@ class HFileReader:
 
         A key that occurs more than once in the file gives all its entries, one asked for twice is answered twice.
         """
+        from lakebed.format.hfile.search import as_binary, exact
+
         if len(keys) <= _MAX_KEYS:
             return self._lookup_few(as_binary(keys).to_pylist())
         queries = Queries(keys)
@@ -232,6 +234,8 @@ class HFileReader:
 
     def _lookup_few(self, keys: Sequence[bytes | None]) -> LookupMatches:
         """Like `lookup`, but key by key: for a few keys this takes less time than the set-up for many."""
+        from lakebed.format.hfile.search import entries_of
+
         positions = [at for at, key in enumerate(keys) if key is not None]
         requested = [key for key in keys if key is not None]
         route = self._route.few(requested)
@@ -249,6 +253,8 @@ class HFileReader:
 
     def prefix(self, prefixes: Any) -> LookupMatches:
         """The entries whose keys begin with one of the prefixes."""
+        from lakebed.format.hfile.search import with_prefix
+
         queries = Queries(prefixes)
         matches = self._search(queries, self._route.prefixes(queries), with_prefix)
         return LookupMatches(pa.array(queries.positions).take(matches.query), matches.entries)

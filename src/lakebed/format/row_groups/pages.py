@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +16,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakebed.format.bounded_cache import BoundedCache
-from lakebed.format.parquet_encodings import ARROW_SCHEMA, coded_texts
 from lakebed.format.parquet_footer import TAIL, framed
 from lakebed.format.row_groups.chunks import (
     I32,
@@ -36,12 +35,14 @@ from lakebed.format.row_groups.chunks import (
     write_list,
     write_struct,
 )
-from lakebed.format.row_groups.offset_index import OffsetIndex, offset_index_range, read_offset_index
-from lakebed.format.row_groups.plain_pages import PLAIN_CODECS, PlainChunk, PlainColumn
+from lakebed.format.row_groups.offset_index import OffsetIndex
 from lakebed.format.varints import read_varint, varint, zigzag
 from lakebed.schema.arrow import plain_type
 from lakebed.sharing import once
 from lakebed.storage.base import Storage
+
+if TYPE_CHECKING:
+    from lakebed.format.row_groups.plain_pages import PlainColumn
 
 Rows = npt.NDArray[np.int64]
 
@@ -117,6 +118,9 @@ class PagedFile:
         """The pages of a file, from the bytes of its footer, the bytes before it, the file's size, and Parquet's view
         of the footer. None if the pages cannot be read one by one. Raises `ValueError` if the footer contradicts
         itself."""
+        from lakebed.format.parquet_encodings import ARROW_SCHEMA, coded_texts
+        from lakebed.format.row_groups.plain_pages import PlainColumn
+
         if not metadata.num_row_groups or ARROW_SCHEMA in (metadata.metadata or {}):
             return None
         if not any(metadata.row_group(0).column(n).has_offset_index for n in range(metadata.num_columns)):
@@ -152,6 +156,8 @@ class PagedFile:
 
 
 def _chunk_entry(chunk: Chunk) -> _ChunkEntry:
+    from lakebed.format.row_groups.offset_index import offset_index_range
+
     end, index_range = chunk.start + chunk.length, offset_index_range(chunk.entry)
     return _ChunkEntry(chunk.start, end, chunk.codec, chunk.meta.data, index_range)
 
@@ -196,6 +202,8 @@ class PageReader:
     def indexes(self, groups: Sequence[int], columns: Sequence[str]) -> dict[tuple[int, int], OffsetIndex]:
         """The offset indexes of columns in row groups, by the row group's and the leaf's number; one request reads all
         that are not cached. Raises `ValueError` for an index that does not fit its chunk."""
+        from lakebed.format.row_groups.offset_index import read_offset_index
+
         file_key = self.storage.url(self.path), self.size
         leaves = [leaf for name in columns for leaf in self.file.columns[name].leaves]
         keys = [(group, leaf) for group in groups for leaf in leaves]
@@ -239,6 +247,8 @@ class PageReader:
     def plain(self, groups: Sequence[int], columns: Sequence[str]) -> list[str]:
         """The names of the `readable` columns whose values can be picked from the pages of these row groups without
         decoding a page. A column for which this is unknown is left out."""
+        from lakebed.format.row_groups.plain_pages import PLAIN_CODECS
+
         indexes = self.indexes(groups, columns)
         return [
             name
@@ -353,6 +363,8 @@ class _SmallFile:
     def rows(self, parts: Sequence[bytes], plain: Collection[str]) -> pa.Table:
         """The requested rows, from the bytes of `ranges`; values of columns in `plain` are picked without decoding if
         possible."""
+        from lakebed.format.row_groups.plain_pages import PlainChunk
+
         stored: dict[tuple[int, int], Sequence[bytes]] = {}
         used = 0
         for column in (column for _, column in self._columns):  # in the order of `ranges`
