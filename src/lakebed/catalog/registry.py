@@ -12,13 +12,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
+from lakebed.config.settings import CatalogSettings
 from lakebed.errors import InvalidOption
 from lakebed.plugins import plugins
 from lakebed.storage.base import SCHEMES
 
 if TYPE_CHECKING:
     from lakebed.catalog.base import Catalog, EntryName
-    from lakebed.config.settings import CatalogSettings
 
 _Factory: TypeAlias = "Callable[[str, CatalogSettings], Catalog]"
 _GROUP = "lakebed.catalogs"
