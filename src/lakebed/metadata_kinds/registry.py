@@ -55,24 +55,20 @@ def unregister(name: str) -> None:
 
 def find_kind(partition: str) -> PartitionKind | None:
     """The kind of a partition of the metadata table; None for a partition that lakebed cannot read or maintain."""
-    exact = _KINDS.get(partition)
-    if exact is not None and not _is_prefix(partition, exact):
-        return _imported(partition)
-    return next((_imported(n) for n, k in _KINDS.items() if _is_prefix(n, k) and partition.startswith(n)), None)
-
-
-def _is_prefix(name: str, kind: PartitionKind | str) -> bool:
-    return name.endswith("_") if isinstance(kind, str) else kind.is_prefix
-
-
-def _imported(name: str) -> PartitionKind:
+    names = [
+        name
+        for name, kind in _KINDS.items()
+        if name == partition
+        or (partition.startswith(name) and (name.endswith("_") if isinstance(kind, str) else kind.is_prefix))
+    ]
+    if not names:
+        return None
+    name = partition if partition in names else names[0]
     kind = _KINDS[name]
-    if not isinstance(kind, str):
-        return kind
-    module, _, attribute = kind.partition(":")
-    imported: PartitionKind = getattr(import_module(module), attribute)
-    _KINDS[name] = imported
-    return imported
+    if isinstance(kind, str):
+        module, _, attribute = kind.partition(":")
+        kind = _KINDS[name] = getattr(import_module(module), attribute)
+    return kind
 
 
 def kind_of(partition: str) -> PartitionKind:
@@ -83,7 +79,7 @@ def kind_of(partition: str) -> PartitionKind:
 
 def kinds() -> tuple[PartitionKind, ...]:
     """All kinds, in the order in which an action's records of them are written."""
-    return tuple(map(_imported, _KINDS))
+    return tuple(map(kind_of, _KINDS))
 
 
 def in_build_order(partitions: Iterable[str]) -> list[str]:
