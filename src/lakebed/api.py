@@ -83,7 +83,7 @@ def create(
     Hudi's own keys for everything else, such as `hoodie.datasource.write.hive_style_partitioning`, or
     `hoodie.metadata.enable=false` for a table without a metadata table.
 
-    Raises `TableExists` where there is a table, or other data in the folder (`allow_existing=True` accepts it: the
+    Raises `TableExists` if there is a table, or other data in the folder (`allow_existing=True` accepts it: the
     files stay, and the table does not read them), `SchemaConflict` or `InvalidOption`; nothing is written then.
 
     >>> import lakebed, pyarrow as pa
@@ -246,7 +246,7 @@ def drop(
     of Hudi's writers. Returns the paths of other files in its folder, which stay; as a rule there are none. With
     `dry_run` nothing is deleted. `options` may name the lock of the table's writers (`hoodie.write.lock.*`).
 
-    Raises `TableNotFound` where there is no table, except with `missing_ok`.
+    Raises `TableNotFound` if there is no table, except with `missing_ok`.
 
     >>> import lakebed
     >>> _ = lakebed.create("memory://docs/passing", {"id": [1]}, key="id")

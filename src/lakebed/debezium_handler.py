@@ -50,7 +50,7 @@ class TableHandler(BasePythonChangeHandler):
     record key is the primary key; `options` are those of each write; `columns` are SQL types by table and column, for
     columns that Debezium sends as texts or numbers (`{"public.rides": {"fare": "decimal(10, 2)"}}`).
 
-    Raises `InvalidRecord` for a change that is no row, and for a table without a key, and the engine stops.
+    Raises `InvalidRecord` for a change that is not a row, and for a table without a key, and the engine stops.
 
     >>> from lakebed.debezium_handler import TableHandler
     >>> TableHandler("s3://lake/shop", columns={"public.rides": {"fare": "decimal(10, 2)"}}).uri

@@ -161,7 +161,7 @@ class ConflictKind(StrEnum):
     TABLE = "table"
     """The table's index or version was changed."""
     CHANGED = "changed"
-    """What the work was planned from has changed, or another process has already done it."""
+    """The data of a plan has changed, or another process has already carried the plan out."""
     BUSY = "busy"
     """Another process has to finish first."""
     TAKEN_BACK = "taken_back"

@@ -75,7 +75,7 @@ def repair(
 ) -> RepairResult:
     """Find and repair the damage of a table, as `t.maintenance.repair` does, also for a table that cannot be opened.
 
-    Returns what each part found and mended. Raises `TableNotFound` where there is no table.
+    Returns what each part found and mended. Raises `TableNotFound` if there is no table.
 
     >>> import lakebed
     >>> _ = lakebed.create("memory://docs/mended-again", {"id": [1]}, key="id")

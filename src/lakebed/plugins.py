@@ -1,4 +1,4 @@
-"""What other packages add to lakebed: indexes, mergers, catalogs, each a group of entry points."""
+"""The extensions that other packages add to lakebed: indexes, mergers, catalogs, each a group of entry points."""
 
 from __future__ import annotations
 

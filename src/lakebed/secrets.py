@@ -1,4 +1,4 @@
-"""What is a secret, and how texts are shown without it: options by their names, and URLs with a user's password.
+"""The detection of secrets, and texts without them: options by their names, and URLs with a user's password.
 
 Whatever is printed, logged, raised or stored for every reader of a table goes through here.
 """

@@ -1,4 +1,4 @@
-"""What the threads of a process share: properties that are computed once, and locks that a forked process finds free.
+"""Objects that the threads of a process share: properties computed once, and locks that are free in a forked process.
 
 A fork copies the process with one thread only. A lock that another thread held then is never released in the copy.
 `functools.cached_property` of Python 3.11 has such a lock for each class, which `once` has not.

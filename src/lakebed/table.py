@@ -589,7 +589,7 @@ class Table:
         the other's. `columns` and `where` are of the result: this table's columns, then the other's, those with a name
         that is taken with `suffix`. `other` may be a scan with a condition of its own, or as of another time.
 
-        Raises `UnsupportedFeature` where a table has no bucket index, `InvalidOption` where they are hashed otherwise
+        Raises `UnsupportedFeature` if a table has no bucket index, `InvalidOption` if they are hashed otherwise
         or `on` lacks a column of the bucket key.
 
         >>> import lakebed, pyarrow as pa
@@ -709,8 +709,8 @@ class Table:
         checkpoint, an instant or a time. A batch has at most `max_commits` commits; from the beginning it is the table.
 
         Cleaning and archival retain what the consumer has not read, for at most `lakebed.consumers.max_lag` seconds.
-        Raises `CheckpointBehind` where something of the batch was cleaned or archived after that; its message names the
-        first usable position. Raises `CommitConflict` where another process has moved the consumer meanwhile.
+        Raises `CheckpointBehind` if something of the batch was cleaned or archived after that; its message names the
+        first usable position. Raises `CommitConflict` if another process has moved the consumer meanwhile.
 
         >>> with t.consume("daily") as batch:
         ...     batch.to_arrow().num_rows

@@ -112,7 +112,7 @@ class ConsumersView(View):
         """Record a new consumer at `earliest`, `latest`, a checkpoint, an instant or a time.
 
         From then on cleaning and archival retain what it has not read, for at most `lakebed.consumers.max_lag` seconds.
-        Raises `InvalidOption` where there is one of this name.
+        Raises `InvalidOption` if there is one of this name.
 
         >>> print(t.consumers.start("daily", "latest"))
         consumer 'daily' at ...: it has read every commit
@@ -126,7 +126,7 @@ class ConsumersView(View):
     def move(self, name: str, to: When, *, options: Mapping[str, Any] | None = None) -> ConsumerState:
         """Move a consumer to `earliest`, `latest`, a checkpoint, an instant or a time, forward or back.
 
-        Raises `InvalidOption` where there is no such consumer, `CommitConflict` where another process moves it at the
+        Raises `InvalidOption` if there is no such consumer, `CommitConflict` if another process moves it at the
         same time.
 
         >>> _ = t.consumers.start("daily", "latest")
@@ -202,7 +202,7 @@ class ConsumedBatch:
 
         The first call records where the batch ends, so that it is read again to the same end, whatever was committed
         meanwhile. Batches after `t.consumers.move` are those of another stream: they are written again. Raises
-        `CommitConflict` where another process has moved the consumer since the batch began, and `InvalidOption` after
+        `CommitConflict` if another process has moved the consumer since the batch began, and `InvalidOption` after
         the block's end.
 
         >>> sums = lakebed.create("memory://docs/sums", {"batch": [0], "trips": [0]}, key="batch", index="simple")

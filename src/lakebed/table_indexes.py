@@ -379,7 +379,7 @@ class IndexesView(View):
         under the old index get a conflict.
 
         Raises `IndexInconsistent`, with the keys, where a key has several rows and may have one. Raises
-        `CommitConflict` where another writer wrote to the rows that move, `InvalidOption` for settings that do not fit
+        `CommitConflict` if another writer wrote to the rows that move, `InvalidOption` for settings that do not fit
         the index.
 
         >>> _ = t.indexes.use("simple")

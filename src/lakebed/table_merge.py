@@ -52,7 +52,7 @@ class Merge:
     ) -> Merge:
         """Update the stored row of a pair: the columns in `set`, or all columns of the source.
 
-        Raises `InvalidOption` where an earlier clause for matched rows has no condition.
+        Raises `InvalidOption` if an earlier clause for matched rows has no condition.
         """
         return self._with("matched", "update", condition, set, except_columns)
 
@@ -87,7 +87,7 @@ class Merge:
     ) -> MergeResult:
         """Carry out the merge in one commit, and return its result.
 
-        Raises `AmbiguousMerge` where several source rows would change one stored row or insert one key,
+        Raises `AmbiguousMerge` if several source rows would change one stored row or insert one key,
         `InvalidRecord` for a null key to insert and for a key to insert that is stored, `UnsupportedFeature` for an
         update of a key field. Nothing is written then.
         """

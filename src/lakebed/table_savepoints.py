@@ -74,7 +74,7 @@ class SavepointsView(View):
     def delete(self, instant: str, *, options: Mapping[str, Any] | None = None) -> Savepoint | None:
         """Delete the savepoint of a commit: cleaning and archival may then remove what it retained.
 
-        Returns the savepoint; None where only the remains of one were deleted. Raises `InvalidOption` where there is
+        Returns the savepoint; None where only the remains of one were deleted. Raises `InvalidOption` if there is
         none.
 
         >>> saved = t.savepoints.create()

@@ -222,7 +222,7 @@ class TimelineView(View):
     def commit(self, instant: Instant) -> CommitMetadata:
         """The write stats of a completed commit of the active or archived timeline, by partition path.
 
-        Raises `CorruptFile` where its body is damaged.
+        Raises `CorruptFile` if its body is damaged.
 
         >>> commit = t.timeline.commit(t.timeline.last)
         >>> commit.operation, {path: stats[0].num_inserts for path, stats in commit.stats.items()}
@@ -233,7 +233,7 @@ class TimelineView(View):
     def body(self, instant: Instant) -> Mapping[str, Any]:
         """The decoded body of an instant, with Hudi's field names. The body of a pending instant is its plan.
 
-        Raises `CorruptFile` where the body is damaged.
+        Raises `CorruptFile` if the body is damaged.
 
         >>> t.timeline.body(t.timeline.last)["operationType"]
         'UPSERT'

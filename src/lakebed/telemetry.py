@@ -398,7 +398,7 @@ def serve_prometheus(port: int, address: str = "127.0.0.1") -> Generator[int]:
     """Serve the metrics of the block for Prometheus at `http://address:port/metrics`. Yields the port, which is a free
     one if `port` is 0. A request that names another host than this machine is refused.
 
-    Raises `UnsupportedFeature` without the package prometheus-client, `StorageError` where the port is taken.
+    Raises `UnsupportedFeature` without the package prometheus-client, `StorageError` if the port is taken.
 
     >>> from urllib.request import urlopen
     >>> with serve_prometheus(0) as port:

@@ -66,7 +66,7 @@ def table_command(
 
     The command takes the table's URI, then the function's own parameters, then `--option`, `--output` and
     `--storage-option`. `progress` is shown while the function runs; it may name parameters ("upserting {file}").
-    `details` are further lines for people, made of the result.
+    `details` makes further lines of text from the result.
     """
 
     def command_of(function: Callable[Concatenate[lakebed.Table, dict[str, str], P], Result]) -> Callable[..., None]:

@@ -1,4 +1,4 @@
-"""How answers are shown: a table for people, JSON for programs. How data files are named."""
+"""The output of commands, as a table or as JSON for programs, and the naming of data files."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What runs a pipeline: the engine of this process and the Spark engine, over one protocol."""
+"""The engines that run a pipeline: the engine of this process and the Spark engine, over one protocol."""

@@ -24,7 +24,7 @@ BUCKET = "_bucket"
 
 
 FAMILY, KEY = "lakebed.buckets", "lakebed.key"
-"""What the column's metadata have: how buckets are made, and of which columns."""
+"""The content of the column's metadata: how buckets are computed, and from which columns."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Which Python Spark runs lakebed with.
+"""The choice of the Python with which Spark runs lakebed.
 
 Spark looks for data sources such as `format("lakebed")`, and plans with them, in a Python that its JVM takes from its
 own environment: PYSPARK_DRIVER_PYTHON, else PYSPARK_PYTHON, else the `python3` of the path. In a virtual environment

@@ -1,4 +1,4 @@
-"""What lakebed needs to know of a Spark session: its version, its cores, whether it has a gateway."""
+"""The facts about a Spark session that lakebed needs: its version, its cores, whether it has a gateway."""
 
 from __future__ import annotations
 

@@ -214,7 +214,7 @@ def _joined_footer(skeleton: Footer, source: SourceFile) -> Footer:
 
 
 def _schema_of(file: pq.ParquetFile) -> pa.Schema:
-    """The schema of a file. Raises `ValueError` where its numbers of rows contradict each other."""
+    """The schema of a file. Raises `ValueError` if its numbers of rows contradict each other."""
     from lakebed.format.optional_map_keys import with_maps
 
     groups = [file.metadata.row_group(n).num_rows for n in range(file.metadata.num_row_groups)]

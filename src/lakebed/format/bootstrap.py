@@ -95,7 +95,7 @@ class IndexedFile:
 def source_file(storage: Storage, path: str) -> SourceFile | None:
     """The source file of a skeleton file; None for a base file that has all columns.
 
-    Raises `CorruptFile` where the bootstrap index is not there or does not name the file.
+    Raises `CorruptFile` if the bootstrap index is not there or does not name the file.
     """
     folder, _, name = path.rpartition("/")
     file = parse_base_file(folder, name, 0)

@@ -1,4 +1,4 @@
-"""Which Parquet encoding each column of a base file gets, decided from a sample of its first rows."""
+"""The Parquet encoding of each column of a base file, chosen from a sample of its first rows."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What writes one file group: create, append, merge, compact, cluster."""
+"""The handles that write one file group: create, append, merge, compact, cluster."""

@@ -1,4 +1,4 @@
-"""What a handle is: it writes the incoming rows of one file group. Read this file first.
+"""The protocol of handles: a handle writes the incoming rows of one file group. Read this file first.
 
 `create.py` writes a new file group, `merge.py` the next base file of a slice, `append.py` log files of a slice. A
 target is an existing file group, or a new one whose name is known beforehand.

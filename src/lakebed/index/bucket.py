@@ -345,7 +345,7 @@ class BucketIndex(Index, Hashing):
         """The latest file slice of every (partition path, bucket), in the given partitions or all; `numbers`: of these
         buckets and maybe more.
 
-        Raises `IndexInconsistent` where file ids are no bucket numbers of this index, or one of the buckets has two
+        Raises `IndexInconsistent` if file ids are no bucket numbers of this index, or one of the buckets has two
         file groups.
         """
         slices = snapshot.file_slices(partitions, None if numbers is None else partial(_of_buckets, self, numbers))

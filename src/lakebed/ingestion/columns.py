@@ -38,7 +38,7 @@ def union_of(tables: Sequence[pa.Table]) -> pa.Table:
     """The rows of all tables; a column that a table does not have is null in its rows, and numbers of different widths
     get the widest type. A name in another case than in an earlier table is the same column.
 
-    Raises `SchemaConflict` where a column has types that do not go together."""
+    Raises `SchemaConflict` if a column has types that do not go together."""
     spelling: dict[str, str] = {}
     for table in tables:
         for name in table.column_names:

@@ -26,7 +26,7 @@ _NAMES: dict[type, str] = {
 def build(kind: type[T], values: Any, section: str) -> T:
     """The dataclass `kind` with the values of one section of a description.
 
-    Fields are texts, numbers, booleans, tuples of texts and dicts. Raises `InvalidOption` for a key that is no field
+    Fields are texts, numbers, booleans, tuples of texts and dicts. Raises `InvalidOption` for a key that is not a field
     (with the nearest one), for a value of another type, and where a field without a default has no value.
 
     >>> from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What a round and a run of ingest did: texts for people, plain values for programs."""
+"""The results of a round and of a run of ingest, as texts and as plain values for programs."""
 
 from __future__ import annotations
 

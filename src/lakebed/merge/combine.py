@@ -222,7 +222,7 @@ def winners(rows: pa.Table, keys: Sequence[str], rules: MergeRules) -> Positions
     """The positions of the winning row of each key: the greatest ordering value, of equal ones the later row; without
     ordering the later row. None if no key is repeated.
 
-    A null ordering value is smaller than every other. Raises `InvalidRecord` where rows of one key text have other key
+    A null ordering value is smaller than every other. Raises `InvalidRecord` if rows of one key text have other key
     fields. Costs a hash of the keys when there are no duplicates.
     """
     codes, distinct = key_codes(rows, keys)

@@ -1,1 +1,1 @@
-"""What readers ask of the metadata table: its file slices at one moment, and lookups in them."""
+"""The parts of the metadata table that readers use: its file slices at one moment, and lookups in them."""

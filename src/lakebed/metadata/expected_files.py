@@ -314,4 +314,4 @@ def _begins_group(log: LogFile) -> bool:
 
 
 _WRITTEN = BoundedCache[CacheEntry[Mapping[tuple[str, FileInfo | None], _Written]]](_CACHED_BYTES)
-"""What the instants of a timeline's folder wrote, by their files."""
+"""The files that the instants of a timeline's folder wrote, by the instants' files."""

@@ -564,7 +564,7 @@ def _stats_prefixes(columns: Iterable[str], partitions: Collection[str] | None) 
 def open_metadata(storage: Storage, config: TableConfig, timeline: Timeline) -> MetadataTable | None:
     """The metadata table of the table with this storage, properties and timeline; None if it does not have one.
 
-    Reads its properties and lists its timeline, nothing else. Raises `CorruptFile` where the properties name a metadata
+    Reads its properties and lists its timeline, nothing else. Raises `CorruptFile` if the properties name a metadata
     table that is not there.
     """
     with metadata_damage_named(storage):

@@ -61,7 +61,7 @@ class SliceMerge:
     def entries(self, *, in_order: bool = True) -> Iterator[tuple[pa.Array, pa.Array]]:
         """The merged entries in ascending byte order of their keys, in batches.
 
-        Raises `Unordered` where the base file is not in that order; with `in_order=False` it is read whole and sorted.
+        Raises `Unordered` if the base file is not in that order; with `in_order=False` it is read whole and sorted.
         """
         changes = self.changes()
         if self.base is None:

@@ -325,7 +325,7 @@ def open_slices(
 ) -> MetadataSlices | None:
     """The metadata table of the table with this storage, properties and timeline; None if it does not have one.
 
-    Reads its properties and lists its timeline, where they are not given (`read`). Raises `CorruptFile` where the table
+    Reads its properties and lists its timeline, where they are not given (`read`). Raises `CorruptFile` if the table
     names one and it is not there.
     """
     if FILES not in config.metadata_partitions:

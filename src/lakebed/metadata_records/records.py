@@ -100,7 +100,7 @@ def record_schema(form: RecordForm, *, meta_columns: bool = True) -> str:
 def record_form_of(schema_json: str) -> RecordForm | None:
     """The form of a writer's schema; None for an unknown schema. Docs, defaults and Java's attributes are ignored.
 
-    Raises `ValueError` for a text that is no schema.
+    Raises `ValueError` for a text that is not a schema.
     """
     return _record_forms().get(_canonical_text(schema_json))
 
@@ -218,7 +218,7 @@ class RecordType(IntEnum):
 def enter(values: pa.BinaryArray, schema_json: str, sub_record: SubRecord) -> tuple[AvroCursors, RecordForm]:
     """Cursors at the start of the sub-record of every value, and the form of the values.
 
-    Values of an unknown schema are first converted to the newest known form, one by one. Raises `CorruptFile` where a
+    Values of an unknown schema are first converted to the newest known form, one by one. Raises `CorruptFile` if a
     value has another sub-record or none.
     """
     try:

@@ -184,7 +184,7 @@ def rebuild_damaged(
 ) -> pa.Table:
     """Build the partitions that cannot be read again; returns a row of differences for each. The caller holds the lock.
 
-    Raises `CorruptFile` where the table itself cannot be read; nothing is changed then.
+    Raises `CorruptFile` if the table itself cannot be read; nothing is changed then.
     """
     table = StoredTable(snapshot_of(snapshot.storage, snapshot.config, snapshot.timeline, use_metadata=False))
     damage = _damage(snapshot, table, partitions)

@@ -366,7 +366,7 @@ def current_groups(store: MetadataStore, new: NewPartition) -> NewPartition:
 def complete_building(store: MetadataStore, new: NewPartition, written: Sequence[WrittenBase]) -> TableConfig:
     """Complete a partition with these base files: from now on readers use it. Returns the data table's new settings.
 
-    Raises `CommitConflict` where the partition was dropped, or its file groups were compacted, since they were made.
+    Raises `CommitConflict` if the partition was dropped, or its file groups were compacted, since they were made.
     """
     if not _is_there(store, new) or not _is_unchanged(store, new):
         raise _changed(new)

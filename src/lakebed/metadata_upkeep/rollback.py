@@ -33,7 +33,7 @@ def roll_back(store: MetadataStore, instant: str, rollback_instant: str) -> bool
     """Undo the delta commit of an instant of the data table; returns False if there is none.
 
     The rollback gets `rollback_instant`, the one of the data table's (version 6: with a suffix). A rollback of it that
-    was cut off is finished instead, under its own time. Raises `CommitConflict` where the lock was lost: the delta
+    was cut off is finished instead, under its own time. Raises `CommitConflict` if the lock was lost: the delta
     commit may be of a writer that lives.
     """
     if not store.is_maintained():

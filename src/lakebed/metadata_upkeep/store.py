@@ -97,8 +97,8 @@ class StoredState(NamedTuple):
 
 def read_stored(storage: Storage, config: TableConfig, partitions: Sequence[str] | None = None) -> StoredState | None:
     """The stored state of a table's metadata table, with the folders of these partitions (None: of all); None if the
-    table does not have one, or it is damaged. The lock is held, so that the parts fit together. On a fast storage,
-    folders are listed and definitions read when they are needed."""
+    table does not have one, or it is damaged. The caller has the lock, so that the parts fit together. On a fast
+    storage, folders are listed and definitions read when they are needed."""
     if not config.metadata_partitions:
         return None
     store = FolderStorage(storage, METADATA_FOLDER)

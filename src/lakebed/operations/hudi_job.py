@@ -350,7 +350,7 @@ class Beginning:
     was_read: bool = field(default=False, init=False)
 
     def context(self) -> WriteContext:
-        """The context of a run. Raises `InvalidOption` where the options name another operation than the call."""
+        """The context of a run. Raises `InvalidOption` if the options name another operation than the call."""
         opened = self._open()
         self.config, self.was_read = opened.config, True
         options = resolve_options(self.options)

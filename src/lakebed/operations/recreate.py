@@ -318,7 +318,7 @@ def drop(storage: Storage, settings: WriteSettings, *, dry_run: bool = False) ->
     the table and stay; a dry run deletes nothing. A call after an interrupted one finishes it. `settings` configure the
     lock.
 
-    Raises `TableNotFound` where there is neither a table nor what such a call left of one.
+    Raises `TableNotFound` if there is neither a table nor what such a call left of one.
     """
     from lakebed.concurrency.providers import writers_lock
 

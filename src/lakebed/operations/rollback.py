@@ -269,8 +269,9 @@ def without_refused_rollbacks(storage: Storage, config: TableConfig, timeline: T
 
 
 def _lost_its_files(timeline: Timeline, target: str) -> bool:
-    """Whether a rollback of the instant has completed: its writer, which was suspended, published it after that.
-    Services do not count: they run again from their plan after a rollback, and complete the same instant."""
+    """Whether a completed rollback on the timeline has deleted the files of the instant. This happens if its writer was
+    suspended and published the instant after the rollback. Services do not count: they run again from their plan after
+    a rollback, and complete the same instant."""
     done = (i for i in timeline.instants if i.action is Action.ROLLBACK and i.is_completed and i.time > target)
     records = (rollback_record(timeline, i) for i in done)
     undone = (record.get("instantToRollback") or {} for record in records if rollback_target(record) == target)

@@ -49,7 +49,7 @@ def table_checksum(name: str, database: str = "") -> str:
 def load_table_config(storage: Storage) -> TableConfig:
     """The table's settings, read from the backup if an update was interrupted.
 
-    Raises `TableNotFound` where there is no table, `CorruptFile` where neither file can be used, and
+    Raises `TableNotFound` if there is no table, `CorruptFile` if neither file can be used, and
     `UnsupportedFeature` for a table version lakebed does not know.
     """
     outcome = _first_valid(storage)

@@ -136,7 +136,8 @@ def in_its_zone(snapshot: Snapshot, indexed: IndexedCall, instants: Sequence[str
 
 
 def demanded_results(predicate: Predicate) -> dict[Call, pa.Array]:
-    """The texts (of whole numbers: their digits) that functions must result in for the filter to be true."""
+    """The results of functions that the filter requires, by call: the texts (of whole numbers: their digits) of which
+    the call must return one for the filter to be true."""
     results: dict[Call, pa.Array] = {}
     for node in conjuncts(predicate.root):
         match node:

@@ -68,7 +68,7 @@ def configure(
     """Change settings that a table records; the value None removes a setting, so that the default applies. With
     `dry_run` nothing is written; `settings` configure the lock.
 
-    Raises `InvalidOption` for a key that a living table cannot change, that is no setting of a table, or a value that
+    Raises `InvalidOption` for a key that a living table cannot change, that is not a table setting, or a value that
     it cannot have; `UnsupportedFeature` for what lakebed does not do. Nothing is changed then.
     """
     config = load_table_config(storage)

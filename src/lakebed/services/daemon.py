@@ -1,7 +1,7 @@
 """`lakebed.maintenance.run`: one process that maintains many tables. Several such processes share the tables.
 
 A process runs the services that are due on a table while it has the table's lease. A failed service is tried again
-later. Each event is a record for programs and a line for people.
+later. Each event is a record for programs and a line of text.
 """
 
 from __future__ import annotations

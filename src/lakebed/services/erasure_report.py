@@ -1,4 +1,4 @@
-"""What an erasure did and found: by table and store the files that held the rows, and what is left with the reason.
+"""The report of an erasure: by table and store the files that held the rows, and what is left with the reason.
 
 A report has paths and counts, never a key or a value of an erased row.
 """

@@ -122,7 +122,7 @@ def expire_partitions(
     """Delete the partition paths that have expired by the settings of the job and the table; `dry_run` only reports.
     `partitions` restricts the choice (None: as the settings choose).
 
-    Raises `CommitConflict` where one of them was written to meanwhile; nothing is deleted then.
+    Raises `CommitConflict` if one of them was written to meanwhile; nothing is deleted then.
     """
     admit(context, "delete_partition")
     started = time.monotonic()

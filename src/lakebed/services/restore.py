@@ -87,8 +87,8 @@ def restore(context: WriteContext, to: str | None = None, *, dry_run: bool = Fal
     """Restore the table to its state when the commit `to` completed; without `to` finish an interrupted restore. With
     `dry_run` nothing is written.
 
-    Raises `InvalidOption` where there is no such commit, a later one has a savepoint, or files that are needed were
-    cleaned, before anything happens; `CommitConflict` where another process restores the table.
+    Raises `InvalidOption` if there is no such commit, a later one has a savepoint, or files that are needed were
+    cleaned, before anything happens; `CommitConflict` if another process restores the table.
     """
     if dry_run:
         timeline = context.opened.timeline
@@ -296,7 +296,7 @@ class RollbackResult(Printed):
 def rollback(context: WriteContext, instant: str, *, dry_run: bool = False) -> RollbackResult:
     """Roll back the last completed commit. With `dry_run` nothing is written.
 
-    Raises `InvalidOption` where it is not the last one, has a savepoint, or needs files that were cleaned, and
+    Raises `InvalidOption` if it is not the last one, has a savepoint, or needs files that were cleaned, and
     `CommitConflict` where something is pending that began after it; nothing has happened then.
     """
     if dry_run:

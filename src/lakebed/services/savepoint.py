@@ -55,7 +55,7 @@ def savepoint(
 ) -> Savepoint:
     """Protect a completed commit from cleaning and archival; the last commit if none is named.
 
-    Raises `InvalidOption` where there is no such commit, it has a savepoint, or files of it may be cleaned already.
+    Raises `InvalidOption` if there is no such commit, it has a savepoint, or files of it may be cleaned already.
     """
     with UndoTransaction.of(context, Action.SAVEPOINT, "savepoint") as tx, tx.locked_view() as snapshot:
         timeline = snapshot.timeline

@@ -331,7 +331,7 @@ def change_version(context: WriteContext, to: int, verb: str, *, dry_run: bool =
     """Change the table to another version; with `dry_run` only report the work. If the table has that version already,
     leftovers of an interrupted change are removed.
 
-    Raises `UnsupportedFeature` or `InvalidOption` where the table cannot have that version, `CommitConflict` where
+    Raises `UnsupportedFeature` or `InvalidOption` if the table cannot have that version, `CommitConflict` where
     a writer is active; the version is unchanged then.
     """
     context.check_write(verb)

@@ -163,7 +163,7 @@ class NamedFiles:
     def has(self, base_file: BaseFile) -> bool:
         """Whether the file counts: a write stat of its instant names it, or the instant is archived or names no files.
 
-        Raises `CorruptFile` where the file has another size than its commit wrote.
+        Raises `CorruptFile` if the file has another size than its commit wrote.
         """
         named = self.sizes.get(base_file.instant)
         if named is None:

@@ -1,4 +1,4 @@
-"""What the newest files of a table show, and no property and no schema of a commit tells.
+"""Facts that only the newest files of a table show, and no property and no schema of a commit.
 
 **The column `_hoodie_operation`.** Real Hudi looks at a file of the newest commit, and reads the table's files with the
 column or without it: without it, records that say of a row that it is deleted show the row again. So every writer has

@@ -101,7 +101,7 @@ class SchemaHistory:
 def schema_history(storage: Storage, timeline: Timeline, instant: str) -> SchemaHistory | None:
     """The schema history as of an instant of a table whose commits have one; None if its files are missing.
 
-    Raises `UnsupportedFeature` where a field inside a struct was renamed, or dropped and added again: those are not
+    Raises `UnsupportedFeature` if a field inside a struct was renamed, or dropped and added again: those are not
     matched by id.
     """
     stored_schemas = stored_history(storage, timeline)

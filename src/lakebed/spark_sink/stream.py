@@ -66,7 +66,7 @@ def stream_into(
     one that is larger than `spark.driver.maxResultSize`.
 
     Returns Spark's `StreamingQuery`. A batch that cannot be written ends the query; its error is raised by
-    `awaitTermination`. Raises `InvalidOption` for a DataFrame that is no stream and for arguments that do not fit.
+    `awaitTermination`. Raises `InvalidOption` for a DataFrame that is not a stream and for arguments that do not fit.
 
     >>> def load_new_files(spark, t, folder):
     ...     rows = spark.readStream.schema("id long, city string, fare double, at long").parquet(f"{folder}/in")

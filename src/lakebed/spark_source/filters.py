@@ -119,7 +119,7 @@ class ZonedFilter:
     schema: pa.Schema
     nodes: tuple[Node, ...]
     for_every_zone: Node
-    """What planning may go by: those parts of the filter that mean the same in every zone."""
+    """The parts of the filter that planning may use, since they mean the same in every zone."""
     planners_zone: str
     now: datetime
 

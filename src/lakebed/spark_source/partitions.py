@@ -1,4 +1,4 @@
-"""What the tasks of a read of the data source get: file slices, or sources of changes; and how they read them."""
+"""The input of the tasks of a read of the data source: file slices, or sources of changes; and how they read them."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ from lakebed.table_merge import Merge
 def run_change(statement: Statement, sources: Sources, query: Query) -> WriteResult:
     """Run a statement that changes a table. `query` returns the rows of a query's text.
 
-    Raises `InvalidOption` for a text that is no such statement, naming the place.
+    Raises `InvalidOption` for a text that is not such a statement; it names the place.
     """
     return _Change(statement, _FORMS[statement.kind], sources, query).run()
 

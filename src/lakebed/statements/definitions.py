@@ -52,7 +52,7 @@ _ALTER = (
 def parse_definition(statement: Statement, sources: Sources) -> Command | None:
     """The command of a statement that defines a table; None for a statement that is not one of lakebed.
 
-    Raises `InvalidOption` for a text that is no such statement, naming the place.
+    Raises `InvalidOption` for a text that is not such a statement; it names the place.
     """
     kind = statement.word(0)
     forms = {"CREATE": _CREATE, "DROP": _DROP, "TRUNCATE": _TRUNCATE, "ALTER": _ALTER}

@@ -77,7 +77,8 @@ class Parts:
         return zip([start, *(at + 1 for at in commas)], [*commas, stop], strict=True)
 
     def listed_with_types(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
-        """The parts of a list with types, in which a comma inside `map<string, int>` does not separate."""
+        """The parts of a list with types, each as the numbers of its first token and of the token after its last. A
+        comma inside `map<string, int>` does not separate parts."""
         depth, first = 0, start
         for at in range(start, stop):
             word = self.statement.word(at)

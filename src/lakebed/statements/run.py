@@ -70,7 +70,7 @@ def run(
 def parse_command(statement: Statement, sources: Sources) -> Command | None:
     """The command of a statement about a table, not about its rows; None for a statement that is not one of lakebed.
 
-    Raises `InvalidOption` for a text that is no such statement, naming the place.
+    Raises `InvalidOption` for a text that is not such a statement; it names the place.
     """
     from lakebed.statements.commands import ForSpark
     from lakebed.statements.definitions import parse_definition

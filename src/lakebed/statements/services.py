@@ -52,7 +52,7 @@ _FORMS = {
 def parse_service(statement: Statement, sources: Sources) -> Command | None:
     """The command of a statement about a table's indexes, services or history; None for any other.
 
-    Raises `InvalidOption` for a text that is no such statement, naming the place.
+    Raises `InvalidOption` for a text that is not such a statement; it names the place.
     """
     first = "DESCRIBE" if statement.word(0) == "DESC" else statement.word(0)
     kind = first if first in _FORMS else f"{first} {statement.word(1)}"

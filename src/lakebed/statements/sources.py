@@ -50,7 +50,7 @@ class Sources:
     """The tables that statements may name, each opened once.
 
     `tables` maps names to a `Table`, the URI of one, a scan, or data with the Arrow stream protocol. Names are found in
-    any case. Raises `InvalidOption` for a name that is no plain word.
+    any case. Raises `InvalidOption` for a name that is not a plain word.
     """
 
     def __init__(self, tables: Mapping[str, Any] | None, calls: TableCalls, spark: SparkSession | None) -> None:
@@ -91,7 +91,7 @@ class Sources:
     def table(self, reference: Reference) -> Table | None:
         """The table that a reference means, with the session of the statement; None if `uri_of` is None.
 
-        Raises `TableNotFound` where there is none at its URI.
+        Raises `TableNotFound` if there is none at its URI.
         """
         source = self._named_tables.get(reference.name.lower())
         if isinstance(source, Table) and (self.session is None or source.opened.spark is not None):

@@ -159,7 +159,7 @@ def parse_time(text: str, zone: str) -> datetime:
     >>> parse_time("20261121110149", "UTC").isoformat()
     '2026-11-21T11:01:49.999000+00:00'
 
-    Raises `InvalidOption` for a text that is no instant time.
+    Raises `InvalidOption` for a text that is not an instant time.
     """
     digits = f"{text}999" if len(text) == 14 else without_suffix(text)
     try:

@@ -42,7 +42,7 @@ _PRIMITIVE_BYTES: Final = {
 
 @lru_cache(maxsize=64)
 def bounded_schema(text: str) -> Any:
-    """The schema in fastavro's form. Raises `ValueError` where the text is no schema, or one that refers to itself,
+    """The schema in fastavro's form. Raises `ValueError` if the text is no schema, or one that refers to itself,
     nests more than 192 types deep, has items without bytes, or makes more than about two values of a byte.
 
     >>> bounded_schema('{"type":"array","items":"null"}')

@@ -183,7 +183,7 @@ class Entries:
         return len(self.keys)
 
     def strings(self) -> pa.Array:
-        """The keys as a string column, without a copy. Raises `CorruptFile` where one is not UTF-8."""
+        """The keys as a string column, without a copy. Raises `CorruptFile` if one is not UTF-8."""
         wide = pa.types.is_large_binary(self.keys.type)
         try:
             return self.keys.cast(pa.large_string() if wide else pa.string())
