@@ -274,7 +274,7 @@ def test_the_index_of_a_living_table_is_changed(make: Make, version: int, kind: 
             ("bloom", {}, "nothing", ()),
             ("global_simple", {}, "nothing", ()),
             ("record", {}, "nothing", ()),
-            ("bucket", {"buckets": 2, "fields": ["id"]}, "overwrite", ()),
+            ("bucket", {"buckets": 2, "hash_fields": ["id"]}, "overwrite", ()),
         )
     ):
         plan = table.indexes.use(name, dry_run=True, **more).plan  # type: ignore[arg-type]
