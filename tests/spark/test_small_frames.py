@@ -206,7 +206,7 @@ def test_where_spark_runs_in_one_process_more_is_small(
 def test_the_bytes_of_a_frame_are_bounded_not_guessed(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, column: str, most: int
 ) -> None:
-    monkeypatch.setattr("lakebed.operations.hudi_job.most_collected_bytes", lambda spark: 1 << 20)
+    monkeypatch.setattr("lakebed.operations.hudi_job.max_collected_bytes", lambda spark: 1 << 20)
     table = None
     for size, engine in ((most, "local"), (most + 500, "spark")):
         data = spark.range(40).selectExpr("id", f"{column.format(size)} AS wide")

@@ -214,21 +214,21 @@ class WriteSettings:
     # columns whose ranges are indexed; none: the first ones
     stats_columns: tuple[str, ...] = ()
     # columns with ranges at most, where none are named
-    stats_most_columns: int = 32
+    max_stats_columns: int = 32
     # whether the ranges of columns are indexed; None: from version 9 on
     column_stats: bool | None = None
     # file groups that a new record index gets, at least
-    index_groups_least: int = 10
+    min_index_groups: int = 10
     # file groups that a new record index gets, at most
-    index_groups_most: int = 10_000
+    max_index_groups: int = 10_000
     # how much a new index may grow before its file groups are as large as they should be
     index_growth: float = 2.0
     # bytes of each file group of a new record index
     index_group_bytes: int = 1024 * MIB
     # file groups of a partition path of a partitioned index, at least
-    partitioned_groups_least: int = 1
+    min_partitioned_groups: int = 1
     # file groups of a partition path of a partitioned index, at most
-    partitioned_groups_most: int = 10
+    max_partitioned_groups: int = 10
     # mean bytes beyond which the file groups of a record or secondary index are doubled; 0: never
     max_filegroup_size: int = 512 * MIB
     # delta commits after which it is compacted
@@ -273,8 +273,8 @@ class CompactionSettings:
     delta_commits: int = 5
     delta_seconds: int = 3600
     strategy: str = "LogFileSizeBasedCompactionStrategy"
-    least_log_bytes: int = 0
-    least_log_files: int = 0
+    min_log_bytes: int = 0
+    min_log_files: int = 0
     target_megabytes: int = 512_000
     days: int = 10
     partition_regex: str = ""
@@ -290,7 +290,7 @@ class CleaningSettings:
     The `policy` decides which files stay, by its name in Hudi: the files of the last `commits`, of the commits of the
     last `hours`, or of the last `versions` of each file group. With `incremental` only partition paths that changed
     since the last clean are examined, otherwise all paths, or the paths that `partitions` or `partition_regex` name.
-    One clean covers at most `most_commits`."""
+    One clean covers at most `max_commits`."""
 
     automatic: bool = True
     policy: str = "KEEP_LATEST_COMMITS"
@@ -299,7 +299,7 @@ class CleaningSettings:
     versions: int = 3
     trigger_commits: int = 1
     incremental: bool = True
-    most_commits: int = (1 << 63) - 1
+    max_commits: int = (1 << 63) - 1
     partitions: tuple[str, ...] = ()
     partition_regex: str = ""
 
@@ -322,7 +322,7 @@ class ClusteringSettings:
     how their file slices are grouped, by the names of `policies.clustering`; `sort_columns` and `layout` determine the
     order in which the rows are written. Under consistent hashing buckets of more than `split_threshold` times the
     maximum file size are split and buckets of less than `merge_threshold` times that size are merged, from
-    `least_buckets` to `most_buckets` in a partition path (0: the number at first)."""
+    `min_buckets` to `max_buckets` in a partition path (0: the number at first)."""
 
     inline: bool = False
     schedule_inline: bool = False
@@ -339,15 +339,15 @@ class ClusteringSettings:
     small_file_limit: int = 300 << 20
     group_bytes: int = 2 << 30
     file_bytes: int = 1 << 30
-    most_groups: int = 30
+    max_groups: int = 30
     slice_order: Literal["SIZE", "INSTANT_TIME"] = "SIZE"
     singles: bool = True
     sort_columns: tuple[str, ...] = ()
     layout: Literal["LINEAR", "ZORDER", "HILBERT"] = "LINEAR"
     split_threshold: float = 2.0
     merge_threshold: float = 0.2
-    most_buckets: int = 0
-    least_buckets: int = 0
+    max_buckets: int = 0
+    min_buckets: int = 0
     by_services: bool = False
 
     @property

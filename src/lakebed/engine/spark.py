@@ -557,15 +557,15 @@ _MAX_BYTES = 1 << 30
 _FIXED = frozenset(("boolean", "byte", "short", "integer", "long", "float", "double", "date", "timestamp"))
 
 
-def most_collected_bytes(spark: SparkSession) -> int:
+def max_collected_bytes(spark: SparkSession) -> int:
     """How many bytes of rows are collected at most, by the memory of the driver."""
     jvm: Any = gateway(spark)
     return min(_MAX_BYTES, int(jvm.java.lang.Runtime.getRuntime().maxMemory()) // _PART_OF_HEAP)
 
 
-def collect_within(data: DataFrame, rows: int, most_bytes: int) -> pa.Table | None:
+def collect_within(data: DataFrame, rows: int, max_bytes: int) -> pa.Table | None:
     """All rows, in the types that a table has for them; None if there are more than `rows` of them, or one has more
-    than its share of `most_bytes`. The DataFrame is evaluated at most once, up to that limit."""
+    than its share of `max_bytes`. The DataFrame is evaluated at most once, up to that limit."""
 
     names = data.columns
     if len({name.lower() for name in names}) < len(names):
@@ -573,7 +573,7 @@ def collect_within(data: DataFrame, rows: int, most_bytes: int) -> pa.Table | No
     guarded = data if has_exact_leaves(data) else data.limit(rows + 1)
     width = _width(data)
     if width:
-        share = max(1, most_bytes // max(1, rows))
+        share = max(1, max_bytes // max(1, rows))
         guarded = guarded.selectExpr(
             "*", f"CASE WHEN {width} > {share}L THEN raise_error('{_TOO_WIDE}') ELSE TRUE END AS {_GUARD}"
         )

@@ -215,7 +215,7 @@ class TimestampPart:
         number = self._number_sql(kind, name, null)
         scaled = f"({number} * {times}L)" if times > 1 else f"({number} DIV {over}L)" if over > 1 else number
         max_number = _FARTHEST * over // times
-        if max_number >= _most_of(kind):
+        if max_number >= _max_of(kind):
             return scaled
         return f"CASE WHEN {number} BETWEEN -{max_number}L AND {max_number}L THEN {scaled} END"
 
@@ -254,7 +254,7 @@ class TimestampPart:
         else:
             raise self._refuse(kind)
         max_number = min(_FARTHEST * over // times, 2**63 - 1)
-        if max_number < _most_of(kind):
+        if max_number < _max_of(kind):
             near = pc.and_(pc.greater_equal(number, -max_number), pc.less_equal(number, max_number))
             number = pc.if_else(near, number, pa.scalar(None, pa.int64()))
         return pc.multiply(number, times) if times > 1 else pc.divide(number, over)
@@ -306,7 +306,7 @@ class TimestampPart:
         )
 
 
-def _most_of(kind: pa.DataType) -> int:
+def _max_of(kind: pa.DataType) -> int:
     """The greatest number a column of this type can hold."""
     return 2**31 if pa.types.is_date(kind) or (pa.types.is_integer(kind) and kind.bit_width <= 32) else 2**63 - 1
 

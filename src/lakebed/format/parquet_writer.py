@@ -162,7 +162,7 @@ class BaseFileWriter:
         return self._flushed_rows + self._pending_rows
 
     @property
-    def most_bytes(self) -> int:
+    def max_bytes(self) -> int:
         """An upper bound of the file's size so far in bytes, without footer; buffered rows count as in memory."""
         return self._put_out + int(self._measured) + self._unmeasured_bytes
 

@@ -401,7 +401,7 @@ def _filled(group: GroupWrite, incoming: Incoming) -> Incoming:
 _SHARE = 4
 
 
-def most_block_bytes(format_: FileFormat, memory: int) -> int:
+def max_block_bytes(format_: FileFormat, memory: int) -> int:
     """How many bytes of rows a data block takes at most."""
     return min(format_.settings.log_block_bytes, memory // _SHARE)
 
@@ -510,7 +510,7 @@ class AppendHandle:
         if self._encoded is not None:
             self._append_encoded(log, self._encoded)
             return
-        limit = most_block_bytes(self._group.job.format, self._group.job.memory)
+        limit = max_block_bytes(self._group.job.format, self._group.job.memory)
         positions = self._positions(incoming, ~incoming.deletes)
         parts: list[pa.RecordBatch] = []
         size = 0

@@ -171,7 +171,7 @@ class FileWriter:
         Earlier rows show nothing about the size of these. So as many rows are admitted as fit if they do not get
         smaller in the file, or a small part of the limit, by which the file may exceed it.
         """
-        left = limit - (self._writer.most_bytes if self._writer else 0)
+        left = limit - (self._writer.max_bytes if self._writer else 0)
         if left < batch.nbytes and self.rows:
             left = limit - self.size
             if left < limit // _AS_GOOD_AS_FULL:

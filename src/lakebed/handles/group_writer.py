@@ -18,7 +18,7 @@ from lakebed.concurrency.markers import write_markers
 from lakebed.engine.base import GroupOfRows, Task
 from lakebed.engine.spill import Spill
 from lakebed.errors import LakebedError
-from lakebed.handles.append import AppendHandle, are_small, ingest_groups, most_block_bytes
+from lakebed.handles.append import AppendHandle, are_small, ingest_groups, max_block_bytes
 from lakebed.handles.base import GroupJob, GroupWrite, Handle, HandleType, Target, Targets
 from lakebed.handles.bucket_groups import BucketHandle
 from lakebed.handles.create import CreateHandle
@@ -270,7 +270,7 @@ class GroupWriter:
     def _takes_in_together(self, rows: pa.Table) -> bool:
         """Whether the log file of every group will have exactly the group's rows, in one block, whatever is stored."""
         intake, format_ = self.job.intake, self.job.format
-        in_one_block = rows.nbytes <= most_block_bytes(format_, intake.memory)
+        in_one_block = rows.nbytes <= max_block_bytes(format_, intake.memory)
         has_full_rows = not intake.absent and intake.auto_keys is None and POSITION not in rows.column_names
         has_full_rows = has_full_rows and OPERATION_COLUMN not in format_.schema.names  # each group has its own
         in_input_order = intake.picks_winners and self.job.on_match in ("keys", "none") and not format_.sort

@@ -293,7 +293,7 @@ def _stats_columns(
         version=config.version,
         with_meta=has_meta_stats(config),
         named=settings.stats_columns,
-        limit=settings.stats_most_columns,
+        limit=settings.max_stats_columns,
     )
 
 

@@ -291,7 +291,7 @@ def _stats_columns(
         definition,
         version=config.version,
         with_meta=has_meta_stats(config),
-        limit=settings.stats_most_columns,
+        limit=settings.max_stats_columns,
     )
     return tuple(column for column in kinds if column not in META_COLUMNS)
 

@@ -449,9 +449,7 @@ def metadata_settings(settings: WriteSettings) -> MetadataSettings:
         compact_after=settings.metadata_compact_after,
         log_compaction=settings.metadata_log_compaction,
         log_compact_after=settings.metadata_log_compact_after,
-        sizing=GroupSizing(settings.index_groups_least, settings.index_groups_most, growth, size),
-        partitioned_sizing=GroupSizing(
-            settings.partitioned_groups_least, settings.partitioned_groups_most, growth, size
-        ),
+        sizing=GroupSizing(settings.min_index_groups, settings.max_index_groups, growth, size),
+        partitioned_sizing=GroupSizing(settings.min_partitioned_groups, settings.max_partitioned_groups, growth, size),
         shard_max_bytes=settings.max_filegroup_size,
     )

@@ -223,7 +223,7 @@ def run_log_compaction(store: MetadataStore) -> list[str]:
             for partition in store.data_config.metadata_partitions
             for file_slice in store.slices.file_slices(partition)
         ],
-        least_blocks=store.settings.log_compact_after,
+        min_blocks=store.settings.log_compact_after,
         count_blocks=lambda file_slice: len(store.slices.log_blocks(file_slice)),
         before=min((i.time for i in store.data_timeline.pending), default=None),
     )

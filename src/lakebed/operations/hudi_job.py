@@ -27,7 +27,7 @@ from lakebed.config.options import (
 from lakebed.engine.arrow_data import arrow_rows, is_read_once
 from lakebed.engine.base import Engine
 from lakebed.engine.local import LocalEngine
-from lakebed.engine.spark import collect_within, most_collected_bytes
+from lakebed.engine.spark import collect_within, max_collected_bytes
 from lakebed.engine.spark_session import (
     has_exact_leaves,
     is_in_one_process,
@@ -274,7 +274,7 @@ def _collected(data: Any, options: Options, table_bytes: Callable[[], int]) -> L
     rows = optimizer_rows(data)
     if rows is None:
         return None
-    bound = most_collected_bytes(data.sparkSession)
+    bound = max_collected_bytes(data.sparkSession)
     if rows <= max_rows:
         note = f"the DataFrame has about {count_text(rows, 'row')}"
     elif local_rows is None and is_in_one_process(data.sparkSession):

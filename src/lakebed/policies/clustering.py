@@ -54,12 +54,12 @@ class GroupSizes:
     """The rules by which slices are grouped, in bytes. Slices of at least `small_file_limit` are not rewritten. A group
     has up to `group_bytes`, for files of about `file_bytes` each; a slice without a base file counts as
     `new_file_bytes`. A group that would make one file of one base file is left out without `singles`. With
-    `single_file` each slice is a group. A clustering has at most `most_groups`."""
+    `single_file` each slice is a group. A clustering has at most `max_groups`."""
 
     small_file_limit: int = 300 * _MIB
     group_bytes: int = 2048 * _MIB
     file_bytes: int = 1024 * _MIB
-    most_groups: int = 30
+    max_groups: int = 30
     order: SliceOrder = "SIZE"
     singles: bool = True
     single_file: bool = False
@@ -79,7 +79,7 @@ class GroupSizes:
                 if (file_slice.partition, file_slice.file_id) not in busy and self._is_small(file_slice)
             ]
             for group in self._of_partition(free):
-                if len(groups) < self.most_groups:
+                if len(groups) < self.max_groups:
                     groups.append(group)
                 elif partition not in left:
                     left.append(partition)

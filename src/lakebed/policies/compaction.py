@@ -151,8 +151,8 @@ class Selection:
     bounded by days, and the expression for the paths of `PartitionRegexBased`."""
 
     name: StrategyName = "LogFileSizeBased"
-    least_log_bytes: int = 0
-    least_log_files: int = 0
+    min_log_bytes: int = 0
+    min_log_files: int = 0
     target_megabytes: int = 512_000
     days: int = 10
     partition_regex: str = ""
@@ -175,10 +175,10 @@ class Selection:
     def slices(self, slices: Sequence[FileSlice]) -> Sequence[FileSlice]:
         """The slices to compact, of the given slices with log files, the most urgent by the strategy first."""
         if self.name == "LogFileSizeBased":
-            enough = [s for s in slices if s.log_bytes >= self.least_log_bytes]
+            enough = [s for s in slices if s.log_bytes >= self.min_log_bytes]
             return self._within_target(sorted(enough, key=lambda s: -s.log_bytes))
         if self.name == "LogFileNumBased":
-            enough = [s for s in slices if len(s.log_files) >= self.least_log_files]
+            enough = [s for s in slices if len(s.log_files) >= self.min_log_files]
             return self._within_target(sorted(enough, key=lambda s: -len(s.log_files)))
         return self._within_target(slices) if self.name == "BoundedIO" else slices
 
@@ -243,12 +243,12 @@ def plan_compaction(
 def plan_log_compaction(
     slices: Iterable[FileSlice],
     *,
-    least_blocks: int,
+    min_blocks: int,
     count_blocks: Callable[[FileSlice], int],
     before: str | None = None,
     busy: Collection[FileGroupId] = frozenset(),
 ) -> CompactionPlan:
-    """The log compaction of slices with at least `least_blocks` log files and blocks; `count_blocks` is asked only for
+    """The log compaction of slices with at least `min_blocks` log files and blocks; `count_blocks` is asked only for
     slices with enough files.
 
     With `before` only logs of earlier instants count and are merged: the merged block takes the place of the last of
@@ -261,6 +261,6 @@ def plan_log_compaction(
         if before is not None:
             logs = tuple(log for log in file_slice.log_files if log.instant < before)
             file_slice = replace(file_slice, log_files=logs)
-        if len(file_slice.log_files) >= least_blocks and count_blocks(file_slice) >= least_blocks:
+        if len(file_slice.log_files) >= min_blocks and count_blocks(file_slice) >= min_blocks:
             selected.append(file_slice)
     return CompactionPlan(tuple(selected), is_log_compaction=True)

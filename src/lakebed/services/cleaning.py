@@ -124,7 +124,7 @@ def _find_cleanable(
     if isinstance(retention, NothingToDo):
         return retention
     if last is not None and last.earliest:
-        retention = passing_at_most(retention, commits, last.earliest, settings.most_commits)
+        retention = passing_at_most(retention, commits, last.earliest, settings.max_commits)
     if not settings.incremental and (settings.partitions or settings.partition_regex):
         return CleanCandidates(retention, None)
     goes_on = settings.incremental and _continues(timeline, last)

@@ -225,8 +225,8 @@ def plan_clustering(
     if index.resizing is not None:
         max_bytes = context.settings.max_file_size
         groups = index.resizing.clustering_groups(snapshot, slices, instant, settings, max_bytes)
-        selected_groups = groups[: settings.most_groups]
-        cut = [group.partition for group in groups[settings.most_groups :]]
+        selected_groups = groups[: settings.max_groups]
+        cut = [group.partition for group in groups[settings.max_groups :]]
         missing = None if snapshot.config.version < 9 else tuple(sorted({*left, *cut}))
         return ClusteringPlan(tuple(selected_groups), settings.sort_columns, settings.layout, missing=missing)
     sorts = bool(settings.sort_columns)
@@ -234,7 +234,7 @@ def plan_clustering(
         settings.small_file_limit,
         settings.group_bytes,
         settings.file_bytes,
-        settings.most_groups,
+        settings.max_groups,
         settings.slice_order,
         # without a sort order, rewriting a single file would change nothing
         settings.singles and sorts,

@@ -253,8 +253,8 @@ def selection_of(settings: CompactionSettings) -> Selection:
     """The strategy that the settings name."""
     return Selection(
         cast("StrategyName", settings.strategy.removesuffix("CompactionStrategy")),
-        settings.least_log_bytes,
-        settings.least_log_files,
+        settings.min_log_bytes,
+        settings.min_log_files,
         settings.target_megabytes,
         settings.days,
         settings.partition_regex,

@@ -71,7 +71,7 @@ class LogCompaction(LogMerging):
             return NothingToDo(f"no log compaction is due: {verdict.why}")
         plan = plan_log_compaction(
             slices_of(snapshot, snapshot.partitions()),
-            least_blocks=settings.log_blocks,
+            min_blocks=settings.log_blocks,
             count_blocks=lambda file_slice: mergeable_blocks(snapshot, file_slice),
             # the merged block takes the place of its newest block: no pending block may come in between
             before=min((i.time for i in timeline.pending if completes_as(i.action) in COMMITS), default=None),

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from lakebed.config.arguments import checks_arguments, refused, whole_number
 from lakebed.config.options import resolve_options
-from lakebed.engine.spark import SparkEngine, most_collected_bytes
+from lakebed.engine.spark import SparkEngine, max_collected_bytes
 from lakebed.engine.spark_session import is_connect, session_of
 from lakebed.errors import InvalidOption
 from lakebed.opened_table import OpenedTable
@@ -82,7 +82,7 @@ def stream_into(
     # nothing of the session goes to a server that runs the function
     table = Table(OpenedTable(t.opened.storage, t.opened.config)) if is_connect(session) else t
     write = operation if callable(operation) else write_method(operation, retries, options)
-    max_local_bytes = 0 if callable(operation) else min(max_local_bytes, most_local_bytes(df))
+    max_local_bytes = 0 if callable(operation) else min(max_local_bytes, local_bytes_bound(df))
     batches = BatchWriter(table, write, str(checkpoint), identifier, max_local_bytes, operation == OPERATIONS[-1])
     writer = df.writeStream.foreachBatch(batches.write).option("checkpointLocation", str(checkpoint))
     writer = writer.outputMode(output_mode)
@@ -124,14 +124,14 @@ def write_method(
     return write
 
 
-def most_local_bytes(df: DataFrame) -> int:
+def local_bytes_bound(df: DataFrame) -> int:
     """The largest number of bytes of rows that the driver takes, from its memory. 0 without Spark's limit of results:
     nothing would stop a batch that is larger than expected."""
     session = df.sparkSession
     if is_connect(session):
         return LOCAL_BYTES
     bound = str(session.sparkContext.getConf().get(_MAX_RESULT_SIZE, "1g"))
-    return 0 if bound.strip() in ("0", "-1") else most_collected_bytes(session)
+    return 0 if bound.strip() in ("0", "-1") else max_collected_bytes(session)
 
 
 class BatchWriter:

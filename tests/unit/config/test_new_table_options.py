@@ -16,7 +16,7 @@ from support.write_tables import SCHEMA, refused, rows
 
 # What a table remembers, with a value that is not the default, and the name of the setting that a write then has.
 REMEMBERED = [
-    ("hoodie.metadata.record.index.min.filegroup.count", 3, "index_groups_least", 3),
+    ("hoodie.metadata.record.index.min.filegroup.count", 3, "min_index_groups", 3),
     ("hoodie.index.bloom.fpp", 0.01, "bloom_fpp", 0.01),
     ("hoodie.parquet.max.file.size", 1 << 20, "max_file_size", 1 << 20),
     ("lakebed.index.bucket.advised.bytes", 1000, "bucket_bytes", 1000),

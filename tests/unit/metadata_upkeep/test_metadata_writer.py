@@ -116,9 +116,9 @@ def test_compaction_cleaning_and_archival_change_no_record(version: int) -> None
     assert len(list(table.storage.list(".hoodie/metadata/files"))) < 25
 
 
-@pytest.mark.parametrize(("least_bytes", "starts_threads"), [(1 << 20, False), (0, True)])
+@pytest.mark.parametrize(("min_bytes", "starts_threads"), [(1 << 20, False), (0, True)])
 def test_small_file_slices_are_compacted_by_the_calling_thread(
-    monkeypatch: pytest.MonkeyPatch, least_bytes: int, starts_threads: bool
+    monkeypatch: pytest.MonkeyPatch, min_bytes: int, starts_threads: bool
 ) -> None:
     changes, content = Random(41), Content()
     table = new_metadata_table(9, content, MetadataSettings(compact_after=2))
@@ -132,7 +132,7 @@ def test_small_file_slices_are_compacted_by_the_calling_thread(
         calls.append(1)
         raise AssertionError("no thread is needed")
 
-    monkeypatch.setattr(services, "_BYTES_FOR_THREADS", least_bytes)
+    monkeypatch.setattr(services, "_BYTES_FOR_THREADS", min_bytes)
     monkeypatch.setattr(parallel, "_threads", threads)
     if starts_threads:
         with pytest.raises(AssertionError, match="no thread"):

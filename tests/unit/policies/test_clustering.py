@@ -72,7 +72,7 @@ def test_a_file_that_stays_alone_is_left_out_where_that_is_asked_for() -> None:
 
 def test_partition_paths_that_do_not_fit_any_more_are_named() -> None:
     slices = [slice_of(f"p{n}", f"f{n}{m}", 5) for n in range(4) for m in range(2)]
-    groups, left = GroupSizes(most_groups=2).groups(slices)
+    groups, left = GroupSizes(max_groups=2).groups(slices)
     assert [g.partition for g in groups] == ["p0", "p1"]
     assert left == ["p2", "p3"]
 

@@ -106,14 +106,14 @@ def test_a_log_compaction_takes_slices_with_many_blocks(
         counted.append(one.file_id)
         return blocks[one.file_id]
 
-    plan = plan_log_compaction(SLICES, least_blocks=least, count_blocks=count_blocks, before=before)
+    plan = plan_log_compaction(SLICES, min_blocks=least, count_blocks=count_blocks, before=before)
     assert {one.file_id: len(one.log_files) for one in plan.slices} == expected
     assert plan.is_log_compaction
     assert counted == list(blocks)  # only slices with enough files are looked into
 
 
 def test_log_compaction_leaves_busy_groups() -> None:
-    plan = plan_log_compaction(SLICES, least_blocks=1, count_blocks=lambda _: 1, busy={("q", "c")})
+    plan = plan_log_compaction(SLICES, min_blocks=1, count_blocks=lambda _: 1, busy={("q", "c")})
     assert taken(plan.slices) == ["a", "d"]
     assert str(plan).startswith("log compaction of 2 ")
 
@@ -122,7 +122,7 @@ def test_log_compaction_leaves_busy_groups() -> None:
     ("name", "options", "expected", "missing"),
     [
         ("LogFileNumBased", {}, ["c", "a", "d"], ()),
-        ("LogFileNumBased", {"least_log_files": 2}, ["c"], ("p", "q")),
+        ("LogFileNumBased", {"min_log_files": 2}, ["c"], ("p", "q")),
         ("LogFileNumBased", {"target_megabytes": 1}, ["c"], ("p", "q")),
         ("LogFileSizeBased", {"target_megabytes": 1}, ["c"], ("p", "q")),
         ("BoundedIO", {"target_megabytes": 1}, ["a"], ("q",)),

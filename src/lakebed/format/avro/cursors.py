@@ -357,8 +357,8 @@ class _ItemFinder:
             cursors.rejoin(sized, part)
             # the negative of the least number is itself
             counts = np.abs(counts)
-        least_bytes = max(1, self._width or 0)
-        if (counts < 0).any() or (counts > (cursors.ends - cursors.at) // least_bytes).any():
+        min_bytes = max(1, self._width or 0)
+        if (counts < 0).any() or (counts > (cursors.ends - cursors.at) // min_bytes).any():
             raise Damage("an array or map has more items than its record has bytes")
         return counts
 

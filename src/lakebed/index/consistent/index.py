@@ -261,8 +261,8 @@ class ConsistentIndex(Index, Hashing, GroupResizing):
         sizes = BucketSizes(
             settings.split_threshold * max_file_size,
             settings.merge_threshold * max_file_size,
-            settings.most_buckets or self.buckets,
-            settings.least_buckets or self.buckets,
+            settings.max_buckets or self.buckets,
+            settings.min_buckets or self.buckets,
         )
         timeline = snapshot.timeline
         busy = {*timeline.pending_clustering, *timeline.pending_compaction, *timeline.pending_log_compaction}
