@@ -20,7 +20,7 @@ OURS = [(0, "c0", "ours", 5), (20, "c0", "ours", 5), (21, "c2", "ours", 5)]
 LOGGED = [(3, "c1", "logged", 3), (4, "c0", "logged", 3)]
 LAST = [(2, "c0", "last", 99), (20, "c0", "last", 99)]
 _COMMITS = 8
-_KEEP_FEW = {
+_SHORT_RETENTION = {
     **OPTIONS,
     "hoodie.clean.commits.retained": 1,
     "hoodie.keep.min.commits": 3,
@@ -65,8 +65,8 @@ def others_commit(uri: str, model: Model) -> Model:
         table.upsert(rows(*given), options=OPTIONS)
         if table.properties["hoodie.table.type"] == "MERGE_ON_READ" and n % 4 == 3:
             table.maintenance.compact(options=OPTIONS)
-        table.maintenance.clean(options=_KEEP_FEW)
-        table.maintenance.archive(options=_KEEP_FEW)
+        table.maintenance.clean(options=_SHORT_RETENTION)
+        table.maintenance.archive(options=_SHORT_RETENTION)
         model = put(model, *given)
     return model
 

@@ -34,7 +34,7 @@ from lakebed.format.log_file import (
 from support.avro_values import MAKERS, NULL, batch_of, by_fastavro, record
 from support.golden_tables import golden_tables
 
-LARGEST = 48 << 10
+MAX_BYTES = 48 << 10
 _EVIL_INTS = (0, 1, -1, 7, 255, 65_536, 1 << 20, (1 << 31) - 1, -(1 << 31))
 _EVIL_LONGS = (*_EVIL_INTS, 1 << 32, 1 << 40, (1 << 63) - 1, -(1 << 63))
 _RICH = {name: kind for name, (kind, _) in MAKERS.items() if name != "wide"}
@@ -59,7 +59,7 @@ def logs() -> tuple[bytes, ...]:
     for table in golden_tables(lambda t: t.type == "mor"):
         files = table.files()
         names = [name for name in files if ".log." in name and "/metadata/" not in name]
-        found += [files[name] for name in sorted(names)[:3] if 0 < len(files[name]) <= LARGEST]
+        found += [files[name] for name in sorted(names)[:3] if 0 < len(files[name]) <= MAX_BYTES]
     return (*found, *_originals())
 
 

@@ -13,7 +13,7 @@ from lakebed.model import BaseFile, FileSlice, LogFile
 from lakebed.storage.memory import MemoryStorage
 from support.metadata_models import Change, Content, Maintained, lookups, new_table
 
-MOST = 4096
+MAX_SHARDS = 4096
 # Schema, header and trailer, which every file has.
 FIXED = 16 << 10
 BOUND = 20_000
@@ -38,7 +38,7 @@ def of_sizes(*sizes: int, path: str = "") -> list[FileSlice]:
         ((0, 0, 31), 10, {None: 6}),
         ((100,), 10, {None: 16}),
         ((100,), 100, {}),
-        ((1 << 40,), 1, {None: MOST}),
+        ((1 << 40,), 1, {None: MAX_SHARDS}),
         ((), 10, {}),
     ],
 )

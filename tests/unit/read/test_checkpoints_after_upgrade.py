@@ -12,7 +12,7 @@ import lakebed
 from lakebed.table import Table
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.int64())])
-FEW = {"hoodie.keep.min.commits": 3, "hoodie.keep.max.commits": 4, "hoodie.clean.commits.retained": 1}
+SHORT_RETENTION = {"hoodie.keep.min.commits": 3, "hoodie.keep.max.commits": 4, "hoodie.clean.commits.retained": 1}
 
 
 def changed(table: Table, start: str, end: str | None = None) -> list[int]:
@@ -32,9 +32,9 @@ def test_a_checkpoint_of_version_6_replaces_its_archived_commit(kind: str, to: i
     table = lakebed.open(table.uri)
     active = {n: [changed(table, start), changed(table, start, checkpoints[3])] for n, start in checkpoints.items()}
     for n in range(4, 12):
-        table.upsert([{"id": n, "v": n}], options=FEW)
-        table.maintenance.clean(options=FEW)
-        table.maintenance.archive(options=FEW)
+        table.upsert([{"id": n, "v": n}], options=SHORT_RETENTION)
+        table.maintenance.clean(options=SHORT_RETENTION)
+        table.maintenance.archive(options=SHORT_RETENTION)
     table = lakebed.open(table.uri)
     assert not set(checkpoints.values()) & {i.time for i in table.timeline}
     for n, start in checkpoints.items():

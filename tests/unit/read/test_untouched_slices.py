@@ -16,14 +16,14 @@ from lakebed.read import spark_untouched
 from lakebed.read.plan import ColumnSource, ScanPlan, SliceSet
 from lakebed.read.spark_untouched import divided
 
-LEAST = 1000
+MIN_BYTES = 1000
 SOURCES = (ColumnSource("id", "id", pa.int64()),)
 SCHEMA = pa.schema([("id", pa.int64())])
 
 
 @pytest.fixture(autouse=True)
 def least(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spark_untouched, "_MIN_BYTES", LEAST)
+    monkeypatch.setattr(spark_untouched, "_MIN_BYTES", MIN_BYTES)
 
 
 def slice_of(number: int, size: int, logs: int = 1, instant: str = "1") -> FileSlice:
@@ -49,19 +49,19 @@ def chosen(
 
 
 def test_small_base_files_are_read_through_python() -> None:
-    enough = LEAST
+    enough = MIN_BYTES
     assert chosen([slice_of(0, enough)]) == [[enough]]
     assert chosen([slice_of(0, enough - 1)]) == []
     assert chosen([slice_of(0, enough // 2 - 1), slice_of(1, enough // 2 + 1)]) == [[enough // 2 + 1, enough // 2 - 1]]
 
 
 def test_slices_with_large_logs_are_read_through_python() -> None:
-    size = LEAST
+    size = MIN_BYTES
     assert chosen([slice_of(0, size, logs=size // 2), slice_of(1, size + 2, logs=size // 2 + 2)]) == [[size]]
 
 
 def test_of_two_base_files_of_a_size_one_is_read_by_spark() -> None:
-    size = LEAST
+    size = MIN_BYTES
     assert chosen([slice_of(0, size), slice_of(1, size), slice_of(2, size + 1)]) == [[size + 1, size]]
 
 
@@ -70,7 +70,7 @@ def test_many_base_files_are_read_in_several_scans_and_the_smallest_through_pyth
 ) -> None:
     monkeypatch.setattr(spark_untouched, "_FILES_OF_SCAN", 2)
     monkeypatch.setattr(spark_untouched, "_MAX_SCANS", 2)
-    size = LEAST
+    size = MIN_BYTES
     assert chosen([slice_of(n, size + n) for n in range(4)]) == [[size + 3, size + 2], [size + 1, size]]
     assert chosen([slice_of(n, size + n) for n in range(5)]) == [[size + 4, size + 3], [size + 2, size + 1]]
 
@@ -78,7 +78,7 @@ def test_many_base_files_are_read_in_several_scans_and_the_smallest_through_pyth
 def test_of_base_files_beyond_a_size_together_the_smallest_are_read_through_python(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    size = LEAST
+    size = MIN_BYTES
     slices = [slice_of(n, size + n) for n in range(4)]
     monkeypatch.setattr(spark_untouched, "_MAX_BYTES", 3 * size + 6)
     assert chosen(slices) == [[size + 3, size + 2, size + 1]]
@@ -89,14 +89,14 @@ def test_of_base_files_beyond_a_size_together_the_smallest_are_read_through_pyth
 
 
 def test_base_files_with_other_columns_are_read_in_a_scan_of_their_own() -> None:
-    size = LEAST
+    size = MIN_BYTES
     other = (ColumnSource("id", "id", pa.int32()),)
     slices = [slice_of(0, size + 1), slice_of(1, size, instant="2")]
     assert chosen(slices, base_sources={"1": SOURCES, "2": other}) == [[size + 1], [size]]
 
 
 def test_slices_whose_rows_are_all_touched_or_that_spark_cannot_number_are_read_through_python() -> None:
-    size = LEAST
+    size = MIN_BYTES
     some = slice_of(0, size)
     assert chosen([some]) == [[size]]
     assert chosen([some], properties={"hoodie.table.partial.update.mode": "IGNORE_DEFAULTS"}) == []

@@ -43,7 +43,7 @@ QUIET: dict[str, Any] = {
 BUCKET: dict[str, Any] = {"index": "bucket", "buckets": 1}
 # As small as it gets: where it matters little which service it is.
 PLAIN = QUIET | {"hoodie.metadata.enable": False}
-FEW = {"hoodie.clean.commits.retained": 1, "hoodie.keep.min.commits": 3, "hoodie.keep.max.commits": 4}
+SHORT_RETENTION = {"hoodie.clean.commits.retained": 1, "hoodie.keep.min.commits": 3, "hoodie.keep.max.commits": 4}
 DUE = {"hoodie.compact.inline.max.delta.commits": 2}
 
 
@@ -74,7 +74,7 @@ def settled(table: Table) -> None:
 
 
 def test_cleaning_and_archival_run_when_they_are_due(make: Make) -> None:
-    table = make(**BUCKET, properties=PLAIN | FEW)
+    table = make(**BUCKET, properties=PLAIN | SHORT_RETENTION)
     put(table, *range(5))
     assert once(table) == [("due", "clean"), ("ran", "clean"), ("due", "archive"), ("ran", "archive")]
     now = timeline(table)
@@ -257,7 +257,7 @@ def test_the_lease_of_another_host_goes_when_it_is_not_renewed(make: Make) -> No
 
 
 def test_a_lease_that_is_lost_ends_the_turn(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    table = make(**BUCKET, properties=PLAIN | FEW)
+    table = make(**BUCKET, properties=PLAIN | SHORT_RETENTION)
     put(table, *range(5))
     events = lakebed.maintenance.run(table.uri, once=True)
     assert (next(events).kind, next(events).kind) == ("due", "ran")
@@ -277,7 +277,7 @@ def test_a_process_that_stops_asking_gives_the_lease_back(make: Make) -> None:
 
 
 def test_after_a_stop_no_other_service_begins(make: Make) -> None:
-    table = make(**BUCKET, properties=PLAIN | FEW)
+    table = make(**BUCKET, properties=PLAIN | SHORT_RETENTION)
     put(table, *range(5))
     stop = threading.Event()
     kinds: list[str] = []
@@ -334,7 +334,7 @@ def test_a_table_that_fails_does_not_stop_the_others(make: Make, clock: SimpleNa
 def test_a_service_that_fails_does_not_stop_the_others(
     make: Make, monkeypatch: pytest.MonkeyPatch, clock: SimpleNamespace
 ) -> None:
-    table = make(**BUCKET, properties=PLAIN | FEW)
+    table = make(**BUCKET, properties=PLAIN | SHORT_RETENTION)
     put(table, *range(5))
     storage = type(open_storage(table.uri))
     delete = storage.delete

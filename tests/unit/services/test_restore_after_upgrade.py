@@ -12,7 +12,7 @@ import lakebed
 from lakebed.table import Table
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.int64())])
-FEW = {"hoodie.keep.min.commits": 3, "hoodie.keep.max.commits": 4, "hoodie.clean.commits.retained": 1}
+SHORT_RETENTION = {"hoodie.keep.min.commits": 3, "hoodie.keep.max.commits": 4, "hoodie.clean.commits.retained": 1}
 OFF = {"hoodie.compact.inline": False, "hoodie.clean.automatic": False, "hoodie.archive.automatic": False}
 
 
@@ -47,7 +47,7 @@ def test_blocks_that_were_undone_do_not_come_back(to: int, index: str, tmp_path:
     table.savepoints.delete(saved.instant)
     for n in range(8):
         table.upsert([{"id": 3, "v": 10 + n}])
-        table.maintenance.archive(options=FEW)
+        table.maintenance.archive(options=SHORT_RETENTION)
     table = lakebed.open(table.uri)
     assert values(table) == {0: 1, 1: 0, 2: 0, 3: 17}
     assert values(table, **{"hoodie.metadata.enable": False}) == {0: 1, 1: 0, 2: 0, 3: 17}
