@@ -296,18 +296,18 @@ def _all_of(parts: Sequence[Node], fields: frozenset[str]) -> list[Alternative] 
         if joined is None:
             joined = alternatives
         elif len(joined) * len(alternatives) <= MAX_ALTERNATIVES:
-            merged = (_merge(a, b) for a in joined for b in alternatives)
-            joined = [m for m in merged if m is not None]
+            combined = (_both(a, b) for a in joined for b in alternatives)
+            joined = [alternative for alternative in combined if alternative is not None]
     return joined
 
 
-def _merge(a: Alternative, b: Alternative) -> Alternative | None:
-    merged = dict(a)
+def _both(a: Alternative, b: Alternative) -> Alternative | None:
+    values_of_both = dict(a)
     for name, values in b.items():
-        merged[name] = merged[name] & values if name in merged else values
-        if not merged[name]:
+        values_of_both[name] = values_of_both[name] & values if name in values_of_both else values
+        if not values_of_both[name]:
             return None
-    return merged
+    return values_of_both
 
 
 def has_one_text(type_: pa.DataType) -> bool:
