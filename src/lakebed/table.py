@@ -493,7 +493,7 @@ class Table:
         (3, 'local')
         """
         from lakebed.operations import hudi_job
-        from lakebed.operations.upsert import explain_upsert, upsert
+        from lakebed.operations.upsert import explain_upsert
 
         job_options = hudi_job.with_partial(partial, options)
         rows = self.opened.data(upsert, None)

@@ -106,6 +106,19 @@ def test_nothing_outside_the_indexes_decides_by_an_index_class() -> None:
     assert places_of(found) == []
 
 
+def test_no_function_imports_a_name_of_its_own_argument() -> None:
+    """The argument would be lost."""
+    found: list[str] = []
+    for path, tree in parsed():
+        for function in nodes_of(tree):
+            if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+                names = {node.arg for node in ast.walk(function.args) if isinstance(node, ast.arg)}
+                imports = (node for node in ast.walk(function) if isinstance(node, ast.ImportFrom | ast.Import))
+                imported = {one.asname or one.name for node in imports for one in node.names}
+                found += [f"{path}:{function.lineno}: {name}" for name in imported & names]
+    assert found == []
+
+
 def test_exports_and_loggers_are_above_the_first_function() -> None:
     """A file that was made of two shows it by these in its middle."""
     late: list[str] = []
