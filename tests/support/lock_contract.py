@@ -24,6 +24,12 @@ _HOLD = """
         print("ready", flush=True)
         sys.stdin.read()
 """
+_TAKE = """
+    print("ready", flush=True)
+    with make() as lock:
+        assert lock.lock_is_held()
+        print(time.monotonic(), flush=True)
+"""
 _COUNT = """
     counter = Path(sys.argv[1])
     for _ in range(5):
@@ -164,21 +170,16 @@ class QueuedLockContract(LockContract):
     """Of locks whose service keeps a queue: whoever is next is the only one who can take it."""
 
     def test_the_queue_moves_on_at_once(self) -> None:
-        waiters = [self.make() for _ in range(6)]
-
-        def takes(lock: Lock) -> None:
-            with lock:
-                pass
-
-        threads = [threading.Thread(target=takes, args=(waiter,)) for waiter in waiters]
         with self.make():
-            for thread in threads:
-                thread.start()
+            waiters = [self._process(_TAKE) for _ in range(4)]
+            for waiter in waiters:
+                assert waiter.stdout is not None
+                assert waiter.stdout.readline() == "ready\n", waiter.communicate()
             time.sleep(4)
             started = time.monotonic()
-        for thread in threads:
-            thread.join(60)
-        assert time.monotonic() - started < 2
+        answers = [waiter.communicate(timeout=60) for waiter in waiters]
+        assert [waiter.returncode for waiter in waiters] == [0] * len(waiters), answers
+        assert max(float(out) for out, _ in answers) - started < 2
 
 
 _IMPORTS = """

@@ -56,7 +56,6 @@ class DynamoDbLock(LeasedLock):
         self._errors, self._client = _client(region, endpoint)
         self._table, self._key, self._billing = table, key, billing
         self._lease_seconds = lease_seconds
-        self._owner = f"{this_process()} {uuid.uuid4()}"
         self._version = ""
 
     @property
@@ -74,8 +73,11 @@ class DynamoDbLock(LeasedLock):
                 return False
             return self._put("#v = :v", {":v": {"S": version}})
 
+    def _name(self) -> str:
+        return f"{this_process()} {self._owner}"
+
     def _is_mine(self, item: dict[str, Any]) -> bool:
-        return item.get(_OWNER, {}).get("S") == self._owner
+        return item.get(_OWNER, {}).get("S") == self._name()
 
     def _is_over(self, item: dict[str, Any], version: str) -> bool:
         now = monotonic_seconds()
@@ -97,7 +99,7 @@ class DynamoDbLock(LeasedLock):
         self._version = str(uuid.uuid4())
         item = {
             _KEY: {"S": self._key},
-            _OWNER: {"S": self._owner},
+            _OWNER: {"S": self._name()},
             _LEASE: {"S": str(int(self._lease_seconds * 1000))},
             _VERSION: {"S": self._version},
         }
@@ -137,8 +139,12 @@ class DynamoDbLock(LeasedLock):
                 Key={_KEY: {"S": self._key}},
                 ConditionExpression="#o = :o",
                 ExpressionAttributeNames={"#o": _OWNER},
-                ExpressionAttributeValues={":o": {"S": self._owner}},
+                ExpressionAttributeValues={":o": {"S": self._name()}},
             )
+        self._version = ""
+
+    def _forget(self) -> None:
+        super()._forget()
         self._version = ""
 
     def _holder(self) -> str:
@@ -146,7 +152,7 @@ class DynamoDbLock(LeasedLock):
             item = self._read()
             if item is not None:
                 return str(item.get(_OWNER, {}).get("S"))
-        return "another writer"
+        return super()._holder()
 
     def _make_table(self) -> None:
         capacity = {"ProvisionedThroughput": {"ReadCapacityUnits": 20, "WriteCapacityUnits": 10}}

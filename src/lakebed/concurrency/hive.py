@@ -90,6 +90,11 @@ class HiveMetastoreLock(LeasedLock):
             self._id = None
         self._hive.close()
 
+    def _forget(self) -> None:
+        super()._forget()
+        self._id = None
+        self._hive.forget()
+
     def _holder(self) -> str:
         types = self._hive.types
         with contextlib.suppress(Exception):
@@ -97,7 +102,7 @@ class HiveMetastoreLock(LeasedLock):
             for lock in self._hive.connected().show_locks(request).locks:
                 if lock.state == types.LockState.ACQUIRED:
                     return f"{lock.user} on {lock.hostname} ({lock.agentInfo})"
-        return "another writer"
+        return super()._holder()
 
     @contextlib.contextmanager
     def _reported(self, *, keep: bool = False) -> Generator[None]:
@@ -136,6 +141,10 @@ class MetastoreClient:
             with contextlib.suppress(Exception):
                 self._open[1].close()
             self._open = None
+
+    def forget(self) -> None:
+        """Leave the connection to the process that this one was forked from; the next request connects again."""
+        self._open = None
 
     def _first_that_answers(self) -> tuple[Any, Any]:
         failure: Exception | None = None

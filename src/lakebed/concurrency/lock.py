@@ -6,8 +6,10 @@ validity and half a second more. So the owner knows that it lost the lock before
 
 A waiting process polls with jittered pauses, of some hundredths of a second if storage is near. The pauses get shorter
 the longer it has waited. A process that gives the lock back while others want it pauses before it asks again. Of ten
-writers that hold it for 50 ms each (0.45 s in a line) half wait 0.4 s; the longest wait seen was 3 s. `LeasedLock` is
-what the locks of services have in common.
+writers that hold it for 50 ms each (0.45 s in a line) half wait 0.4 s; the longest wait seen was 3 s.
+
+`LeasedLock` has the rules of every lock: how it waits, renews, ends with its call and after a fork. `FileLock` and the
+locks of services say how the lease is taken, prolonged and given back.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from types import TracebackType
-from typing import ClassVar, Protocol, TypeVar
+from typing import ClassVar, Protocol, Self, TypeVar
 
 from lakebed.concurrency.heartbeat import (
     PeriodicTask,
@@ -219,19 +221,205 @@ def default_lock(storage: Storage, *, wait_seconds: float = 60.0) -> FileLock:
     return FileLock(storage, LOCK_FILE, wait_seconds=wait_seconds)
 
 
-class FileLock:
+class LeasedLock(ABC):
+    """A lock that is leased for some time and prolonged in the background; it is not re-entrant. `where` names it in
+    messages, and in the queue of this process.
+
+    It ends with the call that took it, also where an interrupt comes before `release`: see `running_call`. In a forked
+    process it is not held, and the parent keeps it.
+    """
+
+    outlives_calls: ClassVar[bool] = False
+    """Whether it is kept after the call that took it."""
+
+    pauses: ClassVar[tuple[float, float]] = (0.05, 1.0)
+    """Seconds between two tries: the shortest, and the longest for a caller that has waited long."""
+
+    def __init__(self, where: str, wait_seconds: float, *, renew_every: float | None = None) -> None:
+        self.where = where
+        self._wait_seconds = wait_seconds
+        self._renew_every = renew_every
+        self._owner, self._process = "", os.getpid()
+        self._entry: QueueEntry | None = None
+        self._valid_until = 0.0
+        self._periodic: PeriodicTask | None = None
+        self._changing = shared_lock()
+
+    @property
+    @abstractmethod
+    def validity(self) -> float:
+        """The number of seconds for which the lock is held after a successful request; known once a request has
+        succeeded."""
+
+    @abstractmethod
+    def _try(self) -> bool:
+        """Take the lock if it is free; returns whether it was taken. Raises `StorageError` if the service does not
+        answer."""
+
+    @abstractmethod
+    def _prolong(self) -> bool:
+        """Extend the lease; returns whether it is still held."""
+
+    @abstractmethod
+    def _let_go(self) -> None:
+        """Release the lock, or undo the attempt to take it, and close connections. If this fails, the lock expires."""
+
+    def _forget(self) -> None:
+        """Drop what this object knows of the lock, without a request. A forked process does nothing else."""
+        holding.pop(self._owner, None)
+        self._owner = ""
+        self._valid_until = 0.0
+        self._periodic = None
+        if self._entry is not None:
+            self._entry.leave()
+            self._entry = None
+
+    def _holder(self) -> str:
+        """The holder of the lock as text, for messages."""
+        return "another writer"
+
+    def _state(self) -> tuple[str, str, dict[str, object]]:
+        """What is known of a lock that was not taken, for the error: its state, what to do, and the context."""
+        return f"is held by {self._holder()}", "run it again when the other writer is done", {}
+
+    def _seconds_to_next_try(self, waited: float, request: float) -> float:
+        """The seconds until the next try, for a writer that has waited `waited` seconds and whose last try took
+        `request` seconds."""
+        shortest, longest = self.pauses
+        return random.uniform(0.5, 1.5) * min(longest, max(shortest, waited / 4))
+
+    def _pause(self, seconds: float) -> None:
+        """Wait for `seconds`, or until the lock may be free."""
+        time.sleep(seconds)
+
+    def _try_reading(self, read: Callable[[], R]) -> Callable[[], R] | None:
+        """Try once to acquire the lock. Returns a function that waits for the result of `read` and returns it, None if
+        the lock was not acquired."""
+        return read if self._try() else None
+
+    def acquire(self, timeout: float) -> None:
+        self.acquire_reading(timeout, _nothing)()
+
+    def acquire_reading(self, timeout: float, read: Callable[[], R]) -> Callable[[], R]:
+        """Take the lock as `acquire` does, and run `read`, which reads storage and changes nothing. Returns a function
+        that waits for the result of `read` and returns it, or raises its error. `read` sees what the holder of the lock
+        sees."""
+        if self._owner:
+            raise RuntimeError("the lock is held by this object already")
+        deadline = time.monotonic() + timeout
+        try:
+            call = None if self.outlives_calls else RunningCall()
+            self._entry = entry = QueueEntry(self.where, call)
+            longest = max(timeout, _RELEASE_SECONDS if entry.first_is_returning() else 0.0)
+            if not entry.take(longest):
+                raise self._timeout(timeout)
+            self._owner, self._process = str(uuid.uuid4()), os.getpid()
+            holding[self._owner] = entry
+            result = self._wait(deadline, timeout, read)
+            # `lock_is_held` becomes false if no renewal succeeds in time
+            seconds = self._renew_every or self.validity / 3
+            self._periodic = PeriodicTask(seconds, self.renew, "table-lock", call=call, abandoned=self._end)
+            self._periodic.start()
+        except BaseException:
+            self.release()
+            raise
+        return result
+
+    def _wait(self, deadline: float, timeout: float, read: Callable[[], R]) -> Callable[[], R]:
+        """Try until the lock is acquired. Returns a function that waits for the result of `read` and returns it."""
+        started = time.monotonic()
+        if started - _waited.get(self.where, -math.inf) < _CONTENDED_SECONDS:
+            others_turn = _released.get(self.where, 0.0) + self._seconds_to_next_try(0.0, 0.0) - started
+            time.sleep(max(0.0, min(others_turn, timeout)))
+        while True:
+            tried_at, asked_at = time.monotonic(), monotonic_seconds()  # others start to count later
+            try:
+                if (result := self._try_reading(read)) is not None:
+                    self._valid_until = asked_at + self.validity
+                    return result
+            except StorageError as error:
+                if not error.retryable:
+                    raise
+                if time.monotonic() >= deadline:
+                    if error.context.get("busy"):
+                        raise self._timeout(timeout) from error
+                    raise
+            now = time.monotonic()
+            if now >= deadline:
+                raise self._timeout(timeout)
+            _waited[self.where] = now
+            self._pause(min(self._seconds_to_next_try(now - started, now - tried_at), deadline - now))
+
+    def _timeout(self, timeout: float) -> LockTimeout:
+        state, hint, context = self._state()
+        message = f"no lock on the table within {timeout:g} seconds: {self.where} {state}"
+        return LockTimeout(message, hint, {"path": self.where, **context})
+
+    def renew(self) -> bool:
+        with self._changing:
+            asked_at = monotonic_seconds()
+            try:
+                if self._owner and self._process == os.getpid() and self._prolong():
+                    self._valid_until = asked_at + self.validity
+                    return True
+            except StorageError:
+                if self.lock_is_held():
+                    return True  # no other process can have it yet, and the next request may succeed
+                raise
+            self._valid_until = 0.0
+            return False
+
+    def lock_is_held(self) -> bool:
+        # a forked process shares the connection, and has not the lock
+        is_own = bool(self._owner) and self._process == os.getpid()
+        return is_own and monotonic_seconds() < self._valid_until
+
+    def release(self) -> None:
+        """Release the lock. Errors of storage or the service are not raised: the lock is then free when its validity or
+        this process ends."""
+        try:
+            surely(self._end)
+        except BaseException:
+            self._forget()
+            raise
+
+    def _end(self) -> None:
+        """Release every part of the lock that is held. A second call completes a release that was interrupted."""
+        if self._entry is None:
+            return
+        if self._periodic is not None:
+            self._periodic.stop()
+        if self._process == os.getpid():  # else this is a forked process, and the lock is its parent's
+            self._let_go()
+            if self._valid_until:
+                _released[self.where] = time.monotonic()
+        self._forget()
+
+    def __enter__(self) -> Self:
+        self.acquire(self._wait_seconds)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.release()
+
+
+def _nothing() -> None:
+    """Read nothing, for a lock that is acquired without a read."""
+
+
+class FileLock(LeasedLock):
     """A lock that is a small JSON file, changed only by conditional puts.
 
     It is valid for `validity` seconds and prolonged in the background every `renew_every` seconds. A lock whose owner
     was a process of this machine that has ended is free at once; any other one when it was not renewed for its
     validity. A lost answer is resolved by reading back: the owner's name is in the file.
 
-    It ends with the call that took it, also where an interrupt comes before `release`: see `running_call`. In a forked
-    process it is not held, and the parent's file stays as it is.
+    Where the file was seen free before, `acquire_reading` begins to read side by side with the put over the version
+    that was seen. If that put succeeds, no other process has had the lock since, so what was read is valid. Otherwise
+    it is discarded, and read again when the lock is held.
     """
-
-    outlives_calls: ClassVar[bool] = False
-    """Whether it is kept after the call that took it."""
 
     def __init__(
         self,
@@ -243,89 +431,30 @@ class FileLock:
         renew_every: float = RENEW_SECONDS,
         release_deletes: bool = False,
     ) -> None:
+        super().__init__(storage.url(path), wait_seconds, renew_every=renew_every)
         self._storage = storage
         self._path = path
-        self._wait_seconds = wait_seconds
-        self._validity = VALIDITY_SECONDS if validity is None else validity
-        self._renew_every = renew_every
+        self._stated = VALIDITY_SECONDS if validity is None else validity
         self._release_deletes = release_deletes
-        self._owner, self._process = "", os.getpid()
-        self._entry: QueueEntry | None = None
-        self._valid_until = 0.0
-        self._periodic: PeriodicTask | None = None
+        self._put_by = ""  # the owner that may be in the file
         self._early_read: Callable[[], tuple[Holder, str] | None] | None = None
-        self._changing = shared_lock()
 
-    def acquire_reading(self, timeout: float, read: Callable[[], R]) -> Callable[[], R]:
-        """Take the lock as `acquire` does, and run `read`, which reads storage and changes nothing. Returns a function
-        that waits for the result of `read` and returns it, or raises its error.
+    @property
+    def validity(self) -> float:
+        return self._stated - DRIFT_SECONDS
 
-        Where the file was seen free before, `read` begins side by side with the put over the version that was seen. If
-        that put succeeds, no other process has had the lock since, so the result of `read` is valid. Otherwise the
-        result is discarded, and `read` is called again when the lock is held.
-        """
-        if self._owner:
-            raise RuntimeError("the lock is held by this object already")
-        deadline = time.monotonic() + timeout
-        try:
-            call = None if self.outlives_calls else RunningCall()
-            self._entry = entry = QueueEntry(self._storage.url(self._path), call)
-            longest = max(timeout, _RELEASE_SECONDS if entry.first_is_returning() else 0.0)
-            if not entry.take(longest):
-                raise self._timeout(timeout)
-            self._owner, self._process = str(uuid.uuid4()), os.getpid()
-            holding[self._owner] = entry
-            result = self._wait(deadline, timeout, read)
-            # `lock_is_held` becomes false if no renewal succeeds in time
-            self._periodic = PeriodicTask(self._renew_every, self.renew, "table-lock", call=call, abandoned=self._end)
-            self._periodic.start()
+    def _try_reading(self, read: Callable[[], R]) -> Callable[[], R] | None:
+        result: Callable[[], R] | None = None
+        file = _looked_at.pop(self.where, None)
+        if file is not None and read_lock_body(file.data, self._path).expired:
+            early = in_background(read)
+            result = early if self._put(file.version) else None
+        if result is None and self._try():
+            result = read
+        if result is not None and is_remote(self._storage):
             # the version that the file has now is known when the lock is given back
-            self._early_read = in_background(self._read) if is_remote(self._storage) else None
-        except BaseException as error:
-            is_interrupt = not isinstance(error, Exception)  # then the file may have this owner by now
-            if is_interrupt or self._valid_until:
-                self.release()
-            self._forget()
-            raise
+            self._early_read = in_background(self._read)
         return result
-
-    def acquire(self, timeout: float) -> None:
-        self.acquire_reading(timeout, _nothing)()
-
-    def _wait(self, deadline: float, timeout: float, read: Callable[[], R]) -> Callable[[], R]:
-        """Try until the lock is acquired. Returns a function that waits for the result of `read` and returns it."""
-        url, started = self._storage.url(self._path), time.monotonic()
-        if started - _waited.get(url, -math.inf) < _CONTENDED_SECONDS:
-            others_turn = _released.get(url, 0.0) + _pause(0.0, 0.0) - started
-            time.sleep(max(0.0, min(others_turn, timeout)))
-        while True:
-            tried_at = time.monotonic()
-            try:
-                if (result := self._beside_put(read)) is not None:
-                    return result
-                if self._try():
-                    return read
-            except StorageError as error:
-                if not error.retryable:
-                    raise
-                if time.monotonic() >= deadline:
-                    if error.context.get("busy"):
-                        raise self._timeout(timeout) from error
-                    raise
-            now = time.monotonic()
-            if now >= deadline:
-                raise self._timeout(timeout)
-            _waited[url] = now
-            time.sleep(min(_pause(now - started, now - tried_at), deadline - now))
-
-    def _beside_put(self, read: Callable[[], R]) -> Callable[[], R] | None:
-        """Put over the version that was free when it was read ahead, and call `read` side by side; None if the lock is
-        not taken."""
-        file = _looked_at.pop(self._storage.url(self._path), None)
-        if file is None or not read_lock_body(file.data, self._path).expired:
-            return None
-        result = in_background(read)
-        return result if self._put(file.version) else None
 
     def _try(self) -> bool:
         current = self._read()
@@ -337,6 +466,16 @@ class FileLock:
             return False
         return self._put(version)
 
+    def _prolong(self) -> bool:
+        self._early_read = None
+        for _ in range(2):  # a put that seemed lost may take effect late
+            current = self._read()
+            if current is None or current[0].owner != self._owner or current[0].expired:
+                return False
+            if self._put(current[1]):
+                return True
+        return False
+
     def _read(self) -> tuple[Holder, str] | None:
         try:
             file = self._storage.read_versioned(self._path)
@@ -346,60 +485,28 @@ class FileLock:
 
     def _put(self, version: str | None, *, expired: bool = False) -> bool:
         """Write the file with this owner over the version that was read. False if another process was faster."""
-        started = monotonic_seconds()  # others start to count later
-        until = int((time.time() + self._validity) * 1000) / 1000
+        put_before, self._put_by = self._put_by, self._owner  # an interrupt may come after the request
+        until = int((time.time() + self._stated) * 1000) / 1000
         try:
-            body = lock_body(self._owner, until, self._validity, expired=expired)
+            body = lock_body(self._owner, until, self._stated, expired=expired)
             done = self._storage.put_if_match(self._path, body, version, durable=False)  # a power cut ends all holders
         except StorageError as error:
             if not error.context.get("doubtful"):
+                self._put_by = put_before
                 raise
             current = self._read()
             done = current is not None and (current[0].owner, current[0].until) == (self._owner, until)
-        if done:
-            self._valid_until = started + self._validity
+        if not done:
+            self._put_by = put_before
         return done
 
-    def renew(self) -> bool:
-        with self._changing:
-            self._early_read = None
-            for _ in range(2):  # a put that seemed lost may take effect late
-                current = self._read() if self._owner and self._process == os.getpid() else None
-                if current is None or current[0].owner != self._owner or current[0].expired:
-                    break
-                if self._put(current[1]):
-                    return True
-            self._valid_until = 0.0
-            return False
-
-    def lock_is_held(self) -> bool:
-        is_own = bool(self._owner) and self._process == os.getpid()
-        return is_own and monotonic_seconds() < self._valid_until - DRIFT_SECONDS
-
-    def release(self, *, looks: bool = False) -> None:
-        """Release the lock. Storage errors are not raised: the lock is then free when its validity or this process
-        ends. With `looks` the lock's file is read ahead (see `look_at_lock`)."""
-        try:
-            surely(partial(self._end, looks=looks))
-        except BaseException:
-            self._forget()
-            raise
-
-    def _end(self, *, looks: bool = False) -> None:
-        """Release every part of the lock that is held. A second call completes a release that was interrupted."""
-        if self._entry is None:
-            return
-        if self._periodic is not None:
-            self._periodic.stop()
-        if self._process == os.getpid():  # else this is a forked process, and the file is its parent's
-            deadline = time.monotonic() + _RELEASE_SECONDS
-            with contextlib.suppress(LakebedError, OSError):
-                while not self._gave_back() and time.monotonic() < deadline:
-                    time.sleep(_pause(0.0, 0.0))
-            _released[self._storage.url(self._path)] = time.monotonic()
-            if looks:
-                look_at_lock(self._storage)
-        self._forget()
+    def _let_go(self) -> None:
+        deadline = time.monotonic() + _RELEASE_SECONDS
+        with contextlib.suppress(LakebedError, OSError):
+            while self._put_by == self._owner and not self._gave_back() and time.monotonic() < deadline:
+                time.sleep(self._seconds_to_next_try(0.0, 0.0))
+        if self._entry is not None and self._entry.is_returning:
+            look_at_lock(self._storage)
 
     def _gave_back(self) -> bool:
         """Try to release the file. False if storage failed now and may succeed the next time."""
@@ -418,34 +525,21 @@ class FileLock:
                 raise
             return False
 
-    def _forget(self) -> None:
-        holding.pop(self._owner, None)
-        self._owner = ""
-        self._valid_until = 0.0
-        self._periodic = None
-        if self._entry is not None:
-            self._entry.leave()
-            self._entry = None
-
-    def _timeout(self, timeout: float) -> LockTimeout:
-        url = self._storage.url(self._path)
-        context: dict[str, object] = {"path": url}
+    def _state(self) -> tuple[str, str, dict[str, object]]:
         try:
             current = self._read()
         except (LakebedError, OSError) as error:
-            state, hint = f"cannot be read ({error})", "see why, then run it again"
-        else:
-            state, hint = "is held by another thread", "run it again when the other writer is done"
-            if current is not None:
-                holder, version = current
-                state = f"is held by {holder}"
-                hint = _way_out(holder.seconds_left(self._storage, self._path, version))
-                context |= {"owner": holder.owner, "valid_until": holder.until}
-        return LockTimeout(f"no lock on the table within {timeout:g} seconds: {url} {state}", hint, context)
+            return f"cannot be read ({error})", "see why, then run it again", {}
+        if current is None:
+            return "is held by another thread", "run it again when the other writer is done", {}
+        holder, version = current
+        hint = _way_out(holder.seconds_left(self._storage, self._path, version))
+        return f"is held by {holder}", hint, {"owner": holder.owner, "valid_until": holder.until}
 
-    def __enter__(self) -> FileLock:
-        self.acquire(self._wait_seconds)
-        return self
+    def _seconds_to_next_try(self, waited: float, request: float) -> float:
+        """Writers that waited longer try more often; on a slow storage all try less often."""
+        first = max(_FIRST_PAUSE, 10 * request)
+        return random.uniform(0.5, 1.5) * min(_MAX_PAUSE, max(3 * request, first / (1 + 8 * waited)))
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -459,18 +553,7 @@ class FileLock:
     def _give_back(self, entry: QueueEntry) -> None:
         if entry.call is not None:
             entry.call = RunningCall()  # a thread of its own gives it back, also after the call that held it
-        self.release(looks=True)
-
-
-def _nothing() -> None:
-    """Read nothing, for a lock that is acquired without a read."""
-
-
-def _pause(waited: float, request: float) -> float:
-    """The seconds until the next try, for a writer that has waited `waited` seconds and whose last try took `request`
-    seconds. Writers that waited longer try more often; on a slow storage all try less often."""
-    first = max(_FIRST_PAUSE, 10 * request)
-    return random.uniform(0.5, 1.5) * min(_MAX_PAUSE, max(3 * request, first / (1 + 8 * waited)))
+        self.release()
 
 
 def _way_out(left: float) -> str:
@@ -480,124 +563,3 @@ def _way_out(left: float) -> str:
         f"run it again: if the holder died, this process takes the lock over when the file has stayed as it is for "
         f"another {left:.0f} seconds; or delete it if you are sure that no process writes"
     )
-
-
-class LeasedLock(ABC):
-    """The base class of locks that a service leases. `where` names the lock in messages; it is not re-entrant."""
-
-    pauses: ClassVar[tuple[float, float]] = (0.05, 1.0)
-    """Seconds between two tries: the shortest, and the longest for a caller that has waited long."""
-
-    def __init__(self, where: str, wait_seconds: float) -> None:
-        self.where = where
-        self._wait_seconds = wait_seconds
-        self._process = os.getpid()
-        self._has_lease = False
-        self._valid_until = 0.0
-        self._periodic: PeriodicTask | None = None
-        self._changing = shared_lock()
-
-    @property
-    @abstractmethod
-    def validity(self) -> float:
-        """The number of seconds for which the lock is held after a successful request; known once a request has
-        succeeded."""
-
-    @abstractmethod
-    def _try(self) -> bool:
-        """Take the lock if it is free; returns whether it was taken. Raises `StorageError` if the service does not
-        answer."""
-
-    def _pause(self, seconds: float) -> None:
-        """Wait for `seconds`, or until the lock may be free."""
-        time.sleep(seconds)
-
-    @abstractmethod
-    def _prolong(self) -> bool:
-        """Extend the lease; returns whether it is still held."""
-
-    @abstractmethod
-    def _let_go(self) -> None:
-        """Release the lock, or undo the attempt to take it, and close connections. If this fails, the lock expires."""
-
-    @abstractmethod
-    def _holder(self) -> str:
-        """The holder of the lock as text, for messages."""
-
-    def acquire(self, timeout: float) -> None:
-        if self._has_lease:
-            raise RuntimeError("the lock is held by this object already")
-        started = time.monotonic()
-        self._process = os.getpid()
-        try:
-            while not self._taken(started + timeout):
-                waited = time.monotonic() - started
-                if waited >= timeout:
-                    raise LockTimeout(
-                        f"no lock on the table within {timeout:g} seconds: {self.where} is held by {self._holder()}",
-                        hint="run it again when the other writer is done",
-                        context={"path": self.where},
-                    )
-                shortest, longest = self.pauses
-                self._pause(min(random.uniform(0.5, 1.5) * min(longest, max(shortest, waited / 4)), timeout - waited))
-            self._has_lease = True
-            seconds = self.validity / 3
-            self._periodic = PeriodicTask(seconds, self.renew, "table-lock", call=RunningCall(), abandoned=self._end)
-            self._periodic.start()
-        except BaseException:
-            surely(self._end)
-            raise
-
-    def _taken(self, deadline: float) -> bool:
-        started = monotonic_seconds()
-        try:
-            acquired = self._try()
-        except StorageError as error:
-            if not error.retryable or time.monotonic() >= deadline:
-                raise
-            return False
-        if acquired:
-            self._valid_until = started + self.validity
-        return acquired
-
-    def renew(self) -> bool:
-        with self._changing:
-            if not self._has_lease:
-                return False
-            started = monotonic_seconds()
-            try:
-                if self._prolong():
-                    self._valid_until = started + self.validity
-                    return True
-            except StorageError as error:
-                if error.retryable and self.lock_is_held():
-                    return True  # no other process can have it yet, and the next request may succeed
-            self._valid_until = 0.0
-            return False
-
-    def lock_is_held(self) -> bool:
-        is_own = self._process == os.getpid()  # a forked process shares the connection, and has not the lock
-        return self._has_lease and is_own and monotonic_seconds() < self._valid_until
-
-    def release(self) -> None:
-        if self._has_lease:
-            surely(self._end)
-
-    def _end(self) -> None:
-        """Release every part of the lock that is held. A second call completes a release that was interrupted."""
-        if self._process != os.getpid():
-            return
-        if self._periodic is not None:
-            self._periodic.stop()
-        self._valid_until = 0.0
-        self._let_go()
-        self._has_lease = False
-
-    def __enter__(self) -> LeasedLock:
-        self.acquire(self._wait_seconds)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.release()

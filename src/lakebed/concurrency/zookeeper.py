@@ -112,12 +112,16 @@ class ZooKeeperLock(LeasedLock):
             client.close()
         self._client, self._node = None, ""
 
+    def _forget(self) -> None:
+        super()._forget()
+        self._client, self._node, self._before = None, "", None
+
     def _holder(self) -> str:
         with contextlib.suppress(Exception):
             first = self._contenders()[0]
             data, _ = self._client.get(f"{self._path}/{first}")
             return f"{first} ({data.decode(errors='replace')})"
-        return "another writer"
+        return super()._holder()
 
     @contextlib.contextmanager
     def _reported(self, *, keep: bool = False) -> Generator[None]:

@@ -19,12 +19,13 @@ import pytest
 
 import lakebed
 from lakebed.concurrency import heartbeat, lock, process_queue, providers
-from lakebed.concurrency.lock import LeasedLock, default_lock
+from lakebed.concurrency.lock import default_lock
 from lakebed.concurrency.providers import NestedLock
 from lakebed.errors import LockTimeout
 from lakebed.model import LOCK_FILE, Action
 from lakebed.operations import group_commit, transaction, write_transaction
 from lakebed.storage import Storage, open_storage
+from support.counting_lease import CountingLease
 from support.processes import another_process
 
 Line = tuple[CodeType, int, int]
@@ -152,7 +153,7 @@ def test_an_interrupt_at_any_line_of_a_call_that_takes_the_lock_leaves_nothing_h
 
     work()
     lines = lines_of(codes, work, times=2)
-    assert {"FileLock.acquire", "FileLock.release", "QueueEntry.take", "QueueEntry.leave"} <= {
+    assert {"LeasedLock.acquire", "LeasedLock.release", "FileLock._let_go", "QueueEntry.take", "QueueEntry.leave"} <= {
         one.co_qualname for one, *_ in lines
     }
     for line in lines:
@@ -191,33 +192,6 @@ def test_an_interrupt_of_a_write_leaves_neither_lock_nor_heartbeat_nor_a_queue_o
         thread.join(20)
         assert done, line
         assert table.get([2]).column("v").to_pylist() == [line[1]], line
-
-
-class CountingLease(LeasedLock):
-    """A lock of a service that counts who holds it."""
-
-    def __init__(self, held: set[object]) -> None:
-        super().__init__("a test", 1.0)
-        self._held = held
-
-    @property
-    def validity(self) -> float:
-        return 60.0
-
-    def _try(self) -> bool:
-        if self._held - {self}:
-            return False
-        self._held.add(self)
-        return True
-
-    def _prolong(self) -> bool:
-        return self in self._held
-
-    def _let_go(self) -> None:
-        self._held.discard(self)
-
-    def _holder(self) -> str:
-        return "a test"
 
 
 def test_an_interrupt_at_any_line_of_two_locks_as_one_leaves_none_of_them_held() -> None:

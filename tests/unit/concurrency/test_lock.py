@@ -451,9 +451,11 @@ class TestReadingBeside:
     def remote(self, inner: Storage) -> Storage:
         inner.write("state", b"1")
         storage = RemoteStorage(inner, RequestClock())
-        lock = FileLock(storage)
-        lock.acquire(0)
-        lock.release(looks=True)
+        with FileLock(storage, wait_seconds=0):  # its file is read ahead when it is given back
+            pass
+        for thread in threading.enumerate():
+            if thread.name == "lakebed-aside":
+                thread.join(30)
         return storage
 
     @staticmethod
