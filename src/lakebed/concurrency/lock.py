@@ -22,10 +22,9 @@ import random
 import time
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
 from types import TracebackType
 from typing import ClassVar, Protocol, Self, TypeVar
 
@@ -127,28 +126,21 @@ def read_lock_body(data: bytes, path: str) -> Holder:
         return Holder("", None)
     try:
         body = json.loads(data)
-        until = body.get("validUntil")
+        until, stated = body.get("validUntil"), body.get("validitySeconds")
+        # Hudi's lock files do not state it: they are renewed much more often than the default
+        is_stated = isinstance(stated, int | float) and math.isfinite(stated) and stated > 0
         seconds = None if until is None else float(until) / 1000
         if seconds is not None:
             datetime.fromtimestamp(seconds, UTC)
         return Holder(
             str(body["owner"]),
-            None if seconds is None else _validity(body),
+            None if seconds is None else float(stated) if is_stated else VALIDITY_SECONDS,
             seconds,
             bool(body.get("expired", False)),
             ProcessIdentity.from_json(body),
         )
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, OSError, RecursionError):
         return Holder("", VALIDITY_SECONDS, is_readable=False)
-
-
-def _validity(body: Mapping[str, object]) -> float:
-    """The validity in seconds of a lock file. Hudi's lock files do not state it: they are renewed much more often than
-    the default."""
-    stated = body.get("validitySeconds")
-    if isinstance(stated, int | float) and math.isfinite(stated) and stated > 0:
-        return float(stated)
-    return VALIDITY_SECONDS
 
 
 RENEW_SECONDS = 30.0
@@ -548,12 +540,8 @@ class FileLock(LeasedLock):
         if entry is not None:
             # the next caller in this process waits until the lock is given back and its file was read ahead
             entry.is_returning = True
-            aside(self._storage, partial(self._give_back, entry))
-
-    def _give_back(self, entry: QueueEntry) -> None:
-        if entry.call is not None:
-            entry.call = RunningCall()  # a thread of its own gives it back, also after the call that held it
-        self.release()
+            entry.call = None  # a thread of its own gives it back, also after the call that held it
+            aside(self._storage, self.release)
 
 
 def _way_out(left: float) -> str:

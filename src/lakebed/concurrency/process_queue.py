@@ -50,7 +50,7 @@ class QueueEntry:
 
     def first_is_returning(self) -> bool:
         """Whether another thread is just releasing the lock."""
-        return any(entry.is_returning for entry in self._queue[:1])
+        return True in [entry.is_returning for entry in self._queue[:1]]
 
     def _is_first(self) -> bool:
         for entry in list(self._queue):

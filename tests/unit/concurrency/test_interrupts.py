@@ -250,6 +250,7 @@ INTERRUPTED = """
 
     signal.signal(signal.SIGINT, interrupt)
     table, storage = lakebed.open(sys.argv[1]), open_storage(sys.argv[1])
+    table.upsert([{"id": 1, "v": 0}])  # with the imports of a first write
     started = time.monotonic()
     table.upsert([{"id": 1, "v": 0}])
     usual = time.monotonic() - started
