@@ -179,7 +179,8 @@ def _results() -> list[type]:
         "Feature": _named("lakebed.properties.features", "Feature"),
     }
     for owner in (lakebed.Table, *(_named(*view) for view in (*_UPKEEP, *_VIEWS))):
-        space = {name: found for part in _parts(owner) for name, found in _space(sys.modules[part.__module__]).items()}
+        modules = (sys.modules[part.__module__] for part in _parts(owner))
+        space = {name: found for module in modules for name, found in names_of(module).items()}
         for _, member in _public(owner):
             function: Any = member.fget if isinstance(member, property) else member
             annotation = str(inspect.signature(function).return_annotation)
@@ -190,7 +191,7 @@ def _results() -> list[type]:
     return [cls for name, cls in found.items() if name not in shown]
 
 
-def _space(module: ModuleType) -> dict[str, object]:
+def names_of(module: ModuleType) -> dict[str, object]:
     """What the annotations of a module can name: also what it imports for them alone."""
     found = dict(vars(module))
     for node in ast.walk(ast.parse(inspect.getsource(module))):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -63,7 +64,7 @@ def callables(command: str) -> list[Callable[..., Any]]:
     owners: list[Any] = [Table, lakebed]
     if group:
         view = getattr(Table, group[0], None)
-        space = vars(inspect.getmodule(Table))
+        space = reference_pages.names_of(sys.modules[Table.__module__])
         annotation = "" if view is None else inspect.signature(view.fget).return_annotation
         owners = [space.get(annotation), getattr(lakebed, group[0], None)]
     return [getattr(owner, verb) for owner in owners if owner is not None and callable(getattr(owner, verb, None))]
