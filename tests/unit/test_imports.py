@@ -107,7 +107,7 @@ def test_pyarrow_takes_pandas_data_as_ever_once_pandas_is_imported() -> None:
 
 
 def test_help_and_version_of_the_program_import_no_arrow_and_no_engine() -> None:
-    heavy = "pyarrow", "numpy", "lakebed.table", "lakebed.services", "sqlglot"
+    heavy = "pyarrow", "numpy", "lakebed.table", "lakebed.services", "sqlglot", "rich", "lakebed.config"
     help_only = "from lakebed.cli.main import invoke\ninvoke(['--help'])"
     version_only = "import sys\nfrom lakebed.cli.start import run\nsys.argv[1:] = ['--version']\nrun()"
     for code, unused in ((help_only, heavy), (version_only, (*heavy, "typer"))):

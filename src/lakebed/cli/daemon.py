@@ -15,20 +15,19 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.live import Live
-from rich.table import Table
-from rich.text import Text
 
 import lakebed
 from lakebed.cli.command import DryRun, WriteOptions, stopped_by_signals
 from lakebed.cli.hints import as_commands
 from lakebed.cli.output import Form, Output, StorageOptions, pairs, working
 from lakebed.errors import LakebedError
-from lakebed.telemetry import serve_prometheus
 from lakebed.wording import count_text
 
 if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.live import Live
+    from rich.table import Table
+
     from lakebed.services.daemon import ServiceEvent
 
 _STYLES = {"ran": "green", "failed": "red", "held": "yellow", "due": "dim", "nothing": "dim", "stopped": "bold"}
@@ -47,13 +46,20 @@ class _Line:
 class ServicesView:
     """Displays events as they arrive; as a context manager it restores the terminal."""
 
+    # rich is imported when something is shown, not for the help of all commands
+
     def __init__(self, tables: Iterable[str] = (), console: Console | None = None) -> None:
+        from rich.console import Console
+
         self._console = console or Console(markup=False, highlight=False, emoji=False)
         self._lines = {uri: _Line() for uri in tables}
         self._live: Live | None = None
 
     def show(self, event: ServiceEvent) -> None:
         """Print the line of one event, or the table of all tables while it waits."""
+        from rich.live import Live
+        from rich.text import Text
+
         self._end_live()
         if event.table:
             self._note(event)
@@ -76,6 +82,9 @@ class ServicesView:
             line.ran += event.kind == "ran"
 
     def _table(self, event: ServiceEvent) -> Table:
+        from rich.table import Table
+        from rich.text import Text
+
         table = Table(box=None, pad_edge=False, header_style="bold", caption=str(event), caption_justify="left")
         for column in ("table", "state", "last service", "at", "ran"):
             table.add_column(column, overflow="fold")
@@ -151,6 +160,8 @@ def run(
     finish it. With --output json each event is a line. With --once or --dry-run the exit code is that of the first
     error.
     """
+    from lakebed.telemetry import serve_prometheus
+
     stop = threading.Event()
     first: Exception | None = None
     counts: Counter[str] = Counter()

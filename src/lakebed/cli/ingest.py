@@ -7,8 +7,6 @@ import threading
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.text import Text
 
 import lakebed
 from lakebed.cli.command import stopped_by_signals
@@ -47,6 +45,9 @@ def ingest(
     twice. SIGTERM and SIGINT end it after the running round; a second one interrupts the round. With --output json
     each round is a line.
     """
+    from rich.console import Console
+    from rich.text import Text
+
     from lakebed.ingestion.job import jobs_of
 
     jobs = jobs_of(job)

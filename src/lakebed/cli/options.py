@@ -7,18 +7,18 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from lakebed.cli.hints import as_commands
 from lakebed.cli.output import Form, Output, show_facts, show_records
-from lakebed.config.java_properties import read_options
-from lakebed.config.option_table import Option, canonical, nearest
-from lakebed.config.option_table import options as known_options
-from lakebed.config.options import CATALOG_SYNC, OptionVerdict, check_options
 from lakebed.errors import InvalidOption
 from lakebed.wording import count_text
+
+if TYPE_CHECKING:
+    from lakebed.config.option_table import Option
+    from lakebed.config.options import OptionVerdict
 
 # The verdicts of a job's options, those first that stop it.
 _ORDER = ("wrong", "unknown", "refused", "not installed", "ignored", "implemented")
@@ -34,6 +34,8 @@ def list_options(
     output: Output = Form.TABLE,
 ) -> None:
     """List all options, with default and verdict."""
+    from lakebed.config.option_table import options as known_options
+
     if verdict and verdict not in _VERDICTS:
         raise InvalidOption(f"there is no verdict {verdict!r}", hint=f"take one of {', '.join(_VERDICTS)}")
     rows = [
@@ -49,6 +51,9 @@ def show_option(
     key: Annotated[str, typer.Argument(help="The option, by its key or an older name.")], output: Output = Form.TABLE
 ) -> None:
     """Show one option."""
+    from lakebed.config.option_table import canonical, nearest
+    from lakebed.config.option_table import options as known_options
+
     name = canonical(key)
     if name is None:
         near = nearest(key)
@@ -74,6 +79,9 @@ def check(
 
     The exit code is 5 if an option is refused, wrong, unknown, or needs a package that is not installed.
     """
+    from lakebed.config.java_properties import read_options
+    from lakebed.config.options import CATALOG_SYNC, check_options
+
     options = read_options(file)
     verdicts = check_options({**options, CATALOG_SYNC: "ignore"} if ignore_sync else options)
     file_verdicts = [v for v in verdicts if v.option in options]
