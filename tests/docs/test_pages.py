@@ -235,7 +235,7 @@ def _named_places() -> list[tuple[str, str]]:
     """The functions that the tables and sentences of the architecture page name, with their files."""
     page = _page("docs/architecture.md")
     rows = re.findall(r"^\| `([a-z_/]+\.py)` \| `(\w+)` \|", page, re.MULTILINE)
-    return rows + re.findall(r"\(`([a-z_/]+\.py)`, `(\w+)`\)", page)
+    return rows + re.findall(r"`([a-z_/]+\.py)`,\s+`(\w+)`", page)
 
 
 @pytest.mark.parametrize(("file", "function"), _named_places())
