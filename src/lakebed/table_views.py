@@ -494,6 +494,7 @@ class FilesView(View):
 class PropertiesView(dict[str, str]):
     """The properties of a table: a dict that prints a line for each, in order.
 
+    >>> from lakebed.table_views import PropertiesView
     >>> PropertiesView({"hoodie.table.version": "9", "hoodie.table.name": "trips"})
     hoodie.table.name     trips
     hoodie.table.version  9

@@ -120,7 +120,7 @@ def test_services_due_after_a_write_run_where_another_process_archived(
                 monkeypatch.setattr("lakebed.timeline.history._CLEANS", BoundedCache[Any](0))
             return due(*given, **named)
 
-        monkeypatch.setattr("lakebed.table.run_due_services", held)
+        monkeypatch.setattr("lakebed.services.due.run_due_services", held)
         result = lakebed.open(uri).upsert(rows(OURS), options=TIDY)
         assert "failed" not in caplog.text
         assert done

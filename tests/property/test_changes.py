@@ -18,7 +18,6 @@ import pyarrow.compute as pc
 import pytest
 
 import lakebed
-from lakebed.read import batches
 from lakebed.read.batches import scan_batches
 from lakebed.read.incremental import Changes
 from lakebed.slices import changed_rows
@@ -232,7 +231,7 @@ def ways(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
         monkeypatch.setattr(owner, name, counted)
 
-    count(batches, "changed_rows", "changed rows")
+    count(changed_rows, "changed_rows", "changed rows")
     count(MergedSlice, "changed", "log records alone")
     count(MergedSlice, "batches", "whole slice")
     count(changed_rows.OlderBaseRows, "of", "compared")

@@ -185,7 +185,7 @@ class LongHistory:
 
     def compact(self) -> None:
         if self.kind == "mor":
-            getattr(self.table(), self.dice.choice(["compact", "compact_logs"]))()
+            self.table().maintenance.compact(logs=self.dice.choice([False, True]))
 
     def cluster(self) -> None:
         if self.index == "consistent":

@@ -25,6 +25,7 @@ from greenlet import getcurrent, greenlet
 from lakebed.concurrency import heartbeat, lock
 from lakebed.concurrency.heartbeat import ProcessIdentity
 from lakebed.concurrency.process_queue import QueueEntry
+from lakebed.metadata import expected_files
 from lakebed.operations import rollback
 from lakebed.properties import file
 from lakebed.storage import clocks, memory, parallel
@@ -382,7 +383,11 @@ class Installed:
         patch.setattr(QueueEntry, "take", lambda *_: True)  # by the one thread that a process has
         patch.setattr(parallel, "_threads", lambda: _NO_THREADS)
         # who waits for a dead one's lock polls seldom after a while: that changes nothing but what a schedule takes
-        patch.setattr(lock, "_pause", lambda waited, _: self.world.random.uniform(0.5, 1.5) * max(0.01, waited))
+        patch.setattr(
+            lock.FileLock,
+            "_seconds_to_next_try",
+            lambda _, waited, __: self.world.random.uniform(0.5, 1.5) * max(0.01, waited),
+        )
         patch.setattr(heartbeat, "stamps_itself", lambda _: self.world.stamps)
         try:
             yield self
@@ -393,8 +398,8 @@ class Installed:
         """From here on it is this world."""
         self.world = world
         self.patch.setattr(heartbeat, "_seen", _Sights(world))
-        for kept in (heartbeat._ahead, lock._waited, lock._released, lock.holding, heartbeat._beating):
+        for kept in (heartbeat._ahead, lock._waited, lock._released, lock._looked_at, lock.holding, heartbeat._beating):
             kept.clear()
-        for cache in (timeline._BODIES, timeline._LISTED):
+        for cache in (timeline._BODIES, timeline._LISTED, expected_files._WRITTEN):
             cache._entries.clear()
             cache._bytes = 0
