@@ -88,7 +88,7 @@ class History:
 
     def serve(self) -> None:
         if self.kind in ("mor", "consistent"):
-            self.random.choice([self.table.maintenance.compact, self.table.compact_logs])()
+            self.table.maintenance.compact(logs=self.random.choice([False, True]))
         elif self.kind == "cow":
             self.table.maintenance.cluster()
 

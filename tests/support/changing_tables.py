@@ -266,7 +266,7 @@ def delete_savepoint(table: Table) -> None:
     """Let go of what was savepointed, and have it cleaned and archived."""
     at_once = table.opened.context(None, _AT_ONCE, "savepoint")
     for one in table.savepoints.list():
-        savepoint.savepoints.delete(at_once, one.instant)
+        savepoint.delete_savepoint(at_once, one.instant)
     archive(table)
 
 
