@@ -181,7 +181,9 @@ def open(
             raise InvalidOption("open() got a URI and a catalog", hint="give one of them")
         uri = find_table(catalog or uri or "", name)
     elif uri is None or name is not None:
-        raise InvalidOption("open() got no URI", hint='give one, or catalog="hive://host:9083" and name="db.table"')
+        raise InvalidOption(
+            "open() got no URI", hint="give one, or a catalog (hive://host:9083) and the name (db.table)"
+        )
     if spark is not None:
         use_this_python(spark)
     storage = open_storage(uri, storage_options)

@@ -129,10 +129,9 @@ def check_direction(version: int, to: int, verb: str) -> None:
         raise InvalidOption(f"there is no table version {to} that lakebed writes", hint=f"It is one of {versions}.")
     up = verb == "upgrade"
     if to != version and (to > version) != up:
-        opposite = "downgrade" if up else "upgrade"
         raise InvalidOption(
             f"the table has version {version}: version {to} is {'before' if up else 'after'} that",
-            hint=f"Use t.maintenance.{opposite}(to={to}) or `lakebed maintenance {opposite} URI --to {to}`.",
+            hint=f"Use t.maintenance.downgrade(to={to})." if up else f"Use t.maintenance.upgrade(to={to}).",
             context={"version": version, "to": to},
         )
 

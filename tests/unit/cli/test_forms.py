@@ -48,7 +48,9 @@ def test_ndjson_is_an_object_a_line_and_csv_a_row(capsys: pytest.CaptureFixture[
     assert next(csv.reader(io.StringIO(capsys.readouterr().out)))[0] == "table"
 
 
-@pytest.mark.parametrize("command", [("rescale", "{uri}", "--buckets", "2"), ("indexes", "use", "{uri}", "simple")])
+@pytest.mark.parametrize(
+    "command", [("maintenance", "rescale", "{uri}", "--buckets", "2"), ("indexes", "use", "{uri}", "simple")]
+)
 def test_a_change_of_the_index_is_values_for_programs_in_every_form(
     capsys: pytest.CaptureFixture[str], uri: str, command: tuple[str, ...]
 ) -> None:
