@@ -58,7 +58,7 @@ def test_a_bucket_grows_by_file_groups(make: Made, kind: Literal["cow", "mor"]) 
     groups = Counter(bucket_of_file_id(f["file_id"]) for f in files_of(table))
     assert set(groups) == {0, 1}
     assert min(groups.values()) > 2
-    blooms = 3_000  # beside the rows
+    blooms = 3_200  # beside the rows
     assert max(f["bytes"] for f in files_of(table) if f["bytes"]) < LIMIT * 1.05 + blooms
     table.delete([1, 400])
     table.delete(where="id = 2")

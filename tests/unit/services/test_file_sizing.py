@@ -129,7 +129,7 @@ def test_the_command_line_puts_small_files_together(tmp_path: Path, capsys: pyte
     assert invoke(["maintenance", "merge-small-files", table.uri, "--dry-run"]) == 0
     assert capsys.readouterr().out.startswith("to be done: clustering of 3 file slices")
     for command in ("cluster", "compact"):
-        code = invoke([command, table.uri, "--dry-run"])
+        code = invoke(["maintenance", command, table.uri, "--dry-run"])
         assert (code == 0) == (command == "cluster")
     capsys.readouterr()
     assert invoke(["maintenance", "merge-small-files", table.uri, "-o", "json"]) == 0

@@ -225,8 +225,8 @@ def test_pending_plans_have_to_be_run_before_a_rescale(make: Make) -> None:
     [
         ({}, "takes buckets="),
         ({"buckets": 4, "split_over": 1}, "takes buckets="),
-        ({"rules": "a,b,1"}, "is no rule"),
-        ({"rules": "(?i)a,1"}, "means other things"),
+        ({"partition_buckets": "a,b,1"}, "is no rule"),
+        ({"partition_buckets": "(?i)a,1"}, "means other things"),
         ({"buckets": 8, "partitions": "c9"}, "has no partition 'c9'"),
         ({"buckets": 0}, "cannot have 0 buckets"),
     ],
