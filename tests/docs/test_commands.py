@@ -85,7 +85,7 @@ def test_every_command_on_a_page_parses() -> None:
 
 
 # Commands about files or keys that a bucket index has rules of its own for.
-_SIMPLE = ("merge-small-files", "index create URI driver")
+_SIMPLE = ("merge-small-files", "indexes create URI driver")
 
 
 def _table(folder: Path, command: str) -> tuple[str, str, str]:

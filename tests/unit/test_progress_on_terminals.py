@@ -199,7 +199,7 @@ def test_a_terminal_shows_work_in_a_slow_store_and_is_clean_after_it(verb: str, 
     assert call.raw.rindex("\x1b[?25h") > call.raw.rindex("\x1b[?25l")  # the cursor is there again
     if verb not in ("compact", "services"):  # whose results have the time of the run, without that of the plan
         took = [float(seconds) for seconds in re.findall(r"(\d+\.\d\d) s", done)]
-        assert max(took) >= 2.0, done  # the store took longer than nothing is shown
+        assert max(took) >= 1.5, done  # the store waits for two seconds, some of which pass before the write
 
 
 @pytest.mark.parametrize("verb", WORK)
