@@ -271,7 +271,7 @@ class LeasedLock(ABC):
         return "another writer"
 
     def _state(self) -> tuple[str, str, dict[str, object]]:
-        """What is known of a lock that was not taken, for the error: its state, what to do, and the context."""
+        """The state of a lock that was not taken, a hint, and the context of the error."""
         return f"is held by {self._holder()}", "run it again when the other writer is done", {}
 
     def _seconds_to_next_try(self, waited: float, request: float) -> float:
@@ -428,7 +428,7 @@ class FileLock(LeasedLock):
         self._path = path
         self._stated = VALIDITY_SECONDS if validity is None else validity
         self._release_deletes = release_deletes
-        self._put_by = ""  # the owner that may be in the file
+        self._put_by: str | None = None  # the owner that may be in the file
         self._early_read: Callable[[], tuple[Holder, str] | None] | None = None
 
     @property
