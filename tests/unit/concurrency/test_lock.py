@@ -23,7 +23,7 @@ from lakebed.concurrency.lock import FileLock, default_lock
 from lakebed.errors import LockTimeout
 from lakebed.model import HDFS_LOCK_FILE, LOCK_FILE
 from lakebed.storage import Storage, open_storage
-from lakebed.testing import FaultPlan, FaultyStorage, Killed, Mode
+from lakebed.testing import CountingStorage, FaultPlan, FaultyStorage, Killed, Mode
 from support.processes import another_process, kill
 from support.request_rounds import RemoteStorage, RequestClock
 from support.steady_time import later
@@ -405,6 +405,14 @@ def test_a_waiting_thread_gets_the_lock_before_others_have_had_it_often(tmp_path
     longest_without = {name: max(map(len, turns.split(name))) for name in "abcd"}
     # in a line it would be 3; whoever wants the lock and is starved waits for all 200
     assert max(longest_without.values()) < 150, longest_without
+
+
+def test_a_lock_that_timed_out_in_its_queue_reads_the_file_for_the_error_alone(storage: Storage) -> None:
+    counting = CountingStorage(storage)
+    with default_lock(storage), pytest.raises(LockTimeout), default_lock(counting, wait_seconds=0):
+        pass
+    assert counting.opened == [LOCK_FILE]
+    assert counting.written == []
 
 
 class TestLockThatIsThereOrNot:
