@@ -154,8 +154,8 @@ class RowMerge:
     def may_touch(
         self, low: str, high: str, following: str | None = None, *, has_unmerged_before: bool = False
     ) -> bool:
-        """Whether incoming rows may change stored rows with keys from `low` to `high`. With `has_unmerged_before`
-        stored rows before them are not merged yet."""
+        """Whether incoming rows may change stored rows with keys from `low` to `high`. `has_unmerged_before` is whether
+        stored rows before `low` still have to be merged."""
         if self.on_match == "none" or not self.incoming.rows:
             return False
         keys = self.incoming.keys
@@ -170,8 +170,9 @@ class RowMerge:
     def touch(
         self, batch: pa.RecordBatch, following: str | None = None, touched_positions: Positions | None = None
     ) -> Touch:
-        """The possible effect of incoming rows on stored rows, of which the keys suffice. `touched_positions` are the
-        positions of an earlier touch of these rows and others."""
+        """The possible effect of the incoming rows on the stored rows of `batch`, which needs only their keys.
+        `touched_positions`, if given, are the `positions` of an earlier touch of a batch that these rows are a part
+        of: they are not searched again."""
         if self.on_match == "none":
             return Touch(np.full(batch.num_rows, -1))
         return self._touch(self._positions(batch) if touched_positions is None else touched_positions)
@@ -392,8 +393,9 @@ class SortedRowMerge(RowMerge):
     def touch(
         self, batch: pa.RecordBatch, following: str | None = None, touched_positions: Positions | None = None
     ) -> Touch:
-        """The possible effect of incoming rows on stored rows, of which the keys suffice. `touched_positions` are the
-        positions of an earlier touch of these rows and others."""
+        """The possible effect of the incoming rows on the stored rows of `batch`, which needs only their keys.
+        `touched_positions`, if given, are the `positions` of an earlier touch of a batch that these rows are a part
+        of: they are not searched again."""
         start, end = self._start, self._incoming_below(following)
         positions = np.full(batch.num_rows, -1) if touched_positions is None else touched_positions
         if self.on_match != "none" and touched_positions is None:
