@@ -100,15 +100,16 @@ class Numbered:
 class KeyLookup:
     """The work that an index did to find the keys of a write.
 
-    Of `keys` keys it found `tagged` places. The bloom indexes count a key once, others as often as rows have it. Of
-    `files` file slices that could hold one by their partition path `out_of_range` were ruled out by their range of keys
-    and `filtered` by their bloom filter; of `searched` ones stored keys were read. Filters were `asked` this many times
-    for a key, `absent` times for a key that their file does not hold; `false_positives` of these passed.
+    The index looked up `keys` keys, and `tagged` is the number of locations that it returned. The bloom indexes count a
+    key once, other indexes count it as often as rows have it. By their partition paths `files` file slices could hold a
+    key. Key ranges ruled out `out_of_range` of these slices, bloom filters ruled out `filtered`, and the stored keys of
+    `searched` slices were read. Bloom filters were `asked` for a key this many times. `absent` of these times their
+    file does not hold the key, and `false_positives` of the absent keys passed the filter.
 
     `opened` data files (base and log files) were opened to read stored keys or ordering values, and `bytes` of key
-    columns and of log files were read from them, None if unknown: Spark's own reader does not count them. Neither
-    counts footers. `index_files` files of an index were opened; a file counts for each task that opens it. `by_hash`:
-    the hash of a key names its file group, so that no lookup was needed, and `tagged` is 0.
+    columns and of log files were read from them, None if unknown: Spark's own reader does not count them. `opened` and
+    `bytes` leave out the reads of footers. `index_files` files of an index were opened; a file counts for each task
+    that opens it. `by_hash`: the hash of a key names its file group, so that no lookup was needed, and `tagged` is 0.
     """
 
     keys: int = 0

@@ -85,9 +85,9 @@ def _is_cheaper_by_record(batch: Batch, keys: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class TaggingCosts:
-    """The CPU seconds for tagging one batch: by the table's own index (`used`, its name) and by the others that would
-    find the same keys. `crossover` is the number of keys from which on the simple index is cheaper than the record
-    index."""
+    """The CPU seconds for tagging one batch, by the name of the index: `seconds` has the table's own index, whose name
+    is `used`, and the other kinds of index that would find the same keys. `crossover` is the number of keys from which
+    on the simple index is cheaper than the record index."""
 
     used: str
     seconds: dict[str, float]

@@ -262,7 +262,7 @@ class _DeleteLocated(_Delete):
         return
 
     def with_all_rows_of_keys(self, rows: Rows, write: Write) -> Rows:
-        """The rows, with each stored row of their keys."""
+        """The rows to delete; they are unchanged here. `DeleteWhere` adds the other stored rows of their keys."""
         return rows
 
     @contextmanager

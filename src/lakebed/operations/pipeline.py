@@ -277,8 +277,8 @@ def run(context: WriteContext, verb: Verb) -> WriteResult:
 
 
 def _repetitions(write: Write, prepared: Rows, layout: Layout) -> int | None:
-    """The number of rows of an insert whose key is stored more than once. None if that is not counted, or is known only
-    when the write commits, from the record index."""
+    """The number of rows of an insert whose key the table already has, or another row of the insert has. None if that
+    is not counted, or if the commit counts it by the record index."""
     if prepared is None:
         return 0
     context, snapshot, settings = write.context, write.snapshot, write.context.settings

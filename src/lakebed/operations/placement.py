@@ -81,7 +81,8 @@ class Layout(Protocol):
         return None
 
     def repetitions(self, count: KeyRepetitions) -> int | None:
-        """The number of rows of an insert whose key is stored more than once; None if that is not counted."""
+        """The number of rows of this insert whose key the table already has, or another row of the insert has. None if
+        that is not counted."""
         return None
 
     @property
