@@ -360,8 +360,12 @@ def _prune(
     *,
     of_snapshot: bool,
 ) -> tuple[list[FileSlice], dict[str, list[FileSlice]], int]:
-    """The file slices that may have matching rows, the others by the step that ruled them out, and the counts for the
-    plan. The slices are those of the view (`of_snapshot`), or others, which the view may not know completely."""
+    """Rule out file slices by partition path and by bucket.
+
+    Returns the slices that remain, the slices that each step ruled out by the step's name, and the number of partition
+    paths that remain. `of_snapshot` is whether `slices` are all slices of the snapshot's view; the view may know other
+    slices only in part.
+    """
     pruned: dict[str, list[FileSlice]] = {}
     remaining_slices = list(slices)
     partitions = list(dict.fromkeys(s.partition for s in slices))

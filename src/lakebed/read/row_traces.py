@@ -430,7 +430,8 @@ class TraceReader:
             yield self._trace(terms.keys, file, data)[0]
 
     def _values(self, data: Buffer, file: TableFile) -> Iterator[tuple[str, pa.Array]]:
-        """Values of columns outside rows: those in footers, and those in the metadata table."""
+        """Yield pairs of a column's name and values that a file has outside its rows: the ranges in a Parquet footer,
+        the ranges in a body on the timeline, and the keys and ranges in a file of the metadata table."""
         if file.data is not None:
             for name, values in footer_ranges(data, file.path):
                 yield _LEVELS.sub("", name) or RECORD_KEY, values

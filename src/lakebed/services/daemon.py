@@ -147,7 +147,8 @@ class ServedTable:
                 yield ServiceEvent("due", self.uri, service.name, why)
 
     def turn(self) -> Iterator[ServiceEvent]:
-        """Run the services that are due, unless another process maintains the table; yields their events."""
+        """Run the services that are due, and yield their events. If another process maintains the table, none runs: an
+        event of the kind `held` names that process."""
         if self._waits(_OPENING):
             return
         events = list(self.due())

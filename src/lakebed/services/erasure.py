@@ -291,7 +291,7 @@ def _list_store(form: str) -> str:
 
 
 def _all_files(snapshot: Snapshot) -> list[TableFile]:
-    """All files of the table; the files of each published list count as a separate store."""
+    """All files of the table. The `store` of a file that belongs to a published list names that list."""
     files = table_files(snapshot)
     for form, folder in published_formats(snapshot.storage).items():
         files = [

@@ -392,7 +392,7 @@ class Orphans:
 
 
 def _other_files(stat: WriteStat) -> Iterator[str]:
-    """The paths of the slice's other files that the write stat records."""
+    """The paths of the base files and log files that a write stat names beside the file that was written."""
     for name in (stat.base_file, stat.prev_base_file, *(stat.log_files or ())):
         if name:
             yield path_in(stat.partition, name.rpartition("/")[2])

@@ -243,7 +243,8 @@ def _check_timeline(snapshot: Snapshot, plan: VersionPlan) -> None:
 
 
 def _savepoint_with_logs(snapshot: Snapshot) -> str | None:
-    """The first savepoint that protects a file slice with log files, protected or later ones; None if there is none."""
+    """The instant of the first savepoint that names a log file, or a base file of a slice that has log files today.
+    None if no savepoint does."""
     savepoints = savepointed_files(snapshot.timeline)
     named = {path for paths in savepoints.values() for path in paths}
     with_logs = {path for path in named if is_log_path(path)}
