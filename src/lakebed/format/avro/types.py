@@ -73,8 +73,8 @@ class _Bounds:
         self._open: set[str] = set()
 
     def of(self, schema: Any, namespace: str, depth: int) -> tuple[int, int]:
-        """The spare of a schema, and the number of levels to which it nests types. A spare above zero means that its data
-        can become more than `_VALUES_A_BYTE` values for each byte."""
+        """The spare of a schema, and the number of levels to which it nests types. A spare above zero means that its
+        data can become more than `_VALUES_A_BYTE` values for each byte."""
         if depth > _DEEPEST:
             raise ValueError(f"it nests more than {_DEEPEST} types deep")
         if isinstance(schema, str):
