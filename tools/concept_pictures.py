@@ -65,7 +65,7 @@ def timeline_picture() -> str:
     """Instants from requested to completed, and what a reader sees at a time."""
     drawing = _Drawing("Instants on the timeline of a table", 248)
     lanes = [
-        ("commit", _BLUE, [(110, 170, "A"), (200, 390, "B"), (480, None, "D")]),
+        ("commit", _BLUE, [(110, 170, "A"), (200, 390, "B"), (420, None, "D")]),
         ("commit", _BLUE, [(300, 350, "C")]),
         ("compaction", _PURPLE, [(400, 560, "E")]),
         ("clean", _GREEN, [(570, 600, "F")]),
@@ -83,8 +83,8 @@ def timeline_picture() -> str:
     drawing.text(622, 214, "time", anchor="end")
     drawing.line([(450, 20), (450, 200)], _RED, dash=True)
     drawing.text(450, 14, "a read begins here", _RED, anchor="middle")
-    drawing.text(100, 222, "left end: requested    dot: completed    dashed: pending")
-    drawing.text(100, 240, "The read sees the commits A, C and B. D and E are pending: it sees nothing of them.", _RED)
+    drawing.text(100, 222, "left end: requested    dot: completed    dashed: never completed so far")
+    drawing.text(100, 240, "The read sees the commits A, B and C. D and E are pending when it begins: it sees nothing of them.", _RED)
     return drawing.svg()
 
 
