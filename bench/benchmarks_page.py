@@ -223,7 +223,7 @@ def readme_rows(results: Results) -> list[str]:
     read = f"a read of {spark_rows:,} rows after small upserts on Spark, CPU seconds"
     return [
         line(f"10 rows {into}, mean with services", process, README_SIDES, "upsert_ten:mean"),
-        line(f"the same, median: {rarely}", process, README_SIDES, "upsert_ten"),
+        line(f"10 rows upserted, median: {rarely}", process, README_SIDES, "upsert_ten"),
         line(f"{rows // 100:,} rows {into}", process, README_SIDES, "upsert_percent"),
         line(f"{spark_rows // 10:,} rows upserted into {on_spark}", spark, README_SPARK_SIDES, "upsert_tenth"),
         line(read, spark, README_SPARK_SIDES, "scan"),
