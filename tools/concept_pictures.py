@@ -84,7 +84,7 @@ def timeline_picture() -> str:
     drawing.line([(450, 20), (450, 200)], _RED, dash=True)
     drawing.text(450, 14, "a read begins here", _RED, anchor="middle")
     drawing.text(100, 222, "left end: requested    dot: completed    dashed: never completed so far")
-    drawing.text(100, 240, "The read sees the commits A, B and C. D and E are pending when it begins: it sees nothing of them.", _RED)
+    drawing.text(100, 240, "The read sees the commits A, B and C. D and E are pending: it sees nothing of them.", _RED)
     return drawing.svg()
 
 
