@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any, Literal
 
@@ -15,11 +15,11 @@ from lakebed.opened_table import OpenedTable
 from lakebed.publish.publication import PublishResult
 from lakebed.services.catalog_sync import CatalogEntry, listed_entries, register_table
 from lakebed.services.publishing import publish_table
-from lakebed.table_views import View
+from lakebed.table_views import EntriesView
 
 
 @public_methods_check_arguments
-class CatalogsView(View):
+class CatalogsView(EntriesView[CatalogEntry]):
     """The catalogs and formats in which the table is shown to other programs: iterable, and printed as a table.
 
     >>> _ = t.configure({"lakebed.catalogs": "hive://metastore:9083/shop/trips"})
@@ -30,11 +30,8 @@ class CatalogsView(View):
     def __init__(self, opened: OpenedTable) -> None:
         self._opened = opened
 
-    def __iter__(self) -> Iterator[CatalogEntry]:
-        return iter(self.list())
-
-    def __len__(self) -> int:
-        return len(self.list())
+    def _entries(self) -> Sequence[CatalogEntry]:
+        return self.list()
 
     def list(self) -> list[CatalogEntry]:
         """The entries in catalogs that the table's settings name, and the lists of other formats that it has.

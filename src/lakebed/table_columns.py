@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,7 @@ from lakebed.schema.column_changes import ColumnChange, column_paths
 from lakebed.schema.spark import spark_type
 from lakebed.services.columns import ColumnsChanged, change_columns
 from lakebed.slices.snapshot import Snapshot
-from lakebed.table_views import View
+from lakebed.table_views import EntriesView
 from lakebed.timeline.schema_versions import comments_of
 
 _SCHEMA = pa.schema([("name", pa.string()), ("type", pa.string()), ("nullable", pa.bool_()), ("comment", pa.string())])
@@ -33,7 +33,7 @@ class ColumnFacts:
 
 
 @public_methods_check_arguments
-class ColumnsView(View):
+class ColumnsView(EntriesView[ColumnFacts]):
     """The columns of a table: iterable, and printed as a table. Its methods change them, each by one commit.
 
     No file is written again: columns get ids, as in Hudi's schema on read, and files of earlier instants are read by
@@ -50,11 +50,8 @@ class ColumnsView(View):
     def __init__(self, opened: OpenedTable) -> None:
         self._opened = opened
 
-    def __iter__(self) -> Iterator[ColumnFacts]:
-        return iter(self._opened.steadily(_facts))
-
-    def __len__(self) -> int:
-        return len(self._opened.steadily(_facts))
+    def _entries(self) -> Sequence[ColumnFacts]:
+        return self._opened.steadily(_facts)
 
     def to_arrow(self) -> pa.Table:
         """A table with the columns name, type, nullable, comment. Fields inside a struct that have a comment follow

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from types import TracebackType
@@ -20,7 +20,7 @@ from lakebed.read.commit_feed import BEGINNING, BatchLimits, BatchOfChanges, Com
 from lakebed.read.incremental import When
 from lakebed.services.consumers import note_consumers, start_consumer
 from lakebed.slices.snapshot import Snapshot
-from lakebed.table_views import View
+from lakebed.table_views import EntriesView
 from lakebed.timeline.consumers import Consumer, ConsumerFiles, check_consumer_name
 from lakebed.timeline.instants import parse_time
 from lakebed.timeline.timeline import completed_at
@@ -71,7 +71,7 @@ class ConsumerState(Printed):
 
 
 @public_methods_check_arguments
-class ConsumersView(View):
+class ConsumersView(EntriesView[ConsumerState]):
     """The table's named consumers: iterable, and printed as a table.
 
     >>> _ = t.consumers.start("daily", "latest")
@@ -83,8 +83,8 @@ class ConsumersView(View):
         self._opened = opened
         self._files = ConsumerFiles(opened.storage)
 
-    def __iter__(self) -> Iterator[ConsumerState]:
-        return iter(self.list())
+    def _entries(self) -> Sequence[ConsumerState]:
+        return self.list()
 
     def __len__(self) -> int:
         return len(self._files.read_all())

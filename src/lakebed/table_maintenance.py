@@ -114,7 +114,7 @@ class MaintenanceView:
 
     def merge_small_files(
         self,
-        least: int | None = None,
+        min_files: int | None = None,
         *,
         plan_only: bool = False,
         dry_run: bool = False,
@@ -123,8 +123,8 @@ class MaintenanceView:
     ) -> ClusteringResult:
         """Join files of less than `hoodie.parquet.small.file.limit` bytes, up to `hoodie.parquet.max.file.size`.
 
-        It takes partition paths with at least `least` such files (None: 2). Rows are ordered as clustering orders them,
-        or files are joined as bytes. `lakebed maintenance run` does it from `lakebed.file.sizing.files` files on.
+        It takes partition paths with at least `min_files` such files (None: 2). Rows are ordered as clustering orders
+        them, or files are joined as bytes. `lakebed maintenance run` does it from `lakebed.file.sizing.files` files on.
         `plan_only` makes the plan and leaves it to another process, `dry_run` only returns it. Raises `InvalidOption`
         for a table with a bucket index.
 
@@ -137,7 +137,7 @@ class MaintenanceView:
         return self._opened.committed(
             lambda: merge_small_files(
                 self._opened.service_context(options, "cluster", "files"),
-                least=least,
+                min_files=min_files,
                 plan_only=plan_only,
                 dry_run=dry_run,
             ),

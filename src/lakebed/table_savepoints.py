@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -10,9 +10,9 @@ import pyarrow as pa
 from lakebed.config.arguments import public_methods_check_arguments
 from lakebed.opened_table import OpenedTable
 from lakebed.services.savepoint import Savepoint, delete_savepoint, savepoint, savepoints
-from lakebed.table_views import View
+from lakebed.table_views import EntriesView
 
-_SCHEMA = pa.schema(
+SCHEMA = pa.schema(
     [
         ("instant", pa.string()),
         ("user", pa.string()),
@@ -25,7 +25,7 @@ _SCHEMA = pa.schema(
 
 
 @public_methods_check_arguments
-class SavepointsView(View):
+class SavepointsView(EntriesView[Savepoint]):
     """The table's savepoints: iterable, and printed as a table.
 
     >>> saved = t.savepoints.create(comment="before the import")
@@ -36,11 +36,8 @@ class SavepointsView(View):
     def __init__(self, opened: OpenedTable) -> None:
         self._opened = opened
 
-    def __iter__(self) -> Iterator[Savepoint]:
-        return iter(self.list())
-
-    def __len__(self) -> int:
-        return len(self.list())
+    def _entries(self) -> Sequence[Savepoint]:
+        return self.list()
 
     def list(self) -> list[Savepoint]:
         """The table's savepoints, oldest commit first.
@@ -92,4 +89,4 @@ class SavepointsView(View):
         [{'user': 'ada', 'files': 2}]
         """
         rows = [saved.to_dict() | {"created": saved.created} for saved in self.list()]
-        return pa.Table.from_pylist(rows, _SCHEMA)
+        return pa.Table.from_pylist(rows, SCHEMA)

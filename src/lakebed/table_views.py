@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, overload
+from typing import Any, Generic, TypeVar, overload
 
 import pyarrow as pa
 
@@ -31,6 +31,7 @@ from lakebed.timeline.instants import parse_time
 from lakebed.timeline.timeline import Timeline, load_timeline
 from lakebed.wording import count_text, instant_text, rows_html, size_text
 
+T = TypeVar("T")
 # Services whose pending plans are shown, with the file slices that they merge.
 _PLANNED = {Action.COMPACTION: "compact", Action.LOGCOMPACTION: "log_compact"}
 
@@ -104,7 +105,20 @@ class View:
         return [f"the {which} {_PREVIEWED} of {total:,}, {left:,} more; to_arrow() has all"]
 
 
-class FeaturesView(View):
+class EntriesView(View, Generic[T]):
+    """A view that also is an iterable of its entries, with their number as its length."""
+
+    def _entries(self) -> Sequence[T]:
+        raise NotImplementedError
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(self._entries())
+
+    def __len__(self) -> int:
+        return len(self._entries())
+
+
+class FeaturesView(EntriesView[Feature]):
     """The features of the read and write matrix that a table has, each with lakebed's support for it. Prints as a
     table.
 
@@ -117,11 +131,8 @@ class FeaturesView(View):
     def __init__(self, features: Sequence[Feature]) -> None:
         self._features = features
 
-    def __iter__(self) -> Iterator[Feature]:
-        return iter(self._features)
-
-    def __len__(self) -> int:
-        return len(self._features)
+    def _entries(self) -> Sequence[Feature]:
+        return self._features
 
     def __getitem__(self, at: int) -> Feature:
         return self._features[at]
@@ -138,7 +149,7 @@ class FeaturesView(View):
         return pa.table({name: pa.array(values, pa.string()) for name, values in columns})
 
 
-class TimelineView(View):
+class TimelineView(EntriesView[Instant]):
     """The active timeline: each action once, in its latest state, by requested time. Prints as a table.
 
     A sequence of instants: `t.timeline[-20:]` is a view of the newest 20. A view reads only the bodies of its own
@@ -154,22 +165,15 @@ class TimelineView(View):
         self._timeline = timeline
         self._selected = instants
 
-    @property
-    def _instants(self) -> Sequence[Instant]:
+    def _entries(self) -> Sequence[Instant]:
         return self._timeline.instants if self._selected is None else self._selected
-
-    def __iter__(self) -> Iterator[Instant]:
-        return iter(self._instants)
-
-    def __len__(self) -> int:
-        return len(self._instants)
 
     @overload
     def __getitem__(self, at: int) -> Instant: ...
     @overload
     def __getitem__(self, at: slice) -> TimelineView: ...
     def __getitem__(self, at: int | slice) -> Instant | TimelineView:
-        return TimelineView(self._timeline, self._instants[at]) if isinstance(at, slice) else self._instants[at]
+        return TimelineView(self._timeline, self._entries()[at]) if isinstance(at, slice) else self._entries()[at]
 
     @property
     def last(self) -> Instant | None:
@@ -293,7 +297,7 @@ class TimelineView(View):
 
     def _totals(self) -> pa.Table:
         rows: list[tuple[Any, ...]] = []
-        commits = [i for i in self._instants if i.is_completed and i.action in COMMIT_ACTIONS]
+        commits = [i for i in self._entries() if i.is_completed and i.action in COMMIT_ACTIONS]
         for instant, commit in zip(reversed(commits), self._timeline.commits_metadata(reversed(commits)), strict=True):
             groups = commit.stats
             stats = [stat for group in groups.values() for stat in group]
@@ -314,9 +318,9 @@ class TimelineView(View):
 
     def _table(self) -> pa.Table:
         rows: list[dict[str, Any]] = []
-        commits = [i for i in self._instants if i.is_completed and i.action in COMMIT_ACTIONS]
+        commits = [i for i in self._entries() if i.is_completed and i.action in COMMIT_ACTIONS]
         bodies = dict(zip(commits, self._timeline.commits_metadata(commits), strict=True))
-        for instant in self._instants:
+        for instant in self._entries():
             row: dict[str, Any] = {
                 "time": instant.time,
                 "action": instant.action.value,
@@ -421,7 +425,7 @@ class BucketSkewView(View):
         return self.plot() + super()._repr_html_()
 
 
-class FilesView(View):
+class FilesView(EntriesView[FileSlice]):
     """The latest file slice of every file group. Iterable; prints as a table.
 
     >>> len(t.files), [file_slice.log_files for file_slice in t.files]
@@ -431,11 +435,8 @@ class FilesView(View):
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
 
-    def __iter__(self) -> Iterator[FileSlice]:
-        return iter(self._snapshot.file_slices())
-
-    def __len__(self) -> int:
-        return len(self._snapshot.file_slices())
+    def _entries(self) -> Sequence[FileSlice]:
+        return self._snapshot.file_slices()
 
     def skew(self) -> BucketSkewView:
         """The size of each bucket, or of each file group: a table, and in a notebook a picture.

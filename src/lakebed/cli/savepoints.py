@@ -15,14 +15,15 @@ if TYPE_CHECKING:
     from lakebed.services.savepoint import Savepoint
 
 app = typer.Typer(help="Commits that are kept for `lakebed restore`.", no_args_is_help=True)
-_COLUMNS = ["instant", "user", "comment", "created", "partitions", "files"]
 
 
 @app.command("list")
 def list_savepoints(uri: Uri, output: Output = Form.TABLE, storage_option: StorageOptions = None) -> None:
     """List the table's savepoints, oldest commit first."""
+    from lakebed.table_savepoints import SCHEMA
+
     savepoints = open_table(uri, storage_option).savepoints.list()
-    show_records([savepoint.to_dict() for savepoint in savepoints], _COLUMNS, output)
+    show_records([savepoint.to_dict() for savepoint in savepoints], SCHEMA.names, output)
 
 
 @app.command()

@@ -42,7 +42,7 @@ def field_paths(fields: Iterable[pa.Field], above: str = "") -> Iterator[str]:
     for field in fields:
         path = below(above, field.name)
         yield path
-        yield from field_paths(_parts(field.type), path)
+        yield from field_paths([part.with_name(name) for name, part in _parts(field.type)], path)
 
 
 def below(above: str, name: str) -> str:
@@ -54,9 +54,7 @@ def with_field_ids(schema: pa.Schema) -> pa.Schema:
     """The schema with ids in its fields; the schema unchanged if two of its paths have the same id."""
     if not has_field_ids(schema):
         return schema
-    return pa.schema(
-        [field if field.name in ALL_META_COLUMNS else _numbered(field, field.name, field.name) for field in schema]
-    )
+    return pa.schema([field if field.name in ALL_META_COLUMNS else _numbered(field, field.name) for field in schema])
 
 
 def has_field_ids(schema: pa.Schema) -> bool:
@@ -65,22 +63,25 @@ def has_field_ids(schema: pa.Schema) -> bool:
     return len({field_id(path) for path in paths}) == len(paths)
 
 
-def _parts(kind: pa.DataType) -> list[pa.Field]:
+def _parts(kind: pa.DataType) -> list[tuple[str, pa.Field]]:
+    """The parts of a nested type, each with the name that Iceberg gives it."""
     if is_list(kind):
-        return [pa.field("element", kind.value_type)]
+        return [("element", kind.value_field)]
     if pt.is_map(kind):
-        return [pa.field("key", kind.key_type), pa.field("value", kind.item_type)]
-    return list(kind) if pt.is_struct(kind) else []
+        return [("key", kind.key_field), ("value", kind.item_field)]
+    return [(part.name, part) for part in kind] if pt.is_struct(kind) else []
 
 
-def _numbered(field: pa.Field, name: str, path: str) -> pa.Field:
-    kind = field.type
+def _with_parts(kind: pa.DataType, parts: list[pa.Field]) -> pa.DataType:
+    """The nested type with other parts, in the order of `_parts`."""
     if is_list(kind):
-        element = _numbered(kind.value_field, kind.value_field.name, f"{path}.element")
-        kind = pa.large_list(element) if pt.is_large_list(kind) else pa.list_(element)
-    elif pt.is_map(kind):
-        key = _numbered(kind.key_field, kind.key_field.name, f"{path}.key")
-        kind = pa.map_(key, _numbered(kind.item_field, kind.item_field.name, f"{path}.value"))
-    elif pt.is_struct(kind):
-        kind = pa.struct([_numbered(part, part.name, f"{path}.{part.name}") for part in kind])
-    return pa.field(name, kind, field.nullable, {_NUMBER: str(field_id(path)).encode()})
+        return pa.large_list(parts[0]) if pt.is_large_list(kind) else pa.list_(parts[0])
+    if pt.is_map(kind):
+        return pa.map_(*parts)
+    return pa.struct(parts) if pt.is_struct(kind) else kind
+
+
+def _numbered(field: pa.Field, path: str) -> pa.Field:
+    """The field with its id, and with those of its parts."""
+    parts = [_numbered(part, below(path, name)) for name, part in _parts(field.type)]
+    return pa.field(field.name, _with_parts(field.type, parts), field.nullable, {_NUMBER: str(field_id(path)).encode()})

@@ -90,21 +90,24 @@ class TableErasure(Printed):
         }
 
     def _lines(self) -> Iterator[str]:
+        missing = f"{count_text(self.missing, 'key')} {'is' if self.missing == 1 else 'are'} in no file"
+        missing += ": never stored, or erased before"
+        checked = f"checked {count_text(self.values, 'value')} in {count_text(self.checked_files, 'file')}"
+        # of keys that no file has there is nothing to say that was erased, or that is left
+        none_stored = 0 < self.missing == self.keys and not self.rows and not self.stores and not self.remainders
         if self.error:
             yield f"{self.uri}: not erased: {self.error}"
+        elif none_stored:
+            yield f"{self.uri}: {missing} ({checked})"
         elif self.dry_run:
             count = sum(len(store.files) for store in self.stores)
             files = count_text(count, "file")
             yield f"{self.uri}: {count_text(self.rows, 'row')} would be deleted, {files} would be rewritten or deleted"
         else:
             state = "nothing is left" if self.is_clean else f"{count_text(len(self.remainders), 'file')} left"
-            checked = f"{count_text(self.values, 'value')} in {count_text(self.checked_files, 'file')}"
-            yield (
-                f"{self.uri}: {count_text(self.rows, 'row')} erased, {state} (checked {checked}, {self.seconds:.2f} s)"
-            )
-        if self.missing:
-            verb = "is" if self.missing == 1 else "are"
-            yield f"  {count_text(self.missing, 'key')} {verb} in no file: never stored, or erased before"
+            yield f"{self.uri}: {count_text(self.rows, 'row')} erased, {state} ({checked}, {self.seconds:.2f} s)"
+        if self.missing and not none_stored:
+            yield f"  {missing}"
         for store in self.stores:
             count = count_text(len(store.files), "file")
             yield f"  {store.store}: {count} with them" if self.dry_run else f"  {store}"
