@@ -116,11 +116,32 @@ ODD_VARIABLES = frozenset(
 )
 # A parameter is read by callers, too: `least`, which is a variable next to `greatest`, has a noun in it.
 ODD_PARAMETERS = ODD_VARIABLES | {"least"}
-ALLOWED_PARAMETERS = {"least": "the public argument of `merge_small_files`"}
 ALLOWED_VARIABLES = {
     ("filters/functions.py", "places"): "of a decimal",
     ("handles/cluster.py", "one"): "the number",
 }
+# A bound is called MAX_ or MIN_, by its first word; these words are other names of the two.
+BOUNDING = frozenset(
+    [
+        "deepest",
+        "farthest",
+        "few",
+        "fewest",
+        "greatest",
+        "highest",
+        "largest",
+        "least",
+        "limit",
+        "longest",
+        "lowest",
+        "many",
+        "most",
+        "shortest",
+        "smallest",
+        "widest",
+    ]
+)
+ALLOWED_BOUNDS = {"_TOO_MANY": "an answer of HTTP servers"}
 # Words that make a test's name a riddle.
 RIDDLES = frozenset(
     [
@@ -175,6 +196,32 @@ def parameters_of(tree: ast.Module) -> Iterator[str]:
     return (node.arg for node in ast.walk(tree) if isinstance(node, ast.arg))
 
 
+def constants_of(tree: ast.Module) -> Iterator[str]:
+    """The names of a module that are in capitals."""
+    for statement in tree.body:
+        if isinstance(statement, ast.Assign | ast.AnnAssign):
+            for node in ast.walk(statement):
+                if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id.isupper():
+                    yield node.id
+
+
+def settings_of(tree: ast.Module) -> Iterator[str]:
+    """The names of all fields of a module's classes."""
+    for statement in tree.body:
+        if isinstance(statement, ast.ClassDef):
+            yield from names_of(statement.body, members=True)
+
+
+def is_odd_bound(name: str) -> bool:
+    """Whether a name is that of a bound, without MAX or MIN as its first word.
+
+    >>> [name for name in ("MAX_ROWS", "_MIN_ROWS", "ROWS", "_MOST_ROWS", "rows_max") if is_odd_bound(name)]
+    ['_MOST_ROWS', 'rows_max']
+    """
+    first, *others = name.lower().lstrip("_").split("_")
+    return bool({first, *others} & BOUNDING or {"max", "min"} & {*others} and first not in ("max", "min"))
+
+
 def words(name: str) -> set[str]:
     """The words of a name in snake case or camel case.
 
@@ -219,11 +266,17 @@ def test_variables_have_no_odd_names() -> None:
 
 
 def test_parameters_have_no_odd_names() -> None:
+    odd = {f"{path}: {name}" for path, tree in sources() for name in parameters_of(tree) if name in ODD_PARAMETERS}
+    assert odd == set()
+
+
+def test_bounds_begin_with_max_or_min() -> None:
+    constants = [(path, name) for path, tree in sources() for name in constants_of(tree)]
+    assert len(constants) > 1000
+    settings = [(path, name) for path, tree in sources() if path == "config/settings.py" for name in settings_of(tree)]
+    assert len(settings) > 100
     odd = {
-        f"{path}: {name}"
-        for path, tree in sources()
-        for name in parameters_of(tree)
-        if name in ODD_PARAMETERS and name not in ALLOWED_PARAMETERS
+        f"{path}: {name}" for path, name in constants + settings if is_odd_bound(name) and name not in ALLOWED_BOUNDS
     }
     assert odd == set()
 

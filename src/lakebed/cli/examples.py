@@ -97,7 +97,7 @@ EXAMPLES = {
     "update": ("update trips --set 'fare=fare * 1.1' --where \"city = 'oslo'\"",),
     "maintenance compact": ("maintenance compact trips --when-due", "maintenance compact trips --plan-only"),
     "maintenance cluster": ("maintenance cluster trips --sort-columns city,fare --layout hilbert",),
-    "maintenance merge-small-files": ("maintenance merge-small-files trips --least 4",),
+    "maintenance merge-small-files": ("maintenance merge-small-files trips --min-files 4",),
     "maintenance clean": (
         "maintenance clean trips --dry-run",
         "maintenance clean trips --option hoodie.clean.commits.retained=3",

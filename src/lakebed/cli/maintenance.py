@@ -84,15 +84,15 @@ def cluster(
 def merge_small_files(
     table: lakebed.Table,
     options: dict[str, str],
-    least: Annotated[
+    min_files: Annotated[
         int,
-        typer.Option("--least", metavar="N", min=2, help="Only in partitions that have at least N small files."),
+        typer.Option("--min-files", metavar="N", min=2, help="Only in partitions that have at least N small files."),
     ] = 2,
     plan_only: PlanOnly = False,
     dry_run: DryRun = False,
 ) -> ClusteringResult:
     """Merge small files into larger ones, up to the size that the table's settings ask for."""
-    return table.maintenance.merge_small_files(least, plan_only=plan_only, dry_run=dry_run, options=options)
+    return table.maintenance.merge_small_files(min_files, plan_only=plan_only, dry_run=dry_run, options=options)
 
 
 def _files_to_delete(result: CleanResult) -> Iterator[str]:

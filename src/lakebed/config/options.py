@@ -107,7 +107,7 @@ def resolve_options(option_values: Mapping[str, Any] | None = None) -> Options:
     have different values; UnsupportedFeature for what lakebed does not do. Keys that change nothing here are
     accepted and logged once a process.
 
-    >>> resolve_options({"hoodie.parquet.small.file.limit": 0}).write.small_file_limit
+    >>> resolve_options({"hoodie.parquet.small.file.limit": 0}).write.max_small_file_size
     0
     >>> resolve_options({"hoodie.index.typ": "BUCKET"})
     Traceback (most recent call last):
@@ -235,7 +235,7 @@ def with_table_settings(
 ) -> Options:
     """A job's options with the write settings that the table records, and `defaults` for settings that neither has.
 
-    >>> with_table_settings(resolve_options({}), {"lakebed.parquet.small.file.limit": "7"}).write.small_file_limit
+    >>> with_table_settings(resolve_options({}), {"lakebed.parquet.small.file.limit": "7"}).write.max_small_file_size
     7
     """
     texts = {key: properties.get(stored_key, properties.get(key)) for key, stored_key in _write_keys().items()}

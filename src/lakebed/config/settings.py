@@ -72,14 +72,14 @@ class WriteSettings:
 
     # Files: how large they become, and how they are encoded.
     # base files below it take inserts
-    small_file_limit: int = 100 * MIB
+    max_small_file_size: int = 100 * MIB
     # a base file is closed at about this size
     max_file_size: int = 120 * MIB
     # bytes of a row; None: from past commits, or from an encoded sample on a table without history
     record_size_estimate: int | None = None
     # past commits that this estimate looks at
-    estimator_max_commits: int = 5
-    # only commits of more bytes than so many times `small_file_limit` count
+    max_estimator_commits: int = 5
+    # only commits of more bytes than so many times `max_small_file_size` count
     estimator_threshold: float = 1.0
     # bytes of a file that are no rows
     estimator_metadata_bytes: int = 0
@@ -101,7 +101,7 @@ class WriteSettings:
     # whether the filter grows with the file (DYNAMIC_V0)
     bloom_type: Literal["SIMPLE", "DYNAMIC_V0"] = "DYNAMIC_V0"
     # the keys up to which it grows
-    bloom_max_entries: int = 100_000
+    max_bloom_entries: int = 100_000
 
     # Rows: what becomes of those that come.
     # whether an insert merges rows of one key
@@ -318,10 +318,10 @@ class ArchivalSettings:
 class ClusteringSettings:
     """The settings of clustering. `inline` clusters within a write, after `commits`; `schedule_inline` only makes the
     plan, after `planned_commits`; `by_services` leaves both to a process that runs services, after the same numbers of
-    commits. `plan_strategy` to `last_partition` select the partition paths, `small_file_limit` to `singles` configure
-    how their file slices are grouped, by the names of `policies.clustering`; `sort_columns` and `layout` determine the
-    order in which the rows are written. Under consistent hashing buckets of more than `split_threshold` times the
-    maximum file size are split and buckets of less than `merge_threshold` times that size are merged, from
+    commits. `plan_strategy` to `last_partition` select the partition paths, `max_small_file_size` to `singles`
+    configure how their file slices are grouped, by the names of `policies.clustering`; `sort_columns` and `layout`
+    determine the order in which the rows are written. Under consistent hashing buckets of more than `split_threshold`
+    times the maximum file size are split and buckets of less than `merge_threshold` times that size are merged, from
     `min_buckets` to `max_buckets` in a partition path (0: the number at first)."""
 
     inline: bool = False
@@ -336,7 +336,7 @@ class ClusteringSettings:
     skipped_days: int = 0
     first_partition: str = ""
     last_partition: str = ""
-    small_file_limit: int = 300 << 20
+    max_small_file_size: int = 300 << 20
     group_bytes: int = 2 << 30
     file_bytes: int = 1 << 30
     max_groups: int = 30
@@ -361,13 +361,13 @@ class ClusteringSettings:
 class PartitionTtlSettings:
     """The settings of the expiry of partition paths. With `inline` a write deletes expired paths. A path expires after
     `days`, never if that is 0 or less, counted by the `strategy`, by its name in Hudi: from its newest file slice on,
-    or from its creation. Only the paths in `partitions` are examined, if they are named, and at most `most` are deleted
-    at once."""
+    or from its creation. Only the paths in `partitions` are examined, if they are named, and at most `max_paths` are
+    deleted at once."""
 
     inline: bool = False
     strategy: Literal["KEEP_BY_TIME", "KEEP_BY_CREATION_TIME"] = "KEEP_BY_TIME"
     days: int = -1
-    most: int = 1000
+    max_paths: int = 1000
     partitions: tuple[str, ...] = ()
 
 

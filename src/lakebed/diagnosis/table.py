@@ -210,7 +210,7 @@ def files(context: WriteContext, uri: str) -> Iterator[Finding]:
             Severity.WARNING,
             f"{count_text(len(crowded), 'partition path')} with {_SMALL_FILES} small files or more;"
             f" {worst or 'the table'} has {crowded[worst]}",
-            command("maintenance merge-small-files", uri, "--least", str(_SMALL_FILES)),
+            command("maintenance merge-small-files", uri, "--min-files", str(_SMALL_FILES)),
         )
 
 

@@ -36,8 +36,8 @@ _TYPE_UNITS = {
 }
 _TEXT_TYPES = ("DATE_STRING", "MIXED")
 # Some five million years, near what 32 bits of days hold: a time further off is a wrong unit, and has no path.
-_FARTHEST = 185 * 10**15
-_LONG_LIMIT = 9.2e18
+_MAX_MILLIS = 185 * 10**15
+_MAX_LONG = 9.2e18
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +214,7 @@ class TimestampPart:
             times, over = _UNITS["MICROSECONDS"]
         number = self._number_sql(kind, name, null)
         scaled = f"({number} * {times}L)" if times > 1 else f"({number} DIV {over}L)" if over > 1 else number
-        max_number = _FARTHEST * over // times
+        max_number = _MAX_MILLIS * over // times
         if max_number >= _max_of(kind):
             return scaled
         return f"CASE WHEN {number} BETWEEN -{max_number}L AND {max_number}L THEN {scaled} END"
@@ -229,9 +229,9 @@ class TimestampPart:
         if pa.types.is_integer(kind):
             return f"coalesce(CAST({name} AS BIGINT), {null}L)"
         if pa.types.is_floating(kind):
-            number = f"WHEN isnan({name}) THEN 0L WHEN abs({name}) < {_LONG_LIMIT!r}D THEN CAST({name} AS BIGINT)"
+            number = f"WHEN isnan({name}) THEN 0L WHEN abs({name}) < {_MAX_LONG!r}D THEN CAST({name} AS BIGINT)"
         elif pa.types.is_decimal(kind):
-            number = f"WHEN abs(CAST({name} AS DOUBLE)) < {float(_FARTHEST)!r}D THEN CAST({name} AS BIGINT)"
+            number = f"WHEN abs(CAST({name} AS DOUBLE)) < {float(_MAX_MILLIS)!r}D THEN CAST({name} AS BIGINT)"
         else:
             raise self._refuse(kind)
         return f"(CASE WHEN {name} IS NULL THEN {null}L {number} END)"
@@ -253,7 +253,7 @@ class TimestampPart:
             number = _truncated_decimal(values)
         else:
             raise self._refuse(kind)
-        max_number = min(_FARTHEST * over // times, 2**63 - 1)
+        max_number = min(_MAX_MILLIS * over // times, 2**63 - 1)
         if max_number < _max_of(kind):
             near = pc.and_(pc.greater_equal(number, -max_number), pc.less_equal(number, max_number))
             number = pc.if_else(near, number, pa.scalar(None, pa.int64()))
@@ -314,11 +314,11 @@ def _max_of(kind: pa.DataType) -> int:
 def _truncated(values: pa.Array) -> pa.Array:
     """The doubles truncated to integers as in Java (NaN is 0), null beyond the range of a long."""
     truncated = pc.trunc(pc.if_else(pc.is_nan(values), 0.0, values))
-    fits = pc.less(pc.abs(truncated), _LONG_LIMIT)
+    fits = pc.less(pc.abs(truncated), _MAX_LONG)
     return pc.if_else(fits, truncated, pa.scalar(None, pa.float64())).cast(pa.int64())
 
 
 def _truncated_decimal(values: pa.Array) -> pa.Array:
     truncated = pc.trunc(values)
-    fits = pc.less(pc.abs(truncated).cast(pa.float64()), float(_FARTHEST))
+    fits = pc.less(pc.abs(truncated).cast(pa.float64()), float(_MAX_MILLIS))
     return pc.if_else(fits, truncated, pa.scalar(None, truncated.type)).cast(pa.int64())

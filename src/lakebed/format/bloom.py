@@ -174,7 +174,7 @@ _VERSIONED = -1
 _MURMUR = 1
 _HEADER = struct.Struct(">iibi")
 _GROWTH = struct.Struct(">iii")
-_DEFAULT_MAX_ENTRIES = 100_000
+_MAX_ENTRIES = 100_000
 # Beyond any rate of false positives; a damaged filter must not be asked for ever.
 _MAX_HASHES = 1024
 Bits = npt.NDArray[np.uint8]
@@ -226,7 +226,7 @@ class BloomFilter:
         return cls("SIMPLE", [_empty(bits)], bits=bits, hashes=hashes)
 
     @classmethod
-    def dynamic(cls, entries: int = 60_000, fpp: float = 1e-9, max_entries: int = _DEFAULT_MAX_ENTRIES) -> BloomFilter:
+    def dynamic(cls, entries: int = 60_000, fpp: float = 1e-9, max_entries: int = _MAX_ENTRIES) -> BloomFilter:
         """An empty filter that takes a further row of bits each `entries` keys until it has room for `max_entries`.
 
         >>> keys = BloomFilter.dynamic(2, 0.1, max_entries=3)
@@ -381,7 +381,7 @@ class BloomFilter:
 
     @classmethod
     def from_text(
-        cls, text: str | bytes, type_code: str = "SIMPLE", *, max_entries: int = _DEFAULT_MAX_ENTRIES, path: str = ""
+        cls, text: str | bytes, type_code: str = "SIMPLE", *, max_entries: int = _MAX_ENTRIES, path: str = ""
     ) -> BloomFilter:
         """The filter that a footer stores as text. The text does not have the limit of a dynamic filter: `max_entries`
         is the number of keys up to which it may grow. Raises `CorruptFile` for text that is not a filter."""

@@ -82,7 +82,7 @@ class BucketHandle:
     def _small_file(self, parts: dict[int, Rows], new: Rows) -> int | None:
         """The number of the slice that takes the new rows; None if there are no new rows, or every file is large
         enough."""
-        limit = self._group.job.format.settings.small_file_limit
+        limit = self._group.job.format.settings.max_small_file_size
         appends = self._group.job.reader.config.table_type == "mor"
         sizes = [
             (file_slice.base_file.size, number)

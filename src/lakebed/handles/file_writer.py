@@ -85,7 +85,7 @@ class FileFormat:
             return None
         if s.bloom_type == "SIMPLE":
             return BloomFilter.simple(s.bloom_entries, s.bloom_fpp)
-        return BloomFilter.dynamic(s.bloom_entries, s.bloom_fpp, s.bloom_max_entries)
+        return BloomFilter.dynamic(s.bloom_entries, s.bloom_fpp, s.max_bloom_entries)
 
     def key_changes(self) -> KeyChanges | None:
         """A new collector of key changes; None if key changes are not requested, or keys are not stored."""

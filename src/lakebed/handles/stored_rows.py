@@ -96,7 +96,7 @@ class StoredRows:
             keys = KeyRange(*self.footer.key_range)
             if not self.format.settings.bloom_filter:
                 return None, keys
-            bloom = self.footer.bloom(self.format.settings.bloom_max_entries)
+            bloom = self.footer.bloom(self.format.settings.max_bloom_entries)
             if bloom is not None and not bloom.holds_everything:
                 return bloom, keys
         bloom, keys = self.format.bloom(), KeyRange()

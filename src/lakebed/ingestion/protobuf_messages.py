@@ -29,7 +29,7 @@ _NANOS = 1_000_000_000
 # Of an unsigned number of 64 bits; Hudi has the same.
 _UNSIGNED = pa.decimal128(20, 0)
 # How deep the type of a message may be within others.
-_DEEPEST = 32
+_MAX_DEPTH = 32
 _MAIN = ""
 # The module with the descriptors of files that messages import and that schemas do not include.
 _BUNDLED = {"google/": "google.", "confluent/": "confluent_kafka.schema_registry.confluent."}
@@ -188,7 +188,7 @@ def _listed_indexes(
         return [part for half in halves for part in _listed_indexes(data, starts[half], ends[half], numbers[half])]
     depth = table.shape[1] - 1
     lacks = ((table[:, :depth] < 0) & (np.arange(depth) < counts[:, None])).any(axis=1)
-    is_list = (counts > 0) & (counts <= _DEEPEST) & (starts + table[:, depth] <= ends) & ~lacks
+    is_list = (counts > 0) & (counts <= _MAX_DEPTH) & (starts + table[:, depth] <= ends) & ~lacks
     groups = [] if is_list.all() else [((), 0, numbers[~is_list])]
     distinct, which = np.unique(table[is_list], axis=0, return_inverse=True)
     for number, (*indexes, size) in enumerate(distinct.tolist()):
@@ -202,7 +202,7 @@ def _index_table(data: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> tupl
     the number of their bytes."""
     cursors = Cursors(np.concatenate([data, np.zeros(PADDING, np.uint8)]), starts, ends, Room(len(data)))
     counts = cursors.longs()
-    is_list = (counts > 0) & (counts <= _DEEPEST) & (cursors.at <= ends)
+    is_list = (counts > 0) & (counts <= _MAX_DEPTH) & (cursors.at <= ends)
     depth = int(counts[is_list].max(initial=0))
     table = np.full((len(starts), depth + 1), -1, np.int64)
     for level in range(depth):

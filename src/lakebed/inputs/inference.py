@@ -18,7 +18,7 @@ from lakebed.schema.arrow import MAX_PRECISION
 EXACT = 1 << 53
 # Those of an unsigned number of 64 bits, for which Hudi has a decimal of this width, too.
 _LONG_DIGITS = 20
-WIDEST = pa.decimal128(MAX_PRECISION, 0)
+MAX_DECIMAL = pa.decimal128(MAX_PRECISION, 0)
 _INTEGER = r"^[+-]?[0-9]+$"
 _HEX = r"^[+-]?0[xX]"
 LOCAL_TIME = pa.timestamp("us")
@@ -95,7 +95,7 @@ class NumberTexts:
         if digits > MAX_PRECISION:
             self.inexact, self.is_long = True, False
             return
-        numbers = digits_only.cast(WIDEST)
+        numbers = digits_only.cast(MAX_DECIMAL)
         self.inexact |= not _fits(numbers, -EXACT, EXACT)
         self.is_long = self.is_long and _fits(numbers, -(1 << 63), (1 << 63) - 1)
 
@@ -121,8 +121,8 @@ def _plain_digits(texts: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArr
     return pc.replace_substring_regex(texts, r"^(?:\+|(-))?0*([0-9])", r"\1\2")
 
 
-def _fits(numbers: pa.Array | pa.ChunkedArray, least: int, greatest: int) -> bool:
-    bounds = [pa.scalar(bound, WIDEST) for bound in (least, greatest)]
+def _fits(numbers: pa.Array | pa.ChunkedArray, minimum: int, maximum: int) -> bool:
+    bounds = [pa.scalar(bound, MAX_DECIMAL) for bound in (minimum, maximum)]
     inside = pc.and_(pc.greater_equal(numbers, bounds[0]), pc.less_equal(numbers, bounds[1]))
     return pc.all(inside).as_py() is not False
 

@@ -25,7 +25,7 @@ from lakebed.schema.assignment import check_finite
 
 Types = Mapping[str, pa.DataType]
 # Values within values: readers, and Arrow's own functions, call themselves for each level.
-_DEEPEST = 100
+_MAX_DEPTH = 100
 _CHUNK_BYTES = 1 << 20
 _STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
 _BLANKS = re.compile(r"\s*")
@@ -57,12 +57,12 @@ def read_objects(data: pa.Buffer, types: Types, options: pj.ReadOptions | None =
 
 
 def check_depth(data: Any) -> None:
-    """Raise `InvalidRecord` for values that are nested more than `_DEEPEST` deep.
+    """Raise `InvalidRecord` for values that are nested more than `_MAX_DEPTH` deep.
 
     >>> check_depth(b'{"a":[1]}')
     """
-    if _depth(data) > _DEEPEST and _depth(_STRING.sub(b"", bytes(data))) > _DEEPEST:
-        raise InvalidRecord(f"values are nested more than {_DEEPEST} deep", hint="write the inner values as texts")
+    if _depth(data) > _MAX_DEPTH and _depth(_STRING.sub(b"", bytes(data))) > _MAX_DEPTH:
+        raise InvalidRecord(f"values are nested more than {_MAX_DEPTH} deep", hint="write the inner values as texts")
 
 
 def _depth(data: Any) -> int:

@@ -23,7 +23,7 @@ from lakebed.wording import count_text, size_text
 _PAGE = 50
 _SMALL_FILE = "hoodie.parquet.small.file.limit"
 # The largest file group over the mean from which the sizes count as uneven, and log bytes over base bytes as much.
-_UNEVEN, _MANY_LOGS = 4.0, 1.0
+_MAX_SIZE_RATIO, _MAX_LOG_RATIO = 4.0, 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,10 +113,10 @@ def _advice(sizes: Sizes, index: str) -> list[str]:
     if over:
         call = "t.maintenance.rescale(buckets=...)" if is_bucketed else "t.maintenance.cluster()"
         lines.append(f"{count_text(over, 'file group')} of more than the advised 3 GB: {call} splits them.")
-    if largest_ratio >= _UNEVEN and totals["groups"] > 1:
+    if largest_ratio >= _MAX_SIZE_RATIO and totals["groups"] > 1:
         call = "t.maintenance.rescale(split_over=...)" if is_bucketed else "t.maintenance.merge_small_files()"
         lines.append(f"The largest file group has {largest_ratio:.1f} times the mean size: {call} evens them out.")
-    if totals["ratio"] is not None and totals["ratio"] > _MANY_LOGS:
+    if totals["ratio"] is not None and totals["ratio"] > _MAX_LOG_RATIO:
         lines.append(
             f"Log files have {totals['ratio']:.1f} times the bytes of base files: t.maintenance.compact() merges them."
         )

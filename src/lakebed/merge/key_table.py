@@ -29,10 +29,10 @@ _MIN_SLOTS_LOG: Final = 6
 # slots in all tables. Fewer keys than the last number are numbered by texts.
 _MAX_ITEMS: Final = 4
 _MAX_CROWDED: Final = 5
-_MANY: Final = 1 << 12
+_MIN_KEYS: Final = 1 << 12
 # Keys that are sampled for the bytes in which they differ, and how far into a key these are looked for.
 _SAMPLED: Final = 512
-_FARTHEST: Final = 256
+_MAX_OFFSET: Final = 256
 
 
 class KeyTable:
@@ -111,7 +111,7 @@ def key_codes(keys: pa.Array) -> tuple[Positions, int]:
     [0, 1, 0]
     """
     count = len(keys)
-    if count < _MANY:
+    if count < _MIN_KEYS:
         encoded = keys.dictionary_encode()
         return as_numpy(encoded.indices).astype(np.int64), len(encoded.dictionary)
     words = words_at(keys, distinguishing_offset(keys))
@@ -138,7 +138,7 @@ def distinguishing_offset(keys: pa.Array) -> int:
     if not len(keys):
         return 0
     sample = keys.take(pa.array(np.linspace(0, len(keys) - 1, min(len(keys), _SAMPLED)).astype(np.int64)))
-    longest = min(int(np.diff(value_buffer(sample)[1]).max()), _FARTHEST)
+    longest = min(int(np.diff(value_buffer(sample)[1]).max()), _MAX_OFFSET)
     offsets = [*range(0, max(1, longest - _WORD), _WORD), max(0, longest - _WORD)]
     return max(offsets, key=lambda offset: len(np.unique(words_at(sample, offset))))
 

@@ -110,7 +110,7 @@ def _small_files(
     slices = [s for key, s in latest.items() if s.partition == partition and key not in avoid]
     deferred = appends and settings.small_files == "deferred"
     files = [s.base_file for s in slices if deferred or not (appends and s.log_files)]
-    small = [f for f in files if f is not None and f.size < settings.small_file_limit]
+    small = [f for f in files if f is not None and f.size < settings.max_small_file_size]
     if deferred:
         # only the smallest file takes rows: each row is rewritten few times and the number of files does not grow
         return sorted(small, key=lambda f: (f.size, f.name))[:1] if len(small) >= MAX_SMALL_FILES else []

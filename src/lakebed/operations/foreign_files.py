@@ -13,7 +13,7 @@ from lakebed.timeline.instants import parse_instant_file
 _DATA_FILES = {"parquet": "Parquet", "orc": "ORC", "avro": "Avro", "csv": "CSV", "tsv": "TSV", "json": "JSON"}
 _READABLE = ("Parquet", "CSV", "TSV", "JSON")
 # A folder of partitions is looked into so deep.
-_DEEPEST = 4
+_MAX_DEPTH = 4
 _DISPLAYED = 3
 DELTA, ICEBERG = "a Delta Lake table", "an Iceberg table"
 _DATA = frozenset((DELTA, ICEBERG, *(f"{kind} files" for kind in _DATA_FILES.values())))
@@ -34,7 +34,7 @@ def kind_of_folder(storage: Storage) -> str:
 def _kind_of_files(storage: Storage) -> str:
     """The kind of the data files in the folder, or in its first subfolder that has some."""
     folder = ""
-    for _ in range(_DEEPEST):
+    for _ in range(_MAX_DEPTH):
         names = storage.list_names(folder)
         suffixes = Counter(name.rpartition(".")[2].lower() for name in names if name[:1] not in "._")
         data_suffixes = [suffix for suffix, _ in suffixes.most_common() if suffix in _DATA_FILES]

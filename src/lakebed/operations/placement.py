@@ -427,7 +427,7 @@ class TaggedRows:
         write, context, profile = self.write, self.write.context, self.profile
         partitions, ids = distinct_values(profile, PARTITION_PATH, FILE_ID)
         inserts = profile.column(FILE_ID).null_count > 0
-        small = context.settings.small_file_limit if inserts else 0
+        small = context.settings.max_small_file_size if inserts else 0
         resizes = pending_resizes(context.index, write.snapshot)
         groups = groups_of_ids(ids, or_smaller_than=small)
         plan = assign(

@@ -51,12 +51,12 @@ class PartitionChoice:
 
 @dataclass(frozen=True, slots=True)
 class GroupSizes:
-    """The rules by which slices are grouped, in bytes. Slices of at least `small_file_limit` are not rewritten. A group
-    has up to `group_bytes`, for files of about `file_bytes` each; a slice without a base file counts as
+    """The rules by which slices are grouped, in bytes. Slices of at least `max_small_file_size` are not rewritten. A
+    group has up to `group_bytes`, for files of about `file_bytes` each; a slice without a base file counts as
     `new_file_bytes`. A group that would make one file of one base file is left out without `singles`. With
     `single_file` each slice is a group. A clustering has at most `max_groups`."""
 
-    small_file_limit: int = 300 * _MIB
+    max_small_file_size: int = 300 * _MIB
     group_bytes: int = 2048 * _MIB
     file_bytes: int = 1024 * _MIB
     max_groups: int = 30
@@ -86,7 +86,7 @@ class GroupSizes:
         return groups, left
 
     def _is_small(self, file_slice: FileSlice) -> bool:
-        return file_slice.base_file is None or file_slice.base_file.size < self.small_file_limit
+        return file_slice.base_file is None or file_slice.base_file.size < self.max_small_file_size
 
     def _of_partition(self, slices: Sequence[FileSlice]) -> Iterator[ClusteringGroup]:
         if self.order == "INSTANT_TIME":

@@ -23,7 +23,7 @@ from lakebed.schema.evolution import MissingColumns, reconcile
 from lakebed.schema.spark import spark_type
 
 _BEYOND_LONG = float(1 << 63)  # the first number that is too great for a long, as a double
-_WIDEST, _DOUBLE_DIGITS = 76, 18
+_MAX_PRECISION, _DOUBLE_DIGITS = 76, 18
 _MAX_VALUE = 60
 # What Arrow raises for a value.
 _REFUSALS = (pa.ArrowInvalid, OverflowError, UnicodeError)
@@ -249,26 +249,30 @@ def _to_decimal(values: pa.Array, to: pa.DataType) -> pa.Array:
     type."""
     kind = values.type
     if pt.is_integer(kind):
-        return values.cast(pa.decimal256(_WIDEST - to.scale, 0)).cast(pa.decimal256(_WIDEST, to.scale)).cast(to)
+        return (
+            values.cast(pa.decimal256(_MAX_PRECISION - to.scale, 0))
+            .cast(pa.decimal256(_MAX_PRECISION, to.scale))
+            .cast(to)
+        )
     if pt.is_decimal(kind):
-        wide = values.cast(pa.decimal256(_WIDEST, kind.scale))
+        wide = values.cast(pa.decimal256(_MAX_PRECISION, kind.scale))
     else:
         scale = to.scale + _DOUBLE_DIGITS
         if pt.is_floating(kind):
             least = 10.0 ** -(to.scale + 1)  # what is less rounds to nothing
             values = pc.if_else(pc.less(pc.abs(values), least), pa.scalar(0.0, kind), values)
         else:
-            scale = _WIDEST // 2
-        wide = values.cast(pa.string()).cast(pa.decimal256(_WIDEST, scale))
+            scale = _MAX_PRECISION // 2
+        wide = values.cast(pa.string()).cast(pa.decimal256(_MAX_PRECISION, scale))
     if wide.type.scale > to.scale:
         wide = pc.round(wide, ndigits=to.scale, round_mode="half_towards_infinity")
-    return wide.cast(pa.decimal256(_WIDEST, to.scale)).cast(to)
+    return wide.cast(pa.decimal256(_MAX_PRECISION, to.scale)).cast(to)
 
 
 def _to_integers(values: pa.Array, to: pa.DataType) -> pa.Array:
     """The values as whole numbers; fractions are cut off."""
     if pt.is_decimal(values.type):
-        values = values.cast(pa.decimal256(_WIDEST, values.type.scale))
+        values = values.cast(pa.decimal256(_MAX_PRECISION, values.type.scale))
     return pc.trunc(values).cast(to)
 
 

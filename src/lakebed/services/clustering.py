@@ -231,7 +231,7 @@ def plan_clustering(
         return ClusteringPlan(tuple(selected_groups), settings.sort_columns, settings.layout, missing=missing)
     sorts = bool(settings.sort_columns)
     sizes = GroupSizes(
-        settings.small_file_limit,
+        settings.max_small_file_size,
         settings.group_bytes,
         settings.file_bytes,
         settings.max_groups,
@@ -413,10 +413,10 @@ _MIN_FILES = 2
 
 @dataclass(frozen=True)
 class SmallFiles(Clustering):
-    """The service that merges the small files of each partition path that has at least `least` of them; its plans are
-    those of a clustering."""
+    """The service that merges the small files of each partition path that has at least `min_files` of them; its plans
+    are those of a clustering."""
 
-    least: int = _MIN_FILES
+    min_files: int = _MIN_FILES
 
     name = "merge_small_files"
     title = "file sizing"
@@ -433,7 +433,7 @@ class SmallFiles(Clustering):
         )
 
     def serve(self, state: ServiceState) -> ClusteringResult:
-        return merge_small_files(state.context, least=max(_MIN_FILES, state.settings.file_sizing.files))
+        return merge_small_files(state.context, min_files=max(_MIN_FILES, state.settings.file_sizing.files))
 
     def pending(self, timeline: Timeline) -> list[Instant]:
         """Always empty: the clustering service runs the plans that this service makes."""
@@ -446,7 +446,7 @@ class SmallFiles(Clustering):
             plan_strategy="SparkSizeBasedClusteringPlanStrategy",
             partition_regex="",
             partition_filter="NONE",
-            small_file_limit=context.settings.small_file_limit,
+            max_small_file_size=context.settings.max_small_file_size,
             group_bytes=context.settings.max_file_size,
             file_bytes=context.settings.max_file_size,
             singles=False,
@@ -455,7 +455,7 @@ class SmallFiles(Clustering):
     def plan(
         self, context: WriteContext, snapshot: Snapshot, instant: str, *, when_due: bool
     ) -> ClusteringPlan | NothingToDo:
-        paths = tuple(partitions_with_small_files(context, snapshot, self.least))
+        paths = tuple(partitions_with_small_files(context, snapshot, self.min_files))
         if not paths:
             return NothingToDo(_NO_SMALL_FILES)
         settings = replace(self.settings(context), partitions=paths)
@@ -466,15 +466,15 @@ _NO_SMALL_FILES = "no partition path has small files enough to put together"
 
 
 def merge_small_files(
-    context: WriteContext, *, least: int | None = None, plan_only: bool = False, dry_run: bool = False
+    context: WriteContext, *, min_files: int | None = None, plan_only: bool = False, dry_run: bool = False
 ) -> ClusteringResult:
-    """Merge the small files of each partition path that has at least `least` of them (None: two).
+    """Merge the small files of each partition path that has at least `min_files` of them (None: two).
 
     `plan_only` makes the plan for another job to run, `dry_run` only shows it. Raises `InvalidOption` for a table whose
     index has a file group for each bucket of keys.
     """
-    if least is not None and least < _MIN_FILES:
-        raise InvalidOption(f"{least} small files of a partition path", hint=f"{_MIN_FILES} or more become one.")
+    if min_files is not None and min_files < _MIN_FILES:
+        raise InvalidOption(f"{min_files} small files of a partition path", hint=f"{_MIN_FILES} or more become one.")
     if not can_merge(context):
         raise InvalidOption(
             f"the files of table {context.config.name!r} cannot be put together: its {context.index.name} index"
@@ -484,8 +484,8 @@ def merge_small_files(
             " a consistent one, or a table with another index.",
             context={"index": context.index.name},
         )
-    sizing = SmallFiles(least=least or _MIN_FILES)
-    if not partitions_with_small_files(context, context.opened, sizing.least):
+    sizing = SmallFiles(min_files=min_files or _MIN_FILES)
+    if not partitions_with_small_files(context, context.opened, sizing.min_files):
         sizing.admit(context)
         return ClusteringResult(notes=(_NO_SMALL_FILES,))
     return run_service(context, sizing, plan_only=plan_only, dry_run=dry_run)
@@ -496,15 +496,15 @@ def can_merge(context: WriteContext) -> bool:
     return context.index.hashing is None
 
 
-def partitions_with_small_files(context: WriteContext, snapshot: Snapshot, least: int) -> Mapping[str, int]:
-    """The number of small files that are in no pending plan, by partition path, for paths with at least `least` of
+def partitions_with_small_files(context: WriteContext, snapshot: Snapshot, min_files: int) -> Mapping[str, int]:
+    """The number of small files that are in no pending plan, by partition path, for paths with at least `min_files` of
     them."""
-    limit = context.settings.small_file_limit
+    limit = context.settings.max_small_file_size
     busy = snapshot.timeline.groups_of_services()
     counts = Counter(
         file_slice.partition for file_slice in snapshot.file_slices() if _is_small(file_slice, limit, busy)
     )
-    return {path: count for path, count in sorted(counts.items()) if count >= least}
+    return {path: count for path, count in sorted(counts.items()) if count >= min_files}
 
 
 def _is_small(file_slice: FileSlice, limit: int, busy: Collection[tuple[str, str]]) -> bool:

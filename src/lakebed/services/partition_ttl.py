@@ -173,7 +173,7 @@ def expired_partitions(
     if settings.strategy == "KEEP_BY_CREATION_TIME":
         since = _created(snapshot.storage, instants)
     busy = {path for path, _ in snapshot.timeline.groups_of_services()}
-    policy = PartitionTtl(settings.days, settings.most)
+    policy = PartitionTtl(settings.days, settings.max_paths)
     waiting = sorted(policy.expired({path: time for path, time in since.items() if path in busy}, now))
     free = {path: time for path, time in since.items() if path not in busy}
     notes = (f"left to the next run, a planned service works there: {', '.join(waiting)}",) if waiting else ()

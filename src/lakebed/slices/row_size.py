@@ -31,10 +31,10 @@ def from_commits(snapshot: Snapshot, settings: WriteSettings) -> float | None:
         return float(settings.record_size_estimate)
     commits = [i for i in reversed(snapshot.commits) if i.action is not Action.REPLACECOMMIT]
     fallback: float | None = None
-    for stats in _stats(snapshot, commits[: settings.estimator_max_commits]):
+    for stats in _stats(snapshot, commits[: settings.max_estimator_commits]):
         rows = sum(s.num_writes for s in stats)
         size = sum(s.file_size - settings.estimator_metadata_bytes for s in stats)
-        if rows and size > settings.estimator_threshold * settings.small_file_limit:
+        if rows and size > settings.estimator_threshold * settings.max_small_file_size:
             return max(1.0, size / rows)
         if rows >= SAMPLE_ROWS and fallback is None:
             fallback = max(1.0, size / rows)

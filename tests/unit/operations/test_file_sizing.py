@@ -20,7 +20,7 @@ from lakebed.table import Table
 from support.write_tables import SCHEMA, rows
 
 Make = Callable[..., Table]
-SETTINGS = WriteSettings(max_file_size=1000, small_file_limit=800)
+SETTINGS = WriteSettings(max_file_size=1000, max_small_file_size=800)
 
 
 def profile(*given: tuple[str, str | None, int]) -> pa.Table:
@@ -69,14 +69,14 @@ def test_new_groups_take_what_fills_a_file() -> None:
 
 
 def test_fixed_split_size_and_groups_to_avoid() -> None:
-    settings = WriteSettings(max_file_size=1000, small_file_limit=800, insert_auto_split=False, insert_split_size=40)
+    settings = WriteSettings(max_file_size=1000, max_small_file_size=800, insert_auto_split=False, insert_split_size=40)
     files = [base("a", 100)]
     plan = assign(profile(("p", None, 100)), files, instant="2", record_size=10, settings=settings, avoid={("p", "a")})
     assert [(g.target.slice, g.inserts) for g in plan.groups] == [(None, 40), (None, 40), (None, 20)]
 
 
 def test_no_small_file_limit_means_no_filling() -> None:
-    settings = WriteSettings(max_file_size=1000, small_file_limit=0)
+    settings = WriteSettings(max_file_size=1000, max_small_file_size=0)
     plan = assign(profile(("p", None, 5)), [base("a", 1)], instant="2", record_size=10, settings=settings)
     assert plan.groups[0].target.slice is None
 

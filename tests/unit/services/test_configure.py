@@ -197,7 +197,7 @@ def test_clustering_and_partition_ttl(make: Make) -> None:
     assert properties == before | {key.replace("hoodie.", "lakebed.", 1): value for key, value in CLUSTERING.items()}
     settings = service_settings({}, properties)
     assert (settings.clustering.inline, settings.clustering.commits, settings.clustering.layout) == (True, 7, "ZORDER")
-    assert (settings.clustering.sort_columns, settings.clustering.small_file_limit) == (("v", "ts"), 1000)
+    assert (settings.clustering.sort_columns, settings.clustering.max_small_file_size) == (("v", "ts"), 1000)
     assert settings.partition_ttl == PartitionTtlSettings(True, "KEEP_BY_CREATION_TIME", 30, 5, ("a", "b"))
     table.configure(dict.fromkeys(CLUSTERING))
     assert dict(lakebed.open(table.uri).properties) == before

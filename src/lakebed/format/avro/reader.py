@@ -296,7 +296,7 @@ _CHUNK_ROWS: Final = 16_384
 _CHUNK_BYTES: Final = 2 << 20
 _LENGTH = struct.Struct(">i")
 # Fewer records are read one by one; of more, from up to so many positions at a time.
-_MANY: Final = 512
+_MIN_ROWS: Final = 512
 _LANES: Final = 512
 _MIN_LANES: Final = 16
 # Of lanes of different lengths this many times the records are read, at most.
@@ -394,7 +394,7 @@ def record_bounds(data: bytes | memoryview, count: int, start: int) -> tuple[Int
     to the end of `data`. Raises `Damage`."""
     if not 0 <= count <= (len(data) - start) // _LENGTH.size:
         raise Damage(f"{count} records in {len(data)} bytes")
-    bounds = joint_bounds(data, [Stretch(start, len(data), count)]) if count >= _MANY else None
+    bounds = joint_bounds(data, [Stretch(start, len(data), count)]) if count >= _MIN_ROWS else None
     if bounds is not None:
         return bounds
     lengths = np.array(_one_by_one(data, start, len(data), count), np.int64)

@@ -23,7 +23,7 @@ _avro: Any = fastavro  # its stubs leave schemas half typed
 
 _MAX_BYTES: Final = 1 << 20
 # A nullable struct is two types, and a table's columns have up to 90 levels (`schema.arrow`).
-_DEEPEST: Final = 192
+_MAX_DEPTH: Final = 192
 # A value for each byte is what a record of nullable fields that are all null comes to, and one for the record.
 _VALUES_A_BYTE: Final = 2
 _VALUES_TO_SPARE: Final = 1000
@@ -75,8 +75,8 @@ class _Bounds:
     def of(self, schema: Any, namespace: str, depth: int) -> tuple[int, int]:
         """The spare of a schema, and the number of levels to which it nests types. A spare above zero means that its
         data can become more than `_VALUES_A_BYTE` values for each byte."""
-        if depth > _DEEPEST:
-            raise ValueError(f"it nests more than {_DEEPEST} types deep")
+        if depth > _MAX_DEPTH:
+            raise ValueError(f"it nests more than {_MAX_DEPTH} types deep")
         if isinstance(schema, str):
             return self._by_name(schema, namespace, depth)
         if isinstance(schema, list):
@@ -120,8 +120,8 @@ class _Bounds:
         bounds = self._named.get(full) or self._named.get(name)
         if bounds is None:
             raise ValueError(f"it has no type {name}")
-        if depth + bounds[1] > _DEEPEST:
-            raise ValueError(f"it nests more than {_DEEPEST} types deep")
+        if depth + bounds[1] > _MAX_DEPTH:
+            raise ValueError(f"it nests more than {_MAX_DEPTH} types deep")
         return bounds
 
     def _remember(self, schema: dict[str, Any], namespace: str, bounds: tuple[int, int]) -> tuple[int, int]:

@@ -16,7 +16,7 @@ from isal import isal_zlib
 from lakebed.format.varints import read_varint, unzigzag, varint, zigzag
 
 TRUE, FALSE, BYTE, I16, I32, I64, DOUBLE, BINARY, LIST, SET, MAP, STRUCT = range(1, 13)
-_DEEPEST: Final = 32
+_MAX_DEPTH: Final = 32
 _STOP: Final = b"\0"
 
 
@@ -139,7 +139,7 @@ def skip(data: bytes, at: int, kind: int, depth: int) -> int:
         if end > len(data):
             raise IndexError
         return end
-    if depth > _DEEPEST:
+    if depth > _MAX_DEPTH:
         raise ValueError("its footer nests too deep")
     return _skip_nested(data, at, kind, depth + 1)
 

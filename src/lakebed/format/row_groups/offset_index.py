@@ -34,7 +34,7 @@ _OFFSET, _SIZE, _FIRST_ROW = 1, 2, 3
 # How most writers put an entry: its three numbers as fields that follow one another.
 _HEADS = (1 << 4 | I64, 1 << 4 | I32, 1 << 4 | I64)
 _NUMBERS: Final = 7
-_WIDEST: Final = 8
+_MAX_WIDTH: Final = 8
 # What an index takes in memory, about.
 _FIXED_BYTES: Final = 200
 _BYTES_A_PAGE: Final = 80
@@ -125,7 +125,7 @@ def _uniform_pages(data: bytes, at: int, count: int) -> tuple[Numbers, int] | No
         return None
     starts = np.append(0, ends[:-1] + 1)
     widths = ends - starts + 1
-    if widths.max() > _WIDEST:
+    if widths.max() > _MAX_WIDTH:
         return None
     values = np.zeros(len(ends), np.int64)
     for number in range(int(widths.max())):
