@@ -363,6 +363,14 @@ class Installed:
 
     @contextmanager
     def here(self) -> Generator[Installed]:
+        """The world is below lakebed's modules in the block. Every patch is undone, also where a later one fails."""
+        try:
+            self._install()
+            yield self
+        finally:
+            self.patch.undo()
+
+    def _install(self) -> None:
         patch = self.patch
         times = SimpleNamespace(
             time=lambda: self.world.wall(),
@@ -389,10 +397,6 @@ class Installed:
             lambda _, waited, __: self.world.random.uniform(0.5, 1.5) * max(0.01, waited),
         )
         patch.setattr(heartbeat, "stamps_itself", lambda _: self.world.stamps)
-        try:
-            yield self
-        finally:
-            patch.undo()
 
     def begin(self, world: World) -> None:
         """From here on it is this world."""
