@@ -248,6 +248,7 @@ def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody waits for memory: threads, also those that renew what is held for milliseconds, are an eighth of the
     time."""
     queue = SimpleNamespace(submit=lambda work: SimpleNamespace(cancel=lambda: True))
+    # the one place where threads of this process begin
     monkeypatch.setattr(parallel, "_threads", lambda: queue)
     monkeypatch.setattr(batches, "os", SimpleNamespace(cpu_count=lambda: 1))
     for module in (heartbeat, lock):

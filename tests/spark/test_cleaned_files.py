@@ -173,6 +173,7 @@ class Between:
                 do()
             return real(engine, frame)
 
+        # every job of the driver ends here
         patch.setattr(SparkEngine, "_collected", collected)
 
 

@@ -121,6 +121,7 @@ def test_rows_are_moved_by_spark_where_the_files_are_large(
     monkeypatch.setattr(driver, "IN_PROCESS_BYTES", most)
     engines: list[str] = []
     monkeypatch.setattr(change_index, "run_moves", _noting(engines, change_index.run_moves))
+    # which engine moves the rows is seen at the two functions that move them
     monkeypatch.setattr(change_index, "_shuffle", _noting(engines, getattr(change_index, "_shuffle")))  # noqa: B009
     assert table.indexes.use("bucket", buckets=2).rows == 50
     assert table.maintenance.rescale(4).rows == 50

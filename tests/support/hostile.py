@@ -36,6 +36,7 @@ def hostile_table(uri: str) -> lakebed.Table:
     """
     rows = hostile_rows()
     with pytest.MonkeyPatch.context() as patch:
+        # other writers have no such checks
         patch.setattr(avro, "_is_avro_name", bool)
         patch.setattr(create_index, "_NAME", re.compile(".+"))
         named = {"hoodie.table.name": EVIL, "hoodie.table.cdc.enabled": True}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 import tomllib
 from collections import Counter
 from collections.abc import Iterator
@@ -18,6 +19,9 @@ from lakebed.table_views import BucketSkewView, FilesView, TimelineView
 from support.source_trees import parsed_files
 
 SOURCE = Path(lakebed.__file__).parent
+TESTS = Path(__file__).parents[1]
+# A test replaces a private function, named as a text of its own or at the end of a path, or one of a private class.
+PRIVATE_PATCH = re.compile(r'\bsetattr\((?:(?:[\w.]+, )?"(?:[\w.]+\.)?_[a-z]\w*"|[\w.]*\b_[A-Z][a-z]\w*, )')
 # The faces, where a user's session or DataFrame comes in.
 FACES = ("cli", "spark_source", "spark_sink", "api.py", *(path.name for path in SOURCE.glob("table*.py")))
 ENGINES = frozenset({"LocalEngine", "SparkEngine"})
@@ -517,6 +521,20 @@ def test_every_conflict_names_its_kind() -> None:
     ]
     assert len(calls) > 50
     assert [where for where, call in calls if "kind" not in {word.arg for word in call.keywords}] == []
+
+
+def test_each_patch_of_a_private_function_has_its_reason() -> None:
+    patches: list[tuple[str, bool]] = []
+    for path in sorted(TESTS.rglob("*.py")):
+        lines = path.read_text(encoding="utf-8").splitlines()
+        for number, line in enumerate(lines):
+            if PRIVATE_PATCH.search(line):
+                place = f"{path.relative_to(TESTS)}:{number + 1}"
+                patches.append((place, lines[number - 1].lstrip().startswith("#")))
+    assert len(patches) > 10
+    assert [place for place, has_reason in patches if not has_reason] == [], (
+        "take a wrapper of `lakebed.testing` where the test is about storage; else write the reason above the patch"
+    )
 
 
 def test_every_public_docstring_has_an_example() -> None:

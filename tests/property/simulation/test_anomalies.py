@@ -162,6 +162,7 @@ def no_key_check(patch: pytest.MonkeyPatch) -> None:
 def takes_all_for_dead(patch: pytest.MonkeyPatch) -> None:
     """Who takes up a plan asks neither whether it is being run nor, at the end, whether it still is his."""
     patch.setattr(service, "is_dead", lambda *_: True)
+    # a rule is switched off, to show that schedules find what it prevents
     patch.setattr(ServiceTransaction, "_is_mine", lambda _: True)
 
 

@@ -389,10 +389,11 @@ class Installed:
         for module in (heartbeat, lock):
             patch.setattr(module, "PeriodicTask", lambda seconds, action, *_, **__: Timer(self.world, seconds, action))
         patch.setattr(QueueEntry, "take", lambda *_: True)  # by the one thread that a process has
+        # a schedule orders everything that runs: no thread does
         patch.setattr(parallel, "_threads", lambda: _NO_THREADS)
-        # who waits for a dead one's lock polls seldom after a while: that changes nothing but what a schedule takes
         patch.setattr(
             lock.FileLock,
+            # who waits for a dead one's lock polls seldom after a while: that changes nothing but what a schedule takes
             "_seconds_to_next_try",
             lambda _, waited, __: self.world.random.uniform(0.5, 1.5) * max(0.01, waited),
         )
@@ -401,6 +402,7 @@ class Installed:
     def begin(self, world: World) -> None:
         """From here on it is this world."""
         self.world = world
+        # what a process has seen of others' heartbeats: each process of the world has its own
         self.patch.setattr(heartbeat, "_seen", _Sights(world))
         for kept in (heartbeat._ahead, lock._waited, lock._released, lock._looked_at, lock.holding, heartbeat._beating):
             kept.clear()

@@ -168,6 +168,7 @@ CASES: dict[str, dict[str, Any]] = {
 def test_files_and_statuses_are_those_of_groups_one_by_one(
     monkeypatch: pytest.MonkeyPatch, case: str, count: int
 ) -> None:
+    # both runs have the same write tokens, so that their files can be compared
     monkeypatch.setattr("lakebed.engine.local._attempts", iter([1] * 10))
     made: list[tuple[dict[str, bytes], list[WriteStatus]]] = []
     for wrap in (lambda to: to, OneByOne):

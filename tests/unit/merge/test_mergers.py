@@ -28,6 +28,7 @@ Row = dict[str, Any]
 @pytest.fixture(autouse=True)
 def installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(Path(__file__).parent / "toy"))
+    # a merger that a test registers is registered for that test alone
     monkeypatch.setattr(mergers, "_registered", {})
 
 

@@ -188,7 +188,9 @@ def test_a_write_that_began_before_them_says_nothing_while_column_stats_are_buil
         return write(self, part)
 
     with pytest.MonkeyPatch.context() as patch:
+        # the write began before column stats, so it does not see that it cannot keep partition stats
         patch.setattr(MetadataUpkeep, "_cannot_keep", lambda _: [])
+        # a write in the middle of the build
         patch.setattr(build_index._Build, "write", held)  # pyright: ignore[reportPrivateUsage]
         t.indexes.build()
     assert [row["id"] for row in t.scan(where="v = 'z'").to_arrow().to_pylist()] == [3]

@@ -36,6 +36,7 @@ def files_after_each_commit(version: int) -> tuple[list[Counter[tuple[str, str]]
         return plan(*given)  # type: ignore[arg-type]
 
     with pytest.MonkeyPatch.context() as patch:
+        # a plan lists no folder that other services do not list, too: only calls show how often it is made
         patch.setattr(services, "_plan", counted)
         for number in range(COMMITS):
             table.upsert(rows.set_column(1, "ts", pa.array([number + 2] * 2)))

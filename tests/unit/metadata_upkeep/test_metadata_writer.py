@@ -133,6 +133,7 @@ def test_small_file_slices_are_compacted_by_the_calling_thread(
         raise AssertionError("no thread is needed")
 
     monkeypatch.setattr(services, "_BYTES_FOR_THREADS", min_bytes)
+    # the one place where threads of this process begin
     monkeypatch.setattr(parallel, "_threads", threads)
     if starts_threads:
         with pytest.raises(AssertionError, match="no thread"):

@@ -341,6 +341,7 @@ def test_values_of_a_column_that_came_back_with_a_foreign_type_stay_hidden(
     table = make(with_x(pa.int32()).schema, index="simple", ordering=None, table_version=version)
     table.upsert(with_x(pa.int32(), (1, "a", 5), (2, "b", 7)))
     table.upsert(with_x(None, (1, "a", None)), options=DROP)
+    # lakebed refuses this write, which real Hudi makes
     monkeypatch.setattr("lakebed.operations.context._check_names_that_come_back", lambda *_: None)
     table.upsert(with_x(pa.date32(), (3, "a", dt.date(2024, 1, 1))))
     table = lakebed.open(table.uri)

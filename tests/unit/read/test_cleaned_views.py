@@ -95,6 +95,7 @@ def before_files_are_listed(do: Callable[[], object], *, times: int = 1) -> Iter
         return listing(self, *given)
 
     with pytest.MonkeyPatch.context() as patch:
+        # a view is listed by the storage or by the metadata table: this is before both
         patch.setattr(Snapshot, "_listing", held)
         yield
 

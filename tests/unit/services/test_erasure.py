@@ -306,6 +306,7 @@ def test_a_savepoint_that_is_made_while_rows_are_erased_is_named_after_the_delet
 
     with monkeypatch.context() as patched:
         patched.setattr("lakebed.services.erasure.delete", delete_after_another_writer)
+        # a read fails after the delete and before the first rewrite; no storage request is only there
         patched.setattr(Erasure, "_remove", remove_after_a_clean)
         with pytest.raises(ErasureIncomplete, match=r"savepoint .* holds it") as raised:
             table.erase([other, KEY], options=OPTIONS)

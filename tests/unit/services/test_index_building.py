@@ -111,6 +111,7 @@ def while_it_is_built(before: Callable[[], object], after: Callable[[], object] 
         return written
 
     with pytest.MonkeyPatch.context() as patch:
+        # between the file groups and the base files of a build is no request of the caller's thread alone
         patch.setattr(build_index._Build, "write", held)  # pyright: ignore[reportPrivateUsage]
         yield
     assert done

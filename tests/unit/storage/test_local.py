@@ -15,7 +15,7 @@ import pytest
 
 from lakebed.errors import StorageError
 from lakebed.storage import atomic_file, open_storage
-from lakebed.storage.atomic_file import AtomicFile, aside_name
+from lakebed.storage.atomic_file import aside_name
 from lakebed.storage.local import LocalStorage
 from support.torn_listings import before_each_size
 
@@ -146,7 +146,7 @@ def test_without_links_creation_is_exclusive_too(
     def no_link(*_args: object, **_options: object) -> None:
         raise OSError(errno.EPERM, "no links here")
 
-    monkeypatch.setattr(AtomicFile, "_link", no_link)
+    monkeypatch.setattr(os, "link", no_link)
     storage = LocalStorage(str(tmp_path), unlinked=unlinked)
     assert storage.put_if_absent("f", b"first") is True
     assert storage.put_if_absent("f", b"second") is False
