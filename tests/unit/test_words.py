@@ -219,7 +219,7 @@ def is_odd_bound(name: str) -> bool:
     ['_MOST_ROWS', 'rows_max']
     """
     first, *others = name.lower().lstrip("_").split("_")
-    return bool({first, *others} & BOUNDING or {"max", "min"} & {*others} and first not in ("max", "min"))
+    return bool({first, *others} & BOUNDING or ({"max", "min"} & {*others} and first not in ("max", "min")))
 
 
 def words(name: str) -> set[str]:

@@ -159,19 +159,19 @@ class MetastoreCatalog(StoreCatalog[Metastore, Entry]):
         if before is None:
             before = self._created(desired)
             self._check(desired, before, paths.table)
-        merged = _merged(before, desired, comments=settings.comments)
-        same = not _differs(before, merged)
+        combined = _combined(before, desired, comments=settings.comments)
+        same = not _differs(before, combined)
         if same and not full and before.synced == commit:
             return EntryChange(str(desired.name), "created" if created else "unchanged", compared="none")
         synced = before.synced if settings.incremental and not full else None
-        added, moved, dropped, compared = self._sync_partitions(merged, paths, synced, settings)
-        columns = [c.plain for c in before.columns] != [c.plain for c in merged.columns]
+        added, moved, dropped, compared = self._sync_partitions(combined, paths, synced, settings)
+        columns = [c.plain for c in before.columns] != [c.plain for c in combined.columns]
         written = added or moved or dropped or not same
         if commit.instant and (written or not settings.when_changed):
             commit_properties = {_INSTANT: commit.instant, _COMPLETED: commit.completed}
-            merged = replace(merged, properties={**merged.properties, **commit_properties})
-        if _differs(before, merged):
-            self._store.update(merged, cascade=columns and bool(merged.partition_columns))
+            combined = replace(combined, properties={**combined.properties, **commit_properties})
+        if _differs(before, combined):
+            self._store.update(combined, cascade=columns and bool(combined.partition_columns))
         elif not written and not created:
             return EntryChange(str(desired.name), "unchanged", compared=compared)
         action = "created" if created else "updated"
@@ -357,7 +357,7 @@ def _pairs(text: str) -> dict[str, str]:
     return properties
 
 
-def _merged(before: Entry, desired: Entry, *, comments: bool) -> Entry:
+def _combined(before: Entry, desired: Entry, *, comments: bool) -> Entry:
     """The entry to write, in which additions of other writers are retained."""
     stored = {column.name.lower(): column.comment for column in before.columns}
     columns = tuple(
@@ -381,13 +381,13 @@ def _merged(before: Entry, desired: Entry, *, comments: bool) -> Entry:
     )
 
 
-def _differs(before: Entry, merged: Entry) -> bool:
+def _differs(before: Entry, combined: Entry) -> bool:
     """Whether writing the entry changes something."""
-    merged_columns, previous_columns = ([(*c.plain, c.comment) for c in e.columns] for e in (merged, before))
-    formats = ((e.input_format, e.output_format, e.serde) for e in (merged, before))
+    combined_columns, previous_columns = ([(*c.plain, c.comment) for c in e.columns] for e in (combined, before))
+    formats = ((e.input_format, e.output_format, e.serde) for e in (combined, before))
     return (
-        merged_columns != previous_columns
+        combined_columns != previous_columns
         or len({*formats}) > 1
-        or dict(merged.serde_properties) != dict(before.serde_properties)
-        or dict(merged.properties) != dict(before.properties)
+        or dict(combined.serde_properties) != dict(before.serde_properties)
+        or dict(combined.properties) != dict(before.properties)
     )

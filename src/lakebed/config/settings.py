@@ -132,7 +132,7 @@ class WriteSettings:
 
     # Merge-on-read tables.
     # so many small files a partition path are rewritten for inserts
-    merge_candidates: int = 1
+    max_filled_files: int = 1
     # a log file is closed at this size
     log_file_bytes: int = 1024 * MIB
     # a block of a log file is closed at this size
@@ -321,7 +321,7 @@ class ClusteringSettings:
     commits. `plan_strategy` to `last_partition` select the partition paths, `max_small_file_size` to `singles`
     configure how their file slices are grouped, by the names of `policies.clustering`; `sort_columns` and `layout`
     determine the order in which the rows are written. Under consistent hashing buckets of more than `split_threshold`
-    times the maximum file size are split and buckets of less than `merge_threshold` times that size are merged, from
+    times the maximum file size are split and buckets of less than `join_threshold` times that size are joined, from
     `min_buckets` to `max_buckets` in a partition path (0: the number at first)."""
 
     inline: bool = False
@@ -345,7 +345,7 @@ class ClusteringSettings:
     sort_columns: tuple[str, ...] = ()
     layout: Literal["LINEAR", "ZORDER", "HILBERT"] = "LINEAR"
     split_threshold: float = 2.0
-    merge_threshold: float = 0.2
+    join_threshold: float = 0.2
     max_buckets: int = 0
     min_buckets: int = 0
     by_services: bool = False
@@ -373,7 +373,7 @@ class PartitionTtlSettings:
 
 @dataclass(frozen=True, slots=True)
 class FileSizingSettings:
-    """The number of small files in a partition path from which on a process that runs services merges them; 0:
+    """The number of small files in a partition path from which on a process that runs services joins them; 0:
     never."""
 
     files: int = 0

@@ -66,7 +66,7 @@ def with_properties(values: Mapping[str, Any], properties: Mapping[str, Any]) ->
         sections["target"]["create"] = create
     if options:
         sections["target"]["options"] = options
-    return _merged(values, sections)
+    return _combined(values, sections)
 
 
 def _create_value(key: str, text: str) -> Any:
@@ -98,12 +98,12 @@ def _finish(sections: dict[str, dict[str, Any]]) -> None:
         source["kind"] = kind
 
 
-def _merged(values: Mapping[str, Any], sections: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
-    merged: dict[str, Any] = dict(values)
+def _combined(values: Mapping[str, Any], sections: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+    combined: dict[str, Any] = dict(values)
     for section, entries in sections.items():
         if not entries:
             continue
-        target = merged if not section else dict(cast("Mapping[str, Any]", merged.get(section) or {}))
+        target = combined if not section else dict(cast("Mapping[str, Any]", combined.get(section) or {}))
         for key, value in entries.items():
             if isinstance(value, dict) and isinstance(target.get(key), Mapping):
                 target[key] = {**cast("dict[str, Any]", value), **target[key]}
@@ -113,5 +113,5 @@ def _merged(values: Mapping[str, Any], sections: Mapping[str, dict[str, Any]]) -
                     f"{where} is {target[key]!r}, and the properties have {value!r}", hint="give one of them"
                 )
         if section:
-            merged[section] = target
-    return merged
+            combined[section] = target
+    return combined

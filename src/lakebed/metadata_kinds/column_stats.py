@@ -37,9 +37,9 @@ from lakebed.metadata_kinds.stats_values import (
     Kinds,
     StatsUnion,
     column_stats_records,
+    combined_partition_stats,
     has_meta_stats,
     index_version_of,
-    merged_partition_stats,
     partition_stats_records,
     ranges_of_file,
     ranges_of_log,
@@ -236,11 +236,11 @@ class StoredStatistics:
     @once
     def of_partitions(self) -> Stats:
         """The statistics of partition paths, from all live files of each."""
-        return self.merged(self.stats)
+        return self.combined(self.stats)
 
-    def merged(self, stats: Stats, *, zero_is_known: bool = False) -> Stats:
-        """The statistics of partition paths, merged from those of files."""
-        return merged_partition_stats({}, stats, self._stored.live, self.kinds, zero_is_known=zero_is_known)[0]
+    def combined(self, stats: Stats, *, zero_is_known: bool = False) -> Stats:
+        """The statistics of partition paths, combined from those of files."""
+        return combined_partition_stats({}, stats, self._stored.live, self.kinds, zero_is_known=zero_is_known)[0]
 
     def _kinds_of(self, file: NewFile) -> Kinds:
         """The columns for which a base file has statistics."""
@@ -457,7 +457,7 @@ class PartitionStatsKind(PartitionKind):
         stored = table.shared(StoredStatistics)
         sources = [stored.stats, *([stored.as_written] if stored.as_written is not None else [])]
         alternatives = [
-            comparable_stats(stored.merged(stats, zero_is_known=zero_is_known), {})
+            comparable_stats(stored.combined(stats, zero_is_known=zero_is_known), {})
             for stats in sources
             for zero_is_known in (True, False)
         ]

@@ -24,7 +24,7 @@ from lakebed.format.data_block import read_log_rows
 from lakebed.format.file_names import parse_log_file
 from lakebed.format.text import parse_properties
 from lakebed.metadata_kinds import bloom_filters
-from lakebed.metadata_kinds.stats_values import merged_partition_stats, without_nan
+from lakebed.metadata_kinds.stats_values import combined_partition_stats, without_nan
 from lakebed.metadata_kinds.stored import live_files
 from lakebed.metadata_records import stats_codec
 from lakebed.metadata_records.definitions import IndexDefinition
@@ -395,7 +395,7 @@ def partition_stats_of(
 ) -> tuple[Stats, list[str]]:
     """The statistics of the partition paths in `live` by an index, and the keys of the paths that have none."""
     kinds = {index.column: index.function.result}
-    return merged_partition_stats(existing, new, live, kinds, of_expression=True, tight=tight)
+    return combined_partition_stats(existing, new, live, kinds, of_expression=True, tight=tight)
 
 
 ZONES_PROPERTY = "lakebed.metadata.expression.zones"

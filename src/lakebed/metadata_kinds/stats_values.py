@@ -1,4 +1,4 @@
-"""Column statistics as values: of new files, of files in storage (by footer or by rows), merged by file or partition
+"""Column statistics as values: of new files, of files in storage (by footer or by rows), combined by file or partition
 path, and which columns have them.
 """
 
@@ -324,12 +324,12 @@ def partition_stats_records(
     existing ones instead of replacing them: this is for an action after which earlier requested actions may still
     complete.
     """
-    merged, deleted = merged_partition_stats(existing, new, live, kinds, tight=tight)
-    records = stats_codec.encode(merged, form, index_version=index_version, record_type=RecordType.PARTITION_STATS)
+    combined, deleted = combined_partition_stats(existing, new, live, kinds, tight=tight)
+    records = stats_codec.encode(combined, form, index_version=index_version, record_type=RecordType.PARTITION_STATS)
     return Records(*records, deleted=pa.array(deleted, pa.string()))
 
 
-def merged_partition_stats(
+def combined_partition_stats(
     existing: Stats,
     new: Stats,
     live: Mapping[str, Collection[str]],
@@ -339,7 +339,7 @@ def merged_partition_stats(
     zero_is_known: bool = False,
     tight: bool = True,
 ) -> tuple[Stats, list[str]]:
-    """The statistics of the partition paths in `live`, merged from those of their files (see
+    """The statistics of the partition paths in `live`, combined from those of their files (see
     `partition_stats_records`), and the keys of columns and paths that have none. With `of_expression` they are those of
     an expression index, in which nulls are not among the values. With `zero_is_known` a range of floating-point numbers
     from 0.0 to 0.0 counts as known."""
@@ -348,7 +348,7 @@ def merged_partition_stats(
     owners = np.array([number for number, _, _ in pairs], np.int64)
     keys = file_keys([path for _, path, _ in pairs], [name for _, _, name in pairs])
     file_counts = np.bincount(owners, minlength=len(paths))
-    merged: Stats = {}
+    combined: Stats = {}
     deleted: list[str] = []
     for column, kind in kinds.items():
         sources = [s[column] for s in (existing, new) if column in s]
@@ -370,9 +370,9 @@ def merged_partition_stats(
             wide = _widest_stats(stats_keys.take(pa.array(partly)), [paths[n] for n in partly], widest, tight=tight)
             table, complete = pa.concat_tables([table, wide]), complete | {*partly}
         if table is not None and len(table):
-            merged[column] = table
+            combined[column] = table
         deleted += [stats_keys[number].as_py() for number in range(len(paths)) if number not in complete]
-    return merged, deleted
+    return combined, deleted
 
 
 def _widest_stats(
@@ -453,9 +453,9 @@ class StatsUnion:
             part_keys, part_values = keys.filter(which), values.filter(which)
             if len(part_keys):
                 by_column = stats_codec.decode(part_keys, part_values, schema_json)
-                merged = {column: newest_stats([table]) for column, table in by_column.items()}
+                combined = {column: newest_stats([table]) for column, table in by_column.items()}
                 part_keys, part_values = stats_codec.encode(
-                    merged, form, index_version=index_version(), record_type=kind
+                    combined, form, index_version=index_version(), record_type=kind
                 )
             parts.append((part_keys, part_values))
         return pa.concat_arrays([keys for keys, _ in parts]), pa.concat_arrays([values for _, values in parts])

@@ -74,7 +74,7 @@ def assign(
     takes as many rows as fit below the maximum file size; a new group takes as many as fill one file.
 
     If the table `appends` its updates (merge-on-read), only files without log files take inserts: the
-    `merge_candidates` smallest of each partition path. Their file groups are rewritten, with their updates. With
+    `max_filled_files` smallest of each partition path. Their file groups are rewritten, with their updates. With
     deferred small files, rows go to new file groups while a partition path has fewer than `MAX_SMALL_FILES` small
     files. Then they go to the smallest one, whether it has log files or not. `renewed` are file groups that are
     rewritten, unless they are in `avoid` or in `log_instants`. `log_instants` names the instants of slices that pending
@@ -115,7 +115,7 @@ def _small_files(
         # only the smallest file takes rows: each row is rewritten few times and the number of files does not grow
         return sorted(small, key=lambda f: (f.size, f.name))[:1] if len(small) >= MAX_SMALL_FILES else []
     if appends:
-        return sorted(small, key=lambda f: (f.size, f.name))[: max(0, settings.merge_candidates)]
+        return sorted(small, key=lambda f: (f.size, f.name))[: max(0, settings.max_filled_files)]
     return sorted(small, key=lambda f: f.name)
 
 

@@ -411,16 +411,16 @@ def check_key_types(context: WriteContext, table: pa.Schema, incoming: pa.Schema
                 raise _other_type(context, role, name, stored, incoming_type)
 
 
-def check_ordering_types(context: WriteContext, table: pa.Schema, merged: pa.Schema) -> None:
+def check_ordering_types(context: WriteContext, table: pa.Schema, evolved: pa.Schema) -> None:
     """Raise `SchemaConflict` for an ordering column that changes to another kind of type: as a text or a floating-point
     number it would have another order. Within its kind it may widen."""
     kinds = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_timestamp)
     for name in context.rules.ordering:
-        stored, merged_type = _type_of(table, name), _type_of(merged, name)
-        if stored is None or merged_type is None or stored.equals(merged_type):
+        stored, new_type = _type_of(table, name), _type_of(evolved, name)
+        if stored is None or new_type is None or stored.equals(new_type):
             continue
-        if not any(kind(stored) and kind(merged_type) for kind in kinds):
-            raise _other_type(context, "ordering", name, stored, merged_type)
+        if not any(kind(stored) and kind(new_type) for kind in kinds):
+            raise _other_type(context, "ordering", name, stored, new_type)
 
 
 def _type_of(schema: pa.Schema, name: str) -> pa.DataType | None:

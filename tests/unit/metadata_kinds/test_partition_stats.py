@@ -14,7 +14,7 @@ import lakebed
 from lakebed.config.settings import WriteSettings
 from lakebed.errors import InvalidOption
 from lakebed.metadata.lookups import open_snapshot
-from lakebed.metadata_kinds.stats_values import META_WITH_STATS, merged_partition_stats
+from lakebed.metadata_kinds.stats_values import META_WITH_STATS, combined_partition_stats
 from lakebed.metadata_kinds.stored import live_files
 from lakebed.metadata_records.definitions import IndexName
 from lakebed.metadata_records.layout import column_stats_keys, file_keys
@@ -48,7 +48,7 @@ def assert_ranges_are_those_of_the_live_files(table: Table) -> dict[str, pa.Tabl
     assert metadata is not None
     found, of_files = metadata.partition_stats(), metadata.column_stats()
     kinds = {column: stats.schema.field("min").type for column, stats in of_files.items()}
-    expected, _ = merged_partition_stats(of_files, {}, live_files(snapshot.file_slices()), kinds)
+    expected, _ = combined_partition_stats(of_files, {}, live_files(snapshot.file_slices()), kinds)
     assert stats_by_column(found) == stats_by_column(expected)
     return found
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from lakebed.metadata_kinds.stats_values import Kinds, merged_partition_stats, stats_of, together
+from lakebed.metadata_kinds.stats_values import Kinds, combined_partition_stats, stats_of, together
 from lakebed.metadata_kinds.stored import NewFile
 from lakebed.metadata_records.layout import column_prefix
 from lakebed.metadata_records.stats_codec import widest_bounds
@@ -39,7 +39,7 @@ def test_a_column_with_nan_may_hold_anything(odd: tuple[float, float]) -> None:
     stats = stats_of(together([file("a", *odd), file("b", 3.0, 4.0)]), KINDS, 2)
     assert bounds(stats["x"]) == [("a", -INF, INF), ("b", 3.0, 4.0)]
     assert stats["x"]["null_count"].to_pylist() == [0, 0]
-    merged, deleted = merged_partition_stats({}, stats, {"p": ["a", "b"], "q": []}, KINDS)
+    merged, deleted = combined_partition_stats({}, stats, {"p": ["a", "b"], "q": []}, KINDS)
     assert bounds(merged["x"]) == [("p", -INF, INF)]
     assert bounds(merged["n"]) == [("p", 1, 2)]
     assert deleted == [column_prefix("x", "q"), column_prefix("n", "q")]
@@ -48,7 +48,7 @@ def test_a_column_with_nan_may_hold_anything(odd: tuple[float, float]) -> None:
 def test_zero_to_zero_may_be_real_hudis_nan() -> None:
     known = stats_of(together([file("a", 0.0, 0.0)]), KINDS, 2)
     new = stats_of(together([file("b", 3.0, 4.0)]), KINDS, 2)
-    merged, deleted = merged_partition_stats(known, new, {"p": ["a", "b"]}, KINDS)
+    merged, deleted = combined_partition_stats(known, new, {"p": ["a", "b"]}, KINDS)
     assert bounds(merged["x"]) == [("p", -INF, INF)]
     assert deleted == []
 
@@ -57,7 +57,7 @@ def test_a_partition_path_of_which_a_file_has_no_record_may_hold_anything() -> N
     """Not one of which no file has one: there the column came later, and has nulls alone."""
     stats = stats_of(together([file("a", 1.0, 2.0), file("b", 3.0, 4.0)]), {"n": pa.int64()}, 2)
     live = {"p": ["a", "older"], "q": ["older"]}
-    merged, deleted = merged_partition_stats({}, stats, live, {"n": pa.int64()})
+    merged, deleted = combined_partition_stats({}, stats, live, {"n": pa.int64()})
     assert bounds(merged["n"]) == [("p", -(1 << 63), (1 << 63) - 1)]
     assert 0 < merged["n"]["null_count"][0].as_py() < merged["n"]["value_count"][0].as_py()
     assert deleted == [column_prefix("n", "q")]
@@ -92,7 +92,7 @@ def bounds(stats: pa.Table) -> list[tuple[object, ...]]:
 def test_infinities_and_nulls_are_ranges() -> None:
     inf = float("inf")
     stats = stats_of(together([file("a", -inf, 1.0), file("b", None, None, nulls=3), file("c", 0.0, inf)]), KINDS, 2)
-    merged, deleted = merged_partition_stats({}, stats, {"p": ["a", "b", "c"]}, KINDS)
+    merged, deleted = combined_partition_stats({}, stats, {"p": ["a", "b", "c"]}, KINDS)
     assert deleted == []
     assert [merged["x"][side].to_pylist() for side in ("min", "max")] == [[-inf], [inf]]
 

@@ -260,7 +260,7 @@ class ConsistentIndex(Index, Hashing, GroupResizing):
             return []
         sizes = BucketSizes(
             settings.split_threshold * max_file_size,
-            settings.merge_threshold * max_file_size,
+            settings.join_threshold * max_file_size,
             settings.max_buckets or self.buckets,
             settings.min_buckets or self.buckets,
         )
