@@ -72,16 +72,13 @@ def _parts(kind: pa.DataType) -> list[tuple[str, pa.Field]]:
     return [(part.name, part) for part in kind] if pt.is_struct(kind) else []
 
 
-def _with_parts(kind: pa.DataType, parts: list[pa.Field]) -> pa.DataType:
-    """The nested type with other parts, in the order of `_parts`."""
-    if is_list(kind):
-        return pa.large_list(parts[0]) if pt.is_large_list(kind) else pa.list_(parts[0])
-    if pt.is_map(kind):
-        return pa.map_(*parts)
-    return pa.struct(parts) if pt.is_struct(kind) else kind
-
-
 def _numbered(field: pa.Field, path: str) -> pa.Field:
     """The field with its id, and with those of its parts."""
-    parts = [_numbered(part, below(path, name)) for name, part in _parts(field.type)]
-    return pa.field(field.name, _with_parts(field.type, parts), field.nullable, {_NUMBER: str(field_id(path)).encode()})
+    kind, parts = field.type, [_numbered(part, below(path, name)) for name, part in _parts(field.type)]
+    if is_list(kind):
+        kind = pa.large_list(parts[0]) if pt.is_large_list(kind) else pa.list_(parts[0])
+    elif pt.is_map(kind):
+        kind = pa.map_(*parts)
+    elif pt.is_struct(kind):
+        kind = pa.struct(parts)
+    return pa.field(field.name, kind, field.nullable, {_NUMBER: str(field_id(path)).encode()})
