@@ -78,7 +78,7 @@ def _numbered(field: pa.Field, path: str) -> pa.Field:
     if is_list(kind):
         kind = pa.large_list(parts[0]) if pt.is_large_list(kind) else pa.list_(parts[0])
     elif pt.is_map(kind):
-        kind = pa.map_(*parts)
+        kind = pa.map_(parts[0], parts[1])
     elif pt.is_struct(kind):
         kind = pa.struct(parts)
     return pa.field(field.name, kind, field.nullable, {_NUMBER: str(field_id(path)).encode()})
