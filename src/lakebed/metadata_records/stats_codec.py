@@ -48,13 +48,12 @@ from lakebed.format.avro.wrappers import (
 )
 from lakebed.format.hashes import plain_strings
 from lakebed.metadata_records.records import RecordForm, RecordType, SubRecord, enter, leave, value_head, value_tail
+from lakebed.schema.arrow import MAX_PRECISION, MAX_WIDE_PRECISION
 from lakebed.schema.conversion import can_cast
 from lakebed.schema.plain_arrow import as_numpy
 
 _UTC = "UTC"
 _MAX_CHARACTER, _MAX_TEXT_LENGTH = "\U0010ffff", 8
-_MAX_PRECISION = 38
-_MAX_PRODUCT_PRECISION = 76
 _DECIMAL_ORDINAL = 10
 _ORDINALS: dict[int, pa.DataType] = {
     1: pa.null(),
@@ -105,7 +104,7 @@ def type_of_value_type(ordinal: int, info: str | None) -> pa.DataType:
     if ordinal == _DECIMAL_ORDINAL:
         precision, _, scale = (info or "").partition(",")
         short = len(precision) <= 2 >= len(scale) and precision.isdecimal() and scale.isdecimal()
-        if short and 1 <= int(precision) <= _MAX_PRECISION >= int(scale):
+        if short and 1 <= int(precision) <= MAX_PRECISION >= int(scale):
             return pa.decimal128(int(precision), int(scale))
     elif ordinal in _ORDINALS:
         return _ORDINALS[ordinal]
@@ -234,8 +233,8 @@ def common_type(kinds: list[pa.DataType]) -> pa.DataType:
 def _rescaled(values: pa.Array, kind: pa.DataType) -> pa.Array:
     """The decimals in another scale. Raises `pa.ArrowInvalid` for a value that does not fit, where Arrow's own cast
     would wrap."""
-    wide = values.cast(pa.decimal256(_MAX_PRODUCT_PRECISION, values.type.scale))
-    return wide.cast(pa.decimal256(_MAX_PRODUCT_PRECISION, kind.scale)).cast(kind)
+    wide = values.cast(pa.decimal256(MAX_WIDE_PRECISION, values.type.scale))
+    return wide.cast(pa.decimal256(MAX_WIDE_PRECISION, kind.scale)).cast(kind)
 
 
 def _wrapped_decimals(values: pa.Array) -> pa.Array:
@@ -285,7 +284,7 @@ def _wider(first: pa.DataType, other: pa.DataType) -> pa.DataType:
         kinds = [k for k in (first, other) if pa.types.is_decimal(k)]
         scale = max(k.scale for k in kinds)
         integer_digits = max([k.precision - k.scale for k in kinds] + ([19] if len(kinds) == 1 else []))
-        return pa.decimal128(min(_MAX_PRECISION, integer_digits + scale), scale)
+        return pa.decimal128(min(MAX_PRECISION, integer_digits + scale), scale)
     if pa.types.is_floating(first) or pa.types.is_floating(other):
         return first if first == other else pa.float64()
     return first if first.bit_width >= other.bit_width else other

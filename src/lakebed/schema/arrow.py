@@ -12,6 +12,8 @@ from lakebed.errors import InvalidRecord, SchemaConflict
 from lakebed.model import ALL_META_COLUMNS, META_COLUMNS, OPERATION_COLUMN
 
 MAX_PRECISION = 38
+# The digits of `decimal256`: values are rescaled in it, since a cast of `decimal128` may wrap instead of fail.
+MAX_WIDE_PRECISION = 76
 AVRO_TYPE = b"lakebed.avro.type"
 """Field metadata: the Avro type (JSON) of a column that Arrow alone would not give back (enum, uuid, fixed)."""
 

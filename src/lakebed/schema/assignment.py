@@ -17,13 +17,13 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from lakebed.errors import InvalidRecord, SchemaConflict
-from lakebed.schema.arrow import check_nulls, is_text, normal_type
+from lakebed.schema.arrow import MAX_WIDE_PRECISION, check_nulls, is_text, normal_type
 from lakebed.schema.conversion import cast_column, converted_inside, may_lose
 from lakebed.schema.evolution import MissingColumns, reconcile
 from lakebed.schema.spark import spark_type
 
 _BEYOND_LONG = float(1 << 63)  # the first number that is too great for a long, as a double
-_MAX_PRECISION, _DOUBLE_DIGITS = 76, 18
+_DOUBLE_DIGITS = 18
 _MAX_VALUE = 60
 # What Arrow raises for a value.
 _REFUSALS = (pa.ArrowInvalid, OverflowError, UnicodeError)
@@ -250,29 +250,29 @@ def _to_decimal(values: pa.Array, to: pa.DataType) -> pa.Array:
     kind = values.type
     if pt.is_integer(kind):
         return (
-            values.cast(pa.decimal256(_MAX_PRECISION - to.scale, 0))
-            .cast(pa.decimal256(_MAX_PRECISION, to.scale))
+            values.cast(pa.decimal256(MAX_WIDE_PRECISION - to.scale, 0))
+            .cast(pa.decimal256(MAX_WIDE_PRECISION, to.scale))
             .cast(to)
         )
     if pt.is_decimal(kind):
-        wide = values.cast(pa.decimal256(_MAX_PRECISION, kind.scale))
+        wide = values.cast(pa.decimal256(MAX_WIDE_PRECISION, kind.scale))
     else:
         scale = to.scale + _DOUBLE_DIGITS
         if pt.is_floating(kind):
             least = 10.0 ** -(to.scale + 1)  # what is less rounds to nothing
             values = pc.if_else(pc.less(pc.abs(values), least), pa.scalar(0.0, kind), values)
         else:
-            scale = _MAX_PRECISION // 2
-        wide = values.cast(pa.string()).cast(pa.decimal256(_MAX_PRECISION, scale))
+            scale = MAX_WIDE_PRECISION // 2
+        wide = values.cast(pa.string()).cast(pa.decimal256(MAX_WIDE_PRECISION, scale))
     if wide.type.scale > to.scale:
         wide = pc.round(wide, ndigits=to.scale, round_mode="half_towards_infinity")
-    return wide.cast(pa.decimal256(_MAX_PRECISION, to.scale)).cast(to)
+    return wide.cast(pa.decimal256(MAX_WIDE_PRECISION, to.scale)).cast(to)
 
 
 def _to_integers(values: pa.Array, to: pa.DataType) -> pa.Array:
     """The values as whole numbers; fractions are cut off."""
     if pt.is_decimal(values.type):
-        values = values.cast(pa.decimal256(_MAX_PRECISION, values.type.scale))
+        values = values.cast(pa.decimal256(MAX_WIDE_PRECISION, values.type.scale))
     return pc.trunc(values).cast(to)
 
 

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from lakebed.errors import SchemaConflict
-from lakebed.schema.arrow import check_nulls, is_list, is_text
+from lakebed.schema.arrow import MAX_WIDE_PRECISION, check_nulls, is_list, is_text
 from lakebed.schema.java_text import to_java_text
 from lakebed.schema.layouts import list_offsets
 from lakebed.schema.plain_arrow import as_numpy
@@ -198,11 +198,11 @@ def _to_decimal(array: pa.Array, to_type: pa.DataType) -> pa.Array:
     elif pt.is_integer(kind):
         return array.cast(pa.decimal128(19, 0)).cast(to_type)
     elif pt.is_floating(kind) or is_text(kind):
-        array = array.cast(pa.string()).cast(pa.decimal256(76, 38))
+        array = array.cast(pa.string()).cast(pa.decimal256(MAX_WIDE_PRECISION, 38))
     else:
         raise _no_conversion(kind, to_type)
     rounded = pc.round(array, ndigits=to_type.scale, round_mode="half_towards_infinity")
-    return rounded.cast(pa.decimal256(76, to_type.scale)).cast(to_type)
+    return rounded.cast(pa.decimal256(MAX_WIDE_PRECISION, to_type.scale)).cast(to_type)
 
 
 def converted_inside(array: Any, to_type: pa.DataType, convert: Callable[[Any, pa.DataType, str], Any]) -> Any:
