@@ -3,13 +3,13 @@ begun, until all others wait for it in their order."""
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import lakebed
+from lakebed.concurrency.running_call import has_frame
 from lakebed.operations import group_commit
 from lakebed.testing import Mode, Mutation, crash_at
 
@@ -84,13 +84,7 @@ class Upserts:
     def stop_in(self, name: str, thread: threading.Thread) -> None:
         """Wait until a thread stands in a function of this file."""
 
-        def stands() -> bool:
-            frame = sys._current_frames().get(thread.ident or 0)
-            while frame is not None and not frame.f_code.co_filename.endswith(name):
-                frame = frame.f_back
-            return frame is not None
-
-        wait_for(stands)
+        wait_for(lambda: has_frame(thread.ident or 0, lambda frame: frame.f_code.co_filename.endswith(name)))
 
     def finish(self) -> Sequence[Outcome | None]:
         """Let the first one go on, and wait for all."""

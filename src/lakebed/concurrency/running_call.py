@@ -7,6 +7,7 @@ take it over afterwards, and the thread that renews it gives it back.
 
 from __future__ import annotations
 
+import gc
 import sys
 import threading
 import time
@@ -14,10 +15,14 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
+from lakebed.sharing import shared_rlock
+
 # The packages of lakebed's own functions, and of those that only take or test locks.
 _OWN, _BELOW = ("lakebed", "pyspark_lakebed"), ("lakebed.concurrency", "lakebed.testing")
 # A generator that pauses while its thread is looked at ends the walk too early; so it is looked at more than once.
 _LOOKS, _PAUSE_SECONDS = 3, 0.002
+# A finalizer of what a frame that is gone held may ask again.
+_one_walk = shared_rlock()
 
 
 class RunningCall:
@@ -38,12 +43,28 @@ class RunningCall:
         for look in range(_LOOKS):
             if look:
                 time.sleep(_PAUSE_SECONDS)
-            frame = sys._current_frames().get(self._thread)  # pyright: ignore[reportPrivateUsage]
-            while frame is not None:
-                if frame is self._frame:
-                    return True
-                frame = frame.f_back
+            if has_frame(self._thread, lambda frame: frame is self._frame):
+                return True
         return False
+
+
+def has_frame(thread: int, matches: Callable[[FrameType], bool]) -> bool:
+    """Whether a frame on the stack of a thread (by its number) matches; False for a thread that has ended.
+
+    Python 3.11 may collect garbage while it makes the object of a frame. Finalizers then let the other thread go on,
+    and the object is that of a frame which is gone: its attributes are any memory. So garbage is collected afterwards.
+    """
+    with _one_walk:
+        collects = gc.isenabled()
+        try:
+            gc.disable()
+            frame = sys._current_frames().get(thread)  # pyright: ignore[reportPrivateUsage]
+            while frame is not None and not matches(frame):
+                frame = frame.f_back
+            return frame is not None
+        finally:
+            if collects:
+                gc.enable()
 
 
 def surely(end: Callable[[], object]) -> None:
