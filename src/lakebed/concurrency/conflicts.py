@@ -51,6 +51,11 @@ class StartedAt:
         pending = frozenset((i.time, completes_as(i.action)) for i in timeline.pending)
         return StartedAt(last.time if last else "", pending, timeline)
 
+    def is_unchanged(self, now: Timeline, instant: str) -> bool:
+        """Whether no other action was pending when the write of `instant` began, and none has come since."""
+        is_alone = not self.pending and all(i.time == instant for i in now.pending)
+        return is_alone and now.completed == self.timeline.completed
+
 
 @dataclass(frozen=True, slots=True)
 class TouchedFiles:

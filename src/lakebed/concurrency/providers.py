@@ -30,7 +30,7 @@ def table_lock(
     """The lock that a job's settings name; `table` is the table's name, the default key in lock services. Raises
     `InvalidOption` if a required setting is missing, and `UnsupportedFeature` without the service's package."""
     inner = default_lock(storage, wait_seconds=wait_seconds)
-    outer = _of_service(storage, settings, wait_seconds, table)
+    outer = _of_service(storage, settings, wait_seconds, table) if settings.provider else None
     return inner if outer is None else NestedLock(outer, inner, wait_seconds)
 
 

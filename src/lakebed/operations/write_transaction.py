@@ -44,7 +44,7 @@ from lakebed.operations.transaction import Transaction
 from lakebed.operations.uniqueness import Uniqueness, check_unique
 from lakebed.properties.file import update_table_config
 from lakebed.slices.snapshot import Snapshot
-from lakebed.storage.parallel import begun, is_remote
+from lakebed.storage.parallel import in_background, is_remote
 from lakebed.timeline.index_changes import (
     COMMITTED_CHANGE,
     IndexChange,
@@ -64,7 +64,6 @@ class _Written:
 
     statuses: Sequence[WriteStatus]
     metadata: CommitMetadata
-    touched: TouchedFiles
     resizes: Resizes
 
 
@@ -98,7 +97,7 @@ class WriteTransaction(Transaction):
         self._refuse_other_index(self.view(self.timeline))
         self.instant = instant or self.clock.next(after=self.greatest_time())
         self._started = StartedAt.of(self.timeline)
-        opened = begun(self.storage, self._open_files_ahead)
+        opened_ahead = in_background(self._open_files_ahead) if is_remote(self.storage) else None
         self.start_heartbeat()
         self.refuse_lost("begin")
         writer = TimelineWriter(self.storage, self.config)
@@ -108,7 +107,8 @@ class WriteTransaction(Transaction):
         except CommitConflict:
             self._may_be_shown = False
             raise
-        opened()
+        if opened_ahead is not None:
+            opened_ahead()
         if not self.lock_is_held():
             writer.remove_pending(requested)
             self._may_be_shown = False
@@ -129,7 +129,7 @@ class WriteTransaction(Transaction):
     def _open_files_ahead(self) -> None:
         """Open the metadata table's list of files, which has the sizes of file groups."""
         metadata = self.snapshot.metadata if self.config.metadata_partitions else None
-        if metadata is not None and is_remote(self.storage):
+        if metadata is not None:
             with suppress(LakebedError, OSError):  # its first user opens it again, and reports the error
                 metadata.open_ahead([FILES])
 
@@ -175,10 +175,8 @@ class WriteTransaction(Transaction):
         """Check for conflicts, update the index and the metadata table, and make the write visible. Raises
         `CommitConflict`, and nothing is visible then."""
         metadata = self.commit_metadata(statuses, schema, replaced)
-        by_bucket = key_hash_of(self.index) is not None
-        touched = TouchedFiles.of(metadata, by_bucket=by_bucket, non_blocking=self.non_blocking)
         resizes = pending_resizes(self.index, self.snapshot).without(replaced)
-        written = _Written(statuses, metadata, touched, resizes)
+        written = _Written(statuses, metadata, resizes)
         reads = self._read_state, lambda: list_markers(self.storage, self.instant)
         with self.locked(*reads) as (state, markers):
             if self._local is not None:
@@ -193,7 +191,8 @@ class WriteTransaction(Transaction):
             self._note(written, now.timeline)
             self.refuse_lost("complete")
             done = self.publish_commit(now.timeline, written.metadata, self.context.stream_batch, is_inflight=True)
-            if is_settled := self.lock_is_held():
+            is_settled = self.lock_is_held()
+            if is_settled and (self.new_index is not None or now.timeline.pending_clustering):
                 self._follow_up(written, now.timeline)
         if not is_settled:
             self.resolve_late(
@@ -224,8 +223,11 @@ class WriteTransaction(Transaction):
         commit must carry."""
         assert self._started is not None
         resizes = written.resizes
+        if self._started.is_unchanged(timeline, self.instant) and not resizes.children:
+            self.hooks.check(self, timeline)
+            return
         attempt = Attempt(
-            written.touched,
+            self._touched(written),
             timeline,
             self._started,
             self.instant,
@@ -242,6 +244,10 @@ class WriteTransaction(Transaction):
             self.index.resizing.check_commits(written.metadata, others)
         if self.unique != "nowhere":
             check_unique(self.snapshot.reader, written.statuses, others, self.unique)
+
+    def _touched(self, written: _Written) -> TouchedFiles:
+        by_bucket = key_hash_of(self.index) is not None
+        return TouchedFiles.of(written.metadata, by_bucket=by_bucket, non_blocking=self.non_blocking)
 
     def _delete_lost(self, written: _Written, markers: Sequence[Marker]) -> None:
         """Delete the files that lost task attempts wrote. Before version 8 their log files stay."""
@@ -264,7 +270,8 @@ class WriteTransaction(Transaction):
 
     def _note(self, written: _Written, timeline: Timeline) -> None:
         """Put into the commit what it says beside its files: a change of the index, the schema history, plain keys."""
-        self._note_index(timeline, written.metadata)
+        if self.new_index is not None:
+            self._note_index(timeline, written.metadata, self.new_index)
         self.continue_history(timeline, written.metadata)
         if self.plain_keys:
             note_keys(timeline, self.instant, self.plain_keys, written.metadata, written.statuses)
@@ -276,17 +283,15 @@ class WriteTransaction(Transaction):
                 self.timeline = self.load()
                 self._settle_index()
             if timeline.pending_clustering:
-                self.rollbacks().remove_overtaken_plans(self.load(), written.touched, written.resizes.parents)
+                self.rollbacks().remove_overtaken_plans(self.load(), self._touched(written), written.resizes.parents)
 
-    def _note_index(self, timeline: Timeline, metadata: CommitMetadata) -> None:
-        """Record a change of the index in the commit and in the properties; it becomes valid when the instant
+    def _note_index(self, timeline: Timeline, metadata: CommitMetadata, index: Index) -> None:
+        """Record that the table gets this index, in the commit and in the properties; it becomes valid when the instant
         completes."""
-        if self.new_index is None:
-            return
-        change = IndexChange(self.instant, settings_at(timeline, self.config), self.new_index.settings())
+        change = IndexChange(self.instant, settings_at(timeline, self.config), index.settings())
         metadata.extra[COMMITTED_CHANGE] = change.committed()
-        if self.new_index.hashing is not None:
-            self.new_index.hashing.before_change(self.instant, self.storage)
+        if index.hashing is not None:
+            index.hashing.before_change(self.instant, self.storage)
         changes = property_change_for(self.config, timeline, change)
         self.config = update_table_config(self.storage, changes, self.lock_is_held)
 

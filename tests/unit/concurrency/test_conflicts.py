@@ -106,6 +106,27 @@ def test_a_writer_alone_has_no_conflict(table: Table) -> None:
     assert check_conflicts(Attempt(OURS, table.now(), started, schema="w")) == "w"
 
 
+def test_a_timeline_is_unchanged_until_another_action_begins(table: Table) -> None:
+    started = StartedAt.of(table.now())
+    ours = table.begin()
+    assert started.is_unchanged(table.now(), ours.time)
+    table.begin()
+    assert not started.is_unchanged(table.now(), ours.time)
+
+
+def test_a_timeline_with_another_commit_is_changed(table: Table) -> None:
+    started = StartedAt.of(table.now())
+    ours = table.begin()
+    table.commit(metadata(("q", "x-0")))
+    assert not started.is_unchanged(table.now(), ours.time)
+
+
+def test_a_timeline_is_never_unchanged_for_a_writer_that_began_beside_another_one(table: Table) -> None:
+    table.begin()
+    started = StartedAt.of(table.now())
+    assert not started.is_unchanged(table.now(), table.begin().time)
+
+
 def test_disjoint_file_groups_both_commit(table: Table) -> None:
     started = StartedAt.of(table.now())
     table.commit(metadata(("p", "b-0"), ("q", "a-0")))
