@@ -303,6 +303,12 @@ class CleaningSettings:
     partitions: tuple[str, ...] = ()
     partition_regex: str = ""
 
+    @property
+    def due_over(self) -> int:
+        """The number of completed commits up to which no clean is due; 0 where commits alone do not decide it."""
+        by_commits = self.policy == "KEEP_LATEST_COMMITS" and not (self.partitions or self.partition_regex)
+        return self.commits if by_commits else 0
+
 
 @dataclass(frozen=True, slots=True)
 class ArchivalSettings:

@@ -379,6 +379,7 @@ class Cleaning(PlannedService[CleanPlan, CleanRun, CleanResult]):
     action = Action.CLEAN
     operation = "CLEAN"
     after_write = ("cleaning.automatic",)
+    due_over = "cleaning.due_over"
     is_one_at_a_time = True
     resumes = True
     left = "was left"

@@ -171,14 +171,19 @@ class Service(ABC, Generic[Outcome]):
     # The settings that make it run after a write (any of them), and the one that makes it only plan then.
     after_write: ClassVar[tuple[str, ...]] = ()
     plan_after_write: ClassVar[str] = ""
-    # The setting with the number of completed commits above which it is due, if it has one.
+    # The setting with the number of completed commits up to which nothing is due, if it has one.
     due_over: ClassVar[str] = ""
     # Which files of the table it may read: all, or the file slices with log files.
     reads: ClassVar[Reads] = "little"
 
-    def runs_after_write(self, settings: Options) -> bool:
-        """Whether the settings request the service, or a plan of it, after each write."""
-        return settings.compaction.services and is_set(settings, (*self.after_write, self.plan_after_write))
+    def runs_after_write(self, settings: Options, timeline: Timeline) -> bool:
+        """Whether the settings request the service, or a plan of it, after each write, and this timeline of the table
+        before the write does not show that nothing is due."""
+        if not is_set(settings, (*self.after_write, self.plan_after_write)):
+            return False
+        if not self.due_over or timeline.pending:
+            return True
+        return len(timeline.commits) + 1 > attrgetter(self.due_over)(settings)
 
     @abstractmethod
     def due(self, state: ServiceState) -> str | None:
@@ -389,7 +394,9 @@ def run_after_write(
         return opened is not None
 
     lines: list[str] = []
-    for service in [candidate for candidate in services if candidate.runs_after_write(context.services)]:
+    settings, timeline = context.services, context.opened.timeline
+    due = [s for s in services if s.runs_after_write(settings, timeline)] if settings.compaction.services else []
+    for service in due:
         try:
             lines += read_again(context.storage, lambda: _run_after(views[-1], result, service, spark), renew)  # noqa: B023
         except CommitConflict as conflict:
@@ -401,10 +408,7 @@ def run_after_write(
 
 def _run_after(context: WriteContext, result: WriteResult, service: Service[Any], spark: Any | None) -> list[str]:
     """Run one service after a write, if it is due; returns the lines of text that report it."""
-    settings = context.services
-    state = ServiceState(context, result, plan_only=is_set(settings, [service.plan_after_write]))
-    if service.due_over and len(state.commits) <= attrgetter(service.due_over)(settings):
-        return []
+    state = ServiceState(context, result, plan_only=is_set(context.services, [service.plan_after_write]))
     if service.due(state) is None:
         return []
     state.context = fitting_context(state.context, service.reads, spark)

@@ -30,4 +30,21 @@ def test_the_settings_that_a_service_names_are_switches_and_a_number(service: Se
         # publication is on for the formats that its setting names
         assert attrgetter(name)(settings) in ((), True, False, None), name
     if service.due_over:
-        assert attrgetter(service.due_over)(settings) == settings.archival.above
+        assert attrgetter(service.due_over)(settings) in (settings.archival.above, settings.cleaning.commits)
+
+
+def test_no_clean_is_due_up_to_the_number_of_retained_commits() -> None:
+    assert resolve_options({"hoodie.clean.commits.retained": 4}).cleaning.due_over == 4
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"hoodie.clean.policy": "KEEP_LATEST_FILE_VERSIONS"},
+        {"hoodie.clean.policy": "KEEP_LATEST_BY_HOURS"},
+    ],
+)
+def test_under_another_policy_the_number_of_commits_does_not_tell_whether_a_clean_is_due(
+    options: dict[str, str],
+) -> None:
+    assert resolve_options(options).cleaning.due_over == 0
