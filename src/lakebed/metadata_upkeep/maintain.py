@@ -405,7 +405,7 @@ class MetadataUpkeep:
         missing += [p for p in requested if p not in (*have, *missing)]
         if missing and self.table.config.version == 6 and self.table.timeline.pending:
             return []  # as real Hudi: the instant it is built at must not be after a pending one
-        return in_build_order(missing)
+        return in_build_order(missing) if missing else missing
 
     def requested(self) -> dict[str, IndexName]:
         """The indexes that the table or the job requests, by partition; indexes of keys require stored keys."""

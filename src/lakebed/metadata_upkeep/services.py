@@ -439,9 +439,9 @@ def _hides_files(store: MetadataStore, replace: Instant) -> bool:
 def run_services(store: MetadataStore) -> list[str]:
     """Finish the work of dead writers. If a compaction is due, also clean, re-shard, compact and archive: between two
     compactions there is nothing new to clean, and archival can wait. Returns a line of text about each step."""
-    done = [*finish_services(store), *finish_cleans(store)]
+    done = [*finish_services(store), *finish_cleans(store)] if store.timeline.pending else []
     if not is_compaction_due(store):
-        return [*done, *run_log_compaction(store)]
+        return [*done, *run_log_compaction(store)] if store.settings.log_compaction else done
     done += run_cleaning(store)
     # re-sharding comes first: a re-sharded index needs no compaction, and on version 6 its instant sorts first
     done += run_resharding(store)

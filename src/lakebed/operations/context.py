@@ -239,6 +239,8 @@ def schema_for_write(context: WriteContext, snapshot: Snapshot, rows: Rows, *, p
     current = snapshot.schema
     if not len(current):
         return table_schema(context, snapshot, incoming)
+    if incoming.equals(current):
+        return table_schema(context, snapshot, current)
     if partial:
         known_names = frozenset(incoming.names)
         incoming = pa.schema([*incoming, *(f for f in current if f.name not in known_names)])

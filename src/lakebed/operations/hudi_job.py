@@ -326,7 +326,8 @@ def write_context(
     if engine.is_distributed and storage.spec.in_this_process:
         engine = LocalEngine(options.write.tasks, note=_IN_MEMORY)
     snapshot = snapshot or open_snapshot(storage, config)
-    conflicts_with_table(options, TableConfig({**config.properties, **recorded_index_properties(snapshot)}))
+    if options.explicit:
+        conflicts_with_table(options, TableConfig({**config.properties, **recorded_index_properties(snapshot)}))
     settled = with_table_settings(options, config.properties, defaults=defaults)
     return WriteContext(snapshot, engine, settled)
 

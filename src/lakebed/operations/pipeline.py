@@ -28,7 +28,7 @@ from lakebed.operations.callbacks import call_back
 from lakebed.operations.context import CONCURRENCY, TableSchema, WriteContext, schema_for_write
 from lakebed.operations.growth import Growth, planned_growth
 from lakebed.operations.once import check_once
-from lakebed.operations.placement import Layout, Placed, file_groups_in_clustering, placed
+from lakebed.operations.placement import Layout, Placed, placed
 from lakebed.operations.plan import WritePlan, waiting_services
 from lakebed.operations.result import StageTimes, WriteResult
 from lakebed.operations.uniqueness import uniqueness_of
@@ -251,14 +251,15 @@ def run(context: WriteContext, verb: Verb) -> WriteResult:
         times.mark("commit")
     warn_about_large_buckets(context, tx.snapshot, layout.sizes, statuses)
     copies = pending_resizes(context.index, tx.snapshot).children
-    counted = [*(_counted_once(status, copies) for status in statuses), *layout.skipped]
+    once_each = [_counted_once(status, copies) for status in statuses] if copies else statuses
+    counted = [*once_each, *layout.skipped]
     result = WriteResult.of(
         tx.instant,
         done.completion_time or tx.instant,
         verb.operation.lower(),
         counted,
         replaced_file_groups=sum(len(ids) for ids in replaced.values()),
-        replaced_rows=rows_of_groups(tx.snapshot, replaced),
+        replaced_rows=rows_of_groups(tx.snapshot, replaced) if replaced else 0,
         seconds=times.seconds,
         lookup=layout.lookup(counted),
         moved=layout.moved,
@@ -317,11 +318,11 @@ def explain(context: WriteContext, verb: Verb) -> WritePlan:
 def refuse_clustered_groups(context: WriteContext, verb: Verb) -> None:
     """Raise `CommitConflict`, before the write begins, if it would change a file group of a pending clustering that
     does not give way."""
-    rewrites = verb.match.looks_up or context.index.hashing is not None
     opened = context.opened
-    if not rewrites or verb.new_groups_only or not file_groups_in_clustering(opened):
-        return
     pending = {i.time for i in opened.timeline.pending_clustering.values()}
+    rewrites = verb.match.looks_up or context.index.hashing is not None
+    if not pending or not rewrites or verb.new_groups_only:
+        return
     if pending - clusterings_that_give_way(context.storage, opened.timeline, context.settings):
         resizing_parents = pending_resizes(context.index, opened).parents
         refuse_clustered(opened, context.settings, explain(context, verb).touched(), resizing_parents)
@@ -340,8 +341,8 @@ def rows_of_groups(snapshot: Snapshot, groups: Mapping[str, Sequence[str]]) -> i
 
 def changes_of(write: Write) -> tuple[str, ...]:
     """The changes that the write makes to the table's columns; the first rows of a table change nothing."""
-    before = write.snapshot.schema
-    return schema_changes(before, write.schema.data) if len(before) else ()
+    before, after = write.snapshot.schema, write.schema.data
+    return schema_changes(before, after) if len(before) and not after.equals(before) else ()
 
 
 def action_of(config: TableConfig, verb: Verb) -> Action:

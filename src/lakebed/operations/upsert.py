@@ -99,7 +99,8 @@ def admitted_rows(context: WriteContext, data: Any, operation: str, match: RowMa
     rows = incoming_rows(context, data)
     require_columns(context, context.engine.schema(rows))
     schema = schema_for_write(context, context.opened, rows, partial=settings.partial)
-    warn_of_unknown_stats_columns(context.storage, context.config.name, settings.stats_columns, schema.data)
+    if settings.stats_columns:
+        warn_of_unknown_stats_columns(context.storage, context.config.name, settings.stats_columns, schema.data)
     check_similar_names(context, rows)
     check_partitions(context, rows)
     return rows
