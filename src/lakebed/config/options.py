@@ -243,7 +243,7 @@ def with_table_settings(
     more = {**{k: v for k, v in (defaults or {}).items() if k not in job_options.explicit}, **stored}
     if not more:
         return job_options
-    write = resolve_options({**more, **job_options.explicit}).write
+    write = _resolved(tuple({**more, **job_options.explicit}.items())).write
     return replace(job_options, write=replace(write, extra_metadata=job_options.write.extra_metadata))
 
 
@@ -265,7 +265,7 @@ def service_settings(explicit: Mapping[str, str], properties: Mapping[str, str])
 
 @lru_cache(maxsize=64)
 def _resolved(texts: tuple[tuple[str, str], ...]) -> Options:
-    """The settings in these option texts. Cached, since a table's services use them several times per write."""
+    """The settings in these option texts. Cached, since a write and a table's services use them several times."""
     return resolve_options(dict(texts))
 
 

@@ -558,7 +558,9 @@ def load_table(
         timeline = load_timeline(storage, config)
     else:
         config, timeline = at_once(storage, lambda: load_table_config(storage), lambda: load_timeline(storage, guess))
-        if config != guess:
+        if config == guess:
+            config = guess  # what was parsed from it before is not parsed again
+        else:
             # times in names are the same in every time zone
             is_same = expected is None and _form(config) == _form(guess) and not any(timeline.files.values())
             timeline = replace(timeline, config=config) if is_same else load_timeline(storage, config)
