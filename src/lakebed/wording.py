@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
-from html import escape
 from typing import Any, cast
 
 _DATE_DIGITS, _MILLIS_DIGITS = 14, 17
@@ -67,6 +66,8 @@ def text_html(text: str) -> str:
     >>> text_html("a <b>")
     '<pre>a &lt;b&gt;</pre>'
     """
+    from html import escape
+
     return f"<pre>{escape(text, quote=False)}</pre>" if text else ""
 
 
@@ -76,6 +77,8 @@ def rows_html(names: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
     >>> rows_html(["a"], [[1], [None]])
     '<table><thead><tr><th>a</th></tr></thead><tbody><tr><td>1</td></tr><tr><td></td></tr></tbody></table>'
     """
+    from html import escape
+
     head = "".join(f"<th>{escape(name)}</th>" for name in names)
     body = "".join(
         "<tr>" + "".join(f"<td>{escape('' if value is None else str(value))}</td>" for value in row) + "</tr>"

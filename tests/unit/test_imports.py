@@ -107,9 +107,40 @@ def test_pyarrow_takes_pandas_data_as_ever_once_pandas_is_imported() -> None:
 
 
 def test_help_and_version_of_the_program_import_no_arrow_and_no_engine() -> None:
-    heavy = "pyarrow", "numpy", "lakebed.table", "lakebed.services", "sqlglot", "rich", "lakebed.config"
+    heavy = (
+        *("pyarrow", "numpy", "lakebed.table", "lakebed.services", "sqlglot", "rich", "lakebed.config"),
+        *("hashlib", "html", "webbrowser"),
+    )
     help_only = "from lakebed.cli.main import invoke\ninvoke(['--help'])"
     version_only = "import sys\nfrom lakebed.cli.start import run\nsys.argv[1:] = ['--version']\nrun()"
     for code, unused in ((help_only, heavy), (version_only, (*heavy, "typer"))):
         code += f"\nimport sys\nprint('imported', *(name for name in {unused} if name in sys.modules))"
         assert _output(code).splitlines()[-1] == "imported", code
+
+
+_LOOKUP = """
+import sys
+from lakebed.cli.main import invoke
+assert invoke(["get", sys.argv[1], "2"]) == 0
+print("imported", *sorted(name for name in sys.modules))
+"""
+
+
+def test_a_lookup_of_the_program_imports_what_a_lookup_in_python_does_and_the_commands(tmp_path: Path) -> None:
+    rows = pa.table({"id": [1, 2], "city": ["rome", "oslo"], "fare": [9.5, 12.0], "ts": [1, 1]})
+    lakebed.create(str(tmp_path), rows, key="id", ordering="ts", index="bucket").upsert(rows)
+    modules = _output(_LOOKUP, str(tmp_path)).splitlines()[-1].removeprefix("imported ")
+    unused = tuple(name for name in _NOT_FOR_READS if name not in ("cli", "maintenance", "engine.local"))
+    of_lakebed = " ".join(name for name in modules.split() if not name.startswith("lakebed.cli"))
+    assert _imported_of(unused, of_lakebed) == []
+    assert {"rich", "sqlglot", "webbrowser", "pandas"} & {*modules.split()} == set()
+
+
+# All but `catalog.registry`, which tells the URI of a catalog's entry from that of a table.
+_CATALOGS = ("catalog.base", "catalog.metastore", "catalog.hive", "catalog.glue", "catalog.rest", "catalog.unity")
+
+
+def test_a_write_of_a_table_that_is_not_published_imports_neither_publishers_nor_catalogs(tmp_path: Path) -> None:
+    rows = pa.table({"id": [1, 2], "city": ["rome", "oslo"], "fare": [9.5, 12.0], "ts": [1, 1]})
+    lakebed.create(str(tmp_path), rows, key="id", ordering="ts", index="bucket").upsert(rows)
+    assert _imported_of(("publish", *_CATALOGS), _output(_UPSERT, str(tmp_path))) == []

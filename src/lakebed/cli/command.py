@@ -11,10 +11,12 @@ from types import FrameType
 from typing import Annotated, Any, Concatenate, ParamSpec, Protocol
 
 import typer
+from typer.core import TyperCommand
 
 import lakebed
 from lakebed.cli.hints import as_commands
 from lakebed.cli.output import Form, Output, StorageOptions, Uri, pairs, show_facts, working
+from lakebed.sharing import once
 
 
 class Result(Protocol):
@@ -41,6 +43,53 @@ PartitionPaths = Annotated[
     list[str] | None,
     typer.Option("--partition", metavar="PATH", help="Only in this partition path; give it once for each."),
 ]
+
+
+class Command(TyperCommand):
+    """A command whose parameters are read from its function when they are first asked for. A process runs one of some
+    ninety commands, and the list of commands needs no parameters."""
+
+    def __init__(self, function: Callable[..., Any], **settings: Any) -> None:
+        self._function = function
+        super().__init__(**settings)
+
+    @once
+    def _read(self) -> Any:
+        """The command that typer makes of the function."""
+        alone = typer.Typer(add_completion=False)
+        alone.command()(self._function)
+        return typer.main.get_command(alone)
+
+    @property
+    def params(self) -> list[Any]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self._read.params
+
+    @params.setter
+    def params(self, unread: list[Any]) -> None:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Nothing: typer sets those of `unread_function`, which has none."""
+
+    @property
+    def callback(self) -> Callable[..., Any] | None:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self._read.callback
+
+    @callback.setter
+    def callback(self, unread: Callable[..., Any] | None) -> None:
+        """Nothing: typer sets `unread_function`."""
+
+    def get_help(self, ctx: Any) -> str:
+        """The help text of typer, with "<str>..." in place of its "<list[str]>", in the same width."""
+        return super().get_help(ctx).replace("<list[str]>", "<str>...   ")
+
+
+def unread_function(function: Callable[..., Any]) -> Callable[[], None]:
+    """A function with the name and docstring of `function` and without its parameters, which typer would read when it
+    makes the list of commands."""
+
+    def unread() -> None:
+        raise NotImplementedError(f"{function.__name__} runs by its `Command`")
+
+    unread.__name__, unread.__doc__ = function.__name__, function.__doc__
+    return unread
 
 
 def open_table(uri: str, storage_option: list[str] | None) -> lakebed.Table:

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, cast
 
 import typer
-from typer.core import TyperCommand
 from typer.models import CommandInfo
+
+from lakebed.cli.command import Command, unread_function
+
+if TYPE_CHECKING:
+    from typer.core import TyperCommand
 
 # The table of the examples is the folder `trips`: key id, partition column city, merge-on-read, with a record index.
 # `riders` has a record index for each partition path, `visits` the key id, day and a bucket index.
@@ -130,21 +135,17 @@ EXAMPLES = {
 _HEADLINE_END = re.compile(r"[.:;](?:\s|$)|\n\n")
 
 
-class _Command(TyperCommand):
-    def get_help(self, ctx: Any) -> str:
-        """The help text of typer, with "<str>..." in place of its "<list[str]>", in the same width."""
-        return super().get_help(ctx).replace("<list[str]>", "<str>...   ")
-
-
 def add_examples(app: typer.Typer) -> None:
-    """Add the examples to the help of each command of `app`, without types of Python in it."""
+    """Add the examples to the help of each command of `app`, without types of Python in it. Commands read their
+    parameters on demand (`Command`)."""
     for name, command in _commands(app, ""):
+        function = command.callback
+        assert function is not None
         lines = [f"  lakebed {example}" for example in EXAMPLES.get(name, ())]
-        command.cls = _Command
-        if command.callback is not None and command.callback.__doc__:
-            command.short_help = (
-                _HEADLINE_END.split(command.callback.__doc__.replace("\n    ", " "), maxsplit=1)[0] + "."
-            )
+        command.cls = cast("type[TyperCommand]", partial(Command, function))
+        command.callback = unread_function(function)
+        if function.__doc__:
+            command.short_help = _HEADLINE_END.split(function.__doc__.replace("\n    ", " "), maxsplit=1)[0] + "."
         command.epilog = "\n".join(["\b", "Examples:", *lines])
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import webbrowser
 from contextlib import suppress
 from typing import Annotated
 
@@ -39,5 +38,7 @@ def inspect(
         raise InvalidOption(f"port {port} cannot be used: {error.strerror}", hint=hint) from error
     typer.echo(f"inspector: {server.url} (Ctrl+C ends it)")
     if open_browser:
+        import webbrowser
+
         webbrowser.open(server.url)
     server.run()

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import base64
-import csv
 import json
 import math
+import os
 import re
 import sys
 from collections.abc import Generator, Iterable, Mapping, Sequence
@@ -13,6 +12,7 @@ from contextlib import contextmanager
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum, StrEnum
+from itertools import chain
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
@@ -120,6 +120,8 @@ def _print_rows(columns: Sequence[str], rows: Sequence[Mapping[str, Any]], form:
         for row in rows:
             _print_json(row)
     elif form is Form.CSV:
+        import csv
+
         writer = csv.writer(sys.stdout, lineterminator="\n")
         writer.writerow(columns)
         writer.writerows([_cell(value) for value in row.values()] for row in rows)
@@ -174,6 +176,17 @@ def _with_texts(value: object) -> object:
 
 
 def _print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, header: bool = True) -> None:
+    rows = list(rows)
+    printed = [columns, *rows] if header else rows
+    # for rich these variables stand for a terminal, too
+    is_terminal = sys.stdout.isatty() or os.environ.get("FORCE_COLOR") or os.environ.get("TTY_COMPATIBLE") == "1"
+    if columns and not is_terminal and all(map(_is_plain, chain.from_iterable(printed))):
+        # as rich prints it for another program, without its import, which takes longer than a lookup
+        widths = [max(map(len, column)) for column in zip(*printed, strict=True)]
+        for row in printed:
+            line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+            sys.stdout.write(line.rstrip(" ") + "\n")
+        return
     from rich.console import Console
     from rich.table import Table
 
@@ -191,6 +204,11 @@ def _print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, heade
         console.print(table)
     for line in captured.get().splitlines():
         console.file.write(_PADDING.sub(r"\1", line) + "\n")
+
+
+def _is_plain(text: str) -> bool:
+    """Whether the text is one line in which each character takes one column of a terminal."""
+    return text.isascii() and text.isprintable()
 
 
 # Spaces at the end of a line, before and between the codes that end a style.
@@ -214,6 +232,8 @@ def _plain(value: object) -> object:
     if isinstance(value, (datetime, date, time)):
         return value.isoformat()
     if isinstance(value, (bytes, bytearray)):
+        import base64
+
         return base64.b64encode(value).decode("ascii")
     if isinstance(value, Enum):
         return value.value

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from functools import cache
 from importlib.util import find_spec
@@ -214,6 +213,8 @@ def _private(thing: Any, name: str) -> Any:
 
 def read_mark(uri: str) -> str:
     """The alias of DataFrames that read the table, by which their plan names it; queries do not use it."""
+    import hashlib  # brings OpenSSL, which the list of commands has no use for
+
     return f"{READ_MARK}{hashlib.sha256(uri.encode()).hexdigest()[:16]}"
 
 

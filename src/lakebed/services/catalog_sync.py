@@ -7,11 +7,10 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from lakebed.catalog.base import RegisteredTable, SyncedCommit, SyncResult
 from lakebed.catalog.registry import CatalogUri
 from lakebed.config.options import resolve_options, service_settings
 from lakebed.config.settings import CatalogSettings
@@ -29,6 +28,10 @@ from lakebed.timeline.consumers import ConsumerFiles
 from lakebed.timeline.schema_versions import comments_of
 from lakebed.timeline.timeline import completed_at
 from lakebed.wording import Printed
+
+# Every write imports this module, and few tables are registered: catalogs are imported where they are used.
+if TYPE_CHECKING:
+    from lakebed.catalog.base import RegisteredTable, SyncedCommit, SyncResult
 
 _log = logging.getLogger("lakebed")
 # Entries that this process has registered, each with the table's commit; and those whose last registration failed.
@@ -167,6 +170,8 @@ def _register(
     *,
     full: bool = False,
 ) -> SyncResult:
+    from lakebed.catalog.base import SyncResult
+
     started = time.monotonic()
     parsed = CatalogUri.parse(catalog)
     entry = parsed.entry_of(name)
@@ -180,6 +185,8 @@ def _register(
 
 
 def _newest(commits: Any) -> SyncedCommit:
+    from lakebed.catalog.base import SyncedCommit
+
     if not commits:
         return SyncedCommit()
     return SyncedCommit(max(i.time for i in commits), max(map(completed_at, commits)))
@@ -187,6 +194,8 @@ def _newest(commits: Any) -> SyncedCommit:
 
 def _described(snapshot: Snapshot) -> RegisteredTable:
     """The description of the table for catalogs."""
+    from lakebed.catalog.base import RegisteredTable
+
     config, timeline = snapshot.config, snapshot.timeline
 
     def partitions() -> set[str]:

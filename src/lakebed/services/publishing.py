@@ -10,16 +10,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
+from typing import TYPE_CHECKING
 
 from lakebed.config.settings import WriteSettings
 from lakebed.errors import CommitConflict, InvalidOption, LakebedError
 from lakebed.metadata.lookups import open_snapshot
 from lakebed.properties.file import load_table_config
-from lakebed.publish.delta import DeltaFormat
-from lakebed.publish.foreign import ListFormat
-from lakebed.publish.iceberg import IcebergFormat
-from lakebed.publish.publication import PublishResult, forget_earlier, publish
 from lakebed.services.consumers import start_consumer
 from lakebed.services.driver import Service, ServiceState
 from lakebed.slices.snapshot import Snapshot
@@ -28,7 +25,12 @@ from lakebed.timeline.consumers import ConsumerFiles
 from lakebed.timeline.timeline import completed_at
 from lakebed.wording import Printed, count_text
 
-FORMATS: Mapping[str, ListFormat] = {form.name: form for form in (DeltaFormat(), IcebergFormat())}
+# Every write imports this module, and few tables are published: the publishers are imported where they are used.
+if TYPE_CHECKING:
+    from lakebed.publish.foreign import ListFormat
+    from lakebed.publish.publication import PublishResult
+
+FORMATS = ("delta", "iceberg")
 _log = logging.getLogger("lakebed")
 
 
@@ -66,6 +68,15 @@ class Publishing(Service[Published]):
         return any(result.published for result in outcome.results)
 
 
+@cache
+def _formats() -> Mapping[str, ListFormat]:
+    """The formats in which a table can be published, by their names."""
+    from lakebed.publish.delta import DeltaFormat
+    from lakebed.publish.iceberg import IcebergFormat
+
+    return {form.name: form for form in (DeltaFormat(), IcebergFormat())}
+
+
 def consumer_of(form: str) -> str:
     """The name of the consumer that stands for the list of a format.
 
@@ -81,26 +92,30 @@ def publish_table(storage: Storage, form: str, settings: WriteSettings) -> Publi
 
     Raises `InvalidOption` for a name that is no format's, and what `publication.publish` raises.
     """
+    from lakebed.publish.publication import publish
+
     if form not in FORMATS:
         raise InvalidOption(
             f"there is no format {form!r} to publish a table as",
             hint=f"It is one of {', '.join(FORMATS)}.",
-            context={"option": "format", "value": form, "expected": list(FORMATS)},
+            context={"option": "format", "value": form, "expected": [*FORMATS]},
         )
-    result, position = publish(storage, partial(_opened, storage), FORMATS[form])
+    result, position = publish(storage, partial(_opened, storage), _formats()[form])
     _note_position(storage, consumer_of(form), position.completed, settings)
     return result
 
 
 def published_formats(storage: Storage) -> Mapping[str, str]:
     """The folder of each published list of the table, by its format; whichever program wrote it."""
-    return {form.name: form.folder for form in FORMATS.values() if storage.list_names(form.folder)}
+    return {form.name: form.folder for form in _formats().values() if storage.list_names(form.folder)}
 
 
 def publish_alone(storage: Storage, form: str, settings: WriteSettings) -> str:
     """Publish, and delete all versions of the list except the newest; returns a line of text about it. Raises the
     errors of `publish_table`."""
-    result, position, deleted = forget_earlier(storage, partial(_opened, storage), FORMATS[form])
+    from lakebed.publish.publication import forget_earlier
+
+    result, position, deleted = forget_earlier(storage, partial(_opened, storage), _formats()[form])
     _note_position(storage, consumer_of(form), position.completed, settings)
     return (
         f"{form} list: {count_text(deleted, 'file')} of versions before {result.instant or 'the first commit'} deleted"
@@ -113,7 +128,7 @@ def _opened(storage: Storage) -> Snapshot:
 
 def published_columns(storage: Storage, form: str) -> tuple[str, ...] | None:
     """The partition columns of the table's list in a format; None if there is no such list."""
-    listed = FORMATS[form].newest(storage)
+    listed = _formats()[form].newest(storage)
     return None if listed is None else listed.partition_columns
 
 
