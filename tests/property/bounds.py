@@ -219,6 +219,7 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "metadata_upkeep.maintain.LARGE_KEYS": (0, HUGE),
     # -- reading
     "format.base_file.SMALL_BYTES": (0, HUGE),
+    "read.batches._SMALL_LOGS": (0, HUGE),
     "read.batches._TOGETHER": (1, HUGE),
     "read.batches._WAITING": (1, 1 << 20),
     "read.bucket_join._OUT_ROWS": (3, HUGE),

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 # Batches that one slice may have waiting for the reader of the results.
 _WAITING = 4
+# Bytes of a slice's log files, of which decoding by the caller's thread takes less time than handing rows to it.
+_SMALL_LOGS = 1 << 20
 # So many small slices are read together.
 _TOGETHER = 64
 _DONE = object()
@@ -212,6 +214,8 @@ def scan_batches(plan: ScanPlan, slices: SliceReader, threads: int | None = None
 
     The first slices are read one by one, for callers that take few rows, small ones after them together.
     """
+    from lakebed.slices.changed_rows import holds_older_rows
+
     threads = threads or min(8, (os.cpu_count() or 1))
     jobs: list[Callable[[], Iterator[pa.RecordBatch]]] = []
     group = _SmallSlices(slices)
@@ -226,9 +230,12 @@ def scan_batches(plan: ScanPlan, slices: SliceReader, threads: int | None = None
             group = _SmallSlices(slices)
         group.readers.append((file_slice, reader))
     jobs += [group.read] if group.readers else []
-    is_quick = len(jobs) < len(plan.slices) / 2 and not is_remote(slices.storage)
+    # the base files of small logs may all be older than the commits that are read
+    is_of_logs = bool(plan.since) and all(file_slice.log_bytes <= _SMALL_LOGS for file_slice in plan.slices)
+    is_of_logs = is_of_logs and all(holds_older_rows(slices, file_slice, plan.since) for file_slice in plan.slices)
+    is_quick = len(jobs) < len(plan.slices) / 2 or is_of_logs
     # Python's part of reading small files, which threads do not share, is the larger one
-    return in_order(jobs, 1 if is_quick else threads)
+    return in_order(jobs, 1 if is_quick and not is_remote(slices.storage) else threads)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ dates as one instant time.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, tzinfo
@@ -391,6 +391,9 @@ class Changes(Scan):
         return Lines("\n".join([head, *lines, f"  commits     {len(commits.commits)} in {span}"]))
 
 
+Groups = Mapping[tuple[str, str], Sequence[tuple[str, str]]]
+
+
 def slices_of_range(newest: Snapshot, commits: CommitRange) -> tuple[Snapshot, tuple[FileSlice, ...], bool]:
     """The view from which the rows of a range are read, its file slices that can have some, and whether it is the view
     as of the last commit: it is the newest view if files or commits of the range are missing."""
@@ -400,8 +403,12 @@ def slices_of_range(newest: Snapshot, commits: CommitRange) -> tuple[Snapshot, t
     if not commits.archived:
         view = _as_of(newest, commits.last)
         slices = _written_since(view, first)
-        if _all_there(view, commits, slices):
-            return view, slices, True
+        groups = _groups_of(view, commits)
+        if _all_there(view, groups, slices):
+            # a base file that is no older may have got the rows from another group
+            newer = (s.base_file is not None and s.base_file.instant >= first for s in slices)
+            written = ((s.partition, s.file_id) in groups for s in slices)
+            return view, tuple(s for s, *holds in zip(slices, newer, written, strict=True) if any(holds)), True
     return newest, _written_since(newest, first), False
 
 
@@ -417,8 +424,20 @@ def _written_since(view: Snapshot, first: str) -> tuple[FileSlice, ...]:
     )
 
 
-def _all_there(view: Snapshot, commits: CommitRange, slices: Sequence[FileSlice]) -> bool:
-    """Whether every file group that the commits wrote still has its state as of the last commit."""
+def _groups_of(view: Snapshot, commits: CommitRange) -> Groups:
+    """The file groups that the commits wrote, as partition path and file id, each with the paths of the files (empty
+    for a delete that emptied the group's file) and the instants of their commits."""
+    groups: dict[tuple[str, str], list[tuple[str, str]]] = {}
+    for instant, meta in zip(commits.commits, view.timeline.commits_metadata(commits.commits), strict=True):
+        for partition, stats in meta.stats.items():
+            for stat in stats:
+                group = (stat.partition or partition, stat.file_id)
+                groups.setdefault(group, []).append((stat.path, instant.time))
+    return groups
+
+
+def _all_there(view: Snapshot, groups: Groups, slices: Sequence[FileSlice]) -> bool:
+    """Whether every file group that commits wrote still has its state as of the last of them."""
     going = being_cleaned(view.timeline)
     if going and any(file.path in going for file_slice in slices for file in file_slice.files):
         return False
@@ -429,15 +448,10 @@ def _all_there(view: Snapshot, commits: CommitRange, slices: Sequence[FileSlice]
         for group, instant in view.timeline.replaced_files.items()
         if view.as_of is None or instant.time <= view.as_of
     }
-    for instant, meta in zip(commits.commits, view.timeline.commits_metadata(commits.commits), strict=True):
-        for partition, stats in meta.stats.items():
-            for stat in stats:
-                group = (stat.partition or partition, stat.file_id)
-                # an empty path is a delete that emptied the group's file
-                if group in replaced or not stat.path or stat.path in logs:
-                    continue
-                if instant_of.get(group, "") < instant.time:
-                    return False
+    for group, files in groups.items():
+        for path, instant in files:
+            if group not in replaced and path and path not in logs and instant_of.get(group, "") < instant:
+                return False
     return True
 
 

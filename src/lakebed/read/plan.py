@@ -16,7 +16,15 @@ from lakebed.expressions.key_text import value_of_key_text
 from lakebed.filters.text import resolve_columns
 from lakebed.format.bounded_cache import requests_of_caches
 from lakebed.format.file_names import has_exact_ranges
-from lakebed.model import ALL_META_COLUMNS, META_COLUMNS, OPERATION_COLUMN, WRITER_ID, BaseFile, FileSlice
+from lakebed.model import (
+    ALL_META_COLUMNS,
+    COMMIT_TIME,
+    META_COLUMNS,
+    OPERATION_COLUMN,
+    WRITER_ID,
+    BaseFile,
+    FileSlice,
+)
 from lakebed.properties.table_config import printed_partition_fields
 from lakebed.read.keys import bucket_layout, key_generator_of, partition_layout, partition_paths_may_be_stale
 from lakebed.read.prune import demands_keys, depends_on_path, prune_partitions, slices_in_buckets, slices_without
@@ -290,11 +298,11 @@ def plan_scan(
 ) -> ScanPlan:
     """The plan of a scan. `columns` None: all data columns; names in any case; meta columns by name.
 
-    `slices` overrides the file slices of the snapshot (an incremental read knows better which). `column_view` is the
-    view whose columns are given, where that is another. `reads`: whether indexes and statistics of the metadata table
-    rule out files, and whether pages are checked. `choosing` are conditions that rule out files besides, and that the
-    plan's reader does not test. Raises `InvalidOption` for unknown columns, `UnsupportedFeature` for
-    tables and log files that cannot be read right.
+    `slices` overrides the file slices of the snapshot: an incremental read has those of its commits, of which a
+    condition on the commit time rules out none. `column_view` is the view whose columns are given, where that is
+    another. `reads`: whether indexes and statistics of the metadata table rule out files, and whether pages are
+    checked. `choosing` are conditions that rule out files besides, and that the plan's reader does not test. Raises
+    `InvalidOption` for unknown columns, `UnsupportedFeature` for tables and log files that cannot be read right.
     """
     began = time.monotonic()
     column_view = column_view or snapshot
@@ -308,6 +316,12 @@ def plan_scan(
     read_schema = pa.schema([available.field(c) for c in needed])
     everything = snapshot.file_slices() if slices is None else slices
     chooser = predicate
+    if slices is not None and predicate is not None:
+        from lakebed.filters.predicates import columns_of, combine, conjuncts
+
+        nodes = tuple(conjuncts(predicate.root))
+        others = tuple(node for node in nodes if {*columns_of(node)} != {COMMIT_TIME})
+        chooser = predicate if len(others) == len(nodes) else combine(None, others)
     if choosing:
         from lakebed.filters.predicates import And, Predicate
 
