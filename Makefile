@@ -9,6 +9,8 @@ INSTALLED := $(VENV)/.installed
 CHECKS := $(VENV)/.checks
 SITE := $(VENV)/.site
 LAYERS := tools/test-layers $(PY)
+# Of 13,000 modules of the packages a run imports a part: they are compiled at their first import, not as they come.
+PIP := --disable-pip-version-check --no-compile
 # Where it is set, each process of the tests compiles all sources anew: two seconds of CPU.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -21,19 +23,19 @@ help: ## this list
 $(VENV)/.packages: locks/test.txt
 	@echo "makes $(VENV): PySpark and what the tests need, some minutes" >&2
 	@python=$${PYTHON:-$$(tools/find-python)} && test -n "$$python" && "$$python" -m venv --clear $(VENV)
-	$(PY) -m pip install --progress-bar off --disable-pip-version-check -r locks/test.txt pyspark==$(SPARK)
+	$(PY) -m pip install $(PIP) --progress-bar off -r locks/test.txt pyspark==$(SPARK)
 	@touch $@
 
 $(INSTALLED): $(VENV)/.packages pyproject.toml
-	$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	$(PY) -m pip install $(PIP) --quiet --no-deps --no-build-isolation -e .
 	@touch $@
 
 $(CHECKS): $(INSTALLED) locks/check.txt
-	$(PY) -m pip install --quiet --disable-pip-version-check -r locks/check.txt
+	$(PY) -m pip install $(PIP) --quiet -r locks/check.txt
 	@touch $@
 
 $(SITE): $(INSTALLED) locks/docs.txt
-	$(PY) -m pip install --quiet --disable-pip-version-check -r locks/docs.txt
+	$(PY) -m pip install $(PIP) --quiet -r locks/docs.txt
 	@touch $@
 
 demo: $(INSTALLED) ## a year of flights through a table, checked against a straight computation
