@@ -119,7 +119,7 @@ def create(
     engine = rows = None
     if schema is None:
         # a DataFrame is asked only for its schema and the optimizer's estimate of its size: no job runs
-        engine = session_engine(session_of(schema_or_data), worker_tuning=options.spark.worker_tuning)
+        engine = session_engine(session_of(schema_or_data), options.read)
         rows = engine.rows(schema_or_data)
         schema = engine.schema(rows)
 
@@ -145,7 +145,7 @@ def create(
         profile=profile,
         allow_existing=allow_existing,
     )
-    return Table(OpenedTable(storage, config, spark, worker_tuning=options.spark.worker_tuning))
+    return Table(OpenedTable(storage, config, spark, options.read))
 
 
 @checks_arguments
@@ -193,7 +193,7 @@ def open(
         from lakebed.operations.foreign_files import no_table_here
 
         raise no_table_here(storage, error) from None
-    return Table(OpenedTable(storage, config, spark, resolved.read, worker_tuning=resolved.spark.worker_tuning))
+    return Table(OpenedTable(storage, config, spark, resolved.read))
 
 
 @checks_arguments

@@ -38,8 +38,8 @@ _VIEWS = 4
 class OpenedTable:
     """A table that was opened or created. Every method and view of a `Table` reads and commits through this object.
 
-    `config` are the properties as they were read last, `spark` is the session that the table was opened with,
-    `worker_tuning` whether tasks tune the Spark workers that they run in.
+    `config` are the properties as they were read last, `spark` is the session that the table was opened with, `reads`
+    has the settings of its reads, and of the workers that its tasks run in.
     """
 
     def __init__(
@@ -48,14 +48,11 @@ class OpenedTable:
         config: TableConfig,
         spark: SparkSession | None = None,
         reads: ReadSettings | None = None,
-        *,
-        worker_tuning: bool = True,
     ) -> None:
         self.storage = storage
         self.config = config
         self.spark = spark
         self.reads = reads or ReadSettings()
-        self.worker_tuning = worker_tuning
         # the view of the last read: its listings and lookups stay valid until a timeline changes
         self._views: dict[str | None, Snapshot] = {}
 
@@ -190,7 +187,7 @@ class OpenedTable:
         from lakebed.operations import hudi_job
 
         spark = None if self.storage.spec.in_this_process else self.spark
-        return hudi_job.session_engine(spark, worker_tuning=self.worker_tuning)
+        return hudi_job.session_engine(spark, self.reads)
 
     def service_context(self, options: Mapping[str, Any] | None, verb: str, reads: Reads = "logs") -> WriteContext:
         """The context of a service that merges the table's log files, or may rewrite every file ("files")."""
@@ -208,7 +205,7 @@ class OpenedTable:
     def _begins(self, data: Any, options: Mapping[str, Any] | None, verb: str) -> hudi_job.Beginning:
         from lakebed.operations import hudi_job
 
-        return hudi_job.Beginning(self.storage, self.config, verb, data, options, self.spark, self.worker_tuning)
+        return hudi_job.Beginning(self.storage, self.config, verb, data, options, self.spark, self.reads)
 
     def __getstate__(self) -> dict[str, Any]:
         # cached views and the session are not pickled: another process cannot use them

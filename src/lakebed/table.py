@@ -425,7 +425,7 @@ class Table:
 
         selector = rows_to_delete(keys, where, "erase")
         selector = to_arrow_table(selector) if is_read_once(selector) else selector
-        engine = hudi_job.session_engine(session_of(selector), worker_tuning=self.opened.worker_tuning)
+        engine = hudi_job.session_engine(session_of(selector), self.opened.reads)
         with hudi_job.evaluated_once(engine, selector) as same:  # what is deleted is what is looked for afterwards
             renew = partial(self.opened.context, same, options, "delete")
             erasure = partial(Erasure(renew, same).run, dry_run=dry_run)
@@ -536,7 +536,6 @@ class Table:
             meta=meta,
             spark=self.opened.spark,
             reads=self.opened.reads,
-            worker_tuning=self.opened.worker_tuning,
         )
 
     def dataset(self, as_of: When | None = None) -> TableDataset:
@@ -651,7 +650,6 @@ class Table:
             meta=meta,
             spark=self.opened.spark,
             reads=self.opened.reads,
-            worker_tuning=self.opened.worker_tuning,
         )
 
     def cdc(
@@ -685,7 +683,7 @@ class Table:
             columns,
             images,
             self.opened.spark,
-            worker_tuning=self.opened.worker_tuning,
+            self.opened.reads,
         )
 
     def consume(

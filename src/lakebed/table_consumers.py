@@ -290,7 +290,7 @@ class Consumption:
                 request.columns,
                 request.images,
                 opened.spark,
-                worker_tuning=opened.worker_tuning,
+                opened.reads,
             )
         rows = ConsumedRows(
             snapshot,
@@ -300,7 +300,6 @@ class Consumption:
             where=request.where,
             spark=opened.spark,
             reads=opened.reads,
-            worker_tuning=opened.worker_tuning,
         )
         rows.consumer = self._name
         rows.check()

@@ -88,3 +88,32 @@ def test_reads_tune_their_workers_unless_the_option_is_off(read: str, fresh_work
         opened = lakebed.open(uri, spark=fresh_workers, options=options)
         assert READS[read](opened).count() == (3 if read == "cdc" else 2)
         assert all(found > 0 for found in changed_workers(fresh_workers)) is tuned
+
+
+# Writes that read stored rows in Spark's workers before they change some.
+CHANGES: dict[str, Callable[[Table, Any], Any]] = {
+    "delete": lambda t, spark: t.delete(where="ts = 2"),
+    "merge": lambda t, spark: (
+        t.merge(spark.range(1, 9, 1, TASKS).selectExpr("id", "id AS ts"))
+        .when_not_matched_by_source_delete()
+        .when_matched_update({"ts": "s.ts + 5"})
+        .execute()
+    ),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_changes_by_stored_rows_tune_no_worker_where_the_option_is_off(
+    change: str, fresh_workers: Any, tmp_path: Path
+) -> None:
+    uri = str(tmp_path / "t")
+    rows = {"id": [1, 2], "ts": [1, 1]}
+    lakebed.create(uri, rows, key="id", ordering="ts", type="mor", index="bucket", buckets=2).upsert(rows)
+    table = lakebed.open(uri, spark=fresh_workers, options={OPTION: False})
+    table.upsert({"id": [1], "ts": [2]})
+
+    CHANGES[change](table, fresh_workers)
+    assert changed_workers(fresh_workers) == (0, 0)
+    expected = {"delete": [(2, 1)], "merge": [(1, 6), (2, 7)]}
+    stored = table.scan().to_arrow().sort_by("id").to_pylist()
+    assert [(row["id"], row["ts"]) for row in stored] == expected[change]

@@ -245,7 +245,8 @@ class WriteSettings:
 class ReadSettings:
     """A read job's options: the query and its instants, None if not set; whether files come from the metadata table,
     whether filters prune files by it, whether scans check the checksums of pages, whether an incremental read merges
-    only what was written in its range, and whether it returns rows in their latest state, or their changes."""
+    only what was written in its range, and whether it returns rows in their latest state, or their changes.
+    `worker_tuning` is whether tasks of reads and writes tune the Python workers of Spark that they run in."""
 
     query_type: QueryType = "snapshot"
     as_of: str | None = None
@@ -256,6 +257,7 @@ class ReadSettings:
     page_checksums: bool = True
     filter_before_merge: bool = False
     incremental_format: Literal["latest_state", "cdc"] = "latest_state"
+    worker_tuning: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -448,10 +450,9 @@ class RetrySettings:
 
 @dataclass(frozen=True, slots=True)
 class SparkSettings:
-    """The use of Spark. `worker_tuning` is whether Spark's Python workers are made faster for later tasks.
-    `local_rows`: DataFrames known to have no more rows are written without a job; None for lakebed's own limit."""
+    """The use of Spark. `local_rows`: DataFrames known to have no more rows are written without a job; None for
+    lakebed's own limit."""
 
-    worker_tuning: bool = True
     local_rows: int | None = None
 
 

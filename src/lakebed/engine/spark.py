@@ -101,11 +101,11 @@ class SparkEngine:
     note = ""
     is_distributed = True
 
-    def __init__(self, spark: SparkSession, *, worker_tuning: bool = True) -> None:
+    def __init__(self, spark: SparkSession, *, tuning: bool = True) -> None:
         require_spark()
         use_this_python(spark)
         self.spark = spark
-        self._tuning = worker_tuning
+        self._tuning = tuning
         # rows that were counted while results were collected, by the name of the count
         self._observed: dict[str, int | None] = {}
         # rows that this engine has cached, and those that it has stored: not those of its caller

@@ -355,4 +355,5 @@ class DeleteWhere(_DeleteLocated):
 
     def stored_rows(self, context: WriteContext, snapshot: Snapshot) -> Scan:
         columns = [RECORD_KEY, PARTITION_PATH, FILE_NAME]
-        return Scan(snapshot, columns=columns, where=self.condition, spark=getattr(context.engine, "spark", None))
+        spark = getattr(context.engine, "spark", None)
+        return Scan(snapshot, columns=columns, where=self.condition, spark=spark, reads=context.options.read)

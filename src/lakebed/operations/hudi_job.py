@@ -24,6 +24,7 @@ from lakebed.config.options import (
     service_properties,
     with_table_settings,
 )
+from lakebed.config.settings import ReadSettings
 from lakebed.engine.arrow_data import arrow_rows, is_read_once
 from lakebed.engine.base import Engine
 from lakebed.engine.local import LocalEngine
@@ -254,9 +255,7 @@ def choose_engine(
         return LocalEngine(tasks)
     elif _has_times(data):
         return LocalEngine(tasks, note="there is no way to Spark for columns of Arrow's time: the data is written here")
-    from lakebed.engine.spark import SparkEngine
-
-    return SparkEngine(session, worker_tuning=options.spark.worker_tuning)
+    return session_engine(session, options.read)
 
 
 def _has_times(data: Any) -> bool:
@@ -298,13 +297,13 @@ def _collected(data: Any, options: Options, table_bytes: Callable[[], int]) -> L
     )
 
 
-def session_engine(spark: Any | None, *, worker_tuning: bool = True) -> Engine:
-    """Spark's engine if there is a session, otherwise that of this process."""
+def session_engine(spark: Any | None, reads: ReadSettings | None = None) -> Engine:
+    """Spark's engine if there is a session, otherwise that of this process. `reads` has the settings of its tasks."""
     if spark is None:
         return LocalEngine()
     from lakebed.engine.spark import SparkEngine
 
-    return SparkEngine(spark, worker_tuning=worker_tuning)
+    return SparkEngine(spark, tuning=reads is None or reads.worker_tuning)
 
 
 def bytes_of_files(snapshot: Snapshot) -> int:
@@ -347,7 +346,7 @@ class Beginning:
     data: Any = None
     options: Mapping[str, Any] | None = None
     spark: Any | None = None
-    worker_tuning: bool = True
+    reads: ReadSettings = field(default_factory=ReadSettings)
     was_read: bool = field(default=False, init=False)
 
     def context(self) -> WriteContext:
@@ -362,13 +361,9 @@ class Beginning:
                 hint=f"leave the option out, or call {_CALLS.get(named, 'lakebed.write')}",
                 context={"option": OPERATION, "given": named, "verb": self.verb},
             )
-        spark = replace(options.spark, worker_tuning=self.worker_tuning and options.spark.worker_tuning)
-        engine = choose_engine(
-            self.data,
-            self.spark,
-            replace(options, spark=spark),
-            table_bytes=lambda: bytes_of_files(opened),
-        )
+        tuning = self.reads.worker_tuning and options.read.worker_tuning
+        options = replace(options, read=replace(options.read, worker_tuning=tuning))
+        engine = choose_engine(self.data, self.spark, options, table_bytes=lambda: bytes_of_files(opened))
         return write_context(self.storage, opened.config, engine, options, snapshot=opened)
 
     def _open(self) -> Snapshot:

@@ -134,18 +134,18 @@ class MergeJoin:
 
     def stored_rows(self, context: WriteContext, snapshot: Snapshot, narrow: Sequence[Node] = ()) -> Scan:
         """The scan of the stored rows that may be matched, or changed by a clause for unmatched rows."""
-        spark = getattr(context.engine, "spark", None)
+        spark, reads = getattr(context.engine, "spark", None), context.options.read
         columns = [RECORD_KEY, PARTITION_PATH, *self.read_columns]
         by_source = self.bound.statement.by_source
         if not by_source:
-            return Scan(snapshot, columns=columns, spark=spark).narrowed(narrow)
+            return Scan(snapshot, columns=columns, spark=spark, reads=reads).narrowed(narrow)
         texts = [clause.condition for clause in by_source if clause.condition is not None]
         if self.rows is not None or len(texts) < len(by_source):
-            return Scan(snapshot, columns=columns, spark=spark)
+            return Scan(snapshot, columns=columns, spark=spark, reads=reads)
         target = Side(self.bound.reader.target.alias, "", self.bound.stored)  # columns by the table's own names
         reader = PairReader(target, self.bound.reader.source)
         condition = " OR ".join(reader.condition(text, (target,), "condition").spark_enclosed for text in texts)
-        return Scan(snapshot, columns=columns, where=condition, spark=spark)
+        return Scan(snapshot, columns=columns, where=condition, spark=spark, reads=reads)
 
     def _of_source(self, source: pa.Table | None) -> list[Node]:
         """Conditions on stored columns, made from the source's values: only rows that fulfil them can match."""

@@ -248,12 +248,12 @@ class BucketJoin(Results):
 
         storages = (side.snapshot.storage for side in (self._left, self._right))
         # one that is not to tune workers has its way for both
-        tuning = self._left.worker_tuning and self._right.worker_tuning
+        tuning = self._left.reads.worker_tuning and self._right.reads.worker_tuning
         spark = self._session(*storages)
 
         def frame() -> DataFrame:
             task = replace(self._task, on_spark=True)
-            return frame_of_parts(spark, task, self.buckets, self.schema, worker_tuning=tuning)
+            return frame_of_parts(spark, task, self.buckets, self.schema, tuning=tuning)
 
         return read_again(self._storage(), frame, self._renew)
 

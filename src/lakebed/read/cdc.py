@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 import pyarrow as pa
 
+from lakebed.config.settings import ReadSettings
 from lakebed.engine.spark_python import use_this_python
 from lakebed.engine.spark_session import parallelism, require_spark
 from lakebed.engine.spark_worker import for_workers
@@ -405,8 +406,7 @@ class ChangeLog(Results):
         columns: Sequence[str] | None = None,
         images: Images = "rows",
         spark: SparkSession | None = None,
-        *,
-        worker_tuning: bool = True,
+        reads: ReadSettings | None = None,
     ) -> None:
         if images not in ("rows", "json"):
             raise InvalidOption(f"there are no images {images!r}", hint="take 'rows' (structs) or 'json' (texts)")
@@ -416,7 +416,7 @@ class ChangeLog(Results):
         self._end = end
         self._names = columns
         self._as_text = images == "json"
-        self._worker_tuning = worker_tuning
+        self._reads = reads or ReadSettings()
 
     def select(self, *columns: str | Sequence[str]) -> Self:
         """These changes, with images of these columns: names, or a list of them. Reading raises `InvalidOption` for a
@@ -537,7 +537,7 @@ class ChangeLog(Results):
         spark = self._session(self._snapshot.storage)
 
         def frame() -> DataFrame:
-            return changes_frame(self.jobs, self.reader, self.schema, spark, worker_tuning=self._worker_tuning)
+            return changes_frame(self.jobs, self.reader, self.schema, spark, tuning=self._reads.worker_tuning)
 
         return read_again(self._storage(), frame, self._renew)
 
@@ -593,7 +593,7 @@ def changes_frame(
     schema: pa.Schema,
     spark: SparkSession,
     *,
-    worker_tuning: bool = True,
+    tuning: bool,
 ) -> DataFrame:
     """The changes of all sources as a lazy DataFrame."""
     require_spark()
@@ -603,7 +603,7 @@ def changes_frame(
         return spark.createDataFrame([], schema=ddl)
     tasks = max(1, min(len(jobs), max(parallelism(spark) * _TASKS_PER_CORE, len(jobs) // _SOURCES_PER_TASK)))
     numbers = spark.range(0, len(jobs), 1, tasks)
-    read = for_workers(partial(_read_sources, reader, list(jobs)), tuning=worker_tuning)
+    read = for_workers(partial(_read_sources, reader, list(jobs)), tuning=tuning)
     return numbers.mapInArrow(read, ddl)
 
 

@@ -222,7 +222,7 @@ class BatchOfChanges(Changes):
         if later_times:
             column = Column((COMMIT_TIME,), pa.string())
             predicate = combine(predicate, [Not(In(column, tuple(Literal(time, pa.string()) for time in later_times)))])
-        return plan_scan(view, predicate, self._requested(), slices=slices, column_view=self._newest, reads=self._reads)
+        return plan_scan(view, predicate, self._requested(), slices=slices, column_view=self._newest, reads=self.reads)
 
     @once
     def _as_of_end(self) -> Snapshot | None:

@@ -309,14 +309,13 @@ class Changes(Scan):
         spark: SparkSession | None = None,
         meta: bool = False,
         reads: ReadSettings | None = None,
-        worker_tuning: bool = True,
     ) -> None:
         if not snapshot.config.populate_meta_fields:
             raise InvalidOption(
                 f"table {snapshot.config.name!r} has no meta fields, so its rows do not show which commit wrote them",
                 hint="read a snapshot, or compare two as_of reads",
             )
-        super().__init__(snapshot, columns, where, "snapshot", spark, meta, reads, worker_tuning)
+        super().__init__(snapshot, columns, where, "snapshot", spark, meta, reads)
         self._newest = snapshot
         self._start = start
         self._end = end
@@ -365,14 +364,14 @@ class Changes(Scan):
     def reader(self) -> SliceReader:
         view, _, is_whole = self._view
         reader = view.reader
-        if not self._reads.filter_before_merge or not is_whole:
+        if not self.reads.filter_before_merge or not is_whole:
             return reader
         return reader.of_instants(frozenset(i.time for i in self.range.commits))
 
     def _plan(self) -> ScanPlan:
         view, slices, _ = self._view
         predicate = _in_commits(self.parsed_filter(), self.range)
-        plan = plan_scan(view, predicate, self._requested(), slices=slices, column_view=self._newest, reads=self._reads)
+        plan = plan_scan(view, predicate, self._requested(), slices=slices, column_view=self._newest, reads=self.reads)
         return replace(plan, since=min((i.time for i in self.range.commits), default=""))
 
     @property

@@ -271,8 +271,8 @@ class Scan(Results):
     `columns` None gives the data columns, with `meta` the meta columns in front; names may be in any case, and meta
     columns may be named. `where` is Spark SQL or a pyarrow expression; times in it without a zone are in the Spark
     session's zone, without Spark in UTC. `reads` is whether the metadata table's indexes and statistics rule out
-    files, and whether pages are checked, `worker_tuning` whether tasks tune the Spark workers that they run in. Raises
-    `InvalidOption` for unknown columns and conditions that do not parse.
+    files, whether pages are checked, and whether tasks tune the Spark workers that they run in. Raises `InvalidOption`
+    for unknown columns and conditions that do not parse.
     """
 
     def __init__(
@@ -284,7 +284,6 @@ class Scan(Results):
         spark: SparkSession | None = None,
         meta: bool = False,
         reads: ReadSettings | None = None,
-        worker_tuning: bool = True,
     ) -> None:
         if query not in ("snapshot", "read_optimized"):
             raise InvalidOption(
@@ -297,8 +296,7 @@ class Scan(Results):
         self._filters: tuple[Condition, ...] = () if where is None else (where,)
         self._query: Query = query
         self._meta = meta
-        self._reads = reads or ReadSettings()
-        self.worker_tuning = worker_tuning
+        self.reads = reads or ReadSettings()
         self._conditions: tuple[Node, ...] = ()
         self._choosing: tuple[Node, ...] = ()
 
@@ -316,7 +314,7 @@ class Scan(Results):
             self.parsed_filter(),
             self._requested(),
             query=self._query,
-            reads=self._reads,
+            reads=self.reads,
             choosing=self._choosing,
         )
 
@@ -434,7 +432,7 @@ class Scan(Results):
             return bucketed_frame(self, spark, bucketed)
         from lakebed.read.spark import scan_frame
 
-        return scan_frame(self.plan, spark, self.reader, worker_tuning=self.worker_tuning)
+        return scan_frame(self.plan, spark, self.reader, tuning=self.reads.worker_tuning)
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
         """The rows as Arrow batches, read ahead by a few threads; holds a few batches, never a whole file."""

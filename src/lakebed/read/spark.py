@@ -64,7 +64,7 @@ def through_storage(plan: ScanPlan, spark: SparkSession, slices: SliceReader) ->
     return ""
 
 
-def scan_frame(plan: ScanPlan, spark: SparkSession, slices: SliceReader, *, worker_tuning: bool = True) -> DataFrame:
+def scan_frame(plan: ScanPlan, spark: SparkSession, slices: SliceReader, *, tuning: bool = True) -> DataFrame:
     """The plan's rows as a lazy DataFrame: base files by Spark's own reader, slices with log files in Python (as
     `divided` splits them), and all of them in Python if Spark cannot read the table."""
     require_spark()
@@ -78,18 +78,18 @@ def scan_frame(plan: ScanPlan, spark: SparkSession, slices: SliceReader, *, work
     if reason:
         if is_first_time("scan through Python", reason, slices.storage.spec.uri.partition("://")[0]):
             warnings.warn(f"lakebed scans through Python, not Spark's Parquet reader: {reason}", stacklevel=3)
-        frame = _python_frame(plan, plan.sets, spark, slices, tuning=worker_tuning)
+        frame = _python_frame(plan, plan.sets, spark, slices, tuning=tuning)
         return frame.alias(read_mark(slices.storage.spec.uri))
     parts = _native_frames(plan, selected_slices(plan.sets, by_spark=True), spark, slices.storage)
     untouched, merged = divided(plan, selected_slices(plan.sets, by_spark=False), slices.config)
     for part in untouched:
-        touched = part.touched(plan, spark, slices, tuning=worker_tuning)
+        touched = part.touched(plan, spark, slices, tuning=tuning)
         parts += _native_frames(plan, [part.base_files], spark, slices.storage, touched)
     if untouched:
         touched_sets = [part.merged for part in untouched]
-        parts.append(_python_frame(plan, touched_sets, spark, slices, tuning=worker_tuning, without_untouched=True))
+        parts.append(_python_frame(plan, touched_sets, spark, slices, tuning=tuning, without_untouched=True))
     if merged:
-        parts.append(_python_frame(plan, merged, spark, slices, tuning=worker_tuning))
+        parts.append(_python_frame(plan, merged, spark, slices, tuning=tuning))
     frame = parts[0]
     for part in parts[1:]:
         frame = frame.unionByName(part)
@@ -304,13 +304,14 @@ def frame_of_parts(
     count: int,
     schema: pa.Schema,
     *,
-    worker_tuning: bool,
+    tuning: bool,
 ) -> DataFrame:
-    """The rows that the function `part` makes in Python, each part in the Spark partition of its number."""
+    """The rows that the function `part` makes in Python, each part in the Spark partition of its number; with
+    `tuning` the tasks tune the workers that they run in."""
     require_spark()
     use_this_python(spark)
     numbers = spark.range(0, count, 1, count)
-    read = for_workers(partial(_read_parts, part), tuning=worker_tuning)
+    read = for_workers(partial(_read_parts, part), tuning=tuning)
     return numbers.mapInArrow(read, arrow_to_spark_ddl(schema))
 
 

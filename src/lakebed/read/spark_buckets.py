@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from lakebed.config.settings import ReadSettings
 from lakebed.engine.spark_columns import hash_column
 from lakebed.engine.spark_layout import (
     BUCKET,
@@ -69,7 +70,7 @@ def bucketed_frame(scan: Scan, spark: SparkSession, layout: bool | int | Scan) -
                 stacklevel=3,
             )
         return _numbered(scan, spark, buckets, count)
-    return _Frame(scan.plan, scan.reader, scan.snapshot, spark, buckets, count, scan.worker_tuning).made()
+    return _Frame(scan.plan, scan.reader, scan.snapshot, spark, buckets, count, scan.reads).made()
 
 
 def bucketed_data(
@@ -157,7 +158,7 @@ def _numbered(scan: Scan, spark: SparkSession, buckets: Buckets, count: int) -> 
     """An ordinary DataFrame of the scan with the column, so that queries for `bucketed_frame` run on it."""
     names = [name for name in scan.column_names if name != BUCKET]
     wide = scan.of_columns([*names, *buckets.keys.key_fields])
-    frame = scan_frame(wide.plan, spark, wide.reader, worker_tuning=wide.worker_tuning)
+    frame = scan_frame(wide.plan, spark, wide.reader, tuning=wide.reads.worker_tuning)
     hashed = hash_column(spark, Bucket(buckets.keys, buckets.hash_fields, count), wide.plan.schema).alias(BUCKET)
     return frame.select(*[quote_name(name) for name in names], hashed)
 
@@ -170,7 +171,7 @@ class _Frame:
     spark: SparkSession
     buckets: Buckets
     count: int
-    worker_tuning: bool
+    reads: ReadSettings
 
     def made(self) -> DataFrame:
         if BUCKET in self.plan.columns:
@@ -241,7 +242,7 @@ class _Frame:
             placed[self.buckets.number(file_slice) % self.count].append((file_slice, reader))
         schema = wide.schema.append(pa.field(BUCKET, pa.int32()))
         part = _PythonPart(self.slices, tuple(tuple(bucket_slices) for bucket_slices in placed), tuple(order), schema)
-        frame = frame_of_parts(self.spark, part, self.count, schema, worker_tuning=self.worker_tuning)
+        frame = frame_of_parts(self.spark, part, self.count, schema, tuning=self.reads.worker_tuning)
         if by_sql and plan.predicate is not None:
             frame = frame.filter(plan.predicate.to_spark_sql())
         return frame.select(*[quote_name(c) for c in (*plan.columns, BUCKET)])

@@ -116,7 +116,7 @@ def write_options(options: Mapping[str, str], *, streaming: bool) -> WriteOption
         identifier=settings.get("identifier", DEFAULT_IDENTIFIER),
         retries=_number(settings["retries"]) if "retries" in settings else _STREAM_RETRIES if streaming else None,
         checkpoint=checkpoint,
-        worker_tuning=resolve_options(hudi).spark.worker_tuning,
+        worker_tuning=resolve_options(hudi).read.worker_tuning,
         options=hudi,
         storage_options=storage,
     )
