@@ -38,6 +38,7 @@ def test_a_plain_table_is_printed_as_rich_prints_it(
 ) -> None:
     output._print_table(columns, rows, header=header)
     plain = capsys.readouterr().out
+    # rich prints what is not plain: no output but this shows its form of the same rows
     monkeypatch.setattr(output, "_is_plain", lambda text: False)
     output._print_table(columns, rows, header=header)
     assert plain == capsys.readouterr().out
