@@ -159,6 +159,8 @@ KEY_GENERATORS = {
     "TimestampBasedKeyGenerator": "TIMESTAMP",
     "CustomKeyGenerator": "CUSTOM",
 }
+LIST_FORMATS = ("delta", "iceberg")
+"""The formats whose lists of files a table can be published as."""
 VERSIONS = {"6": 6, "8": 8, "9": 9, "SIX": 6, "EIGHT": 8, "NINE": 9}
 
 
@@ -200,7 +202,7 @@ def _list(text: str) -> tuple[str, ...]:
 
 def _formats(text: str) -> tuple[str, ...]:
     names = tuple(name.lower() for name in _list(text))
-    if not {*names} <= {"delta", "iceberg"}:
+    if not {*names} <= {*LIST_FORMATS}:
         raise ValueError(text)
     return tuple(dict.fromkeys(names))
 

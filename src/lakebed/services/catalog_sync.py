@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from lakebed.catalog.registry import CatalogUri
+from lakebed.config.option_table import LIST_FORMATS
 from lakebed.config.options import resolve_options, service_settings
 from lakebed.config.settings import CatalogSettings
 from lakebed.errors import LakebedError
@@ -21,7 +22,7 @@ from lakebed.properties.file import load_table_config
 from lakebed.read.plan import data_columns
 from lakebed.secrets import masked_text
 from lakebed.services.driver import Service, ServiceState
-from lakebed.services.publishing import FORMATS, consumer_of, published_columns
+from lakebed.services.publishing import consumer_of, published_columns
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
 from lakebed.timeline.consumers import ConsumerFiles
@@ -118,7 +119,7 @@ def listed_entries(storage: Storage) -> list[CatalogEntry]:
     settings = service_settings({}, config.properties)
     entries = [CatalogEntry(uri, "entry", True) for uri in entries_of(settings.catalog, config.name)]
     files = ConsumerFiles(storage)
-    for form in FORMATS:
+    for form in LIST_FORMATS:
         consumer, automatic = files.find(consumer_of(form)), form in settings.publish.formats
         if consumer is not None or automatic:
             entries.append(CatalogEntry(form, "list", automatic, "" if consumer is None else consumer.position))

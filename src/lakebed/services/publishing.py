@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
+from lakebed.config.option_table import LIST_FORMATS
 from lakebed.config.settings import WriteSettings
 from lakebed.errors import CommitConflict, InvalidOption, LakebedError
 from lakebed.metadata.lookups import open_snapshot
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from lakebed.publish.foreign import ListFormat
     from lakebed.publish.publication import PublishResult
 
-FORMATS = ("delta", "iceberg")
 _log = logging.getLogger("lakebed")
 
 
@@ -69,8 +69,8 @@ class Publishing(Service[Published]):
 
 
 @cache
-def _formats() -> Mapping[str, ListFormat]:
-    """The formats in which a table can be published, by their names."""
+def list_formats() -> Mapping[str, ListFormat]:
+    """The formats as which a table can be published, by the names of `LIST_FORMATS`."""
     from lakebed.publish.delta import DeltaFormat
     from lakebed.publish.iceberg import IcebergFormat
 
@@ -94,20 +94,20 @@ def publish_table(storage: Storage, form: str, settings: WriteSettings) -> Publi
     """
     from lakebed.publish.publication import publish
 
-    if form not in FORMATS:
+    if form not in LIST_FORMATS:
         raise InvalidOption(
             f"there is no format {form!r} to publish a table as",
-            hint=f"It is one of {', '.join(FORMATS)}.",
-            context={"option": "format", "value": form, "expected": [*FORMATS]},
+            hint=f"It is one of {', '.join(LIST_FORMATS)}.",
+            context={"option": "format", "value": form, "expected": [*LIST_FORMATS]},
         )
-    result, position = publish(storage, partial(_opened, storage), _formats()[form])
+    result, position = publish(storage, partial(_opened, storage), list_formats()[form])
     _note_position(storage, consumer_of(form), position.completed, settings)
     return result
 
 
 def published_formats(storage: Storage) -> Mapping[str, str]:
     """The folder of each published list of the table, by its format; whichever program wrote it."""
-    return {form.name: form.folder for form in _formats().values() if storage.list_names(form.folder)}
+    return {form.name: form.folder for form in list_formats().values() if storage.list_names(form.folder)}
 
 
 def publish_alone(storage: Storage, form: str, settings: WriteSettings) -> str:
@@ -115,7 +115,7 @@ def publish_alone(storage: Storage, form: str, settings: WriteSettings) -> str:
     errors of `publish_table`."""
     from lakebed.publish.publication import forget_earlier
 
-    result, position, deleted = forget_earlier(storage, partial(_opened, storage), _formats()[form])
+    result, position, deleted = forget_earlier(storage, partial(_opened, storage), list_formats()[form])
     _note_position(storage, consumer_of(form), position.completed, settings)
     return (
         f"{form} list: {count_text(deleted, 'file')} of versions before {result.instant or 'the first commit'} deleted"
@@ -128,7 +128,7 @@ def _opened(storage: Storage) -> Snapshot:
 
 def published_columns(storage: Storage, form: str) -> tuple[str, ...] | None:
     """The partition columns of the table's list in a format; None if there is no such list."""
-    listed = _formats()[form].newest(storage)
+    listed = list_formats()[form].newest(storage)
     return None if listed is None else listed.partition_columns
 
 

@@ -17,6 +17,7 @@ import lakebed
 from lakebed.config.settings import WriteSettings
 from lakebed.format.bounded_cache import BoundedCache
 from lakebed.publish import data_files, delta, foreign, iceberg
+from lakebed.publish.publication import publish
 from lakebed.services import publishing
 from lakebed.testing import crash_at
 from support.published import READERS, check_published, expected_rows, quiet, sorted_rows
@@ -310,7 +311,7 @@ def test_a_publisher_that_reads_versions_while_another_one_deletes_them_goes_on(
     read, reads = type(storage).read, list[str]()
 
     def read_after_the_other(self: Any, path: str) -> bytes:
-        if self is storage and path.startswith(publishing.FORMATS[form].folder) and not reads:
+        if self is storage and path.startswith(publishing.list_formats()[form].folder) and not reads:
             reads.append(path)
             publishing.publish_alone(other, form, WriteSettings())
         return read(self, path)
@@ -329,7 +330,7 @@ def test_a_publisher_that_comes_second_finds_the_version_written(form: Form, tmp
     table.catalogs.publish(form)
     table.upsert({"id": [1], "city": ["Oslo"], "v": [1]})
     other = lakebed.open(table.uri)
-    first = publishing.FORMATS[form]
+    first = publishing.list_formats()[form]
 
     class Overtaken:
         """A format whose first version of a publication is written by another publisher."""
@@ -346,7 +347,7 @@ def test_a_publisher_that_comes_second_finds_the_version_written(form: Form, tmp
             return first.append(*given)
 
     slow = Overtaken()
-    result, _ = publishing.publish(table.opened.storage, table.opened.snapshot, slow)  # pyright: ignore[reportArgumentType]
+    result, _ = publish(table.opened.storage, table.opened.snapshot, slow)  # pyright: ignore[reportArgumentType]
     # both publishers write the same bytes into a Delta log, so neither can tell who was first
     assert len(result.published) == (1 if form == "delta" else 0)
     assert (slow.newest(table.opened.storage).version, result.instant) == (result.version, table.timeline.last.time)
