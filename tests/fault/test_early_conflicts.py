@@ -13,6 +13,7 @@ from lakebed.errors import CommitConflict
 from lakebed.operations.write_transaction import WriteTransaction
 from lakebed.storage import open_storage
 from support.crash_tables import OPTIONS, copied, leftovers, prepared, put, rows, state
+from support.pauses import in_place_of_pauses
 
 EARLY = {**OPTIONS, "hoodie.write.concurrency.early.conflict.detection.enable": True}
 COMMITS = {**EARLY, "hoodie.write.concurrency.early.conflict.check.commit.conflict": True}
@@ -98,7 +99,7 @@ def test_a_retried_write_commits_after_the_other(monkeypatch: pytest.MonkeyPatch
             if not held:
                 held.append(lambda: commit(self, *given, **more))
                 done = list[Any]()
-                monkeypatch.setattr("lakebed.operations.hudi_job.time.sleep", lambda _: done.append(held[0]()))
+                in_place_of_pauses(monkeypatch, lambda _: done.append(held[0]()))
                 assert lakebed.open(uri).upsert(rows(OURS), retries=1, options=EARLY).retries == 1
                 return done[0]
             return commit(self, *given, **more)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -17,6 +15,7 @@ from lakebed.operations.hudi_job import RETRIES
 from lakebed.operations.write_transaction import WriteTransaction
 from lakebed.table import Table
 from support.crash_tables import OPTIONS, Model, copied, leftovers, prepared, put, rows, state
+from support.pauses import in_place_of_pauses
 
 Given = tuple[int, str, str, int]
 OURS: Given = (0, "c0", "ours", 90)
@@ -37,17 +36,9 @@ VERBS: dict[str, tuple[Verb, Callable[[Model], Model]]] = {
 
 @pytest.fixture(autouse=True)
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The pauses between runs, which take no time here. Other threads, such as those of heartbeats, really pause."""
+    """The pauses between runs, which take no time here."""
     seen: list[float] = []
-    here, sleep = threading.get_ident(), time.sleep
-
-    def pause(seconds: float) -> None:
-        if threading.get_ident() == here:
-            seen.append(seconds)
-        else:
-            sleep(seconds)
-
-    monkeypatch.setattr("lakebed.operations.hudi_job.time.sleep", pause)
+    in_place_of_pauses(monkeypatch, seen.append)
     return seen
 
 

@@ -16,6 +16,7 @@ from lakebed.operations.context import WriteContext
 from lakebed.operations.hudi_job import RETRIES, choose_engine, run_again, with_partial, with_retries, write_context
 from lakebed.operations.result import WriteResult
 from lakebed.operations.upsert import upsert
+from support.pauses import in_place_of_pauses
 from support.tables import context_of, new_table
 from support.write_tables import SCHEMA, content, rows
 
@@ -26,7 +27,7 @@ ROW = (1, "oslo", "ours", 2)
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The pauses between runs, which take no time here."""
     seen: list[float] = []
-    monkeypatch.setattr("lakebed.operations.hudi_job.time.sleep", seen.append)
+    in_place_of_pauses(monkeypatch, seen.append)
     return seen
 
 
