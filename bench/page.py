@@ -6,9 +6,10 @@
     python bench/page.py --rows 20000 --spark-rows 60000 --results /tmp/small.json     a quick look
 
 Each side runs in a process of its own, one after another: a warm round with a tenth of the rows, then the rounds that
-count, each with a new table. CPU seconds are those of the whole process tree. After each task the rows of the table, or
-of the answer, are compared with those of the other sides: a side with other rows is an error, and its figure is not
-taken. The page is made of the results by `python bench/benchmarks_page.py`.
+count, each with a new table. Reads are of the table as the writes before them leave it. CPU seconds are those of the
+whole process tree, and of one process those that the kernel took are noted apart. After each task the rows of the
+table, or of the answer, are compared with those of the other sides: a side with other rows is an error, and its figure
+is not taken. The page is made of the results by `python bench/benchmarks_page.py`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import resource
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
@@ -27,8 +30,8 @@ from pathlib import Path
 from typing import Any
 
 from machine import machine
-from page_tasks import COMMITS, SIDES, TASKS, SideKind, Task, make_inputs
-from sides import Side, hudi_place
+from page_tasks import COMMITS, SIDES, SIZED, TASKS, SideKind, Task, make_inputs
+from sides import Cost, Side, hudi_place
 
 RESULTS = Path(__file__).parent / "results.json"
 DELTA_JARS = (
@@ -71,6 +74,7 @@ class Run:
         self.kind = SIDES[name]
         self.measured: dict[str, list[dict[str, float]]] = defaultdict(list)
         self.digests: dict[str, Digest] = {}
+        self.sizes: dict[str, int] = {}
         self._name, self._wanted, self._work = name, wanted, work
         self._side = started(name, wanted.pythons, work)
         self.about: dict[str, Any] = self._ask("about")
@@ -81,8 +85,14 @@ class Run:
         folder = self._work / self._name / name
         self._ask("start", path=str(folder / "table"))
         for task in TASKS:
-            if task.name not in self.about["missing"]:
+            if task.name in self.about["missing"]:
+                continue
+            if task.is_process:
+                self._process(task, inputs, folder, counts=counts)
+            else:
                 self._task(task, inputs, folder, counts=counts)
+            if counts and task.name in SIZED:
+                self.sizes[task.name] = self._ask("size")
         shutil.rmtree(folder, ignore_errors=True)
 
     def close(self) -> None:
@@ -92,9 +102,33 @@ class Run:
         tasks = {
             name: {"runs": runs, "digest": self.digests.get(name)}
             for name, runs in self.measured.items()
-            if name in self._wanted.tasks
+            if name.partition(":")[0] in self._wanted.tasks
         }
-        return {**self.about, "rows": rows, "when": time.strftime("%Y-%m-%d"), "tasks": tasks}
+        when = time.strftime("%Y-%m-%d")
+        found = {"rows": rows, "when": when, "rounds": self._wanted.rounds, "sizes": self.sizes, "tasks": tasks}
+        return {**self.about, **found}
+
+    def _process(self, task: Task, inputs: Path, folder: Path, *, counts: bool) -> None:
+        """A new process for each input, measured as a child of this one. The first one is not noted: it reads the
+        files of its packages from the disk."""
+        if not counts or task.name not in self._wanted.tasks:
+            return
+        self._ask("before", task=task.name, inputs=str(inputs), work=str(folder))
+        for number, data in enumerate(task.inputs):
+            self._ask("give", data=str(inputs / data))
+            words = self._ask(task.command)
+            if not words:
+                return
+            before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+            done = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True)
+            wall, after = time.perf_counter() - started, resource.getrusage(resource.RUSAGE_CHILDREN)
+            if task.name == "fresh_get" and done.stdout.strip() != "1":
+                raise RuntimeError(f"{self._name}: a new process looked one key up and gave {done.stdout!r}")
+            system = after.ru_stime - before.ru_stime
+            cpu = after.ru_utime - before.ru_utime + system
+            if number:
+                answer = {"cpu": cpu, "system": system, "answer": None}
+                self._note(task.name, answer, wall, None, after.ru_maxrss << 10)
 
     def _task(self, task: Task, inputs: Path, folder: Path, *, counts: bool) -> None:
         is_commits = task.name == "commits"
@@ -110,6 +144,10 @@ class Run:
         is_whole = True
         if is_commits:
             words = {"most": SPARK_COMMITS if self.kind.spark else COMMITS, "seconds": self._wanted.commit_seconds}
+        for number in range(task.warm):
+            cost = self._side.ask(task.command)
+            if counts and not number:
+                self._note(f"{task.name}:first", cost.answer, cost.wall, self._cpu(cost), cost.memory)
         for data in task.inputs:
             if data:
                 self._ask("give", data=str(inputs / data))
@@ -118,15 +156,23 @@ class Run:
                 digest += self._ask("digest", of="result")
             is_whole = not is_commits or cost.answer["answer"] == COMMITS
             if counts:
-                self._note(task.name, cost.answer, cost.wall, cost.cpu if self.kind.spark else None, cost.memory)
+                self._note(task.name, cost.answer, cost.wall, self._cpu(cost), cost.memory)
         if task.check == "table":
             digest = self._ask("digest", of="table")
         if counts and is_whole:
             self.digests[task.name] = digest
 
+    def _cpu(self, cost: Cost) -> float | None:
+        """The CPU seconds of the tree of processes; None for a single process, which has its own account."""
+        return cost.cpu if self.kind.spark else None
+
     def _note(self, task: str, answer: Mapping[str, Any], wall: float, cpu: float | None, memory: int) -> None:
         """CPU seconds of a single process are its own account, which is finer than the system's."""
         spent = {"cpu": round(answer["cpu"] if cpu is None else cpu, 5), "wall": round(wall, 5), "memory": memory}
+        if cpu is None:
+            spent["system"] = round(answer["system"], 5)
+        if answer.get("services"):
+            spent["services"] = answer["services"]
         if answer["answer"] is not None:
             spent["count"] = answer["answer"]
         self.measured[task].append(spent)

@@ -5,15 +5,21 @@ from __future__ import annotations
 INTRODUCTION = (
     "`make bench` runs lakebed beside other table formats and makes this page. All sides get the same rows and tasks,",
     "each in a process of its own. After each task the rows of the table, or of the answer, are compared: where a side",
-    "has other rows, no page is made. Figures are CPU seconds of the whole process tree, medians of the runs; take",
-    "them as ratios, since another machine has other ones. The upserts of 10 rows have a mean, too: every fifth of",
-    "lakebed's compacts the table, which the median hides and a user pays.",
+    "has other rows, no page is made. Figures are CPU seconds of the whole process tree; take them as ratios, since",
+    "another machine has other ones. Writes are means of their runs, with the table services that they run (cleaning,",
+    "archival, compaction): that is what a user pays. The upserts of 10 rows have the median of the runs without",
+    "services, too. Reads are medians.",
 )
 ORDER = (
     "Tasks run in this order on one table: load, upsert of 1 %, incremental read, upserts of 10 rows, lookups, range",
     "query, scan, delete, upsert of 10 %, MERGE. So reads are of a table that has been written to, as each format",
-    "leaves it by its defaults. 14 of 15 rows of an upsert have known keys. Keys are random. Small commits are",
-    "upserts of ten rows into a table of 1,000 rows.",
+    "leaves it by its defaults: nothing is compacted before a read that no figure of a write has. 14 of 15 rows of an",
+    "upsert have known keys. Keys are random. Small commits are upserts of ten rows into a table of 1,000 rows.",
+)
+WARM = (
+    "",
+    "Scans and range queries are those of a warm process, after three that do not count: the kernel clears the memory",
+    "that the first ones take, which its share shows. The first scan has a line of its own.",
 )
 ON_SPARK = (
     "`local[2]`, 4 GB of heap, a warm session for each side. Rows come as a DataFrame of Parquet files; reads are"
@@ -29,8 +35,7 @@ PROCESS_REASONS = {
     "load": "lakebed places each row in its bucket by a hash of the key, and writes the five columns of Hudi's format.",
     "upsert_percent": f"lakebed writes log files of Avro records in Hudi's format. {_COMMIT}",
     "upsert_ten": _COMMIT,
-    "upsert_ten:mean": "Hudi's default compacts a merge-on-read table after five writes, however small they were:"
-    " one upsert in five rewrites all base files (0.85 CPU seconds in one process).",
+    "upsert_ten:mean": f"{_COMMIT} The mean has the services that the upserts ran.",
     "upsert_tenth": "lakebed writes log files of Avro records in Hudi's format, and compacts them when that is due.",
     "delete": _COMMIT,
     "merge": "lakebed reads the stored rows out of base files and logs, since the new values depend on them.",
@@ -40,8 +45,10 @@ PROCESS_REASONS = {
     " decodes those that are not plain. Lance's B-tree names the rows; the others filter while they scan.",
     "range": "Days are random, so nearly every page holds a match, and lakebed decompresses all of them. Its files are"
     " zstd, those of Delta Lake and Lance take more bytes and less time.",
-    "scan": "The table has just been compacted, and Arrow's decoding of its files is nearly all of lakebed's CPU."
-    " lakebed gives plain text columns; deltalake gives views of what it decoded.",
+    "fresh_get": "A new process of lakebed imports pyarrow and its own sources, and reads the timeline and the metadata"
+    " table before the file.",
+    "scan": "Arrow's decoding of the base files is most of lakebed's CPU, merging the log files the rest. lakebed gives"
+    " plain text columns; deltalake gives views of what it decoded.",
     "incremental": "lakebed decodes log records, which are Avro rows, and compares them with what the footers of base"
     " files show; base files of a copy-on-write table hold all rows of their file groups. The others have the rows of"
     " an upsert in columnar files of their own, or in a feed of changes that writes pay for.",

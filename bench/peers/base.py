@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -25,6 +26,8 @@ class Peer(ABC):
     settings: ClassVar[str] = ""
     missing: ClassVar[Mapping[str, str]] = {}
     """Tasks that cannot be done, and why."""
+    services = 0
+    """How many table services the last write ran, for formats whose writes run some."""
 
     def __init__(self) -> None:
         self.path = ""
@@ -58,6 +61,19 @@ class Peer(ABC):
     def prepare_incremental(self, inputs: str, work: str) -> None:
         """Where changes want a table of its own: load it, and do the upsert of a hundredth."""
         return
+
+    def size(self) -> int:
+        """The bytes of all files of the table, those of earlier versions among them."""
+        return sum(file.stat().st_size for file in Path(self.path).rglob("*") if file.is_file())
+
+    def fresh_get(self) -> list[str]:
+        """The command line of a new process that opens the table, looks one given key up and prints the number of rows;
+        empty where that is not measured."""
+        return []
+
+    def shell_get(self) -> list[str]:
+        """The command line by which a shell looks one given key up; empty where the format has none."""
+        return []
 
     @abstractmethod
     def give(self, data: str) -> None:
@@ -113,6 +129,10 @@ class ProcessPeer(Peer):
 
     def keys(self) -> list[str]:
         return self.rows[KEY].to_pylist()
+
+    def process(self, code: str) -> list[str]:
+        """The command line of a new process that runs this code with the path of the table and one given key."""
+        return [sys.executable, "-c", code, self.path, self.keys()[0]]
 
     def commits(self, most: int, seconds: float) -> int:
         ends, rows = time.monotonic() + seconds, self.rows

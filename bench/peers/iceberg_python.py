@@ -13,7 +13,7 @@ class PyIceberg(ProcessPeer):
     """A table of a catalog in SQLite."""
 
     packages = ("pyiceberg", "pyarrow")
-    settings = "a catalog in SQLite, defaults"
+    settings = "a catalog in SQLite; defaults: zstd, files rewritten by upserts and deletes, no maintenance"
     missing = {
         "incremental": "it reads what appends added, not what an upsert changed",
         "merge": "it has no MERGE",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any, Literal
 
 import lakebed
@@ -13,7 +14,10 @@ class Lakebed(ProcessPeer):
     """A bucket index of four buckets; all else is as lakebed has it by default."""
 
     packages = ("lakebed", "pyarrow")
-    settings = "merge-on-read, bucket index of 4 buckets, ordering column, metadata table"
+    settings = (
+        "merge-on-read, bucket index of 4 buckets, ordering column, metadata table; defaults: zstd of level 1, plain"
+        " text columns, each file synced; writes clean, archive, and compact file slices by what their logs weigh"
+    )
     kind: Literal["mor", "cow"] = "mor"
     table: lakebed.Table
     columns: list[str]
@@ -26,7 +30,7 @@ class Lakebed(ProcessPeer):
         self.since = self.table.bulk_insert(self.rows).checkpoint
 
     def upsert(self) -> None:
-        self.table.upsert(self.rows)
+        self.services = len(self.table.upsert(self.rows).services)
 
     def incremental(self) -> None:
         self.result = self.table.changes(self.since, columns=self.columns).to_arrow()
@@ -48,7 +52,19 @@ class Lakebed(ProcessPeer):
     def scan(self) -> None:
         self.result = self.table.scan(columns=self.columns).to_arrow()
 
+    def fresh_get(self) -> list[str]:
+        return self.process(
+            "import sys, lakebed; print(lakebed.open(sys.argv[1]).get([sys.argv[2]]).num_rows)",
+        )
+
+    def shell_get(self) -> list[str]:
+        started = "from lakebed.cli.start import run; run()"
+        return [sys.executable, "-c", started, "get", self.path, self.keys()[0]]
+
 
 class CopyOnWrite(Lakebed):
-    settings = "copy-on-write, bucket index of 4 buckets, ordering column, metadata table"
+    settings = (
+        "copy-on-write, bucket index of 4 buckets, ordering column, metadata table; defaults: zstd of level 1, plain"
+        " text columns, each file synced; writes clean and archive"
+    )
     kind = "cow"

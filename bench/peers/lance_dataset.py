@@ -14,7 +14,10 @@ class Lance(ProcessPeer):
     """A dataset with a B-tree on the key, which is made with the load."""
 
     packages = ("pylance", "pyarrow")
-    settings = "a B-tree on the key, made by the load; changes are read from a table of its own with stable row ids"
+    settings = (
+        "a B-tree on the key, made by the load; defaults: Lance's own encodings, no compaction and no update of the"
+        " B-tree for rows that were written later; changes are read from a table of its own with stable row ids"
+    )
     missing = {"merge": "`merge_insert` writes whole rows; it has no expressions of stored values"}
     dataset: Any
     tracked: Any
@@ -45,6 +48,12 @@ class Lance(ProcessPeer):
 
     def lookup(self) -> None:
         self.result = self.dataset.to_table(filter=f"{KEY} IN ({quoted(self.keys())})")
+
+    def fresh_get(self) -> list[str]:
+        return self.process(
+            "import sys, lance;"
+            f' print(lance.dataset(sys.argv[1]).to_table(filter="{KEY} = \'" + sys.argv[2] + "\'").num_rows)'
+        )
 
     def range(self) -> None:
         self.result = self.dataset.to_table(filter=f"day >= date '{DAYS[0]}' AND day <= date '{DAYS[1]}'")

@@ -16,7 +16,7 @@ class Paimon(ProcessPeer):
     """A table with a primary key in four buckets, merged by the ordering column."""
 
     packages = ("pypaimon", "pyarrow")
-    settings = "primary key, 4 buckets, sequence field; deletes by rows with a row kind"
+    settings = "primary key, 4 buckets, sequence field; deletes by rows with a row kind; defaults: zstd"
     missing = {"merge": "`merge_into` is for tables without a primary key"}
     table: Any
     since: int

@@ -17,7 +17,10 @@ class SparkHudi(SparkPeer):
     """The same kind of table and index as lakebed's; all else is as Hudi has it by default."""
 
     packages = ("pyspark",)
-    settings = "merge-on-read, bucket index of 8 buckets, ordering column, metadata table; many keys by a join"
+    settings = (
+        "merge-on-read, bucket index of 8 buckets, ordering column, metadata table; many keys by a join; zstd;"
+        " defaults: writes clean and archive, and compact only where a job asks for it"
+    )
     missing = {"merge": "it refuses stored values in a MERGE of a merge-on-read table"}
     since: str
 

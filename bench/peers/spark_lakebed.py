@@ -14,7 +14,10 @@ class SparkLakebed(SparkPeer):
     """A bucket index of eight buckets; all else is as lakebed has it by default."""
 
     packages = ("lakebed", "pyspark", "pyarrow")
-    settings = "merge-on-read, bucket index of 8 buckets, ordering column, metadata table; lookups by `t.get`"
+    settings = (
+        "merge-on-read, bucket index of 8 buckets, ordering column, metadata table; lookups by `t.get`; defaults: zstd"
+        " of level 1, writes clean, archive, and compact file slices by what their logs weigh"
+    )
     table: lakebed.Table
     columns: list[str]
     since: str
@@ -29,7 +32,7 @@ class SparkLakebed(SparkPeer):
         self.since = self.table.bulk_insert(self.rows).checkpoint
 
     def upsert(self) -> None:
-        self.table.upsert(self.rows)
+        self.services = len(self.table.upsert(self.rows).services)
 
     def delete(self) -> None:
         self.table.delete(self.rows.select(KEY))

@@ -26,11 +26,16 @@ def results_of(cpu: float, *, lance: float) -> dict[str, object]:
     """Results of a few sides: every task of lakebed takes so many CPU seconds."""
 
     def side(rows: int, seconds: float, **missing: str) -> dict[str, object]:
-        runs = [{"cpu": seconds * share, "wall": 1.0, "memory": 5_000_000} for share in (1.0, 4.5, 2.0)]
+        runs = [
+            {"cpu": seconds * share, "wall": 1.0, "memory": 5_000_000, "system": seconds * share / 10, "services": ran}
+            for share, ran in ((1.0, 0), (4.5, 1), (2.0, 0))
+        ]
         names = {"load", "upsert_ten", "upsert_percent", "upsert_tenth", "scan", "merge"} - set(missing)
+        tasks = {name: {"runs": runs, "digest": [1]} for name in names}
+        tasks["scan:first"] = {"runs": [{"cpu": 4 * seconds, "wall": 1.0, "memory": 0}], "digest": None}
         return {
             "versions": {"made": "1.2"}, "settings": "as they are", "missing": missing, "rows": rows,
-            "when": "2026-11-01", "tasks": {name: {"runs": runs, "digest": [1]} for name in names},
+            "when": "2026-11-01", "sizes": {"load": 3_000_000}, "tasks": tasks,
         }  # fmt: skip
 
     machine = dict.fromkeys(("processor", "cores", "memory", "system", "python", "java"), "two")
@@ -56,21 +61,25 @@ def test_the_page_has_medians_means_missing_tasks_and_what_others_do_better(tmp_
     assert run("benchmarks_page.py", "--results", str(results), "--root", str(tmp_path)).returncode == 0
     page, *plots = [(tmp_path / name).read_text() for name in MADE]
     assert "| CPU seconds | lakebed | Lance |" in page
-    assert "| upsert of 1 % | 0.40 | **0.20** |" in page
-    assert "| MERGE of 1 %, sums with stored values | **0.40** | - |" in page
+    assert "| upsert of 1 % | 0.50 | **0.25** |" in page
+    assert "| full scan | 0.40 | **0.20** |" in page
+    assert "| first full scan | 0.80 | **0.40** |" in page
+    assert "| full scan, of it in the kernel | 0.040 | 0.020 |" in page
+    assert "| files after the load, MB | 3.0 | 3.0 |" in page
+    assert "| MERGE of 1 %, sums with stored values | **0.50** | - |" in page
     assert "- Lance, MERGE of 1 %, sums with stored values: it has none." in page
-    assert "| upsert of 10 rows (median) | 0.40 | **0.20** |" in page
-    assert "| upsert of 10 rows (mean) | 0.50 | **0.25** |" in page
-    for kind in ("median", "mean"):
+    assert "| upsert of 10 rows (median without services) | 0.30 | **0.15** |" in page
+    assert "| upsert of 10 rows (mean with services) | 0.50 | **0.25** |" in page
+    for kind in ("median without services", "mean with services"):
         assert re.search(rf"- \*\*upsert of 10 rows \({kind}\)\*\*: Lance 2\.00 times less\. \S", page)
-    assert "| upsert of 1 % | **0.40** | 80.0 |" in page
-    assert [plot.count("<circle") for plot in plots] == [6 + 7 + 2, 7 + 7 + 2]
+    assert "| upsert of 1 % | **0.50** | 100.0 |" in page
+    assert [plot.count("<circle") for plot in plots] == [7 + 8 + 2, 8 + 8 + 2]
     lines = (tmp_path / "README.md").read_text().splitlines()
     assert lines[:3] + lines[8:] == [*readme.splitlines()[:3], "", "More."]
     upserts = "| 10 rows upserted into 1,000, CPU seconds in one process, mean with services |"
     assert lines[3] == f"{upserts} 0.50 | - | - | - | 0.25 |"
-    assert lines[4].endswith("| 0.40 | - | - | - | 0.20 |")
-    assert lines[6] == "| 300 rows upserted into 3,000 on Spark, CPU seconds | 0.40 | 80.0 | - | - | - |"
+    assert lines[4] == "| the same, median without services | 0.30 | - | - | - | 0.15 |"
+    assert lines[6] == "| 300 rows upserted into 3,000 on Spark, CPU seconds | 0.50 | 100.0 | - | - | - |"
 
 
 def small_run(results: Path, *words: str) -> subprocess.CompletedProcess[str]:
@@ -91,6 +100,9 @@ def test_sides_of_a_small_run_have_equal_answers(tmp_path: Path):
     assert ours["incremental"][0] == 40
     assert ours["lookup"][::5] == [1] * 5
     assert ours["lookup_many"][::5] == [1_000] * 3
+    assert {"fresh_get", "shell_get", "scan:first"} <= set(sides["lakebed"]["tasks"])
+    assert "fresh_get" in sides["deltalake"]["tasks"]
+    assert all(side["sizes"]["load"] > 100_000 for side in sides.values())
     for side in sides.values():
         for name, task in side["tasks"].items():
             assert task["digest"] in (ours.get(name), None), name
@@ -106,7 +118,7 @@ def test_a_run_replaces_the_tasks_of_its_sides_and_refuses_wrong_answers(tmp_pat
     assert small_run(results, "--only", "lakebed", "--tasks", "load", "scan").returncode == 0
     second = json.loads(results.read_text())
     assert second["sides"]["deltalake"] == first["sides"]["deltalake"]
-    assert sorted(second["sides"]["lakebed"]["tasks"]) == ["load", "scan"]
+    assert sorted(second["sides"]["lakebed"]["tasks"]) == ["load", "scan", "scan:first"]
     first["sides"]["deltalake"]["tasks"]["scan"]["digest"][0] += 1
     results.write_text(json.dumps(first))
     wrong = small_run(results, "--only", "lakebed", "--tasks", "scan")
