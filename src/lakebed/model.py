@@ -146,6 +146,22 @@ FileGroupId = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
+class LogWeight:
+    """What the log files of a file slice weigh: the bytes of its base file, the number and the bytes of its log files,
+    and the instant of the oldest log file (empty without log files)."""
+
+    base_bytes: int = 0
+    log_files: int = 0
+    log_bytes: int = 0
+    oldest: str = ""
+
+    def with_file(self, size: int, instant: str) -> LogWeight:
+        """The weight with one more log file of `size` bytes, which has `instant` in its name."""
+        oldest = min(self.oldest or instant, instant)
+        return LogWeight(self.base_bytes, self.log_files + 1, self.log_bytes + size, oldest)
+
+
+@dataclass(frozen=True, slots=True)
 class FileSlice:
     """One version of a file group: a base file, which may be None, and the log files on top of it, in merge order."""
 
@@ -179,6 +195,13 @@ class FileSlice:
     def is_base_file(self) -> bool:
         """Whether a Parquet reader that opens the base file reads all that the slice holds."""
         return self.base_file is not None and not self.log_files and not self.base_file.is_skeleton
+
+    @property
+    def log_weight(self) -> LogWeight:
+        """What the log files of the slice weigh."""
+        base_bytes = self.base_file.size if self.base_file is not None else 0
+        oldest = min((log.instant for log in self.log_files), default="")
+        return LogWeight(base_bytes, len(self.log_files), self.log_bytes, oldest)
 
     def without_logs(self) -> FileSlice:
         """The slice with its base file alone, without log files."""

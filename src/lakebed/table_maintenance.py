@@ -50,8 +50,10 @@ class MaintenanceView:
         """Merge the log files of a merge-on-read table into new base files. Writers continue meanwhile.
 
         Pending plans are run first, then a plan of all other file slices with log files. `plan_only` makes the plan and
-        leaves it to another process, `dry_run` only returns it. `when_due` makes a plan only where the table's trigger
-        (`hoodie.compact.inline.*`) calls for it. Tables made by lakebed are compacted after writes, when it is due.
+        leaves it to another process, `dry_run` only returns it. `when_due` makes a plan only of what is due by the
+        table's settings: the file slices with heavy, many or old log files (`lakebed.compact.*`), or all of them where
+        the trigger of Hudi's options (`hoodie.compact.inline.*`) has fired. Tables made by lakebed are compacted after
+        writes, when it is due.
 
         With `logs` the log blocks of file slices that have many of them (`hoodie.log.compaction.blocks.threshold`) are
         merged into few. Base files are not rewritten, so it costs less, and reads open fewer blocks.

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from lakebed.errors import from_json
 from lakebed.format.file_names import parse_log_file
-from lakebed.model import BaseFile, FileSlice, WriteStat
+from lakebed.model import BaseFile, FileSlice, LogWeight, WriteStat
 
 LOOKUP_COUNTS = ("keys", "tagged", "files", "out_of_range", "filtered", "searched", "opened", "bytes")
 """What `WriteStatus.lookup` counts, by the names of `lakebed.index.base.KeyLookup`."""
@@ -21,7 +21,8 @@ class WriteStatus:
     """The outcome of a write for one file group. `path` is None if nothing had to be written.
 
     Of a log file `base_file` and `log_files` name the files of its slice, the log file among them, `log_version` and
-    `log_offset` are its version and where its blocks begin; None for a base file.
+    `log_offset` are its version and where its blocks begin; None for a base file. `log_weight` are the numbers of the
+    slice's `LogWeight` with the file, and `oldest_log` is its instant.
 
     `ranges` is the file's row of `column_ranges.ColumnRanges` as a compressed Arrow stream, None if not requested.
     `changes` are its `key_changes` as one, empty for none, None if not requested; where they are large the file
@@ -43,6 +44,8 @@ class WriteStatus:
     log_files: Sequence[str] | None = None
     log_version: int | None = None
     log_offset: int | None = None
+    log_weight: Sequence[int] | None = None
+    oldest_log: str | None = None
     rows_in: int = 0
     num_writes: int = 0
     num_inserts: int = 0
@@ -75,6 +78,13 @@ class WriteStatus:
         rewrite = self.prev_base_file is not None or self.log_files is not None
         shared["upsert_millis" if rewrite else "create_millis"] = self.millis
         return WriteStat(**shared)
+
+    def weight(self) -> LogWeight | None:
+        """What the log files of the slice weigh after the write; None for a base file."""
+        if self.log_weight is None:
+            return None
+        base_bytes, log_files, log_bytes = self.log_weight
+        return LogWeight(base_bytes, log_files, log_bytes, self.oldest_log or "")
 
     def slices(self) -> tuple[FileSlice | None, FileSlice]:
         """The file slice before the write, which is None if there was none, and the file slice after the write."""

@@ -107,3 +107,34 @@ def plan_and_run(oracle: HudiOracle, table: Table, case: Case) -> None:
     assert planned in commits
     assert pending(table) == []
     check(oracle, table, case, model, turn)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("case", todays(CASES[:1] + CASES[2:], 6, INTEROP), ids=str)
+def test_real_hudi_goes_on_after_a_compaction_of_the_due_slices_alone(
+    case: Case, tmp_path: Path, oracle: HudiOracle
+) -> None:
+    table = created(tmp_path, case)
+    table.configure({"lakebed.compact.log.files": 1})
+    assert table.properties["lakebed.compact.due"] == "logs"
+    chance = random.Random(str(case))
+    model = DictTable(event_time=False, is_global=False, moves=True)
+    options = {**hudi_job(table), **keeping_metadata(table)}
+    city = "oslo"
+    for turn in range(4):
+        rows = [row | {"v": row["v"] or 7, "price": row["price"] or "0.01"} for row in batch(chance, turn, new=False)]
+        city = rows[0]["city"] if turn == 2 else city
+        rows = [row for row in rows if turn < 2 or row["city"] == city]
+        write_by_lakebed(table, "upsert", rows, [])
+        model.upsert(rows)
+    done = table.maintenance.compact(when_due=True)
+    assert {file_slice.partition for file_slice in done.slices} == {city}
+    assert 0 < log_files(table) < 6
+    check(oracle, table, case, model, 4)
+    # real Hudi logs more, and compacts what is left
+    for turn, how in ((5, WRITES), (6, RUNS)):
+        rows = [row | {"v": row["v"] or 7, "price": row["price"] or "0.01"} for row in batch(chance, turn, new=False)]
+        write_by_hudi(oracle, table, "upsert", rows, [], options | how)
+        model.upsert(rows)
+        check(oracle, table, case, model, turn)
+    assert log_files(table) == 0

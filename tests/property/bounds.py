@@ -331,6 +331,8 @@ OPTIONS: dict[str, tuple[int, int]] = {
     "hoodie.metadata.global.record.level.index.min.filegroup.count": (1, 4),
     "hoodie.metadata.record.level.index.min.filegroup.count": (1, 4),
     "hoodie.metadata.record.index.growth.factor": (1, 4),
+    "lakebed.compact.log.files": (1, 40),
+    "lakebed.compact.log.percent": (1, 10),
     "lakebed.index.bucket.advised.bytes": (2_500, HUGE),
     "lakebed.metadata.index.max.filegroup.size": (20_000, HUGE),
     "lakebed.write.memory": (4_000, 1 << 30),

@@ -18,7 +18,7 @@ OTHERS: dict[str, dict[str, str]] = {
         "inputs.partition_columns": "_INT_BITS _LONG_BITS",
         "concurrency.dynamodb": "_SERVER_ERROR",
         "concurrency.zookeeper": "_DIGITS",
-        "config.settings": "MIB",
+        "config.settings": "MIB SLICE_LOG_FILES",
         "expressions.bucket": "_HASH_BITS",
         "expressions.key_text": "_PLAIN_SCALE _MICROS_A_MILLI",
         "expressions.partition_paths": "_NAME_BYTES",

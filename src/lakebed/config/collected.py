@@ -41,6 +41,8 @@ from lakebed.errors import InvalidOption
 _METADATA = "hoodie.metadata.enable"
 _MISSING_DROP = "missing.drop"
 _MISSING_NULL = "missing.null"
+# Hudi's settings of when a compaction is due: a job or a table that has one of them is compacted by them alone.
+_COMPACTION_TRIGGER = {"trigger", "delta_commits", "delta_seconds"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +136,10 @@ class CollectedSettings:
         return IndexSettings(**index, hbase=hbase)
 
     def _compaction(self) -> CompactionSettings:
-        settings = CompactionSettings(**self._group("compaction"))
+        values = self._group("compaction")
+        if values.keys() & _COMPACTION_TRIGGER:
+            values["due"] = "trigger"
+        settings = CompactionSettings(**values)
         if settings.inline and settings.schedule_inline:
             raise InvalidOption(
                 "hoodie.compact.inline and hoodie.compact.schedule.inline are both true",

@@ -98,6 +98,13 @@ _EITHER = (
     {"hoodie.compact.inline", "hoodie.compact.schedule.inline"},
     {"hoodie.clustering.inline", "hoodie.clustering.schedule.inline"},
 )
+_COMPACTION_DUE = "lakebed.compact.due"
+# Hudi's options of when a compaction is due. A job that sets the option above leaves out those of the table.
+_COMPACTION_TRIGGER = (
+    "hoodie.compact.inline.trigger.strategy",
+    "hoodie.compact.inline.max.delta.commits",
+    "hoodie.compact.inline.max.delta.seconds",
+)
 
 
 def resolve_options(option_values: Mapping[str, Any] | None = None) -> Options:
@@ -260,6 +267,8 @@ def service_settings(explicit: Mapping[str, str], properties: Mapping[str, str])
     for either in _EITHER:
         if requested.keys() & either:
             stored = {key: text for key, text in stored.items() if key not in either}
+    if _COMPACTION_DUE in requested:
+        stored = {key: text for key, text in stored.items() if key not in _COMPACTION_TRIGGER}
     return _resolved(tuple({**stored, **requested}.items()))
 
 

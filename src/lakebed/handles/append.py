@@ -47,6 +47,7 @@ from lakebed.model import (
     RECORD_KEY,
     FileSlice,
     LogFile,
+    LogWeight,
     has_completion_times,
     path_in,
 )
@@ -632,6 +633,9 @@ class AppendHandle:
             base = file_slice.base_file.name if file_slice.base_file is not None and log_instant is None else ""
             earlier = (log for log in file_slice.log_files if log_instant is None or log.instant == log_instant)
             names = [*(log.name for log in earlier), *names]
+        weight = LogWeight() if file_slice is None else file_slice.log_weight
+        for log in written:
+            weight = weight.with_file(log.size, self._log_file(log).instant)
         return WriteStatus(
             group.partition,
             group.target.file_id,
@@ -641,6 +645,8 @@ class AppendHandle:
             log_files=names,
             log_version=file.version,
             log_offset=0,
+            log_weight=(weight.base_bytes, weight.log_files, weight.log_bytes),
+            oldest_log=weight.oldest,
             num_writes=file.rows,
             num_inserts=file.inserts,
             num_updates=file.updates,

@@ -51,6 +51,8 @@ _log = logging.getLogger("lakebed")
 SMALL_FILES = "lakebed.small_files"
 # New merge-on-read tables compact as they are written, when that is due.
 COMPACT_INLINE = "lakebed.compact.inline"
+# What they compact are the file slices whose logs are heavy, many or old.
+COMPACT_DUE = "lakebed.compact.due"
 # In new tables no pending clustering stops a writer.
 CLUSTERING_UPDATES = "lakebed.clustering.updates.strategy"
 # Sorts before every instant.
@@ -123,7 +125,7 @@ def create(
             **_key_options(settings),
             **remembered_property(index_names),
             **_sort(settings),
-            **({COMPACT_INLINE: "true"} if settings.type == "mor" else {}),
+            **({COMPACT_INLINE: "true", COMPACT_DUE: "logs"} if settings.type == "mor" else {}),
             # an index that looks keys up finds them in any file, so new keys need not go into existing files
             **({SMALL_FILES: "deferred"} if settings.type == "mor" and table_index.hashing is None else {}),
             CLUSTERING_UPDATES: GIVES_WAY,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from lakebed.index.base import KeyLookup
-from lakebed.model import Instant
+from lakebed.model import Instant, LogWeight
 from lakebed.wording import Printed, count_text, rows_html, size_text, text_html
 from lakebed.write_status import WriteStatus
 
@@ -72,7 +72,8 @@ class WriteResult(Printed):
     commit is left that does. `joined` is how many upserts of this process the commit has
     (`lakebed.write.group.commit`). Where it has others, the counts of rows are those of this upsert, `files` and
     `bytes` those of the file groups that its rows went to, and the times, `lookup` and the lines of text are those of
-    the commit; the upsert that ran the table services has their lines.
+    the commit; the upsert that ran the table services has their lines. `log_weights` is what the log files of the file
+    slices weigh that the commit appended to.
 
     >>> import lakebed, pyarrow as pa
     >>> rows = pa.table({"id": [1, 2], "at": [1, 1]})
@@ -105,6 +106,7 @@ class WriteResult(Printed):
     dry_run: bool = False
     skipped: bool = False
     joined: int = 1
+    log_weights: tuple[LogWeight, ...] = field(default=(), repr=False, compare=False)
 
     @classmethod
     def of_written(cls, instant: Instant | None, operation: str) -> WriteResult:
@@ -147,6 +149,7 @@ class WriteResult(Printed):
             combined=total["num_combined"],
             files=tuple([s.path or "" for s in written]),
             bytes=sum([s.file_size for s in written]),
+            log_weights=tuple([weight for s in written if (weight := s.weight()) is not None]),
             **more,
         )
 

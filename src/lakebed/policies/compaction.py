@@ -8,13 +8,15 @@ from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from typing import Literal
 
-from lakebed.model import Action, CommitMetadata, FileGroupId, FileSlice, Instant
+from lakebed.model import Action, CommitMetadata, FileGroupId, FileSlice, Instant, LogWeight
 from lakebed.timeline.bodies.plans import CompactionCost, CompactionPlan
-from lakebed.timeline.instants import completes_as, parse_time
+from lakebed.timeline.instants import completes_as, format_time, parse_time
 from lakebed.timeline.timeline import completed_at
+from lakebed.wording import count_text
 
 __all__ = [
     "CompactionStrategy",
+    "LogBounds",
     "Selection",
     "StrategyName",
     "changed_partitions",
@@ -83,6 +85,55 @@ class CompactionTrigger:
         seconds = int((parse_time(now, zone) - parse_time(start.time, zone)).total_seconds())
         event = "the first delta commit" if start.action is Action.DELTACOMMIT else "the last compaction"
         return Verdict(seconds >= self.delta_seconds, f"{seconds} s since {event}, due from {self.delta_seconds} s on")
+
+
+# Log files of no more bytes are light, however small the base file is: each file of a small table is a large part of
+# its base file, and a compaction costs more than a read of so few records.
+LIGHT_LOG_BYTES = 256 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class LogBounds:
+    """The bounds of the log files of a file slice, beyond which the slice is due for a compaction: the bytes of its log
+    files in `percent` of its base file's, the number of log `files`, and the age of the oldest one in `seconds`. Log
+    files of no more than `LIGHT_LOG_BYTES` together are not due by their bytes."""
+
+    percent: int
+    files: int
+    seconds: int
+
+    def oldest(self, now: str, zone: str) -> str:
+        """The instant of the oldest log file that is not due by its age at the instant time `now`, in the table's
+        zone."""
+        return format_time(parse_time(now, zone) - timedelta(seconds=self.seconds), zone)
+
+    def exceeded(self, weight: LogWeight, oldest: str) -> Literal["bytes", "number", "age"] | None:
+        """The first bound that these log files exceed; None if they exceed none. Log files that are older than `oldest`
+        exceed the age."""
+        if weight.log_bytes > LIGHT_LOG_BYTES and 100 * weight.log_bytes > self.percent * weight.base_bytes:
+            return "bytes"
+        if weight.log_files > self.files:
+            return "number"
+        return "age" if weight.log_files and weight.oldest < oldest else None
+
+    def due(self, slices: Iterable[FileSlice], now: str, zone: str) -> tuple[list[FileSlice], Verdict]:
+        """The slices that are due at the instant time `now`, and the verdict on all of them."""
+        oldest = self.oldest(now, zone)
+        logged = [file_slice for file_slice in slices if file_slice.log_files]
+        bounds = [self.exceeded(file_slice.log_weight, oldest) for file_slice in logged]
+        due = [file_slice for file_slice, bound in zip(logged, bounds, strict=True) if bound is not None]
+        of_all = f"of {count_text(len(logged), 'file slice')} with log files"
+        limits = {
+            "bytes": f"more than {self.percent} % of the base file's bytes in log files",
+            "number": f"more than {count_text(self.files, 'log file')}",
+            "age": f"a log file that is older than {self.seconds} s",
+        }
+        if not logged:
+            return due, Verdict(False, "no file slice has log files")
+        if not due:
+            return due, Verdict(False, f"none {of_all} has {', '.join(limits.values())}")
+        counts = [f"{bounds.count(bound)} with {text}" for bound, text in limits.items() if bound in bounds]
+        return due, Verdict(True, f"{len(due)} {of_all}: {', '.join(counts)}")
 
 
 def last_compaction(commits: Sequence[Instant]) -> Instant | None:
@@ -224,17 +275,18 @@ def changed_partitions(
 def plan_compaction(
     slices: Iterable[FileSlice],
     *,
+    due: Collection[FileGroupId] | None = None,
     busy: Collection[FileGroupId] = frozenset(),
     strategy: CompactionStrategy = unbounded,
     passed_over: Collection[str] = (),
     remembers: bool = True,
 ) -> CompactionPlan:
-    """The plan of a compaction of those of the latest slices that have log files. File groups that are `busy`, in a
-    pending compaction or clustering, are left out. Their partition paths, those that the strategy leaves and those
-    `passed_over` are `missing` in the plan, unless it `remembers` none."""
+    """The plan of a compaction of those of the latest slices that have log files and are `due` (None: all). File groups
+    that are `busy`, in a pending compaction or clustering, are left out. The partition paths of all slices with log
+    files that are left, and those `passed_over`, are `missing` in the plan, unless it `remembers` none."""
     logged = [file_slice for file_slice in slices if file_slice.log_files]
     free = [file_slice for file_slice in logged if (file_slice.partition, file_slice.file_id) not in busy]
-    selected = tuple(strategy(free))
+    selected = tuple(strategy([s for s in free if due is None or (s.partition, s.file_id) in due]))
     groups = {(file_slice.partition, file_slice.file_id) for file_slice in selected}
     left = {s.partition for s in logged if (s.partition, s.file_id) not in groups}
     return CompactionPlan(selected, tuple(sorted({*left, *passed_over})) if remembers else None)

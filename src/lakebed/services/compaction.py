@@ -6,7 +6,7 @@ made under the table lock and run outside it, by this process or another, while 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -21,6 +21,7 @@ from lakebed.model import Action, FileGroupId, FileSlice, Instant, has_completio
 from lakebed.operations.context import WriteContext, file_format
 from lakebed.policies.compaction import (
     CompactionTrigger,
+    LogBounds,
     Selection,
     StrategyName,
     TriggerName,
@@ -192,6 +193,8 @@ class Compaction(LogMerging):
     def due(self, state: ServiceState) -> str | None:
         if state.context.config.table_type != "mor":
             return None
+        if state.settings.compaction.due == "logs":
+            return self._due_by_logs(state)
         trigger, zone = trigger_of(state.settings.compaction), state.context.config.timezone
         # the next write sees what other writers have done since this write began
         if not self.pending(state.timeline) and not trigger.verdict(state.instants, state.now, zone).is_due:
@@ -200,6 +203,21 @@ class Compaction(LogMerging):
         if why := state.waiting(self.pending(state.timeline)):
             return why
         verdict = trigger.verdict(state.timeline.instants, state.now, zone)
+        return verdict.why if verdict.is_due else None
+
+    def _due_by_logs(self, state: ServiceState) -> str | None:
+        bounds, zone = bounds_of(state.settings.compaction), state.context.config.timezone
+        weights = state.written_logs
+        # after a write only the file slices that it appended to are examined, by what the write knows of them
+        if weights is not None and not self.pending(state.timeline):
+            oldest = bounds.oldest(state.now, zone)
+            if not any(bounds.exceeded(weight, oldest) for weight in weights):
+                return None
+        state.reload()
+        if why := state.waiting(self.pending(state.timeline)):
+            return why
+        examined = _examined(state.context.opened, state.settings.compaction, state.now, when_due=True)
+        _, verdict = bounds.due(examined.free, state.now, zone)
         return verdict.why if verdict.is_due else None
 
     def plan(
@@ -211,28 +229,27 @@ class Compaction(LogMerging):
             if waiting is not None:
                 # its log blocks are in the slices that would be merged
                 return NothingToDo(f"no compaction was planned: {waiting.action} {waiting.time} is pending")
-        if when_due:
+        by_logs = when_due and settings.due == "logs"
+        if when_due and not by_logs:
             verdict = trigger_of(settings).verdict(timeline.instants, instant, config.timezone)
             if not verdict.is_due:
                 return NothingToDo(f"no compaction is due: {verdict.why}")
-        selection = selection_of(settings)
-        partitions = None
-        if settings.incremental and when_due:
-            # a call looks at all partition paths: a plan of real Hudi may have left some out
-            partitions = partitions_since_compaction(timeline)
-        if partitions is None:
-            partitions = frozenset(snapshot.partitions())
-        selected = selection.partitions(partitions, parse_time(instant, config.timezone).date())
-        busy = groups_in_plans(timeline)
-        slices = slices_of(snapshot, selected)
+        examined = _examined(snapshot, settings, instant, when_due=when_due)
+        due: Collection[FileGroupId] | None = None
+        if by_logs:
+            due_slices, verdict = bounds_of(settings).due(examined.free, instant, config.timezone)
+            if not verdict.is_due:
+                return NothingToDo(f"no compaction is due: {verdict.why}")
+            due = {(file_slice.partition, file_slice.file_id) for file_slice in due_slices}
         plan = plan_compaction(
-            slices,
-            busy=busy,
-            strategy=selection.slices,
-            passed_over=set(partitions) - set(selected),
+            examined.slices,
+            due=due,
+            busy=examined.busy,
+            strategy=examined.selection.slices,
+            passed_over=examined.passed_over,
             remembers=settings.incremental,
         )
-        return plan if plan.slices else NothingToDo(_why_none(slices, busy, selection, partitions, selected))
+        return plan if plan.slices else NothingToDo(examined.why_none())
 
     def run(self, context: WriteContext, tx: ServiceTransaction, plan: Mapping[str, Any]) -> CompactionRun:
         snapshot = tx.snapshot
@@ -241,6 +258,60 @@ class Compaction(LogMerging):
         writer = SliceCompactor(reader, tx.instant, file_format(context, snapshot))
         done = run_operations(context, writer, operations, f"compacting {count_text(len(operations), 'file slice')}")
         return completed_run(done, snapshot, self.operation, tx)
+
+
+@dataclass(frozen=True, slots=True)
+class _Examined:
+    """The latest file slices that a plan examines: those of the partition paths that `selection` selects among
+    `partitions`. File groups that are `busy` are in a plan already."""
+
+    selection: Selection
+    partitions: frozenset[str]
+    selected: list[str]
+    slices: list[FileSlice]
+    busy: Mapping[FileGroupId, Instant]
+
+    @property
+    def free(self) -> list[FileSlice]:
+        """The slices that are in no plan."""
+        return [s for s in self.slices if (s.partition, s.file_id) not in self.busy]
+
+    @property
+    def passed_over(self) -> set[str]:
+        """The partition paths that are not selected."""
+        return set(self.partitions) - set(self.selected)
+
+    def why_none(self) -> str:
+        """The reason why no slice is compacted."""
+        logged = [s for s in self.slices if s.log_files]
+        waiting = [s for s in logged if (s.partition, s.file_id) in self.busy]
+        if not logged:
+            looked = f"the {len(self.selected)} of {len(self.partitions)} partition paths"
+            everywhere = len(self.selected) == len(self.partitions)
+            where = "in the table" if everywhere else f"in {looked} that {self.selection.name} takes"
+            return f"no compaction was planned: no file slice {where} has log files that are not in a plan already"
+        if len(waiting) == len(logged):
+            instants = ", ".join(sorted({self.busy[s.partition, s.file_id].time for s in waiting}))
+            return f"no compaction was planned: all {len(logged)} slices with log files are in pending {instants}"
+        return f"no compaction was planned: {self.selection.name} takes none of the {len(logged)} slices with log files"
+
+
+def _examined(snapshot: Snapshot, settings: CompactionSettings, instant: str, *, when_due: bool) -> _Examined:
+    """The file slices that a compaction of the time `instant` examines."""
+    selection = selection_of(settings)
+    partitions = None
+    if settings.incremental and when_due:
+        # a call looks at all partition paths: a plan of real Hudi may have left some out
+        partitions = partitions_since_compaction(snapshot.timeline)
+    if partitions is None:
+        partitions = frozenset(snapshot.partitions())
+    selected = selection.partitions(partitions, parse_time(instant, snapshot.config.timezone).date())
+    return _Examined(selection, partitions, selected, slices_of(snapshot, selected), groups_in_plans(snapshot.timeline))
+
+
+def bounds_of(settings: CompactionSettings) -> LogBounds:
+    """The bounds of the log files of a file slice that the settings name."""
+    return LogBounds(settings.slice_log_percent, settings.slice_log_files, settings.slice_log_seconds)
 
 
 def trigger_of(settings: CompactionSettings) -> CompactionTrigger:
@@ -285,25 +356,6 @@ def slices_of(snapshot: Snapshot, partitions: list[str] | tuple[str, ...]) -> li
 
 def groups_in_plans(timeline: Timeline) -> dict[FileGroupId, Instant]:
     return {**timeline.pending_compaction, **timeline.pending_clustering}
-
-
-def _why_none(
-    slices: list[FileSlice],
-    busy: dict[FileGroupId, Instant],
-    selection: Selection,
-    partitions: frozenset[str],
-    selected: list[str],
-) -> str:
-    logged = [s for s in slices if s.log_files]
-    waiting = [s for s in logged if (s.partition, s.file_id) in busy]
-    if not logged:
-        looked = f"the {len(selected)} of {len(partitions)} partition paths that {selection.name} takes"
-        where = "in the table" if len(selected) == len(partitions) else f"in {looked}"
-        return f"no compaction was planned: no file slice {where} has log files that are not in a plan already"
-    if len(waiting) == len(logged):
-        instants = ", ".join(sorted({busy[s.partition, s.file_id].time for s in waiting}))
-        return f"no compaction was planned: all {len(logged)} slices with log files are in pending {instants}"
-    return f"no compaction was planned: {selection.name} takes none of the {len(logged)} slices with log files"
 
 
 def run_operations(

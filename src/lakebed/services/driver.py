@@ -20,7 +20,7 @@ from lakebed.config.options import Options
 from lakebed.engine.local import LocalEngine
 from lakebed.errors import CommitConflict, LakebedError
 from lakebed.metadata.lookups import open_again
-from lakebed.model import Action, Instant, State
+from lakebed.model import Action, Instant, LogWeight, State
 from lakebed.operations.context import WriteContext
 from lakebed.operations.hudi_job import IN_PROCESS_BYTES, JOB_BYTES, session_engine
 from lakebed.operations.result import WriteResult
@@ -142,6 +142,12 @@ class ServiceState:
             return ()
         action = Action.DELTACOMMIT if self.context.config.table_type == "mor" else Action.COMMIT
         return (Instant(written.instant, action, State.COMPLETED, written.checkpoint),)
+
+    @property
+    def written_logs(self) -> Sequence[LogWeight] | None:
+        """What the log files of the file slices weigh that the write appended to; None without a write, and after
+        `reload`."""
+        return None if self._written is None else self._written.log_weights
 
     @property
     def now(self) -> str:

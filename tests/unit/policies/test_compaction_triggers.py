@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from lakebed.model import Instant
-from lakebed.policies.compaction import CompactionTrigger, TriggerName, log_compaction_verdict
+from lakebed.model import BaseFile, FileSlice, Instant, LogFile, LogWeight
+from lakebed.policies.compaction import (
+    LIGHT_LOG_BYTES,
+    CompactionTrigger,
+    LogBounds,
+    TriggerName,
+    log_compaction_verdict,
+    plan_compaction,
+)
 from support.instants_in_words import completed, pending
 
 # Times of the cases are seconds within a minute.
@@ -93,3 +102,62 @@ def test_a_verdict_says_why(name: TriggerName, why: str) -> None:
 def test_a_log_compaction_is_due(done: str, log_compactions: str, waiting: str, due: bool) -> None:
     verdict = log_compaction_verdict(instants(done, waiting), completed(_long(log_compactions)), 3)
     assert verdict.is_due == due, verdict.why
+
+
+BOUNDS = LogBounds(percent=10, files=3, seconds=30)
+
+
+@pytest.mark.parametrize(
+    ("weight", "exceeded"),
+    [
+        (LogWeight(10_000_000, 1, 1_000_000, at(20)), None),
+        (LogWeight(10_000_000, 1, 1_000_001, at(20)), "bytes"),
+        (LogWeight(0, 1, LIGHT_LOG_BYTES, at(20)), None),
+        (LogWeight(0, 1, LIGHT_LOG_BYTES + 1, at(20)), "bytes"),
+        (LogWeight(10_000_000, 3, 1_000, at(20)), None),
+        (LogWeight(10_000_000, 4, 1_000, at(20)), "number"),
+        (LogWeight(10_000_000, 1, 1_000, at(9)), None),
+        (LogWeight(10_000_000, 1, 1_000, at(8)), "age"),
+        (LogWeight(10_000_000, 4, 1_000_001, at(8)), "bytes"),
+        (LogWeight(10_000_000), None),
+    ],
+)
+def test_a_file_slice_is_due_by_bytes_number_or_age_of_its_logs(weight: LogWeight, exceeded: str | None) -> None:
+    assert BOUNDS.exceeded(weight, BOUNDS.oldest(at(39), "UTC")) == exceeded
+
+
+def logged(name: str, sizes: list[int], second: int = 20, base: int = 1_000_000) -> FileSlice:
+    logs = [LogFile("", name, at(second), 1, "0-0-0", f".{name}_{number}", size) for number, size in enumerate(sizes)]
+    return FileSlice("", name, at(1), BaseFile("", name, "0-0-0", at(1), name, base), tuple(logs))
+
+
+def test_only_slices_that_exceed_a_bound_are_due_and_the_verdict_counts_them() -> None:
+    slices = [
+        logged("heavy", [LIGHT_LOG_BYTES, 1]),
+        logged("light", [10]),
+        logged("many", [1, 1, 1, 1]),
+        logged("old", [1], second=2),
+        logged("none", []),
+    ]
+    due, verdict = BOUNDS.due(slices, at(39), "UTC")
+    assert [file_slice.file_id for file_slice in due] == ["heavy", "many", "old"]
+    assert verdict.is_due
+    assert verdict.why == (
+        "3 of 4 file slices with log files: 1 with more than 10 % of the base file's bytes in log files, 1 with more"
+        " than 3 log files, 1 with a log file that is older than 30 s"
+    )
+    due, verdict = BOUNDS.due(slices[1:2], at(39), "UTC")
+    assert (due, verdict.is_due) == ([], False)
+    assert verdict.why == (
+        "none of 1 file slice with log files has more than 10 % of the base file's bytes in log files, more than"
+        " 3 log files, a log file that is older than 30 s"
+    )
+    assert BOUNDS.due(slices[4:], at(39), "UTC")[1].why == "no file slice has log files"
+
+
+def test_a_plan_has_the_due_slices_and_names_the_partition_paths_of_the_others() -> None:
+    slices = [replace(logged(name, [1]), partition=name) for name in ("a", "b", "c")]
+    plan = plan_compaction(slices, due={("b", "b")}, busy={("c", "c")})
+    assert [file_slice.file_id for file_slice in plan.slices] == ["b"]
+    assert plan.missing == ("a", "c")
+    assert plan_compaction(slices, due=set()).slices == ()

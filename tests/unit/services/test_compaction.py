@@ -434,7 +434,7 @@ def test_version_6_plans_nothing_while_a_write_is_pending(mor: Make) -> None:
 
 
 def test_tables_of_lakebed_compact_by_themselves_when_due(make: Make) -> None:
-    table = make(type="mor", index="bucket", buckets=1)
+    table = make(type="mor", index="bucket", buckets=1, properties={"hoodie.compact.inline.max.delta.commits": 5})
     assert table.properties["lakebed.compact.inline"] == "true"
     batches = [rows((1, "a", f"v{at}", at), (at + 10, "a", "x", 1)) for at in range(12)]
     lines = [len(table.upsert(batch).services) for batch in batches]
