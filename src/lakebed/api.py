@@ -11,8 +11,8 @@ from lakebed.config.option_table import split_partition_types
 from lakebed.config.options import (
     Options,
     check_table_options,
+    creation_properties,
     resolve_options,
-    service_properties,
 )
 from lakebed.config.settings import TableSettings
 from lakebed.engine.spark_python import use_this_python
@@ -140,7 +140,7 @@ def create(
         indexes=tuple(dict.fromkeys([*names_of(indexes), *_indexes_of(options)])),
         properties={
             **({METADATA_OPTION: "false"} if options.write.metadata is False else {}),
-            **service_properties(options.explicit),
+            **creation_properties(options.explicit),
         },
         profile=profile,
         allow_existing=allow_existing,

@@ -54,6 +54,7 @@ __all__ = [
     "WriteSettings",
     "check_table_options",
     "compaction_settings",
+    "creation_properties",
     "resolve_options",
     "service_properties",
     "service_settings",
@@ -78,6 +79,7 @@ _PROPOSED_NAMES = frozenset({"hoodie.hash.index.bucket.num", "hoodie.datasource.
 
 # Remembered where it is false: an index that is asked for is made once, and does not return after it was dropped.
 _COLUMN_STATS = "hoodie.metadata.index.column.stats.enable"
+_ROW_ADDRESSES = "lakebed.row.addresses"
 # With the value "ignore" a job that asks for catalog sync by Hudi's options runs without it.
 CATALOG_SYNC = "lakebed.catalog.sync"
 _SYNC_KEYS = ("hoodie.datasource.hive_sync.", "hoodie.datasource.meta.sync.", "hoodie.meta.sync.")
@@ -197,6 +199,16 @@ def service_properties(explicit: Mapping[str, str]) -> dict[str, str]:
             raise recorded_credential(key, text)
     asks = {key for key, text in explicit.items() if key == _COLUMN_STATS and text.lower() == "true"}
     return {keys[key]: text for key, text in explicit.items() if key in keys and key not in asks}
+
+
+def creation_properties(explicit: Mapping[str, str]) -> dict[str, str]:
+    """The properties that a new table records: those of `service_properties`, and that its base files have row
+    addresses, unless the options state it.
+
+    >>> creation_properties({"hoodie.compact.inline": "true"})
+    {'lakebed.row.addresses': 'true', 'lakebed.compact.inline': 'true'}
+    """
+    return {_ROW_ADDRESSES: "true", **service_properties(explicit)}
 
 
 def check_table_options(job_options: Options) -> None:

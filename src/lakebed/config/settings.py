@@ -87,8 +87,10 @@ class WriteSettings:
     insert_auto_split: bool = True
     # rows of a new file, without an estimate
     insert_split_size: int = 500_000
-    # the codec of Parquet files
-    compression_codec: str = "zstd"
+    # the codec of Parquet files; empty: each column has the codec that fits its values
+    compression_codec: str = ""
+    # the codec of texts, where no codec of files is given
+    text_codec: Literal["lz4_raw", "zstd"] = "lz4_raw"
     # the level of zstd
     compression_level: int = 1
     # None: a filter of one byte that holds every key, so that other writers' lookups stay right at no cost;
@@ -147,7 +149,7 @@ class WriteSettings:
     # How base files are rewritten.
     # whether row groups that no row changes are copied as they are stored
     copy_row_groups: bool = True
-    # whether base files have the row of each record key, so that lookups read no key column
+    # whether base files have a fingerprint of each record key, so that lookups read no key column
     row_addresses: bool = False
     # what an update does to a file group whose clustering is pending
     clustering_updates: ClusteringUpdates = "SparkRejectUpdateStrategy"

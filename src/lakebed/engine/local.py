@@ -394,8 +394,25 @@ def _batches_of(
     for chunk in chunks:  # the numbers of a group's rows ascend
         end = int(np.searchsorted(rows, start + chunk.num_rows))
         for first in range(at, end, BATCH_ROWS):
-            yield chunk.take(pa.array(rows[first : min(first + BATCH_ROWS, end)] - start))
+            yield _taken(chunk, pa.array(rows[first : min(first + BATCH_ROWS, end)] - start))
         start, at = start + chunk.num_rows, end
+
+
+def _taken(batch: pa.RecordBatch, rows: pa.Array) -> pa.RecordBatch:
+    """The rows of a batch; text columns that share their values, as a key field and
+    the record key do, are taken once."""
+    taken: dict[tuple[tuple[int, int], ...], pa.Array] = {}
+    columns: list[pa.Array] = []
+    for column in batch.columns:
+        if not pa.types.is_string(column.type):
+            columns.append(column.take(rows))
+            continue
+        buffers = ((b.address, b.size) if b is not None else (0, 0) for b in column.buffers())
+        place = (*buffers, (column.offset, len(column)))
+        if place not in taken:
+            taken[place] = column.take(rows)
+        columns.append(taken[place])
+    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
 
 
 def _empty_batch(schema: pa.Schema) -> pa.RecordBatch:

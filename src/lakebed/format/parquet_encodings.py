@@ -1,18 +1,19 @@
-"""The Parquet encoding of each column of a base file, chosen from a sample of its first rows."""
+"""The Parquet encoding and codec of each column of a base file, chosen from a sample of its first rows."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pyarrow.types as pt
 
 from lakebed.format.hashes import plain_strings, value_buffer
-from lakebed.model import COMMIT_TIME, FILE_NAME, PARTITION_PATH
+from lakebed.model import COMMIT_SEQNO, COMMIT_TIME, FILE_NAME, PARTITION_PATH
 from lakebed.schema.arrow import is_list
 
 _SAMPLE_SLICES = 4
@@ -25,6 +26,19 @@ _MIN_RANDOM_LENGTH = 16
 _MAX_SHARED_PREFIX = 0.25
 DICTIONARY = "DICTIONARY"
 RANDOM_TEXT_ENCODING = "DELTA_LENGTH_BYTE_ARRAY"
+_NUMBER_ENCODING = "DELTA_BINARY_PACKED"
+# Sequence numbers of a file share all but their last digits.
+_PREFIX_ENCODING = "DELTA_BYTE_ARRAY"
+_OTHER_ENCODINGS = (RANDOM_TEXT_ENCODING, _NUMBER_ENCODING, _PREFIX_ENCODING)
+# Codecs are chosen by compressing a few slices of so many rows. A file that begins with fewer rows has one codec.
+_MEASURED_ROWS = 16_384
+_MEASURED_SLICE = 1024
+# The level of zstd by which codecs are chosen.
+_LEVEL = 1
+# A codec must save such a share of the bytes that it compresses.
+_MIN_SAVED = 0.1
+# LZ4 is taken for texts of which it saves such a share of what zstd saves: it takes half the time to decompress.
+_LZ4_SHARE = 0.7
 # Texts are decoded by way of their dictionary where row groups have so many rows on average, and the column takes less
 # than the lengths alone would take without a dictionary.
 _CODED_ROWS = 4096
@@ -32,20 +46,30 @@ _LENGTH_BYTES = 4
 # Types by which Arrow reads columns, whatever Parquet's are: other writers' files may have them.
 ARROW_SCHEMA = b"ARROW:schema"
 # Arrow does not read texts in these as dictionaries.
-_NEVER_DICTIONARIES = frozenset({"DELTA_BYTE_ARRAY", RANDOM_TEXT_ENCODING})
+_NEVER_DICTIONARIES = frozenset({_PREFIX_ENCODING, RANDOM_TEXT_ENCODING})
+
+
+class ColumnForm(NamedTuple):
+    """How a column is stored: its encoding (`DICTIONARY` if it has one), and its codec in pyarrow's spelling (empty:
+    it is still to be chosen)."""
+
+    encoding: str
+    codec: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Encodings:
     """The Parquet column paths that get a dictionary, and the encodings of other columns by path; a column in neither
-    is PLAIN."""
+    is PLAIN. `codec` has the codecs that were chosen, by path."""
 
     dictionary: tuple[str, ...] = ()
     encoding: dict[str, str] = field(default_factory=dict)
+    codec: dict[str, str] = field(default_factory=dict)
 
 
-def encodings_of(metadata: Any) -> dict[str, str]:
-    """The encodings of a file by column path, for the file that replaces it.
+def encodings_of(metadata: Any) -> dict[str, ColumnForm]:
+    """The encodings and codecs of a file by column path, for the file that replaces it. A file with one codec for all
+    columns does not show which ones fit them.
 
     Empty for other writers' files, which have dictionaries everywhere, and for small ones, whose rows are too few to
     decide."""
@@ -54,7 +78,15 @@ def encodings_of(metadata: Any) -> dict[str, str]:
     if not metadata.created_by.startswith("parquet-cpp"):
         return {}
     group = metadata.row_group(0)
-    return {c.path_in_schema: _encoding_of(c) for c in (group.column(i) for i in range(group.num_columns))}
+    columns = [group.column(i) for i in range(group.num_columns)]
+    has_several = len({c.compression for c in columns}) > 1
+    return {c.path_in_schema: ColumnForm(_encoding_of(c), _codec_of(c) if has_several else "") for c in columns}
+
+
+def _codec_of(chunk: Any) -> str:
+    """The codec of a column chunk, in the spelling of `ParquetSettings.codec`."""
+    name = str(chunk.compression)
+    return "none" if name == "UNCOMPRESSED" else name.lower()
 
 
 def as_dictionaries(metadata: Any, names: Collection[str]) -> list[str]:
@@ -94,23 +126,92 @@ def _is_coded(chunk: Any) -> bool:
 def _encoding_of(column: Any) -> str:
     if column.has_dictionary_page:
         return DICTIONARY
-    return RANDOM_TEXT_ENCODING if RANDOM_TEXT_ENCODING in column.encodings else "PLAIN"
+    return next((encoding for encoding in _OTHER_ENCODINGS if encoding in column.encodings), "PLAIN")
 
 
-def choose_encodings(rows: pa.Table, existing: Mapping[str, str] | None = None) -> Encodings:
-    """The encodings for a file that starts with these rows; a column in `existing` retains its encoding and is not
-    inspected."""
-    dictionary = [path for path, how in (existing or {}).items() if how == DICTIONARY]
-    encoding = {path: how for path, how in (existing or {}).items() if how == RANDOM_TEXT_ENCODING}
-    settled = {path.split(".")[0] for path in existing or ()}
+def choose_encodings(
+    rows: pa.Table, existing: Mapping[str, ColumnForm] | None = None, *, text_codec: str | None = None
+) -> Encodings:
+    """The encodings for a file that starts with these rows; a column in `existing` retains its form and is not
+    inspected. With `text_codec`, that of texts ("lz4" or "zstd"), each column gets its codec as well, if the rows are
+    enough to measure it."""
+    existing = existing or {}
+    dictionary = [path for path, form in existing.items() if form.encoding == DICTIONARY]
+    encoding = {path: form.encoding for path, form in existing.items() if form.encoding in _OTHER_ENCODINGS}
+    codec = {path: form.codec for path, form in existing.items() if form.codec} if text_codec else {}
+    is_measured = rows.num_rows >= _MEASURED_ROWS
+    settled = {path.split(".")[0] for path, form in existing.items() if form.codec or not (is_measured and text_codec)}
     sample = _sample(rows.select([n for n in rows.column_names if n not in settled]))
     for name in sample.column_names:
         for path, leaf in leaves(name, sample.column(name).combine_chunks()):
-            if path in _ALWAYS_DICTIONARY or _repeats(leaf):
+            form = existing.get(path) or ColumnForm(_fitting_encoding(path, leaf, is_measured=is_measured))
+            if form.encoding == DICTIONARY and path not in existing:
                 dictionary.append(path)
-            elif _is_random_text(leaf):
-                encoding[path] = RANDOM_TEXT_ENCODING
-    return Encodings(tuple(dictionary), encoding)
+            elif form.encoding in _OTHER_ENCODINGS:
+                encoding[path] = form.encoding
+            if is_measured and text_codec:
+                codec[path] = _fitting_codec(leaf, form.encoding, text_codec)
+    return Encodings(tuple(dictionary), encoding, codec)
+
+
+def _fitting_encoding(path: str, leaf: pa.Array, *, is_measured: bool) -> str:
+    """The encoding of a column by the values of a sample; whole numbers are encoded if that can be measured."""
+    if path in _ALWAYS_DICTIONARY or _repeats(leaf):
+        return DICTIONARY
+    if path == COMMIT_SEQNO:
+        return _PREFIX_ENCODING
+    if _is_random_text(leaf):
+        return RANDOM_TEXT_ENCODING
+    if is_measured and _is_whole_number(leaf.type) and _smallest(leaf, _NUMBER_ENCODING) < _smallest(leaf, "PLAIN"):
+        return _NUMBER_ENCODING
+    return "PLAIN"
+
+
+def _smallest(leaf: pa.Array, encoding: str) -> int:
+    encoded = _encoded(leaf, encoding)
+    return min(encoded.size, _compressed_size(encoded, "zstd"))
+
+
+def _fitting_codec(leaf: pa.Array, encoding: str, text_codec: str) -> str:
+    """The codec of a column: none if zstd saves little, LZ4 for texts if it saves nearly as much."""
+    encoded = _encoded(leaf, encoding)
+    saved = encoded.size - _compressed_size(encoded, "zstd")
+    if saved < _MIN_SAVED * encoded.size:
+        return "none"
+    if text_codec == "lz4" and pt.is_string(leaf.type):
+        saved_by_lz4 = encoded.size - _compressed_size(encoded, "lz4_raw")
+        return "lz4" if saved_by_lz4 >= _LZ4_SHARE * saved else "zstd"
+    return "zstd"
+
+
+def _compressed_size(data: pa.Buffer, codec: str) -> int:
+    return pa.Codec(codec, _LEVEL if codec == "zstd" else None).compress(data).size
+
+
+def _encoded(leaf: pa.Array, encoding: str) -> pa.Buffer:
+    """The bytes of a part of a column's values in this encoding, uncompressed."""
+    # of few rows a dictionary would be a larger part than it is of a row group
+    size = len(leaf) if encoding == DICTIONARY else _MEASURED_SLICE
+    starts = range(0, len(leaf), max(1, size, len(leaf) // _SAMPLE_SLICES))
+    part = pa.chunked_array([leaf.slice(start, size) for start in starts], leaf.type)
+    table = pa.table({"leaf": part}).unify_dictionaries()
+    options: dict[str, Any] = {
+        "compression": "none",
+        "use_dictionary": encoding == DICTIONARY,
+        "column_encoding": {"leaf": encoding} if encoding in _OTHER_ENCODINGS else None,
+        "write_statistics": False,
+        "store_schema": False,
+    }
+    sink = pa.BufferOutputStream()
+    with pq.ParquetWriter(sink, table.schema, **options) as writer:
+        writer.write_table(table)
+        end = sink.tell()
+    return sink.getvalue()[:end]
+
+
+def _is_whole_number(kind: pa.DataType) -> bool:
+    """Whether Parquet stores values of the type as whole numbers of four or eight bytes."""
+    return pt.is_integer(kind) or pt.is_date32(kind) or pt.is_time(kind) or pt.is_timestamp(kind)
 
 
 def _sample(rows: pa.Table) -> pa.Table:

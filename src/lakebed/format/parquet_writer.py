@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pyarrow.types as pt
 
 from lakebed.errors import InvalidOption
-from lakebed.format.parquet_encodings import choose_encodings
+from lakebed.format.parquet_encodings import ColumnForm, choose_encodings
 from lakebed.format.parquet_footer import TAIL, footer_in, framed
 from lakebed.format.row_groups.nan_chunks import NanChunks
 from lakebed.format.row_groups.offset_index import without_column_indexes
@@ -43,10 +43,10 @@ _CODECS = {
 ROW_GROUP_ROWS = 131_072
 # Where rows are in the order of their keys a lookup reads one row group; smaller ones yet take longer to write.
 SORTED_ROW_GROUP_ROWS = 8_192
-# A lookup decodes the page of its row. Smaller ones make files larger and take longer to write.
-PAGE_ROWS = 4_096
+# A lookup decodes the page of its row. Smaller ones make scans, and lookups of many keys, dearer.
+PAGE_ROWS = 20_000
 # Files whose first row group has fewer pages get no offset index.
-INDEXED_PAGES = 4
+INDEXED_PAGES = 2
 _LEVELLED = frozenset({"zstd", "gzip", "brotli"})
 _MIB = 1 << 20
 _WRITE_BATCH = 16_384
@@ -68,10 +68,13 @@ class ParquetSettings:
     """The settings for writing a base file. A row group ends at the first of its limits that it reaches (bytes are
     counted in memory), and so does a page by `page_rows` and `page_size` (bytes). `level` is the codec's level (None:
     its default); `dictionary_columns` (Parquet paths) replaces the choice that is otherwise made from the first rows.
-    With `field_ids` columns have the ids of their paths."""
+    With `text_codec`, the codec of texts, each column has a codec that fits its values, or none, and `compression` is
+    that of columns whose values are too few to choose. With `field_ids` columns have the ids of their paths.
+    `key_column` is the column of the record key, if its texts are the record keys."""
 
     compression: str = "zstd"
     level: int | None = 1
+    text_codec: str | None = None
     row_group_rows: int = ROW_GROUP_ROWS
     row_group_bytes: int = 64 * _MIB
     page_size: int = _MIB
@@ -79,18 +82,30 @@ class ParquetSettings:
     max_file_size: int = 120 * _MIB
     dictionary_columns: tuple[str, ...] | None = None
     field_ids: bool = False
+    key_column: str | None = None
 
     @property
     def codec(self) -> str:
         """The codec in pyarrow's spelling; Hudi's names in any case are accepted."""
-        codec = _CODECS.get(self.compression.lower())
-        if codec is None:
-            raise InvalidOption(
-                f"unknown Parquet codec {self.compression!r}",
-                hint=f"Use one of {', '.join(sorted(_CODECS))}.",
-                context={"codec": self.compression},
-            )
-        return codec
+        return _codec_named(self.compression)
+
+    @property
+    def codecs(self) -> frozenset[str]:
+        """All codecs that the chunks of a file may have, in pyarrow's spelling."""
+        if self.text_codec is None:
+            return frozenset({self.codec})
+        return frozenset({"none", self.codec, _codec_named(self.text_codec)})
+
+
+def _codec_named(name: str) -> str:
+    codec = _CODECS.get(name.lower())
+    if codec is None:
+        raise InvalidOption(
+            f"unknown Parquet codec {name!r}",
+            hint=f"Use one of {', '.join(sorted(_CODECS))}.",
+            context={"codec": name},
+        )
+    return codec
 
 
 class BaseFileWriter:
@@ -107,7 +122,7 @@ class BaseFileWriter:
         upload: Upload,
         schema: pa.Schema,
         settings: ParquetSettings | None = None,
-        encodings: Mapping[str, str] | None = None,
+        encodings: Mapping[str, ColumnForm] | None = None,
         ranges: ColumnRanges | None = None,
     ) -> None:
         self._settings = settings or ParquetSettings()
@@ -192,18 +207,17 @@ class BaseFileWriter:
         self._sink.upload.close()
         return self._sink.position
 
-    def append(self, data: bytes | memoryview) -> int:
-        """Write bytes after the last row group, where no reader of Parquet looks, and return their position in the
-        file. No rows may be written afterwards."""
+    def end_rows(self) -> int:
+        """Write the rows that are still buffered; returns the position after the last row group. No rows may be written
+        afterwards."""
         if self._pending_rows:
             self._flush(self._pending_rows)
-        return self._append(data)
+        return self._put_out
 
-    def _append(self, data: bytes | memoryview) -> int:
+    def append(self, data: bytes | memoryview) -> None:
+        """Write bytes after `end_rows`, where no reader of Parquet looks."""
         assert self._writer is not None, "a file has rows before other bytes"
-        start = self._buffered.tell()
         self._buffered.write(data)
-        return start
 
     def range_row(self) -> pa.RecordBatch | None:
         """The row of column ranges of the closed file; None if the writer does not compute ranges."""
@@ -256,16 +270,20 @@ class BaseFileWriter:
                 before_footer, footer_bytes = without_column_indexes(before_footer, footer_bytes, start, flat)
             self._sink.write(before_footer + framed(self._nan.without_bounds(footer_bytes)))
 
-    def _writer_options(self, first_rows: pa.Table) -> dict[str, Any]:
+    def _writer_options(self, first_rows: pa.Table, *, is_estimate: bool = False) -> dict[str, Any]:
+        """Arrow's options for a file that begins with these rows; codecs are not chosen for an estimate."""
         settings = self._settings
-        encodings = choose_encodings(first_rows, self._encodings)
+        text_codec = None if is_estimate or settings.text_codec is None else _codec_named(settings.text_codec)
+        encodings = choose_encodings(first_rows, self._encodings, text_codec=text_codec)
         dictionary = encodings.dictionary if settings.dictionary_columns is None else settings.dictionary_columns
         plain = {path: how for path, how in encodings.encoding.items() if path not in dictionary}
         known_names = frozenset(first_rows.column_names)
         paths = dict(leaf_paths(pa.schema([f for f in self._schema if f.name in known_names])))
+        codecs = {path: encodings.codec.get(path, self._codec) for path in paths}
+        levels = {path: settings.level for path, codec in codecs.items() if codec in _LEVELLED}
         options: dict[str, Any] = {
-            "compression": self._codec,
-            "compression_level": settings.level if self._codec in _LEVELLED else None,
+            "compression": codecs if encodings.codec else self._codec,
+            "compression_level": (levels if encodings.codec else settings.level) if levels else None,
             "use_dictionary": list(dictionary),
             "column_encoding": plain or None,
             "write_statistics": [path for path in paths if path not in _NO_STATISTICS],
@@ -274,7 +292,7 @@ class BaseFileWriter:
             "write_batch_size": _page_check_rows(first_rows, settings.page_size),
             "store_schema": False,
             "write_page_checksum": True,
-            "write_page_index": first_rows.num_rows >= INDEXED_PAGES * settings.page_rows,
+            "write_page_index": -(-first_rows.num_rows // settings.page_rows) >= INDEXED_PAGES,
             "metadata_collector": self._metadata,
         }
         if _HAS_PAGE_ROWS:
@@ -287,7 +305,10 @@ class BaseFileWriter:
         if rows.num_rows > _SAMPLE_ROWS:
             sample = pa.concat_tables([rows.slice(at, _RUN) for at in range(0, rows.num_rows, _RUN * _RUNS_APART)])
         sink = pa.BufferOutputStream()
-        options: dict[str, Any] = self._writer_options(sample) | {"metadata_collector": None, "write_page_index": False}
+        options: dict[str, Any] = self._writer_options(sample, is_estimate=True) | {
+            "metadata_collector": None,
+            "write_page_index": False,
+        }
         with pq.ParquetWriter(sink, sample.schema, **options) as to:
             to.write_table(small_dictionaries(sample))
             before = sink.tell()

@@ -1,18 +1,18 @@
-"""The row of each record key in a base file, in eight bytes a key: what a lookup reads in place of the key column.
+"""A fingerprint of each record key in a base file, in the order of the rows: what a lookup reads in place of the key
+column. A file of 250,000 rows has three bytes a row.
 
-The addresses are bytes between the last row group and the footer of the file, which shows them by `ADDRESSES_KEY`. So
-they come, move and go with the file, and no other reader of Parquet looks at them. They are hints: the key of a row is
-compared when the row is read. Each block has a checksum in which the file's name takes part, so that addresses that are
-broken, or those of another file, are seen.
+The fingerprints are bytes between the last row group and the footer of the file, which shows them by `ADDRESSES_KEY`.
+So they come, move and go with the file, and no other reader of Parquet looks at them. They are hints: the key of a row
+is compared when the row is read. At their end is a checksum in which the file's name takes part, so that fingerprints
+that are broken, or those of another file, are seen.
 
-An entry has a fingerprint of the key in its upper half and the number of the row in the lower one. Entries are in
-ascending order, in blocks of as many bytes as a page of memory, whose last eight bytes are the checksum. Fingerprints
-spread evenly, so that the place of one follows from its value, and few blocks are read for a key.
+The lower 16 bits of all fingerprints come first, two bytes a row. Each further bit is a plane of one bit a row. A
+lookup compares the lower bits of all rows, and looks into the planes for the few rows that are left. More bits leave
+fewer rows that have another key; there are as many as keep the fingerprints a small part of the file.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -23,21 +23,29 @@ import pyarrow as pa
 import xxhash
 from isal import isal_zlib
 
+from lakebed.format.bounded_cache import BoundedCache
 from lakebed.format.hashes import plain_strings, value_buffer
 
 Rows = npt.NDArray[np.int64]
-Entries = npt.NDArray[np.uint64]
+Hashes = npt.NDArray[np.uint64]
 Fingerprints = npt.NDArray[np.uint32]
 Read = Callable[[Sequence[tuple[int, int]]], Sequence[bytes | memoryview]]
 """Gives the bytes of each (offset, length) of a file."""
 
 ADDRESSES_KEY: Final = "lakebed.row.addresses"
-_VERSION: Final = "1"
-_WORDS: Final = 512
-_ENTRIES: Final = _WORDS - 1
-_BLOCK_BYTES: Final = 8 * _WORDS
-_ROW_MASK: Final = np.uint64(0xFFFFFFFF)
+_VERSION: Final = "2"
 _HALF: Final = np.uint64(32)
+_LOW_BITS: Final = 16
+_MAX_BITS: Final = 32
+_CHECKSUM_BYTES: Final = 4
+# Bits beyond those of the number of rows: of a key that a file lacks, one row in two to the power of these is read.
+_SPARE_BITS: Final = 6
+_LEAST_SPARE_BITS: Final = 1
+# The share of a file's bytes that fingerprints may take, unless they would have fewer than the least bits.
+_MAX_SHARE: Final = 0.06
+# So few fingerprints are compared one by one.
+_MAX_COMPARED: Final = 8
+_MAX_BYTES: Final = 64 << 20
 # Longer keys are hashed one by one, the others eight bytes at a time, all together. Part of the format, as all that
 # decides a fingerprint.
 _LONG: Final = 256
@@ -45,10 +53,6 @@ _FACTOR: Final = np.uint64(0x9E3779B97F4A7C15)
 _LAST_FACTOR: Final = np.uint64(0xC2B2AE3D27D4EB4F)
 _LAST_SHIFT: Final = np.uint64(29)
 _MASKS: Final = np.array([(1 << 8 * count) - 1 for count in range(9)], np.uint64)
-# A fingerprint is within so many standard deviations (half the root of the rows, at most) of where it is looked for.
-_DEVIATIONS: Final = 6
-# From this share of the blocks on all of them are read.
-_SHARE: Final = 2
 
 
 def fingerprints(keys: pa.Array) -> Fingerprints:
@@ -80,13 +84,13 @@ def fingerprints(keys: pa.Array) -> Fingerprints:
     return (hashes >> _HALF).astype(np.uint32)
 
 
-def _mix(hashes: Entries, words: Entries) -> None:
+def _mix(hashes: Hashes, words: Hashes) -> None:
     hashes ^= words
     hashes *= _FACTOR
     hashes ^= hashes >> _HALF
 
 
-def _hash_words(hashes: Entries, data: npt.NDArray[np.uint8], starts: Rows, lengths: Rows) -> None:
+def _hash_words(hashes: Hashes, data: npt.NDArray[np.uint8], starts: Rows, lengths: Rows) -> None:
     """Mix the words of texts of any length into their hashes."""
     padded = np.concatenate([data, np.zeros(8, np.uint8)])
     at_any_byte = np.ndarray((len(data) + 1,), "<u8", padded, strides=(1,))
@@ -100,137 +104,145 @@ def _hash_words(hashes: Entries, data: npt.NDArray[np.uint8], starts: Rows, leng
         number += 1
 
 
+def bits_of(rows: int, size: int) -> int:
+    """The bits of a fingerprint in a file with so many rows in `size` bytes.
+
+    >>> bits_of(250_000, 13_000_000), bits_of(250_000, 12_000_000), bits_of(1_000, 100_000)
+    (24, 23, 16)
+    """
+    least = max(_LOW_BITS, rows.bit_length() + _LEAST_SPARE_BITS)
+    within = int(8 * _MAX_SHARE * size / max(1, rows))
+    return min(_MAX_BITS, max(least, min(rows.bit_length() + _SPARE_BITS, within)))
+
+
 class AddressWriter:
-    """A writer of row addresses, which collects the keys of a file's rows in the order of the rows.
+    """A writer of row addresses, which collects the fingerprints of a file's keys in the order of the rows.
 
     >>> writer = AddressWriter()
     >>> writer.add(fingerprints(pa.array(["a", "b"])))
-    >>> len(writer.encoded("file.parquet"))
-    4096
+    >>> addresses, data = writer.encoded("file.parquet", offset=4, size=1_000)
+    >>> addresses.text, len(data)
+    ('2 4 2 16', 8)
     """
 
     def __init__(self) -> None:
         self._parts: list[Fingerprints] = []
+        self._bits = _MAX_BITS
 
-    def add(self, row_fingerprints: Fingerprints) -> None:
-        """Add the fingerprints of the next rows."""
+    def add(self, row_fingerprints: Fingerprints, bits: int | None = None) -> None:
+        """Add the fingerprints of the next rows, of which the lower `bits` bits are known (None: all)."""
         self._parts.append(row_fingerprints)
+        self._bits = min(self._bits, bits or _MAX_BITS)
 
-    @property
-    def rows(self) -> int:
-        """The number of rows added so far."""
-        return sum(map(len, self._parts))
-
-    def encoded(self, name: str) -> memoryview:
-        """The bytes for the file of this name."""
-        rows = self.rows
-        count = -(-rows // _ENTRIES)
-        entries = np.full(count * _ENTRIES, ~np.uint64(0))
-        entries[:rows] = np.concatenate(self._parts or [np.empty(0, np.uint32)])
-        entries[:rows] <<= _HALF
-        entries[:rows] |= np.arange(rows, dtype=np.uint64)
-        entries.sort()
-        blocks = np.zeros((count, _WORDS), "<u8")
-        blocks[:, :_ENTRIES] = entries.reshape(count, _ENTRIES)
-        blocks[:, _ENTRIES] = _checksums(blocks, np.arange(count), name, rows)
-        return blocks.data.cast("B")
-
-
-def _checksums(blocks: Entries, numbers: Rows, name: str, rows: int) -> Entries:
-    seed = isal_zlib.crc32(f"{name} {rows}".encode())
-    data = np.ascontiguousarray(blocks).data.cast("B")
-    checksums = [
-        isal_zlib.crc32(data[at * _BLOCK_BYTES : (at + 1) * _BLOCK_BYTES - 8], seed ^ number)
-        for at, number in enumerate(numbers.tolist())
-    ]
-    return np.array(checksums, np.uint64)
-
-
-def addresses_text(offset: int, rows: int) -> str:
-    """The value of `ADDRESSES_KEY` for addresses of `rows` rows that start at an offset of the file."""
-    return f"{_VERSION} {offset} {rows}"
+    def encoded(self, name: str, offset: int, size: int) -> tuple[RowAddresses, bytes]:
+        """The addresses of the file of this name, which starts with `size` bytes of rows, and their bytes, which are
+        written at `offset`."""
+        values = np.concatenate(self._parts or [np.empty(0, np.uint32)])
+        bits = min(self._bits, bits_of(len(values), size))
+        addresses = RowAddresses(name, offset, len(values), bits)
+        parts = [values.astype("<u2").tobytes()]
+        parts += [np.packbits((values >> bit & 1).astype(np.uint8)).tobytes() for bit in range(_LOW_BITS, bits)]
+        data = b"".join(parts)
+        return addresses, data + addresses.checksum(data).to_bytes(_CHECKSUM_BYTES, "little")
 
 
 @dataclass(frozen=True)
 class RowAddresses:
-    """The row addresses of the file with this name: their offset in the file, and the number of rows that they
-    cover."""
+    """The row addresses of the file with this name: their offset in the file, the number of rows that they cover, and
+    the bits of a fingerprint."""
 
     name: str
     offset: int
     rows: int
+    bits: int
 
     @classmethod
     def of(cls, texts: Mapping[str, str], path: str, rows: int, size: int) -> RowAddresses | None:
         """The row addresses of a file, from the texts in its footer, its path, and its numbers of rows and bytes. None
         if the footer does not name any, or names the addresses of another file."""
         parts = texts.get(ADDRESSES_KEY, "").split(" ")
-        if len(parts) != 3 or parts[0] != _VERSION or not all(part.isascii() and part.isdigit() for part in parts):
+        if len(parts) != 4 or parts[0] != _VERSION or not all(part.isascii() and part.isdigit() for part in parts):
             return None
-        offset, count = int(parts[1]), int(parts[2])
-        addresses = cls(path.rpartition("/")[2], offset, count)
-        return addresses if count == rows > 0 and offset + addresses._blocks * _BLOCK_BYTES <= size else None
+        offset, count, bits = map(int, parts[1:])
+        if count != rows or not rows or not _LOW_BITS <= bits <= _MAX_BITS:
+            return None
+        addresses = cls(path.rpartition("/")[2], offset, count, bits)
+        return addresses if offset + addresses.nbytes <= size else None
 
     @property
-    def _blocks(self) -> int:
-        return -(-self.rows // _ENTRIES)
+    def text(self) -> str:
+        """The value of `ADDRESSES_KEY` in the footer."""
+        return f"{_VERSION} {self.offset} {self.rows} {self.bits}"
 
-    def find(self, read: Read, keys: pa.Array) -> Rows | None:
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the addresses in the file."""
+        return 2 * self.rows + (self.bits - _LOW_BITS) * self._plane_bytes + _CHECKSUM_BYTES
+
+    @property
+    def _plane_bytes(self) -> int:
+        return -(-self.rows // 8)
+
+    def checksum(self, data: bytes | memoryview) -> int:
+        """The checksum of the bytes before it."""
+        return isal_zlib.crc32(data, isal_zlib.crc32(f"{self.name} {self.rows} {self.bits}".encode()))
+
+    def read(self, read: Read) -> StoredFingerprints | None:
+        """The fingerprints of the rows; None if the addresses are damaged, or belong to another file."""
+        data = memoryview(read([(self.offset, self.nbytes)])[0]).cast("B")
+        end = self.nbytes - _CHECKSUM_BYTES
+        if len(data) != self.nbytes or self.checksum(data[:end]) != int.from_bytes(data[end:], "little"):
+            return None
+        planes = np.frombuffer(data[2 * self.rows : end], np.uint8).reshape(self.bits - _LOW_BITS, self._plane_bytes)
+        return StoredFingerprints(np.frombuffer(data[: 2 * self.rows], "<u2"), planes)
+
+
+@dataclass(frozen=True)
+class StoredFingerprints:
+    """The fingerprints of a file's rows: the lower 16 bits of each, and for each further bit a plane of one bit a
+    row."""
+
+    low: npt.NDArray[np.uint16]
+    planes: npt.NDArray[np.uint8]
+
+    @property
+    def bits(self) -> int:
+        """The bits of a fingerprint."""
+        return _LOW_BITS + len(self.planes)
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes that the fingerprints take in memory."""
+        return self.low.nbytes + self.planes.nbytes
+
+    def find(self, keys: pa.Array) -> Rows:
         """The rows (ascending) that may have one of the keys: all rows that have one, and rarely a row with another
-        key. None if the addresses are damaged, or belong to another file."""
-        searched = np.unique(fingerprints(keys)).astype(np.uint64)
-        count = self._blocks
-        margin = int(_DEVIATIONS * math.sqrt(self.rows) / 2) // _ENTRIES + 1
-        near = (searched * np.uint64(self.rows) >> _HALF).astype(np.int64) // _ENTRIES
-        first, end = np.maximum(near - margin, 0), np.minimum(near + margin + 1, count)
-        steps = np.zeros(count + 1, np.int64)
-        np.add.at(steps, first, 1)
-        np.add.at(steps, end, -1)
-        needed = np.cumsum(steps)[:-1] > 0
-        if needed.sum() * _SHARE < count:
-            entries = self._read(read, np.flatnonzero(needed))
-            if entries is None:
-                return None
-            before = np.append(0, np.cumsum(needed)) * _ENTRIES
-            low, high = _spans(entries, searched)
-            if (((first == 0) | (low > before[first])) & ((end == count) | (high < before[end]))).all():
-                return self._rows(entries, low, high)
-        entries = self._read(read, np.arange(count))
-        return None if entries is None else self._rows(entries, *_spans(entries, searched))
+        key."""
+        searched = np.unique(fingerprints(keys) & np.uint32((1 << self.bits) - 1))
+        low = np.unique(searched.astype(np.uint16))
+        if len(low) <= _MAX_COMPARED:
+            parts = [np.flatnonzero(self.low == value) for value in low]
+            rows = np.sort(np.concatenate(parts)) if parts else np.empty(0, np.int64)
+        else:
+            is_searched = np.zeros(1 << _LOW_BITS, np.bool_)
+            is_searched[low] = True
+            rows = np.flatnonzero(is_searched[self.low])
+        return rows[np.isin(self._at(rows), searched)]
 
-    def fingerprints(self, read: Read) -> Fingerprints | None:
-        """The fingerprint of each row's key; None if the addresses are damaged."""
-        entries = self._read(read, np.arange(self._blocks))
-        if entries is None:
-            return None
-        entries = entries[: self.rows]
-        row_fingerprints = np.empty(self.rows, np.uint32)
-        row_fingerprints[entries & _ROW_MASK] = entries >> _HALF
-        return row_fingerprints
+    def all(self) -> Fingerprints:
+        """The fingerprint of each row, of which the lower `bits` bits are known."""
+        values = self.low.astype(np.uint32)
+        for number, plane in enumerate(self.planes):
+            values |= np.unpackbits(plane, count=len(values)).astype(np.uint32) << np.uint32(_LOW_BITS + number)
+        return values
 
-    def _read(self, read: Read, numbers: Rows) -> Entries | None:
-        """The entries of the blocks with these ascending numbers; None if a block is damaged."""
-        starts = numbers[np.diff(numbers, prepend=-2) > 1]
-        ends = numbers[np.diff(numbers, append=numbers[-1] + 2) > 1] + 1
-        lengths = ((ends - starts) * _BLOCK_BYTES).tolist()
-        offsets = (self.offset + starts * _BLOCK_BYTES).tolist()
-        parts = read(list(zip(offsets, lengths, strict=True)))
-        data = parts[0] if len(parts) == 1 else b"".join(parts)
-        if len(data) != len(numbers) * _BLOCK_BYTES:
-            return None
-        blocks = np.frombuffer(data, "<u8").reshape(-1, _WORDS)
-        if not np.array_equal(blocks[:, _ENTRIES], _checksums(blocks, numbers, self.name, self.rows)):
-            return None
-        return blocks[:, :_ENTRIES].ravel()
-
-    def _rows(self, entries: Entries, low: Rows, high: Rows) -> Rows:
-        counts = high - low
-        at = np.repeat(low - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
-        rows = np.sort((entries[at] & _ROW_MASK).astype(np.int64))
-        return rows[rows < self.rows]
+    def _at(self, rows: Rows) -> Fingerprints:
+        values = self.low[rows].astype(np.uint32)
+        octets, shifts = rows >> 3, (7 - (rows & 7)).astype(np.uint8)
+        for number, plane in enumerate(self.planes):
+            values |= (plane[octets] >> shifts & 1).astype(np.uint32) << np.uint32(_LOW_BITS + number)
+        return values
 
 
-def _spans(entries: Entries, searched: Entries) -> tuple[Rows, Rows]:
-    """The start and the end of the entries of each searched fingerprint."""
-    low = searched << _HALF
-    return np.searchsorted(entries, low, "left"), np.searchsorted(entries, low | _ROW_MASK, "right")
+FINGERPRINTS = BoundedCache[StoredFingerprints](_MAX_BYTES)
+"""By a file's URL and size."""

@@ -22,7 +22,7 @@ from lakebed.engine.spill import Spill
 from lakebed.errors import LakebedError
 from lakebed.format.base_file import read_footer
 from lakebed.format.file_names import bucket_of_file_id, new_file_id
-from lakebed.format.parquet_encodings import encodings_of
+from lakebed.format.parquet_encodings import ColumnForm, encodings_of
 from lakebed.handles.compact import operation_rows, operations_in, planned_slice
 from lakebed.handles.create import ALLOWANCE
 from lakebed.handles.file_writer import FileFormat, FileWriter
@@ -261,14 +261,14 @@ class _ClusteredFiles:
     file_id: str | None = None
     done: list[WriteStatus] = field(default_factory=list[WriteStatus])
     _open: FileWriter | None = None
-    _encodings: Mapping[str, str] | None = None
+    _encodings: Mapping[str, ColumnForm] | None = None
 
     @property
     def storage(self) -> Storage:
         return self.to.reader.storage
 
     @property
-    def encodings(self) -> Mapping[str, str]:
+    def encodings(self) -> Mapping[str, ColumnForm]:
         """The column encodings of the first base file, which the new files take over."""
         if self._encodings is None:
             base = next((file_slice.base_file for file_slice in self.slices if file_slice.base_file is not None), None)

@@ -24,7 +24,7 @@ from lakebed.format.delete_block import encode_ordered_deletes
 from lakebed.format.file_names import parse_base_file, parse_log_file
 from lakebed.format.key_order import KeyRange
 from lakebed.format.log_file import BlockType, HeaderKey, delete_block
-from lakebed.format.parquet_encodings import encodings_of
+from lakebed.format.parquet_encodings import ColumnForm, encodings_of
 from lakebed.handles.append import pieces
 from lakebed.handles.file_writer import FileFormat, FileWriter
 from lakebed.handles.log_writer import LogWriter
@@ -161,7 +161,7 @@ class SliceCompactor:
         self,
         file_slice: FileSlice,
         task: Task,
-        encodings: Mapping[str, str],
+        encodings: Mapping[str, ColumnForm],
         bloom: BloomFilter | None,
         keys: KeyRange,
         *,

@@ -18,6 +18,7 @@ from lakebed.errors import LakebedError
 from lakebed.format.bloom import BloomFilter
 from lakebed.format.file_names import bucket_of_file_id, new_file_id
 from lakebed.format.key_order import KeyRange
+from lakebed.format.parquet_encodings import ColumnForm
 from lakebed.handles.base import GroupWrite
 from lakebed.handles.change_log import ChangeLogWriter
 from lakebed.handles.file_writer import FileWriter, next_file_name
@@ -62,7 +63,7 @@ class BaseFiles:
         kind: MarkerKind,
         bloom: BloomFilter | None = None,
         keys: KeyRange | None = None,
-        encodings: Mapping[str, str] | None = None,
+        encodings: Mapping[str, ColumnForm] | None = None,
         log: ChangeLogWriter | None = None,
         *,
         copies: bool = False,

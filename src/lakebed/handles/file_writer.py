@@ -21,15 +21,15 @@ from lakebed.format.data_block import LogMode
 from lakebed.format.file_names import base_file_name, exact_token
 from lakebed.format.footer_cache import key_ranges
 from lakebed.format.key_order import SORTED_BY, Ascending, KeyRange
+from lakebed.format.parquet_encodings import ColumnForm
 from lakebed.format.parquet_writer import (
     PAGE_ROWS,
     ROW_GROUP_ROWS,
     SORTED_ROW_GROUP_ROWS,
-    BaseFileWriter,
     ParquetSettings,
 )
-from lakebed.format.row_addresses import ADDRESSES_KEY, AddressWriter, addresses_text, fingerprints
-from lakebed.format.row_groups.assembled import AssembledFile, Traffic
+from lakebed.format.row_addresses import ADDRESSES_KEY, AddressWriter, fingerprints
+from lakebed.format.row_groups.assembled import AssembledFile, NewFile, Traffic
 from lakebed.format.row_groups.stored import StoredGroups
 from lakebed.format.text import dump_properties
 from lakebed.handles.change_log import ChangeLogWriter
@@ -56,7 +56,8 @@ class FileFormat:
     requests the keys that are added and removed, with these fields of them (None: not requested). `sort` keeps the rows
     of a file in the order of their keys. `change_log` is what the changes of a merge are logged with, if they are.
     `plain_keys` are the key fields for which files record whether their texts can be misread (empty: not requested).
-    With `field_ids` the columns of base files have ids.
+    With `field_ids` the columns of base files have ids. `key_column` is the column whose texts are the record keys, if
+    it is a text column.
     """
 
     schema: pa.Schema
@@ -70,13 +71,20 @@ class FileFormat:
     change_log: LogMode | None = None
     plain_keys: tuple[str, ...] = ()
     field_ids: bool = False
+    key_column: str | None = None
 
     def parquet(self) -> ParquetSettings:
         s = self.settings
-        level = s.compression_level if s.compression_codec.lower() == "zstd" else None
-        rows = SORTED_ROW_GROUP_ROWS if self.sort else ROW_GROUP_ROWS
-        ids = self.field_ids
-        return ParquetSettings(s.compression_codec, level, row_group_rows=rows, page_rows=PAGE_ROWS, field_ids=ids)
+        codec = s.compression_codec or "zstd"
+        return ParquetSettings(
+            codec,
+            s.compression_level if codec.lower() == "zstd" else None,
+            text_codec=None if s.compression_codec else s.text_codec,
+            row_group_rows=SORTED_ROW_GROUP_ROWS if self.sort else ROW_GROUP_ROWS,
+            page_rows=PAGE_ROWS,
+            field_ids=self.field_ids,
+            key_column=self.key_column,
+        )
 
     def bloom(self) -> BloomFilter | None:
         """An empty filter to fill; None if the one-byte filter that accepts every key is written."""
@@ -135,7 +143,7 @@ class FileWriter:
     kind: MarkerKind
     bloom: BloomFilter | None
     keys: KeyRange = field(default_factory=KeyRange)
-    encodings: Mapping[str, str] | None = None
+    encodings: Mapping[str, ColumnForm] | None = None
     log: ChangeLogWriter | None = None
     copies: bool = False
     marker: Callable[[], object] | None = None
@@ -144,7 +152,7 @@ class FileWriter:
     ranges: bytes | None = None
     changes: KeyChanges | None = None
     started: float = field(default_factory=time.monotonic)
-    _writer: BaseFileWriter | None = None
+    _writer: AssembledFile | None = None
     _order: Ascending | None = None
     _texts: PlainKeys | None = None
     _addresses: AddressWriter | None = None
@@ -205,7 +213,7 @@ class FileWriter:
             names = {FILE_NAME: pa.scalar(self.name)} if format_.populate_meta else {}
             self._writer = AssembledFile(upload, format_.schema, settings, self.encodings, ranges, names)
         else:
-            self._writer = BaseFileWriter(upload, format_.schema, settings, self.encodings, ranges)
+            self._writer = NewFile(upload, format_.schema, settings, self.encodings, ranges)
 
     @property
     def loose_rows(self) -> int:
@@ -215,14 +223,14 @@ class FileWriter:
     @property
     def traffic(self) -> Traffic | None:
         """The bytes that were copied and encoded; None for a file without copied row groups."""
-        return self._writer.traffic if isinstance(self._writer, AssembledFile) else None
+        return self._writer.traffic if self._writer is not None and self.copies else None
 
     def copy(self, source: StoredGroups, number: int, fresh: pa.RecordBatch | None = None) -> None:
         """Copy a row group of the file's previous version. The columns in `fresh` replace the stored columns of the
         same names."""
         if self._writer is None:
             self.open()
-        assert isinstance(self._writer, AssembledFile)
+        assert self._writer is not None
         if self._order is not None:
             key_range = key_ranges(source.footer.metadata)[number] if SORTED_BY in source.footer.key_values else None
             self._order.add_range(*(key_range or (None, None)))
@@ -231,7 +239,8 @@ class FileWriter:
         if self._addresses is not None:
             has_keys = fresh is not None and RECORD_KEY in fresh.schema.names
             keys = fresh.column(RECORD_KEY) if fresh is not None and has_keys else None
-            self._addresses.add(source.fingerprints(number) if keys is None else fingerprints(keys))
+            values, bits = source.fingerprints(number) if keys is None else (fingerprints(keys), None)
+            self._addresses.add(values, bits)
         self._writer.copy(source, number, fresh)
         self.rows += source.groups[number].rows
 
@@ -295,14 +304,20 @@ class FileWriter:
             footer[SORTED_BY] = RECORD_KEY
         footer |= self._texts.footer() if self._texts is not None else {}
         if self._addresses is not None and self.rows:
-            at = self._writer.append(self._addresses.encoded(self.name))
-            footer[ADDRESSES_KEY] = addresses_text(at, self.rows)
+            footer[ADDRESSES_KEY] = self._put_addresses(self._writer, self._addresses)
         size = self._writer.close(footer)
         range_row = self._writer.range_row()
         self.ranges = None if range_row is None else as_stream(range_row)
         self._writer = None
         check_marker(self.storage, self.instant, self.path, self.kind)
         return size
+
+    def _put_addresses(self, writer: AssembledFile, addresses: AddressWriter) -> str:
+        """Write the row addresses after the rows; returns the text for the footer."""
+        end = writer.end_rows()
+        placed, data = addresses.encoded(self.name, end, end)
+        writer.append(data)
+        return placed.text
 
     def finish(self, inserted: int) -> WriteStatus:
         """Close the file; returns its status, with `inserted` new rows."""

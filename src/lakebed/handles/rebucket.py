@@ -16,6 +16,7 @@ from lakebed.engine.base import GROUP, Task
 from lakebed.engine.spill import Spill
 from lakebed.errors import IndexInconsistent, LakebedError
 from lakebed.format.file_names import bucket_of_file_id, new_file_id
+from lakebed.format.parquet_encodings import ColumnForm
 from lakebed.handles.base import GroupWrite
 from lakebed.handles.file_writer import FileFormat, FileWriter
 from lakebed.handles.stored_rows import StoredRows, decoded, put_file, sorted_in_full
@@ -188,7 +189,7 @@ class _Targets:
         partition: str,
         task: Task,
         count: int,
-        encodings: Mapping[str, str] | None = None,
+        encodings: Mapping[str, ColumnForm] | None = None,
     ) -> None:
         self._mover, self._partition, self._task = mover, partition, task
         self._memory = max(1 << 20, mover.format.settings.memory // max(1, count))

@@ -21,7 +21,7 @@ from lakebed.format.base_file import Footer, read_footer
 from lakebed.format.bloom import BloomFilter
 from lakebed.format.footer_cache import key_ranges
 from lakebed.format.key_order import KeyRange, key_order
-from lakebed.format.parquet_encodings import DICTIONARY, encodings_of
+from lakebed.format.parquet_encodings import DICTIONARY, ColumnForm, encodings_of
 from lakebed.format.parquet_writer import ParquetSettings
 from lakebed.format.row_groups.stored import StoredGroups, has_columns, open_groups
 from lakebed.handles.file_writer import FileFormat, FileWriter
@@ -40,11 +40,11 @@ _PROBED_ROWS = 16_384
 _WORTH_COPYING = 16_384
 
 
-def texts_with_dictionary(schema: pa.Schema, encodings: Mapping[str, str]) -> list[str]:
+def texts_with_dictionary(schema: pa.Schema, encodings: Mapping[str, ColumnForm]) -> list[str]:
     """The text columns that a file stores as dictionaries, by its encodings; without the meta columns, since record
     keys are read as plain text."""
     texts = {f.name for f in schema if pa.types.is_string(f.type) and f.name not in META_COLUMNS}
-    return [name for name, how in encodings.items() if how == DICTIONARY and name in texts]
+    return [name for name, form in encodings.items() if form.encoding == DICTIONARY and name in texts]
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class StoredRows:
         return read_footer(self.reader.storage, self.base.path, self.base.size, encoded=True)
 
     @once
-    def encodings(self) -> Mapping[str, str]:
+    def encodings(self) -> Mapping[str, ColumnForm]:
         """The column encodings of the base file, which new files take over."""
         return encodings_of(self.footer.metadata)
 
@@ -119,7 +119,7 @@ class StoredRows:
             yield None
             return
         location = self.base.path, self.base.size
-        with open_groups(self.reader.storage, *location, footer, self.parquet.codec, self.dictionaries) as groups:
+        with open_groups(self.reader.storage, *location, footer, self.parquet.codecs, self.dictionaries) as groups:
             yield groups
 
     def rows(self, batch_rows: int) -> Iterator[pa.RecordBatch]:

@@ -34,8 +34,37 @@ def constant(value: str, rows: int) -> pa.DictionaryArray:
 def sequence_numbers(instant: str, task: Task, rows: int) -> pa.Array:
     """Unique `_hoodie_commit_seqno` values: instant, task partition, running number."""
     first = task.take(rows)
-    numbers = pa.array(np.arange(first, first + rows)).cast(pa.string())
-    return pc.binary_join_element_wise(pa.scalar(f"{instant}_{task.partition}", pa.string()), numbers, _SEPARATOR)
+    return numbered_texts(f"{instant}_{task.partition}_", first, rows)
+
+
+def numbered_texts(prefix: str, first: int, rows: int) -> pa.Array:
+    """Texts that begin with `prefix` and end with a running number from `first` on.
+
+    >>> numbered_texts("a", 9, 2).to_pylist()
+    ['a9', 'a10']
+    """
+    start, end = np.frombuffer(prefix.encode(), np.uint8), first + rows
+    parts: list[npt.NDArray[np.uint8]] = []
+    widths: list[npt.NDArray[np.int32]] = []
+    while first < end:
+        digits = len(str(first))
+        stop = min(end, 10**digits)
+        texts = np.empty((stop - first, len(start) + digits), np.uint8)
+        texts[:, : len(start)] = start
+        # NumPy divides short numbers several at a time
+        numbers = np.arange(first, stop, dtype=np.uint32 if stop <= 1 << 32 else np.uint64)
+        for at in range(len(start) + digits - 1, len(start) - 1, -1):
+            tens = numbers // 10
+            texts[:, at] = numbers - 10 * tens + ord("0")
+            numbers = tens
+        parts.append(texts.reshape(-1))
+        widths.append(np.full(stop - first, texts.shape[1], np.int32))
+        first = stop
+    if not parts:
+        return pa.array([], pa.string())
+    offsets = np.concatenate([np.zeros(1, np.int32), *widths]).cumsum(dtype=np.int32)
+    data = parts[0] if len(parts) == 1 else np.concatenate(parts)
+    return pa.Array.from_buffers(pa.string(), rows, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
 
 
 @dataclass(frozen=True, slots=True)

@@ -229,6 +229,7 @@ def file_format(context: WriteContext, snapshot: Snapshot, schema: TableSchema |
         change_log=config.change_log,
         plain_keys=context.watched_keys(schema.data),
         field_ids=config.properties.get(FIELD_IDS) == BY_PATH,
+        key_column=config.key_copy,
     )
 
 

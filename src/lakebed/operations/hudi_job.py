@@ -20,8 +20,8 @@ from lakebed.concurrency.lock import look_at_lock
 from lakebed.concurrency.providers import writers_lock
 from lakebed.config.options import (
     Options,
+    creation_properties,
     resolve_options,
-    service_properties,
     with_table_settings,
 )
 from lakebed.config.settings import ReadSettings
@@ -521,7 +521,7 @@ def _create(storage: Storage, engine: Engine, df: Any, job: Options) -> TableCon
         hash_fields=options.fields or (),
         update_partition_path=options.update_partition,
         partition_buckets=options.partition_buckets,
-        properties=service_properties(job.explicit),
+        properties=creation_properties(job.explicit),
         profile=lambda: profile_of(schema, job.table, options, engine, rows),
     )
 

@@ -215,6 +215,12 @@ class TableConfig:
             return KINDS_OF_CLASSES.get(generator_class(java_class), "USER_PROVIDED")
         return default_key_generator(self.key_fields, self.partition_fields)
 
+    @property
+    def key_copy(self) -> str | None:
+        """The column whose texts are the record keys, if it is a text column; None if there is none."""
+        alone = self.populate_meta_fields and len(self.key_fields) == 1
+        return self.key_fields[0] if alone and self.key_generator in ("SIMPLE", "NON_PARTITION") else None
+
     @once
     def names_key_generator(self) -> bool:
         """Whether the properties name the key generator, by its type or class."""

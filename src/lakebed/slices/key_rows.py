@@ -20,6 +20,7 @@ from lakebed.format.base_file import check_rows, naming_damage
 from lakebed.format.footer_cache import FOOTERS, POSITIONS, KeyFooter, KeyPositions
 from lakebed.format.hashes import plain_strings
 from lakebed.format.read_tally import ReadTally, column_bytes
+from lakebed.format.row_addresses import FINGERPRINTS
 from lakebed.format.row_groups.pages import PageReader
 from lakebed.merge.log_entries import roots
 from lakebed.model import RECORD_KEY, BaseFile, FileSlice
@@ -235,9 +236,14 @@ def _addressed(
         return None
     keys = pa.concat_arrays(list(groups.values())).unique()
     with naming_damage(base.path):
-        rows = addresses.find(lambda ranges: reader.storage.read_ranges(base.path, ranges), keys)
-    if rows is None:
-        return None
+        location = reader.storage.url(base.path), base.size
+        stored = FINGERPRINTS.get(location)
+        if stored is None:
+            stored = addresses.read(lambda ranges: reader.storage.read_ranges(base.path, ranges))
+            if stored is None:
+                return None
+            FINGERPRINTS.put(location, stored)
+    rows = stored.find(keys)
     starts = np.array(footer.footer.group_starts)
     cuts = np.searchsorted(rows, starts)
     return {n: rows[cuts[n] : cuts[n + 1]] - starts[n] for n in groups}

@@ -238,7 +238,7 @@ class SliceReader:
             schema=merge_schema,
             rules=rules,
             key_columns=self._key_columns(),
-            key_copy=self._key_copy(),
+            key_copy=self.config.key_copy,
             names=names,
             keys=keys,
             memory=self.memory,
@@ -326,14 +326,8 @@ class SliceReader:
 
     def key_copy(self, schema: pa.Schema) -> str | None:
         """The column of files with this schema whose texts are the record keys; None if there is none."""
-        copy = self._key_copy()
+        copy = self.config.key_copy
         return copy if copy in schema.names and pa.types.is_string(schema.field(copy).type) else None
-
-    def _key_copy(self) -> str | None:
-        """The column whose text is the record key; None if there is none."""
-        config = self.config
-        alone = config.populate_meta_fields and len(config.key_fields) == 1
-        return config.key_fields[0] if alone and config.key_generator in ("SIMPLE", "NON_PARTITION") else None
 
 
 StoredSchemas = Callable[[], Iterator[pa.Schema]]

@@ -64,7 +64,7 @@ def from_sample(rows: pa.Table, settings: WriteSettings) -> float:
     buffer = io.BytesIO()
     try:
         pq.write_table(
-            sample, buffer, compression=settings.compression_codec, store_schema=False, write_statistics=False
+            sample, buffer, compression=settings.compression_codec or "zstd", store_schema=False, write_statistics=False
         )
     except pa.ArrowInvalid:  # a time beyond what files hold: the write itself names its column
         return from_types(sample.schema)

@@ -5,13 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
 from lakebed.format.base_file import read_base_file
-from lakebed.format.parquet_encodings import choose_encodings, coded_texts
+from lakebed.format.parquet_encodings import choose_encodings, coded_texts, encodings_of
 from lakebed.storage import open_storage
 
 # Four slices are looked at, of which this is one.
@@ -37,6 +38,88 @@ def test_a_dictionary_is_chosen_by_all_values_and_not_by_those_of_the_first_slic
     assert [pc.count_distinct(rows["bound"]).as_py(), pc.count_distinct(rows["beyond"]).as_py()] == [2_457, 2_458]
     assert set(chosen.dictionary) == {n for n in columns if pc.count_distinct(rows[n]).as_py() <= most}
     assert set(chosen.dictionary) == {"few", "many_at_first", "bound"}
+
+
+def noise(rows: int, width: int, zeros: int) -> pa.Array:
+    """Random bytes, of which the last are zeros."""
+    dice = np.random.default_rng(3)
+    data = dice.integers(1, 256, (rows, width), dtype=np.uint8)
+    data[:, width - zeros :] = 0
+    offsets = np.arange(0, width * (rows + 1), width, dtype=np.int32)
+    return pa.Array.from_buffers(pa.binary(), rows, [None, pa.py_buffer(offsets), pa.py_buffer(data.tobytes())])
+
+
+def every_kind(rows: int) -> pa.Table:
+    dice = np.random.default_rng(2)
+    high, low = (dice.integers(0, 1 << 62, rows) for _ in range(2))
+    return pa.table(
+        {
+            "_hoodie_commit_seqno": [f"20260101000000000_0_{n}" for n in range(rows)],
+            "key": [f"{a:018x}{b:018x}" for a, b in zip(high.tolist(), low.tolist(), strict=True)],
+            "rider": [f"rider-{n:07d}" for n in dice.integers(0, 10**6, rows).tolist()],
+            "few": dice.integers(0, 64, rows),
+            "moment": 1_700_000_000_000 + dice.integers(0, 10**9, rows),
+            "any": dice.integers(-(1 << 63), 1 << 63, rows),
+            "price": np.round(dice.gamma(2.0, 9.0, rows), 2),
+            "noise": noise(rows, 100, 7),
+            "less_noise": noise(rows, 100, 13),
+        }
+    )
+
+
+def test_each_column_gets_the_encoding_and_the_codec_that_fit_its_values() -> None:
+    chosen = choose_encodings(every_kind(ROWS), text_codec="lz4")
+    assert chosen.dictionary == ("few",)
+    assert chosen.encoding == {
+        "_hoodie_commit_seqno": "DELTA_BYTE_ARRAY",
+        "key": "DELTA_LENGTH_BYTE_ARRAY",
+        "moment": "DELTA_BINARY_PACKED",
+        "noise": "DELTA_LENGTH_BYTE_ARRAY",
+        "less_noise": "DELTA_LENGTH_BYTE_ARRAY",
+    }
+    assert chosen.codec == {
+        "_hoodie_commit_seqno": chosen.codec["_hoodie_commit_seqno"],
+        "key": "zstd",
+        "rider": "lz4",
+        "few": "none",
+        "moment": "none",
+        "any": "none",
+        "price": chosen.codec["price"],
+        "noise": "none",
+        "less_noise": "zstd",
+    }
+    with_zstd = choose_encodings(every_kind(ROWS), text_codec="zstd").codec
+    assert {name for name, codec in with_zstd.items() if codec != chosen.codec[name]} <= {
+        "rider",
+        "_hoodie_commit_seqno",
+    }
+    assert "lz4" not in with_zstd.values()
+
+
+@pytest.mark.parametrize(("rows", "is_measured"), [(ROWS - 1, False), (ROWS, True)])
+def test_codecs_and_the_encoding_of_numbers_need_enough_rows(rows: int, is_measured: bool) -> None:
+    chosen = choose_encodings(every_kind(rows), text_codec="lz4")
+    assert bool(chosen.codec) is is_measured
+    assert ("moment" in chosen.encoding) is is_measured
+    assert chosen.encoding["_hoodie_commit_seqno"] == "DELTA_BYTE_ARRAY"
+    assert choose_encodings(every_kind(rows)).codec == {}
+
+
+def test_a_file_keeps_the_forms_of_the_file_that_it_replaces(tmp_path: Path) -> None:
+    rows = every_kind(ROWS)
+    chosen = choose_encodings(rows, text_codec="lz4")
+    plain = {path: how for path, how in chosen.encoding.items() if path not in chosen.dictionary}
+    for codecs in (chosen.codec, "zstd"):
+        path = tmp_path / "rows.parquet"
+        options: dict[str, Any] = {"compression": codecs, "column_encoding": plain}
+        pq.write_table(rows, path, use_dictionary=list(chosen.dictionary), store_schema=False, **options)
+        stored = encodings_of(pq.read_metadata(path))
+        assert {name: form.codec for name, form in stored.items()} == (
+            chosen.codec if codecs is chosen.codec else dict.fromkeys(rows.column_names, "")
+        )
+        again = choose_encodings(rows, stored, text_codec="lz4")
+        assert again == chosen
+        assert choose_encodings(rows.slice(0, 10), stored, text_codec="lz4").encoding == chosen.encoding
 
 
 def texts_of(rows: int, distinct: int) -> pa.Array:

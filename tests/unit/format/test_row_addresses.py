@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +14,8 @@ from lakebed.format.row_addresses import (
     ADDRESSES_KEY,
     AddressWriter,
     RowAddresses,
-    addresses_text,
+    StoredFingerprints,
+    bits_of,
     fingerprints,
 )
 
@@ -25,12 +27,15 @@ def random_keys(dice: random.Random, count: int) -> pa.Array:
     return pa.array(["".join(dice.choices("abé€0123", k=dice.randint(*lengths))) for _ in range(count)])
 
 
-def encoded(keys: pa.Array, name: str = NAME, parts: int = 3) -> bytes:
+SIZE = 1 << 20
+"""Bytes of rows: so many that fingerprints have all their bits."""
+
+
+def encoded(keys: pa.Array, name: str = NAME, parts: int = 3, size: int = SIZE) -> tuple[RowAddresses, bytes]:
     writer = AddressWriter()
     for at in range(0, len(keys), max(1, len(keys) // parts)):
         writer.add(fingerprints(keys.slice(at, max(1, len(keys) // parts))))
-    assert writer.rows == len(keys)
-    return bytes(writer.encoded(name))
+    return writer.encoded(name, 0, size)
 
 
 class Bytes:
@@ -50,54 +55,81 @@ def rows_by_scan(keys: pa.Array, wanted: Sequence[str]) -> list[int]:
     return [row for row, key in enumerate(keys.to_pylist()) if key in chosen]
 
 
+def stored(addresses: RowAddresses, data: bytes) -> StoredFingerprints:
+    found = addresses.read(Bytes(data))
+    assert found is not None
+    return found
+
+
 @pytest.mark.parametrize("seed", [*range(6), *(pytest.param(n, marks=pytest.mark.rest) for n in range(6, 60))])
 def test_rows_are_those_of_a_scan(seed: int) -> None:
     dice = random.Random(seed)
-    count = dice.choice([1, 2, 510, 511, 512, 5000])
+    count = dice.choice([1, 2, 7, 8, 9, 5000])
     keys = random_keys(dice, count)
-    addresses = RowAddresses(NAME, 7, count)
-    read = Bytes(b"before " + encoded(keys))
+    addresses, data = encoded(keys)
+    held = stored(replace(addresses, offset=7), b"before " + data)
     known = keys.to_pylist()
-    wanted = dice.sample(known, min(count, dice.choice([1, 5, 400])))
+    wanted = dice.sample(known, min(count, dice.choice([1, 5, 8, 9, 400])))
     wanted += random_keys(dice, 5).to_pylist()
-    found = addresses.find(read, pa.array(wanted))
-    assert found is not None
-    rows = found.tolist()
+    rows = held.find(pa.array(wanted)).tolist()
     assert set(rows_by_scan(keys, wanted)) <= set(rows)
     assert rows == sorted(set(rows))
-    assert len(rows) <= len(rows_by_scan(keys, wanted)) + 1
-    texts = addresses.fingerprints(read)
-    assert texts is not None
-    assert texts.tolist() == fingerprints(keys).tolist()
+    assert len(rows) <= len(rows_by_scan(keys, wanted)) + 20
+    assert held.all().tolist() == (fingerprints(keys) & ((1 << held.bits) - 1)).tolist()
 
 
-def test_few_blocks_are_read_for_few_keys() -> None:
+def test_fingerprints_are_read_by_one_request_and_give_nearly_only_the_rows_of_the_keys() -> None:
     keys = pa.array([f"key-{n:09d}" for n in range(300_000)])
-    read = Bytes(encoded(keys))
-    addresses = RowAddresses(NAME, 0, len(keys))
-    found = addresses.find(read, pa.array(["key-000000017", "key-000299999", "another"]))
-    assert found is not None
-    assert found.tolist() == [17, 299_999]
-    assert sum(length for _, length in read.asked) < len(read.data) / 20
-    everything = Bytes(read.data)
-    many = addresses.find(everything, keys.slice(0, 1000))
-    assert many is not None
-    assert many.tolist() == list(range(1000))
-    assert everything.asked == [(0, len(read.data))]
+    addresses, data = encoded(keys, size=50 * len(keys))
+    read = Bytes(data)
+    held = addresses.read(read)
+    assert held is not None
+    assert read.asked == [(0, len(data))]
+    few = held.find(pa.array(["key-000000017", "key-000299999", "another"])).tolist()
+    assert {17, 299_999} <= set(few)
+    assert len(few) <= 4
+    many = held.find(keys.slice(0, 1000)).tolist()
+    assert set(many) >= set(range(1000))
+    assert len(many) < 1_050
+    assert held.find(pa.array([], pa.string())).tolist() == []
 
 
-def test_keys_whose_fingerprints_are_not_spread_evenly_are_looked_up_in_all_blocks() -> None:
+@pytest.mark.parametrize(
+    ("rows", "size", "bits"),
+    [
+        (1, 1_000, 16),
+        (1_000, 100_000, 16),
+        (1_000, 36_666, 16),
+        (20_000, 1 << 40, 21),
+        (250_000, 12_500_001, 24),
+        (250_000, 12_499_999, 23),
+        (250_000, 11_979_167, 23),
+        (250_000, 11_979_166, 22),
+        (250_000, 1, 19),
+        ((1 << 31) - 1, 1 << 60, 32),
+    ],
+)
+def test_fingerprints_have_as_many_bits_as_are_a_small_part_of_the_file(rows: int, size: int, bits: int) -> None:
+    assert bits_of(rows, size) == bits
+    least = max(16, rows.bit_length() + 1)
+    assert bits == least or bits * rows / 8 <= 0.06 * size
+
+
+@pytest.mark.parametrize(("size", "share"), [(50, 0.06), (100, 0.03), (20, 0.13)])
+def test_fingerprints_take_a_small_part_of_the_file(size: int, share: float) -> None:
+    keys = pa.array([f"key-{n:09d}" for n in range(200_000)])
+    _, data = encoded(keys, size=size * len(keys))
+    assert len(data) <= share * size * len(keys) + 8
+
+
+def test_a_file_has_no_more_bits_than_all_its_rows_show() -> None:
+    keys = pa.array([f"key-{n}" for n in range(3_000)])
     writer = AddressWriter()
-    key = fingerprints(pa.array(["the key"]))
-    crowd = np.full(200_000, int(key[0]) - 1, np.uint32)
-    writer.add(crowd)
-    writer.add(key)
-    read = Bytes(bytes(writer.encoded(NAME)))
-    addresses = RowAddresses(NAME, 0, writer.rows)
-    found = addresses.find(read, pa.array(["the key"]))
-    assert found is not None
-    assert found.tolist() == [200_000]
-    assert read.asked[-1] == (0, len(read.data))
+    writer.add(fingerprints(keys.slice(0, 1_000)), 17)
+    writer.add(fingerprints(keys.slice(1_000)))
+    addresses, data = writer.encoded(NAME, 0, SIZE)
+    assert addresses.bits == 17
+    assert 5 in stored(addresses, data).find(keys.slice(5, 1)).tolist()
 
 
 @pytest.mark.parametrize("length", [255, 256, 257])
@@ -123,35 +155,44 @@ def test_a_million_absent_keys_hit_few_rows() -> None:
     assert np.isin(absent, held).sum() < 30
 
 
-@pytest.mark.parametrize("how", ["bit", "name", "rows", "moved", "truncated"])
+@pytest.mark.parametrize("how", ["bit", "end", "name", "rows", "bits", "moved", "truncated"])
 def test_broken_addresses_are_not_used(how: str) -> None:
     keys = pa.array([f"key-{n}" for n in range(3000)])
-    data = encoded(keys, "another.parquet" if how == "name" else NAME)
-    addresses = RowAddresses(NAME, 0, len(keys))
+    addresses, data = encoded(keys)
     if how == "bit":
         data = data[:9] + bytes([data[9] ^ 4]) + data[10:]
+    if how == "end":
+        data = data[:-1] + bytes([data[-1] ^ 4])
+    if how == "name":
+        addresses = replace(addresses, name="another.parquet")
     if how == "rows":
-        addresses = RowAddresses(NAME, 0, len(keys) - 1)
+        addresses = replace(addresses, rows=len(keys) - 1)
+    if how == "bits":
+        addresses = replace(addresses, bits=addresses.bits - 1)
     if how == "moved":
         data = data[4096:] + data[:4096]
     if how == "truncated":
         data = data[:-1]
-    assert addresses.find(Bytes(data), keys) is None
-    assert addresses.fingerprints(Bytes(data)) is None
+    assert addresses.read(Bytes(data)) is None
 
 
 @pytest.mark.parametrize(
     ("text", "is_known"),
     [
-        (addresses_text(100, 511), True),
-        ("1 100 511", True),
+        (RowAddresses(NAME, 100, 511, 16).text, True),
+        ("2 100 511 16", True),
+        ("2 100 511 15", False),
+        ("2 100 511 32", True),
+        ("2 100 511 33", False),
+        ("1 100 511", False),
+        ("2 100 510 16", False),
+        ("2 7070 511 16", True),
+        ("2 7071 511 16", False),
+        ("2 7006 511 17", True),
+        ("2 7007 511 17", False),
+        ("2 -5 511 16", False),
         ("2 100 511", False),
-        ("1 100 510", False),
-        ("1 4001 511", False),
-        ("1 4000 511", True),
-        ("1 -5 511", False),
-        ("1 100", False),
-        ("1 100 ٥١١", False),
+        ("2 100 ٥١١ 16", False),
         ("", False),
     ],
 )
@@ -160,4 +201,4 @@ def test_texts_of_a_footer_that_cannot_be_right_show_no_addresses(text: str, is_
     assert (found is not None) is is_known
     assert found is None or found.name == NAME
     assert RowAddresses.of({}, NAME, 511, 8096) is None
-    assert RowAddresses.of({ADDRESSES_KEY: "1 0 0"}, NAME, 0, 8096) is None
+    assert RowAddresses.of({ADDRESSES_KEY: "2 0 0 16"}, NAME, 0, 8096) is None

@@ -229,7 +229,7 @@ def assembled(storage: MemoryStorage, sizes: Sequence[tuple[str, int]], fresh: p
     for path, size in sizes:
         footer = read_footer(storage, path, size, encoded=True)
         assert has_columns(footer, SCHEMA)
-        with open_groups(storage, path, size, footer, "zstd", ["word"]) as groups:
+        with open_groups(storage, path, size, footer, {"zstd"}, ["word"]) as groups:
             assert groups is not None
             for number in range(len(groups.groups)):
                 file.copy(groups, number)
@@ -296,7 +296,7 @@ def test_files_that_must_be_encoded_again_are_listed(storage: MemoryStorage) -> 
         footer = read_footer(storage, path, size, encoded=True)
         if not has_columns(footer, SCHEMA):
             return False
-        with open_groups(storage, path, size, footer, "zstd") as groups:
+        with open_groups(storage, path, size, footer, {"zstd"}) as groups:
             return groups is not None
 
     assert can_be_copied("a", write(storage, "a", table))
@@ -342,12 +342,12 @@ def test_a_file_that_ends_early_or_is_changed_is_corrupt(storage: MemoryStorage)
     footer = read_footer(storage, "a", size, encoded=True)
     data = storage.read("a")
     storage.write("a", data[:50] + bytes([data[50] ^ 255]) + data[51:])
-    with open_groups(storage, "a", size, footer, "zstd") as groups:
+    with open_groups(storage, "a", size, footer, {"zstd"}) as groups:
         assert groups is not None
         with pytest.raises(CorruptFile, match="a cannot be read"):
             groups.stored(0, groups.groups[0].chunks)
     storage.write("a", data[:200])
-    with open_groups(storage, "a", size, footer, "zstd") as groups:
+    with open_groups(storage, "a", size, footer, {"zstd"}) as groups:
         assert groups is not None
         with pytest.raises(CorruptFile, match="a cannot be read"):
             groups.stored(1, groups.groups[1].chunks)
@@ -357,7 +357,7 @@ def test_each_byte_of_a_file_is_read_once(storage: MemoryStorage) -> None:
     table = rows(0, 3000)
     size = write(storage, "a", table)
     footer = read_footer(storage, "a", size, encoded=True)
-    with open_groups(storage, "a", size, footer, "zstd", ["word"]) as groups:
+    with open_groups(storage, "a", size, footer, {"zstd"}, ["word"]) as groups:
         assert groups is not None
         for number in range(len(groups.groups)):
             some = groups.columns(number, ["n", "place", "word"])

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pyarrow.types as pt
 
 from lakebed.format.parquet_footer import footer_in, framed, parse_footer
+from lakebed.format.parquet_encodings import ColumnForm
 from lakebed.format.parquet_writer import (
     INDEXED_PAGES,
     BaseFileWriter,
@@ -20,6 +22,7 @@ from lakebed.format.parquet_writer import (
 )
 from lakebed.format.row_groups.chunks import Chunk, ChunkGroup, Page, PlacedChunk, chunk_groups, footer_of
 from lakebed.format.row_groups.offset_index import offset_index_range, read_offset_index, write_offset_index
+from lakebed.model import RECORD_KEY
 from lakebed.schema.arrow import is_repeated, leaf_paths
 from lakebed.schema.field_ids import with_field_ids
 
@@ -30,6 +33,8 @@ if TYPE_CHECKING:
 
 _MAGIC = b"PAR1"
 _STREAM_BYTES = 256 * 1024
+# Row groups of fewer rows are encoded by one encoder, which takes less time for them.
+_ASSEMBLED_ROWS = 16_384
 
 
 @dataclass(slots=True)
@@ -48,6 +53,9 @@ class AssembledFile(BaseFileWriter):
     `constants` are columns that hold one text in every row, whatever stored row groups hold there (None: null). Fresh
     rows make row groups of up to one and a half the rows of the settings, so that few small ones are left between
     stored ones.
+
+    A column of new rows that has one value in all rows of a row group is encoded once for each number of rows. Record
+    keys that equal the texts of the settings' `key_column` are encoded with it: its chunk is written twice.
     """
 
     def __init__(
@@ -55,20 +63,30 @@ class AssembledFile(BaseFileWriter):
         upload: Upload,
         schema: pa.Schema,
         settings: ParquetSettings | None = None,
-        encodings: Mapping[str, str] | None = None,
+        encodings: Mapping[str, ColumnForm] | None = None,
         ranges: ColumnRanges | None = None,
         constants: Mapping[str, pa.Scalar] | None = None,
     ) -> None:
         super().__init__(upload, schema, settings, encodings, ranges)
-        self._full_rows += self._settings.row_group_rows // 2
         self._constants = constants or {}
         self._leaves = {f.name: sum(1 for _ in leaf_paths(pa.schema([f]))) for f in self._schema}
         self._flat = frozenset(f.name for f in self._schema if not is_repeated(f.type))
         self._encoders: dict[tuple[str, ...], _Encoder] = {}
-        self._constant_columns: dict[tuple[str, int], _Encoded] = {}
+        self._constant_columns: dict[tuple[str, str | None, int], _Encoded] = {}
         self._groups: list[tuple[int, list[_ChunkPlacement]]] = []
-        self._sink.write(_MAGIC)
         self.traffic = Traffic()
+        self._full_rows += self._settings.row_group_rows // 2
+        self._begin()
+        key = self._settings.key_column
+        names = self._schema.names
+        is_copied = key is not None and key in names and RECORD_KEY in names
+        if is_copied and self._schema.field(key).with_name(RECORD_KEY).equals(self._schema.field(RECORD_KEY)):
+            self._key_column = key
+        else:
+            self._key_column = None
+
+    def _begin(self) -> None:
+        self._sink.write(_MAGIC)
 
     @property
     def position(self) -> int:
@@ -81,7 +99,12 @@ class AssembledFile(BaseFileWriter):
         if self._pending_rows:
             self._flush(self._pending_rows)
         group = source.groups[number]
-        encoded = self._encoded(pa.Table.from_batches([fresh])) if fresh is not None else None
+        encoded = None
+        if fresh is not None:
+            table = pa.Table.from_batches([fresh])
+            if self._ranges is not None:
+                self._ranges.see(table)
+            encoded = self._encoded(table)
         run = _Run(self, source, number)
         placements: list[_ChunkPlacement] = []
         at = 0
@@ -92,7 +115,7 @@ class AssembledFile(BaseFileWriter):
                 placements += self._place(encoded, name)
             elif name in self._constants:
                 run.end()
-                placements += self._place(self._repeated(name, group.rows), name)
+                placements += self._place(self._repeated(name, self._constants[name].as_py(), group.rows), name)
             else:
                 placements += [run.add(chunk, is_flat=name in self._flat) for chunk in chunks]
         run.end()
@@ -123,10 +146,8 @@ class AssembledFile(BaseFileWriter):
         self._sink.write(data)
         return start
 
-    def _append(self, data: bytes | memoryview) -> int:
-        start = self._sink.position
+    def append(self, data: bytes | memoryview) -> None:
         self._sink.write(data)
-        return start
 
     @property
     def _put_out(self) -> int:
@@ -135,30 +156,51 @@ class AssembledFile(BaseFileWriter):
     def _put(self, group: pa.Table) -> None:
         if group.num_rows:
             self._nan.add(group)
-            encoded = self._encoded(group)
-            self._groups.append(
-                (group.num_rows, [placement for name in self._leaves for placement in self._place(encoded, name)])
-            )
+            self._groups.append((group.num_rows, self._placements(group)))
+
+    def _placements(self, group: pa.Table) -> list[_ChunkPlacement]:
+        """Write a row group of new rows; returns the locations of its chunks."""
+        values: dict[str, str] = {}
+        keys = None
+        if group.num_rows >= _ASSEMBLED_ROWS:
+            constants = ((f.name, _only_value(group[f.name])) for f in self._schema if pt.is_string(f.type))
+            values = {name: value for name, value in constants if value is not None}
+            if self._key_column is not None and group[RECORD_KEY].equals(group[self._key_column]):
+                keys = self._encoded(group.select([self._key_column]))
+                keys.is_repeated = True
+        alone = {*values, *([] if keys is None else [RECORD_KEY, self._key_column])}
+        others = [name for name in self._leaves if name not in alone]
+        encoded = self._encoded(group.select(others)) if others else None
+        placements: list[_ChunkPlacement] = []
+        for name in self._leaves:
+            if encoded is not None and name in encoded.leaves:
+                placements += self._place(encoded, name)
+            elif name in values:
+                placements += self._place(self._repeated(name, values[name], group.num_rows), name)
+            elif keys is not None:
+                (column,) = (self._place(keys, key) for key in keys.leaves)
+                placements += [placement._replace(name=name) for placement in column]
+        if keys is not None:
+            keys.parts = ()
+        return placements
 
     def _encoded(self, table: pa.Table) -> _Encoded:
         """Encode a row group of some columns."""
-        if self._ranges is not None and table.num_columns < len(self._leaves):
-            self._ranges.see(table)
         names = tuple(table.column_names)
         encoder = self._encoders.get(names)
         if encoder is None:
             encoder = self._encoders[names] = _Encoder(pa.schema([self._schema.field(n) for n in names]), self._leaves)
         return encoder.encode(table, self._writer_options)
 
-    def _repeated(self, name: str, rows: int) -> _Encoded:
-        """A column that has one value in every row; encoded once for each number of rows and cached."""
-        encoded = self._constant_columns.get((name, rows))
+    def _repeated(self, name: str, value: str | None, rows: int) -> _Encoded:
+        """A column that has one text in every row; encoded once for each number of rows and cached."""
+        encoded = self._constant_columns.get((name, value, rows))
         if encoded is None:
-            value = self._constants[name]
-            column = pa.DictionaryArray.from_arrays(pa.repeat(pa.scalar(0, pa.int32()), rows), pa.array([value]))
+            codes = pa.repeat(pa.scalar(0, pa.int32()), rows)
+            column = pa.DictionaryArray.from_arrays(codes, pa.array([value], pa.string()))
             encoded = self._encoded(pa.table({name: column}))
             encoded.is_repeated = True
-            self._constant_columns[name, rows] = encoded
+            self._constant_columns[name, value, rows] = encoded
         return encoded
 
     def _place(self, encoded: _Encoded, name: str) -> list[_ChunkPlacement]:
@@ -186,6 +228,8 @@ class AssembledFile(BaseFileWriter):
             by = start - placement.encoded.start
             start = chunk.start + by
         assert chunk is not None
+        if placement.name is not None:
+            chunk = chunk.renamed(placement.name)
         if len(pages) < INDEXED_PAGES:
             return PlacedChunk(chunk, start)
         index = write_offset_index(pages, by)
@@ -214,6 +258,44 @@ class AssembledFile(BaseFileWriter):
         self._sink.write(framed(encoded_footer))
 
 
+class NewFile(AssembledFile):
+    """A writer of new rows alone. A file whose first row group is small is written by a single encoder, which takes
+    less time for few rows."""
+
+    def __init__(
+        self,
+        upload: Upload,
+        schema: pa.Schema,
+        settings: ParquetSettings | None = None,
+        encodings: Mapping[str, ColumnForm] | None = None,
+        ranges: ColumnRanges | None = None,
+    ) -> None:
+        self._is_assembled: bool | None = None
+        super().__init__(upload, schema, settings, encodings, ranges)
+        self._full_rows = self._settings.row_group_rows
+
+    def append(self, data: bytes | memoryview) -> None:
+        (AssembledFile if self._is_assembled else BaseFileWriter).append(self, data)
+
+    def _begin(self) -> None:
+        """Begin the file if its first row group is known to be large."""
+        if self._is_assembled:
+            super()._begin()
+
+    @property
+    def _put_out(self) -> int:
+        return self._sink.position if self._is_assembled else self._buffered.tell()
+
+    def _put(self, group: pa.Table) -> None:
+        if self._is_assembled is None:
+            self._is_assembled = group.num_rows >= _ASSEMBLED_ROWS
+            self._begin()
+        (AssembledFile if self._is_assembled else BaseFileWriter)._put(self, group)
+
+    def _finish(self, footer: Mapping[str, str]) -> None:
+        (AssembledFile if self._is_assembled else BaseFileWriter)._finish(self, footer)
+
+
 @dataclass(slots=True)
 class _Encoded:
     """An encoded row group of some columns: its bytes, and the positions that they had in the encoder's file."""
@@ -229,7 +311,8 @@ class _Encoded:
 
 class _ChunkPlacement(NamedTuple):
     """A column chunk of the new file: either a moved chunk with its location and its data pages (empty if their rows
-    are unknown), or a leaf of an encoded row group with its location; `is_flat` is true if each row has one value."""
+    are unknown), or a leaf of an encoded row group with its location; `is_flat` is true if each row has one value.
+    `name` is the chunk's column if it is not the one that was encoded."""
 
     chunk: Chunk | None
     start: int
@@ -237,6 +320,18 @@ class _ChunkPlacement(NamedTuple):
     leaf: int = 0
     pages: Sequence[Page] = ()
     is_flat: bool = True
+    name: str | None = None
+
+
+def _only_value(column: pa.ChunkedArray) -> str | None:
+    """The text that a dictionary column has in all rows; None if it has several texts, nulls or no dictionary."""
+    if not pt.is_dictionary(column.type) or column.null_count:
+        return None
+    dictionaries = [chunk.dictionary for chunk in column.chunks]
+    if any(len(dictionary) != 1 for dictionary in dictionaries):
+        return None
+    values = {dictionary[0].as_py() for dictionary in dictionaries}
+    return values.pop() if len(values) == 1 else None
 
 
 class _Run:

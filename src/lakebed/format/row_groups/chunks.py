@@ -197,6 +197,7 @@ INDEX_OFFSET, INDEX_LENGTH = 4, 5
 _PAGE_INDEXES = frozenset({INDEX_OFFSET, INDEX_LENGTH, 6, 7})
 _ENCRYPTED = frozenset({8, 9})
 # and of its entry.
+_PATH = 3
 _CODEC, _VALUES, _INFLATED, _STORED, _DATA_PAGE, _INDEX_PAGE, _DICTIONARY_PAGE = 4, 5, 6, 7, 9, 10, 11
 _PAGE_OFFSETS = frozenset({_DATA_PAGE, _INDEX_PAGE, _DICTIONARY_PAGE})
 _BLOOM = frozenset({14, 15})
@@ -229,6 +230,13 @@ class _Meta(NamedTuple):
                 done = end
         return b"".join([*parts, self.data[done:]])
 
+    def renamed(self, column: str) -> _Meta:
+        """This metadata as that of the top-level column `column`."""
+        name = column.encode()
+        path = Field(_PATH, LIST, write_list(BINARY, [varint(len(name)) + name]))
+        fields = [path if field.number == _PATH else field for field in read_struct(self.data)[0]]
+        return _meta(write_struct(fields), 0)[0]
+
 
 class Chunk(NamedTuple):
     """One column chunk: the position of its bytes in its file, its codec's number, its number of values, and its entry
@@ -258,6 +266,10 @@ class Chunk(NamedTuple):
         if index is not None:
             entry += [integer(INDEX_OFFSET, I64, index[0]), integer(INDEX_LENGTH, I32, index[1])]
         return write_struct(sorted(entry, key=lambda field: field.number))
+
+    def renamed(self, column: str) -> Chunk:
+        """This chunk as one of the top-level column `column`, which has the same values."""
+        return self._replace(meta=self.meta.renamed(column))
 
 
 @dataclass(frozen=True, slots=True)

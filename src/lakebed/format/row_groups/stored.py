@@ -7,7 +7,7 @@ column is decoded, copied or both.
 from __future__ import annotations
 
 import io
-from collections.abc import Generator, Sequence
+from collections.abc import Collection, Generator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -97,25 +97,26 @@ class StoredGroups:
         end = self._held_from + self._buffer.size
         return next((n for n in range(number + 1, len(self.groups)) if self.groups[n].end > end), len(self.groups))
 
-    def fingerprints(self, number: int) -> Fingerprints:
-        """The fingerprints of the record keys of a row group, from the file's row addresses if it has them."""
-        file_fingerprints = self._fingerprints
-        if file_fingerprints is None:
+    def fingerprints(self, number: int) -> tuple[Fingerprints, int | None]:
+        """The fingerprints of the record keys of a row group, from the file's row addresses if it has them, and how
+        many of their bits are known (None: all)."""
+        stored = self._fingerprints
+        if stored is None:
             with naming_damage(self.path):
-                return fingerprints(self.columns(number, [RECORD_KEY]).column(0))
+                return fingerprints(self.columns(number, [RECORD_KEY]).column(0)), None
+        values, bits = stored
         start = sum(group.rows for group in self.groups[:number])
-        return file_fingerprints[start : start + self.groups[number].rows]
+        return values[start : start + self.groups[number].rows], bits
 
     @once
-    def _fingerprints(self) -> Fingerprints | None:
+    def _fingerprints(self) -> tuple[Fingerprints, int] | None:
         footer, size = self.footer, self._source.size()
         addresses = RowAddresses.of(footer.key_values, self.path, footer.rows, size)
         if addresses is None:
             return None
         with naming_damage(self.path):
-            return addresses.fingerprints(
-                lambda ranges: [memoryview(self._fetch(*byte_range)) for byte_range in ranges]
-            )
+            stored = addresses.read(lambda ranges: [memoryview(self._fetch(*byte_range)) for byte_range in ranges])
+            return None if stored is None else (stored.all(), stored.bits)
 
     def stored(self, number: int, chunks: Sequence[Chunk]) -> tuple[memoryview, list[list[Page]]]:
         """The unchanged bytes of consecutive chunks of a row group, and the data pages of each chunk with their
@@ -156,16 +157,16 @@ class StoredGroups:
 
 @contextmanager
 def open_groups(
-    storage: Storage, path: str, size: int, footer: Footer, codec: str, dictionary: Sequence[str] = ()
+    storage: Storage, path: str, size: int, footer: Footer, codecs: Collection[str], dictionary: Sequence[str] = ()
 ) -> Generator[StoredGroups | None]:
-    """The row groups of a base file. None if they cannot be copied into a file of this codec (as in
-    `ParquetSettings.codec`), or are too large for memory. `dictionary` are text columns that are read as dictionaries;
-    `footer` has its bytes."""
+    """The row groups of a base file. None if they cannot be copied into a file of these codecs
+    (`ParquetSettings.codecs`), or are too large for memory. `dictionary` are text columns that are read as
+    dictionaries; `footer` has its bytes."""
     groups = None
     if footer.encoded and footer.metadata.created_by.startswith(_TRUSTED):
         with naming_damage(path):
             groups = chunk_groups(footer.encoded, size - len(footer.encoded) - _TAIL)
-    if not groups or codec_of(groups) != codec or any(_too_large(group) for group in groups):
+    if not groups or not codecs_of(groups) <= frozenset(codecs) or any(_too_large(group) for group in groups):
         yield None
         return
     with naming_damage(path):
@@ -189,11 +190,11 @@ def has_columns(footer: Footer, schema: pa.Schema) -> bool:
     )
 
 
-def codec_of(groups: Sequence[ChunkGroup]) -> str | None:
-    """The codec of all chunks, in the spelling of `ParquetSettings.codec`; None if they have different codecs, or one
-    that is not in `CODECS`."""
-    numbers = {chunk.codec for group in groups for chunk in group.chunks}
-    return next((name for name, number in CODECS.items() if numbers == {number}), None)
+def codecs_of(groups: Sequence[ChunkGroup]) -> frozenset[str]:
+    """The codecs of all chunks, in the spelling of `ParquetSettings.codec`; an empty text for one that is not in
+    `CODECS`."""
+    names = {number: name for name, number in CODECS.items()}
+    return frozenset(names.get(chunk.codec, "") for group in groups for chunk in group.chunks)
 
 
 def _too_large(group: ChunkGroup) -> bool:
