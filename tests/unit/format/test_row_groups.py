@@ -17,7 +17,7 @@ from lakebed.errors import CorruptFile
 from lakebed.format.base_file import read_footer
 from lakebed.format.parquet_footer import parse_footer, read_encoded
 from lakebed.format.parquet_writer import ParquetSettings
-from lakebed.format.row_groups.assembled import AssembledFile
+from lakebed.format.row_groups.assembled import AssembledFile, NewFile
 from lakebed.format.row_groups.chunks import (
     BINARY,
     BYTE,
@@ -366,3 +366,47 @@ def test_each_byte_of_a_file_is_read_once(storage: MemoryStorage) -> None:
             assert some.select(["n", "place"]).equals(expected)
             data, _ = groups.stored(number, groups.groups[number].chunks)
             assert data.nbytes
+
+
+@pytest.mark.parametrize(("count", "is_assembled"), [(16_383, False), (16_384, True)])
+@pytest.mark.parametrize("differs", [False, True])
+def test_record_keys_of_a_large_new_file_are_the_bytes_of_the_key_column(
+    storage: MemoryStorage, count: int, is_assembled: bool, differs: bool
+) -> None:
+    keys = [f"key-{n * 7919 % 100_003:06}" for n in range(count)]
+    record_keys = [*keys[:-1], "another"] if differs else keys
+    constant = pa.DictionaryArray.from_arrays(pa.array([0] * count, pa.int32()), pa.array(["20260101000000000"]))
+    table = pa.table(
+        {
+            "_hoodie_commit_time": constant,
+            "_hoodie_record_key": record_keys,
+            "id": keys,
+            "number": range(count),
+            "nan": [float("nan") if n == 5 else n for n in range(count)],
+            "list": [[n] for n in range(count)],
+        }
+    )
+    schema = pa.schema([f.with_type(pa.string()) if pa.types.is_dictionary(f.type) else f for f in table.schema])
+    file = NewFile(storage.create("new"), schema, ParquetSettings(text_codec="lz4_raw", key_column="id", page_rows=500))
+    file.write(table)
+    end = file.end_rows()
+    file.append(b"addresses")
+    file.close({"k": "v"})
+    data = storage.read("new")
+    assert data[end : end + 9] == b"addresses"
+    stored = pq.read_table(pa.BufferReader(data), page_checksum_verification=True)
+    assert stored.drop_columns(["nan"]).equals(table.cast(schema).drop_columns(["nan"]))
+    metadata = pq.read_metadata(pa.BufferReader(data))
+    chunks = {
+        c.path_in_schema: c for c in (metadata.row_group(0).column(n) for n in range(metadata.row_group(0).num_columns))
+    }
+    starts = {name: chunk.dictionary_page_offset or chunk.data_page_offset for name, chunk in chunks.items()}
+    key_bytes, id_bytes = (
+        data[starts[name] :][: chunks[name].total_compressed_size] for name in ("_hoodie_record_key", "id")
+    )
+    assert (key_bytes == id_bytes) is not differs
+    assert (file.traffic.encoded_bytes > 0) is is_assembled
+    assert chunks["nan"].statistics is None or not chunks["nan"].statistics.has_min_max
+    assert chunks["_hoodie_record_key"].statistics.min == min(record_keys)
+    assert all(chunks[name].has_offset_index for name in ("_hoodie_commit_time", "_hoodie_record_key", "id", "number"))
+    assert metadata.num_rows == count
