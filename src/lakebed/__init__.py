@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from lakebed.operations.result import WriteResult
     from lakebed.queries import sql
     from lakebed.read.lookup import KeyText
+    from lakebed.schema.logical_types import vector
     from lakebed.services.erasure_report import ErasureReport
     from lakebed.spark_sink.stream import stream_into
     from lakebed.statements.duckdb_query import QueryResult
@@ -114,6 +115,7 @@ __all__ = [
     "spark",
     "sql",
     "stream_into",
+    "vector",
     "write",
 ]
 
@@ -128,6 +130,7 @@ _LAZY = {
     "open": "lakebed.api",
     "sql": "lakebed.queries",
     "stream_into": "lakebed.spark_sink.stream",
+    "vector": "lakebed.schema.logical_types",
     "write": "lakebed.api",
     "DataFiles": "lakebed.inputs.files",
     "Diagnosis": "lakebed.diagnosis.findings",

@@ -12,6 +12,8 @@ import pyarrow.types as pt
 
 from lakebed.errors import UnsupportedFeature
 from lakebed.schema.arrow import is_list
+from lakebed.schema.logical_types import is_vector
+from lakebed.schema.spark import logical_metadata
 
 _HIVE: Mapping[pa.DataType, str] = {
     pa.bool_(): "boolean",
@@ -59,7 +61,7 @@ def hive_type(kind: pa.DataType, column: str, *, timestamps: bool) -> str:
         return "timestamp" if timestamps else "bigint"
     if pt.is_decimal(kind):
         return f"decimal({kind.precision},{kind.scale})"
-    if pt.is_fixed_size_binary(kind):
+    if pt.is_fixed_size_binary(kind) or is_vector(kind):  # Hive's reader finds the bytes of a vector in the files
         return "binary"
     if pt.is_struct(kind):
         for part in kind:
@@ -98,7 +100,7 @@ def spark_schema(schema: pa.Schema, partition_fields: tuple[str, ...]) -> str:
 def _struct(fields: list[pa.Field], path: str) -> str:
     texts = (
         f'{{"name":{json.dumps(field.name, ensure_ascii=False)},"type":{_spark_type(field.type, path + field.name)},'
-        f'"nullable":{_flag(field.nullable)},"metadata":{{}}}}'
+        f'"nullable":{_flag(field.nullable)},"metadata":{json.dumps(logical_metadata(field) or {})}}}'
         for field in fields
     )
     return f'{{"type":"struct","fields":[{",".join(texts)}]}}'

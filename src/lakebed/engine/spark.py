@@ -53,7 +53,13 @@ from lakebed.expressions.bucket import JavaHash, TextHash
 from lakebed.model import DERIVED, FILE_ID, INSTANT, PARTITION_PATH, POSITION, RECORD_KEY, FileSlice
 from lakebed.schema.arrow import leaf_paths, normalise, normalise_batch
 from lakebed.schema.layouts import table_with_offsets, with_offsets
-from lakebed.schema.spark import arrow_to_spark_ddl, quoted, spark_json_to_arrow
+from lakebed.schema.spark import (
+    arrow_to_spark_ddl,
+    lists_of_vectors,
+    quoted,
+    spark_json_to_arrow,
+    without_vectors,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -120,7 +126,7 @@ class SparkEngine:
         return self.from_arrow(to_arrow_table(data))
 
     def from_arrow(self, table: pa.Table) -> DataFrame:
-        plain = normalise(table.schema)
+        plain = lists_of_vectors(normalise(table.schema))
         batches = [normalise_batch(b, plain) for b in table.to_batches()]
         return self.spark.createDataFrame(  # pyright: ignore[reportCallIssue]
             pa.Table.from_batches(batches, plain),  # pyright: ignore[reportArgumentType]
@@ -427,14 +433,14 @@ def _task() -> Task:
 def _run_map(tuning: bool, fn: MapFunction, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     if tuning:
         tune_worker()
-    yield from carrying(fn(map(with_offsets, batches), _task()))
+    yield from carrying(map(without_vectors, fn(map(with_offsets, batches), _task())))
 
 
 def _run_items(tuning: bool, fn: ItemFunction, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     if tuning:
         tune_worker()
     numbers = (number for batch in batches for number in batch.column(0).to_pylist())
-    yield from carrying(batch for number in numbers for batch in fn(number, _task()))
+    yield from carrying(without_vectors(batch) for number in numbers for batch in fn(number, _task()))
 
 
 def _run_groups(

@@ -50,6 +50,8 @@ def spark_literal(value: Any, type_: pa.DataType) -> str:
                 return f"TIMESTAMP_NTZ '{text}'"
             offset = value.strftime("%z")
             return f"TIMESTAMP '{text}{offset[:3]}:{offset[3:5]}'"
+        case list():
+            return f"array({', '.join(spark_literal(item, type_.value_type) for item in value)})"
         case date():
             return f"DATE '{value.isoformat()}'"
         case _:

@@ -145,6 +145,8 @@ class ValueReader:
         if isinstance(e, exp.HexString):
             text = str(e.this)
             return Literal(bytes.fromhex(text if len(text) % 2 == 0 else "0" + text), pa.binary())
+        if isinstance(e, exp.Array):
+            return self._array(e)
         if isinstance(e, exp.Neg):
             inner = e.this
             if isinstance(inner, exp.Literal) and not inner.is_string:
@@ -156,6 +158,18 @@ class ValueReader:
             if isinstance(value, Literal) and isinstance(value.value, int | float | Decimal):
                 return Literal(-value.value, value.type)
         return None
+
+    def _array(self, e: exp.Array) -> Literal | None:
+        """An array of constant numbers; None for one of other values."""
+        items = [self.read(item) for item in e.expressions]
+        numbers = [item.value for item in items if isinstance(item, Literal)]
+        if len(numbers) < len(items) or not numbers:
+            return None
+        if not all(isinstance(number, int | float | Decimal) and not isinstance(number, bool) for number in numbers):
+            return None
+        if all(isinstance(number, int) for number in numbers):
+            return Literal(numbers, pa.list_(pa.int64()))
+        return Literal([float(number) for number in numbers], pa.list_(pa.float64()))
 
     def _typed_number(self, number: str, to: exp.DataType) -> Literal:
         """A number of a type, as `7L` is. Those of Spark's short types are INT, of which they are a part."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from inspect import signature
 from typing import TYPE_CHECKING, Any
@@ -21,6 +21,7 @@ from lakebed.model import COMMIT_SEQNO, FILE_NAME
 from lakebed.schema.arrow import is_repeated, leaf_paths
 from lakebed.schema.field_ids import with_field_ids
 from lakebed.schema.layouts import fill_hidden_nulls
+from lakebed.schema.logical_types import file_type, file_values, is_vector
 
 if TYPE_CHECKING:
     from lakebed.format.column_ranges import ColumnRanges
@@ -134,7 +135,8 @@ class BaseFileWriter:
         # Parquet's writer puts out hundreds of small pieces a file, and each crossing to Python costs
         self._buffered = pa.BufferedOutputStream(pa.PythonFile(self._sink, "w"), _SINK_BYTES)
         # without metadata, which Parquet would read as field ids or store needlessly
-        self._schema = pa.schema([pa.field(f.name, f.type, f.nullable) for f in schema])
+        self._schema = pa.schema([pa.field(f.name, file_type(f.type), f.nullable) for f in schema])
+        self._vectors = frozenset(f.name for f in schema if is_vector(f.type))
         self._nan = NanChunks(self._schema)
         # with the dictionary columns that the first batch has: Parquet's writer needs the same in all batches
         self._written_schema: pa.Schema | None = None
@@ -274,19 +276,22 @@ class BaseFileWriter:
         """Arrow's options for a file that begins with these rows; codecs are not chosen for an estimate."""
         settings = self._settings
         text_codec = None if is_estimate or settings.text_codec is None else _codec_named(settings.text_codec)
-        encodings = choose_encodings(first_rows, self._encodings, text_codec=text_codec)
+        others = [name for name in first_rows.column_names if name not in self._vectors]
+        encodings = choose_encodings(first_rows.select(others), self._encodings, text_codec=text_codec)
         dictionary = encodings.dictionary if settings.dictionary_columns is None else settings.dictionary_columns
+        dictionary = [path for path in dictionary if path not in self._vectors]
         plain = {path: how for path, how in encodings.encoding.items() if path not in dictionary}
         known_names = frozenset(first_rows.column_names)
         paths = dict(leaf_paths(pa.schema([f for f in self._schema if f.name in known_names])))
-        codecs = {path: encodings.codec.get(path, self._codec) for path in paths}
+        # vectors do not compress, and a row of what is not compressed is one read of a known size
+        codecs = {p: "none" if p in self._vectors else encodings.codec.get(p, self._codec) for p in paths}
         levels = {path: settings.level for path, codec in codecs.items() if codec in _LEVELLED}
         options: dict[str, Any] = {
-            "compression": codecs if encodings.codec else self._codec,
-            "compression_level": (levels if encodings.codec else settings.level) if levels else None,
-            "use_dictionary": list(dictionary),
+            "compression": codecs if encodings.codec or self._vectors else self._codec,
+            "compression_level": (levels if encodings.codec or self._vectors else settings.level) if levels else None,
+            "use_dictionary": dictionary,
             "column_encoding": plain or None,
-            "write_statistics": [path for path in paths if path not in _NO_STATISTICS],
+            "write_statistics": [path for path in paths if path not in _NO_STATISTICS and path not in self._vectors],
             "data_page_version": "1.0",
             "data_page_size": settings.page_size,
             "write_batch_size": _page_check_rows(first_rows, settings.page_size),
@@ -418,6 +423,7 @@ def in_types(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def _to_field(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
+    column = file_values(column)
     if column.type.equals(field.type):
         return fill_hidden_nulls(column) if pt.is_nested(field.type) else column
     if pt.is_dictionary(field.type) and not pt.is_dictionary(column.type):

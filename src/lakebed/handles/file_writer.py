@@ -37,6 +37,7 @@ from lakebed.merge.meta_columns import FreshMeta, constant
 from lakebed.merge.row_merge import Merged
 from lakebed.metadata_kinds.key_changes import KeyChanges, report_changes
 from lakebed.model import FILE_NAME, RECORD_KEY, path_in
+from lakebed.schema.logical_types import vector_columns
 from lakebed.slices.listing import PARTITION_METADATA
 from lakebed.storage.base import Storage
 from lakebed.write_status import WriteStatus
@@ -300,6 +301,7 @@ class FileWriter:
             max_key=high,
             bloom=filled if self.format.populate_meta else None,
         )
+        footer |= vector_columns(self.format.schema)
         if self._order is not None and self._order.holds:
             footer[SORTED_BY] = RECORD_KEY
         footer |= self._texts.footer() if self._texts is not None else {}

@@ -30,6 +30,8 @@ from lakebed.merge.pairs import Positions
 from lakebed.merge.row_merge import Merged, RowMerge, SortedRowMerge, Touch
 from lakebed.model import RECORD_KEY, BaseFile, FileSlice
 from lakebed.schema.arrow import leaf_paths
+from lakebed.schema.conversion import with_vectors
+from lakebed.schema.logical_types import file_values
 from lakebed.slices.row_size import SAMPLE_ROWS, from_sample
 from lakebed.write_status import WriteStatus
 
@@ -48,15 +50,16 @@ Range = tuple[str, str] | None
 
 class GroupMerge:
     """A merge of incoming rows into the row groups of a file. `open_writer` opens the new file when the first row
-    changes, so that nothing is written if no row does; `full_rows` is the number of rows of a full row group."""
+    changes, so that nothing is written if no row does; `stored` are the rows of the file, with its settings."""
 
     def __init__(
-        self, rows: RowMerge, source: StoredGroups, open_writer: Callable[[], FileWriter], full_rows: int
+        self, rows: RowMerge, source: StoredGroups, open_writer: Callable[[], FileWriter], stored: StoredRows
     ) -> None:
         self._rows = rows
         self._source = source
         self._open_writer = open_writer
-        self._full_rows = full_rows
+        self._full_rows = stored.parquet.row_group_rows
+        self._schema = stored.format.schema
         self._names = source.footer.schema.names
         self._untouched: list[int] = []
         self._row_bytes = rows.incoming.row_bytes
@@ -235,7 +238,8 @@ class GroupMerge:
         writer.write(merged.rows, new_keys=merged.new_keys)
 
     def _read(self, first: int, names: Sequence[str], stop: int | None = None) -> pa.RecordBatch:
-        return self._source.columns(first, names, ahead=self.writer is not None, stop=stop)
+        batch = self._source.columns(first, names, ahead=self.writer is not None, stop=stop)
+        return with_vectors(batch, self._schema)
 
 
 def following_keys(ranges: Sequence[Range]) -> list[str | None] | None:
@@ -251,6 +255,7 @@ def _differs(old: pa.Array, new: pa.Array, at: Positions) -> bool:
     """Whether a column has other values in the rows `at`. The first rows are compared first, since they mostly show it.
     Zeros of different signs differ, which Arrow does not compare: nested columns with floating-point numbers count as
     changed."""
+    old, new = file_values(old), file_values(new)
     if pa.types.is_floating(old.type):
         bits = pa.int64() if pa.types.is_float64(old.type) else pa.int32()
         old, new = old.view(bits), new.view(bits)
@@ -341,7 +346,7 @@ class MergeHandle:
 
         with stored.groups() as source:
             if source is not None:
-                merge = GroupMerge(rows, source, partial(opened, copies=True), stored.parquet.row_group_rows)
+                merge = GroupMerge(rows, source, partial(opened, copies=True), stored)
                 if merge.fits:
                     merge.run()
                     return _if_changed(rows, merge.writer)

@@ -274,6 +274,8 @@ def _is_number(value: Any) -> bool:
 def _column(name: Any, values: Any, kind: pa.DataType | None) -> Any:
     if hasattr(values, "__arrow_c_array__"):
         return values
+    if isinstance(values, np.ndarray) and values.ndim == 2 and values.size:
+        return pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1)), values.shape[1])
     values = integers_of(values, kind)
     if isinstance(values, pa.Array):
         return values

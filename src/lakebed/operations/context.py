@@ -45,7 +45,7 @@ from lakebed.schema.arrow import (
     refuse_untyped,
     with_meta,
 )
-from lakebed.schema.avro import arrow_to_avro, avro_with_meta, check_avro_names
+from lakebed.schema.avro import arrow_to_avro, avro_with_meta, check_avro_names, in_logical_types
 from lakebed.schema.column_names import did_you_mean, similar_columns
 from lakebed.schema.conversion import cast_column, may_lose
 from lakebed.schema.evolution import EVOLUTION_OPTION, is_promotion, reconcile
@@ -313,7 +313,7 @@ def _check_names_that_come_back(snapshot: Snapshot, merged: pa.Schema) -> None:
 def table_schema(context: WriteContext, snapshot: Snapshot, merged: pa.Schema) -> TableSchema:
     # as in real Hudi, columns that are only in paths are not in the commit's schema; readers take them from there
     dropped = set(context.keys.partition_fields) if context.config.drop_partition_columns else set()
-    data = pa.schema([f for f in merged if f.name not in dropped])
+    data = in_logical_types(pa.schema([f for f in merged if f.name not in dropped]))
     if snapshot.avro_schema and data.equals(snapshot.schema):
         return TableSchema(data, snapshot.avro_schema)
     column_names = frozenset(data.names)

@@ -21,6 +21,7 @@ from lakebed.format.base_file import Footer, read_footer
 from lakebed.model import BaseFile
 from lakebed.properties.table_config import TableConfig, key_generator_spec
 from lakebed.schema.arrow import is_list
+from lakebed.schema.logical_types import is_vector
 from lakebed.slices.schema_history import SchemaHistory
 from lakebed.storage.base import Storage
 from lakebed.storage.parallel import parallel_map
@@ -131,6 +132,8 @@ def _refused(column: str, problem: str, file: DataFile) -> UnsupportedFeature:
 
 def _type_text(kind: pa.DataType) -> str:
     """A type as text for comparisons; names of list items and nullability are left out."""
+    if is_vector(kind):
+        return "binary"
     if is_list(kind):
         return f"list<{_type_text(kind.value_type)}>"
     if pt.is_map(kind):

@@ -37,6 +37,7 @@ from lakebed.publish.foreign import (
 )
 from lakebed.publish.versions import Position
 from lakebed.schema.arrow import is_list
+from lakebed.schema.logical_types import file_type
 from lakebed.storage.base import Storage
 from lakebed.storage.exactly_once import create_exactly_once
 
@@ -438,6 +439,8 @@ def _type(kind: pa.DataType, path: str) -> Any:
         return "timestamp" if kind.tz else "timestamp_ntz"
     if pt.is_decimal(kind):
         return f"decimal({kind.precision},{kind.scale})"
+    if pt.is_fixed_size_binary(file_type(kind)):  # a vector is the bytes that the files have
+        return "binary"
     if is_list(kind):
         return {"type": "array", "elementType": _type(kind.value_type, f"{path}.element"), "containsNull": True}
     if pt.is_map(kind):

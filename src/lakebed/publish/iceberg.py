@@ -48,6 +48,7 @@ from lakebed.publish.iceberg_manifests import (
 from lakebed.publish.versions import Position
 from lakebed.schema.arrow import is_list
 from lakebed.schema.field_ids import below, field_id, field_paths, has_field_ids
+from lakebed.schema.logical_types import is_vector, vector_size
 from lakebed.storage.base import Storage
 from lakebed.storage.exactly_once import create_exactly_once, write_settled
 from lakebed.storage.parallel import parallel_map
@@ -526,6 +527,10 @@ def _type(kind: pa.DataType, path: str, ids: _ColumnIds) -> Any:
         return "timestamptz" if kind.tz else "timestamp"
     if pt.is_decimal(kind):
         return f"decimal({kind.precision}, {kind.scale})"
+    if is_vector(kind):  # the bytes that the files have
+        return f"fixed[{vector_size(kind)}]"
+    if pt.is_fixed_size_binary(kind):
+        return f"fixed[{kind.byte_width}]"
     if is_list(kind):
         element, number = f"{path}.element", ids.of(f"{path}.element")
         item = _type(kind.value_type, element, ids)

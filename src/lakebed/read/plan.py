@@ -29,7 +29,7 @@ from lakebed.properties.table_config import printed_partition_fields
 from lakebed.read.keys import bucket_layout, key_generator_of, partition_layout, partition_paths_may_be_stale
 from lakebed.read.prune import demands_keys, depends_on_path, prune_partitions, slices_in_buckets, slices_without
 from lakebed.schema.conversion import can_cast, project
-from lakebed.schema.spark import spark_type
+from lakebed.schema.spark import logical_metadata, spark_type
 from lakebed.slices.reader import Query, readable_slices
 from lakebed.slices.snapshot import Snapshot
 from lakebed.wording import count_text
@@ -262,7 +262,11 @@ def table_columns(snapshot: Snapshot, *, operations: bool = False) -> pa.Schema:
     file."""
     meta = ALL_META_COLUMNS if operations and snapshot.has_operations else META_COLUMNS
     fields = [pa.field(m, pa.string()) for m in meta]
-    fields += [pa.field(f.name, f.type) for f in snapshot.schema if f.name not in ALL_META_COLUMNS]
+    fields += [
+        pa.field(f.name, f.type, metadata=logical_metadata(f))
+        for f in snapshot.schema
+        if f.name not in ALL_META_COLUMNS
+    ]
     names = {f.name for f in fields}
     if snapshot.config.drop_partition_columns:
         created = _create_types(snapshot)

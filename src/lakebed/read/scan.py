@@ -23,6 +23,7 @@ from lakebed.read.counts import RecordedRows, count_rows, summarized_rows
 from lakebed.read.origin import note_of
 from lakebed.read.plan import ScanPlan, plan_scan, table_columns
 from lakebed.read.reopening import read_again, reopened, stream_again
+from lakebed.schema.logical_types import labelled, logical_fields
 from lakebed.sharing import once
 from lakebed.slices.reader import Query, SliceReader
 from lakebed.slices.snapshot import Snapshot
@@ -68,8 +69,11 @@ class Results:
     def to_batches(self) -> Iterator[pa.RecordBatch]:
         """The rows as Arrow batches, read ahead by a few threads; holds a few batches, never a whole file."""
         storage = self._storage()
-        note = note_of(storage.spec.uri)
-        return (batch.replace_schema_metadata(note) for batch in stream_again(storage, self._read, self._renew))
+        note, fields = note_of(storage.spec.uri), logical_fields(self.schema)
+        return (
+            labelled(batch, fields).replace_schema_metadata(note)
+            for batch in stream_again(storage, self._read, self._renew)
+        )
 
     def _read(self) -> Iterator[pa.RecordBatch]:
         """The rows, from one look at the table."""

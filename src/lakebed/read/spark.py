@@ -26,7 +26,8 @@ from lakebed.read.reopening import in_task
 from lakebed.read.spark_untouched import TouchedRows, divided
 from lakebed.schema.arrow import leaf_paths
 from lakebed.schema.evolution import spark_projection
-from lakebed.schema.spark import arrow_to_spark_ddl, as_spark_reads, read_by_spark, spark_type
+from lakebed.schema.logical_types import is_vector
+from lakebed.schema.spark import arrow_to_spark_ddl, as_spark_reads, logical_metadata, read_by_spark, spark_type
 from lakebed.sharing import is_first_time
 from lakebed.slices.reader import SliceReader
 from lakebed.storage.base import Storage
@@ -59,6 +60,9 @@ def through_storage(plan: ScanPlan, spark: SparkSession, slices: SliceReader) ->
     url = slices.storage.url()
     if not can_open(spark, url):
         return f"Spark's Hadoop has no file system for {url.partition(':')[0]}://"
+    vectors = [field.name for field in plan.read_schema if is_vector(field.type)]
+    if vectors:
+        return f"column {vectors[0]} holds vectors, which Spark's reader gives as bytes"
     if shifts_times(spark, plan.read_schema):
         return "spark.sql.parquet.int96TimestampConversion would shift times that files hold as INT96"
     return ""
@@ -73,13 +77,13 @@ def scan_frame(plan: ScanPlan, spark: SparkSession, slices: SliceReader, *, tuni
     plan = _with_a_column(plan)
     if not plan.sets:
         empty = spark.createDataFrame([], schema=arrow_to_spark_ddl(plan.read_schema))
-        return empty.select(*[quote_name(c) for c in plan.columns])
+        return _with_logical_types(empty.select(*[quote_name(c) for c in plan.columns]), plan.schema)
     reason = through_storage(plan, spark, slices)
     if reason:
         if is_first_time("scan through Python", reason, slices.storage.spec.uri.partition("://")[0]):
             warnings.warn(f"lakebed scans through Python, not Spark's Parquet reader: {reason}", stacklevel=3)
         frame = _python_frame(plan, plan.sets, spark, slices, tuning=tuning)
-        return frame.alias(read_mark(slices.storage.spec.uri))
+        return _with_logical_types(frame, plan.schema).alias(read_mark(slices.storage.spec.uri))
     parts = _native_frames(plan, selected_slices(plan.sets, by_spark=True), spark, slices.storage)
     untouched, merged = divided(plan, selected_slices(plan.sets, by_spark=False), slices.config)
     for part in untouched:
@@ -93,7 +97,15 @@ def scan_frame(plan: ScanPlan, spark: SparkSession, slices: SliceReader, *, tuni
     frame = parts[0]
     for part in parts[1:]:
         frame = frame.unionByName(part)
-    return frame.alias(read_mark(slices.storage.spec.uri))
+    return _with_logical_types(frame, plan.schema).alias(read_mark(slices.storage.spec.uri))
+
+
+def _with_logical_types(frame: DataFrame, schema: pa.Schema) -> DataFrame:
+    """The DataFrame whose columns have Hudi's logical types in their metadata."""
+    for field in schema:
+        if (metadata := logical_metadata(field)) is not None:
+            frame = frame.withMetadata(field.name, metadata)
+    return frame
 
 
 def collected_rows(frame: DataFrame, spark: SparkSession, schema: pa.Schema) -> list[pa.RecordBatch]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
@@ -10,6 +11,18 @@ import pyarrow.types as pt
 
 from lakebed.errors import InvalidRecord, SchemaConflict
 from lakebed.model import ALL_META_COLUMNS, META_COLUMNS, OPERATION_COLUMN
+from lakebed.schema.logical_types import (
+    HUDI_TYPE,
+    descriptor_of,
+    is_declared_vector,
+    is_vector,
+    parse_vector,
+    refuse_inside,
+    struct_avro,
+    takes_vectors,
+    unknown_descriptor,
+    vector_name,
+)
 
 MAX_PRECISION = 38
 # The digits of `decimal256`: values are rescaled in it, since a cast of `decimal128` may wrap instead of fail.
@@ -78,6 +91,9 @@ def normalise(schema: pa.Schema) -> pa.Schema:
     """The schema in the types that a table stores: small integers as int32, no large, view, dictionary or fixed-size
     layouts, timestamps in micro- or milliseconds and in UTC if they have a zone. Columns of type null are unchanged:
     `refuse_untyped` checks for these when a table's columns are made.
+
+    A field with the metadata `hudi_type` has Hudi's type of that name (VECTOR, BLOB, VARIANT), and only such a list of
+    fixed size stays one.
 
     Raises `SchemaConflict`, naming the column, for types that Hudi's format cannot hold, for names that differ in case
     only, and for types that nest deeper than readers of Parquet files go.
@@ -148,7 +164,7 @@ def plain_type(kind: pa.DataType) -> pa.DataType:
         return pa.struct([field.with_type(plain_type(field.type)) for field in kind])
     if pt.is_map(kind):
         return pa.map_(plain_type(kind.key_type), plain_type(kind.item_type))
-    if pt.is_list(kind) or pt.is_large_list(kind):
+    if pt.is_list(kind) or pt.is_large_list(kind) or pt.is_fixed_size_list(kind):
         return pa.list_(kind.value_field.with_type(plain_type(kind.value_type)))
     return kind
 
@@ -167,6 +183,8 @@ def normal_type(kind: pa.DataType, column: str) -> pa.DataType:
         return normal_type(kind.value_type, column)
     if pt.is_fixed_size_binary(kind):
         return pa.binary()
+    if is_declared_vector(kind):
+        return kind
     if pt.is_struct(kind):
         fields = list(kind)
         if not fields:
@@ -174,11 +192,11 @@ def normal_type(kind: pa.DataType, column: str) -> pa.DataType:
                 f"column {column} is a struct without fields", hint="Drop the column or add a field to it."
             )
         check_names([field.name for field in fields], column)
-        return pa.struct([_normal_field(field, f"{column}.{field.name}") for field in fields])
+        return pa.struct([_inner_field(field, f"{column}.{field.name}") for field in fields])
     if pt.is_map(kind):
         return _normal_map(kind, column)
     if is_list(kind):
-        item = _normal_field(kind.value_field, f"{column}.element")
+        item = _inner_field(kind.value_field, f"{column}.element")
         return list_of(item.type, nullable=item.nullable, metadata=item.metadata)
     if isinstance(kind, pa.BaseExtensionType) and kind.extension_name in _EXTENSIONS:
         return normal_type(kind.storage_type, column)
@@ -265,10 +283,53 @@ def map_of(item: pa.DataType, *, nullable: bool = True, metadata: dict[bytes, by
 
 def _normal_field(field: pa.Field, column: str) -> pa.Field:
     noted = (field.metadata or {}).get(AVRO_TYPE)
-    kind = normal_type(field.type, column)
+    if descriptor := descriptor_of(field):
+        return _logical_field(field, descriptor, noted, column)
+    # a named type of fixed length keeps it: the length is part of the noted Avro type
+    kind = field.type if noted and pt.is_fixed_size_binary(field.type) else normal_type(field.type, column)
     if field.metadata:
         _refuse_types_of_pandas(field.metadata.get(b"ARROW:extension:name", b"").decode(), column)
     return pa.field(field.name, kind, field.nullable, {AVRO_TYPE: noted} if noted else None)
+
+
+def _inner_field(field: pa.Field, column: str) -> pa.Field:
+    """The stored form of a field inside another type, where no vector can be."""
+    inner = _normal_field(field, column)
+    refuse_inside(inner.type, field, column)
+    return inner
+
+
+def _logical_field(field: pa.Field, descriptor: str, noted: bytes | None, column: str) -> pa.Field:
+    """The stored form of a column with one of Hudi's logical types. Raises `SchemaConflict` if its values cannot be of
+    that type."""
+    kind = parse_vector(descriptor)
+    if kind is not None:
+        if not is_storage_of(field.type, kind):
+            raise _other_storage(field, descriptor, column, f"lists of {kind.list_size} numbers, or bytes")
+        return pa.field(field.name, kind, field.nullable, {HUDI_TYPE: vector_name(kind).encode()})
+    avro = struct_avro(descriptor)
+    if avro is None:
+        raise unknown_descriptor(descriptor, column)
+    names = [part["name"] for part in avro["fields"]]
+    if not pt.is_struct(field.type) or sorted(part.name for part in field.type) != sorted(names):
+        raise _other_storage(field, descriptor, column, f"structs of {', '.join(names)}")
+    metadata = {AVRO_TYPE: noted or json.dumps(avro, separators=(",", ":")).encode(), HUDI_TYPE: descriptor.encode()}
+    return pa.field(field.name, normal_type(field.type, column), field.nullable, metadata)
+
+
+def is_storage_of(kind: pa.DataType, vector: pa.DataType) -> bool:
+    """Whether a column of this type, which its metadata calls a vector, can hold such vectors."""
+    if isinstance(kind, pa.BaseExtensionType):
+        kind = kind.storage_type
+    return takes_vectors(kind, vector)
+
+
+def _other_storage(field: pa.Field, descriptor: str, column: str, storage: str) -> SchemaConflict:
+    return SchemaConflict(
+        f"column {column} is {descriptor} by its metadata hudi_type, and its type is {field.type}",
+        hint=f"values of this type are {storage}; give these, or leave the metadata out",
+        context={"column": column, "type": str(field.type), "hudi_type": descriptor},
+    )
 
 
 def _normal_decimal(kind: pa.DataType, column: str) -> pa.DataType:
@@ -290,7 +351,7 @@ def _normal_map(kind: pa.DataType, column: str) -> pa.DataType:
             hint="Cast the keys to string.",
             context={"column": column, "type": str(kind)},
         )
-    item = _normal_field(kind.item_field, f"{column}.value")
+    item = _inner_field(kind.item_field, f"{column}.value")
     return map_of(item.type, nullable=item.nullable, metadata=item.metadata)
 
 
@@ -379,7 +440,7 @@ def _leaves(path: str, kind: pa.DataType) -> Iterator[tuple[str, pa.DataType]]:
     elif pt.is_map(kind):
         yield from _leaves(f"{path}.key_value.key", kind.key_type)
         yield from _leaves(f"{path}.key_value.value", kind.item_type)
-    elif is_list(kind):
+    elif is_list(kind) and not is_vector(kind):
         yield from _leaves(f"{path}.list.element", kind.value_type)
     else:
         yield path, kind

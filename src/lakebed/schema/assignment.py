@@ -20,7 +20,8 @@ from lakebed.errors import InvalidRecord, SchemaConflict
 from lakebed.schema.arrow import MAX_WIDE_PRECISION, check_nulls, is_text, normal_type
 from lakebed.schema.conversion import cast_column, converted_inside, may_lose
 from lakebed.schema.evolution import MissingColumns, reconcile
-from lakebed.schema.spark import spark_type
+from lakebed.schema.logical_types import check_lengths, is_bytes, is_vector, vectors_of_rows
+from lakebed.schema.spark import spark_type, type_name
 
 _BEYOND_LONG = float(1 << 63)  # the first number that is too great for a long, as a double
 _DOUBLE_DIGITS = 18
@@ -58,22 +59,24 @@ def check_fits(
     to, column = field.type, field.name
     if kind.equals(to) or pt.is_null(kind):
         return
-    have = normal_type(kind, column)
+    # the length that a type has is compared with the vector's
+    has_length = is_vector(to) and (pt.is_fixed_size_list(kind) or pt.is_fixed_size_binary(kind))
+    have = kind if has_length else normal_type(kind, column)
     lacking: MissingColumns = "null" if missing == "null" else "error"
     try:
         reconcile(
-            pa.schema([(column, to)]),
+            pa.schema([field]),
             pa.schema([(column, have)]),
             missing=lacking,
             evolution="strict",
             takes=lambda incoming, stored: _is_assigned(incoming, stored, rule),
         )
     except SchemaConflict as error:
-        if pt.is_nested(have) or pt.is_nested(to):
+        if (pt.is_nested(have) or pt.is_nested(to)) and not is_vector(to):
             raise
         giver = "the data gives" if text is None else f"{_cut(repr(text))} gives"
         raise SchemaConflict(
-            f"column {column!r} is {spark_type(to)}, and {giver} {spark_type(have)}",
+            f"column {column!r} is {type_name(to)}, and {giver} {type_name(have)}",
             hint=f"cast it: CAST({'...' if text is None or _cut(text) != text else text} AS {spark_type(to)})",
             context={"column": column, "table": str(to), "data": str(kind)},
         ) from error
@@ -103,7 +106,23 @@ def in_column(values: pa.Array, field: pa.Field, rule: Rule = DATA) -> pa.Array:
     >>> in_column(pa.array([1.239, None]), pa.field("price", pa.decimal128(10, 2)), SQL)[0].as_py()
     Decimal('1.24')
     """
-    return _converted(values, field.type, field.name, rule)
+    converted = _converted(values, field.type, field.name, rule)
+    _check_required(converted, field.type, field.name)
+    return converted
+
+
+def _check_required(values: Any, kind: pa.DataType, column: str) -> None:
+    """Raise `InvalidRecord` for a null in a field of a struct that takes none, under a struct that is not null."""
+    if not pt.is_struct(kind) or isinstance(values, pa.ChunkedArray):
+        return
+    for field, part in zip(kind, values.flatten(), strict=True):
+        if not field.nullable and part.null_count > values.null_count:
+            raise InvalidRecord(
+                f"column {column} has a null in its field {field.name}, which is declared not null",
+                hint="fill it, or make the complete struct null",
+                context={"column": f"{column}.{field.name}"},
+            )
+        _check_required(part, field.type, f"{column}.{field.name}")
 
 
 def check_finite(numbers: pa.Array | pa.ChunkedArray, source: pa.Array | pa.ChunkedArray) -> None:
@@ -127,7 +146,7 @@ def project_incoming(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch
     >>> project_incoming(pa.record_batch({"a": pa.array([7])}), pa.schema([("a", pa.float32())])).to_pylist()
     [{'a': 7.0}]
     """
-    if batch.schema.equals(schema):
+    if batch.schema.equals(schema) and not any(map(is_vector, schema.types)):
         return batch
     columns: list[pa.Array] = []
     for field in schema:
@@ -140,7 +159,7 @@ def project_incoming(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch
 
 def _converted(values: Any, to: pa.DataType, column: str, rule: Rule) -> Any:
     kind = values.type
-    if kind.equals(to):
+    if kind.equals(to) and not is_vector(to):
         return values
     if pt.is_dictionary(kind):
         return _converted(values.dictionary_decode(), to, column, rule)
@@ -148,6 +167,10 @@ def _converted(values: Any, to: pa.DataType, column: str, rule: Rule) -> Any:
         return _converted(values.storage, to, column, rule)
     if pt.is_null(kind):
         return pa.nulls(len(values), to)
+    if is_vector(to):
+        return vectors_of_rows(values, to, column)
+    if pt.is_fixed_size_binary(to) and is_bytes(kind):
+        check_lengths(values, to.byte_width, column, f"a value of {to.byte_width} bytes")
     if pt.is_nested(kind) or pt.is_nested(to):
 
         def inside(part: Any, inner: pa.DataType, step: str) -> Any:

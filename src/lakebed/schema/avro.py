@@ -16,6 +16,7 @@ import pyarrow.types as pt
 from lakebed.errors import CorruptFile, LakebedError, SchemaConflict, UnsupportedFeature
 from lakebed.model import ALL_META_COLUMNS, META_COLUMNS, OPERATION_COLUMN
 from lakebed.schema.arrow import AVRO_TYPE, is_list, list_of, map_of
+from lakebed.schema.logical_types import HUDI_TYPE, is_vector, struct_avro, vector_avro, vector_name, vector_of_avro
 
 _PRIMITIVES = {
     "boolean": pa.bool_(),
@@ -48,7 +49,7 @@ def avro_to_arrow(avro: str | Mapping[str, Any]) -> pa.Schema:
     """The Arrow schema of an Avro record schema, with the Parquet types that Hudi uses for it.
 
     A union of null and one type is a nullable column, other unions become a struct `member0..`; an enum or
-    uuid is a string. Fields of type null, which no base file holds, are left out.
+    uuid is a string, a fixed one is bytes of its length. Fields of type null, which no base file holds, are left out.
 
     >>> avro_to_arrow('{"type":"record","name":"r","fields":[{"name":"day","type":["null",'
     ...               '{"type":"int","logicalType":"date"}],"default":null}]}').field("day").type
@@ -148,7 +149,7 @@ class _Reader:
         self, base: str, avro: Mapping[str, Any], namespace: str
     ) -> tuple[pa.DataType, dict[bytes, bytes] | None]:
         if base == "record":
-            return pa.struct(self.record(avro, namespace)), None
+            return pa.struct(self.record(avro, namespace)), _keep_logical(avro)
         if base == "array":
             item, nullable, metadata = self._item(avro["items"], namespace)
             return list_of(item, nullable=nullable, metadata=metadata), None
@@ -157,7 +158,12 @@ class _Reader:
             return map_of(item, nullable=nullable, metadata=metadata), None
         if base in ("enum", "fixed"):
             self._remember(avro, namespace)
-            return pa.string() if base == "enum" else pa.binary(), _keep(avro)
+            if avro.get("logicalType") == "vector":
+                vector = vector_of_avro(avro)
+                return vector, {HUDI_TYPE: vector_name(vector).encode()}
+            if base == "enum":
+                return pa.string(), _keep(avro)
+            return pa.binary(avro["size"]) if avro["size"] > 0 else pa.binary(), _keep(avro)
         if base in _PRIMITIVES:
             return _PRIMITIVES[base], _keep(avro) if avro.get("logicalType") == "uuid" else None
         return self._type(self._lookup(base, namespace), namespace)
@@ -185,6 +191,12 @@ class _Reader:
 
 def _keep(avro: Any) -> dict[bytes, bytes]:
     return {AVRO_TYPE: _dump(avro).encode()}
+
+
+def _keep_logical(avro: Mapping[str, Any]) -> dict[bytes, bytes] | None:
+    """The field metadata for a record that is one of Hudi's logical types; None for other records."""
+    descriptor = str(avro.get("logicalType", "")).upper()
+    return None if struct_avro(descriptor) is None else {**_keep(avro), HUDI_TYPE: descriptor.encode()}
 
 
 def _keep_decimal(avro: Mapping[str, Any]) -> dict[bytes, bytes] | None:
@@ -272,7 +284,7 @@ def _define_once(avro: Any, namespace: str, defined: dict[str, Any]) -> Any:
         return avro
     if "name" in avro:
         namespace = avro.get("namespace", namespace)
-        full = f"{namespace}.{avro['name']}"
+        full = f"{namespace}.{avro['name']}" if namespace else avro["name"]
         if defined.get(full) == avro:
             return full
         defined[full] = avro
@@ -325,6 +337,8 @@ def _avro_type(kind: pa.DataType, name: str, namespace: str) -> Any:
         return _record(list(kind), name, namespace)
     if pt.is_map(kind) and pt.is_string(kind.key_type):
         return {"type": "map", "values": _nullable_avro(kind.item_field, name, namespace)}
+    if is_vector(kind):
+        return vector_avro(kind)
     if is_list(kind):
         return {"type": "array", "items": _nullable_avro(kind.value_field, name, namespace)}
     raise SchemaConflict(
@@ -383,6 +397,28 @@ def _inner_names(kind: pa.DataType, path: str) -> list[str]:
     if pt.is_map(kind):
         return _inner_names(kind.item_type, f"{path}.value")
     return _inner_names(kind.value_type, f"{path}.element") if is_list(kind) else []
+
+
+def in_logical_types(schema: pa.Schema) -> pa.Schema:
+    """The schema with the structs of BLOB and VARIANT columns as Hudi declares them, also which of their fields may be
+    null: data give such structs with other declarations.
+
+    >>> loose = pa.struct([("metadata", pa.binary()), ("value", pa.binary())])
+    >>> columns = pa.schema([pa.field("v", loose, metadata={AVRO_TYPE: _dump(struct_avro("VARIANT")), "hudi_type": "VARIANT"})])
+    >>> in_logical_types(columns).field("v").type.field("value").nullable
+    False
+    """
+    fields = list(schema)
+    if not any(is_logical_struct(field) for field in fields):
+        return schema
+    declared = avro_to_arrow(arrow_to_avro(schema, "t"))
+    return pa.schema([f.with_type(declared.field(f.name).type) if is_logical_struct(f) else f for f in fields])
+
+
+def is_logical_struct(field: pa.Field) -> bool:
+    """Whether a column of a stored schema is a BLOB or a VARIANT."""
+    metadata = field.metadata or {}
+    return AVRO_TYPE in metadata and HUDI_TYPE in metadata
 
 
 _PLAIN_NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")

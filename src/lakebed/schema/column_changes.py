@@ -18,7 +18,7 @@ from lakebed.schema.arrow import is_list, list_of, map_of
 from lakebed.schema.column_names import did_you_mean
 from lakebed.schema.conversion import may_lose
 from lakebed.schema.evolution import is_promotion
-from lakebed.schema.spark import spark_type
+from lakebed.schema.spark import type_name
 from lakebed.schema.type_names import column_type
 
 Verb = Literal["add", "drop", "rename", "widen", "comment", "move"]
@@ -136,7 +136,7 @@ def _type_inside(
     inside = "; its structs are named with .value" if pt.is_map(kind) else ""
     inside = "; its structs are named with .element" if is_list(kind) and not pt.is_map(kind) else inside
     raise SchemaConflict(
-        f"column {at} is {spark_type(kind)}: it has no fields of its own{inside}", context={"column": at}
+        f"column {at} is {type_name(kind)}: it has no fields of its own{inside}", context={"column": at}
     )
 
 
@@ -181,7 +181,7 @@ _Edited = tuple[list[pa.Field], str, str]
 def _add(fields: list[pa.Field], name: str, parent: str, change: ColumnChange) -> _Edited:
     _check_new(fields, name, parent)
     kind = column_type(change.type, change.column)
-    text = f"column {change.column} is new ({spark_type(kind)})"
+    text = f"column {change.column} is new ({type_name(kind)})"
     return _placed(fields, pa.field(name, kind), parent, change), name, text
 
 
@@ -214,9 +214,9 @@ def _rename(fields: list[pa.Field], name: str, parent: str, change: ColumnChange
 def _widen(fields: list[pa.Field], name: str, parent: str, change: ColumnChange) -> _Edited:
     field = _find(fields, name, parent)
     kind = column_type(change.type, change.column)
-    have, want = spark_type(field.type), spark_type(kind)
+    have, want = type_name(field.type), type_name(kind)
     if not is_wider(field.type, kind):
-        wider = [spark_type(candidate) for candidate in _CANDIDATES if is_wider(field.type, candidate)]
+        wider = [type_name(candidate) for candidate in _CANDIDATES if is_wider(field.type, candidate)]
         raise SchemaConflict(
             f"column {change.column} is {have} and cannot become {want}"
             f"{', which does not keep all of its values' if is_promotion(field.type, kind) else ''}",

@@ -16,6 +16,15 @@ from lakebed.errors import SchemaConflict
 from lakebed.schema.arrow import MAX_WIDE_PRECISION, check_nulls, is_list, is_text
 from lakebed.schema.java_text import to_java_text
 from lakebed.schema.layouts import list_offsets
+from lakebed.schema.logical_types import (
+    file_values,
+    fixed_length,
+    is_bytes,
+    is_vector,
+    vector_name,
+    vectors_of_bytes,
+    vectors_of_rows,
+)
 from lakebed.schema.plain_arrow import as_numpy
 
 _A_SECOND = {"ms": 10**3, "us": 10**6, "ns": 10**9}
@@ -44,9 +53,32 @@ def cast_column(array: Any, to_type: pa.DataType) -> Any:
         return uuid_texts(array) if as_text else cast_column(array.storage, to_type)
     if pt.is_null(kind):
         return pa.nulls(len(array), to_type)
+    if is_vector(kind) or is_vector(to_type):
+        return _cast_vectors(array, to_type)
     if pt.is_nested(kind) or pt.is_nested(to_type):
         return converted_inside(array, to_type, lambda values, inner, _: cast_column(values, inner))
     return _cast_simple(array, to_type)
+
+
+def _cast_vectors(array: Any, to_type: pa.DataType) -> Any:
+    """Vectors of the bytes or lists that hold them, and the bytes or lists of vectors."""
+    if is_vector(to_type) and is_bytes(array.type):
+        return vectors_of_bytes(array, to_type)
+    if is_vector(to_type) and is_list(array.type):
+        return vectors_of_rows(array, to_type, vector_name(to_type))
+    if is_list(to_type) and not is_vector(to_type):
+        return cast_column(array.cast(pa.list_(array.type.value_type)), to_type)
+    if is_bytes(to_type):
+        return cast_column(file_values(array), to_type)
+    raise _no_conversion(array.type, to_type)
+
+
+def with_vectors(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Rows as a file has them, with the vectors of `schema` in place of their bytes."""
+    for field in schema:
+        if is_vector(field.type) and (at := batch.schema.get_field_index(field.name)) >= 0:
+            batch = batch.set_column(at, field, cast_column(batch.column(at), field.type))
+    return batch
 
 
 def uuid_texts(array: Any) -> pa.Array:
@@ -79,6 +111,10 @@ def can_cast(kind: pa.DataType, to_type: pa.DataType) -> bool:
         return True
     if pt.is_dictionary(kind):
         return can_cast(kind.value_type, to_type)
+    if is_vector(to_type):
+        return is_bytes(kind)
+    if is_vector(kind):
+        return False
     if pt.is_struct(kind) and pt.is_struct(to_type):
         stored = {field.name: field.type for field in kind}
         return all(can_cast(stored[f.name], f.type) for f in to_type if f.name in stored)
@@ -118,6 +154,8 @@ def _cast_simple(array: pa.Array, to_type: pa.DataType) -> pa.Array:
         return _to_timestamp(array, to_type)
     if pt.is_decimal(to_type):
         return _to_decimal(array, to_type)
+    if pt.is_fixed_size_binary(to_type) and is_bytes(kind):
+        return fixed_length(array, to_type.byte_width)
     if _is_widening(kind, to_type):
         return array.cast(to_type)
     raise _no_conversion(kind, to_type)
@@ -126,21 +164,17 @@ def _cast_simple(array: pa.Array, to_type: pa.DataType) -> pa.Array:
 def _is_widening(kind: pa.DataType, to_type: pa.DataType) -> bool:
     if pt.is_integer(to_type):
         return pt.is_integer(kind) and kind.bit_width <= to_type.bit_width
-    if _is_bytes(to_type):
-        return is_text(kind) or _is_bytes(kind)
+    if is_bytes(to_type):
+        return is_text(kind) or is_bytes(kind)
     if pt.is_date(to_type):
         return is_text(kind) or pt.is_date(kind)
     return pt.is_time(to_type) and pt.is_time(kind)
 
 
-def _is_bytes(kind: pa.DataType) -> bool:
-    return pt.is_binary(kind) or pt.is_large_binary(kind) or pt.is_fixed_size_binary(kind) or pt.is_binary_view(kind)
-
-
 def _to_string(array: pa.Array) -> pa.Array:
     if is_text(array.type):
         return array.cast(pa.string())
-    if not _is_bytes(array.type):
+    if not is_bytes(array.type):
         return to_java_text(array)
     try:
         return array.cast(pa.binary()).cast(pa.string())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import pyarrow as pa
@@ -11,9 +11,11 @@ import pyarrow.types as pt
 
 from lakebed.errors import SchemaConflict
 from lakebed.schema.arrow import is_list, list_of, map_of
+from lakebed.schema.avro import is_logical_struct
 from lakebed.schema.column_names import similar_columns
 from lakebed.schema.conversion import cast_column, may_lose, project
-from lakebed.schema.spark import spark_projection, spark_type
+from lakebed.schema.logical_types import HUDI_TYPE, is_bytes, is_vector, takes_vectors
+from lakebed.schema.spark import spark_projection, type_name
 
 __all__ = [
     "Evolution",
@@ -53,6 +55,12 @@ def is_promotion(file_type: pa.DataType, table_type: pa.DataType) -> bool:
     """
     if file_type.equals(table_type) or table_type in _WIDER.get(file_type, ()):
         return True
+    if is_vector(table_type):
+        return pt.is_binary(file_type) or (pt.is_fixed_size_binary(file_type) and takes_vectors(file_type, table_type))
+    if is_vector(file_type):
+        return False
+    if pt.is_fixed_size_binary(table_type) or pt.is_fixed_size_binary(file_type):
+        return pt.is_binary(file_type) or pt.is_binary(table_type)
     if pt.is_decimal(file_type):
         return pt.is_string(table_type) or (pt.is_decimal(table_type) and _holds(file_type, table_type))
     if pt.is_timestamp(table_type):
@@ -138,7 +146,7 @@ def schema_changes(table: pa.Schema, after: pa.Schema) -> tuple[str, ...]:
     """
     before, now = {f.name: f for f in table}, {f.name: f for f in after}
     lines = [_change(field, now.get(name)) for name, field in before.items()]
-    lines += [f"column {f.name} is new ({spark_type(f.type)})" for f in after if f.name not in before]
+    lines += [f"column {f.name} is new ({type_name(f.type)})" for f in after if f.name not in before]
     return tuple(line for line in lines if line)
 
 
@@ -146,7 +154,7 @@ def _change(before: pa.Field, now: pa.Field | None) -> str:
     if now is None:
         return f"column {before.name} is taken off the table"
     if not before.type.equals(now.type):
-        new, old = spark_type(now.type), spark_type(before.type)
+        new, old = type_name(now.type), type_name(before.type)
         if new == old:  # elements of arrays and values of maps: Spark's name of the type does not show it
             return f"column {before.name} may hold nulls inside now"
         return f"column {before.name} is {new} now, it was {old}"
@@ -226,12 +234,36 @@ def _not_taken_in(new: Sequence[str], absent: Sequence[str], rules: _Rules) -> S
 
 
 def _reconcile_field(table: pa.Field, incoming: pa.Field, rules: _Rules, column: str) -> pa.Field:
+    if is_logical_struct(table):  # its values are cast to it, and never change it
+        _check_logical(table, incoming, rules, column)
+        return table.with_nullable(table.nullable or (incoming.nullable and rules.evolution != "strict"))
     kind = _reconcile_type(table.type, incoming.type, rules, column)
     nullable = table.nullable or (incoming.nullable and rules.evolution != "strict")
     return pa.field(table.name, kind, nullable, table.metadata if kind.equals(table.type) else None)
 
 
+def _check_logical(table: pa.Field, incoming: pa.Field, rules: _Rules, column: str) -> None:
+    """Raise `SchemaConflict` for values that cannot become those of a BLOB or VARIANT column."""
+    descriptor = (table.metadata or {}).get(HUDI_TYPE, b"").decode()
+    if not pt.is_struct(incoming.type) and not pt.is_null(incoming.type):
+        names = ", ".join(field.name for field in table.type)
+        raise SchemaConflict(
+            f"column {column} is {descriptor} in the table and {type_name(incoming.type)} in the data",
+            hint=f"give structs of {names}",
+            context={"column": column, "table": descriptor, "data": str(incoming.type)},
+        )
+    if pt.is_struct(incoming.type):
+        strict = replace(rules, missing="error", evolution="strict")
+        _reconcile_fields(list(table.type), list(incoming.type), strict, f"{column}.")
+
+
 def _reconcile_type(table: pa.DataType, incoming: pa.DataType, rules: _Rules, column: str) -> pa.DataType:
+    if is_vector(table):
+        if table.equals(incoming) or takes_vectors(incoming, table):
+            return table
+        raise _refused(table, incoming, column)
+    if pt.is_fixed_size_binary(table) and is_bytes(incoming):
+        return table
     if pt.is_struct(table) and pt.is_struct(incoming):
         return pa.struct(_reconcile_fields(list(table), list(incoming), rules, f"{column}."))
     if pt.is_map(table) and pt.is_map(incoming):
@@ -252,7 +284,7 @@ def _reconcile_type(table: pa.DataType, incoming: pa.DataType, rules: _Rules, co
 
 
 def _would_widen(table: pa.DataType, incoming: pa.DataType, column: str) -> SchemaConflict:
-    have, want = spark_type(incoming), spark_type(table)
+    have, want = type_name(incoming), type_name(table)
     return SchemaConflict(
         f"column {column} is {want} in the table and {have} in the data; a column's type does not change by itself",
         hint=f"Cast the data to {want} (in Spark: CAST({column} AS {want})), or set {EVOLUTION_OPTION}=widen, which"
@@ -273,7 +305,7 @@ def _guesses_unit(narrow: pa.DataType, wide: pa.DataType) -> bool:
 
 
 def _refused(table: pa.DataType, incoming: pa.DataType, column: str) -> SchemaConflict:
-    have, want = spark_type(incoming), spark_type(table)
+    have, want = type_name(incoming), type_name(table)
     loses = is_promotion(table, incoming) and not _guesses_unit(table, incoming)
     why = f"{have} does not keep every {want}" if loses else "neither can be read as the other"
     return SchemaConflict(

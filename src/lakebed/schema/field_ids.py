@@ -14,6 +14,7 @@ import xxhash
 
 from lakebed.model import ALL_META_COLUMNS
 from lakebed.schema.arrow import is_list, without_meta
+from lakebed.schema.logical_types import is_vector
 
 FIELD_IDS = "lakebed.field.ids"
 """The property of tables whose base files have ids; the only value is `path`."""
@@ -64,8 +65,8 @@ def has_field_ids(schema: pa.Schema) -> bool:
 
 
 def _parts(kind: pa.DataType) -> list[tuple[str, pa.Field]]:
-    """The parts of a nested type, each with the name that Iceberg gives it."""
-    if is_list(kind):
+    """The parts of a nested type, each with the name that Iceberg gives it. A vector is stored whole: it has none."""
+    if is_list(kind) and not is_vector(kind):
         return [("element", kind.value_field)]
     if pt.is_map(kind):
         return [("key", kind.key_field), ("value", kind.item_field)]
@@ -75,7 +76,7 @@ def _parts(kind: pa.DataType) -> list[tuple[str, pa.Field]]:
 def _numbered(field: pa.Field, path: str) -> pa.Field:
     """The field with its id, and with those of its parts."""
     kind, parts = field.type, [_numbered(part, below(path, name)) for name, part in _parts(field.type)]
-    if is_list(kind):
+    if is_list(kind) and parts:
         kind = pa.large_list(parts[0]) if pt.is_large_list(kind) else pa.list_(parts[0])
     elif pt.is_map(kind):
         kind = pa.map_(parts[0], parts[1])

@@ -157,6 +157,8 @@ def _some_value(kind: pa.DataType) -> Any:
         return []
     if pt.is_string(kind) or pt.is_binary(kind):
         return b""
+    if pt.is_fixed_size_binary(kind):
+        return bytes(kind.byte_width)
     return False if pt.is_boolean(kind) else 0
 
 

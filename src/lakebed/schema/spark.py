@@ -14,6 +14,7 @@ import pyarrow.types as pt
 
 from lakebed.errors import SchemaConflict
 from lakebed.schema.arrow import is_list, list_of, map_of, normalise
+from lakebed.schema.logical_types import HUDI_TYPE, descriptor_of, is_vector, vector_name
 
 _FROM_SPARK = {
     "void": pa.null(),
@@ -67,9 +68,15 @@ def spark_json_to_arrow(schema_json: str) -> pa.Schema:
 def _fields(struct: Mapping[str, Any], parent: str) -> list[pa.Field]:
     types = [_arrow_type(field["type"], f"{parent}{field['name']}") for field in struct["fields"]]
     return [
-        pa.field(field["name"], kind, _has_nulls(kind, field.get("nullable", True)))
+        pa.field(field["name"], kind, _has_nulls(kind, field.get("nullable", True)), _metadata(field))
         for field, kind in zip(struct["fields"], types, strict=True)
     ]
+
+
+def _metadata(field: Mapping[str, Any]) -> dict[bytes, bytes] | None:
+    """The name of the logical type that a Spark field has in its metadata."""
+    descriptor = (field.get("metadata") or {}).get(HUDI_TYPE.decode())
+    return {HUDI_TYPE: str(descriptor).encode()} if descriptor else None
 
 
 def _has_nulls(kind: pa.DataType, declared: bool) -> bool:
@@ -148,6 +155,24 @@ def as_spark_reads(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch if batch.schema.equals(schema) else batch.cast(schema)
 
 
+def lists_of_vectors(schema: pa.Schema) -> pa.Schema:
+    """The schema with plain lists in place of vectors, since Spark has no lists of a fixed size."""
+    return pa.schema([f.with_type(list_of(f.type.value_type)) if is_vector(f.type) else f for f in schema])
+
+
+def without_vectors(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The rows with plain lists in place of vectors."""
+    if not any(map(is_vector, batch.schema.types)):
+        return batch
+    return batch.cast(lists_of_vectors(batch.schema))
+
+
+def logical_metadata(field: pa.Field) -> dict[str, str] | None:
+    """The metadata of a Spark column that names its logical type; None for a column without one."""
+    descriptor = descriptor_of(field)
+    return {HUDI_TYPE.decode(): descriptor} if descriptor else None
+
+
 def _loose(kind: pa.DataType) -> pa.DataType:
     if pt.is_timestamp(kind):
         return pa.timestamp("us", kind.tz)
@@ -196,6 +221,15 @@ def spark_type(kind: pa.DataType) -> str:
     if pt.is_dictionary(kind):
         return spark_type(kind.value_type)
     raise SchemaConflict(f"Spark has no type for Arrow's {kind}", context={"type": str(kind)})
+
+
+def type_name(kind: pa.DataType) -> str:
+    """The name of a column's type for people: Hudi's name of a vector, else Spark's name.
+
+    >>> type_name(pa.int64()), type_name(pa.list_(pa.float32(), 4))
+    ('BIGINT', 'VECTOR(4)')
+    """
+    return vector_name(kind) if is_vector(kind) else spark_type(kind)
 
 
 _PLAIN_SCALE = 6

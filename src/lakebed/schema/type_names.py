@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from lakebed.errors import SchemaConflict
 from lakebed.schema.arrow import MAX_PRECISION, list_of, map_of, normalise
+from lakebed.schema.logical_types import parse_vector
 
 _NAMES = {
     "boolean": pa.bool_(),
@@ -41,7 +42,9 @@ def column_type(declared: Any, column: str) -> pa.DataType:
         return normalise(pa.schema([pa.field(column, declared)])).field(0).type
     if not isinstance(declared, str):
         raise _refused(declared, column)
-    return _parsed(declared.strip(), declared, column)
+    kind = _parsed(declared.strip(), declared, column)
+    normalise(pa.schema([pa.field(column, kind)]))  # refuses a vector inside another type
+    return kind
 
 
 def _parsed(text: str, declared: str, column: str) -> pa.DataType:
@@ -53,6 +56,8 @@ def _parsed(text: str, declared: str, column: str) -> pa.DataType:
         return _nested(name, _parts(inner.rstrip()[:-1]), declared, column)
     if name in _NAMES:
         return _NAMES[name]
+    if (vector := parse_vector(name)) is not None:
+        return vector
     match = _DECIMAL.fullmatch(name)
     if match is None:
         raise _refused(declared, column)
@@ -91,6 +96,6 @@ def _refused(declared: Any, column: str) -> SchemaConflict:
     return SchemaConflict(
         f"{declared!r} is no type that column {column} could have",
         hint="Types are Arrow types or SQL names: boolean, int, bigint, float, double, decimal(10, 2), string, binary,"
-        " date, timestamp, timestamp_ntz, array<...>, map<string, ...>, struct<name: ...>.",
+        " date, timestamp, timestamp_ntz, array<...>, map<string, ...>, struct<name: ...>, vector(4), vector(4, double).",
         context={"column": column, "type": str(declared)},
     )

@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 
 from lakebed.config.settings import WriteSettings
 from lakebed.model import Action, Instant, WriteStat
+from lakebed.schema.logical_types import is_vector, vector_size
 from lakebed.slices.snapshot import Snapshot
 
 SAMPLE_ROWS = 4096
@@ -82,6 +83,8 @@ def _width(kind: pa.DataType) -> float:
         return sum(_width(kind.field(i).type) for i in range(kind.num_fields))
     if pa.types.is_map(kind):
         return _LIST_ITEMS * (_width(kind.key_type) + _width(kind.item_type))
+    if is_vector(kind):  # which does not compress
+        return vector_size(kind) / _COMPRESSION
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         return _LIST_ITEMS * _width(kind.value_type)
     try:

@@ -20,6 +20,7 @@ from lakebed.format.avro.cursors import PADDING, Bools, Cursors, Damage, Int64s,
 from lakebed.format.avro.types import AvroType, RecordSchema
 from lakebed.format.avro.wrappers import decimals
 from lakebed.format.hashes import value_buffer
+from lakebed.schema.logical_types import fixed_length, is_vector, vectors_of_bytes
 
 _DECIMAL_BYTES: Final = 16
 _INT = np.iinfo(np.int32)
@@ -175,7 +176,10 @@ def _fixed(cursors: Cursors, kind: AvroType, present: Bools | None) -> pa.Array:
     if (cursors.at > cursors.ends).any():
         raise Damage("a fixed value is longer than its record")
     raw = cursors.texts(starts, cursors.at)
-    return pa.Array.from_buffers(pa.binary(), count, [_validity(present), *raw.buffers()[1:]])
+    values = pa.Array.from_buffers(pa.binary(), count, [_validity(present), *raw.buffers()[1:]])
+    if kind.arrow is not None and is_vector(kind.arrow):
+        return vectors_of_bytes(values, kind.arrow)
+    return fixed_length(values, kind.size) if kind.size else values
 
 
 def _fixed_decimals(cursors: Cursors, kind: AvroType, present: Bools | None) -> pa.Array:

@@ -215,7 +215,7 @@ class _Builder:
         if base == "enum":
             return AvroType("enum", arrow, names=tuple(avro["symbols"]))
         if base == "fixed":
-            return AvroType("fixed", arrow, size=avro["size"])
+            return AvroType("fixed", arrow, size=avro["size"], slot=max(_SLOT, avro["size"]))
         if base == "array":
             item = self.of(avro["items"], None if arrow is None else cast("Any", arrow).value_type, namespace)
             return AvroType("array", arrow, (item,))

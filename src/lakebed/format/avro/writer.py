@@ -20,6 +20,7 @@ from lakebed.format.avro.encoder import encode_long
 from lakebed.format.avro.types import AvroType, record_schema
 from lakebed.format.avro.wrappers import unscaled
 from lakebed.format.hashes import value_buffer
+from lakebed.schema.logical_types import file_values
 from lakebed.schema.plain_arrow import as_numpy
 
 Pieces = list[bytes | pa.BinaryArray]
@@ -205,7 +206,7 @@ def _bytes(kind: AvroType, values: pa.Array) -> Pieces:
 
 def _fixed(kind: AvroType, values: pa.Array) -> Pieces:
     if not kind.is_decimal:
-        raw = values.cast(pa.binary())
+        raw = file_values(values).cast(pa.binary())
         if (_lengths(raw) != kind.size).any():
             raise SchemaConflict(f"a value is not of the {kind.size} bytes that its type has")
         return [raw]

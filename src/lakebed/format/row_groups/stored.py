@@ -21,6 +21,7 @@ from lakebed.format.row_addresses import Fingerprints, RowAddresses, fingerprint
 from lakebed.format.row_groups.chunks import CODECS, Chunk, ChunkGroup, Page, check_pages, chunk_groups
 from lakebed.format.row_groups.nan_chunks import leaves_out_bounds
 from lakebed.model import RECORD_KEY
+from lakebed.schema.logical_types import file_type
 from lakebed.sharing import once
 
 if TYPE_CHECKING:
@@ -166,7 +167,8 @@ def open_groups(
     if footer.encoded and footer.metadata.created_by.startswith(_TRUSTED):
         with naming_damage(path):
             groups = chunk_groups(footer.encoded, size - len(footer.encoded) - _TAIL)
-    if not groups or not codecs_of(groups) <= frozenset(codecs) or any(_too_large(group) for group in groups):
+    allowed = frozenset(codecs)
+    if not groups or not codecs_of(groups, _fixed_leaves(footer)) <= allowed or any(_too_large(g) for g in groups):
         yield None
         return
     with naming_damage(path):
@@ -179,7 +181,7 @@ def open_groups(
 
 def has_columns(footer: Footer, schema: pa.Schema) -> bool:
     """Whether a file has exactly the columns of a schema, in the form in which files are written today."""
-    expected = pa.schema([pa.field(f.name, f.type, f.nullable) for f in schema])
+    expected = pa.schema([pa.field(f.name, file_type(f.type), f.nullable) for f in schema])
     if not footer.schema.equals(expected):
         return False
     stored, written = footer.metadata.schema, written_schema(expected)
@@ -190,11 +192,22 @@ def has_columns(footer: Footer, schema: pa.Schema) -> bool:
     )
 
 
-def codecs_of(groups: Sequence[ChunkGroup]) -> frozenset[str]:
-    """The codecs of all chunks, in the spelling of `ParquetSettings.codec`; an empty text for one that is not in
-    `CODECS`."""
+def _fixed_leaves(footer: Footer) -> frozenset[int]:
+    """The numbers of the leaves whose values have a fixed length and no further meaning: vectors, which are not
+    compressed."""
+    schema = footer.metadata.schema
+    columns = ((at, schema.column(at)) for at in range(len(schema)))
+    return frozenset(
+        at for at, c in columns if c.physical_type == "FIXED_LEN_BYTE_ARRAY" and c.logical_type.type == "NONE"
+    )
+
+
+def codecs_of(groups: Sequence[ChunkGroup], other_leaves: Collection[int] = ()) -> frozenset[str]:
+    """The codecs of all chunks except those of `other_leaves`, in the spelling of `ParquetSettings.codec`; an empty text
+    for one that is not in `CODECS`."""
     names = {number: name for name, number in CODECS.items()}
-    return frozenset(names.get(chunk.codec, "") for group in groups for chunk in group.chunks)
+    chunks = (chunk for group in groups for at, chunk in enumerate(group.chunks) if at not in other_leaves)
+    return frozenset(names.get(chunk.codec, "") for chunk in chunks)
 
 
 def _too_large(group: ChunkGroup) -> bool:
