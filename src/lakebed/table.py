@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from lakebed.read.history import RowHistory
     from lakebed.read.incremental import Changes, When
     from lakebed.read.scan import Scan
+    from lakebed.read.search import Metric, Search
     from lakebed.services.configure import Configured
     from lakebed.services.erasure_report import ErasureReport
     from lakebed.services.restore import RestoreResult, RollbackResult
@@ -537,6 +538,39 @@ class Table:
             spark=self.opened.spark,
             reads=self.opened.reads,
         )
+
+    def search(
+        self,
+        vector: Any,
+        k: int = 10,
+        column: str | None = None,
+        metric: Metric = "cosine",
+        *,
+        where: Any = None,
+        max_distance: float | None = None,
+        columns: Sequence[str] | None = None,
+        as_of: When | None = None,
+    ) -> Search:
+        """A lazy read of the `k` rows whose vectors are nearest to a vector, in ascending order of the distance.
+
+        The search is exact: it compares every row that fulfils `where`. `column` is the vector column (None: the only
+        one). The result has the table's columns but the vector, or `columns`, and `_hudi_distance`: of the metric
+        "cosine" one minus the cosine, of "l2" the root of the sum of squares, of "dot_product" the negated product.
+        Rows farther than `max_distance` and rows without a vector are left out. A matrix is a batch: the result has the
+        nearest rows of each of its rows, with the number of the query in `_hudi_query_index`.
+
+        Raises `InvalidOption` for a column that is no vector, and for a query of another dimension.
+
+        >>> texts = lakebed.create("memory://docs/texts", pa.schema([("id", pa.int64()), ("at", lakebed.vector(2))]),
+        ...                        key="id")
+        >>> _ = texts.upsert({"id": [1, 2], "at": [[1.0, 0.0], [0.0, 1.0]]})
+        >>> texts.search([3.0, 0.1], k=1).to_arrow()["id"].to_pylist()
+        [1]
+        """
+        from lakebed.read.search import Search, SearchOptions
+
+        options = SearchOptions(k, column, metric, max_distance, columns)
+        return Search(self.scan(where=where, as_of=as_of), vector, options)
 
     def dataset(self, as_of: When | None = None) -> TableDataset:
         """The rows as a `pyarrow.dataset.Dataset`, for DuckDB, `polars.scan_pyarrow_dataset` and Ray.

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from typer.core import TyperCommand
 
 # The table of the examples is the folder `trips`: key id, partition column city, merge-on-read, with a record index.
-# `riders` has a record index for each partition path, `visits` the key id, day and a bucket index.
+# `riders` has a record index for each partition path, `visits` the key id, day and a bucket index, `texts` a vector of
+# two elements.
 # `tests/unit/cli/test_examples.py` runs them.
 EXAMPLES = {
     "create": (
@@ -27,6 +28,10 @@ EXAMPLES = {
     "list-tables": ("list-tables s3://lake --depth 2",),
     "drop": ("drop trips --dry-run", "drop trips --yes"),
     "timeline show": ("timeline show trips --limit 5",),
+    "search": (
+        "search texts --vector '[0.5, 1]' -k 3",
+        "search texts --vector query.npy --metric l2 --where \"city = 'oslo'\" --columns id",
+    ),
     "files show": ("files show trips --partition oslo",),
     "files skew": ("files skew trips",),
     "indexes list": ("indexes list trips",),

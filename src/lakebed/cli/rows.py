@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from enum import StrEnum
 from pathlib import Path
@@ -32,7 +33,7 @@ from lakebed.cli.output import (
     show_text,
     working,
 )
-from lakebed.errors import ErasureIncomplete
+from lakebed.errors import ErasureIncomplete, InvalidOption
 from lakebed.wording import count_text
 
 if TYPE_CHECKING:
@@ -46,6 +47,14 @@ class QueryType(StrEnum):
 
     SNAPSHOT = "snapshot"
     READ_OPTIMIZED = "read_optimized"
+
+
+class MetricName(StrEnum):
+    """The metrics of `--metric`."""
+
+    COSINE = "cosine"
+    L2 = "l2"
+    DOT_PRODUCT = "dot_product"
 
 
 class Scope(StrEnum):
@@ -124,6 +133,56 @@ def scan(
     """Print rows of the table."""
     rows = open_table(uri, storage_option).scan(columns=names(columns), where=where, as_of=as_of, query=query.value)
     _show_some(rows, limit, output)
+
+
+def search(
+    uri: Uri,
+    vector: Annotated[
+        str,
+        typer.Option(
+            metavar="FILE",
+            help="The query: a NumPy file (.npy) with a vector, or a matrix for a batch; or a JSON list of numbers.",
+            show_default=False,
+        ),
+    ],
+    count: Annotated[int, typer.Option("-k", "--count", metavar="K", min=1, help="How many rows.")] = 10,
+    column: Annotated[str | None, typer.Option(help="The vector column; needed where there are several.")] = None,
+    metric: Annotated[MetricName, typer.Option(help="The distance: see _hudi_distance.")] = MetricName.COSINE,
+    where: Where = None,
+    max_distance: Annotated[float | None, typer.Option(help="Leave out rows that are farther away.")] = None,
+    columns: Columns = None,
+    as_of: AsOf = None,
+    output: Output = Form.TABLE,
+    storage_option: StorageOptions = None,
+) -> None:
+    """Print the rows whose vectors are nearest to a vector, with their distances."""
+    table, query = open_table(uri, storage_option), _query_of(vector)
+    with working("searching"):
+        nearest = table.search(
+            query,
+            count,
+            column,
+            metric.value,
+            where=where,
+            max_distance=max_distance,
+            columns=names(columns),
+            as_of=as_of,
+        ).to_arrow()
+    show_rows(nearest, output)
+
+
+def _query_of(text: str) -> Any:
+    """The vector or matrix of `--vector`. Raises `InvalidOption` for a file that cannot be read."""
+    if text.lstrip().startswith("["):
+        return json.loads(text)
+    import numpy as np
+
+    try:
+        return np.load(Path(text), allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise InvalidOption(
+            f"--vector {text}: {error}", hint="give a file that numpy.save wrote, or a list such as '[0.5, 1]'"
+        ) from None
 
 
 def count(

@@ -404,7 +404,8 @@ def in_logical_types(schema: pa.Schema) -> pa.Schema:
     null: data give such structs with other declarations.
 
     >>> loose = pa.struct([("metadata", pa.binary()), ("value", pa.binary())])
-    >>> columns = pa.schema([pa.field("v", loose, metadata={AVRO_TYPE: _dump(struct_avro("VARIANT")), "hudi_type": "VARIANT"})])
+    >>> names = {AVRO_TYPE: _dump(struct_avro("VARIANT")), "hudi_type": "VARIANT"}
+    >>> columns = pa.schema([pa.field("v", loose, metadata=names)])
     >>> in_logical_types(columns).field("v").type.field("value").nullable
     False
     """

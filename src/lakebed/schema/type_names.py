@@ -96,6 +96,7 @@ def _refused(declared: Any, column: str) -> SchemaConflict:
     return SchemaConflict(
         f"{declared!r} is no type that column {column} could have",
         hint="Types are Arrow types or SQL names: boolean, int, bigint, float, double, decimal(10, 2), string, binary,"
-        " date, timestamp, timestamp_ntz, array<...>, map<string, ...>, struct<name: ...>, vector(4), vector(4, double).",
+        " date, timestamp, timestamp_ntz, array<...>, map<string, ...>, struct<name: ...>, vector(4),"
+        " vector(4, double).",
         context={"column": column, "type": str(declared)},
     )

@@ -9,6 +9,8 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
+import pyarrow as pa
+
 from lakebed.engine.spark_session import session_of
 from lakebed.errors import InvalidOption
 from lakebed.read.scan import Results, Scan
@@ -119,7 +121,7 @@ class Sources:
             )
         if isinstance(table, Table):
             if reference.function:
-                return function_rows(table, reference.function, reference.arguments)
+                return function_rows(table, reference.function, reference.arguments, self._data)
             key = (id(table), reference.as_of)
             if key not in self._scans:
                 self._scans[key] = table.scan(as_of=reference.as_of)
@@ -130,6 +132,15 @@ class Sources:
                 hint="give a Table or a URI in tables=",
             )
         return table
+
+    def _data(self, name: str) -> Any:
+        """The table, or the data, with this name or URI."""
+        rows = self.named(Reference(0, 0, name, "/" in name))
+        if rows is None:
+            raise InvalidOption(
+                f"there is no table {name!r} of queries", hint="give it in tables={'name': ...}, or name its URI"
+            )
+        return rows
 
     def named(self, reference: Reference) -> Any:
         """The object that a reference names: a `Table`, a scan or data; None if `tables` does not have the name."""
@@ -165,8 +176,16 @@ def checked_name(name: object) -> str:
     return name.lower()
 
 
-def function_rows(table: Table, function: str, arguments: Sequence[str]) -> Results | View:
-    """The rows of a table function on a table."""
+def function_rows(
+    table: Table, function: str, arguments: Sequence[str], data_of: Callable[[str], Any]
+) -> Results | View | pa.Table:
+    """The rows of a table function on a table; `data_of` gives another table that the arguments name."""
+    if function.startswith("hudi_vector_search"):
+        from lakebed.statements.searches import SEARCH, batch_rows, search_rows
+
+        if function == SEARCH:
+            return search_rows(table, arguments)
+        return batch_rows(table, arguments, data_of(arguments[1]) if len(arguments) > 1 else None)
     start = arguments[0] if arguments else "000"
     end = arguments[1] if len(arguments) > 1 else None
     match function:

@@ -53,17 +53,21 @@ class TableFunction:
     storage_options: Mapping[str, str] = {}
 
     @classmethod
-    def rows(cls, table: str, arguments: tuple[Any, ...]) -> Results | View:
+    def rows(cls, table: str, arguments: tuple[Any, ...]) -> Results | View | pa.Table:
         """The rows of the function on a table."""
-        uri = cls.uris.get(table.lower(), table)
-        storage = open_storage(uri, dict(cls.storage_options))
         texts = tuple(str(argument) for argument in arguments if argument is not None)
-        return function_rows(Table(OpenedTable(storage, load_table_config(storage))), cls.function, texts)
+        return function_rows(cls.table(table), cls.function, texts, cls.table)
+
+    @classmethod
+    def table(cls, name: str) -> Table:
+        """The table with this name or URI."""
+        storage = open_storage(cls.uris.get(name.lower(), name), dict(cls.storage_options))
+        return Table(OpenedTable(storage, load_table_config(storage)))
 
     def eval(self, table: str, *arguments: Any) -> Iterator[tuple[Any, ...]]:
         """The rows in the form of Spark's Python table functions."""
         rows = self.rows(table, arguments)
-        batches = rows.to_batches() if isinstance(rows, Results) else rows.to_arrow().to_batches()
+        batches = rows.to_arrow().to_batches() if isinstance(rows, View) else rows.to_batches()
         for batch in batches:
             columns = [column.to_pylist(maps_as_pydicts="strict") for column in batch.columns]
             yield from zip(*columns, strict=True)
@@ -87,7 +91,7 @@ def _function(name: str, names: Mapping[str, str], options: Mapping[str, str]) -
                     hint=f"write {name}('name or URI')",
                 )
             rows = Function.rows(values[0], tuple(values[1:]))
-            schema: pa.Schema = rows.schema if isinstance(rows, Results) else rows.to_arrow().schema
+            schema: pa.Schema = rows.to_arrow().schema if isinstance(rows, View) else rows.schema
             return AnalyzeResult(from_arrow_schema(read_by_spark(schema)))
 
     return Function

@@ -83,8 +83,17 @@ _RESERVED = _AFTER_FROM.union(
     ]
 )
 _TIME_TRAVEL = ("VERSION", "TIMESTAMP", "SYSTEM_VERSION", "SYSTEM_TIME")
-FUNCTIONS = {"lakebed_changes": 3, "lakebed_cdc": 3, "lakebed_timeline": 1, "lakebed_files": 1}
-"""The table functions, the rows of `t.changes`, `t.cdc`, `t.timeline` and `t.files`, with their most arguments."""
+FUNCTIONS = {
+    "lakebed_changes": 3,
+    "lakebed_cdc": 3,
+    "lakebed_timeline": 1,
+    "lakebed_files": 1,
+    "hudi_vector_search": 8,
+    "hudi_vector_search_batch": 9,
+}
+"""The table functions, the rows of `t.changes`, `t.cdc`, `t.timeline`, `t.files` and `t.search`, with their most
+arguments."""
+_ARRAYS = ("ARRAY", "LIST_VALUE")
 
 
 def _single_words(keywords: dict[str, Any]) -> dict[str, Any]:
@@ -283,13 +292,22 @@ class Statement:
         end = at + 2
         while end < len(self.tokens) and not self._is(end, TokenType.R_PAREN):
             token = self.tokens[end]
-            is_value = token.token_type in (TokenType.STRING, TokenType.NUMBER) or self.is_name(end)
-            if not is_value and token.token_type is not TokenType.COMMA:
+            if token.token_type is TokenType.COMMA:
+                end += 1
+                continue
+            array = self._array(end)
+            if array is not None:
+                arguments.append(array[0])
+                end = array[1]
+                continue
+            is_negative = token.token_type is TokenType.DASH and self._is(end + 1, TokenType.NUMBER)
+            if not is_negative and not self._is_constant(end):
                 raise InvalidOption(
                     f"{self.tokens[at].text} takes constants, in the SQL text near {self.near(end)}",
                     hint=f"write {self.tokens[at].text}('table') or {self.tokens[at].text}('table', 'start')",
                 )
-            arguments += [token.text] if is_value else []
+            end += is_negative
+            arguments.append(f"{'-' if is_negative else ''}{self.tokens[end].text}")
             end += 1
         function = self.tokens[at].text.lower()
         max_arguments = FUNCTIONS[function]
@@ -308,6 +326,30 @@ class Statement:
             function=function,
             arguments=tuple(arguments[1:]),
         )
+
+    def _is_constant(self, at: int) -> bool:
+        return self.tokens[at].token_type in (TokenType.STRING, TokenType.NUMBER) or self.is_name(at)
+
+    def _array(self, at: int) -> tuple[str, int] | None:
+        """An array of numbers, `array(1, -2.5)` or `[1, -2.5]`, as JSON, and the position after it; None if there is
+        none. A cast of a number in it is the number."""
+        start = at + 1 if self.word(at) in _ARRAYS else at
+        if not (self._is(start, TokenType.L_PAREN) and start > at) and not self._is(start, TokenType.L_BRACKET):
+            return None
+        numbers: list[str] = []
+        depth, end = 0, start
+        while end < len(self.tokens):
+            kind = self.tokens[end].token_type
+            if kind is TokenType.NUMBER:
+                is_negative = self._is(end - 1, TokenType.DASH)
+                numbers.append(f"{'-' if is_negative else ''}{float(self.tokens[end].text.rstrip('fFdDlL'))}")
+            depth += (kind in (TokenType.L_PAREN, TokenType.L_BRACKET)) - (
+                kind in (TokenType.R_PAREN, TokenType.R_BRACKET)
+            )
+            end += 1
+            if not depth:
+                return f"[{', '.join(numbers)}]", end
+        return None
 
     @once
     def aggregates(self) -> Aggregates | None:

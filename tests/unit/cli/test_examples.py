@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
@@ -46,6 +47,7 @@ def test_every_example_is_a_command_line_that_is_read(tmp_path: Path, monkeypatc
         "keys.txt",
         "rides.toml",
         "jobs.toml",
+        "query.npy",
     ):
         (tmp_path / name).touch()
     for name, command in commands():
@@ -82,6 +84,9 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, str]:
     for name, kind in kinds.items():
         uri = str(folder / name)
         made[name] = lakebed.create(uri, rows, partition_by="city", properties=logged, **kind)
+    vectors = rows.select(["id", "city"]).append_column("at", pa.array([[1.0, n] for n in range(4)], lakebed.vector(2)))
+    lakebed.load(str(folder / "texts"), vectors, key="id")
+    np.save(folder / "query.npy", np.array([1.0, 2.0]))
     first, *_ = [table.upsert(rows).instant for table in made.values()]
     last = made["trips"].upsert(rows.slice(0, 2)).instant
     made["trips"].consumers.start("daily", "earliest")

@@ -140,7 +140,7 @@ def test_large_finite_elements_are_taken() -> None:
 def test_values_of_a_fixed_type_have_its_length() -> None:
     field = pa.field("code", pa.binary(2))
     assert in_column(pa.array([b"ab", None]), field).type == pa.binary(2)
-    with pytest.raises(InvalidRecord, match="column code .*expected 2 bytes, got 3"):
+    with pytest.raises(InvalidRecord, match=r"column code .*expected 2 bytes, got 3"):
         in_column(pa.array([b"ab", b"abc"]), field, SQL)
 
 
@@ -247,7 +247,12 @@ BLOB = pa.struct(
         (
             "reference",
             pa.struct(
-                [("external_path", pa.string()), ("offset", pa.int64()), ("length", pa.int64()), ("managed", pa.bool_())]
+                [
+                    ("external_path", pa.string()),
+                    ("offset", pa.int64()),
+                    ("length", pa.int64()),
+                    ("managed", pa.bool_()),
+                ]
             ),
         ),
     ]

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pyarrow.types as pt
 
-from lakebed.format.parquet_footer import footer_in, framed, parse_footer
 from lakebed.format.parquet_encodings import ColumnForm
+from lakebed.format.parquet_footer import footer_in, framed, parse_footer
 from lakebed.format.parquet_writer import (
     INDEXED_PAGES,
     BaseFileWriter,

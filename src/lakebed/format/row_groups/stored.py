@@ -203,8 +203,8 @@ def _fixed_leaves(footer: Footer) -> frozenset[int]:
 
 
 def codecs_of(groups: Sequence[ChunkGroup], other_leaves: Collection[int] = ()) -> frozenset[str]:
-    """The codecs of all chunks except those of `other_leaves`, in the spelling of `ParquetSettings.codec`; an empty text
-    for one that is not in `CODECS`."""
+    """The codecs of all chunks except those of `other_leaves`, in the spelling of `ParquetSettings.codec`; an empty
+    text for one that is not in `CODECS`."""
     names = {number: name for name, number in CODECS.items()}
     chunks = (chunk for group in groups for at, chunk in enumerate(group.chunks) if at not in other_leaves)
     return frozenset(names.get(chunk.codec, "") for chunk in chunks)

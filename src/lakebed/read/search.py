@@ -1,0 +1,396 @@
+"""Exact search: the rows whose vectors are nearest to a query, as a lazy read.
+
+First the vector column alone is read, file slice by file slice, and the positions of the nearest rows are remembered.
+Then the other columns of these rows are read. A task of Spark does the same for its file slices.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from lakebed.config.arguments import refused, whole_number
+from lakebed.errors import InvalidOption, UnsupportedFeature
+from lakebed.filters.text import resolve_column
+from lakebed.format.footer_cache import FOOTERS
+from lakebed.model import ALL_META_COLUMNS, FileSlice
+from lakebed.read.batches import RowReader, row_readers
+from lakebed.read.reopening import in_task, read_again
+from lakebed.read.scan import Results, Scan
+from lakebed.schema.column_names import did_you_mean
+from lakebed.schema.logical_types import is_vector, vector_matrix, vector_name
+from lakebed.schema.plain_arrow import as_numpy
+from lakebed.schema.spark import as_spark_reads, type_name
+from lakebed.sharing import once
+from lakebed.slices.key_rows import parquet_file, rows_by_pages
+from lakebed.slices.reader import SliceReader
+from lakebed.storage.parallel import parallel_map
+from lakebed.wording import Lines, count_text
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from lakebed.slices.snapshot import Snapshot
+    from lakebed.storage.base import Storage
+
+Metric = Literal["cosine", "l2", "dot_product"]
+METRICS: Final = ("cosine", "l2", "dot_product")
+DISTANCE, QUERY_INDEX = "_hudi_distance", "_hudi_query_index"
+"""The columns of a search, by Hudi's names: the distance, and in a batch the number of the query."""
+
+Doubles = npt.NDArray[np.float64]
+Rows = npt.NDArray[np.int64]
+# Vectors whose distances are computed at a time: as doubles they stay in the processor's cache.
+_BLOCK_BYTES: Final = 1 << 20
+_THREADS: Final = 4
+
+
+@dataclass(frozen=True)
+class Nearest:
+    """A search for the `count` vectors of `column` that are nearest to each of the queries (the rows of a matrix).
+
+    Distances are computed in double precision. Cosine is one minus the cosine, between 0 and 2, and 1 for a vector of
+    zeros; l2 is the root of the sum of squares; dot_product is the negated product. Rows without a vector have none.
+    """
+
+    column: str
+    queries: Doubles
+    count: int
+    metric: Metric
+    max_distance: float | None = None
+
+    def of_batches(self, batches: Iterator[pa.RecordBatch]) -> list[_Best]:
+        """The nearest rows of these batches for each query, by their positions."""
+        best = [_Best(self.count, self.max_distance) for _ in self.queries]
+        start = 0
+        for batch in batches:
+            vectors: Any = batch.column(self.column)
+            numbers = np.arange(start, start + batch.num_rows)
+            start += batch.num_rows
+            if vectors.null_count:
+                numbers = numbers[as_numpy(vectors.is_valid())]
+                vectors = vectors.drop_null()
+            self._add(best, vector_matrix(vectors), numbers)
+        return best
+
+    def _add(self, best: Sequence[_Best], matrix: npt.NDArray[Any], numbers: Rows) -> None:
+        step = max(1, _BLOCK_BYTES // (8 * matrix.shape[1]))
+        for start in range(0, len(matrix), step):
+            block = matrix[start : start + step].astype(np.float64)
+            squares = np.einsum("ij,ij->i", block, block) if self.metric == "cosine" else None
+            for query, best_of_query in zip(self.queries, best, strict=True):
+                best_of_query.add(self._distances(block, query, squares), numbers[start : start + step])
+
+    def _distances(self, block: Doubles, query: Doubles, squares: Doubles | None) -> Doubles:
+        # einsum, since BLAS would take several threads, which spin while they wait for each other
+        if self.metric == "l2":
+            difference = block - query
+            return np.sqrt(np.einsum("ij,ij->i", difference, difference))
+        products = np.einsum("ij,j->i", block, query)
+        if squares is None:
+            return -products
+        lengths = np.sqrt(squares) * np.sqrt(query @ query)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            distances = np.clip(1.0 - products / lengths, 0.0, 2.0)
+        return np.where(lengths > 0, distances, 1.0)
+
+
+class _Best:
+    """The least distances so far, in ascending order, with the positions of their rows."""
+
+    def __init__(self, count: int, max_distance: float | None) -> None:
+        self._count = count
+        self._limit = np.inf if max_distance is None else max_distance
+        self.distances: Doubles = np.empty(0, np.float64)
+        self.rows: Rows = np.empty(0, np.int64)
+
+    def add(self, distances: Doubles, rows: Rows) -> None:
+        is_full = len(self.distances) == self._count
+        is_near = distances < self.distances[-1] if is_full else distances <= self._limit
+        if not is_near.any():
+            return
+        near, near_rows = distances[is_near], rows[is_near]
+        if len(near) > self._count:  # of equal distances the first rows stay
+            bound = np.partition(near, self._count - 1)[self._count - 1]
+            near, near_rows = near[near <= bound], near_rows[near <= bound]
+        together = np.concatenate([self.distances, near])
+        order = np.argsort(together, kind="stable")[: self._count]
+        self.distances, self.rows = together[order], np.concatenate([self.rows, near_rows])[order]
+
+
+@dataclass(frozen=True)
+class SearchJob:
+    """One file slice: `vectors` reads its vector column, `others` the columns of the result."""
+
+    file_slice: FileSlice
+    vectors: RowReader
+    others: RowReader
+
+    def rows(self, slices: SliceReader, numbers: Rows) -> pa.Table:
+        """The rows with these positions, in ascending order, as the reader of the vectors gave them."""
+        schema = pa.schema([self.others.read_schema.field(name) for name in self.others.columns])
+        if not len(schema):  # only distances are asked for
+            return pa.Table.from_struct_array(pa.nulls(len(numbers), pa.struct([])))
+        batches = self._by_pages(slices, numbers)
+        if batches is None:
+            batches = list(_picked(self.others.read(slices, self.file_slice), numbers))
+        return pa.Table.from_batches(batches, schema).combine_chunks()
+
+    def _by_pages(self, slices: SliceReader, numbers: Rows) -> list[pa.RecordBatch] | None:
+        """The rows, read from only the row groups and pages that hold them; None for a slice whose positions are not
+        those of its base file."""
+        base, reader = self.file_slice.base_file, self.others
+        if base is None or reader.predicate is not None or base.is_skeleton or not self.file_slice.is_base_file:
+            return None
+        footer = FOOTERS.read(slices.storage, base.path, base.size)
+        starts = np.array(footer.footer.group_starts)
+        groups = np.searchsorted(starts, numbers, side="right") - 1
+        hits = {int(n): numbers[groups == n] - starts[n] for n in np.unique(groups)}
+        known_names = frozenset(footer.footer.schema.names)
+        stored = [name for name in reader.stored if name in known_names]
+        if not stored:
+            return None
+        with slices.storage.open_input(base.path, base.size) as source:
+            rows = rows_by_pages(slices.storage, base, footer, parquet_file(source, footer.metadata), hits, stored)
+        if rows is None:
+            of_file = replace(slices, history=None)  # the names are those of the file
+            rows = [
+                part
+                for number, picked in hits.items()
+                for part in _picked(
+                    of_file.read(self.file_slice, stored, row_groups=[number], footer=footer.footer), picked
+                )
+            ]
+        return [shaped for batch in rows for shaped in reader.shaped(batch, self.file_slice.partition)]
+
+
+def _picked(batches: Iterator[pa.RecordBatch], numbers: Rows) -> Iterator[pa.RecordBatch]:
+    """The rows with these positions, in ascending order; no batch after the last of them is read."""
+    start = 0
+    for batch in batches:
+        first, last = np.searchsorted(numbers, [start, start + batch.num_rows]).tolist()
+        if last > first:
+            yield batch.take(pa.array(numbers[first:last] - start))
+        start += batch.num_rows
+        if last == len(numbers):
+            return
+
+
+@dataclass(frozen=True)
+class SearchTask:
+    """A search in some file slices; it can be pickled. `schema` are the columns of its result."""
+
+    slices: SliceReader
+    jobs: tuple[SearchJob, ...]
+    nearest: Nearest
+    schema: pa.Schema
+    threads: int = 1
+    parts: tuple[tuple[int, ...], ...] = field(default=())
+    """For tasks of Spark: the numbers of the jobs of each task."""
+
+    def rows(self) -> pa.Table:
+        """The nearest rows of all slices, for each query in ascending order of the distance."""
+        best = parallel_map(self._search, self.jobs, self.threads)
+        winners = [self._winners([of_job[query] for of_job in best]) for query in range(len(self.nearest.queries))]
+        jobs = np.concatenate([jobs for _, jobs, _ in winners]) if winners else np.empty(0, np.int64)
+        rows = np.concatenate([rows for _, _, rows in winners]) if winners else np.empty(0, np.int64)
+        needed = [int(number) for number in np.unique(jobs)]
+        positions = {number: np.unique(rows[jobs == number]) for number in needed}
+        tables = parallel_map(lambda n: self.jobs[n].rows(self.slices, positions[n]), needed, self.threads)
+        indices, start = np.empty(len(rows), np.int64), 0
+        for number, table in zip(needed, tables, strict=True):
+            of_job = jobs == number
+            indices[of_job] = start + np.searchsorted(positions[number], rows[of_job])
+            start += table.num_rows
+        picked = pa.concat_tables(tables).take(pa.array(indices)) if tables and len(indices) else None
+        return self._result(picked, winners)
+
+    def _search(self, job: SearchJob) -> list[_Best]:
+        return self.nearest.of_batches(job.vectors.read(self.slices, job.file_slice))
+
+    def _winners(self, best: Sequence[_Best]) -> tuple[Doubles, Rows, Rows]:
+        """Of the nearest rows of each slice those that are nearest of all: distances, numbers of slices, positions."""
+        if not best:
+            return np.empty(0, np.float64), np.empty(0, np.int64), np.empty(0, np.int64)
+        distances = np.concatenate([part.distances for part in best])
+        jobs = np.repeat(np.arange(len(best)), [len(part.rows) for part in best])
+        rows = np.concatenate([part.rows for part in best])
+        order = np.argsort(distances, kind="stable")[: self.nearest.count]
+        return distances[order], jobs[order], rows[order]
+
+    def _result(self, picked: pa.Table | None, winners: Sequence[tuple[Doubles, Rows, Rows]]) -> pa.Table:
+        distances = [part for part, _, _ in winners]
+        columns: dict[str, pa.Array] = {DISTANCE: pa.array(np.concatenate([*distances, np.empty(0)]))}
+        if QUERY_INDEX in self.schema.names:
+            columns[QUERY_INDEX] = pa.array(np.repeat(np.arange(len(distances)), list(map(len, distances))))
+        arrays = [
+            columns[f.name]
+            if f.name in columns
+            else pa.nulls(0, f.type)
+            if picked is None
+            else picked.column(f.name).combine_chunks()
+            for f in self.schema
+        ]
+        return pa.Table.from_arrays(arrays, schema=self.schema)
+
+    def __call__(self, part: int) -> Iterator[pa.RecordBatch]:
+        """The nearest rows of the slices of one task of Spark."""
+        task = replace(self, jobs=tuple(self.jobs[number] for number in self.parts[part]), parts=())
+        rows = (batch for batch in task.rows().combine_chunks().to_batches())
+        yield from map(as_spark_reads, in_task(self.slices.storage, rows))
+
+
+class Search(Results):
+    """The rows of a table whose vectors are nearest to a query, lazily: `to_arrow`, `to_pandas`, `to_polars`,
+    `to_spark`...
+
+    `t.search` makes one. The rows come in ascending order of the distance, in a batch query after query.
+    """
+
+    _plans = ("task",)
+
+    def __init__(self, scan: Scan, queries: Any, options: SearchOptions) -> None:
+        super().__init__(scan._spark)  # pyright: ignore[reportPrivateUsage]
+        self._scan = scan
+        self._options = options
+        self._column, kind = vector_type(scan, options.column)
+        self._queries, self._is_batch = checked_queries(queries, self._column, kind)
+
+    @property
+    def column_names(self) -> tuple[str, ...]:
+        """The columns of the table in the result: those that were asked for, else all but the vector."""
+        if self._options.columns is None:
+            return tuple(n for n in self._scan.column_names if n != self._column)
+        names = [resolve_column(name, self._scan.available).name for name in self._options.columns]
+        return tuple(dict.fromkeys(names))
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The Arrow schema of the result: the columns of the table, `_hudi_distance`, and for a batch
+        `_hudi_query_index`."""
+        available = self._scan.available
+        extra = [pa.field(DISTANCE, pa.float64()), *([pa.field(QUERY_INDEX, pa.int64())] if self._is_batch else [])]
+        return pa.schema([*(available.field(name) for name in self.column_names), *extra])
+
+    @once
+    def task(self) -> SearchTask:
+        """The search, ready to run in this process."""
+        plan = self._scan.of_columns([self._column]).plan
+        others = self._scan.of_columns(self.column_names).plan
+        if plan.predicate is not None and not plan.predicate.runs_in_process:
+            raise UnsupportedFeature(
+                f"a search with the condition {plan.predicate}, which only Spark evaluates",
+                hint="filter the rows of the result, or write the condition with other functions",
+            )
+        readers = dict(row_readers(others, others.predicate))
+        jobs = tuple(SearchJob(s, reader, readers[s]) for s, reader in row_readers(plan, plan.predicate))
+        options = self._options
+        nearest = Nearest(self._column, self._queries, options.k, options.metric, options.max_distance)
+        threads = min(_THREADS, os.cpu_count() or 1)
+        return SearchTask(self._scan.reader, jobs, nearest, self.schema, threads)
+
+    def _read(self) -> Iterator[pa.RecordBatch]:
+        return iter(self.task.rows().to_batches())
+
+    def _storage(self) -> Storage:
+        return self._scan.snapshot.storage
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The view of the table that is searched."""
+        return self._scan.snapshot
+
+    def _renew(self) -> bool:
+        self.__dict__.pop("task", None)
+        return self._scan._renew()  # pyright: ignore[reportPrivateUsage]
+
+    def to_spark(self) -> DataFrame:
+        """A lazy DataFrame: each task finds the nearest rows of its file slices, and one step takes the nearest of
+        these."""
+        spark = self._session(self._storage())
+        from lakebed.read.spark_search import search_frame
+
+        tuning = self._scan.reads.worker_tuning
+        frame = partial(search_frame, spark=spark, tuning=tuning)
+        return read_again(self._storage(), lambda: frame(self.task), self._renew)
+
+    def explain(self) -> Lines:
+        """The plan as text: the files whose vectors are read, and what is searched for."""
+        options, kind = self._options, self._scan.available.field(self._column).type
+        limit = "" if options.max_distance is None else f", at most {options.max_distance} away"
+        queries = f" to each of {count_text(len(self._queries), 'query')}" if self._is_batch else ""
+        plan = self._scan.of_columns([self._column]).plan
+        return Lines(
+            f"{plan.text()}\n  search      the {options.k} nearest{queries} by {options.metric} of {self._column}"
+            f" {vector_name(kind)}{limit}\n  then        {', '.join(self.column_names)} of these rows"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SearchOptions:
+    """What a search asks for. Raises `InvalidOption` for a metric or a number that there is not."""
+
+    k: int = 10
+    column: str | None = None
+    metric: Metric = "cosine"
+    max_distance: float | None = None
+    columns: Sequence[str] | None = None
+
+    def __post_init__(self) -> None:
+        if whole_number("search", "k", self.k) < 1:
+            raise refused("search", "k", self.k, "a whole number above 0")
+        if self.metric not in METRICS:
+            raise refused("search", "metric", self.metric, f"one of {', '.join(METRICS)}")
+
+
+def vector_type(scan: Scan, column: str | None) -> tuple[str, pa.DataType]:
+    """The name and the type of the column to search: the named one, or the only vector of the table.
+
+    Raises `InvalidOption` for a column that is no vector, and where the table has none or several.
+    """
+    available = scan.available
+    vectors = [f.name for f in available if is_vector(f.type) and f.name not in ALL_META_COLUMNS]
+    if column is None:
+        if len(vectors) == 1:
+            return vectors[0], available.field(vectors[0]).type
+        raise InvalidOption(
+            f"table {scan.snapshot.config.name!r} has "
+            + (f"the vectors {', '.join(vectors)}" if vectors else "no vector"),
+            hint="name one: column=" if vectors else "add one: t.columns.add('embedding', lakebed.vector(768))",
+        )
+    named = resolve_column(column, available)
+    if not is_vector(named.type):
+        raise InvalidOption(
+            f"column {named.name} is {type_name(named.type)}, and a search takes a vector",
+            hint=did_you_mean(column, vectors, "the vectors are"),
+            context={"column": named.name},
+        )
+    return named.name, named.type
+
+
+def checked_queries(queries: Any, column: str, kind: pa.DataType) -> tuple[Doubles, bool]:
+    """The queries as a matrix, and whether several were given. Raises `InvalidOption` for one of another dimension, and
+    for elements that are no finite numbers."""
+    try:
+        if isinstance(queries, pa.Array | pa.ChunkedArray):
+            queries = queries.to_pylist()
+        matrix = np.asarray(queries.as_py() if isinstance(queries, pa.Scalar) else queries, np.float64)
+    except (TypeError, ValueError) as error:
+        raise InvalidOption(f"the query of a search is no vector: {error}", hint="give a list of numbers") from error
+    if matrix.ndim not in (1, 2) or not matrix.size or matrix.shape[-1] != kind.list_size:
+        shape = f"{matrix.shape[-1]} elements" if matrix.ndim else "no elements"
+        raise InvalidOption(
+            f"column {column} is {vector_name(kind)}: expected queries of {kind.list_size} elements, got {shape}",
+            hint="give a list of numbers, or a matrix with a row for each query",
+            context={"column": column, "expected": kind.list_size},
+        )
+    if not np.isfinite(matrix).all():
+        raise InvalidOption(f"the query of a search of column {column} has an element that is no finite number")
+    return np.atleast_2d(matrix), matrix.ndim == 2

@@ -1,0 +1,34 @@
+"""Exact search on Spark: tasks find the nearest rows of their file slices, and one step takes the nearest of these."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from lakebed.engine.spark_session import parallelism
+from lakebed.read.search import DISTANCE, QUERY_INDEX, SearchTask
+from lakebed.read.spark import frame_of_parts
+from lakebed.schema.spark import read_by_spark
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+# Where there are many file slices each core has several tasks, since slices differ in size.
+_TASKS_PER_CORE = 4
+_RANK = "_lakebed_rank"
+
+
+def search_frame(task: SearchTask, spark: SparkSession, *, tuning: bool) -> DataFrame:
+    """The rows of a search as a lazy DataFrame, in ascending order of the distance."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    count = max(1, min(len(task.jobs), parallelism(spark) * _TASKS_PER_CORE))
+    parts = tuple(tuple(range(number, len(task.jobs), count)) for number in range(count))
+    of_tasks = replace(task, threads=1, parts=parts)
+    frame = frame_of_parts(spark, of_tasks, count, read_by_spark(task.schema), tuning=tuning)
+    if QUERY_INDEX not in task.schema.names:
+        return frame.orderBy(DISTANCE).limit(task.nearest.count)
+    rank = F.row_number().over(Window.partitionBy(QUERY_INDEX).orderBy(DISTANCE))
+    ranked = frame.withColumn(_RANK, rank).where(F.col(_RANK) <= task.nearest.count).drop(_RANK)
+    return ranked.orderBy(QUERY_INDEX, DISTANCE)

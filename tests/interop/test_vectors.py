@@ -1,0 +1,107 @@
+"""Tables with vectors, written in turns by lakebed and by real Hudi: both read the same, update and search."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import lakebed
+from interop.hudi_jobs import LEAVE_AS_IS
+from oracle.client import HudiOracle
+from support.vector_tables import unpacked, vector_of, vector_rows, vector_table
+
+QUERY = "array(cast(3.0 as float), cast(1.0 as float), cast(2.0 as float), cast(0.5 as float))"
+CONF = {**LEAVE_AS_IS, "spark.sql.ansi.enabled": "false"}
+
+
+def hudi_vectors(oracle: HudiOracle, table: lakebed.Table) -> dict[str, list[float] | None]:
+    rows = oracle.read(table.uri, option={"hoodie.metadata.enable": "false"})
+    return dict(zip(rows["id"].to_pylist(), rows["emb"].to_pylist(), strict=True))
+
+
+def vectors(table: lakebed.Table) -> dict[str, list[float] | None]:
+    rows = table.scan(["id", "emb"]).to_arrow()
+    return dict(zip(rows["id"].to_pylist(), rows["emb"].to_pylist(), strict=True))
+
+
+def hudi_array(values: list[float]) -> str:
+    return f"array({', '.join(f'cast({value} as float)' for value in values)})"
+
+
+@pytest.mark.parametrize("kind", ["cow", "mor"])
+def test_lakebed_and_real_hudi_update_a_table_of_vectors_in_turns(
+    kind: str, oracle: HudiOracle, tmp_path: Path
+) -> None:
+    table = vector_table(kind, str(tmp_path / "t"))
+    model = {row["id"]: row["emb"] for row in vector_rows(range(40))}
+    for turn in range(3):
+        key, other, dropped = (f"k{3 * turn + n + 1:03d}" for n in range(3))
+        oracle.ask(
+            "sql",
+            table=table.uri,
+            conf=CONF,
+            sql=[
+                f"update {{t}} set emb = {hudi_array(vector_of(100 + turn))}, ts = {10 + 2 * turn} where id = '{key}'",
+                f"update {{t}} set name = 'by hudi', ts = {10 + 2 * turn} where id = '{other}'",
+                f"delete from {{t}} where id = '{dropped}'",
+                f"insert into {{t}} values ('h{turn}', {hudi_array(vector_of(turn))}, 'n', 1, 'p0')",
+            ],
+        )
+        model |= {key: vector_of(100 + turn), f"h{turn}": vector_of(turn)}
+        del model[dropped]
+        assert vectors(table) == model
+        table.upsert(
+            [{"id": other, "emb": vector_of(200 + turn), "name": "n", "ts": 11 + 2 * turn, "part": _part(other)}]
+        )
+        table.upsert(vector_rows(range(50 + turn, 51 + turn)))
+        model[other] = vector_of(200 + turn)
+        model |= {row["id"]: row["emb"] for row in vector_rows(range(50 + turn, 51 + turn))}
+        assert hudi_vectors(oracle, table) == model
+        if kind == "mor":
+            table.maintenance.compact()
+            assert hudi_vectors(oracle, table) == model
+    nearest = table.search([3.0, 1.0, 2.0, 0.5], 5, metric="l2").to_arrow()
+    oracle.ask(
+        "sql",
+        table=table.uri,
+        conf=CONF,
+        sql=f"select id, _hudi_distance from hudi_vector_search('{{t}}', 'emb', {QUERY}, 5, 'l2')",
+        out=str(tmp_path / "nearest.parquet"),
+    )
+    hudi = pq.read_table(tmp_path / "nearest.parquet").sort_by("_hudi_distance")
+    assert nearest["_hudi_distance"].to_pylist() == pytest.approx(hudi["_hudi_distance"].to_pylist(), abs=1e-6)
+
+
+def _part(key: str) -> str:
+    return f"p{int(key[1:]) % 2}"
+
+
+@pytest.mark.parametrize("name", ["vec_cow_float", "vec_mor_float"])
+def test_real_hudi_updates_its_own_table_after_lakebed_wrote_to_it(
+    name: str, oracle: HudiOracle, tmp_path: Path
+) -> None:
+    table = lakebed.open(unpacked(name, tmp_path))
+    row = table.get(["k000"]).to_pylist()[0]
+    table.upsert([{**row, "emb": [1.0, 2.0, 3.0, 4.0], "ts": 5000}])
+    oracle.ask(
+        "sql",
+        table=table.uri,
+        conf={"spark.sql.ansi.enabled": "false"},
+        sql=f"update {{t}} set emb = {hudi_array(vector_of(7))}, ts = 6000 where id in ('k000', 'k008')",
+    )
+    assert table.get(["k000", "k008"])["emb"].to_pylist() == [vector_of(7)] * 2
+    assert hudi_vectors(oracle, table) == vectors(table)
+
+
+def test_real_hudi_reads_a_table_to_which_a_vector_was_added(oracle: HudiOracle, tmp_path: Path) -> None:
+    columns = pa.schema([("id", pa.string()), ("ts", pa.int64())])
+    table = lakebed.create(str(tmp_path / "t"), columns, key="id", ordering="ts")
+    table.upsert({"id": ["a"], "ts": [1]})
+    table.columns.add("emb", lakebed.vector(4))
+    table.upsert({"id": ["b"], "ts": [1], "emb": [vector_of(1)]})
+    conf = {"hoodie.schema.on.read.enable": "true"}
+    rows = oracle.read(table.uri, option={"hoodie.metadata.enable": "false", **conf}, conf=conf)
+    assert dict(zip(rows["id"].to_pylist(), rows["emb"].to_pylist(), strict=True)) == {"a": None, "b": vector_of(1)}
