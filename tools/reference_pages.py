@@ -31,7 +31,7 @@ MADE = "<!-- made by `make docs`; edit the code instead -->\n"
 _WIDTH = 100
 # Functions of `import lakebed`, and of the modules that it names.
 _FUNCTIONS = ("create", "open", "load", "write", "convert", "sql", "list_tables", "drop", "ingest", "stream_into")
-_MODULES = ("maintenance", "indexes", "spark", "polars")
+_MODULES = ("maintenance", "indexes", "spark", "polars", "variant")
 # What a program holds in its hands after a call of the table: each class with the members that are there for it.
 _READS = (
     ("lakebed.read.scan", "Results", None),

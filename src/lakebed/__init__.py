@@ -39,7 +39,7 @@ from lakebed.errors import (
 
 if TYPE_CHECKING:
     __version__: str
-    from lakebed import indexes, maintenance, polars, spark
+    from lakebed import indexes, maintenance, polars, spark, variant
     from lakebed.api import (
         create,
         drop,
@@ -115,6 +115,7 @@ __all__ = [
     "spark",
     "sql",
     "stream_into",
+    "variant",
     "vector",
     "write",
 ]
@@ -151,7 +152,7 @@ _LAZY = {
 
 
 # Modules of functions, imported when first named: `lakebed.spark.create_views`.
-_MODULES = ("indexes", "maintenance", "polars", "spark")
+_MODULES = ("indexes", "maintenance", "polars", "spark", "variant")
 
 
 def __getattr__(name: str) -> object:

@@ -142,6 +142,10 @@ _VARIANT = {
     ],
 }
 _STRUCTS: dict[str, Mapping[str, Any]] = {"BLOB": _BLOB, "VARIANT": _VARIANT}
+# As for vectors: by this metadata of its fields a caller's struct is declared to be a variant.
+_VARIANT_MARK = b"lakebed.variant"
+VARIANT = pa.struct([pa.field(n, pa.binary(), False, {_VARIANT_MARK: b"true"}) for n in ("metadata", "value")])
+"""The Arrow type of a VARIANT column, in the form in which a caller declares one."""
 
 
 def struct_avro(descriptor: str) -> Mapping[str, Any] | None:
@@ -155,7 +159,14 @@ def descriptor_of(field: pa.Field) -> str:
     noted = (field.metadata or {}).get(HUDI_TYPE)
     if noted:
         return noted.decode("utf-8", "replace").strip()
+    if is_declared_variant(field.type):
+        return "VARIANT"
     return vector_name(field.type) if is_declared_vector(field.type) else ""
+
+
+def is_declared_variant(kind: pa.DataType) -> bool:
+    """Whether the type of a caller's column is `VARIANT`, and not any struct of these two fields."""
+    return pt.is_struct(kind) and kind.equals(VARIANT) and _VARIANT_MARK in (kind.field(0).metadata or {})
 
 
 def unknown_descriptor(descriptor: str, column: str) -> SchemaConflict:

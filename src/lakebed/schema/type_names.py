@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from lakebed.errors import SchemaConflict
 from lakebed.schema.arrow import MAX_PRECISION, list_of, map_of, normalise
-from lakebed.schema.logical_types import parse_vector
+from lakebed.schema.logical_types import VARIANT, parse_vector
 
 _NAMES = {
     "boolean": pa.bool_(),
@@ -28,6 +28,7 @@ _NAMES = {
     "timestamp": pa.timestamp("us", "UTC"),
     "timestamp_ltz": pa.timestamp("us", "UTC"),
     "timestamp_ntz": pa.timestamp("us"),
+    "variant": VARIANT,
 }
 _DECIMAL = re.compile(r"(?:decimal|numeric)(?:\((\d+)(?:,\s*(\d+))?\))?")
 

@@ -1,0 +1,141 @@
+"""Columns of VARIANT values: made, read, stored and read back."""
+
+from __future__ import annotations
+
+import datetime
+import math
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import lakebed
+from lakebed import variant
+from lakebed.errors import InvalidOption, InvalidRecord
+
+OBJECTS: list[Any] = [
+    {"stops": [1, "via", None], "at": {"y": 1, "x": 2.5}},
+    None,
+    [True, False, []],
+    "text",
+    -7,
+    1 << 40,
+    0.1,
+    {},
+    datetime.date(2020, 1, 2),
+    datetime.datetime(2020, 1, 2, 3, 4, 5, 6),
+    Decimal("12.340"),
+    b"\x00\xff",
+    math.inf,
+    {"day": datetime.date(2020, 1, 2), "price": Decimal("1.10")},
+    "ä" * 70,
+    {f"k{number:02}": number for number in reversed(range(40))},
+]
+
+
+def test_python_objects_come_back_as_they_were_given() -> None:
+    column = variant.encode(OBJECTS)
+    assert column.type == variant.TYPE
+    assert column.null_count == 1
+    assert variant.decode(column) == OBJECTS
+
+
+def test_an_arrow_column_of_any_type_becomes_variants() -> None:
+    for column in (
+        pa.array([1, None, 3]),
+        pa.array(["a", None]),
+        pa.array([[1.5, None], None, []]),
+        pa.array([{"a": 1, "b": "x"}, None, {"a": None, "b": "y"}]),
+        pa.chunked_array([[datetime.date(2020, 1, 1)], [None]]),
+    ):
+        assert variant.decode(variant.encode(column)) == column.to_pylist()
+
+
+def test_names_of_fields_stand_in_ascending_order_in_the_bytes() -> None:
+    # readers look names up by bisection
+    (value,) = variant.encode([{"z": 1, "b": 2, "a": 3}]).to_pylist()
+    assert value["metadata"].endswith(b"abz")
+    assert value["value"][2:5] == b"\x00\x01\x02"
+
+
+def test_json_texts_become_variants_and_back() -> None:
+    texts = ['{"b": [1, null, {"c": "ü"}], "a": 1.5}', None, "null", '"x"', "[]"]
+    column = variant.parse_json(texts)
+    assert column.null_count == 1
+    assert variant.to_json(column).to_pylist() == ['{"a":1.5,"b":[1,null,{"c":"ü"}]}', None, "null", '"x"', "[]"]
+
+
+@pytest.mark.parametrize(
+    ("path", "kind", "expected"),
+    [
+        ("$.a.b", "int", [7, None, None]),
+        ("$.a.l[1]", "bigint", [20, None, None]),
+        ("$.a.l[2]", "bigint", [None, None, None]),
+        ("$['k.y z']", "string", ["it's", None, None]),
+        ('$["it\'s"]', "double", [0.5, None, None]),
+        ("$.a.n", "string", [None, None, None]),
+        ("$.a.d", "date", [datetime.date(2020, 1, 1), None, None]),
+        ("$.a.l", "array<int>", [[10, 20], None, None]),
+        ("$", "string", [None, None, "x"]),
+    ],
+)
+def test_get_gives_what_is_at_a_path(path: str, kind: str, expected: list[Any]) -> None:
+    first = {"a": {"b": 7, "l": [10, 20], "n": None, "d": "2020-01-01"}, "k.y z": "it's", "it's": 0.5}
+    column = variant.encode([first, None, "x"])
+    got = variant.get(column, path, kind, invalid="null")
+    assert got.to_pylist() == expected if path != "$" else got.to_pylist()[1:] == expected[1:]
+
+
+def test_a_value_of_another_type_is_refused_or_null() -> None:
+    column = variant.encode([{"a": 1}, {"a": "x"}])
+    with pytest.raises(InvalidRecord, match="'x'"):
+        variant.get(column, "$.a", "int")
+    assert variant.get(column, "$.a", "int", invalid="null").to_pylist() == [1, None]
+
+
+@pytest.mark.parametrize("path", ["a", "", "$a", "$.", "$.a[", "$.a[x]", "$..a", "$[-1]"])
+def test_a_path_that_does_not_parse_is_refused_by_its_text(path: str) -> None:
+    with pytest.raises(InvalidOption, match="no path into a variant"):
+        variant.get(variant.encode([1]), path)
+
+
+@pytest.mark.parametrize(
+    ("call", "named"),
+    [
+        (lambda: variant.encode([1, object()]), "position 1"),
+        (lambda: variant.encode([{"a": [1, datetime.date(2020, 1, 1)]}]), "position 0"),
+        (lambda: variant.parse_json(['{"a"']), "JSON"),
+        (lambda: variant.decode(pa.array([1])), "int64"),
+        (lambda: variant.decode([1]), "Python objects"),
+        (lambda: variant.decode(pa.array([{"metadata": b"", "value": b"x"}])), "version"),
+        (lambda: variant.decode(pa.array([{"metadata": b"\x01\x00\x00", "value": b"\xff"}])), "cannot be read"),
+    ],
+)
+def test_what_is_no_variant_is_refused_by_what_it_is(call: Callable[[], Any], named: str) -> None:
+    with pytest.raises(InvalidRecord, match=named):
+        call()
+
+
+@pytest.mark.parametrize("kind", ["cow", "mor"])
+def test_a_table_stores_variants_and_keeps_their_type(kind: Any) -> None:
+    schema = pa.schema([("id", pa.int64()), ("v", variant.TYPE)])
+    table = lakebed.create(f"memory://variants/{kind}", schema, key="id", type=kind, index="bucket", buckets=1)
+    table.upsert(pa.table({"id": [1, 2, 3], "v": variant.encode([{"a": 1}, None, [1, "x"]])}))
+    table.upsert(pa.table({"id": [1], "v": variant.encode([{"a": 2, "b": None}])}))
+    table.columns.add("w", "variant")
+    table.upsert(pa.table({"id": [2], "v": variant.encode(["y"]), "w": variant.encode([2.5])}))
+    rows = lakebed.open(table.uri).scan().to_arrow().sort_by("id")
+    assert variant.decode(rows["v"]) == [{"a": 2, "b": None}, "y", [1, "x"]]
+    assert variant.decode(rows["w"]) == [None, 2.5, None]
+    for name in ("v", "w"):
+        assert rows.schema.field(name).metadata[b"hudi_type"] == b"VARIANT"
+
+
+def test_create_in_sql_takes_the_name_of_the_type() -> None:
+    tables = {"t": "memory://variants/sql"}
+    lakebed.sql("create table t (id bigint, v variant) using lakebed tblproperties (primaryKey = 'id')", tables=tables)
+    table = lakebed.open(tables["t"])
+    table.upsert(pa.table({"id": [1], "v": variant.encode([{"a": [1]}])}))
+    assert variant.to_json(table.scan().to_arrow()["v"]).to_pylist() == ['{"a":[1]}']
