@@ -83,7 +83,13 @@ def shared_lock() -> threading.Lock:
 
 
 def shared_rlock() -> threading.RLock:
-    """A lock like that of `shared_lock`, which its thread may acquire again."""
+    """A lock of threads that is free in a forked process, and that the thread that holds it may acquire again.
+
+    >>> lock = shared_rlock()
+    >>> with lock, lock as is_mine:
+    ...     is_mine
+    True
+    """
     lock = threading.RLock()
     _locks.add(lock)
     return lock

@@ -295,7 +295,7 @@ def _head(window: CachedRanges, start: int, end: int) -> BlockHead:
     position = start + _SIZE_END
 
     def take(length: int) -> bytes:
-        """The next bytes of the block's head."""
+        """The next `length` bytes of the block's head. Raises `ValueError` if the block ends before."""
         nonlocal position
         if length < 0 or position + length > end:
             raise ValueError("a header reaches beyond its end")

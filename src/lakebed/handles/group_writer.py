@@ -111,9 +111,9 @@ def with_shares(statuses: list[WriteStatus], shares: Shares | None) -> list[Writ
 
 
 def accounted(statuses: list[WriteStatus], received: int) -> list[WriteStatus]:
-    """The statuses of a file group that got `received` rows. Raises `LakebedError` unless each row was inserted,
-    updated, deleted, combined with another or without effect. A row whose key is stored several times counts for each
-    stored row."""
+    """The statuses of a file group, the first of which notes that the group got `received` rows. Raises `LakebedError`
+    unless each row was inserted, updated, deleted, combined with another or without effect. A row whose key is stored
+    several times counts for each stored row."""
     rows = sum(status.rows_in for status in statuses)
     outcomes = {name: sum(getattr(status, name) for status in statuses) for name in _OUTCOMES}
     if rows > sum(outcomes.values()):

@@ -286,7 +286,8 @@ class DeleteKeys(_DeleteLocated):
     _counts: list[int] = field(default_factory=list[int], init=False, compare=False)
 
     def counted(self, result: WriteResult) -> WriteResult:
-        """The result, in which keys that the table does not have count as unchanged rows."""
+        """The result with counts of keys: `rows` is the number of requested keys, `combined` that of repeated ones, and
+        `unchanged` that of keys that the table does not have."""
         if not self._counts or result.deleted is None:
             return result
         requested, distinct, stored = self._counts

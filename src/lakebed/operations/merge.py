@@ -127,8 +127,8 @@ def _verb(context: WriteContext, source: Any, statement: MergeStatement) -> Merg
 
 
 def _check_rules(context: WriteContext, statement: MergeStatement) -> None:
-    """Raise an error for tables whose merge rules combine two rows of a key. A merge or update writes complete rows, so
-    the result must be one of the two."""
+    """Raise `UnsupportedFeature` for a table whose files lack the partition columns, and for an update of a table whose
+    merge mode combines two rows of a key into a third: an update writes complete rows, so one of the two must win."""
     rules = context.rules
     if context.config.drop_partition_columns:
         raise UnsupportedFeature(

@@ -165,7 +165,7 @@ class WritePlan(Printed):
 
 
 def waiting_services(timeline: Timeline) -> tuple[str, ...]:
-    """A line about each service that is planned and not completed."""
+    """A line of text about each pending compaction and log compaction, with its number of file slices."""
     kinds = (Action.COMPACTION, Action.LOGCOMPACTION)
     planned = [i for i in timeline.pending if i.action in kinds]
     counts = (len(timeline.plan(i).get("operations") or ()) for i in planned)

@@ -345,7 +345,7 @@ class _Commit:
         return written
 
     def _all_slices_before(self) -> dict[FileGroupId, FileSlice]:
-        """The slices of all file groups when the commit began."""
+        """The slices, as they were when the commit began, of all file groups in the partition paths that it wrote."""
         partitions = {*self._meta.replaced, *self._meta.stats}
         return {(s.partition, s.file_id): s for s in self._view_before().file_slices(partitions)}
 

@@ -138,7 +138,8 @@ class RecordedRows:
         return np.array(counts, np.int64), np.array(by_lakebed, np.bool_)
 
     def _value_counts(self, files: Sequence[BaseFile]) -> Int64s:
-        """The numbers of rows by column statistics, from a column that has a value in every row."""
+        """The number of rows of each file by the column statistics of a column that has a value in every row; `UNKNOWN`
+        (-1) for a file without certain statistics."""
         counts = np.full(len(files), UNKNOWN, np.int64)
         column = self._counted_column
         kind = pa.string() if column == COMMIT_TIME or column is None else self.schema.field(column).type

@@ -189,7 +189,8 @@ def _of_definition(definition: IndexDefinition) -> _Meaning | None:
 
 
 def _in_one_form(function: str, options: Mapping[str, str]) -> tuple[str, tuple[Any, ...]]:
-    """The function and its options in the form that a filter's calls have."""
+    """A function of an expression index as a filter names it: the function's name and the tuple of its further
+    arguments. Raises `ValueError` for a format that the filter's function does not take."""
     if function in _TRIMS:
         return function, (options.get("trimString", " "),)
     if function == "substring":

@@ -31,7 +31,7 @@ _LOGICAL = {
 
 
 def history_text(versions: Sequence[Version]) -> str:
-    """The body of a schema history's file; the newest version comes first."""
+    """The body of a schema history's file with these versions, which the caller gives newest first."""
     return json.dumps({"schemas": list(versions)}, separators=(",", ":"), ensure_ascii=False)
 
 

@@ -116,7 +116,9 @@ def is_of_lakebed(timeline: Timeline, batch: int) -> bool:
 def records_of_batch(
     before: Mapping[str, str], timeline: Timeline, stream: str, batch: int, identifier: str
 ) -> dict[str, str]:
-    """Both records after a batch was written; `before` has the copied ones."""
+    """The extra metadata of the commit that writes batch number `batch` of a stream: the two keys of `TAKEN_OVER`, each
+    a JSON text with the newest batch of each stream (in Hudi's key, of each writer's `identifier`). `before` has the
+    values of these keys in the commit before."""
     checkpoints = _parsed(before.get(SINK_CHECKPOINT) or "{}", timeline)
     batches = _batches(before.get(STREAMS) or "{}", timeline)
     batches.pop(stream, None)
