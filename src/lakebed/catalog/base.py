@@ -129,9 +129,9 @@ class Catalog(Protocol):
     def register(
         self, table: RegisteredTable, name: EntryName, settings: CatalogSettings, *, full: bool = False
     ) -> Sequence[EntryChange]:
-        """Create or update the entries of a table. The entry shows the table's commit only after everything else is
-        written, so that an interrupted registration is repeated by the next one. With `full` every partition is
-        compared.
+        """Create or update the entries of a table; returns the changes of each. An entry shows the table's commit only
+        after everything else is written, so that an interrupted registration is repeated by the next one. With `full`
+        every partition is compared.
 
         Raises `CatalogError` for an entry of that name that is another table's, and `UnsupportedFeature` for what the
         catalog cannot have."""

@@ -104,8 +104,8 @@ class NestedLock:
         self.acquire_reading(timeout, lambda: None)()
 
     def acquire_reading(self, timeout: float, read: Callable[[], R]) -> Callable[[], R]:
-        """Acquire the outer lock, then this one, as `FileLock.acquire_reading` does; `read` begins once the process has
-        the outer lock."""
+        """Acquire the outer lock, then the inner one, and run `read` meanwhile, from when the process has the outer
+        lock. Returns a function that waits for the result of `read` and returns it, or raises its error."""
         if self._is_wanted:
             raise RuntimeError("the lock is held by this object already")
         deadline = time.monotonic() + timeout

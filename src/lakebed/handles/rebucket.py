@@ -54,7 +54,8 @@ class BucketMover:
     moves: tuple[Move, ...] = ()
 
     def __call__(self, number: int, task: Task) -> Iterator[pa.RecordBatch]:
-        """Run one of the moves: each slice is read once, and all its targets are written at the same time."""
+        """Run the move of this number, and yield its statuses as one batch; a status has the error if the move fails.
+        Each slice is read once, and all its targets are written at the same time."""
         move = self.moves[number]
         try:
             yield to_batch(self.move(move, task))

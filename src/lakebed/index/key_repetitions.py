@@ -160,7 +160,8 @@ class KeyRepetitions:
         return _Candidate(number, file_slice, groups, cost)
 
     def _stored(self, candidate: _Candidate, keys: pa.Array, table: KeyTable) -> Positions:
-        """The first position of each of the keys that the slice holds."""
+        """The positions in `table` of those of the keys that the slice holds, one for each stored row; of a key that
+        the table has several times the first position."""
         reader, file_slice = self.snapshot.reader, candidate.file_slice
         if reader.is_merged(file_slice):
             distinct = pc.unique(keys)

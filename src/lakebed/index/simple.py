@@ -391,7 +391,7 @@ def moved(
     """Every row with its location, and for a row that moves also a delete at the old location, marked `MOVED`.
 
     `joined` has the rows' `incoming_columns`, the location of their key (with its `POSITION` where that is named), and
-    so many stored ordering values.
+    the stored values of the table's ordering fields, whose number is `fields`.
     """
     stored = tuple(f"{_STORED}{i}" for i in range(fields))
     moves = Moves(PARTITION_PATH, OLD_PARTITION, rules, stored, delete_columns(incoming_columns, rules))

@@ -186,7 +186,8 @@ def _withdraw(store: MetadataStore, new: NewPartition) -> None:
 def initialise(
     store: MetadataStore, partition: str, groups: Sequence[GroupRecords], definition: IndexDefinition | None = None
 ) -> TableConfig:
-    """Build a partition from records in memory: one entry of `groups` for each of its file groups, in order."""
+    """Build a partition from records in memory: one entry of `groups` for each of its file groups, in order. Returns
+    the data table's new settings."""
     counts: int | dict[str, int] = len(groups)
     if groups and groups[0].data_partition is not None:
         counts = {}
@@ -212,7 +213,7 @@ def initialise(
 
 def drop(store: MetadataStore, partitions: Sequence[str]) -> TableConfig:
     """Remove partitions: first from the properties, so that no reader uses them. If `files` is among them, the complete
-    metadata table is removed."""
+    metadata table is removed. Returns the data table's new settings."""
     if FILES in partitions:
         return drop_all(store)
     dropped = set(partitions)

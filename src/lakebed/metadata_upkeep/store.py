@@ -265,8 +265,8 @@ class MetadataStore:
         stats: Iterable[Mapping[str, Any]],
         replaced: Mapping[str, Sequence[str]] | None = None,
     ) -> Instant:
-        """Make a commit of any kind visible, with these write stats. A service that has lost the lock deletes its
-        files: another process may have completed the instant with other files."""
+        """Make a commit of any kind visible, with these write stats; returns its completed instant. A service that has
+        lost the lock deletes its files: another process may have completed the instant with other files."""
         by_partition: dict[str, list[Mapping[str, Any]]] = {}
         for stat in stats:
             by_partition.setdefault(stat["partitionPath"], []).append(stat)
@@ -290,7 +290,7 @@ class MetadataStore:
         return done
 
     def finish(self, action: Action, instant: str, body: bytes) -> Instant:
-        """Complete an instant with this body.
+        """Complete an instant with this body, and return the completed instant.
 
         An answer in doubt is a `StorageError` here: the data table's instant is not completed yet, and rolling that
         back takes this one back too, whether it is there or not.

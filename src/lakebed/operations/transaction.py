@@ -317,8 +317,8 @@ class Transaction:
         TimelineWriter(self.storage, self.config).inflight(self.action, self.instant, profile, durable=durable)
 
     def publish(self, timeline: Timeline, body: bytes, *, is_inflight: bool = False) -> Instant:
-        """Create the completed instant. The caller holds the lock, and checked `timeline` under it. With `is_inflight`
-        the caller has just checked that the instant is inflight."""
+        """Create the completed instant on the timeline, and return it. The caller holds the lock, and checked `timeline`
+        under it. With `is_inflight` the caller has just checked that the instant is inflight."""
         completion = self.clock.next(after=max(self.instant, timeline.greatest_time))
         writer = TimelineWriter(self.storage, self.config)
         return writer.complete(self.action, self.instant, completion, body, is_inflight=is_inflight)
@@ -326,7 +326,8 @@ class Transaction:
     def publish_commit(
         self, timeline: Timeline, metadata: CommitMetadata, once: Once | None = None, *, is_inflight: bool = False
     ) -> Instant:
-        """Create the completed instant of a commit, which records the stream batches of earlier commits as well."""
+        """Create the completed instant of a commit, which records the stream batches of earlier commits as well, and
+        return it."""
         records = metadata_taken_over(timeline, self.settings.rolling_metadata_keys)
         if once is not None:
             records |= records_of_batch(records, timeline, once.stream, once.batch, once.identifier)

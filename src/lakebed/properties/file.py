@@ -86,7 +86,7 @@ def _first_valid(storage: Storage) -> dict[str, str] | CorruptFile | None:
 
 
 def create_table(storage: Storage, properties: Mapping[str, str]) -> TableConfig:
-    """Create an empty table with these properties (see `new_table_properties`).
+    """Create an empty table with these properties (see `new_table_properties`), and return its settings.
 
     Only `hoodie.properties` and the empty timeline are written: real Hudi 1.2.0 cannot make the first commit of a table
     whose timeline is no folder. Raises `TableExists`.

@@ -365,7 +365,8 @@ def _by_expression(name: str, expression: Expression) -> IndexName:
 def note_zone(
     snapshot: Snapshot, config: TableConfig, index: ExpressionIndex, lock_is_held: Callable[[], bool]
 ) -> TableConfig:
-    """Record the time zone in which the results were computed, if it makes a difference."""
+    """Record in the table's properties the time zone in which the results of an expression index were computed, if it
+    makes a difference. Returns the table's settings after that."""
     if not index.function.zoned:
         return config
     before = min((i.time for i in snapshot.timeline.pending), default=None)

@@ -182,7 +182,7 @@ class Erasure:
 
     def _rewrite(self, holding: Sequence[TableFile]) -> Iterable[str]:
         """Write the current base file of each file group again: all rows are encoded, and filters, ranges and
-        dictionaries are those of the present rows."""
+        dictionaries are those of the present rows. Returns a line of text about each run."""
         context, groups = self.renew(), _groups(holding)
         settings = replace(context.settings, copy_row_groups=False)
         context = replace(context, options=replace(context.options, write=settings))
@@ -194,7 +194,8 @@ class Erasure:
 
     def _renew_lists(self, holding: Sequence[TableFile]) -> Iterable[str]:
         """Publish the table again in the formats for which it has lists, so that they no longer name the files that are
-        cleaned next. A list that contains something of the rows retains only its newest version."""
+        cleaned next. A list that contains something of the rows retains only its newest version. Yields a line of text
+        about each list."""
         context = self.renew()
         for form in published_formats(context.storage):
             try:
@@ -217,7 +218,8 @@ class Erasure:
             return [f"metadata table: {line}" for line in purge(tx.metadata_upkeep(tx.timeline).store)]
 
     def _forget_ranges(self, holding: Sequence[TableFile]) -> Iterable[str]:
-        """Remove the column ranges that real Hudi records in delta commits of version 6 from these instants."""
+        """Remove the column ranges that real Hudi records in delta commits of version 6 from the instants among the
+        files. Returns a line of text about it, or none if no instant has ranges."""
         paths = {file.path for file in holding if file.store == TIMELINE}
         if not paths:
             return []
@@ -437,7 +439,7 @@ class _OlderSlices(Cleaning):
 
 def _rewrite_base_files(context: WriteContext, groups: set[FileGroupId]) -> list[str]:
     """Write the base files of a copy-on-write table again, in a commit that changes no row: readers of changes skip its
-    operation."""
+    operation. Returns a line of text about it, or none if no group has a base file."""
     planned = context.opened.index_settings
     with WriteTransaction(context, Action.COMMIT, COMPACT_OPERATION, planned_index=planned) as tx:
         with tx.begin():

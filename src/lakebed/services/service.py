@@ -130,8 +130,8 @@ class ServiceTransaction(Transaction):
         return instant
 
     def finish(self, metadata: CommitMetadata, statuses: Sequence[WriteStatus]) -> Instant:
-        """Update the metadata table, and make the run visible. Raises `CommitConflict` if another process has undone
-        the run meanwhile; nothing is visible then."""
+        """Update the metadata table, make the run visible, and return its completed instant. Raises `CommitConflict` if
+        another process has undone the run meanwhile; nothing is visible then."""
         with self.locked():
             timeline = self.load()
             self.require_pending(timeline)

@@ -200,7 +200,8 @@ def function_rows(
 
 
 def alias_of(source: Source) -> str:
-    """The alias of a table whose name in the text is replaced, if the text has none; otherwise empty."""
+    """The SQL text ` AS name` to put after the placeholder that replaces a table's name, so that columns can still be
+    called by that name; empty if the statement gives the table an alias, or the name cannot be one."""
     reference = source.reference
     name = reference.function or re.split(r"[/\\]", reference.name.rstrip("/"))[-1]
     return f" AS {name}" if not reference.alias and re.fullmatch(r"[^\W\d]\w*", name) else ""

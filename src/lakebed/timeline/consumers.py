@@ -97,20 +97,23 @@ class ConsumerFiles:
         return self.get(name)
 
     def read_to(self, consumer: Consumer, end: str) -> Consumer:
-        """Record where the batch after the position ends. Raises `CommitConflict` as `move` does."""
+        """Record where the batch after the consumer's position ends, and return the consumer as it is recorded. Raises
+        `CommitConflict` if another process has moved or deleted the consumer since it was read."""
         return self._replace(consumer, replace(consumer, pending=end), end)
 
     def move(self, consumer: Consumer, to: str) -> Consumer:
-        """Record that a batch up to a position is read. Raises `CommitConflict` if another process has moved the
-        consumer since it was read, or deleted it; then nothing is changed."""
+        """Record that a batch up to a position is read, and return the consumer as it is recorded. Raises
+        `CommitConflict` if another process has moved or deleted the consumer since it was read; then nothing is
+        changed."""
         batches = consumer.batches + 1
         return self._replace(
             consumer, replace(consumer, position=to, moved=datetime.now(UTC), batches=batches, pending=""), to
         )
 
     def put_at(self, consumer: Consumer, position: str) -> Consumer:
-        """Record a new position for the consumer: from then on its batches count as another stream. Raises
-        `CommitConflict` as `move` does."""
+        """Record a new position for the consumer, whose batches count as another stream from then on; returns the
+        consumer as it is recorded. Raises `CommitConflict` if another process has moved or deleted it since it was
+        read."""
         stream = uuid.uuid4().hex
         return self._replace(
             consumer, replace(consumer, position=position, moved=datetime.now(UTC), pending="", stream=stream), position
