@@ -174,9 +174,9 @@ def _check_apart(table: str, source: str) -> None:
 
 
 def _options_over_files(files: SourceFolder, create_options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of `create` for a table over source files: those of the caller, with the columns in the files' folders
-    as partition columns, in the folders' style, and with the index "simple" for "auto". Raises an error for partition
-    columns other than the folders', and for an index that gives rows their files."""
+    """The options of `create` for a table over source files: those of the caller, with the columns in the files'
+    folders as partition columns, in the folders' style, and with the index "simple" for "auto". Raises an error for
+    partition columns other than the folders', and for an index that gives rows their files."""
     options = dict(create_options)
     partition_by = options.get("partition_by")
     named = [partition_by] if isinstance(partition_by, str) else list(partition_by or ())

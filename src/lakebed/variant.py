@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
@@ -47,15 +48,18 @@ def encode(values: Any) -> pa.StructArray:
     if isinstance(values, pa.Array | pa.ChunkedArray):
         return _of_column(values, _ENCODED.format("c::VARIANT"))
     rows: list[Any] = list(values)
-    texts = [_json_of(row) for row in rows]
+    texts: list[str | None] = [None] * len(rows)
+    for at, row in enumerate(rows):
+        with suppress(TypeError, ValueError):  # JSON does not have such an object
+            texts[at] = None if row is None else json.dumps(row, ensure_ascii=False, allow_nan=False)
     others = [at for at, row in enumerate(rows) if row is not None and texts[at] is None]
     encoded = _of_column(pa.array(texts, pa.string()), _ENCODED.format("c::JSON::VARIANT"))
     if not others:
         return encoded
     parts = [_of_object(rows[at], at) for at in others]
-    rest = [at for at in range(len(rows)) if texts[at] is not None or rows[at] is None]
-    order = pc.sort_indices(pa.array([*others, *rest]))
-    return pa.concat_arrays([*parts, encoded.take(pa.array(rest, pa.int64()))]).take(order)
+    by_json = [at for at in range(len(rows)) if texts[at] is not None or rows[at] is None]
+    order = pc.sort_indices(pa.array([*others, *by_json]))
+    return pa.concat_arrays([*parts, encoded.take(pa.array(by_json, pa.int64()))]).take(order)
 
 
 @checks_arguments
@@ -119,8 +123,8 @@ def value_at(variant: str, path: str, target: str, *, invalid: str) -> str:
     """The DuckDB expression for what is at a path of the expression `variant`, as a value of DuckDB's type `target`."""
     for step in _steps(path):
         # DuckDB counts from 1
-        place = f"{step + 1}::UINTEGER" if isinstance(step, int) else _quoted(step)
-        variant = f"variant_extract({variant}, {place})"
+        key = f"{step + 1}::UINTEGER" if isinstance(step, int) else "'" + step.replace("'", "''") + "'"
+        variant = f"variant_extract({variant}, {key})"
     return f"{'CAST' if invalid == 'error' else 'TRY_CAST'}({variant} AS {target})"
 
 
@@ -143,20 +147,6 @@ def _steps(path: str) -> list[str | int]:
             context={"path": path},
         )
     return steps
-
-
-def _quoted(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
-
-
-def _json_of(row: Any) -> str | None:
-    """The JSON text of an object; None for an object that JSON does not have."""
-    if row is None:
-        return None
-    try:
-        return json.dumps(row, ensure_ascii=False, allow_nan=False)
-    except (TypeError, ValueError):
-        return None
 
 
 def _of_object(row: Any, at: int) -> pa.StructArray:

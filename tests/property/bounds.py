@@ -114,7 +114,7 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "format.parquet_writer._WRITE_BATCH": (1, HUGE),
     "format.row_groups.chunks._HEAD_BYTES": (16, 1 << 20),
     "format.row_groups.chunks._MAX_ORDINALS": (1, 1 << 15),
-    "format.row_addresses._LEAST_SPARE_BITS": (0, 16),
+    "format.row_addresses._MIN_SPARE_BITS": (0, 16),
     "format.row_addresses._MAX_BYTES": (0, HUGE),
     "format.row_addresses._MAX_COMPARED": (0, 1 << 16),
     "format.row_addresses._MAX_SHARE": (0.0, 1.0),

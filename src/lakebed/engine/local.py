@@ -401,17 +401,17 @@ def _batches_of(
 def _taken(batch: pa.RecordBatch, rows: pa.Array) -> pa.RecordBatch:
     """The rows of a batch; text columns that share their values, as a key field and
     the record key do, are taken once."""
-    taken: dict[tuple[tuple[int, int], ...], pa.Array] = {}
+    texts: dict[tuple[tuple[int, int], ...], pa.Array] = {}
     columns: list[pa.Array] = []
     for column in batch.columns:
         if not pa.types.is_string(column.type):
             columns.append(column.take(rows))
             continue
         buffers = ((b.address, b.size) if b is not None else (0, 0) for b in column.buffers())
-        place = (*buffers, (column.offset, len(column)))
-        if place not in taken:
-            taken[place] = column.take(rows)
-        columns.append(taken[place])
+        address = (*buffers, (column.offset, len(column)))
+        if address not in texts:
+            texts[address] = column.take(rows)
+        columns.append(texts[address])
     return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
 
 

@@ -162,7 +162,7 @@ def _fitting_encoding(path: str, leaf: pa.Array, *, is_measured: bool) -> str:
         return _PREFIX_ENCODING
     if _is_random_text(leaf):
         return RANDOM_TEXT_ENCODING
-    if is_measured and _is_whole_number(leaf.type) and _smallest(leaf, _NUMBER_ENCODING) < _smallest(leaf, "PLAIN"):
+    if is_measured and _is_integral(leaf.type) and _smallest(leaf, _NUMBER_ENCODING) < _smallest(leaf, "PLAIN"):
         return _NUMBER_ENCODING
     return "PLAIN"
 
@@ -209,7 +209,7 @@ def _encoded(leaf: pa.Array, encoding: str) -> pa.Buffer:
     return sink.getvalue()[:end]
 
 
-def _is_whole_number(kind: pa.DataType) -> bool:
+def _is_integral(kind: pa.DataType) -> bool:
     """Whether Parquet stores values of the type as whole numbers of four or eight bytes."""
     return pt.is_integer(kind) or pt.is_date32(kind) or pt.is_time(kind) or pt.is_timestamp(kind)
 

@@ -40,7 +40,7 @@ _MAX_BITS: Final = 32
 _CHECKSUM_BYTES: Final = 4
 # Bits beyond those of the number of rows: of a key that a file lacks, one row in two to the power of these is read.
 _SPARE_BITS: Final = 6
-_LEAST_SPARE_BITS: Final = 1
+_MIN_SPARE_BITS: Final = 1
 # The share of a file's bytes that fingerprints may take, unless they would have fewer than the least bits.
 _MAX_SHARE: Final = 0.06
 # So few fingerprints are compared one by one.
@@ -110,7 +110,7 @@ def bits_of(rows: int, size: int) -> int:
     >>> bits_of(250_000, 13_000_000), bits_of(250_000, 12_000_000), bits_of(1_000, 100_000)
     (24, 23, 16)
     """
-    least = max(_LOW_BITS, rows.bit_length() + _LEAST_SPARE_BITS)
+    least = max(_LOW_BITS, rows.bit_length() + _MIN_SPARE_BITS)
     within = int(8 * _MAX_SHARE * size / max(1, rows))
     return min(_MAX_BITS, max(least, min(rows.bit_length() + _SPARE_BITS, within)))
 

@@ -240,8 +240,8 @@ class Intake:
 
     def checked(self, batches: Iterator[pa.RecordBatch], task: Task) -> Iterator[pa.RecordBatch]:
         """The batches in the form that a merge reads: the columns of lakebed that a row carries (key, delete flag,
-        position, member of a group commit), then the table's columns in the table's types; if all rows are deletes, only
-        what a delete needs. Generated keys are made here. Raises an error for a null key or ordering value."""
+        position, member of a group commit), then the table's columns in the table's types; if all rows are deletes,
+        only what a delete needs. Generated keys are made here. Raises an error for a null key or ordering value."""
         for batch in batches:
             if self.auto_keys is not None:
                 batch = batch.set_column(

@@ -71,8 +71,8 @@ class Match:
 
     def split(self, incoming: Incoming) -> tuple[Positions, Positions, Positions, pa.RecordBatch]:
         """Four results: the positions in the stored batch of the rows that are updated, the positions of their new
-        values in the incoming rows, the positions in the stored batch of the rows that are deleted, and the complete new
-        rows for the updated ones."""
+        values in the incoming rows, the positions in the stored batch of the rows that are deleted, and the complete
+        new rows for the updated ones."""
         left = ~self.deleted
         at, source, deleted = self.stored[left], self.incoming[left], self.stored[self.deleted]
         if self.rows is None:

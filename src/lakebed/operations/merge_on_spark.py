@@ -240,9 +240,9 @@ class SparkMerge:
         return renumbered(self._write.context, rows)
 
     def _replacing(self, keyed: DataFrame, is_new: str) -> DataFrame:
-        """The rows without those deletes whose key a new row has; that new row gets the location of the deleted one. New
-        are the rows that fulfil the SQL condition `is_new`. Raises `InvalidRecord` if a new row has a lower ordering
-        value than the deleted row."""
+        """The rows without those deletes whose key a new row has; that new row gets the location of the deleted one.
+        New are the rows that fulfil the SQL condition `is_new`. Raises `InvalidRecord` if a new row has a lower
+        ordering value than the deleted row."""
         rules, is_global = self._write.context.rules, self._write.context.index.is_global
         aliases = {STORED_KEY: f"{DERIVED}gone_key", STORED_PATH: f"{DERIVED}gone_path"}
         aliases |= {name: f"{DERIVED}gone_{name}" for name in stored_ordering(rules)}

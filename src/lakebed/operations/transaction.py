@@ -317,8 +317,8 @@ class Transaction:
         TimelineWriter(self.storage, self.config).inflight(self.action, self.instant, profile, durable=durable)
 
     def publish(self, timeline: Timeline, body: bytes, *, is_inflight: bool = False) -> Instant:
-        """Create the completed instant on the timeline, and return it. The caller holds the lock, and checked `timeline`
-        under it. With `is_inflight` the caller has just checked that the instant is inflight."""
+        """Create the completed instant on the timeline, and return it. The caller holds the lock, and checked
+        `timeline` under it. With `is_inflight` the caller has just checked that the instant is inflight."""
         completion = self.clock.next(after=max(self.instant, timeline.greatest_time))
         writer = TimelineWriter(self.storage, self.config)
         return writer.complete(self.action, self.instant, completion, body, is_inflight=is_inflight)

@@ -216,7 +216,8 @@ class SearchTask:
         return self.nearest.of_batches(job.vectors.read(self.slices, job.file_slice))
 
     def _winners(self, best: Sequence[_Best]) -> tuple[Doubles, Rows, Rows]:
-        """Of the nearest rows of each slice those that are nearest of all: distances, numbers of slices, positions."""
+        """The nearest rows of all, from the nearest ones `best` of each slice: three columns with the distance, the
+        number of the slice in `best`, and the position of the row among all rows of its slice."""
         if not best:
             return np.empty(0, np.float64), np.empty(0, np.int64), np.empty(0, np.int64)
         distances = np.concatenate([part.distances for part in best])

@@ -149,7 +149,10 @@ class _Reader:
         self, base: str, avro: Mapping[str, Any], namespace: str
     ) -> tuple[pa.DataType, dict[bytes, bytes] | None]:
         if base == "record":
-            return pa.struct(self.record(avro, namespace)), _keep_logical(avro)
+            descriptor = str(avro.get("logicalType", "")).upper()
+            is_logical = struct_avro(descriptor) is not None
+            metadata = {**_keep(avro), HUDI_TYPE: descriptor.encode()} if is_logical else None
+            return pa.struct(self.record(avro, namespace)), metadata
         if base == "array":
             item, nullable, metadata = self._item(avro["items"], namespace)
             return list_of(item, nullable=nullable, metadata=metadata), None
@@ -191,12 +194,6 @@ class _Reader:
 
 def _keep(avro: Any) -> dict[bytes, bytes]:
     return {AVRO_TYPE: _dump(avro).encode()}
-
-
-def _keep_logical(avro: Mapping[str, Any]) -> dict[bytes, bytes] | None:
-    """The field metadata for a record that is one of Hudi's logical types; None for other records."""
-    descriptor = str(avro.get("logicalType", "")).upper()
-    return None if struct_avro(descriptor) is None else {**_keep(avro), HUDI_TYPE: descriptor.encode()}
 
 
 def _keep_decimal(avro: Mapping[str, Any]) -> dict[bytes, bytes] | None:

@@ -82,11 +82,8 @@ def vector_name(kind: pa.DataType) -> str:
     >>> vector_name(vector(4)), vector_name(vector(4, "int8"))
     ('VECTOR(4)', 'VECTOR(4, INT8)')
     """
-    return _descriptor(kind.list_size, kind.value_type)
-
-
-def _descriptor(dimension: int, element: pa.DataType) -> str:
-    return f"VECTOR({dimension}{'' if pt.is_float32(element) else f', {_NAMES[element]}'})"
+    element = "" if pt.is_float32(kind.value_type) else f", {_NAMES[kind.value_type]}"
+    return f"VECTOR({kind.list_size}{element})"
 
 
 def _width(element: pa.DataType) -> int:

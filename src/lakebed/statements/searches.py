@@ -76,8 +76,8 @@ def _options(function: str, column: str, others: Sequence[str]) -> SearchOptions
         limit = float(distance) if distance else None
     except ValueError:
         raise _wrong(function, f"the greatest distance {distance!r}") from None
-    chosen: Any = metric.lower() or "cosine"
-    return SearchOptions(int(count), column, chosen, limit)
+    metric_name: Any = metric.lower() or "cosine"
+    return SearchOptions(int(count), column, metric_name, limit)
 
 
 def _condition(others: Sequence[str]) -> str | None:

@@ -301,7 +301,8 @@ class Statement:
                 end = array[1]
                 continue
             is_negative = token.token_type is TokenType.DASH and self._is(end + 1, TokenType.NUMBER)
-            if not is_negative and not self._is_constant(end):
+            is_constant = self.tokens[end].token_type in (TokenType.STRING, TokenType.NUMBER) or self.is_name(end)
+            if not is_negative and not is_constant:
                 raise InvalidOption(
                     f"{self.tokens[at].text} takes constants, in the SQL text near {self.near(end)}",
                     hint=f"write {self.tokens[at].text}('table') or {self.tokens[at].text}('table', 'start')",
@@ -326,9 +327,6 @@ class Statement:
             function=function,
             arguments=tuple(arguments[1:]),
         )
-
-    def _is_constant(self, at: int) -> bool:
-        return self.tokens[at].token_type in (TokenType.STRING, TokenType.NUMBER) or self.is_name(at)
 
     def _array(self, at: int) -> tuple[str, int] | None:
         """An array of numbers, `array(1, -2.5)` or `[1, -2.5]`, as JSON, and the position after it; None if there is
