@@ -162,6 +162,40 @@ RIDDLES = frozenset(
 )
 # A helper of tests has the noun of what it gives, or the verb of what it does.
 ODD_HELPERS = frozenset(["alike", "begun", "kept", "made", "mine", "said", "shown", "told"])
+# "Merge" means that one of two rows of a key wins, by the table's merge mode. Only these modules define names in which
+# it is another thing: the statement MERGE and its verb, or that several files, buckets or logs become one.
+MERGES_ELSEWHERE = {
+    "statement": [
+        *("cli/sql.py", "dlt_destination/destination.py", "errors.py", "opened_table.py", "operations/merge.py"),
+        *("operations/merge_join.py", "operations/merge_on_spark.py", "operations/merge_statement.py"),
+        *("statements/changes.py", "statements/inserts.py", "table.py", "table_merge.py"),
+    ],
+    "files": [
+        *("cli/maintenance.py", "concurrency/conflicts.py", "index/consistent/resize.py", "index/consistent/ring.py"),
+        *("services/change_index_plan.py", "services/clustering.py", "services/service.py", "table_maintenance.py"),
+        *("timeline/archive_writer.py", "timeline/plain_keys.py"),
+    ],
+}
+# Words that show, next to "merge", which of its meanings a name has.
+MERGE_BESIDE = {
+    "rows": ["duplicates", "keys", "log", "mode", "modes", "order", "pairs", "rows", "rules", "strategy"],
+    "statement": ["ambiguous", "bound", "by", "clause", "explain", "join", "plan", "spark", "statement"],
+    "files": ["below", "buckets", "bytes", "files", "groups", "levels", "logs", "slice", "slices", "small"],
+}
+# Words next to "merge" with which it would be a fourth thing, that other words say: compacted, reconciled, joined.
+MERGE_OF_NOTHING = frozenset(
+    ["blocks", "config", "dicts", "mapping", "options", "pieces", "schemas", "settings", "texts"]
+)
+MERGE_ALLOWED = {
+    "MergedSlice": "the rows of a file slice",
+    "SliceMerge": "the records of a file slice",
+    "_MERGE_SETTINGS": "of the merge mode",
+    "_by_merger": "a merger is of rows",
+    "_merge_levels": "of the archived timeline",
+    "is_merge_on_read": "a table type",
+    "merge_settings": "of the merge mode",
+    "supported_merge_strategies": "an attribute of dlt's",
+}
 MIN_WORDS = 3
 SOURCE = Path(lakebed.__file__).parent
 TESTS = Path(__file__).parents[1]
@@ -279,6 +313,47 @@ def test_bounds_begin_with_max_or_min() -> None:
         f"{path}: {name}" for path, name in constants + settings if is_odd_bound(name) and name not in ALLOWED_BOUNDS
     }
     assert odd == set()
+
+
+def names_with_merge(tree: ast.Module) -> Iterator[str]:
+    """The names with "merge" in them that a module defines: functions, classes, parameters, variables, attributes."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            name = node.name
+        elif isinstance(node, ast.arg):
+            name = node.arg
+        elif isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store):
+            name = node.id if isinstance(node, ast.Name) else node.attr
+        else:
+            continue
+        if any(word.startswith(("merg", "unmerg")) for word in words(name)):
+            yield name
+
+
+def meanings_of_merge(name: str) -> set[str]:
+    """The meanings of "merge" that the other words of a name show.
+
+    >>> meanings_of_merge("merge_mode"), meanings_of_merge("merge_small_files"), meanings_of_merge("merged")
+    ({'rows'}, {'files'}, set())
+    """
+    return {meaning for meaning, beside in MERGE_BESIDE.items() if words(name) & {*beside}}
+
+
+def test_merge_has_one_meaning_in_a_module() -> None:
+    elsewhere = {path: meaning for meaning, paths in MERGES_ELSEWHERE.items() for path in paths}
+    names = {path: {*names_with_merge(tree)} - {*MERGE_ALLOWED} for path, tree in sources()}
+    several = {
+        f"{path}: {name}": sorted(meanings_of_merge(name))
+        for path, defined in names.items()
+        for name in defined
+        if meanings_of_merge(name) and elsewhere.get(path, "rows") not in meanings_of_merge(name)
+    }
+    assert several == {}, "name it by the module's meaning, or by another word: compact, reconcile, join"
+    fourth = {
+        f"{path}: {name}" for path, defined in names.items() for name in defined if words(name) & MERGE_OF_NOTHING
+    }
+    assert fourth == set()
+    assert {path for path in elsewhere if not names[path] and path != "dlt_destination/destination.py"} == set()
 
 
 def test_names_of_tests_are_facts_in_plain_words() -> None:

@@ -220,25 +220,25 @@ class RestCatalog(StoreCatalog[RestStore, RestEntry]):
             self._check(self._created(desired), desired, table)
             return [EntryChange(str(name), "created", compared="none")]
         self._check(before, desired, table)
-        merged = replace(desired, properties={**before.properties, **desired.properties})
-        if _content(merged) == _content(before):
+        completed = replace(desired, properties={**before.properties, **desired.properties})
+        if _content(completed) == _content(before):
             return [EntryChange(str(name), "unchanged", compared="none")]
-        self._replace(before, merged, full=full)
-        return [EntryChange(str(name), "updated", before.columns != merged.columns, compared="none")]
+        self._replace(before, completed, full=full)
+        return [EntryChange(str(name), "updated", before.columns != completed.columns, compared="none")]
 
-    def _replace(self, before: RestEntry, merged: RestEntry, *, full: bool) -> None:
+    def _replace(self, before: RestEntry, completed: RestEntry, *, full: bool) -> None:
         granted = [] if full else self._store.grants(before)
         if granted:
             raise CatalogError(
-                f"{merged.name} in {self.uri} is to be written again, and {', '.join(granted)} would lose"
+                f"{completed.name} in {self.uri} is to be written again, and {', '.join(granted)} would lose"
                 " privileges on it",
                 hint="Give the privileges on the schema, or register the table with full=True (--full) and give them"
                 " again.",
-                context={"catalog": self.uri, "name": str(merged.name)},
+                context={"catalog": self.uri, "name": str(completed.name)},
             )
         self._store.delete(before)
         try:
-            self._store.create(merged)
+            self._store.create(completed)
         except CatalogError:
             self._store.create(before)
             raise

@@ -26,7 +26,7 @@ from lakebed.storage.base import Durable, Storage
 from lakebed.write_status import WriteStatus
 
 if TYPE_CHECKING:
-    from lakebed.handles.matched import KeyMerge
+    from lakebed.handles.matched import KeyedClauses
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,8 +160,8 @@ class GroupJob:
 
     `on_match` is what happens to a stored row of the same key. `located`: the keys of rows for existing file groups
     were looked up, so each has a stored row. With `delete_lookup` a delete without an ordering value takes that of the
-    stored row. With `merge` the rows are a merge's source, and its clauses decide what is written. With `stored` the
-    rows are stored rows, so that each delete counts. With `skip_unchanged` rows that would leave the stored row of
+    stored row. With `clauses` the rows are the source of a MERGE, whose clauses decide what is written. With `stored`
+    the rows are stored rows, so that each delete counts. With `skip_unchanged` rows that would leave the stored row of
     their key unchanged are not written. `durable` is "later" where the process that writes the files also completes the
     write. With `reveals` rows of new keys are seen even if log files delete their key with a greater ordering value;
     `may_rewrite`: a base file may be rewritten for that.
@@ -176,7 +176,7 @@ class GroupJob:
     path_check: PathCheck
     located: bool = False
     delete_lookup: bool = False
-    merge: KeyMerge | None = None
+    clauses: KeyedClauses | None = None
     stored: bool = False
     durable: Durable = True
     skip_unchanged: bool = False

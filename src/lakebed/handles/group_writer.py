@@ -167,15 +167,15 @@ class GroupWriter:
         # rows of a new file group are written as they come
         in_batches = not to.target.stored_in and not self.job.format.sort
         intake = replace(self.job.intake, numbered=numbered, in_batches=in_batches)
-        merge = self.job.merge
-        if merge is not None:
-            intake = merge.intake(intake)
+        clauses = self.job.clauses
+        if clauses is not None:
+            intake = clauses.intake(intake)
         with Spill(intake.memory) as spill:
             incoming = intake.collect(batches, spill, task)
             received = spill.rows
             counts: list[int] | None = None
-            if merge is not None:
-                incoming, counts = merge.apply(to, incoming, appends=appends)
+            if clauses is not None:
+                incoming, counts = clauses.apply(to, incoming, appends=appends)
             check_stored_key_fields(to, incoming)
             if appends and self.job.reveals:
                 handle = revealing(to, incoming, handle)
@@ -233,7 +233,7 @@ class GroupWriter:
             write_markers(self.job.storage, self.job.instant, files, "CREATE")
             return replace(self, marked=True)
         if (
-            self.job.merge is not None
+            self.job.clauses is not None
             or self.job.reveals
             or handles != {AppendHandle}
             or not self._takes_in_together(rows)

@@ -32,8 +32,8 @@ _OF_DEFAULT_PATH = pa.array(["", DEFAULT_PARTITION], pa.string())
 
 
 @dataclass(frozen=True, slots=True)
-class KeyMerge:
-    """A merge whose source rows are sent to the file groups of their keys.
+class KeyedClauses:
+    """The clauses of a MERGE whose source rows are sent to the file groups of their keys.
 
     `source` has the columns of the source rows as they are sent to tasks, among them the `key_fields` by their own
     names: those of the key, and of the partition path where it is equated. `on` are the conditions in addition to equal

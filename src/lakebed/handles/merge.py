@@ -323,7 +323,7 @@ class MergeHandle:
             raise
         rows.share_counts()
         first, *other_statuses = files.done
-        merged = replace(
+        status = replace(
             first,
             prev_commit=base.instant,
             prev_base_file=base.name,
@@ -333,7 +333,7 @@ class MergeHandle:
             num_unchanged=rows.counts.unchanged + rows.absent_deletes,
             num_combined=incoming.combined,
         )
-        return [merged, *other_statuses]
+        return [status, *other_statuses]
 
     def _merged(
         self, rows: RowMerge, stored: StoredRows, incoming: Incoming, files: BaseFiles, log: ChangeLogWriter | None

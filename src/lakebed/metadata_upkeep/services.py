@@ -169,14 +169,14 @@ def _run(store: MetadataStore, instant: str, slices: Sequence[FileSlice], state:
     return f"compaction {instant} of {count_text(len(slices), 'file group')}"
 
 
-def _map_slices(store: MetadataStore, merge: Callable[[FileSlice], R], slices: Sequence[FileSlice]) -> list[R]:
-    """The results of `merge` for the file slices: on threads if files are large or storage is slow."""
+def _map_slices(store: MetadataStore, compact: Callable[[FileSlice], R], slices: Sequence[FileSlice]) -> list[R]:
+    """The results of `compact` for the file slices: on threads if files are large or storage is slow."""
     # Arrow keeps the freed memory of each thread for that thread: a process that commits for long would hold it in all
     is_small = not is_remote(store.storage) and sum(file_slice.size for file_slice in slices) < _BYTES_FOR_THREADS
     return (
-        [merge(file_slice) for file_slice in slices]
+        [compact(file_slice) for file_slice in slices]
         if is_small
-        else parallel_map(merge, slices, store.settings.threads)
+        else parallel_map(compact, slices, store.settings.threads)
     )
 
 
@@ -232,12 +232,12 @@ def run_log_compaction(store: MetadataStore) -> list[str]:
         return []
     store.request(Action.LOGCOMPACTION, instant, encode_compaction_plan(plan))
     store.transitions.inflight(Action.LOGCOMPACTION, instant)
-    written = _map_slices(store, lambda file_slice: _merge_logs(store, file_slice, instant), plan.slices)
+    written = _map_slices(store, lambda file_slice: _compact_logs(store, file_slice, instant), plan.slices)
     store.complete(Action.LOGCOMPACTION, instant, _LOG_COMPACTION_OPERATION, [log.stat() for log in written])
     return [f"log compaction {instant} of {count_text(len(plan.slices), 'file group')}"]
 
 
-def _merge_logs(store: MetadataStore, file_slice: FileSlice, instant: str) -> WrittenLog:
+def _compact_logs(store: MetadataStore, file_slice: FileSlice, instant: str) -> WrittenLog:
     started = time.monotonic()
     merge = open_slice(store.slices, file_slice)
     changes = merge.changes(with_base=False)

@@ -246,12 +246,12 @@ def schema_for_write(context: WriteContext, snapshot: Snapshot, rows: Rows, *, p
         known_names = frozenset(incoming.names)
         incoming = pa.schema([*incoming, *(f for f in current if f.name not in known_names)])
     settings = context.settings
-    merged = reconcile(current, incoming, missing=settings.missing_columns, evolution=settings.evolution)
-    refuse_reserved(merged.names)
-    _check_names_that_come_back(snapshot, merged)
+    reconciled = reconcile(current, incoming, missing=settings.missing_columns, evolution=settings.evolution)
+    refuse_reserved(reconciled.names)
+    _check_names_that_come_back(snapshot, reconciled)
     check_key_types(context, current, incoming)
-    check_ordering_types(context, current, merged)
-    return table_schema(context, snapshot, merged)
+    check_ordering_types(context, current, reconciled)
+    return table_schema(context, snapshot, reconciled)
 
 
 def check_similar_names(context: WriteContext, rows: Rows) -> None:
@@ -285,13 +285,13 @@ def warn_of_unknown_stats_columns(storage: Storage, table: str, named: Sequence[
             _log.warning("%s names %r, which is no column of table %r; %s", _STATS_COLUMNS, name, table, near)
 
 
-def _check_names_that_come_back(snapshot: Snapshot, merged: pa.Schema) -> None:
+def _check_names_that_come_back(snapshot: Snapshot, columns: pa.Schema) -> None:
     """Raise an error if a new column has the name of a dropped one that some files still have, unless its type is the
     old one or wider: files are read by column name, so it shows the old values again."""
     config = snapshot.config
     in_path = set(config.partition_fields) if config.drop_partition_columns else set[str]()
     known_names = frozenset(snapshot.schema.names)
-    new = [f for f in merged if f.name not in known_names and f.name not in in_path]
+    new = [f for f in columns if f.name not in known_names and f.name not in in_path]
     if not new or snapshot.history is not None:  # with a schema history, columns are read by id
         return
     for file_slice in {s.instant: s for s in snapshot.file_slices()}.values():
@@ -310,10 +310,10 @@ def _check_names_that_come_back(snapshot: Snapshot, merged: pa.Schema) -> None:
                 )
 
 
-def table_schema(context: WriteContext, snapshot: Snapshot, merged: pa.Schema) -> TableSchema:
+def table_schema(context: WriteContext, snapshot: Snapshot, columns: pa.Schema) -> TableSchema:
     # as in real Hudi, columns that are only in paths are not in the commit's schema; readers take them from there
     dropped = set(context.keys.partition_fields) if context.config.drop_partition_columns else set()
-    data = in_logical_types(pa.schema([f for f in merged if f.name not in dropped]))
+    data = in_logical_types(pa.schema([f for f in columns if f.name not in dropped]))
     if snapshot.avro_schema and data.equals(snapshot.schema):
         return TableSchema(data, snapshot.avro_schema)
     column_names = frozenset(data.names)

@@ -24,7 +24,7 @@ from lakebed.engine.base import Rows, Task
 from lakebed.errors import CommitConflict, ConflictKind, InvalidOption, UnsupportedFeature
 from lakebed.expressions.base import Column, RowExpression, quote_name
 from lakebed.filters.pairs import Equality, PairExpression, Side
-from lakebed.handles.matched import KeyMerge
+from lakebed.handles.matched import KeyedClauses
 from lakebed.inputs.base import RowSource
 from lakebed.merge.clauses import check_unambiguous, evaluate
 from lakebed.merge.locations import IsNull
@@ -201,10 +201,10 @@ def _schema_after(context: WriteContext, statement: MergeStatement, source: pa.S
     current_fields = [f.with_type(with_new_fields(f.type, source_fields.get(f.name.lower(), f).type)) for f in current]
     names = {name.lower() for name in current.names}
     new = [f.with_nullable(True) for f in source if f.name.lower() not in names]
-    merged = reconcile(
+    reconciled = reconcile(
         current, pa.schema([*current_fields, *new]), missing="null", evolution=context.settings.evolution
     )
-    return table_schema(context, context.opened, merged)
+    return table_schema(context, context.opened, reconciled)
 
 
 def _by_key(context: WriteContext, bound: BoundMerge) -> tuple[dict[str, Equality] | None, str]:
@@ -389,7 +389,7 @@ class MergeByKey(_Merge):
         names = [*self.equal, *(self.bound.reader.source.field(n) for n in self.bound.source_columns)]
         present, on = write.context.engine.schema(prepared), self.bound.on
         stays = {*write.context.rules.ordering_columns, *self.equal, *self.bound.set_columns}
-        merge = KeyMerge(
+        clauses = KeyedClauses(
             clauses=self.bound.compiled([name for name in write.schema.data.names if name in stays]),
             source=pa.schema([present.field(name).with_nullable(True) for name in names]),
             key_fields=tuple(self.equal),
@@ -399,7 +399,7 @@ class MergeByKey(_Merge):
             determines_values=self._tells_values,
             is_upsert=self.bound.is_upsert,
         )
-        with placed(replace(write, merge=merge, reveals=True), prepared) as rows:
+        with placed(replace(write, clauses=clauses, reveals=True), prepared) as rows:
             if write.context.index.is_global and isinstance(rows, TaggedRows):
                 self._refuse_repeated_inserts(write, rows)
             yield rows

@@ -194,7 +194,7 @@ def _looked_up(write: Write, prepared: Rows) -> Generator[tuple[Rows, KeyLookup 
             prepared = engine.derive(prepared, {DELETE: BooleanLiteral(False)})
         prepared = engine.derive(prepared, {COMBINED: Zero()})
     # a key that is stored in another partition path is an existing key, too
-    stays = match.on_match in ("skip", "fail") or write.merge is not None
+    stays = match.on_match in ("skip", "fail") or write.clauses is not None
     index = index.for_existence_checks() if stays else index
     stored = index.stored_locations
     at_once = None if stored is None else stored.place_in_one(prepared, rules, write.snapshot, engine)

@@ -17,7 +17,7 @@ from lakebed.handles.append import AppendHandle
 from lakebed.handles.base import GroupJob, HandleType, Targets
 from lakebed.handles.create import CreateHandle
 from lakebed.handles.group_writer import GroupWriter
-from lakebed.handles.matched import KeyMerge
+from lakebed.handles.matched import KeyedClauses
 from lakebed.index.base import key_hash_of
 from lakebed.merge.incoming import Intake
 from lakebed.merge.row_merge import OnMatch
@@ -106,8 +106,8 @@ class RowMatch:
 class Write:
     """One write in progress, with the data that its steps share. `snapshot` is the table as it was when the write
     began. With `new_groups_only` its rows are written to new file groups only. `absent` are columns that they do not
-    have, for which existing keys retain their values; `early` finds other writers of a file group. With `merge` the
-    rows are those of a merge's source, with `stored` they are stored rows. With `growth` buckets are split. With
+    have, for which existing keys retain their values; `early` finds other writers of a file group. With `clauses` the
+    rows are the source rows of a MERGE, with `stored` they are stored rows. With `growth` buckets are split. With
     `reveals` rows of new keys are visible whatever was deleted."""
 
     context: WriteContext
@@ -119,7 +119,7 @@ class Write:
     new_groups_only: bool = False
     absent: tuple[str, ...] = ()
     early: EarlyConflicts | None = None
-    merge: KeyMerge | None = None
+    clauses: KeyedClauses | None = None
     stored: bool = False
     growth: Growth | None = None
     reveals: bool = False
@@ -141,7 +141,7 @@ class Write:
             auto_keys=self.instant if generated else None,
             absent=self.absent,
             null_ordering=settings.null_ordering,
-            once_a_file=self.match.on_match == "keys" and self.merge is None,
+            once_a_file=self.match.on_match == "keys" and self.clauses is None,
         )
         return GroupJob(
             reader=self.snapshot.reader,
@@ -154,7 +154,7 @@ class Write:
             located=context.index.hashing is None and self.match.looks_up,
             # of writers that do not wait for one another a delete takes also what it did not see
             delete_lookup=settings.delete_lookup and not context.is_non_blocking,
-            merge=self.merge,
+            clauses=self.clauses,
             stored=self.stored,
             durable=context.engine.is_distributed or "later",
             skip_unchanged=settings.skip_unchanged and self._compares_rows,
@@ -171,7 +171,7 @@ class Write:
     @property
     def _compares_rows(self) -> bool:
         """Whether the rows are those of an upsert and are not counted by the clauses of a merge."""
-        return self.match.on_match == "keys" and not self.match.deletes and self.merge is None
+        return self.match.on_match == "keys" and not self.match.deletes and self.clauses is None
 
     @property
     def begins_with_logs(self) -> bool:

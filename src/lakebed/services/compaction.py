@@ -114,8 +114,8 @@ class CompactionRun(ServiceRun):
 
     def counts(self) -> Mapping[str, int]:
         """The counts of the run by name, for metrics."""
-        merged = {"file_slices": len(self.slices), "log_files": self.log_files, "log_records": self.log_records}
-        return merged | {"rows": self.rows, "bytes": self.bytes}
+        read = {"file_slices": len(self.slices), "log_files": self.log_files, "log_records": self.log_records}
+        return read | {"rows": self.rows, "bytes": self.bytes}
 
     def to_dict(self) -> dict[str, Any]:
         """The fields as plain values, for JSON."""
@@ -159,7 +159,7 @@ class CompactionResult(ServiceResult[CompactionPlan, CompactionRun]):
         return [compacted_slice for run in self.runs for compacted_slice in run.slices]
 
 
-class LogMerging(PlannedService[CompactionPlan, CompactionRun, CompactionResult]):
+class SliceCompaction(PlannedService[CompactionPlan, CompactionRun, CompactionResult]):
     """The common part of compaction and log compaction: plans of file slices with log files, on merge-on-read
     tables."""
 
@@ -179,7 +179,7 @@ class LogMerging(PlannedService[CompactionPlan, CompactionRun, CompactionResult]
         return encode_compaction_plan(plan)
 
 
-class Compaction(LogMerging):
+class Compaction(SliceCompaction):
     """The service that merges log files into new base files."""
 
     name = "compact"

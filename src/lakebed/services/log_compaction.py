@@ -16,7 +16,7 @@ from lakebed.operations.context import WriteContext, file_format
 from lakebed.policies.compaction import Verdict, log_compaction_verdict, plan_log_compaction
 from lakebed.services.compaction import (
     CompactionRun,
-    LogMerging,
+    SliceCompaction,
     completed_run,
     groups_in_plans,
     run_operations,
@@ -31,7 +31,7 @@ from lakebed.timeline.timeline import COMMITS, Timeline
 from lakebed.wording import count_text
 
 
-class LogCompaction(LogMerging):
+class LogCompaction(SliceCompaction):
     """The service that merges log blocks with each other. A plan that a compaction has overtaken, or whose process
     died, is removed from the timeline: nothing is lost with it."""
 
@@ -72,7 +72,7 @@ class LogCompaction(LogMerging):
         plan = plan_log_compaction(
             slices_of(snapshot, snapshot.partitions()),
             min_blocks=settings.log_blocks,
-            count_blocks=lambda file_slice: mergeable_blocks(snapshot, file_slice),
+            count_blocks=lambda file_slice: compactable_blocks(snapshot, file_slice),
             # the merged block takes the place of its newest block: no pending block may come in between
             before=min((i.time for i in timeline.pending if completes_as(i.action) in COMMITS), default=None),
             busy=groups_in_plans(timeline),
@@ -99,7 +99,7 @@ def _verdict(timeline: Timeline, settings: CompactionSettings) -> Verdict:
     return log_compaction_verdict(timeline.instants, log_compactions(timeline), settings.log_blocks)
 
 
-def mergeable_blocks(snapshot: Snapshot, file_slice: FileSlice) -> int:
+def compactable_blocks(snapshot: Snapshot, file_slice: FileSlice) -> int:
     """The number of blocks that a log compaction would merge; 0 if some have partial records, which are needed one by
     one."""
     logs = snapshot.reader.logs(file_slice)

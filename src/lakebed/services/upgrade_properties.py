@@ -146,10 +146,10 @@ def _with_merge(config: TableConfig, version: int) -> dict[str, str]:
         value = next((text for text in texts if text), None)
         if value is not None and implied.get(name) != value:
             new[(MERGE_PROPERTY_PREFIX if version == CURRENT_VERSION else "") + name] = value
-    merged = merge_properties(version, mode, payload, default, strategy)
+    of_mode = merge_properties(version, mode, payload, default, strategy)
     if not has_completion_times(version):
-        merged.pop("hoodie.record.merge.mode", None)
-    return new | merged
+        of_mode.pop("hoodie.record.merge.mode", None)
+    return new | of_mode
 
 
 def _merge_of(config: TableConfig) -> _Merge:

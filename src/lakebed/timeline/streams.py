@@ -43,8 +43,8 @@ def metadata_taken_over(timeline: Timeline, keys: Sequence[str] = ()) -> dict[st
         # nothing but the time of a file shows which commit completed last, and copies of a table lose it
         by_request = stream_batches(timeline.commit_metadata(timeline.commits[-1]), timeline)
         by_file = _batches(values[STREAMS], timeline)
-        merged = {**by_request, **by_file}
-        values[STREAMS] = _text({name: max(merged[name], by_request.get(name, 0)) for name in merged})
+        batches = {**by_request, **by_file}
+        values[STREAMS] = _text({name: max(batches[name], by_request.get(name, 0)) for name in batches})
     return values
 
 

@@ -63,13 +63,13 @@ def encode_records(rows: pa.RecordBatch, avro_schema: str) -> pa.BinaryArray:
                 context={"column": name},
             )
         pieces += _pieces(kind, values)
-    merged = _merged(pieces)
+    joined = _with_joined_constants(pieces)
     length = np.zeros(rows.num_rows, np.int64)
-    for piece in merged:
+    for piece in joined:
         length += len(piece) if isinstance(piece, bytes) else _lengths(piece)
     offsets = pa.py_buffer(np.arange(0, 4 * rows.num_rows + 1, 4, dtype=np.int32))
     prefix = pa.Array.from_buffers(pa.binary(), rows.num_rows, [None, offsets, pa.py_buffer(length.astype(">i4"))])
-    return join_pieces([prefix, *merged])
+    return join_pieces([prefix, *joined])
 
 
 def _chunks(rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -84,25 +84,25 @@ def _of_nulls(kind: AvroType) -> Pieces:
     return [] if kind.kind == "null" else [encode_long(max(kind.null, 0))]
 
 
-def _merged(pieces: Pieces) -> Pieces:
+def _with_joined_constants(pieces: Pieces) -> Pieces:
     """The pieces with neighbouring constants joined into one."""
-    merged: Pieces = []
+    joined: Pieces = []
     for piece in pieces:
-        if isinstance(piece, bytes) and merged and isinstance(merged[-1], bytes):
-            merged[-1] += piece
+        if isinstance(piece, bytes) and joined and isinstance(joined[-1], bytes):
+            joined[-1] += piece
         elif not isinstance(piece, bytes) or piece:
-            merged.append(piece)
-    return merged
+            joined.append(piece)
+    return joined
 
 
 def _joined(pieces: Pieces, rows: int) -> pa.BinaryArray:
     """The pieces of each record joined, as one binary value a record."""
-    merged = _merged(pieces)
-    if len(merged) == 1 and not isinstance(merged[0], bytes):
-        return merged[0]
-    if any(not isinstance(piece, bytes) for piece in merged):
-        return join_pieces(merged)
-    return pa.repeat(pa.scalar(merged[0] if merged else b"", pa.binary()), rows)
+    joined = _with_joined_constants(pieces)
+    if len(joined) == 1 and not isinstance(joined[0], bytes):
+        return joined[0]
+    if any(not isinstance(piece, bytes) for piece in joined):
+        return join_pieces(joined)
+    return pa.repeat(pa.scalar(joined[0] if joined else b"", pa.binary()), rows)
 
 
 def _lengths(values: pa.BinaryArray) -> Int64s:
