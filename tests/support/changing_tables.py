@@ -22,14 +22,13 @@ from lakebed.properties.file import load_table_config
 from lakebed.services import savepoint
 from lakebed.slices.listing import list_table
 from lakebed.storage import open_storage
-from lakebed.storage.base import Storage
 from lakebed.storage.memory import MemoryStorage
-from lakebed.storage.opening import wrapping
 from lakebed.table import Table
 from lakebed.testing import Killed, Mutation, crash_at
 from lakebed.timeline.timeline import load_timeline
 from lakebed.timeline.transitions import TimelineWriter
 from support.crash_tables import MOR, OPTIONS, Model, put, rows
+from support.storage_requests import before_requests
 
 # Nothing is cleaned or archived but by the other process.
 QUIET: dict[str, Any] = {"hoodie.clean.automatic": False, "hoodie.archive.automatic": False}
@@ -110,31 +109,11 @@ def _completes(call: str) -> bool:
     return verb.startswith("put") and not path.startswith(METADATA) and path.endswith((".commit", ".deltacommit"))
 
 
-class _Counted:
-    def __init__(self, inner: Any, between: Between) -> None:
-        self._inner, self._between = inner, between
-
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self._inner, name)
-        if name in ("url", "spec") or not callable(found):
-            return found
-
-        def call(*given: Any, **named: Any) -> Any:
-            self._between.before(f"{name} {given[0] if given else ''}")
-            return found(*given, **named)
-
-        return call
-
-
 @contextmanager
 def interrupted(at: int, do: Callable[[], object]) -> Generator[Between]:
     """What opens a storage in the block meets the other process at its call of this number."""
     between = Between(at, do)
-
-    def wrap(inner: Storage) -> Storage:
-        return _Counted(inner, between)  # pyright: ignore[reportReturnType]
-
-    with wrapping(wrap):
+    with before_requests(lambda verb, path: between.before(f"{verb} {path}")):
         yield between
 
 

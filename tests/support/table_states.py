@@ -13,8 +13,7 @@ from typing import Any
 from lakebed.metadata_upkeep import maintain
 from lakebed.metadata_upkeep.store import MetadataSettings
 from lakebed.storage import memory
-from lakebed.storage.base import Storage
-from lakebed.storage.opening import wrapping
+from support.storage_requests import before_requests
 
 Files = Mapping[str, Any]
 
@@ -84,29 +83,9 @@ class Jumping:
                 self.do()
 
 
-class _Counted:
-    def __init__(self, inner: Any, jumping: Jumping) -> None:
-        self._inner, self._jumping = inner, jumping
-
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self._inner, name)
-        if name in ("url", "spec") or not callable(found):
-            return found
-
-        def call(*given: Any, **named: Any) -> Any:
-            self._jumping.before(f"{name} {given[0] if given else ''}")
-            return found(*given, **named)
-
-        return call
-
-
 @contextmanager
 def jumping(at: int, do: Callable[[], None]) -> Generator[Jumping]:
     """What opens a storage in the block meets `do` at its call of this number."""
     found = Jumping(at, do)
-
-    def wrap(inner: Storage) -> Storage:
-        return _Counted(inner, found)  # pyright: ignore[reportReturnType]
-
-    with wrapping(wrap):
+    with before_requests(lambda verb, path: found.before(f"{verb} {path}")):
         yield found

@@ -21,6 +21,7 @@ from lakebed.publish.publication import publish
 from lakebed.services import publishing
 from lakebed.testing import crash_at
 from support.published import READERS, check_published, expected_rows, quiet, sorted_rows
+from support.storage_requests import before_requests
 
 Form = Literal["delta", "iceberg"]
 FORMS: tuple[Form, ...] = ("delta", "iceberg")
@@ -300,26 +301,22 @@ def test_old_versions_of_a_delta_log_that_a_checkpoint_has_are_deleted(
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_publisher_that_reads_versions_while_another_one_deletes_them_goes_on(
-    form: Form, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_publisher_that_reads_versions_while_another_one_deletes_them_goes_on(form: Form, tmp_path: Path) -> None:
     table = new_table(tmp_path)
     for n in range(3):
         table.upsert({"id": [1], "city": ["Oslo"], "v": [n]})
         table.catalogs.publish(form)
-    storage, other = table.opened.storage, lakebed.open(table.uri).opened.storage
-    read, reads = type(storage).read, list[str]()
+    other, reads = table.opened.storage, list[str]()
 
-    def read_after_the_other(self: Any, path: str) -> bytes:
-        if self is storage and path.startswith(publishing.list_formats()[form].folder) and not reads:
+    def publish_by_the_other(verb: str, path: str) -> None:
+        if verb == "read" and path.startswith(publishing.list_formats()[form].folder) and not reads:
             reads.append(path)
             publishing.publish_alone(other, form, WriteSettings())
-        return read(self, path)
 
     foreign._NEWEST.clear()
-    monkeypatch.setattr(type(storage), "read", read_after_the_other)
     table.upsert({"id": [1], "city": ["Oslo"], "v": [9]})
-    result = table.catalogs.publish(form)
+    with before_requests(publish_by_the_other):
+        result = lakebed.open(table.uri).catalogs.publish(form)
     assert (len(reads), result.instant) == (1, table.timeline.last.time)
     check_published(table, form)
 
