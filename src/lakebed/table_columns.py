@@ -12,7 +12,7 @@ from lakebed.config.arguments import public_methods_check_arguments, refused
 from lakebed.opened_table import OpenedTable
 from lakebed.read.plan import data_columns
 from lakebed.schema.column_changes import ColumnChange, column_paths
-from lakebed.schema.spark import type_name
+from lakebed.schema.spark import name_of_type
 from lakebed.services.columns import ColumnsChanged, change_columns
 from lakebed.slices.snapshot import Snapshot
 from lakebed.table_views import EntriesView
@@ -157,4 +157,4 @@ def _as_arrow(view: Snapshot) -> pa.Table:
 
 
 def _fact(path: str, field: pa.Field, comments: Mapping[str, str]) -> ColumnFacts:
-    return ColumnFacts(path, type_name(field.type), field.nullable, comments.get(path, ""))
+    return ColumnFacts(path, name_of_type(field), field.nullable, comments.get(path, ""))

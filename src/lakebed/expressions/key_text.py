@@ -17,6 +17,7 @@ from lakebed.expressions.zones import UTC_ZONE, Zone
 from lakebed.schema.arrow import is_text
 from lakebed.schema.conversion import floored_times
 from lakebed.schema.java_text import to_java_text
+from lakebed.schema.logical_types import type_text
 
 # BigDecimal leaves plain notation below 1E-6 only: a column of this scale never needs help.
 _PLAIN_SCALE = 6
@@ -121,7 +122,7 @@ class KeyText:
 
     def _refuse(self, kind: pa.DataType) -> SchemaConflict:
         return SchemaConflict(
-            f"column `{self.column}` of type {kind} cannot be part of a record key or partition path",
+            f"column `{self.column}` of type {type_text(kind)} cannot be part of a record key or partition path",
             hint="Use a string, number, boolean, date, timestamp, decimal or binary column",
             context={"column": self.column, "type": str(kind)},
         )

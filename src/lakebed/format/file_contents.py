@@ -24,7 +24,7 @@ from lakebed.format.log_file import MAGIC, BlockType, HeaderKey, scan_blocks
 from lakebed.format.parquet_footer import footer_in, parse_footer
 from lakebed.format.row_groups.chunks import FALSE, number_in, read_struct
 from lakebed.format.sources import BytesSource
-from lakebed.schema.arrow import is_list
+from lakebed.schema.plain_arrow import is_list
 
 Buffer = bytes | memoryview
 PARQUET_MAGIC: Final = b"PAR1"

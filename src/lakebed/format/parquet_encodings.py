@@ -14,7 +14,7 @@ import pyarrow.types as pt
 
 from lakebed.format.hashes import plain_strings, value_buffer
 from lakebed.model import COMMIT_SEQNO, COMMIT_TIME, FILE_NAME, PARTITION_PATH
-from lakebed.schema.arrow import is_list
+from lakebed.schema.plain_arrow import is_list
 
 _SAMPLE_SLICES = 4
 _SLICE_ROWS = 4096

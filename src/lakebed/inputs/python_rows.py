@@ -14,8 +14,9 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from lakebed.errors import InvalidOption, InvalidRecord, SchemaConflict
-from lakebed.schema.arrow import is_list, too_deep
+from lakebed.schema.arrow import too_deep
 from lakebed.schema.assignment import in_column
+from lakebed.schema.plain_arrow import is_list
 
 
 def typed_values(values: Sequence[Any], kind: pa.DataType) -> tuple[Sequence[Any], pa.DataType]:

@@ -36,7 +36,6 @@ from lakebed.properties.table_config import TableConfig
 from lakebed.schema.arrow import (
     check_names,
     has_untyped,
-    is_list,
     leaf_paths,
     list_of,
     map_of,
@@ -50,6 +49,8 @@ from lakebed.schema.column_names import did_you_mean, similar_columns
 from lakebed.schema.conversion import cast_column, may_lose
 from lakebed.schema.evolution import EVOLUTION_OPTION, is_promotion, reconcile
 from lakebed.schema.field_ids import BY_PATH, FIELD_IDS
+from lakebed.schema.logical_types import type_text
+from lakebed.schema.plain_arrow import is_list
 from lakebed.schema.spark import spark_type
 from lakebed.sharing import is_first_time, once
 from lakebed.slices.newest_files import KEY_NOTE, NAMED_VERSION, OPERATIONS_NOTE
@@ -385,19 +386,29 @@ def require_columns(context: WriteContext, schema: pa.Schema, *, ordering: bool 
                     hint=did_you_mean(name, names, "add or rename it: the columns of the data are"),
                     context={"column": name, "role": role, "columns": names},
                 )
-            field = schema.field(name) if name in names else None
-            if role == "ordering" and field is not None and pa.types.is_nested(field.type):
-                raise SchemaConflict(
-                    f"the ordering column {name!r} is a {field.type}, which has no order",
-                    hint="order by a number, a text, a date or a timestamp",
-                    context={"column": name, "type": str(field.type)},
-                )
-    # SchemaConflict for a type that no key or path is made of
-    context.keys.record_key.sql(columns)
-    if context.keys.partition_path.has_sql:
-        context.keys.partition_path.sql(columns)
+            if role == "ordering":
+                check_has_order(columns, name)
+    check_makes_keys(context.keys, columns)
+
+
+def check_has_order(schema: pa.Schema, name: str) -> None:
+    """Raise `SchemaConflict` for an ordering column whose type has no order."""
+    if name in schema.names and pa.types.is_nested(schema.field(name).type):
+        kind = schema.field(name).type
+        raise SchemaConflict(
+            f"the ordering column {name!r} is a {type_text(kind)}, which has no order",
+            hint="order by a number, a text, a date or a timestamp",
+            context={"column": name, "type": str(kind)},
+        )
+
+
+def check_makes_keys(keys: KeyGenerator, schema: pa.Schema) -> None:
+    """Raise `SchemaConflict` for key and partition columns of a type that no key or path is made of."""
+    keys.record_key.sql(schema)
+    if keys.partition_path.has_sql:
+        keys.partition_path.sql(schema)
     else:
-        context.keys.partition_path.arrow(pa.RecordBatch.from_pylist([], columns))
+        keys.partition_path.arrow(pa.RecordBatch.from_pylist([], schema))
 
 
 def check_key_types(context: WriteContext, table: pa.Schema, incoming: pa.Schema) -> None:

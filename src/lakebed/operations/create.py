@@ -27,7 +27,12 @@ from lakebed.index.registry import check_new_indexes, make_index
 from lakebed.merge.mergers import ENTRY_POINTS, Merger, merger_named, register
 from lakebed.merge.rules import MergeRules
 from lakebed.metadata_kinds.registry import parse_index_name, remembered_property
-from lakebed.operations.context import incoming_schema, warn_of_unknown_stats_columns
+from lakebed.operations.context import (
+    check_has_order,
+    check_makes_keys,
+    incoming_schema,
+    warn_of_unknown_stats_columns,
+)
 from lakebed.operations.foreign_files import refuse_foreign_files
 from lakebed.operations.recreate import finish_interrupted_overwrite
 from lakebed.properties.file import PROPERTIES_PATH, create_table
@@ -273,11 +278,7 @@ def _check_columns(columns: pa.Schema, settings: TableSettings) -> None:
                     context={"column": name, "role": role},
                 )
     for name in settings.ordering_fields or ():
-        if name in columns.names and pa.types.is_nested(columns.field(name).type):
-            raise SchemaConflict(
-                f"the ordering column {name!r} is a {columns.field(name).type}, which has no order",
-                hint="order by a number, a text, a date or a timestamp",
-            )
+        check_has_order(columns, name)
 
 
 def _check_config(config: TableConfig, columns: pa.Schema) -> None:
@@ -300,7 +301,9 @@ def _check_config(config: TableConfig, columns: pa.Schema) -> None:
                 hint=did_you_mean(name, columns.names, "the schema has"),
                 context={"column": name, "role": "ordering"},
             )
-    key_generator(key_generator_spec(config))
+    keys = key_generator(key_generator_spec(config))
+    if len(columns):
+        check_makes_keys(keys, columns)
     if config.drop_partition_columns:
         for name in printed_partition_fields(config, columns):
             raise InvalidOption(

@@ -20,8 +20,8 @@ from lakebed.expressions.key_text import value_of_key_text
 from lakebed.format.base_file import Footer, read_footer
 from lakebed.model import BaseFile
 from lakebed.properties.table_config import TableConfig, key_generator_spec
-from lakebed.schema.arrow import is_list
 from lakebed.schema.logical_types import is_vector
+from lakebed.schema.plain_arrow import is_list
 from lakebed.slices.schema_history import SchemaHistory
 from lakebed.storage.base import Storage
 from lakebed.storage.parallel import parallel_map

@@ -36,8 +36,8 @@ from lakebed.publish.foreign import (
     properties_of,
 )
 from lakebed.publish.versions import Position
-from lakebed.schema.arrow import is_list
 from lakebed.schema.logical_types import file_type
+from lakebed.schema.plain_arrow import is_list
 from lakebed.storage.base import Storage
 from lakebed.storage.exactly_once import create_exactly_once
 

@@ -46,9 +46,9 @@ from lakebed.publish.iceberg_manifests import (
     manifest_record,
 )
 from lakebed.publish.versions import Position
-from lakebed.schema.arrow import is_list
 from lakebed.schema.field_ids import below, field_id, field_paths, has_field_ids
 from lakebed.schema.logical_types import is_vector, vector_size
+from lakebed.schema.plain_arrow import is_list
 from lakebed.storage.base import Storage
 from lakebed.storage.exactly_once import create_exactly_once, write_settled
 from lakebed.storage.parallel import parallel_map

@@ -23,6 +23,7 @@ from lakebed.schema.logical_types import (
     unknown_descriptor,
     vector_name,
 )
+from lakebed.schema.plain_arrow import is_list
 
 MAX_PRECISION = 38
 # The digits of `decimal256`: values are rescaled in it, since a cast of `decimal128` may wrap instead of fail.
@@ -247,17 +248,6 @@ def has_untyped(kind: pa.DataType) -> bool:
 def is_text(kind: pa.DataType) -> bool:
     """Whether values of a type are texts, in any of their forms."""
     return pt.is_string(kind) or pt.is_large_string(kind) or pt.is_string_view(kind)
-
-
-def is_list(kind: pa.DataType) -> bool:
-    """Whether the type is one of Arrow's list layouts."""
-    return (
-        pt.is_list(kind)
-        or pt.is_large_list(kind)
-        or pt.is_fixed_size_list(kind)
-        or pt.is_list_view(kind)
-        or pt.is_large_list_view(kind)
-    )
 
 
 def is_repeated(kind: pa.DataType) -> bool:

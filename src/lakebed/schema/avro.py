@@ -15,8 +15,9 @@ import pyarrow.types as pt
 
 from lakebed.errors import CorruptFile, LakebedError, SchemaConflict, UnsupportedFeature
 from lakebed.model import ALL_META_COLUMNS, META_COLUMNS, OPERATION_COLUMN
-from lakebed.schema.arrow import AVRO_TYPE, is_list, list_of, map_of
+from lakebed.schema.arrow import AVRO_TYPE, list_of, map_of
 from lakebed.schema.logical_types import HUDI_TYPE, is_vector, struct_avro, vector_avro, vector_name, vector_of_avro
+from lakebed.schema.plain_arrow import is_list
 
 _PRIMITIVES = {
     "boolean": pa.bool_(),

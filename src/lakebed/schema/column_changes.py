@@ -14,11 +14,12 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from lakebed.errors import SchemaConflict
-from lakebed.schema.arrow import is_list, list_of, map_of
+from lakebed.schema.arrow import list_of, map_of, normalise
 from lakebed.schema.column_names import did_you_mean
 from lakebed.schema.conversion import may_lose
 from lakebed.schema.evolution import is_promotion
-from lakebed.schema.spark import type_name
+from lakebed.schema.plain_arrow import is_list
+from lakebed.schema.spark import name_of_type, type_name
 from lakebed.schema.type_names import column_type
 
 Verb = Literal["add", "drop", "rename", "widen", "comment", "move"]
@@ -181,8 +182,9 @@ _Edited = tuple[list[pa.Field], str, str]
 def _add(fields: list[pa.Field], name: str, parent: str, change: ColumnChange) -> _Edited:
     _check_new(fields, name, parent)
     kind = column_type(change.type, change.column)
-    text = f"column {change.column} is new ({type_name(kind)})"
-    return _placed(fields, pa.field(name, kind), parent, change), name, text
+    field = normalise(pa.schema([pa.field(name, kind)])).field(0)
+    text = f"column {change.column} is new ({name_of_type(field)})"
+    return _placed(fields, field, parent, change), name, text
 
 
 def _drop(fields: list[pa.Field], name: str, parent: str, change: ColumnChange) -> _Edited:

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from lakebed.errors import SchemaConflict
-from lakebed.schema.arrow import MAX_WIDE_PRECISION, check_nulls, is_list, is_text
+from lakebed.schema.arrow import MAX_WIDE_PRECISION, check_nulls, is_text
 from lakebed.schema.java_text import to_java_text
 from lakebed.schema.layouts import list_offsets
 from lakebed.schema.logical_types import (
@@ -25,7 +25,7 @@ from lakebed.schema.logical_types import (
     vectors_of_bytes,
     vectors_of_rows,
 )
-from lakebed.schema.plain_arrow import as_numpy
+from lakebed.schema.plain_arrow import as_numpy, is_list
 
 _A_SECOND = {"ms": 10**3, "us": 10**6, "ns": 10**9}
 

@@ -10,11 +10,12 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from lakebed.errors import SchemaConflict
-from lakebed.schema.arrow import is_list, list_of, map_of
+from lakebed.schema.arrow import list_of, map_of
 from lakebed.schema.avro import is_logical_struct
 from lakebed.schema.column_names import similar_columns
 from lakebed.schema.conversion import cast_column, may_lose, project
 from lakebed.schema.logical_types import HUDI_TYPE, is_bytes, is_vector, takes_vectors
+from lakebed.schema.plain_arrow import is_list
 from lakebed.schema.spark import spark_projection, type_name
 
 __all__ = [

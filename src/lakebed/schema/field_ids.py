@@ -13,8 +13,9 @@ import pyarrow.types as pt
 import xxhash
 
 from lakebed.model import ALL_META_COLUMNS
-from lakebed.schema.arrow import is_list, without_meta
+from lakebed.schema.arrow import without_meta
 from lakebed.schema.logical_types import is_vector
+from lakebed.schema.plain_arrow import is_list
 
 FIELD_IDS = "lakebed.field.ids"
 """The property of tables whose base files have ids; the only value is `path`."""

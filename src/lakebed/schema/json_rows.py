@@ -13,9 +13,8 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from lakebed.errors import UnsupportedFeature
-from lakebed.schema.arrow import is_list
 from lakebed.schema.java_text import to_java_text
-from lakebed.schema.plain_arrow import as_numpy
+from lakebed.schema.plain_arrow import as_numpy, is_list
 
 _SPECIAL = {"\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r"}
 _ESCAPED = '["\\\\\\x00-\\x1f]'

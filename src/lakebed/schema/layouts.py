@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from lakebed.errors import InvalidRecord
-from lakebed.schema.arrow import check_levels, is_list
-from lakebed.schema.plain_arrow import as_numpy
+from lakebed.schema.arrow import check_levels
+from lakebed.schema.plain_arrow import as_numpy, is_list
 
 _MAX_TEXT = 60
 _PLAIN_FORM: dict[pa.DataType, pa.DataType] = {

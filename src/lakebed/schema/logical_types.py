@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from lakebed.errors import CorruptFile, InvalidRecord, SchemaConflict
+from lakebed.schema.plain_arrow import is_list
 
 HUDI_TYPE = b"hudi_type"
 """The key of field metadata, in Arrow and on Spark, by which Hudi names the logical type of a column."""
@@ -82,8 +83,16 @@ def vector_name(kind: pa.DataType) -> str:
     >>> vector_name(vector(4)), vector_name(vector(4, "int8"))
     ('VECTOR(4)', 'VECTOR(4, INT8)')
     """
-    element = "" if pt.is_float32(kind.value_type) else f", {_NAMES[kind.value_type]}"
-    return f"VECTOR({kind.list_size}{element})"
+    return _descriptor(kind.list_size, kind.value_type)
+
+
+def type_text(kind: pa.DataType) -> str:
+    """The name of a type in messages: Hudi's name of a vector, else Arrow's name."""
+    return vector_name(kind) if is_vector(kind) else str(kind)
+
+
+def _descriptor(dimension: int, element: pa.DataType) -> str:
+    return f"VECTOR({dimension}{'' if pt.is_float32(element) else f', {_NAMES[element]}'})"
 
 
 def _width(element: pa.DataType) -> int:
@@ -302,22 +311,12 @@ def takes_vectors(incoming: pa.DataType, kind: pa.DataType) -> bool:
         return True
     if pt.is_fixed_size_list(incoming) and incoming.list_size != kind.list_size:
         return False
-    if not _is_any_list(incoming):
+    if not is_list(incoming):
         return False
     element = incoming.value_type
     if pt.is_null(element) or pt.is_integer(element):
         return True
     return not pt.is_integer(kind.value_type) and (pt.is_floating(element) or pt.is_decimal(element))
-
-
-def _is_any_list(kind: pa.DataType) -> bool:
-    return (
-        pt.is_list(kind)
-        or pt.is_large_list(kind)
-        or pt.is_fixed_size_list(kind)
-        or pt.is_list_view(kind)
-        or pt.is_large_list_view(kind)
-    )
 
 
 def vectors_of_rows(values: Any, kind: pa.DataType, column: str) -> Any:

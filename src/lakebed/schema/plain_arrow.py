@@ -1,5 +1,5 @@
 """What `to_numpy` of an array, and `sort_by`, `group_by` and `filter` (by an expression) of a table give, without the
-import of pandas that comes with these (see `lakebed/deferred_pandas.py`)."""
+import of pandas that comes with these (see `lakebed/deferred_pandas.py`); and what a list is in Arrow."""
 
 from __future__ import annotations
 
@@ -23,6 +23,17 @@ from pyarrow._acero import (
 )
 
 _Rows = TypeVar("_Rows", pa.Table, pa.RecordBatch)
+
+
+def is_list(kind: pa.DataType) -> bool:
+    """Whether the type is one of Arrow's list layouts."""
+    return (
+        pt.is_list(kind)
+        or pt.is_large_list(kind)
+        or pt.is_fixed_size_list(kind)
+        or pt.is_list_view(kind)
+        or pt.is_large_list_view(kind)
+    )
 
 
 def as_numpy(values: pa.Array | pa.ChunkedArray) -> npt.NDArray[Any]:

@@ -13,8 +13,9 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from lakebed.errors import SchemaConflict
-from lakebed.schema.arrow import is_list, list_of, map_of, normalise
+from lakebed.schema.arrow import list_of, map_of, normalise
 from lakebed.schema.logical_types import HUDI_TYPE, descriptor_of, is_vector, vector_name
+from lakebed.schema.plain_arrow import is_list
 
 _FROM_SPARK = {
     "void": pa.null(),
@@ -230,6 +231,11 @@ def type_name(kind: pa.DataType) -> str:
     ('BIGINT', 'VECTOR(4)')
     """
     return vector_name(kind) if is_vector(kind) else spark_type(kind)
+
+
+def name_of_type(field: pa.Field) -> str:
+    """The name of a column's type for people: Hudi's name of a logical type (`VARIANT`), else that of `type_name`."""
+    return descriptor_of(field) or type_name(field.type)
 
 
 _PLAIN_SCALE = 6

@@ -30,6 +30,7 @@ from lakebed.policies.clustering import GroupSizes, PartitionChoice, commits_sin
 from lakebed.progress import progress
 from lakebed.schema.arrow import leaf_paths
 from lakebed.schema.column_names import did_you_mean
+from lakebed.schema.logical_types import is_vector, vector_name
 from lakebed.services.driver import (
     NothingToDo,
     PlannedService,
@@ -264,8 +265,16 @@ def check_sort_columns(snapshot: Snapshot, settings: ClusteringSettings) -> None
             hint="Cluster it without sort columns: rows stay in that order.",
             context={"columns": ", ".join(columns)},
         )
-    column_paths = {path for path, _ in leaf_paths(snapshot.schema)}
+    column_paths = dict(leaf_paths(snapshot.schema))
     unknown = [name for name in columns if name not in column_paths]
+    vectors = [name for name in columns if name in column_paths and is_vector(column_paths[name])]
+    if vectors:
+        raise InvalidOption(
+            f"table {snapshot.config.name!r} cannot be sorted by column {vectors[0]!r}:"
+            f" {vector_name(column_paths[vectors[0]])} has no order",
+            hint="sort by other columns",
+            context={"column": vectors[0]},
+        )
     if unknown:
         raise InvalidOption(
             f"table {snapshot.config.name!r} has no column {unknown[0]!r} to sort by",

@@ -31,7 +31,7 @@ def encoding(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     """Until it is undone all texts are written as another writer may have them, in row groups of three rows."""
     with monkeypatch.context() as patched:
 
-        def choose(table: pa.Table, _known: Any = None) -> Encodings:
+        def choose(table: pa.Table, _known: Any = None, **_: Any) -> Encodings:
             texts = [f.name for f in table.schema if pa.types.is_string(f.type) or pa.types.is_dictionary(f.type)]
             return Encodings((), dict.fromkeys(texts, request.param))
 

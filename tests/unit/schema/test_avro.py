@@ -5,10 +5,13 @@ import json
 from typing import Any
 
 import fastavro
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from lakebed.errors import SchemaConflict, UnsupportedFeature
+from lakebed.format.avro.encoder import decode_record
+from lakebed.format.avro.writer import write_records
 from lakebed.model import META_COLUMNS
 from lakebed.schema.arrow import list_of, map_of, normalise
 from lakebed.schema.avro import (
@@ -19,6 +22,7 @@ from lakebed.schema.avro import (
     decimal_bytes,
     sanitise_name,
 )
+from lakebed.schema.logical_types import VARIANT, vector
 from support.golden_tables import GoldenTable, golden_tables, spread
 
 
@@ -58,7 +62,7 @@ PAIRS: list[tuple[Any, pa.DataType]] = [
     ({"type": "long", "logicalType": "local-timestamp-micros"}, pa.timestamp("us")),
     (fixed_decimal("c", 12, 2), pa.decimal128(12, 2)),
     ({"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 1}, pa.decimal128(9, 1)),
-    ({"type": "fixed", "name": "F", "size": 12}, pa.binary()),
+    ({"type": "fixed", "name": "F", "size": 12}, pa.binary(12)),
     ({"type": "enum", "name": "E", "symbols": ["A", "B"]}, pa.string()),
     ({"type": "string", "logicalType": "uuid"}, pa.string()),
     ({"type": "array", "items": ["null", "int"]}, list_of(pa.int32())),
@@ -196,3 +200,22 @@ def test_avro_readers_accept_what_is_written():
     schema = avro_to_arrow(record(*[(f"c{i}", ["null", avro]) for i, (avro, _) in enumerate(PAIRS[:14])]))
     parsed = fastavro.parse_schema(json.loads(arrow_to_avro(schema, "t", meta=True)))
     fastavro.schemaless_writer(io.BytesIO(), parsed, {})
+
+
+def test_two_columns_of_one_type_without_a_namespace() -> None:
+    columns = pa.schema([("id", pa.int64()), ("a", vector(2)), ("b", vector(2)), ("v", VARIANT), ("w", VARIANT)])
+    stored = normalise(columns)
+    text = arrow_to_avro(stored, "t")
+    assert text.count('"vector_float_2"') == 2
+    assert avro_to_arrow(text).equals(stored, check_metadata=True)
+    rows = pa.record_batch(
+        {
+            "id": [1],
+            "a": pa.array([[1, 2]], vector(2)),
+            "b": pa.array([[3, 4]], vector(2)),
+            "v": pa.array([{"metadata": b"m", "value": b"v"}], stored.field("v").type),
+            "w": pa.array([{"metadata": b"n", "value": b"w"}], stored.field("w").type),
+        }
+    )
+    (written,), _ = write_records([rows], text)
+    assert decode_record(text, written[4:])["b"] == np.array([3, 4], "<f4").tobytes()

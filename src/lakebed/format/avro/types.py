@@ -27,6 +27,7 @@ _MAX_DEPTH: Final = 192
 # A value for each byte is what a record of nullable fields that are all null comes to, and one for the record.
 _VALUES_A_BYTE: Final = 2
 _VALUES_TO_SPARE: Final = 1000
+_NO_NAMESPACE: Final = "lakebed.without"
 # The fewest bytes of each.
 _PRIMITIVE_BYTES: Final = {
     "null": 0,
@@ -57,7 +58,7 @@ def bounded_schema(text: str) -> Any:
         spare, _ = _Bounds().of(schema, "", 0)
         if spare > _VALUES_TO_SPARE:
             raise ValueError(f"it makes more than {_VALUES_TO_SPARE} values out of nothing")
-        return _avro.parse_schema(schema)
+        return _avro.parse_schema(_InFullNames().of(schema, ""))
     except RecursionError:
         raise ValueError("it nests too deep") from None
     except (KeyError, TypeError, AttributeError, _avro.schema.SchemaParseException) as cause:
@@ -129,11 +130,37 @@ class _Bounds:
         return bounds
 
 
+class _InFullNames:
+    """Writes the full names of a bounded schema's named types. A type without a namespace gets one, since Java finds it by
+    its short name from everywhere, and fastavro only from types without a namespace."""
+
+    def __init__(self) -> None:
+        self._names: dict[str, str] = {}
+
+    def of(self, schema: Any, namespace: str) -> Any:
+        """The schema, which is part of a type in `namespace`, with full names."""
+        if isinstance(schema, list):
+            return [self.of(branch, namespace) for branch in schema]
+        if isinstance(schema, str):
+            full = schema if "." in schema or not namespace else f"{namespace}.{schema}"
+            return self._names.get(full) or self._names.get(schema, schema)
+        kind = schema["type"]
+        if kind not in ("record", "error", "enum", "fixed"):
+            parts = {part: self.of(schema[part], namespace) for part in ("items", "values") if part in schema}
+            return {**schema, "type": self.of(kind, namespace), **parts}
+        name, inner = _full_name(schema, namespace)
+        self._names[name] = full = name if inner else f"{_NO_NAMESPACE}.{name}"
+        named = {**schema, "name": full}
+        if "fields" in schema:
+            named["fields"] = [{**f, "type": self.of(f["type"], inner)} for f in schema["fields"]]
+        return named
+
+
 def _full_name(schema: dict[str, Any], namespace: str) -> tuple[str, str]:
     """The full name of a named type, and the namespace for the types inside it."""
     name: str = schema["name"]
     if "." not in name:
-        namespace = schema.get("namespace") or namespace
+        namespace = schema.get("namespace", namespace) or ""
         name = f"{namespace}.{name}" if namespace else name
     return name, name.rpartition(".")[0]
 
