@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -37,7 +38,7 @@ def test_lakebed_and_real_hudi_update_a_table_of_vectors_in_turns(
 ) -> None:
     table = vector_table(kind, str(tmp_path / "t"))
     model = {row["id"]: row["emb"] for row in vector_rows(range(40))}
-    for turn in range(3):
+    for turn in range(10):
         key, other, dropped = (f"k{3 * turn + n + 1:03d}" for n in range(3))
         oracle.ask(
             "sql",
@@ -102,6 +103,9 @@ def test_real_hudi_reads_a_table_to_which_a_vector_was_added(oracle: HudiOracle,
     table.upsert({"id": ["a"], "ts": [1]})
     table.columns.add("emb", lakebed.vector(4))
     table.upsert({"id": ["b"], "ts": [1], "emb": [vector_of(1)]})
+    assert hudi_vectors(oracle, table) == {"a": None, "b": vector_of(1)}
+    # Hudi's schema history has no text for vectors that Hudi itself reads back; it is fixed[16], and gives bytes
     conf = {"hoodie.schema.on.read.enable": "true"}
     rows = oracle.read(table.uri, option={"hoodie.metadata.enable": "false", **conf}, conf=conf)
-    assert dict(zip(rows["id"].to_pylist(), rows["emb"].to_pylist(), strict=True)) == {"a": None, "b": vector_of(1)}
+    stored = np.array(vector_of(1), "<f4").tobytes()
+    assert dict(zip(rows["id"].to_pylist(), rows["emb"].to_pylist(), strict=True)) == {"a": None, "b": stored}

@@ -53,6 +53,7 @@ class RowReader:
     names: ColumnNames | None = None
     since: str = ""
     without_untouched: bool = False
+    batch_rows: int = BATCH_ROWS
     base_sources: Mapping[str, tuple[ColumnSource, ...]] = field(default_factory=dict[str, tuple[ColumnSource, ...]])
 
     @property
@@ -96,6 +97,7 @@ class RowReader:
             schema=schema,
             names=self.names,
             row_groups=recent_groups,
+            batch_rows=self.batch_rows,
             footer=footer,
             page_checksums=self.page_checksums,
         ):

@@ -25,12 +25,12 @@ from lakebed.read.batches import RowReader, row_readers
 from lakebed.read.reopening import in_task, read_again
 from lakebed.read.scan import Results, Scan
 from lakebed.schema.column_names import did_you_mean
-from lakebed.schema.logical_types import is_vector, vector_matrix, vector_name
+from lakebed.schema.logical_types import is_vector, vector_matrix, vector_name, vector_size
 from lakebed.schema.plain_arrow import as_numpy
 from lakebed.schema.spark import as_spark_reads, type_name
 from lakebed.sharing import once
 from lakebed.slices.key_rows import parquet_file, rows_by_pages
-from lakebed.slices.reader import SliceReader
+from lakebed.slices.reader import BATCH_ROWS, SliceReader
 from lakebed.storage.parallel import parallel_map
 from lakebed.wording import Lines, count_text
 
@@ -49,6 +49,8 @@ Doubles = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.int64]
 # Vectors whose distances are computed at a time: as doubles they stay in the processor's cache.
 _BLOCK_BYTES: Final = 1 << 20
+# Vectors that are read at a time.
+_BATCH_BYTES: Final = 4 << 20
 _THREADS: Final = 4
 
 
@@ -291,7 +293,11 @@ class Search(Results):
                 hint="filter the rows of the result, or write the condition with other functions",
             )
         readers = dict(row_readers(others, others.predicate))
-        jobs = tuple(SearchJob(s, reader, readers[s]) for s, reader in row_readers(plan, plan.predicate))
+        kind = self._scan.available.field(self._column).type
+        rows = max(1, min(BATCH_ROWS, _BATCH_BYTES // vector_size(kind)))
+        jobs = tuple(
+            SearchJob(s, replace(reader, batch_rows=rows), readers[s]) for s, reader in row_readers(plan, plan.predicate)
+        )
         options = self._options
         nearest = Nearest(self._column, self._queries, options.k, options.metric, options.max_distance)
         threads = min(_THREADS, os.cpu_count() or 1)
