@@ -16,11 +16,15 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from sqlglot import exp
 
+from lakebed.errors import InvalidOption
 from lakebed.expressions.sql_functions import days_later
+from lakebed.expressions.variants import path_steps
 from lakebed.filters.coercion import INSTANT, SparkOnly, cast_literal
-from lakebed.filters.predicates import Call, Literal, Value
+from lakebed.filters.predicates import Call, Column, Literal, Value
 from lakebed.filters.text import arrow_pattern
 from lakebed.schema.arrow import MAX_PRECISION
+from lakebed.schema.logical_types import is_variant
+from lakebed.schema.type_names import column_type
 
 if TYPE_CHECKING:
     from sqlglot.expressions.core import Expression
@@ -129,6 +133,20 @@ def digits_of(value: Value) -> tuple[int, int]:
     if isinstance(value, Literal):
         return len(str(abs(value.value))), 0
     return DIGITS.get(value.type, 19), 0
+
+
+def _variant_get(e: Expression, reader: Reader, invalid: str) -> Value:
+    variant, path, *types = _arguments(e, 2, 3)
+    value, steps = reader.read(variant), reader.constant_text(path)
+    if not isinstance(value, Column) or not is_variant(value.type):
+        raise InvalidOption(
+            f"{e.name} of {variant.sql('spark')}, which is no VARIANT column", hint="name a column of the type VARIANT"
+        )
+    to = column_type(reader.constant_text(types[0]), e.name) if types else None
+    if to is None:
+        raise SparkOnly(f"{e.name} without a type, whose value is a variant")
+    path_steps(steps)  # raises for a text that is no path
+    return Call("variant_get", (value,), to, (steps, invalid))
 
 
 # -- numbers
@@ -497,4 +515,6 @@ OTHER_FUNCTIONS: dict[str, Callable[[Expression, Reader], Value]] = {
     "make_date": _make_date,
     "date_part": _part,
     "datepart": _part,
+    "variant_get": _as(_variant_get, "error"),
+    "try_variant_get": _as(_variant_get, "null"),
 }

@@ -7,8 +7,8 @@ from typing import Any
 import pyarrow as pa
 
 from lakebed.errors import InvalidOption, InvalidRecord
+from lakebed.expressions.duckdb_database import connect
 from lakebed.operations.refused_rows import find_refused
-from lakebed.statements.duckdb_query import connect
 
 INPUT = "input"
 

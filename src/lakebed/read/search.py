@@ -295,9 +295,8 @@ class Search(Results):
         readers = dict(row_readers(others, others.predicate))
         kind = self._scan.available.field(self._column).type
         rows = max(1, min(BATCH_ROWS, _BATCH_BYTES // vector_size(kind)))
-        jobs = tuple(
-            SearchJob(s, replace(reader, batch_rows=rows), readers[s]) for s, reader in row_readers(plan, plan.predicate)
-        )
+        vectors = row_readers(plan, plan.predicate)
+        jobs = tuple(SearchJob(s, replace(reader, batch_rows=rows), readers[s]) for s, reader in vectors)
         options = self._options
         nearest = Nearest(self._column, self._queries, options.k, options.metric, options.max_distance)
         threads = min(_THREADS, os.cpu_count() or 1)

@@ -83,16 +83,13 @@ def vector_name(kind: pa.DataType) -> str:
     >>> vector_name(vector(4)), vector_name(vector(4, "int8"))
     ('VECTOR(4)', 'VECTOR(4, INT8)')
     """
-    return _descriptor(kind.list_size, kind.value_type)
+    element = "" if pt.is_float32(kind.value_type) else f", {_NAMES[kind.value_type]}"
+    return f"VECTOR({kind.list_size}{element})"
 
 
 def type_text(kind: pa.DataType) -> str:
     """The name of a type in messages: Hudi's name of a vector, else Arrow's name."""
     return vector_name(kind) if is_vector(kind) else str(kind)
-
-
-def _descriptor(dimension: int, element: pa.DataType) -> str:
-    return f"VECTOR({dimension}{'' if pt.is_float32(element) else f', {_NAMES[element]}'})"
 
 
 def _width(element: pa.DataType) -> int:
@@ -173,6 +170,11 @@ def descriptor_of(field: pa.Field) -> str:
 def is_declared_variant(kind: pa.DataType) -> bool:
     """Whether the type of a caller's column is `VARIANT`, and not any struct of these two fields."""
     return pt.is_struct(kind) and kind.equals(VARIANT) and _VARIANT_MARK in (kind.field(0).metadata or {})
+
+
+def is_variant(kind: pa.DataType | None) -> bool:
+    """Whether a type is the struct of a variant: `metadata` and `value`, in any order."""
+    return isinstance(kind, pa.StructType) and {part.name for part in kind} == {part.name for part in VARIANT}
 
 
 def unknown_descriptor(descriptor: str, column: str) -> SchemaConflict:

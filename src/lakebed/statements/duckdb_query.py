@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -16,23 +15,21 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from lakebed.config.arguments import whole_number
-from lakebed.errors import InvalidOption, LakebedError, UnsupportedFeature
+from lakebed.errors import InvalidOption, LakebedError
+from lakebed.expressions.duckdb_database import connect
 from lakebed.read.dataset import Columns, RowScanner, TableDataset
 from lakebed.read.scan import Results, Scan, require
-from lakebed.sharing import shared_lock
 from lakebed.statements.arguments import Arguments, check_arguments, is_interval, markers
 from lakebed.statements.sources import Source, Sources, alias_of
 from lakebed.statements.statement import Aggregates, Statement
+from lakebed.statements.variants import variant_calls
 from lakebed.table_views import View, arrow_html
 from lakebed.wording import text_html
 
 if TYPE_CHECKING:
-    import duckdb
     import pandas as pd
     import polars as pl
 
-_databases: dict[int, Any] = {}
-_lock = shared_lock()
 _PREFIX = "__lakebed_"
 _PREVIEWED = 20
 
@@ -59,6 +56,7 @@ def run_query(statement: Statement, sources: Sources, args: Arguments) -> QueryR
     for marker in markers(statement, args):
         value = f"${marker.name}" if marker.name else "?"
         changes[marker.start, marker.end] = f"({value})" if is_interval(statement, marker) else value
+    changes |= variant_calls(statement)
     is_named = isinstance(args, Mapping)
     values = {name: _plain(value) for name, value in args.items()} if is_named else [_plain(v) for v in args or ()]
     with errors_of_duckdb(errors):
@@ -74,21 +72,6 @@ def _plain(value: Any) -> Any:
 def result_of(rows: pa.Table) -> QueryResult:
     """The rows of a table as a query result."""
     return QueryResult(connect().from_arrow(rows), [])
-
-
-def connect() -> duckdb.DuckDBPyConnection:
-    """A new connection to a database in memory, which does not read variables of Python."""
-    try:
-        import duckdb
-    except ImportError as error:
-        raise UnsupportedFeature(
-            "duckdb is not installed, which runs SQL without a Spark session",
-            hint="pip install 'lakebed[duckdb]', or give spark=",
-        ) from error
-    with _lock:
-        if os.getpid() not in _databases:  # a forked process has no threads of its parent's
-            _databases[os.getpid()] = duckdb.connect(config={"python_enable_replacements": "false"})
-        return _databases[os.getpid()].cursor()
 
 
 def _registered(source: Source, errors: list[Exception], aggregates: Aggregates | None) -> Any:

@@ -335,15 +335,18 @@ class Statement:
         if not (self._is(start, TokenType.L_PAREN) and start > at) and not self._is(start, TokenType.L_BRACKET):
             return None
         numbers: list[str] = []
-        depth, end = 0, start
+        depth, end, type_depth = 0, start, 0
         while end < len(self.tokens):
             kind = self.tokens[end].token_type
-            if kind is TokenType.NUMBER:
+            if self.word(end) == "AS":  # the type of a cast may have numbers of its own
+                type_depth = depth
+            if kind is TokenType.NUMBER and not type_depth:
                 is_negative = self._is(end - 1, TokenType.DASH)
                 numbers.append(f"{'-' if is_negative else ''}{float(self.tokens[end].text.rstrip('fFdDlL'))}")
             depth += (kind in (TokenType.L_PAREN, TokenType.L_BRACKET)) - (
                 kind in (TokenType.R_PAREN, TokenType.R_BRACKET)
             )
+            type_depth = type_depth if depth >= type_depth else 0
             end += 1
             if not depth:
                 return f"[{', '.join(numbers)}]", end

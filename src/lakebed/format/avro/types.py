@@ -131,8 +131,8 @@ class _Bounds:
 
 
 class _InFullNames:
-    """Writes the full names of a bounded schema's named types. A type without a namespace gets one, since Java finds it by
-    its short name from everywhere, and fastavro only from types without a namespace."""
+    """Writes the full names of a bounded schema's named types. A type without a namespace gets one, since Java finds
+    it by its short name from everywhere, and fastavro only from types without a namespace."""
 
     def __init__(self) -> None:
         self._names: dict[str, str] = {}
