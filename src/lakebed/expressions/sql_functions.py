@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import partial
 from typing import Any, Final
@@ -21,6 +21,8 @@ from lakebed.expressions.zones import (
     days_of_civil,
     local_times,
 )
+from lakebed.format.variants import duckdb_type, in_arrow, path_steps, value_at
+from lakebed.schema.logical_types import VARIANT
 from lakebed.schema.plain_arrow import as_numpy
 
 # A double has at most 17 significant digits; beyond this many places before the point it is a whole number.
@@ -228,3 +230,21 @@ _FUNCTIONS: Final[dict[str, tuple[Callable[..., pa.Array], pa.DataType, tuple[pa
 }
 for _name, (_function, _to, _types) in _FUNCTIONS.items():
     register(_name, f"{_name} as Spark has it", {f"_{n}": t for n, t in enumerate(_types)}, _to, _function)
+
+
+def variant_get(args: Sequence[pc.Expression], to: pa.DataType, options: tuple[Any, ...]) -> pc.Expression:
+    """The expression for what is at a path of a column of variants, as values of the type `to`; `options` are the path,
+    and what a value of another type is ("error" or "null")."""
+    path, invalid = options
+    path_steps(path)  # raises
+    name = f"variant_get_{to}"
+    types = {"variant": pa.binary(), "path": pa.string(), "invalid": pa.string()}
+
+    def values(variants: pa.Array, at: str, otherwise: str) -> pa.Array:
+        value = value_at("variant_bytes_to_variant(c)", at, duckdb_type(to), invalid=otherwise)
+        return in_arrow(variants, value).cast(to)
+
+    register(name, "What is at a path of variants.", types, to, values)
+    parts = [pc.struct_field(args[0], [part.name]) for part in VARIANT]
+    both = pc.binary_join_element_wise(*parts, pc.scalar(b""), null_handling="emit_null")
+    return call(name, both, pc.scalar(path), pc.scalar(invalid))

@@ -18,10 +18,10 @@ from sqlglot import exp
 
 from lakebed.errors import InvalidOption
 from lakebed.expressions.sql_functions import days_later
-from lakebed.expressions.variants import path_steps
 from lakebed.filters.coercion import INSTANT, SparkOnly, cast_literal
 from lakebed.filters.predicates import Call, Column, Literal, Value
 from lakebed.filters.text import arrow_pattern
+from lakebed.format.variants import path_steps
 from lakebed.schema.arrow import MAX_PRECISION
 from lakebed.schema.logical_types import is_variant
 from lakebed.schema.type_names import column_type

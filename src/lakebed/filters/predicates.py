@@ -18,7 +18,6 @@ from lakebed.errors import InvalidOption
 from lakebed.expressions import letter_case, sql_functions
 from lakebed.expressions.base import sql_literal
 from lakebed.expressions.time_patterns import printed
-from lakebed.expressions.variants import value_of_path
 from lakebed.expressions.zones import local_expression
 from lakebed.filters.text import quote_name, spark_literal
 from lakebed.schema.spark import spark_type
@@ -238,7 +237,7 @@ ARROW_FUNCTIONS: dict[str, Kernel] = {
     "ends_with": _predicate(pc.ends_with),
     "contains": _predicate(pc.match_substring),
     "is_nan": _is_nan,
-    "variant_get": value_of_path,
+    "variant_get": sql_functions.variant_get,
 }
 
 

@@ -216,12 +216,15 @@ def _joined_footer(skeleton: Footer, source: SourceFile) -> Footer:
 def _schema_of(file: pq.ParquetFile) -> pa.Schema:
     """The schema of a file. Raises `ValueError` if its numbers of rows contradict each other."""
     from lakebed.format.optional_map_keys import with_maps
+    from lakebed.format.variants import unshredded_type
 
     groups = [file.metadata.row_group(n).num_rows for n in range(file.metadata.num_row_groups)]
     if sum(groups) != file.metadata.num_rows or min(groups, default=0) < 0:
         raise ValueError(f"its row groups have {groups} rows, its footer has {file.metadata.num_rows}")
     schema = _with_zones(pa.schema([without_field_metadata(field) for field in file.schema_arrow]), file.schema)
-    return with_maps(schema) if any(map(pt.is_nested, schema.types)) else schema
+    if not any(map(pt.is_nested, schema.types)):
+        return schema
+    return with_maps(pa.schema([field.with_type(unshredded_type(field.type)) for field in schema]))
 
 
 def _footer_of(file: pq.ParquetFile, path: str) -> Footer:
@@ -431,7 +434,9 @@ def _batch_as(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """The batch with the columns of `schema`, in its order. (Arrow's reader returns columns in file order, and for `a`
     also a column `a.b`.)"""
     from lakebed.format.optional_map_keys import as_maps
+    from lakebed.format.variants import unshredded
 
+    batch = unshredded(batch)
     columns = [batch.column(name) for name in schema.names]
     if not columns:
         return batch.select([])

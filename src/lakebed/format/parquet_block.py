@@ -20,6 +20,7 @@ from lakebed.format.parquet_encodings import as_dictionaries
 from lakebed.format.parquet_footer import page_sizes, read_metadata
 from lakebed.format.parquet_writer import BaseFileWriter, ParquetSettings
 from lakebed.format.sources import ReadRange
+from lakebed.format.variants import unshredded
 from lakebed.schema.avro import avro_to_arrow
 from lakebed.schema.conversion import cast_column
 from lakebed.sharing import once
@@ -92,7 +93,7 @@ class ParquetBlock:
                         batch if selected is None else batch.take(pa.array(_between(selected, read, read + len(batch))))
                     )
                     read += len(batch)
-                    yield room.taken(part)
+                    yield unshredded(room.taken(part))
                 if read != expected:
                     raise ValueError(f"it gives {read} rows of a row group with {expected}")
             start += expected

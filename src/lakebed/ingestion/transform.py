@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 
 from lakebed.errors import InvalidOption, InvalidRecord
-from lakebed.expressions.duckdb_database import connect
+from lakebed.format.duckdb_database import connect
 from lakebed.operations.refused_rows import find_refused
 
 INPUT = "input"

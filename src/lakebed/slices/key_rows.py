@@ -302,8 +302,9 @@ def parquet_file(source: Any, metadata: Any) -> Any:
 
 def _with_maps(rows: pa.RecordBatch) -> pa.RecordBatch:
     from lakebed.format.optional_map_keys import batch_with_maps
+    from lakebed.format.variants import unshredded
 
-    return batch_with_maps(rows) if any(map(pt.is_nested, rows.schema.types)) else rows
+    return batch_with_maps(unshredded(rows)) if any(map(pt.is_nested, rows.schema.types)) else rows
 
 
 def _take(

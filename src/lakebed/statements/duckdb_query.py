@@ -16,7 +16,7 @@ import pyarrow.dataset as ds
 
 from lakebed.config.arguments import whole_number
 from lakebed.errors import InvalidOption, LakebedError
-from lakebed.expressions.duckdb_database import connect
+from lakebed.format.duckdb_database import connect
 from lakebed.read.dataset import Columns, RowScanner, TableDataset
 from lakebed.read.scan import Results, Scan, require
 from lakebed.statements.arguments import Arguments, check_arguments, is_interval, markers

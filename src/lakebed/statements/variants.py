@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlglot.tokens import TokenType
 
 from lakebed.errors import InvalidOption
-from lakebed.expressions.variants import decoded, duckdb_type, value_at
+from lakebed.format.variants import decoded, duckdb_type, value_at
 from lakebed.schema.type_names import column_type
 from lakebed.statements.statement import Statement
 

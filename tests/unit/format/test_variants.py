@@ -1,0 +1,103 @@
+"""Shredded variants: what DuckDB writes in parts is put together as DuckDB itself does it, for any mix of values."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import lakebed
+from lakebed import variant
+from lakebed.format.variants import is_shredded, joined_parts, unshredded_type
+
+NAMES = ["a", "b", "c", "d", "o'q", 'x"y']
+SHREDDINGS = [
+    "STRUCT(a INTEGER, b VARCHAR, c INTEGER[])",
+    "STRUCT(a STRUCT(b INTEGER, c VARCHAR), d STRUCT(a INTEGER)[])",
+    "INTEGER",
+    "VARCHAR[]",
+]
+
+
+def documents(number: int) -> list[Any]:
+    chosen = random.Random(number)
+
+    def value(depth: int = 0) -> Any:
+        kind = chosen.random()
+        if kind < 0.35 and depth < 3:
+            return {
+                chosen.choice(["a", "b", "c", "d", "o'q", 'x"y']): value(depth + 1) for _ in range(chosen.randrange(4))
+            }
+        if kind < 0.5 and depth < 3:
+            return [value(depth + 1) for _ in range(chosen.randrange(3))]
+        return chosen.choice([1, "x", 2.5, None, True, "long" * 30, 10**12])
+
+    return [value() for _ in range(300)]
+
+
+def shredded_file(path: Path, rows: list[Any], shredding: str) -> pa.ChunkedArray:
+    with duckdb.connect() as connection:
+        connection.register("texts", pa.table({"j": [json.dumps(row) for row in rows]}))
+        connection.sql(
+            f"copy (select case when j <> 'null' then j::JSON::VARIANT end v from texts) to '{path}'"
+            f" (format parquet, shredding {{v: '{shredding}'}})"
+        )
+    return pq.read_table(path)["v"]
+
+
+@pytest.mark.parametrize("shredding", SHREDDINGS)
+def test_shredded_columns_have_the_values_that_went_in(shredding: str, tmp_path: Path) -> None:
+    rows = documents(len(shredding))
+    column = shredded_file(tmp_path / "v.parquet", rows, shredding)
+    assert is_shredded(column.type)
+    assert unshredded_type(column.type) == variant.TYPE
+    assert [
+        json.loads(t) if t else None for t in variant.to_json(joined_parts(column.combine_chunks())).to_pylist()
+    ] == rows
+
+
+@pytest.mark.parametrize("kind", ["cow", "mor"])
+def test_a_table_with_a_shredded_base_file_is_read_filtered_and_written(kind: Any, tmp_path: Path) -> None:
+    schema = pa.schema([("id", pa.int64()), ("v", variant.TYPE), ("note", pa.string())])
+    table = lakebed.create(str(tmp_path / "t"), schema, key="id", type=kind, index="bucket", buckets=1)
+    rows = [{"a": n, "b": f"t{n}", "rest": [n]} if n % 3 else {"a": "text"} for n in range(50)]
+    options = {"hoodie.parquet.compression.codec": "uncompressed"}
+    notes = ["0123456789abcdef" * 40] * 50
+    table.upsert(pa.table({"id": range(50), "v": variant.encode(rows), "note": notes}), options=options)
+    if kind == "mor":
+        table.maintenance.compact(options=options)
+    (path,) = [p for p in (tmp_path / "t").rglob("*.parquet") if ".hoodie" not in p.parts]
+    stored = pq.ParquetFile(path)
+    whole = stored.read()
+    column = shredded_file(tmp_path / "v.parquet", rows_of(whole, rows), SHREDDINGS[0])
+    shredded = whole.set_column(whole.schema.get_field_index("v"), "v", column)
+    metadata = {k: v for k, v in stored.metadata.metadata.items() if k != b"ARROW:schema"}
+    size, sink = path.stat().st_size, pa.BufferOutputStream()
+    pq.write_table(shredded.replace_schema_metadata(metadata), sink, store_schema=False, compression="zstd")
+    data = sink.getvalue().to_pybytes()
+    end = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+    # the commit names the size of the file: the space before its footer makes up for what is missing
+    path.write_bytes(data[:end] + bytes(size - len(data)) + data[end:])
+    table = lakebed.open(str(tmp_path / "t"))
+    assert values(table) == dict(enumerate(rows))
+    found = table.scan(["id"], where="try_variant_get(v, '$.a', 'int') >= 47").to_arrow()["id"].to_pylist()
+    assert sorted(found) == [47, 49]
+    assert variant.decode(table.get([1, 3])["v"]) == [rows[1], rows[3]]
+    table.upsert(pa.table({"id": [1], "v": variant.encode([{"a": -1}]), "note": ["n"]}))
+    rows[1] = {"a": -1}
+    assert values(table) == dict(enumerate(rows))
+
+
+def rows_of(whole: pa.Table, rows: list[Any]) -> list[Any]:
+    return [rows[number] for number in whole["id"].to_pylist()]
+
+
+def values(table: lakebed.Table) -> dict[int, Any]:
+    rows = table.scan().to_arrow()
+    return dict(zip(rows["id"].to_pylist(), variant.decode(rows["v"]), strict=True))
