@@ -136,10 +136,10 @@ def decimal_literal(value: Decimal) -> Literal:
 
 
 def constant_text(value: Any) -> str | None:
-    """The Spark SQL constant for a value; None for a value without one, such as lists, structs and times of day.
+    """The Spark SQL constant for a value; None for a value without one, such as structs and times of day.
 
-    >>> constant_text(-5), constant_text("a"), constant_text([1])
-    ('-5', "'a'", None)
+    >>> constant_text(-5), constant_text("a"), constant_text([1]), constant_text({"a": 1})
+    ('-5', "'a'", 'array(1L)', None)
     """
     try:
         if isinstance(value, int) and not isinstance(value, bool):

@@ -121,6 +121,9 @@ def test_replaced_and_added_rows(make: Made) -> None:
 def test_two_file_groups_of_a_bucket_can_be_adopted(make: Made, uri: str) -> None:
     """What a second bulk insert of real Hudi's row writer leaves behind is a table of this index."""
     table, model = new_table(make, "cow")
+    more = batch(range(300, 900), 1)
+    table.upsert(rows(*more), options=SMALL)
+    model |= {row[0]: row for row in more}
     storage = open_storage(uri)
     text = storage.read(".hoodie/hoodie.properties").decode()
     assert "lakebed.index.type=bucket_groups" in text

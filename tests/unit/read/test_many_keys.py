@@ -108,7 +108,7 @@ def test_rows_of_a_few_and_of_most_pages_are_the_same(
 @pytest.mark.parametrize("more", [0, 1])
 def test_values_are_picked_from_pages_of_many_rows(monkeypatch: pytest.MonkeyPatch, more: int) -> None:
     """Where most pages hold a row: of fewer rows the row group is read, which is a request less."""
-    count = 20_000
+    count = 40_000  # two pages
     monkeypatch.setattr(key_rows, "_PICKED_ROWS", count + more)
     picked: list[str] = []
     plain = PageReader.plain

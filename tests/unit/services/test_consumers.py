@@ -125,6 +125,8 @@ def test_a_clean_names_the_consumer_that_holds_files_back(make: MakeTable) -> No
 def test_a_consumer_that_has_read_everything_holds_nothing_back(make: MakeTable) -> None:
     table = table_of(make, "mor", 9, {"hoodie.clean.automatic": False, "hoodie.archive.automatic": False})
     update(table, 6)
+    table.maintenance.compact()
+    update(table, 2, first=6)
     table.consumers.start("daily", "latest")
     table.maintenance.compact()
     plan = table.maintenance.clean(dry_run=True, options=TIGHT).plan
