@@ -6,7 +6,7 @@ the one before.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
@@ -20,10 +20,11 @@ from lakebed.format.sources import SMALL_FILE_BYTES, CachedRanges, FileSource, R
 from lakebed.merge.log_entries import blocks_in_merge_order
 from lakebed.metadata.expected_files import ExpectedFiles, builds_partition, check_delta_commits, check_groups
 from lakebed.metadata_records.layout import FILES, INITIAL_INSTANT, METADATA_FOLDER, is_of_data, parse_files
-from lakebed.model import Action, BaseFile, FileSlice, LogFile
+from lakebed.model import Action, BaseFile, FileSlice, Instant, LogFile
 from lakebed.properties.file import load_table_config
 from lakebed.properties.table_config import TableConfig
 from lakebed.sharing import once
+from lakebed.slices.known_slices import KnownSlices
 from lakebed.slices.snapshot import REPAIR_HINT
 from lakebed.storage.base import FileInfo, Storage
 from lakebed.storage.folder import FolderStorage
@@ -127,6 +128,27 @@ class MetadataSlices:
         self.__dict__["definitions"] = definitions
         self._folders.update(folders)
         return self
+
+    def of_last_commit(self) -> MetadataSlices:
+        """This view with the file slices that this process knows from its last delta commit, if they are still those
+        of the metadata table. The caller holds the lock of the data table."""
+        known = KnownSlices.of(self.storage, self.config, self.timeline)
+        if known and self.shows_all_commits():
+            self._slices.update(known)
+        return self
+
+    def shows_all_commits(self) -> bool:
+        """Whether the records of every completed delta commit count: none of them is pending or was rolled back in the
+        data table."""
+        return self.timeline.commit_times.isdisjoint(self._pending_in_data) and not self.rolled_back_in_data
+
+    def after_commit(self, instants: Sequence[Instant], files: Iterable[BaseFile | LogFile]) -> None:
+        """Keep, for the next commit of this process, what a delta commit left that was made on this view: these states
+        of its instant, and these files."""
+        if self.timeline.pending or not self.shows_all_commits():
+            KnownSlices.forget(self.storage)
+        else:
+            KnownSlices.after_commit(self.storage, self.config, self.timeline, instants, self._slices, files)
 
     def shows_same(self, other: MetadataSlices) -> bool:
         """Whether two views have equal settings and timelines, both of the metadata table and of the data table."""

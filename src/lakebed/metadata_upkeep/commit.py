@@ -20,11 +20,12 @@ from lakebed.metadata_kinds.registry import kind_of
 from lakebed.metadata_kinds.routing import split_by_group
 from lakebed.metadata_records.definitions import IndexDefinition, index_version
 from lakebed.metadata_records.group_files import FileGroup, WrittenLog, encode_log, put_log, write_creation_log
+from lakebed.metadata_records.layout import parse_files
 from lakebed.metadata_records.merge_records import Layer
 from lakebed.metadata_records.records import RecordForm, Records
 from lakebed.metadata_upkeep.rollback import finish_rollbacks, roll_back
 from lakebed.metadata_upkeep.store import MetadataStore
-from lakebed.model import Action, State
+from lakebed.model import Action, Instant, State
 from lakebed.storage.base import Durable
 from lakebed.storage.parallel import at_once, in_background, is_remote, parallel_map
 from lakebed.timeline.bodies.commit import PartitionProfile, encode_inflight
@@ -92,6 +93,7 @@ def apply_delta(
     start = partial(_start, store, instant, durable="later")
     # before version 8 the inflight file names the file groups
     wait_for_start = in_background(partial(start, ())) if not written and store.version >= 8 else None
+    begun: Sequence[Instant] = ()
     try:
         if is_remote(store.storage):  # listed side by side, and kept
             parallel_map(slices.file_slices, list(records), store.settings.threads)
@@ -106,14 +108,18 @@ def apply_delta(
         del logs
     finally:
         if wait_for_start is not None:
-            wait_for_start()  # no file before it
+            begun = wait_for_start()  # no file before it
     threads = store.settings.threads
     parallel_map(lambda group: write_creation_log(store.data_storage, group, instant), new_groups, threads)
     put = parallel_map(partial(put_log, store.data_storage, durable="later"), encoded, threads)
     stats = [log.stat() for log in (*written, *put)]
     if not written:  # shown by this process; a rollback of the data table's instant rolls this one back, too
         store.shown_inflight.add(instant)
-    at_once(store.storage, partial(store.complete, Action.DELTACOMMIT, instant, OPERATION, stats), meanwhile)
+    complete = partial(store.complete, Action.DELTACOMMIT, instant, OPERATION, stats)
+    done, _ = at_once(store.storage, complete, meanwhile)
+    if not written and not new_groups:
+        files = [parse_files(log.group.partition, log.name, log.size) for log in put]
+        slices.after_commit([*begun, done], [file for file in files if file is not None])
 
 
 def _take_back(store: MetadataStore, instant: str) -> None:
@@ -125,8 +131,8 @@ def _take_back(store: MetadataStore, instant: str) -> None:
 
 def _start(
     store: MetadataStore, instant: str, groups: Sequence[tuple[FileGroup, int]], *, durable: Durable = True
-) -> None:
-    store.transitions.request(Action.DELTACOMMIT, instant)
+) -> tuple[Instant, Instant]:
+    requested = store.transitions.request(Action.DELTACOMMIT, instant)
     body = b""
     if store.version < 8:
         # what a release before 1.0 looks up the log files to roll back by
@@ -135,7 +141,7 @@ def _start(
             updates.setdefault(group.partition, []).append((group.file_id, group.slice_instant, count))
         profile = [PartitionProfile(partition, 0, part) for partition, part in updates.items()]
         body = encode_inflight(OPERATION, profile, store.version)
-    store.transitions.inflight(Action.DELTACOMMIT, instant, body, durable=durable)
+    return requested, store.transitions.inflight(Action.DELTACOMMIT, instant, body, durable=durable)
 
 
 def _missing_groups(store: MetadataStore, partition: str, records: Records) -> list[FileGroup]:

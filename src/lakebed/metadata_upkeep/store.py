@@ -331,5 +331,5 @@ class MetadataStore:
         stored, self._stored = self._stored or StoredState(*load_table(self.storage)), None
         slices = MetadataSlices(
             self.storage, stored.config, stored.timeline, self.data_storage, self.data_config, self.data_timeline
-        )
+        ).of_last_commit()
         return slices if stored.definitions is None else slices.seeing(stored.definitions, stored.folders)

@@ -282,7 +282,7 @@ class Transaction:
 
     def prepare_metadata(self) -> None:
         """Build missing partitions of the metadata table, and compact and clean it if due."""
-        self.snapshot = self.metadata_upkeep(self.timeline).prepare()
+        self.snapshot = self.metadata_upkeep(self.timeline).prepare().of_last_commit()
         self.config = self.snapshot.config
 
     def start_heartbeat(self) -> None:

@@ -28,14 +28,17 @@ from lakebed.errors import (
     ConflictKind,
     LakebedError,
 )
+from lakebed.format.file_names import parse_base_file, parse_log_file
 from lakebed.index.base import Index, Resizes, key_hash_of, pending_resizes
 from lakebed.metadata_records.layout import FILES
 from lakebed.metadata_upkeep.rollback import remove_instant
 from lakebed.model import (
     Action,
+    BaseFile,
     CommitMetadata,
     FileGroupId,
     Instant,
+    LogFile,
     has_completion_times,
 )
 from lakebed.operations.leftovers import delete_data_files
@@ -43,6 +46,7 @@ from lakebed.operations.once import check_once
 from lakebed.operations.transaction import Transaction
 from lakebed.operations.uniqueness import Uniqueness, check_unique
 from lakebed.properties.file import update_table_config
+from lakebed.slices.known_slices import KnownSlices
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.parallel import in_background, is_remote
 from lakebed.timeline.index_changes import (
@@ -192,6 +196,8 @@ class WriteTransaction(Transaction):
             self.refuse_lost("complete")
             done = self.publish_commit(now.timeline, written.metadata, self.context.stream_batch, is_inflight=True)
             is_settled = self.lock_is_held()
+            if is_settled:
+                self._keep_slices(written, now.timeline, done)
             if is_settled and (self.new_index is not None or now.timeline.pending_clustering):
                 self._follow_up(written, now.timeline)
         if not is_settled:
@@ -275,6 +281,26 @@ class WriteTransaction(Transaction):
         self.continue_history(timeline, written.metadata)
         if self.plain_keys:
             note_keys(timeline, self.instant, self.plain_keys, written.metadata, written.statuses)
+
+    def _keep_slices(self, written: _Written, timeline: Timeline, done: Instant) -> None:
+        """Keep the file slices that this commit leaves, for the next one of this process; the caller holds the lock."""
+        assert self._started is not None
+        metadata, storage = written.metadata, self.storage
+        if not self._started.is_unchanged(timeline, self.instant) or metadata.replaced or self.new_index is not None:
+            KnownSlices.forget(storage)
+            return
+        files: list[BaseFile | LogFile | None] = []
+        for partition, stats in metadata.stats.items():
+            for stat in stats:
+                name = stat.path.rpartition("/")[2]
+                of_log = parse_log_file(partition, name, stat.file_size)
+                files.append(of_log or parse_base_file(partition, name, stat.file_size))
+        if None in files:  # the path of an emptied base file
+            KnownSlices.forget(storage)
+            return
+        KnownSlices.after_commit(
+            storage, self.config, timeline, [done], self.snapshot.known_slices, [f for f in files if f is not None]
+        )
 
     def _follow_up(self, written: _Written, timeline: Timeline) -> None:
         """Change the timeline as the commit requires. If a step fails here, later writers and services do it."""

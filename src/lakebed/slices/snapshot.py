@@ -33,6 +33,7 @@ from lakebed.properties.table_config import TableConfig, key_generator_spec
 from lakebed.schema.arrow import without_meta
 from lakebed.schema.avro import arrow_to_avro, avro_to_arrow, without_fields
 from lakebed.sharing import once
+from lakebed.slices.known_slices import KnownSlices
 from lakebed.slices.listing import FileGroups, Listing, NamedFiles, list_metadata, list_table
 from lakebed.slices.reader import SliceReader
 from lakebed.storage.base import Storage
@@ -118,9 +119,11 @@ _CACHED_LISTINGS = 16
 @dataclass(slots=True)
 class _SnapshotCache:
     """The data read of a table at one moment, for views of every instant: listings by partition paths (None: all), and
-    the metadata table."""
+    the metadata table. `known` are all latest file slices of partition paths, None where a view does not collect
+    them."""
 
     listings: dict[frozenset[str] | None, Listing] = field(default_factory=dict[frozenset[str] | None, Listing])
+    known: dict[str, tuple[FileSlice, ...]] | None = None
     metadata: MetadataLookups | None = None
     metadata_is_open: bool = False
     folders: frozenset[str] | None = None
@@ -267,6 +270,21 @@ class Snapshot:
         """This view with a metadata table that was read at the same moment, and is not read again."""
         return replace(self, _cache=_SnapshotCache(metadata=metadata, metadata_is_open=True))
 
+    def of_last_commit(self) -> Snapshot:
+        """This view with the file slices that this process knows from its last commit, if they are still those of the
+        table. The caller holds the table lock."""
+        known = KnownSlices.of(self.storage, self.config, self.timeline) if self.use_metadata else None
+        if known is None:
+            return self
+        metadata, is_open = self._cache.metadata, self._cache.metadata_is_open
+        return replace(self, _cache=_SnapshotCache(metadata=metadata, metadata_is_open=is_open, known=dict(known)))
+
+    @property
+    def known_slices(self) -> Mapping[str, tuple[FileSlice, ...]]:
+        """All latest file slices of the partition paths whose files this view, of the last commit of this process, was
+        asked for."""
+        return self._cache.known or {}
+
     def of_folders(self) -> Snapshot:
         """This view with the files that the table's folders list, without the metadata table."""
         return replace(self, use_metadata=False, _cache=_SnapshotCache())
@@ -353,7 +371,26 @@ class Snapshot:
 
         With `partitions` only their folders are looked at, with `groups` only some file groups.
         """
-        return self._all_slices if partitions is None and groups is None else self._slices(partitions, groups)
+        if partitions is None:
+            return self._all_slices if groups is None else self._slices(None, groups)
+        if self._cache.known is None or self.as_of is not None or self.base_below_logs:
+            return self._slices(partitions, groups)
+        return self._slices_known(self._cache.known, sorted({*partitions}), groups)
+
+    def _slices_known(
+        self, known: dict[str, tuple[FileSlice, ...]], partitions: Sequence[str], groups: FileGroups | None
+    ) -> tuple[FileSlice, ...]:
+        unknown = [path for path in partitions if path not in known]
+        if unknown:
+            listed = self._slices(unknown, None)
+            known |= {path: tuple(s for s in listed if s.partition == path) for path in unknown}
+        slices = tuple(s for path in partitions for s in known[path])
+        if groups is None:
+            return slices
+        files = [(file.file_id, file.size) for s in slices for file in s.files]
+        ids, sizes = pa.array([i for i, _ in files], pa.string()), pa.array([size for _, size in files], pa.int64())
+        selected = {*ids.filter(groups(ids, sizes)).to_pylist()}
+        return tuple(s for s in slices if s.file_id in selected)
 
     @once
     def _all_slices(self) -> tuple[FileSlice, ...]:

@@ -1,0 +1,110 @@
+"""`KnownSlices`: the latest file slices of a table as this process left them with its last commit, so that its next
+commit lists no files.
+
+They are those of the table as long as its timeline shows what it showed after that commit: another writer, a service,
+a rollback or a restore leaves a file on the timeline, and then files are listed as always. The metadata table is a
+table as well. Only writers use them, under the table lock: a reader lists files, which shows it damage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from itertools import groupby
+
+from lakebed.format.bounded_cache import BoundedCache
+from lakebed.model import BaseFile, FileSlice, Instant, LogFile, has_completion_times
+from lakebed.properties.table_config import TableConfig
+from lakebed.storage.base import Storage
+from lakebed.timeline.file_slices import in_merge_order
+from lakebed.timeline.instants import suffix_of
+from lakebed.timeline.timeline import Timeline, TimelineFiles
+
+Slices = Mapping[str, tuple[FileSlice, ...]]
+"""The latest file slices of some partition paths, by path, in the order of their file ids."""
+
+_CACHED_BYTES = 32 << 20
+# Partition paths with more file slices are listed for each commit, of which only the touched ones are parsed.
+MAX_SLICES = 10_000
+_BYTES_A_FILE, _BYTES_A_NAME = 500, 100
+
+
+@dataclass(frozen=True, slots=True)
+class KnownSlices:
+    """File slices of a table with these properties, at the moment when its timeline had these files."""
+
+    config: TableConfig
+    files: TimelineFiles
+    slices: Slices
+
+    @property
+    def nbytes(self) -> int:
+        """The approximate bytes in memory."""
+        files = sum(len(s.log_files) + 1 for slices in self.slices.values() for s in slices)
+        return _BYTES_A_FILE * files + _BYTES_A_NAME * len(self.files)
+
+    @staticmethod
+    def of(storage: Storage, config: TableConfig, timeline: Timeline) -> Slices | None:
+        """The file slices that this process knows of a table with this timeline, which may be of no partition path;
+        None if this process has not committed to the table before."""
+        known = _KNOWN.get(storage.url())
+        if known is None:
+            return None
+        return known.slices if known.files == timeline.files and known.config == config else {}
+
+    @staticmethod
+    def after_commit(
+        storage: Storage,
+        config: TableConfig,
+        timeline: Timeline,
+        instants: Iterable[Instant],
+        slices: Slices,
+        files: Iterable[BaseFile | LogFile],
+    ) -> None:
+        """Keep what a commit of this process left: `files` are those that it wrote, `slices` the file slices before
+        it. `instants` are the states of its action that `timeline`, read under the same lock, does not show. No other
+        action may be pending or come in between."""
+        if not has_completion_times(config.version):
+            return
+        names = dict.fromkeys(instant.file_name for instant in instants)
+        known = KnownSlices(config, {**timeline.files, **names}, _with_files(slices, files))
+        _KNOWN.put(storage.url(), known)
+
+    @staticmethod
+    def forget(storage: Storage) -> None:
+        """Forget what this process knows of a table."""
+        _KNOWN.drop(storage.url())
+
+
+def _with_files(slices: Slices, files: Iterable[BaseFile | LogFile]) -> Slices:
+    """The file slices with more files, each of which is newer than all that are there. A partition path whose slices
+    do not follow from that is left out."""
+    result = {path: its for path, its in slices.items() if len(its) <= MAX_SLICES}
+    for path, written in groupby(sorted(files, key=_partition), key=_partition):
+        before = result.pop(path, None)
+        if before is not None:
+            after = {file_slice.file_id: file_slice for file_slice in before}
+            if all([_add(after, file) for file in written]):
+                result[path] = tuple(after[file_id] for file_id in sorted(after))
+    return result
+
+
+def _add(slices: dict[str, FileSlice], file: BaseFile | LogFile) -> bool:
+    """Put a file into the file slice to which it belongs; whether that is certain."""
+    newest = slices.get(file.file_id)
+    if suffix_of(file.instant) or (newest is not None and newest.instant >= file.instant):
+        return False
+    if isinstance(file, BaseFile):
+        slices[file.file_id] = FileSlice(file.partition, file.file_id, file.instant, file)
+    elif newest is None:
+        slices[file.file_id] = FileSlice(file.partition, file.file_id, file.instant, None, (file,))
+    else:
+        slices[file.file_id] = replace(newest, log_files=tuple(in_merge_order((*newest.log_files, file))))
+    return True
+
+
+def _partition(file: BaseFile | LogFile) -> str:
+    return file.partition
+
+
+_KNOWN = BoundedCache[KnownSlices](_CACHED_BYTES, "file slices")
