@@ -249,6 +249,12 @@ def _write_keys() -> dict[str, str]:
     return {key: name for key, name in _service_keys().items() if options()[key].remembered == "write"}
 
 
+def _recorded(keys: Mapping[str, str], properties: Mapping[str, str]) -> dict[str, str]:
+    """The texts that a table records of these options, which are given with their keys in the table's properties."""
+    under_option = {key: properties[key] for key in keys if key in properties}
+    return under_option | {key: properties[stored_key] for key, stored_key in keys.items() if stored_key in properties}
+
+
 def with_table_settings(
     job_options: Options, properties: Mapping[str, str], *, defaults: Mapping[str, str] | None = None
 ) -> Options:
@@ -257,8 +263,8 @@ def with_table_settings(
     >>> with_table_settings(resolve_options({}), {"lakebed.parquet.small.file.limit": "7"}).write.max_small_file_size
     7
     """
-    texts = {key: properties.get(stored_key, properties.get(key)) for key, stored_key in _write_keys().items()}
-    stored = {key: text for key, text in texts.items() if text is not None and key not in job_options.explicit}
+    texts = _recorded(_write_keys(), properties)
+    stored = {key: text for key, text in texts.items() if key not in job_options.explicit}
     more = {**{k: v for k, v in (defaults or {}).items() if k not in job_options.explicit}, **stored}
     if not more:
         return job_options
@@ -273,8 +279,7 @@ def service_settings(explicit: Mapping[str, str], properties: Mapping[str, str])
     3
     """
     keys = _service_keys()
-    texts = {key: properties.get(stored_key, properties.get(key)) for key, stored_key in keys.items()}
-    stored = {key: text for key, text in texts.items() if text is not None}
+    stored = _recorded(keys, properties)
     requested = {key: text for key, text in explicit.items() if key in keys}
     for either in _EITHER:
         if requested.keys() & either:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from functools import wraps
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
+
+import pyarrow as pa
 
 from lakebed.sharing import forget_in_forks
 
@@ -94,6 +97,35 @@ class BoundedCache(Generic[T]):
         with self._lock:
             self._entries.clear()
             self._bytes = 0
+
+
+P = ParamSpec("P")
+_SCHEMAS_BYTES = 8 << 20
+# A result has a few objects for each column, of which the serialised schema has at least so many bytes.
+_BYTES_A_BYTE = 4
+
+
+def cached_by_schema(make: Callable[Concatenate[pa.Schema, P], V]) -> Callable[Concatenate[pa.Schema, P], V]:
+    """A function of a schema and of hashable values that returns again what it returned for an equal schema, with
+    equal metadata. Callers share the results and do not change them.
+
+    >>> names = cached_by_schema(lambda schema: list(schema.names))
+    >>> names(pa.schema([("a", pa.int64())])) is names(pa.schema([("a", pa.int64())]))
+    True
+    """
+    cache = BoundedCache[CacheEntry[V]](_SCHEMAS_BYTES)
+
+    @wraps(make)
+    def cached(schema: pa.Schema, *args: P.args, **kwargs: P.kwargs) -> V:
+        # equality of schemas in Arrow leaves metadata out
+        key = (schema.serialize().to_pybytes(), args, *kwargs.items())
+        entry = cache.get(key)
+        if entry is None:
+            entry = CacheEntry(make(schema, *args, **kwargs), _BYTES_A_BYTE * len(key[0]))
+            cache.put(key, entry)
+        return entry.content
+
+    return cached
 
 
 _named: dict[str, BoundedCache[Any]] = {}

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from lakebed.format.bounded_cache import cached_by_schema
 from lakebed.format.parquet_encodings import leaves
 from lakebed.format.row_groups.nan_chunks import holds_nan
 from lakebed.schema.arrow import leaf_paths
@@ -35,6 +36,13 @@ def has_range(kind: pa.DataType) -> bool:
     return not (pt.is_nested(kind) or pt.is_null(kind) or pt.is_interval(kind) or pt.is_duration(kind))
 
 
+@cached_by_schema
+def ranged_columns(schema: pa.Schema, columns: tuple[str, ...]) -> dict[str, pa.DataType]:
+    """Those of these columns (Parquet paths) that have ranges in rows of this schema, each once, with their types."""
+    kinds = dict(leaf_paths(schema))
+    return {path: kinds[path] for path in columns if path in kinds and has_range(kinds[path])}
+
+
 class ColumnRanges:
     """The ranges of some columns of a file being written, by their Parquet paths (`a`, `a.b`, `a.list.element`).
 
@@ -43,8 +51,7 @@ class ColumnRanges:
     """
 
     def __init__(self, schema: pa.Schema, columns: Sequence[str]) -> None:
-        kinds = dict(leaf_paths(schema))
-        self._types = {path: kinds[path] for path in columns if path in kinds and has_range(kinds[path])}
+        self._types = ranged_columns(schema, tuple(columns))
         watched = [path for path, kind in self._types.items() if pt.is_floating(kind) or _is_bytes(kind)]
         self._watched = frozenset(watched)
         known_names = frozenset(schema.names)
@@ -244,8 +251,7 @@ class RowRanges:
     `column_ranges.ColumnRanges` has the ranges of base files."""
 
     def __init__(self, schema: pa.Schema, columns: Sequence[str]) -> None:
-        kinds = dict(leaf_paths(schema))
-        self._columns = {p: _Column(kinds[p], []) for p in columns if p in kinds and has_range(kinds[p])}
+        self._columns = {p: _Column(kind, []) for p, kind in ranged_columns(schema, tuple(columns)).items()}
         known_names = frozenset(schema.names)
         self._tops = sorted({path if path in known_names else path.split(".")[0] for path in self._columns})
 
@@ -280,8 +286,8 @@ def ranges_by_group(
     >>> {group: ranges[group]["a"][0]["max"].as_py() for group in ranges}
     {0: 3, 4: 2}
     """
-    kinds = dict(leaf_paths(schema))
-    paths = [path for path in dict.fromkeys(columns) if path in kinds and has_range(kinds[path])]
+    kinds = ranged_columns(schema, tuple(columns))
+    paths = [*kinds]
     if not frozenset(paths) <= frozenset(rows.schema.names):
         return _ranges_one_by_one(rows, codes, schema, columns)
     arrays = [pa.array(codes)]

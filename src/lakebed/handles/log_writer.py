@@ -99,9 +99,7 @@ class LogWriter:
         """Open the next file. With `marked` the caller writes its marker, before anything is appended."""
         self._started = time.monotonic()
         self._file = self._named(self.next_version)
-        columns = self.format.range_columns
-        self._ranges = RowRanges(self.format.schema, columns) if columns else None
-        self._row_ranges = None
+        self._ranges = self._row_ranges = None
         self._texts = self.format.key_texts()
         if not marked:
             self._mark()
@@ -112,6 +110,8 @@ class LogWriter:
         _ = self.file
         if self._texts is not None:
             self._texts.add(rows)
+        if self._ranges is None and self.format.range_columns:
+            self._ranges = RowRanges(self.format.schema, self.format.range_columns)
         if self._ranges is not None:
             self._ranges.see(rows)
 
@@ -154,8 +154,9 @@ class LogWriter:
         self._check_marker()
         file = self._file
         file.millis = int((time.monotonic() - self._started) * 1000)
-        if self._ranges is not None:
-            file.ranges = as_stream(self._ranges.row() if self._row_ranges is None else self._row_ranges)
+        if self.format.range_columns:
+            ranges = self._ranges or RowRanges(self.format.schema, self.format.range_columns)
+            file.ranges = as_stream(ranges.row() if self._row_ranges is None else self._row_ranges)
         file.plain_keys = None if self._texts is None else self._texts.hold
         self.done.append(file)
         self.next_version, self._file = file.version + 1, None

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from lakebed.format.base_file import Footer, read_base_file, read_footer
+from lakebed.format.bounded_cache import cached_by_schema
 from lakebed.format.column_ranges import COUNTS, ColumnRanges, has_range
 from lakebed.format.data_block import open_data_block
 from lakebed.format.hashes import plain_strings
@@ -559,16 +560,23 @@ def stats_columns(
     columns. `named` is what the user asked for. Columns that came to the table after the definition was made join
     it, up to `limit`, unless the definition left some out.
     """
+    defined = tuple(definition.source_fields) if definition is not None else ()
+    return dict(_stats_columns(schema, defined, tuple(named), index_version_of(version), limit, with_meta=with_meta))
+
+
+@cached_by_schema
+def _stats_columns(
+    schema: pa.Schema, defined: Sequence[str], named: Sequence[str], index_version: int, limit: int, *, with_meta: bool
+) -> Kinds:
     kinds = dict(leaf_paths(schema))
     plain = [f.name for f in schema if f.name in kinds and has_range(f.type)]
     meta = list(META_WITH_STATS) if with_meta else []
     columns = list(named) or plain[:limit]
-    if definition is not None and definition.source_fields:
-        definition_columns = [c for c in definition.source_fields if c not in META_COLUMNS]
-        meta = [c for c in definition.source_fields if c in META_COLUMNS]
+    if defined:
+        definition_columns = [c for c in defined if c not in META_COLUMNS]
+        meta = [c for c in defined if c in META_COLUMNS]
         columns = [*definition_columns, *_joining(plain, definition_columns, limit)] if not named else columns
     meta_kinds: Kinds = dict.fromkeys(meta, pa.string())
-    index_version = index_version_of(version)
     return meta_kinds | {
         c: kinds[c] for c in columns if c in kinds and has_range(kinds[c]) and has_room_for_all(kinds[c], index_version)
     }

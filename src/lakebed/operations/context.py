@@ -21,6 +21,7 @@ from lakebed.expressions.base import Column, RowExpression
 from lakebed.expressions.key_generators import NAMED, PLAIN, KeyGenerator
 from lakebed.expressions.partition_paths import PathCheck
 from lakebed.expressions.plain_keys import unhashed_texts
+from lakebed.format.bounded_cache import cached_by_schema
 from lakebed.handles.file_writer import FileFormat
 from lakebed.index.base import Index
 from lakebed.index.inference import check_requested
@@ -347,6 +348,7 @@ def _check_history(snapshot: Snapshot, avro: str) -> None:
         )
 
 
+@cached_by_schema
 def incoming_schema(schema: pa.Schema) -> pa.Schema:
     """The caller's columns in the types that a table has, without Hudi's own columns. Raises `SchemaConflict` for names
     that Hudi or lakebed reserves or that no Hudi table can have, and for columns without a type."""

@@ -99,8 +99,14 @@ def _add(slices: dict[str, FileSlice], file: BaseFile | LogFile) -> bool:
     elif newest is None:
         slices[file.file_id] = FileSlice(file.partition, file.file_id, file.instant, None, (file,))
     else:
-        slices[file.file_id] = replace(newest, log_files=tuple(in_merge_order((*newest.log_files, file))))
+        slices[file.file_id] = replace(newest, log_files=_appended(newest.log_files, file))
     return True
+
+
+def _appended(logs: tuple[LogFile, ...], log: LogFile) -> tuple[LogFile, ...]:
+    # instants ascend, so that only log files of one commit have to be put in order
+    is_last = not logs or logs[-1].instant < log.instant
+    return (*logs, log) if is_last else tuple(in_merge_order((*logs, log)))
 
 
 def _partition(file: BaseFile | LogFile) -> str:

@@ -327,8 +327,7 @@ class Timeline:
         """
         if not instant.file_name:
             return self.archived().commit_metadata(instant.time)
-        path = self._path(instant.file_name)
-        key = (self.storage.url(path), self.files.get(instant.file_name))
+        path, key = self._path(instant.file_name), self._body_key(instant)
         cached = _BODIES.get(key)
         if cached is None:
             try:
@@ -349,9 +348,17 @@ class Timeline:
                 _BODIES.put(key, cached)
         return cached.content
 
+    def _body_key(self, instant: Instant) -> tuple[str, FileInfo | None]:
+        return self.storage.url(self._path(instant.file_name)), self.files.get(instant.file_name)
+
     def commits_metadata(self, instants: Iterable[Instant]) -> list[CommitMetadata]:
         """The bodies of several commits in the given order, read side by side."""
-        return parallel_map(self.commit_metadata, list(instants), _READERS)
+        requested = list(instants)
+        cached = [_BODIES.get(self._body_key(instant)) for instant in requested if instant.file_name]
+        bodies = [body.content for body in cached if body is not None]
+        if len(bodies) == len(requested):
+            return bodies
+        return parallel_map(self.commit_metadata, requested, _READERS)
 
     def plan(self, instant: Instant) -> dict[str, Any]:
         """The body of the instant's requested file with Hudi's field names; empty if the file is empty or missing.

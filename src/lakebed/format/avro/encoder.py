@@ -58,7 +58,8 @@ def encode_bytes(value: bytes) -> bytes:
 
 
 def _string(value: str) -> bytes:
-    return encode_bytes(value.encode())
+    data = value.encode()
+    return encode_long(len(data)) + data
 
 
 _PRIMITIVES: dict[str, Encoder] = {
@@ -91,14 +92,24 @@ def _compile(schema: Any, named: dict[str, Encoder]) -> Encoder:
 
 
 def _record(schema: dict[str, Any], named: dict[str, Encoder]) -> Encoder:
-    fields = [(field["name"], _compile(field["type"], named)) for field in schema["fields"]]
+    names = [field["name"] for field in schema["fields"]]
+    encoders = [_compile(field["type"], named) for field in schema["fields"]]
+    # most fields of a body are null: what a null becomes, where the type says so
+    nulls = [encoder(None) if _takes_null(f["type"]) else None for f, encoder in zip(schema["fields"], encoders)]
+    fields = list(zip(nulls, encoders, strict=True))
 
     def encode(record: dict[str, Any]) -> bytes:
-        get = record.get
-        return b"".join([encoder(get(name)) for name, encoder in fields])
+        values = zip(map(record.get, names), fields, strict=True)
+        return b"".join(
+            [null if value is None and null is not None else encoder(value) for value, (null, encoder) in values]
+        )
 
     named[schema["name"]] = encode
     return encode
+
+
+def _takes_null(schema: Any) -> bool:
+    return isinstance(schema, list) and "null" in schema
 
 
 def _union(branches: list[Any], named: dict[str, Encoder]) -> Encoder:

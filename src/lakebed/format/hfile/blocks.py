@@ -6,6 +6,7 @@ import struct
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any, Final, NamedTuple, cast
 
@@ -277,8 +278,13 @@ def read_file_info(data: Buffer) -> dict[bytes, bytes]:
 
 def file_info_payload(info: InfoMap) -> bytes:
     """The file info's bytes, its entries in the order in which a Java map of 16 buckets has them."""
-    body = b"".join([_field(1, _field(1, name) + _field(2, info[name])) for name in sorted(info, key=_java_bucket)])
+    body = b"".join([_info_entry(name, info[name]) for name in sorted(info, key=_java_bucket)])
     return _INFO_MAGIC + varint(len(body)) + body
+
+
+@lru_cache(maxsize=64)
+def _info_entry(name: bytes, value: bytes) -> bytes:
+    return _field(1, _field(1, name) + _field(2, value))
 
 
 def trailer_bytes(fields: Mapping[int, int | bytes]) -> bytes:
@@ -297,6 +303,7 @@ def _field(number: int, value: bytes) -> bytes:
     return varint(number << 3 | 2) + varint(len(value)) + value
 
 
+@lru_cache(maxsize=64)
 def _java_bucket(name: bytes) -> int:
     # of a UTF8String-like key: 31 h + byte, the upper half folded in as java.util.HashMap does
     hashed = 0
