@@ -65,6 +65,8 @@ from lakebed.wording import count_text
 
 R = TypeVar("R")
 _OPERATION = "COMPACT"
+# A write compacts when so many times the delta commits have come after which a compaction is due.
+MAX_OVERDUE = 4
 # File slices of fewer bytes are merged by the calling thread, unless storage is slow.
 _BYTES_FOR_THREADS = 16 << 20
 
@@ -116,6 +118,11 @@ def run_compaction(store: MetadataStore) -> list[str]:
 def is_compaction_due(store: MetadataStore) -> bool:
     """Whether there are enough delta commits since the last compaction."""
     return delta_commits_since_compaction(store.timeline.commits) >= store.settings.compact_after
+
+
+def is_overdue(store: MetadataStore) -> bool:
+    """Whether so many delta commits wait for a compaction that a write does it, because no service has."""
+    return delta_commits_since_compaction(store.timeline.commits) >= MAX_OVERDUE * store.settings.compact_after
 
 
 def is_blocked(store: MetadataStore) -> bool:
@@ -439,7 +446,7 @@ def _hides_files(store: MetadataStore, replace: Instant) -> bool:
 def run_services(store: MetadataStore) -> list[str]:
     """Finish the work of dead writers. If a compaction is due, also clean, re-shard, compact and archive: between two
     compactions there is nothing new to clean, and archival can wait. Returns a line of text about each step."""
-    done = [*finish_services(store), *finish_cleans(store)] if store.timeline.pending else []
+    done = finish_unfinished(store)
     if not is_compaction_due(store):
         return [*done, *run_log_compaction(store)] if store.settings.log_compaction else done
     done += run_cleaning(store)
@@ -447,6 +454,11 @@ def run_services(store: MetadataStore) -> list[str]:
     done += run_resharding(store)
     done += run_compaction(store) or run_log_compaction(store)
     return [*done, *run_archival(store)]
+
+
+def finish_unfinished(store: MetadataStore) -> list[str]:
+    """Finish or undo all services of dead writers; returns a line of text about each."""
+    return [*finish_services(store), *finish_cleans(store)] if store.timeline.pending else []
 
 
 def finish_services(store: MetadataStore) -> list[str]:
@@ -465,7 +477,7 @@ def purge(store: MetadataStore) -> list[str]:
 
     Where file slices must stay unchanged, because a commit is pending, nothing is done.
     """
-    done = [*finish_services(store), *finish_cleans(store)]
+    done = finish_unfinished(store)
     if is_blocked(store):
         return done
     slices = [file_slice for partition in store.partitions for file_slice in store.slices.file_slices(partition)]

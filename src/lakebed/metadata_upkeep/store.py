@@ -27,6 +27,7 @@ from lakebed.metadata_records.group_files import FileGroup
 from lakebed.metadata_records.layout import METADATA_FOLDER, PARTITIONED_SIZING, GroupSizing, is_of_data, parse_files
 from lakebed.metadata_records.records import record_form, record_schema
 from lakebed.model import Action, BaseFile, FileSlice, Instant, LogFile, State
+from lakebed.policies.compaction import delta_commits_since_compaction
 from lakebed.properties.table_config import TableConfig
 from lakebed.slices.snapshot import REPAIR_HINT
 from lakebed.storage.base import Durable, FileInfo, Storage
@@ -130,6 +131,7 @@ class MetadataStore:
     `no_lock` is that of a store that only reads. `stored` is what `read_stored` gave under that lock, where it was
     called. `durable` is "later" where this process completes the data table's instant under the same lock, after what
     it completes here. `shown_inflight` are the instants whose inflight files it has made under that lock.
+    `delta_commits` is the number of delta commits since the last compaction, with the one that it completed last.
     """
 
     def __init__(
@@ -145,6 +147,7 @@ class MetadataStore:
         self.lock_is_held = lock_is_held
         self.durable: Durable = True
         self.shown_inflight: set[str] = set()
+        self.delta_commits = 0
         self._stored = stored
         self.data_storage = storage
         self.data_config = config
@@ -279,6 +282,7 @@ class MetadataStore:
         commit = commit_from_record(record)
         body = encode_commit(commit, self.version, action)
         config = self.slices.config
+        self.delta_commits = delta_commits_since_compaction(self.timeline.commits) + 1
         try:
             done = self.finish(action, instant, body)
         except CommitConflict:

@@ -79,8 +79,8 @@ class WriteTransaction(Transaction):
     settings of the time when the write was planned: under other settings its rows would belong elsewhere. `new_index`
     is the index that the table gets by this instant. A write that does not look keys up (`looks_up`) may store a key
     again. A `repeatable` write leaves the same rows when it is done twice. `plain_keys` are key fields whose texts
-    files are asked about. After the commit `duplicates` has the number of rows whose key is stored another time; None
-    if unknown.
+    files are asked about. After the commit `duplicates` has the number of rows whose key is stored another time, None
+    if unknown, and `metadata_commits` that of the metadata table's delta commits since its last compaction.
     """
 
     unique: Uniqueness = field(default="nowhere", kw_only=True)
@@ -91,6 +91,7 @@ class WriteTransaction(Transaction):
     repeatable: bool = field(default=True, kw_only=True)
     plain_keys: tuple[str, ...] = field(default=(), kw_only=True)
     duplicates: int | None = field(default=None, init=False)
+    metadata_commits: int = field(default=0, init=False)
     _started: StartedAt | None = field(default=None, init=False)
     _may_be_shown: bool = field(default=False, init=False)
     _local: LocalWrite | None = field(default=None, init=False)
@@ -265,7 +266,8 @@ class WriteTransaction(Transaction):
     def _record(self, written: _Written, now: Snapshot, *, unchanged_rows: bool) -> None:
         """Write the records of this commit into the metadata table."""
         writer = TimelineWriter(self.storage, self.config)
-        self.duplicates = self.metadata_upkeep(now.timeline).record_action(
+        upkeep = self.metadata_upkeep(now.timeline)
+        self.duplicates = upkeep.record_action(
             self.instant,
             written.metadata,
             written.statuses,
@@ -273,6 +275,7 @@ class WriteTransaction(Transaction):
             looks_up=self.looks_up,
             meanwhile=lambda: writer.check_inflight(self.action, self.instant),
         )
+        self.metadata_commits = upkeep.store.delta_commits
 
     def _note(self, written: _Written, timeline: Timeline) -> None:
         """Put into the commit what it says beside its files: a change of the index, the schema history, plain keys."""

@@ -24,6 +24,7 @@ from lakebed.model import Action, Instant, LogWeight, State
 from lakebed.operations.context import WriteContext
 from lakebed.operations.hudi_job import IN_PROCESS_BYTES, JOB_BYTES, session_engine
 from lakebed.operations.result import WriteResult
+from lakebed.policies.compaction import delta_commits_since_compaction
 from lakebed.read.reopening import read_again, reopened
 from lakebed.services.service import PlanBody, ServiceTransaction, can_be_run
 from lakebed.slices.snapshot import Snapshot
@@ -148,6 +149,14 @@ class ServiceState:
         """What the log files of the file slices weigh that the write appended to; None without a write, and after
         `reload`."""
         return None if self._written is None else self._written.log_weights
+
+    @property
+    def metadata_commits(self) -> int:
+        """The number of the metadata table's delta commits since its last compaction."""
+        if self._written is not None:
+            return self._written.metadata_commits
+        metadata = self.context.opened.metadata
+        return 0 if metadata is None else delta_commits_since_compaction(metadata.slices.timeline.commits)
 
     @property
     def now(self) -> str:

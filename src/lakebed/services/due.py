@@ -16,6 +16,7 @@ from lakebed.services.compaction import Compaction
 from lakebed.services.dead_writers import DeadWriters
 from lakebed.services.driver import Service, is_set, run_after_write
 from lakebed.services.log_compaction import LogCompaction
+from lakebed.services.metadata_maintenance import MetadataMaintenance
 from lakebed.services.partition_ttl import PartitionExpiry
 from lakebed.services.publishing import Publishing, publish_after_service
 from lakebed.storage.base import Storage
@@ -25,6 +26,7 @@ from lakebed.storage.base import Storage
 SERVICES: tuple[Service[Any], ...] = (
     DeadWriters(),
     Indexing(),
+    MetadataMaintenance(),
     Cleaning(),
     Archival(),
     Compaction(),
