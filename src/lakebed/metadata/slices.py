@@ -133,8 +133,8 @@ class MetadataSlices:
         """This view with the file slices that this process knows from its last delta commit, if they are still those
         of the metadata table. The caller holds the lock of the data table."""
         known = KnownSlices.of(self.storage, self.config, self.timeline)
-        if known and self.shows_all_commits():
-            self._slices.update(known)
+        if known is not None and self.shows_all_commits():
+            self._slices.update({partition: its for partition, its in known.slices.items() if its is not None})
         return self
 
     def shows_all_commits(self) -> bool:
@@ -148,7 +148,8 @@ class MetadataSlices:
         if self.timeline.pending or not self.shows_all_commits():
             KnownSlices.forget(self.storage)
         else:
-            KnownSlices.after_commit(self.storage, self.config, self.timeline, instants, self._slices, files)
+            before = KnownSlices(self.config, self.timeline.files, self._slices)
+            KnownSlices.after_commit(self.storage, self.config, self.timeline, instants, before, files)
 
     def shows_same(self, other: MetadataSlices) -> bool:
         """Whether two views have equal settings and timelines, both of the metadata table and of the data table."""

@@ -302,7 +302,7 @@ class WriteTransaction(Transaction):
             KnownSlices.forget(storage)
             return
         KnownSlices.after_commit(
-            storage, self.config, timeline, [done], self.snapshot.known_slices, [f for f in files if f is not None]
+            storage, self.config, timeline, [done], self.snapshot.last_commit, [f for f in files if f is not None]
         )
 
     def _follow_up(self, written: _Written, timeline: Timeline) -> None:

@@ -20,37 +20,41 @@ from lakebed.timeline.file_slices import in_merge_order
 from lakebed.timeline.instants import suffix_of
 from lakebed.timeline.timeline import Timeline, TimelineFiles
 
-Slices = Mapping[str, tuple[FileSlice, ...]]
-"""The latest file slices of some partition paths, by path, in the order of their file ids."""
+Slices = Mapping[str, tuple[FileSlice, ...] | None]
+"""The latest file slices of some partition paths, by path, in the order of their file ids; None where they are more
+than `MAX_SLICES`."""
 
 _CACHED_BYTES = 32 << 20
-# Partition paths with more file slices are listed for each commit, of which only the touched ones are parsed.
-MAX_SLICES = 10_000
+# Of partition paths with more file slices, each commit looks for those that it touches.
+MAX_SLICES = 1_000
+# After so many commits one after the other a process collects the file slices of whole partition paths.
+MIN_COMMITS = 2
 _BYTES_A_FILE, _BYTES_A_NAME = 500, 100
 
 
 @dataclass(frozen=True, slots=True)
 class KnownSlices:
-    """File slices of a table with these properties, at the moment when its timeline had these files."""
+    """File slices of a table with these properties, at the moment when its timeline had these files. Nothing else
+    happened between the last `commits` commits of this process."""
 
     config: TableConfig
     files: TimelineFiles
     slices: Slices
+    commits: int = 1
 
     @property
     def nbytes(self) -> int:
         """The approximate bytes in memory."""
-        files = sum(len(s.log_files) + 1 for slices in self.slices.values() for s in slices)
+        files = sum([len(s.log_files) + 1 for slices in self.slices.values() for s in slices or ()])
         return _BYTES_A_FILE * files + _BYTES_A_NAME * len(self.files)
 
     @staticmethod
-    def of(storage: Storage, config: TableConfig, timeline: Timeline) -> Slices | None:
-        """The file slices that this process knows of a table with this timeline, which may be of no partition path;
-        None if this process has not committed to the table before."""
+    def of(storage: Storage, config: TableConfig, timeline: Timeline) -> KnownSlices | None:
+        """What this process knows of a table with this timeline; None if the last action on it is no commit of this
+        process."""
         known = _KNOWN.get(storage.url())
-        if known is None:
-            return None
-        return known.slices if known.files == timeline.files and known.config == config else {}
+        is_last = known is not None and known.files == timeline.files and known.config == config
+        return known if is_last else None
 
     @staticmethod
     def after_commit(
@@ -58,17 +62,17 @@ class KnownSlices:
         config: TableConfig,
         timeline: Timeline,
         instants: Iterable[Instant],
-        slices: Slices,
+        before: KnownSlices | None,
         files: Iterable[BaseFile | LogFile],
     ) -> None:
-        """Keep what a commit of this process left: `files` are those that it wrote, `slices` the file slices before
-        it. `instants` are the states of its action that `timeline`, read under the same lock, does not show. No other
-        action may be pending or come in between."""
+        """Keep what a commit of this process left: `files` are those that it wrote, `before` what was known. `instants`
+        are the states of its action that `timeline`, read under the same lock, does not show. No other action may be
+        pending or come in between."""
         if not has_completion_times(config.version):
             return
         names = dict.fromkeys(instant.file_name for instant in instants)
-        known = KnownSlices(config, {**timeline.files, **names}, _with_files(slices, files))
-        _KNOWN.put(storage.url(), known)
+        slices, commits = ({}, 0) if before is None else (_with_files(before.slices, files), before.commits)
+        _KNOWN.put(storage.url(), KnownSlices(config, {**timeline.files, **names}, slices, commits + 1))
 
     @staticmethod
     def forget(storage: Storage) -> None:
@@ -79,10 +83,11 @@ class KnownSlices:
 def _with_files(slices: Slices, files: Iterable[BaseFile | LogFile]) -> Slices:
     """The file slices with more files, each of which is newer than all that are there. A partition path whose slices
     do not follow from that is left out."""
-    result = {path: its for path, its in slices.items() if len(its) <= MAX_SLICES}
+    result = {path: its if its is not None and len(its) <= MAX_SLICES else None for path, its in slices.items()}
     for path, written in groupby(sorted(files, key=_partition), key=_partition):
-        before = result.pop(path, None)
+        before = result.get(path)
         if before is not None:
+            del result[path]
             after = {file_slice.file_id: file_slice for file_slice in before}
             if all([_add(after, file) for file in written]):
                 result[path] = tuple(after[file_id] for file_id in sorted(after))

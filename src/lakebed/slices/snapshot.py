@@ -33,7 +33,7 @@ from lakebed.properties.table_config import TableConfig, key_generator_spec
 from lakebed.schema.arrow import without_meta
 from lakebed.schema.avro import arrow_to_avro, avro_to_arrow, without_fields
 from lakebed.sharing import once
-from lakebed.slices.known_slices import KnownSlices
+from lakebed.slices.known_slices import MIN_COMMITS, KnownSlices
 from lakebed.slices.listing import FileGroups, Listing, NamedFiles, list_metadata, list_table
 from lakebed.slices.reader import SliceReader
 from lakebed.storage.base import Storage
@@ -119,11 +119,12 @@ _CACHED_LISTINGS = 16
 @dataclass(slots=True)
 class _SnapshotCache:
     """The data read of a table at one moment, for views of every instant: listings by partition paths (None: all), and
-    the metadata table. `known` are all latest file slices of partition paths, None where a view does not collect
-    them."""
+    the metadata table. `last` is what this process knows from its last commit; from some commits on a view collects in
+    `known` all latest file slices of the partition paths that it is asked for (see `known_slices.Slices`)."""
 
     listings: dict[frozenset[str] | None, Listing] = field(default_factory=dict[frozenset[str] | None, Listing])
-    known: dict[str, tuple[FileSlice, ...]] | None = None
+    last: KnownSlices | None = None
+    known: dict[str, tuple[FileSlice, ...] | None] | None = None
     metadata: MetadataLookups | None = None
     metadata_is_open: bool = False
     folders: frozenset[str] | None = None
@@ -273,17 +274,20 @@ class Snapshot:
     def of_last_commit(self) -> Snapshot:
         """This view with the file slices that this process knows from its last commit, if they are still those of the
         table. The caller holds the table lock."""
-        known = KnownSlices.of(self.storage, self.config, self.timeline) if self.use_metadata else None
-        if known is None:
+        last = KnownSlices.of(self.storage, self.config, self.timeline) if self.use_metadata else None
+        if last is None:
             return self
+        known = dict(last.slices) if last.commits >= MIN_COMMITS else None
         metadata, is_open = self._cache.metadata, self._cache.metadata_is_open
-        return replace(self, _cache=_SnapshotCache(metadata=metadata, metadata_is_open=is_open, known=dict(known)))
+        cache = _SnapshotCache(metadata=metadata, metadata_is_open=is_open, last=last, known=known)
+        return replace(self, _cache=cache)
 
     @property
-    def known_slices(self) -> Mapping[str, tuple[FileSlice, ...]]:
-        """All latest file slices of the partition paths whose files this view, of the last commit of this process, was
-        asked for."""
-        return self._cache.known or {}
+    def last_commit(self) -> KnownSlices | None:
+        """What is known of this view from the last commit of this process, with the file slices that were listed
+        since; None if that was not the last action."""
+        last, known = self._cache.last, self._cache.known
+        return last if last is None or known is None else replace(last, slices=known)
 
     def of_folders(self) -> Snapshot:
         """This view with the files that the table's folders list, without the metadata table."""
@@ -378,13 +382,16 @@ class Snapshot:
         return self._slices_known(self._cache.known, sorted({*partitions}), groups)
 
     def _slices_known(
-        self, known: dict[str, tuple[FileSlice, ...]], partitions: Sequence[str], groups: FileGroups | None
+        self, known: dict[str, tuple[FileSlice, ...] | None], partitions: Sequence[str], groups: FileGroups | None
     ) -> tuple[FileSlice, ...]:
         unknown = [path for path in partitions if path not in known]
         if unknown:
             listed = self._slices(unknown, None)
             known |= {path: tuple(s for s in listed if s.partition == path) for path in unknown}
-        slices = tuple(s for path in partitions for s in known[path])
+        its = [known[path] for path in partitions]
+        if None in its:
+            return self._slices(partitions, groups)
+        slices = tuple(s for of_path in its for s in of_path or ())
         if groups is None:
             return slices
         files = [(file.file_id, file.size) for s in slices for file in s.files]
