@@ -27,15 +27,15 @@ than `MAX_SLICES`."""
 _CACHED_BYTES = 32 << 20
 # Of partition paths with more file slices, each commit looks for those that it touches.
 MAX_SLICES = 1_000
-# After so many commits one after the other a process collects the file slices of whole partition paths.
+# After so many commits to a table a process collects the file slices of whole partition paths.
 MIN_COMMITS = 2
 _BYTES_A_FILE, _BYTES_A_NAME = 500, 100
 
 
 @dataclass(frozen=True, slots=True)
 class KnownSlices:
-    """File slices of a table with these properties, at the moment when its timeline had these files. Nothing else
-    happened between the last `commits` commits of this process."""
+    """File slices of a table with these properties, at the moment when its timeline had these files, after `commits`
+    commits of this process."""
 
     config: TableConfig
     files: TimelineFiles
@@ -71,8 +71,11 @@ class KnownSlices:
         if not has_completion_times(config.version):
             return
         names = dict.fromkeys(instant.file_name for instant in instants)
-        slices, commits = ({}, 0) if before is None else (_with_files(before.slices, files), before.commits)
-        _KNOWN.put(storage.url(), KnownSlices(config, {**timeline.files, **names}, slices, commits + 1))
+        slices = {} if before is None else _with_files(before.slices, files)
+        url = storage.url()
+        earlier = _KNOWN.get(url)
+        commits = 1 if earlier is None else earlier.commits + 1
+        _KNOWN.put(url, KnownSlices(config, {**timeline.files, **names}, slices, commits))
 
     @staticmethod
     def forget(storage: Storage) -> None:
