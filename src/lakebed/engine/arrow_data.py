@@ -100,6 +100,8 @@ def to_arrow_table(data: Any, types: Mapping[str, pa.DataType] | None = None) ->
 def arrow_rows(data: Any, types: Mapping[str, pa.DataType]) -> Any:
     """The caller's rows, unless they are a Spark DataFrame (then unchanged): an Arrow table, or a source of rows that
     are too many for one. UUIDs are texts in text columns."""
+    if isinstance(data, pa.Table):
+        return _fitted(plain_table(data), types)
     data = of_python(data, types)
     if session_of(data) is not None:
         return data
@@ -132,8 +134,8 @@ def plain_source(rows: RowSource, types: Mapping[str, pa.DataType]) -> RowSource
 
 def _fitted(table: pa.Table, types: Mapping[str, pa.DataType]) -> pa.Table:
     for at, field in enumerate(table.schema):
-        kind = type_of(field.name, types)
-        if kind is not None and pt.is_string(kind) and field.type == pa.uuid():
+        kind = type_of(field.name, types) if field.type == pa.uuid() else None
+        if kind is not None and pt.is_string(kind):
             table = table.set_column(at, field.with_type(kind), cast_column(table.column(at), kind))
     return table
 

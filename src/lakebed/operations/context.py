@@ -507,7 +507,8 @@ def incoming_rows(context: WriteContext, data: Any) -> Rows:
         data = data.read(in_any_case, partial=context.settings.partial)
     if context.settings.partial and isinstance(data, list | tuple):
         check_same_columns(data, in_any_case)
-    rows = engine.rows(arrow_rows(data, in_any_case))
+    arrow = arrow_rows(data, in_any_case)
+    rows = engine.from_arrow(arrow) if isinstance(arrow, pa.Table) else engine.rows(arrow)
     schema = engine.schema(rows)
     check_names(schema.names)
     named = (*context.keys.key_fields, *context.keys.partition_fields, *context.config.ordering_fields)

@@ -2,6 +2,8 @@
 
 The plan decides whether a compaction is due and which file slices it takes, with the reason if it takes none. It is
 made under the table lock and run outside it, by this process or another, while writes go on.
+
+The metadata table is compacted by a service of its own, under the table lock: writes leave that to it.
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ from lakebed.progress import Advance, progress
 from lakebed.services.driver import (
     NothingToDo,
     PlannedService,
+    Service,
     ServiceResult,
     ServiceRun,
     ServiceState,
@@ -48,7 +51,7 @@ from lakebed.timeline.bodies.plans import (
 )
 from lakebed.timeline.instants import parse_time
 from lakebed.timeline.timeline import COMMITS, Timeline
-from lakebed.wording import count_text, size_text
+from lakebed.wording import Printed, count_text, size_text
 from lakebed.write_status import checked_statuses
 
 
@@ -402,3 +405,45 @@ class _Counted:
     ) -> Iterator[pa.RecordBatch]:
         yield from self.function(partition, number, batches, task)
         self.advance(1)
+
+
+@dataclass(frozen=True, repr=False)
+class MaintainedMetadata(Printed):
+    """The work done in the metadata table, a text for each step."""
+
+    steps: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return f"metadata table: {', '.join(self.steps)}" if self.steps else "nothing to do in the metadata table"
+
+
+class MetadataMaintenance(Service[MaintainedMetadata]):
+    """The service that compacts the metadata table when it has enough delta commits, and cleans and archives it
+    then."""
+
+    name = "metadata"
+    title = "maintenance of the metadata table"
+    after_write = ("compaction.services",)
+
+    def due(self, state: ServiceState) -> str | None:
+        config, settings = state.context.config, state.context.settings
+        if not has_completion_times(config.version) and state.timeline.pending:
+            return None  # a pending writer of version 6 will log to the present file slices
+        commits = state.metadata_commits
+        if commits >= settings.metadata_compact_after:
+            return f"the metadata table has {count_text(commits, 'delta commit')} since its last compaction"
+        logs = settings.metadata_log_compaction and commits >= settings.metadata_log_compact_after
+        return "logs of the metadata table can be merged" if logs else None
+
+    def serve(self, state: ServiceState) -> MaintainedMetadata:
+        return maintain_metadata(state.context)
+
+    def has_changed(self, outcome: MaintainedMetadata) -> bool:
+        return bool(outcome.steps)
+
+
+def maintain_metadata(context: WriteContext) -> MaintainedMetadata:
+    """Do what is due in the metadata table, under the table lock. A run that dies is finished by the next writer."""
+    with ServiceTransaction(context, Action.COMMIT, "SERVICES") as tx, tx.begin():
+        tx.prepare_metadata()
+        return MaintainedMetadata(tuple(tx.metadata_upkeep(tx.timeline).maintain()))

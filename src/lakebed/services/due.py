@@ -12,11 +12,10 @@ from lakebed.services.build_index import Indexing
 from lakebed.services.catalog_sync import CatalogSync, sync_all
 from lakebed.services.cleaning import Cleaning
 from lakebed.services.clustering import Clustering, SmallFiles
-from lakebed.services.compaction import Compaction
+from lakebed.services.compaction import Compaction, MetadataMaintenance
 from lakebed.services.dead_writers import DeadWriters
 from lakebed.services.driver import Service, is_set, run_after_write
 from lakebed.services.log_compaction import LogCompaction
-from lakebed.services.metadata_maintenance import MetadataMaintenance
 from lakebed.services.partition_ttl import PartitionExpiry
 from lakebed.services.publishing import Publishing, publish_after_service
 from lakebed.storage.base import Storage
