@@ -438,6 +438,10 @@ class MetadataMaintenance(Service[MaintainedMetadata]):
     def serve(self, state: ServiceState) -> MaintainedMetadata:
         return maintain_metadata(state.context)
 
+    def lines(self, outcome: MaintainedMetadata) -> list[str]:
+        """Nothing: a write does not report what it does in the metadata table."""
+        return []
+
     def has_changed(self, outcome: MaintainedMetadata) -> bool:
         return bool(outcome.steps)
 
