@@ -14,7 +14,7 @@ from lakebed.services.due import SERVICES
 def test_every_service_has_a_name_of_its_own() -> None:
     names = [service.name for service in SERVICES]
     assert names == [
-        *("rollback", "indexing", "clean", "archive", "compact", "log_compact", "cluster"),
+        *("rollback", "indexing", "metadata", "clean", "archive", "compact", "log_compact", "cluster"),
         *("merge_small_files", "expire_partitions", "publish", "catalog-sync"),
     ]
     assert len({service.title for service in SERVICES}) == len(SERVICES)
