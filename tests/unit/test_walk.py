@@ -34,13 +34,13 @@ WATCHES = ("telemetry.py", "sharing.py")
 GROUND_MODULES = ("model.py", "errors.py", "progress.py", "wording.py")
 # A read or write: files in all, of them those of the other rooms, and functions.
 BUDGETS: dict[tuple[Literal["cow", "mor"], str], tuple[int, int, int]] = {
-    ("mor", "upsert"): (120, 68, 1122),
+    ("mor", "upsert"): (119, 68, 1084),
     ("mor", "get"): (88, 40, 710),
     ("mor", "get again"): (62, 28, 437),
     ("mor", "scan"): (70, 34, 599),
     ("mor", "scan where"): (85, 47, 755),
-    ("mor", "compact"): (129, 70, 1230),
-    ("cow", "upsert"): (138, 76, 1347),
+    ("mor", "compact"): (129, 70, 1220),
+    ("cow", "upsert"): (136, 74, 1254),
     ("cow", "get"): (74, 33, 541),
     ("cow", "scan"): (54, 27, 396),
 }

@@ -54,7 +54,7 @@ from lakebed.metadata_upkeep.commit import apply_delta, begin_delta, file_groups
 from lakebed.metadata_upkeep.creation import PARTITIONS, PARTITIONS_INFLIGHT, create, initialise
 from lakebed.metadata_upkeep.repeated_keys import KeyCheck, RepeatedKeys
 from lakebed.metadata_upkeep.rollback import remove_instant
-from lakebed.metadata_upkeep.services import finish_unfinished, is_overdue, run_services
+from lakebed.metadata_upkeep.services import finish_unfinished, run_services
 from lakebed.metadata_upkeep.store import MetadataSettings, MetadataStore, StoredState
 from lakebed.model import CommitMetadata, FileSlice
 from lakebed.properties.file import update_table_config
@@ -250,9 +250,9 @@ class MetadataUpkeep:
         if config.metadata_partitions:
             for instant in store.orphan_instants():
                 remove_instant(store, instant)
-            if is_overdue(store):
+            if store.is_overdue():
                 run_services(store)
-            else:
+            elif store.timeline.pending:
                 finish_unfinished(store)
         table = ready.table
         if store.data_config is not table.config:

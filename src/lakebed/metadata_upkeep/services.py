@@ -65,8 +65,6 @@ from lakebed.wording import count_text
 
 R = TypeVar("R")
 _OPERATION = "COMPACT"
-# A write compacts when so many times the delta commits have come after which a compaction is due.
-MAX_OVERDUE = 4
 # File slices of fewer bytes are merged by the calling thread, unless storage is slow.
 _BYTES_FOR_THREADS = 16 << 20
 
@@ -118,11 +116,6 @@ def run_compaction(store: MetadataStore) -> list[str]:
 def is_compaction_due(store: MetadataStore) -> bool:
     """Whether there are enough delta commits since the last compaction."""
     return delta_commits_since_compaction(store.timeline.commits) >= store.settings.compact_after
-
-
-def is_overdue(store: MetadataStore) -> bool:
-    """Whether so many delta commits wait for a compaction that a write does it, because no service has."""
-    return delta_commits_since_compaction(store.timeline.commits) >= MAX_OVERDUE * store.settings.compact_after
 
 
 def is_blocked(store: MetadataStore) -> bool:

@@ -52,6 +52,8 @@ class Suffix(StrEnum):
 
 # A repair takes the first free one that sorts after all instants; Hudi does not use 007 to 009.
 REPAIRS = (Suffix.RESHARDING, "007", "008", "009")
+# A write compacts when so many times the delta commits have come after which a compaction is due.
+MAX_OVERDUE = 4
 # The building of a partition: this one, or the next that is free.
 FIRST_BUILD = 10
 
@@ -198,6 +200,10 @@ class MetadataStore:
             except TableNotFound:
                 return False
         return True
+
+    def is_overdue(self) -> bool:
+        """Whether so many delta commits wait for a compaction that a write does it, because no service has."""
+        return delta_commits_since_compaction(self.timeline.commits) >= MAX_OVERDUE * self.settings.compact_after
 
     def is_maintained(self) -> bool:
         """Whether the data table's properties name partitions of the metadata table, and it exists."""

@@ -92,7 +92,8 @@ def _with_files(slices: Slices, files: Iterable[BaseFile | LogFile]) -> Slices:
         if before is not None:
             del result[path]
             after = {file_slice.file_id: file_slice for file_slice in before}
-            if all([_add(after, file) for file in written]):
+            certain = [_add(after, file) for file in written]
+            if all(certain):
                 result[path] = tuple(after[file_id] for file_id in sorted(after))
     return result
 

@@ -13,7 +13,7 @@ import pytest
 
 import lakebed
 from lakebed.metadata_records.layout import METADATA_FOLDER
-from lakebed.metadata_upkeep.services import MAX_OVERDUE
+from lakebed.metadata_upkeep.store import MAX_OVERDUE
 from lakebed.model import Action
 from lakebed.policies.compaction import delta_commits_since_compaction
 from lakebed.properties.file import load_table_config

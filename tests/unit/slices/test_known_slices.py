@@ -21,7 +21,7 @@ from lakebed.slices.snapshot import Snapshot
 from lakebed.storage import open_storage
 from lakebed.storage.opening import wrapping
 from lakebed.table import Table
-from lakebed.testing import CountingStorage, Killed, crash_at
+from lakebed.testing import CountingStorage, Killed, Mutation, crash_at
 
 Rows = dict[int, tuple[str, int]]
 INDEXES: dict[str, dict[str, Any]] = {
@@ -34,6 +34,8 @@ ids, version = [int(n) for n in sys.argv[2].split(",")], int(sys.argv[3])
 columns = {"id": ids, "path": ["ab"[n % 2] for n in ids], "v": [version] * len(ids)}
 lakebed.open(sys.argv[1]).upsert(pa.table(columns))
 """
+
+
 def rows(ids: list[int], version: int) -> pa.Table:
     columns = {"id": ids, "path": ["ab"[n % 2] for n in ids], "v": [version] * len(ids)}
     return pa.table(columns, pa.schema([("id", pa.int64()), ("path", pa.string()), ("v", pa.int64())]))
@@ -44,9 +46,7 @@ class Followed:
 
     def __init__(self, uri: str, kind: Literal["cow", "mor"], index: str) -> None:
         self.uri, self.kind, self.version = uri, kind, 0
-        self.table: Table = lakebed.create(
-            uri, rows([], 0), key="id", partition_by="path", type=kind, **INDEXES[index]
-        )
+        self.table: Table = lakebed.create(uri, rows([], 0), key="id", partition_by="path", type=kind, **INDEXES[index])
         self.rows: Rows = {}
         self.upsert(list(range(6)))
 
@@ -126,15 +126,20 @@ def restored(t: Followed) -> None:
 
 def killed(t: Followed) -> None:
     """A commit that dies before its completed instant: its files, and its delta commit, are there."""
-    with crash_at(lambda m: m.verb == "put_if_absent" and "/metadata/" not in m.path and is_completed(m.path)):
-        with pytest.raises(Killed):
-            lakebed.open(t.uri).upsert(rows([2, 24], 99))
+
+    def of_table(mutation: Mutation) -> bool:
+        return mutation.verb == "put_if_absent" and "/metadata/" not in mutation.path and is_completed(mutation.path)
+
+    with crash_at(of_table), pytest.raises(Killed):
+        lakebed.open(t.uri).upsert(rows([2, 24], 99))
 
 
 def failed(t: Followed) -> None:
-    with crash_at(lambda m: "/metadata/.hoodie/timeline/" in m.path and is_completed(m.path), "fail"):
-        with pytest.raises(lakebed.LakebedError):
-            lakebed.open(t.uri).upsert(rows([2, 25], 99))
+    def of_metadata(mutation: Mutation) -> bool:
+        return "/metadata/.hoodie/timeline/" in mutation.path and is_completed(mutation.path)
+
+    with crash_at(of_metadata, "fail"), pytest.raises(lakebed.LakebedError):
+        lakebed.open(t.uri).upsert(rows([2, 25], 99))
 
 
 def is_completed(path: str) -> bool:

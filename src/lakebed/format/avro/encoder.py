@@ -95,7 +95,8 @@ def _record(schema: dict[str, Any], named: dict[str, Encoder]) -> Encoder:
     names = [field["name"] for field in schema["fields"]]
     encoders = [_compile(field["type"], named) for field in schema["fields"]]
     # most fields of a body are null: what a null becomes, where the type says so
-    nulls = [encoder(None) if _takes_null(f["type"]) else None for f, encoder in zip(schema["fields"], encoders)]
+    types = [field["type"] for field in schema["fields"]]
+    nulls = [encoder(None) if _takes_null(t) else None for t, encoder in zip(types, encoders, strict=True)]
     fields = list(zip(nulls, encoders, strict=True))
 
     def encode(record: dict[str, Any]) -> bytes:
