@@ -10,20 +10,24 @@ from __future__ import annotations
 import contextlib
 import sys
 import traceback
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+import pyarrow as pa
+
+from lakebed.read import batches
 from lakebed.storage import parallel
-from lakebed.storage.base import Storage
+from lakebed.storage.base import Storage, not_found
 from lakebed.storage.folder import WrappedStorage
 from lakebed.storage.opening import wrapping
 from lakebed.storage.parallel import write_each
+from lakebed.storage.streams import RangeFile
 
 T = TypeVar("T")
 R = TypeVar("R")
-# What one call takes on an object store, where it is more than one request.
-_ROUNDS = {"move": 2, "delete_folder": 2}
+# What one call takes on an object store, where it is more than one request: see `lakebed.storage.object_store`.
+_ROUNDS = {"move": 3, "delete": 2, "delete_folder": 2}
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +71,11 @@ class RequestClock:
     def __str__(self) -> str:
         return "\n".join(map(str, sorted(self.requests, key=lambda r: r.round)))
 
-    # what `lakebed.storage.parallel` does, on this clock
+    # what `lakebed.storage.parallel` does, and the reader of several file slices, on this clock
+
+    def in_order(self, jobs: Sequence[Callable[[], Iterator[T]]], threads: int) -> Iterator[T]:
+        for batches in self.parallel_map(lambda job: list(job()), jobs, threads):
+            yield from batches
 
     def parallel_map(self, work: Callable[[T], R], items: Sequence[T], threads: int = 8) -> list[R]:
         begin = self.now
@@ -132,6 +140,15 @@ class RemoteStorage(WrappedStorage):
     def _before(self, verb: str, path: str) -> None:
         self._clock.request(verb, path, _ROUNDS.get(verb, 1))
 
+    def open_input(self, path: str, size: int | None = None) -> pa.NativeFile:
+        """A file that reads by requests for ranges, as that of an object store does."""
+        if size is None:
+            info = self.head(path)
+            if info is None:
+                raise not_found(self.url(path))
+            size = info.size
+        return pa.PythonFile(RangeFile(lambda at, length: self.read_ranges(path, [(at, length)])[0], size), mode="r")
+
     def write_same(self, paths: Sequence[str], data: bytes) -> None:
         write_each(self, paths, data)
 
@@ -152,8 +169,9 @@ def _in_place_of_threads(clock: RequestClock) -> Generator[None]:
     """Modules of lakebed have these functions under names of their own."""
     replaced: list[tuple[Any, str, Any]] = []
     try:
-        for name in ("parallel_map", "in_background", "aside"):
-            real = getattr(parallel, name)
+        names = {"parallel_map": parallel, "in_background": parallel, "aside": parallel, "in_order": batches}
+        for name, home in names.items():
+            real = getattr(home, name)
             stand_in = getattr(clock, name)
             for module in [m for key, m in sys.modules.items() if key.partition(".")[0] == "lakebed"]:
                 if vars(module).get(name) is real:
