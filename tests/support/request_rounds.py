@@ -74,8 +74,8 @@ class RequestClock:
     # what `lakebed.storage.parallel` does, and the reader of several file slices, on this clock
 
     def in_order(self, jobs: Sequence[Callable[[], Iterator[T]]], threads: int) -> Iterator[T]:
-        for batches in self.parallel_map(lambda job: list(job()), jobs, threads):
-            yield from batches
+        for result in self.parallel_map(lambda job: list(job()), jobs, threads):
+            yield from result
 
     def parallel_map(self, work: Callable[[T], R], items: Sequence[T], threads: int = 8) -> list[R]:
         begin = self.now

@@ -17,7 +17,7 @@ from typing import Literal
 
 from lakebed.errors import CommitConflict, ConflictKind, StorageError
 from lakebed.format.file_names import is_data_path, parse_log_file
-from lakebed.model import HOODIE, has_completion_times
+from lakebed.model import HOODIE, has_completion_times, path_in
 from lakebed.properties.table_config import TableConfig
 from lakebed.storage import Storage
 from lakebed.storage.base import FileInfo
@@ -76,7 +76,7 @@ def write_marker(
     completes meanwhile finds it."""
     path = marker_path(instant, partition, file_name, kind)
     storage.write(path, b"", durable="later")
-    _wait_for_inflight(storage, instant)
+    _wait_for_inflight(storage, instant, [Marker(path_in(partition, file_name), kind)])
     if may_be_late and _is_over(storage, instant):
         storage.delete(path)
         raise _over(storage, instant, f"{partition}/{file_name}" if partition else file_name, "begun")
@@ -90,7 +90,7 @@ def write_markers(storage: Storage, instant: str, files: Sequence[tuple[str, str
         by_partition.setdefault(partition, []).append(name)
     for partition, names in by_partition.items():
         storage.write_same([marker_path(instant, partition, name, kind) for name in names], b"")
-    _wait_for_inflight(storage, instant)
+    _wait_for_inflight(storage, instant, [Marker(path_in(partition, name), kind) for partition, name in files])
 
 
 def check_marker(
@@ -113,7 +113,7 @@ def check_marker(
     write = _writes.get((storage.url(), instant))
     if write is None:
         check()
-    else:
+    elif not write.lock_is_held():
         write.begin(check)
 
 
@@ -229,9 +229,15 @@ def _parse(name: str) -> Marker | None:
 
 class LocalWrite:
     """The background requests of one write, for which its other steps need not wait; `show` creates its inflight
-    instant."""
+    instant. `markers` are those that the write has made.
 
-    def __init__(self, show: Callable[[], object]) -> None:
+    No other process removes markers of a write that keeps the table lock: it looks for them only when `lock_is_held`
+    returns False.
+    """
+
+    def __init__(self, show: Callable[[], object], lock_is_held: Callable[[], bool] = lambda: False) -> None:
+        self.markers: list[Marker] = []
+        self.lock_is_held = lock_is_held
         self._showing: Callable[[], object] | None = in_background(show)
         self._error: BaseException | None = None
         self._lock = threading.Lock()
@@ -261,11 +267,13 @@ class LocalWrite:
 
 
 @contextmanager
-def local_write(storage: Storage, instant: str, show: Callable[[], object]) -> Generator[LocalWrite]:
+def local_write(
+    storage: Storage, instant: str, show: Callable[[], object], lock_is_held: Callable[[], bool] = lambda: False
+) -> Generator[LocalWrite]:
     """A write whose files are written in the block, by threads of this process. An error of the block is raised after
     all its requests have ended, so that no process undoes the write while one of them may still take effect."""
     key = storage.url(), instant
-    write = _writes[key] = LocalWrite(show)
+    write = _writes[key] = LocalWrite(show, lock_is_held)
     try:
         yield write
     except BaseException:
@@ -277,9 +285,10 @@ def local_write(storage: Storage, instant: str, show: Callable[[], object]) -> G
     write.wait_for_inflight()
 
 
-def _wait_for_inflight(storage: Storage, instant: str) -> None:
+def _wait_for_inflight(storage: Storage, instant: str, markers: Sequence[Marker]) -> None:
     """Wait until the inflight instant exists, if this process has begun to create it; return at once for any other
-    instant."""
+    instant. `markers` were written."""
     write = _writes.get((storage.url(), instant))
     if write is not None:
+        write.markers.extend(markers)
         write.wait_for_inflight()

@@ -7,7 +7,7 @@ the one before.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
@@ -150,6 +150,14 @@ class MetadataSlices:
         else:
             before = KnownSlices(self.config, self.timeline.files, self._slices)
             KnownSlices.after_commit(self.storage, self.config, self.timeline, instants, before, files)
+
+    def beside(self, data_config: TableConfig, data_timeline: Timeline) -> MetadataSlices:
+        """This view of the metadata table beside a later timeline of the data table, with all that was read of it."""
+        view = replace(self, data_config=data_config, data_timeline=data_timeline)
+        for name in ("definitions", "_expected_files"):
+            if name in self.__dict__:
+                view.__dict__[name] = self.__dict__[name]
+        return view
 
     def shows_same(self, other: MetadataSlices) -> bool:
         """Whether two views have equal settings and timelines, both of the metadata table and of the data table."""

@@ -60,6 +60,12 @@ def begin_delta(store: MetadataStore, instant: str, partitions: Sequence[str]) -
     return groups
 
 
+def begin_ahead(store: MetadataStore, instant: str) -> None:
+    """Create a delta commit as inflight, while the data table's files are written. The caller keeps the table lock
+    until `apply_delta` has completed it (from version 8 on)."""
+    _start(store, instant, (), durable="later")
+
+
 def apply_delta(
     store: MetadataStore,
     instant: str,
@@ -71,10 +77,10 @@ def apply_delta(
     completed instant. It becomes visible when the data table's instant is completed. The records are removed from
     `records`, so that those of many files are not in memory together with their log files.
 
-    If the metadata table has the instant already, that is rolled back first. `written` are log files that tasks wrote
-    since `begin_delta`; they are taken into the same delta commit. `meanwhile` is called while the instant completes
-    (or after it, where answers of storage are quick). Raises `InvalidOption` for a partition that the
-    table does not have, `CommitConflict` where `written` do not fit any more.
+    If the metadata table has the instant already, that is rolled back first, unless the store has it as
+    `shown_inflight`. `written` are log files that tasks wrote since `begin_delta`; they are taken into the same delta
+    commit. `meanwhile` is called while the instant completes (or after it, where answers of storage are quick). Raises
+    `InvalidOption` for a partition that the table does not have, `CommitConflict` where `written` do not fit any more.
     """
     if store.pending(Action.ROLLBACK):
         finish_rollbacks(store)
@@ -85,14 +91,15 @@ def apply_delta(
             hint="Create the index first; its records are made while it is written.",
             context={"partition": unknown[0]},
         )
+    is_begun = bool(written) or instant in store.shown_inflight
     if written:
         _check_current(store, instant, written)
-    else:
+    elif not is_begun:
         _take_back(store, instant)
     slices = store.slices  # read before threads ask for it
     start = partial(_start, store, instant, durable="later")
     # before version 8 the inflight file names the file groups
-    wait_for_start = in_background(partial(start, ())) if not written and store.version >= 8 else None
+    wait_for_start = in_background(partial(start, ())) if not is_begun and store.version >= 8 else None
     begun: Sequence[Instant] = ()
     try:
         if is_remote(store.storage):  # listed side by side, and kept
@@ -101,7 +108,7 @@ def apply_delta(
             group for part, its in records.items() if its.is_partitioned for group in _missing_groups(store, part, its)
         ]
         logs = [log for part in list(records) for log in _logs(store, part, records.pop(part), new_groups)]
-        if not written and wait_for_start is None:
+        if not is_begun and wait_for_start is None:
             counts = [(log.group, len(log.keys) + len(log.deleted)) for log in logs]
             wait_for_start = in_background(partial(start, counts))
         encoded = [encode_log(log.group, instant, log.keys, log.values, log.deleted) for log in logs]

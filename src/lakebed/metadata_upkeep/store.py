@@ -90,12 +90,13 @@ class MetadataSettings:
 
 class StoredState(NamedTuple):
     """The metadata table's own settings and timeline, the table's index definitions (None: not read yet), and the
-    listed folders of partitions."""
+    listed folders of partitions; or a view of all that, which was `opened` under the same lock."""
 
     config: TableConfig
     timeline: Timeline
     definitions: Mapping[str, IndexDefinition] | None = None
     folders: Mapping[str, Sequence[FileInfo]] = {}
+    opened: MetadataSlices | None = None
 
 
 def read_stored(storage: Storage, config: TableConfig, partitions: Sequence[str] | None = None) -> StoredState | None:
@@ -339,6 +340,8 @@ class MetadataStore:
 
     def _read(self) -> MetadataSlices:
         stored, self._stored = self._stored or StoredState(*load_table(self.storage)), None
+        if stored.opened is not None:
+            return stored.opened.beside(self.data_config, self.data_timeline)
         slices = MetadataSlices(
             self.storage, stored.config, stored.timeline, self.data_storage, self.data_config, self.data_timeline
         ).of_last_commit()

@@ -219,6 +219,9 @@ class DeleteRows(_Delete):
 
     rows: Rows
 
+    def incoming(self, context: WriteContext) -> Rows:
+        return self.rows
+
     def prepare(self, write: Write) -> Rows:
         context = write.context
         rows, ordering = self._with_given_ordering(context)
@@ -243,6 +246,9 @@ class DeleteHashed(_Delete):
     """A delete of keys, for a table with one partition path and an index that hashes keys: nothing is looked up."""
 
     keys: pa.Table
+
+    def incoming(self, context: WriteContext) -> Rows:
+        return context.engine.from_arrow(self.keys)
 
     def prepare(self, write: Write) -> Rows:
         key_hash, texts = key_hash_of(write.context.index), self.keys.column(RECORD_KEY)

@@ -39,7 +39,7 @@ from lakebed.properties.table_config import TableConfig
 from lakebed.schema.evolution import schema_changes
 from lakebed.sharing import is_first_time
 from lakebed.slices.snapshot import Snapshot, table_features
-from lakebed.storage.parallel import parallel_map
+from lakebed.storage.parallel import is_remote, parallel_map
 from lakebed.wording import size_text
 from lakebed.write_status import WriteStatus
 
@@ -132,6 +132,9 @@ def warn_about_large_buckets(
         )
 
 
+# A write of no more bytes, to no more file groups, keeps the table lock from its beginning to its commit.
+MAX_LOCKED_BYTES = 4 << 20
+MAX_LOCKED_GROUPS = 8
 # The instant of a write that is planned and not run.
 _NO_INSTANT = "0" * 17
 
@@ -161,6 +164,10 @@ class Verb(ABC):
     @abstractmethod
     def schema(self, context: WriteContext, snapshot: Snapshot) -> TableSchema:
         """The table's schema after the write."""
+
+    def incoming(self, context: WriteContext) -> Rows:
+        """The rows before they are prepared; None for a write whose rows are stored ones."""
+        return None
 
     @abstractmethod
     def prepare(self, write: Write) -> Rows:
@@ -200,6 +207,9 @@ class RowsVerb(Verb):
     rows: Rows
     partial: bool = False
 
+    def incoming(self, context: WriteContext) -> Rows:
+        return self.rows
+
     def schema(self, context: WriteContext, snapshot: Snapshot) -> TableSchema:
         return schema_for_write(context, snapshot, self.rows, partial=self.partial)
 
@@ -222,7 +232,10 @@ def run(context: WriteContext, verb: Verb) -> WriteResult:
         check_once(context.opened.timeline, context.stream_batch, repeatable=verb.repeatable)
     refuse_clustered_groups(context, verb)
     growth = verb.growth(context)
-    with _transaction(context, verb) as tx:
+    keeps_lock = growth is None and is_remote(context.storage) and context.has_appended_groups
+    keeps_lock = keeps_lock and not context.engine.is_distributed
+    keeps_lock = keeps_lock and _is_small(context, verb.incoming(context))
+    with _transaction(context, verb, keeps_lock=keeps_lock) as tx:
         with tx.begin():  # 1. begin: dead writers are rolled back, the instant is shown
             times.mark("begin")
             tx.prepare_metadata()
@@ -235,6 +248,8 @@ def run(context: WriteContext, verb: Verb) -> WriteResult:
         prepared = verb.prepare(write)  # 2. prepare: record key, partition path
         with verb.place(write, prepared) as rows:  # 3. place: the index decides where rows go
             layout = rows.assign()  # 4. assign: a file group for every row, the plan is complete
+            if tx.keeps_lock and not (_is_small(context, prepared) and layout.appends_within(MAX_LOCKED_GROUPS)):
+                tx.let_lock_go()
             repetitions = 0 if tx.looks_up else _repetitions(write, prepared, layout)
             times.mark("tag")
             if context.settings.early_commit_check and write.early is not None and not write.new_groups_only:
@@ -276,6 +291,13 @@ def run(context: WriteContext, verb: Verb) -> WriteResult:
             context.options.callback, context.storage.spec.uri, context.config, tx.instant, tx.action, tx.published
         )
     return verb.report(result, counted, layout.moved_of)
+
+
+def _is_small(context: WriteContext, rows: Rows) -> bool:
+    """Whether these rows are in the memory of this process, and so few bytes that other writers can wait for the whole
+    write."""
+    engine = context.engine
+    return rows is not None and engine.has_at_hand(rows) and engine.collect(rows).nbytes <= MAX_LOCKED_BYTES
 
 
 def _repetitions(write: Write, prepared: Rows, layout: Layout) -> int | None:
@@ -357,7 +379,7 @@ def _write(context: WriteContext, verb: Verb, snapshot: Snapshot, instant: str) 
     return Write(context, snapshot, schema, verb.operation, instant, verb.match, verb.new_groups_only, absent)
 
 
-def _transaction(context: WriteContext, verb: Verb) -> WriteTransaction:
+def _transaction(context: WriteContext, verb: Verb, *, keeps_lock: bool) -> WriteTransaction:
     return WriteTransaction(
         context,
         action_of(context.config, verb),
@@ -369,4 +391,5 @@ def _transaction(context: WriteContext, verb: Verb) -> WriteTransaction:
         non_blocking=context.is_non_blocking and not verb.new_groups_only,
         looks_up=verb.match.looks_up,
         repeatable=verb.repeatable,
+        keeps_lock=keeps_lock,
     )

@@ -15,7 +15,7 @@ from typing import Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakebed.engine.base import Rows, count_rows, distinct_values, persisted
+from lakebed.engine.base import GROUP, Rows, count_rows, distinct_values, persisted
 from lakebed.errors import LakebedError
 from lakebed.expressions.base import Column, RowExpression
 from lakebed.handles.base import HashedTargets, NamedTargets, Target
@@ -79,6 +79,10 @@ class Layout(Protocol):
     def lookup(self, statuses: Sequence[WriteStatus]) -> KeyLookup | None:
         """The counts of the index's search for the keys, known after the write; None if keys were not looked up."""
         return None
+
+    def appends_within(self, max_groups: int) -> bool:
+        """Whether the rows certainly go to no more than `max_groups` file groups, whose stored rows are not read."""
+        return False
 
     def repetitions(self, count: KeyRepetitions) -> int | None:
         """The number of rows of this insert whose key the table already has, or another row of the insert has. None if
@@ -255,6 +259,12 @@ class HashedLayout(Layout):
         if write.growth is None:
             return statuses
         return statuses + write.growth.move_others(write.context.engine, write.group_job(), write.snapshot, statuses)
+
+    def appends_within(self, max_groups: int) -> bool:
+        engine, is_log = self.write.context.engine, self.write.context.has_appended_groups
+        if not is_log or self._placed.several is not None or self.write.growth is not None:
+            return False
+        return engine.aggregate(self.rows, [PARTITION_PATH, GROUP]).num_rows <= max_groups
 
     def lookup(self, statuses: Sequence[WriteStatus]) -> KeyLookup | None:
         if self._placed.several is None:
@@ -477,6 +487,9 @@ class AssignedRows:
     moved: int = 0
     moved_of: Mapping[int, int] = field(default_factory=dict[int, int])
     skipped: Sequence[WriteStatus] = ()
+
+    def appends_within(self, max_groups: int) -> bool:
+        return False  # rows of new keys may be written to base files
 
     def lookup(self, statuses: Sequence[WriteStatus]) -> KeyLookup | None:
         return self.reported

@@ -95,10 +95,11 @@ class Transaction:
     """The common part of every action on the timeline: the lock, the instant, the heartbeat, and how it begins and
     becomes visible. `WriteTransaction` commits rows; services have transactions that run plans and undo instants.
 
-    The lock is held while an action begins and while it completes, never in between. `snapshot` is the table as it was
-    when the action began, `config` has its newest properties, `published` is the content of its commit. `writer_id`
-    goes into the commit, so that an answer in doubt can be resolved by reading it back. `during_restore`: an unfinished
-    restore does not prevent the action.
+    The lock is held while an action begins and while it completes. A small write on a slow storage keeps it in between
+    (`keeps_lock`), since taking it again and reading what is under it would take longer than writing its files.
+    `snapshot` is the table as it was when the action began, `config` has its newest properties, `published` is the
+    content of its commit. `writer_id` goes into the commit, so that an answer in doubt can be resolved by reading it
+    back. `during_restore`: an unfinished restore does not prevent the action.
 
     As a context manager it aborts the action if the block raises.
     """
@@ -108,6 +109,7 @@ class Transaction:
     operation: str
     hooks: TransactionHooks = field(default_factory=TransactionHooks, kw_only=True)
     during_restore: bool = field(default=False, kw_only=True)
+    keeps_lock: bool = field(default=False, kw_only=True)
     storage: Storage = field(init=False)
     config: TableConfig = field(init=False)
     settings: WriteSettings = field(init=False)
@@ -124,6 +126,7 @@ class Transaction:
     _stored: StoredState | None = field(default=None, init=False)
     _view: Snapshot | None = field(default=None, init=False)
     _lock: FileLock | NestedLock | None = field(default=None, init=False)
+    _kept: ExitStack | None = field(default=None, init=False)
     _process: int = field(default_factory=os.getpid, init=False)
 
     def __post_init__(self) -> None:
@@ -163,6 +166,7 @@ class Transaction:
             return
         if self._lock is not None and not isinstance(error, Exception):
             self._lock.release()  # an interrupt may have come before `locked` could do it
+        self.let_lock_go()
         if isinstance(error, CommitStateUnknown) or not isinstance(error, Exception | KeyboardInterrupt):
             self.stop_heartbeat()
         elif self.instant:
@@ -176,6 +180,14 @@ class Transaction:
         with ExitStack() as stack:
             stack.push(self._lock)  # before it is taken: an interrupt may come right after that
             yield self._lock.acquire_reading(self.settings.lock_wait_seconds, lambda: at_once(self.storage, *reads))()
+            if self.keeps_lock:
+                self._kept = stack.pop_all()
+
+    def let_lock_go(self) -> None:
+        """Release the lock if it was kept after the beginning of the action."""
+        kept, self._kept, self.keeps_lock = self._kept, None, False
+        if kept is not None:
+            kept.close()
 
     @property
     def lock_is_held(self) -> Callable[[], bool]:
@@ -195,7 +207,9 @@ class Transaction:
     def cleaned_up(self) -> Generator[None]:
         """Hold the table lock during the block, after reading the table and rolling back the leftovers of dead
         writers."""
-        with self.locked(lambda: self._read_state([FILES]), self._leftovers) as (state, left):
+        # a write that keeps the lock does not list the other folders later
+        partitions = None if self.keeps_lock else [FILES]
+        with self.locked(lambda: self._read_state(partitions), self._leftovers) as (state, left):
             self._clean_up(state, left)
             yield
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 
 from lakebed.concurrency.conflicts import (
     Attempt,
@@ -17,6 +18,7 @@ from lakebed.concurrency.conflicts import (
     reason_to_take_back,
 )
 from lakebed.concurrency.heartbeat import writer_of
+from lakebed.concurrency.lock import no_lock
 from lakebed.concurrency.markers import (
     LocalWrite,
     Marker,
@@ -30,8 +32,11 @@ from lakebed.errors import (
 )
 from lakebed.format.file_names import parse_base_file, parse_log_file
 from lakebed.index.base import Index, Resizes, key_hash_of, pending_resizes
-from lakebed.metadata_records.layout import FILES
+from lakebed.metadata.slices import MetadataSlices
+from lakebed.metadata_records.layout import FILES, PARTITION_STATS
+from lakebed.metadata_upkeep.commit import begin_ahead
 from lakebed.metadata_upkeep.rollback import remove_instant
+from lakebed.metadata_upkeep.store import StoredState
 from lakebed.model import (
     Action,
     BaseFile,
@@ -95,6 +100,8 @@ class WriteTransaction(Transaction):
     _started: StartedAt | None = field(default=None, init=False)
     _may_be_shown: bool = field(default=False, init=False)
     _local: LocalWrite | None = field(default=None, init=False)
+    _metadata_begun: bool = field(default=False, init=False)
+    _has_first_lock: bool = field(default=False, init=False)
 
     def request(self, body: bytes = b"", *, instant: str = "") -> None:
         """Take an instant (or use `instant`, for a commit with a fixed one), start the heartbeat, and write the
@@ -128,15 +135,31 @@ class WriteTransaction(Transaction):
             self.inflight(profile)
             yield
             return
-        with local_write(self.storage, self.instant, lambda: self.inflight(profile)) as self._local:
+        lock_is_held = no_lock if self._kept is None else self.lock_is_held
+        with local_write(self.storage, self.instant, lambda: self.inflight(profile), lock_is_held) as self._local:
+            if self._kept is not None and self.config.metadata_partitions:
+                self._metadata_begun = True
+                self._stored = self._stored_by_begin()
+                store = self.metadata_upkeep(self.timeline).store
+                self._local.begin(lambda: begin_ahead(store, self.instant))
             yield
 
+    def _stored_by_begin(self) -> StoredState | None:
+        """The state of the metadata table as this write left it under the lock that it keeps."""
+        metadata = self.snapshot.metadata if self.config.metadata_partitions else None
+        slices = None if metadata is None else metadata.slices
+        return (
+            StoredState(slices.config, slices.timeline, opened=slices) if isinstance(slices, MetadataSlices) else None
+        )
+
     def _open_files_ahead(self) -> None:
-        """Open the metadata table's list of files, which has the sizes of file groups."""
+        """Open the metadata table's list of files, which has the sizes of file groups. A write that keeps the lock also
+        opens the statistics of partition paths, which its commit continues."""
         metadata = self.snapshot.metadata if self.config.metadata_partitions else None
         if metadata is not None:
+            used = [FILES, PARTITION_STATS] if self.keeps_lock and metadata.has(PARTITION_STATS) else [FILES]
             with suppress(LakebedError, OSError):  # its first user opens it again, and reports the error
-                metadata.open_ahead([FILES])
+                metadata.open_ahead(used)
 
     def _refuse_other_index(self, view: Snapshot) -> None:
         now = view.index_settings
@@ -182,11 +205,10 @@ class WriteTransaction(Transaction):
         metadata = self.commit_metadata(statuses, schema, replaced)
         resizes = pending_resizes(self.index, self.snapshot).without(replaced)
         written = _Written(statuses, metadata, resizes)
-        reads = self._read_state, lambda: list_markers(self.storage, self.instant)
-        with self.locked(*reads) as (state, markers):
+        with self._locked_again() as (timeline, markers):
             if self._local is not None:
                 self._local.finish()
-            now = self.view(self._take_state(state))
+            now = self.view(timeline)
             self._check_pending(now.timeline)
             self._check_others(written, now.timeline)
             self._refuse_other_index(now)
@@ -211,6 +233,26 @@ class WriteTransaction(Transaction):
         with suppress(Exception):  # the commit is valid
             self.index.committed(self.instant, now)
         return done
+
+    @contextmanager
+    def _locked_again(self) -> Generator[tuple[Timeline, Sequence[Marker]]]:
+        """Hold the table lock during the block, which gets the timeline and the markers of this write. With the lock of
+        its beginning nothing is read again: no other writer has changed the table. If that lock was lost meanwhile,
+        the write takes it again like any other."""
+        if self._kept is not None and self._local is not None and self.lock_is_held():
+            kept, self._kept, self.keeps_lock, self._has_first_lock = self._kept, None, False, True
+            with kept:
+                writer = TimelineWriter(self.storage, self.config)
+                self._stored = self._stored_by_begin()
+                yield self.timeline.with_files(writer.pending_names(self.action, self.instant)), self._local.markers
+            return
+        self.let_lock_go()
+        if self._metadata_begun and self._local is not None:
+            self._local.finish()
+            self._metadata_begun = False  # what it began under the lost lock is taken back
+        reads = self._read_state, lambda: list_markers(self.storage, self.instant)
+        with self.locked(*reads) as (state, markers):
+            yield self._take_state(state), markers
 
     def _check_pending(self, timeline: Timeline) -> None:
         """Raise where another writer took this one for dead, or the batch of a stream was committed meanwhile."""
@@ -265,17 +307,24 @@ class WriteTransaction(Transaction):
 
     def _record(self, written: _Written, now: Snapshot, *, unchanged_rows: bool) -> None:
         """Write the records of this commit into the metadata table."""
-        writer = TimelineWriter(self.storage, self.config)
-        upkeep = self.metadata_upkeep(now.timeline)
+        writer, upkeep = TimelineWriter(self.storage, self.config), self.metadata_upkeep(now.timeline)
+        if self._metadata_begun:
+            upkeep.store.shown_inflight.add(self.instant)
         self.duplicates = upkeep.record_action(
             self.instant,
             written.metadata,
             written.statuses,
             unchanged_rows=unchanged_rows,
             looks_up=self.looks_up,
-            meanwhile=lambda: writer.check_inflight(self.action, self.instant),
+            meanwhile=partial(self._check_inflight, writer),
         )
         self.metadata_commits = upkeep.store.delta_commits
+
+    def _check_inflight(self, writer: TimelineWriter) -> None:
+        """Raise `CommitConflict` if this write is not inflight any more. Under the lock of its beginning no other
+        writer can have rolled it back."""
+        if not self._has_first_lock or not self.lock_is_held():
+            writer.check_inflight(self.action, self.instant)
 
     def _note(self, written: _Written, timeline: Timeline) -> None:
         """Put into the commit what it says beside its files: a change of the index, the schema history, plain keys."""

@@ -197,6 +197,10 @@ class Timeline:
         kinds = _by_kind([highest[key] for key in sorted(changed)], highest, before)
         return cls(storage, config, files, requested, highest, **kinds)
 
+    def with_files(self, names: Iterable[str]) -> Timeline:
+        """This timeline with further files, which the caller has just created under the table lock."""
+        return Timeline.of_files(self.storage, self.config, {**self.files, **dict.fromkeys(names)}, self)
+
     def without_files(self) -> Timeline:
         """The timeline with only its instants, for tasks on other machines: it has no plans, and no next timeline can
         be made from it."""

@@ -92,6 +92,11 @@ class TimelineWriter:
             self.storage.put_if_absent(self._path(name(action, completed.time, version)), b"")
         self.storage.delete(self._path(completed.file_name))
 
+    def pending_names(self, action: Action, time: str) -> tuple[str, str]:
+        """The names of the requested and the inflight file of an instant."""
+        version = self.config.version
+        return requested_name(action, time, version), inflight_name(action, time, version)
+
     def remove_pending(self, instant: Instant) -> None:
         """Delete the inflight and then the requested file of an instant, whichever exist."""
         version = self.config.version

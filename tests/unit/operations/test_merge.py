@@ -498,7 +498,7 @@ def test_a_constant_that_no_column_can_hold_is_refused_by_name() -> None:
         table.update({"n": 2**63})
     with pytest.raises(SchemaConflict, match="column n is BIGINT in the table and ARRAY<BIGINT> in the data"):
         table.update({"n": [1]})
-    with pytest.raises(InvalidOption, match="not set"):
+    with pytest.raises(InvalidOption, match="not dict"):
         table.update({"n": {"a": 1}})
     assert table.update({"n": -(2**63)}).updated == 1
     assert table.to_arrow().to_pylist() == [{"id": 1, "n": -(2**63)}]
