@@ -134,6 +134,8 @@ class OpenedTable:
         fresh = open_again(self.storage, self.config, as_of, use_metadata=use, metadata_too=too)
         self.config = fresh.config
         view = self._views[as_of] = cached if cached is not None and cached.shows_same(fresh) else fresh
+        if view is fresh:
+            fresh.open_list_ahead()
         if len(self._views) > _VIEWS:
             del self._views[next(iter(self._views))]
         return view
@@ -146,7 +148,7 @@ class OpenedTable:
         from lakebed.read.scan import refuse_cleaned
 
         def opened() -> Snapshot:
-            view = self.snapshot(cut)
+            view = self.snapshot(cut, looks_up=True)
             refuse_outside(view)
             refuse_cleaned(view)
             return view

@@ -10,6 +10,7 @@ The metadata table as it goes to tasks.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
@@ -19,7 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakebed.errors import CorruptFile, InvalidOption, UnsupportedFeature
+from lakebed.errors import CorruptFile, InvalidOption, LakebedError, UnsupportedFeature
 from lakebed.format.delete_block import decode_deletes
 from lakebed.format.hashes import plain_strings
 from lakebed.format.hfile.entries import Entries
@@ -215,6 +216,12 @@ class MetadataTable:
             if file_slice.size <= SMALL_FILE_BYTES
         ]
         parallel_map(self.slices.open_files, small)
+
+    def open_list_ahead(self) -> None:
+        """Open the list of files as `open_ahead` does. The first user of the list opens it again where that fails, and
+        reports the error."""
+        with suppress(LakebedError, OSError):
+            self.open_ahead([FILES])
 
     def has(self, partition: str) -> bool:
         """Whether the metadata table has this partition and it is complete."""
@@ -620,4 +627,6 @@ def open_again(
     if store is None or config != expected or not shows_last(store, config, timeline):
         return view
     slices = open_slices(storage, config, timeline, store)
-    return view if slices is None else view.seeing(MetadataTable(slices))
+    if slices is None:
+        return view
+    return view.seeing(MetadataTable(slices))

@@ -140,7 +140,7 @@ class DecodedBlock:
         return batch if rows is None or len(rows) == self.rows else batch.take(pa.array(rows))
 
 
-_READERS = 8
+_READERS = 16
 # Opened blocks whose contents have up to this share of the memory bound stay open.
 _RETAINED_SHARE = 4
 

@@ -48,6 +48,10 @@ class MetadataFiles(Protocol):
 class MetadataLookups(Protocol):
     """Lookups in the metadata table of one table, as `metadata.lookups.MetadataTable` answers them."""
 
+    def open_list_ahead(self) -> None:
+        """On a slow storage, open the list of files; an error is left to its first user."""
+        ...
+
     @property
     def slices(self) -> MetadataFiles:
         """The partitions and file slices that the lookups read."""

@@ -22,7 +22,7 @@ from lakebed.properties.features import TableFacts, check_read
 from lakebed.properties.table_config import KeyTexts, TableConfig
 from lakebed.storage.base import Storage
 from lakebed.storage.folder import BufferedFile
-from lakebed.storage.parallel import is_remote
+from lakebed.storage.parallel import in_background, is_remote
 
 if TYPE_CHECKING:
     from lakebed.slices.base_rows import BaseRows, ColumnNames
@@ -276,7 +276,8 @@ class SliceReader:
     def count(self, file_slice: FileSlice) -> int:
         """The number of rows; only the footer is read, and if log files are merged also keys and ordering values."""
         if self.is_merged(file_slice):
-            merged = self.open_merge(file_slice, pa.schema([]), self._base_rows(file_slice, BATCH_ROWS))
+            reader = self if file_slice.base_file is None else self.buffering(file_slice.base_file)
+            merged = reader._open_beside_logs(file_slice, pa.schema([]), reader._base_rows(file_slice, BATCH_ROWS))
             return replace(merged, cached_as=self.cached_as(file_slice)).count()
         base = file_slice.base_file
         return 0 if base is None else read_footer(self.storage, base.path, base.size).rows
@@ -292,9 +293,28 @@ class SliceReader:
         footer: Footer | None,
         page_checksums: bool,
     ) -> MergedSlice:
-        base = self._base_rows(file_slice, batch_rows, dictionary, footer, page_checksums=page_checksums)
-        merged = self.open_merge(file_slice, schema, base, columns=columns, names=names)
+        reader = self if file_slice.base_file is None else self.buffering(file_slice.base_file)
+        base = reader._base_rows(file_slice, batch_rows, dictionary, footer, page_checksums=page_checksums)
+        merged = reader._open_beside_logs(file_slice, schema, base, columns=columns, names=names)
         return replace(merged, cached_as=self.cached_as(file_slice))
+
+    def _open_beside_logs(
+        self,
+        file_slice: FileSlice,
+        schema: pa.Schema | None,
+        base: BaseRows | None,
+        *,
+        columns: Sequence[str] | None = None,
+        names: ColumnNames | None = None,
+    ) -> MergedSlice:
+        """The merge of a slice with all rows of its base file, whose footer is read while the log files are, on a slow
+        storage."""
+        if base is None or not is_remote(self.storage):
+            return self.open_merge(file_slice, schema, base, columns=columns, names=names)
+        footer = in_background(lambda: base.schema)
+        merged = self.open_merge(file_slice, schema, base, columns=columns, names=names)
+        footer()
+        return merged
 
     def cached_as(self, file_slice: FileSlice) -> tuple[str, int]:
         """The cache key of a slice's base file: its URL and size."""

@@ -37,6 +37,7 @@ from lakebed.slices.known_slices import MIN_COMMITS, KnownSlices
 from lakebed.slices.listing import FileGroups, Listing, NamedFiles, list_metadata, list_table
 from lakebed.slices.reader import SliceReader
 from lakebed.storage.base import Storage
+from lakebed.storage.parallel import in_background, is_remote
 from lakebed.timeline.file_slices import all_slices, latest_slices
 from lakebed.timeline.timeline import Timeline, load_timeline
 
@@ -127,6 +128,7 @@ class _SnapshotCache:
     known: dict[str, tuple[FileSlice, ...] | None] | None = None
     metadata: MetadataLookups | None = None
     metadata_is_open: bool = False
+    opening: Callable[[], object] | None = None
     folders: frozenset[str] | None = None
 
 
@@ -289,6 +291,13 @@ class Snapshot:
         last, known = self._cache.last, self._cache.known
         return last if last is None or known is None else replace(last, slices=known)
 
+    def open_list_ahead(self) -> None:
+        """On a slow storage, begin to open the metadata table's list of files, if the metadata table was read with this
+        view. Its first user waits for that; before, the caller may read other files."""
+        cache = self._cache
+        if cache.metadata is not None and is_remote(self.storage):
+            cache.opening = in_background(cache.metadata.open_list_ahead)
+
     def of_folders(self) -> Snapshot:
         """This view with the files that the table's folders list, without the metadata table."""
         return replace(self, use_metadata=False, _cache=_SnapshotCache())
@@ -311,6 +320,9 @@ class Snapshot:
         if not cache.metadata_is_open:
             cache.metadata = self.metadata_opener(self.storage, self.config, self.timeline)
             cache.metadata_is_open = True
+        if (opening := cache.opening) is not None:
+            opening()
+            cache.opening = None
         return cache.metadata
 
     @property
