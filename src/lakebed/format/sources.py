@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from lakebed.errors import CorruptFile
+from lakebed.format.bounded_cache import BoundedCache
+from lakebed.storage.parallel import is_remote
 
 if TYPE_CHECKING:
     from lakebed.storage.base import Storage
@@ -35,9 +37,27 @@ class ReadRange(Protocol):
         ...
 
 
+# Bytes of the small files that this process has written, and in all.
+MAX_REMEMBERED_FILE = 64 << 10
+_MAX_REMEMBERED = 8 << 20
+_REMEMBERED = BoundedCache[memoryview](_MAX_REMEMBERED)
+
+
+def remember_written(storage: Storage, path: str, data: bytes) -> None:
+    """Keep the bytes of a small file that this process has just written under a name that no other file ever gets. On a
+    slow storage they are not read again while this process needs them next."""
+    if len(data) <= MAX_REMEMBERED_FILE and is_remote(storage):
+        _REMEMBERED.put((storage.url(path), len(data)), memoryview(data))
+
+
+def forget_written() -> None:
+    """Forget the files that this process has written, as in one that has just begun."""
+    _REMEMBERED.clear()
+
+
 class FileSource:
     """A complete file in storage. `size` saves a request if a listing has it; `modified` distinguishes the file from
-    one that had its path and size before."""
+    one that had its path and size before. A file that this process remembers is not read."""
 
     def __init__(self, storage: Storage, path: str, size: int | None = None, modified: int = 0) -> None:
         self._storage = storage
@@ -56,6 +76,9 @@ class FileSource:
                 runs[-1] = (runs[-1][0], runs[-1][1] + length)
             else:
                 runs.append((offset, length))
+        remembered = _REMEMBERED.get(self.key[:2])
+        if remembered is not None:
+            return [remembered[offset : offset + length] for offset, length in ranges]
         views = iter([memoryview(data) for data in self._storage.read_ranges(self.name, runs)])
         parts: list[memoryview] = []
         end, start, view = -1, 0, memoryview(b"")

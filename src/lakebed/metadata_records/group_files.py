@@ -17,6 +17,7 @@ from lakebed.format.file_names import log_file_name
 from lakebed.format.hashes import plain_strings
 from lakebed.format.hfile.writer import HFileWriter, write_hfile
 from lakebed.format.log_file import LogBlock, block_bytes, delete_block, hfile_data_block
+from lakebed.format.sources import remember_written
 from lakebed.metadata_records.layout import BASE_FILE_EXTENSION, METADATA_FOLDER
 from lakebed.metadata_records.records import record_form, record_schema
 from lakebed.model import WriteStat
@@ -271,13 +272,11 @@ def _put(storage: Storage, path: str, parts: Iterator[bytes], durable: Durable) 
     """Write a file: in one request if it has one part, otherwise part by part. Returns its size."""
     first = next(parts)
     second = next(parts, None)
-    if second is None:
-        storage.write(path, first, durable=durable)
-        return len(first)
-    if len(first) + len(second) <= _LOG_BLOCK_BYTES:
-        all_parts = [first, second, *parts]
-        storage.write(path, b"".join(all_parts), durable=durable)
-        return sum(map(len, all_parts))
+    if second is None or len(first) + len(second) <= _LOG_BLOCK_BYTES:
+        data = first if second is None else b"".join([first, second, *parts])
+        storage.write(path, data, durable=durable)
+        remember_written(storage, path, data)
+        return len(data)
     with storage.create(path) as upload:
         size = upload.write(first) + upload.write(second)
         return size + sum(upload.write(part) for part in parts)
