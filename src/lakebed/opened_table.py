@@ -125,9 +125,9 @@ class OpenedTable:
 
         return in_local_zone(when, None if self.spark is None else zone_of(self.spark))
 
-    def snapshot(self, as_of: str | None = None, *, looks_up: bool = False) -> Snapshot:
+    def snapshot(self, as_of: str | None = None, *, looks_up: bool = False, for_keys: bool = False) -> Snapshot:
         """The newest view of the table, or the view as of an instant. With `looks_up` the view also opens its metadata
-        table."""
+        table, to find files or `for_keys`."""
         # the metadata table may have changed since: a dropped index must not be used
         cached, use = self._views.pop(as_of, None), self.reads.use_metadata
         too = looks_up if cached is None else cached.metadata_is_open
@@ -135,7 +135,7 @@ class OpenedTable:
         self.config = fresh.config
         view = self._views[as_of] = cached if cached is not None and cached.shows_same(fresh) else fresh
         if view is fresh:
-            fresh.open_list_ahead()
+            fresh.open_ahead(for_keys=for_keys)
         if len(self._views) > _VIEWS:
             del self._views[next(iter(self._views))]
         return view
@@ -158,7 +158,7 @@ class OpenedTable:
     def steadily(self, read: Callable[[Snapshot], T], *, looks_up: bool = False) -> T:
         """The result of `read` with the latest view. If the table changes during the read, the read is repeated with a
         later view."""
-        views = [self.snapshot(looks_up=looks_up)]
+        views = [self.snapshot(looks_up=looks_up, for_keys=looks_up)]
 
         def renew() -> bool:
             views.append(self.snapshot())

@@ -676,7 +676,7 @@ class Table:
         from lakebed.read.incremental import Changes
 
         return Changes(
-            self.opened.snapshot(),
+            self.opened.snapshot(looks_up=True),
             self.opened.moment(start),
             None if end is None else self.opened.moment(end),
             columns=columns,

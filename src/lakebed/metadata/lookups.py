@@ -62,6 +62,8 @@ from lakebed.timeline.timeline import Timeline, load_table, load_timeline
 if TYPE_CHECKING:
     from lakebed.metadata_records.stats_codec import Stats, Types
 
+# What compactions and cleans of the metadata table complete as.
+_SERVICES = (Action.COMMIT, Action.CLEAN)
 # A file with at most this many entries for each requested key is read completely: sorting the keys would cost more.
 _DENSE = 4
 
@@ -217,11 +219,14 @@ class MetadataTable:
         ]
         parallel_map(self.slices.open_files, small)
 
-    def open_list_ahead(self) -> None:
-        """Open the list of files as `open_ahead` does. The first user of the list opens it again where that fails, and
-        reports the error."""
+    def try_open_ahead(self, *, for_keys: bool) -> None:
+        """Open the list of files, as `open_ahead` does. `for_keys` it is only listed, with the record index if there is
+        one: the search for keys opens both. An error is left to their first user."""
         with suppress(LakebedError, OSError):
-            self.open_ahead([FILES])
+            if for_keys and self.has(RECORD_INDEX):
+                parallel_map(self.slices.file_slices, [RECORD_INDEX, FILES])
+            else:
+                self.open_ahead([FILES])
 
     def has(self, partition: str) -> bool:
         """Whether the metadata table has this partition and it is complete."""
@@ -247,9 +252,10 @@ class MetadataTable:
         return min(later) < (now.start or "") or any(i.time in later for i in now.instants)
 
     def is_later_than(self, timeline: Timeline) -> bool:
-        """Whether the metadata table has completed an action that is later than all of this timeline."""
-        completed = self.slices.timeline.completed
-        newest = next((i.time for i in reversed(completed) if is_of_data(i.time)), "")
+        """Whether the metadata table has completed an action that is later than all of this timeline. Its compactions
+        and cleans do not count: they come after actions, and none of the table's actions has their form here."""
+        completed = reversed(self.slices.timeline.completed)
+        newest = next((i.time for i in completed if is_of_data(i.time) and i.action not in _SERVICES), "")
         return newest > timeline.latest_time
 
     def shows_same(self, other: Self) -> bool:

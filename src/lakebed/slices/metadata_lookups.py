@@ -48,8 +48,8 @@ class MetadataFiles(Protocol):
 class MetadataLookups(Protocol):
     """Lookups in the metadata table of one table, as `metadata.lookups.MetadataTable` answers them."""
 
-    def open_list_ahead(self) -> None:
-        """On a slow storage, open the list of files; an error is left to its first user."""
+    def try_open_ahead(self, *, for_keys: bool) -> None:
+        """On a slow storage, open the list of files, and `for_keys` the record index."""
         ...
 
     @property

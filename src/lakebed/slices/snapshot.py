@@ -291,12 +291,13 @@ class Snapshot:
         last, known = self._cache.last, self._cache.known
         return last if last is None or known is None else replace(last, slices=known)
 
-    def open_list_ahead(self) -> None:
-        """On a slow storage, begin to open the metadata table's list of files, if the metadata table was read with this
-        view. Its first user waits for that; before, the caller may read other files."""
-        cache = self._cache
-        if cache.metadata is not None and is_remote(self.storage):
-            cache.opening = in_background(cache.metadata.open_list_ahead)
+    def open_ahead(self, *, for_keys: bool) -> None:
+        """On a slow storage, begin to open the metadata table's list of files (and `for_keys` its record index), if the
+        metadata table was read with this view. Its first user waits for that; before, the caller may read other
+        files."""
+        metadata = self._cache.metadata
+        if metadata is not None and is_remote(self.storage):
+            self._cache.opening = in_background(lambda: metadata.try_open_ahead(for_keys=for_keys))
 
     def of_folders(self) -> Snapshot:
         """This view with the files that the table's folders list, without the metadata table."""

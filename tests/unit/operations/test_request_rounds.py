@@ -9,8 +9,11 @@ import pyarrow as pa
 import pytest
 
 import lakebed
+from lakebed.format.sources import forget_written
 from lakebed.metadata import expected_files
 from lakebed.metadata.slices import HFILES, LOGS
+from lakebed.operations import pipeline
+from lakebed.operations.pipeline import MAX_LOCKED_GROUPS
 from lakebed.storage.base import Storage
 from lakebed.storage.memory import MemoryStorage
 from lakebed.storage.opening import wrapping
@@ -43,6 +46,7 @@ def table(uri: str, kind: str, index: str) -> Table:
 
 def forget() -> None:
     """What this process has read, as in one that has just begun."""
+    forget_written()
     for cache in (timeline._BODIES, timeline._LISTED, timeline._SETTINGS, expected_files._WRITTEN, HFILES, LOGS):  # pyright: ignore[reportPrivateUsage]
         cache.clear()
 
@@ -112,6 +116,143 @@ def test_the_first_get_by_a_record_index_takes_five_rounds_after_opening_and_the
         begin(clock)
         assert t.get(["k6"]).to_pylist() == [{"id": "k6", "ts": 2, "v": "6-2"}]
         assert clock.rounds <= 3, clock
+
+
+NO_SERVICES = {"hoodie.compact.inline": False, "hoodie.clean.automatic": False}
+
+
+def parts(first: int, count: int, version: int, step: int = 1) -> pa.Table:
+    """Rows whose partition path is their number modulo four; with a `step` of four all are in one."""
+    numbers = range(first, first + count * step, step)
+    return pa.table(
+        {"id": [f"k{n:08}" for n in numbers], "ts": [version] * count, "part": [f"p{n % 4}" for n in numbers]}
+    )
+
+
+def partitioned(uri: str) -> tuple[Table, str]:
+    """A table of 20,000 rows in four partition paths, of one file group each, and five upserts of ten rows into the
+    first; with the checkpoint before them."""
+    t = lakebed.create(
+        *(uri, parts(0, 5, 1)),
+        key="id",
+        ordering="ts",
+        partition_by="part",
+        type="mor",
+        index="bucket",
+        buckets=1,
+        properties=NO_SERVICES,
+    )
+    checkpoint = t.bulk_insert(parts(0, 20_000, 1)).checkpoint
+    for version in range(2, 7):
+        t.upsert(parts(0, 10, version, 4))
+    return t, checkpoint
+
+
+READS: dict[str, Callable[[Table, str], object]] = {
+    "count": lambda t, _: t.count(),
+    "scan of a partition": lambda t, _: t.scan(where="part = 'p1'").to_arrow().num_rows,
+    "changes": lambda t, checkpoint: t.changes(checkpoint).to_arrow().num_rows,
+    "get": lambda t, _: t.get(pa.table({"id": ["k00000004"], "part": ["p0"]})).num_rows,
+}
+RESULTS = {"count": 20_000, "scan of a partition": 5_000, "changes": 10, "get": 1}
+
+
+@pytest.mark.parametrize(
+    ("read", "rounds", "requests"),
+    [("count", 6, 31), ("scan of a partition", 6, 26), ("changes", 10, 37), ("get", 7, 32)],
+)
+def test_the_requests_and_rounds_of_a_first_read(uri: str, read: str, rounds: int, requests: int) -> None:
+    """With opening the table, which takes one round."""
+    _, checkpoint = partitioned(uri)
+    forget()
+    with request_rounds() as clock:
+        assert READS[read](lakebed.open(uri), checkpoint) == RESULTS[read]
+    assert (clock.rounds, len(clock.requests)) == (rounds, requests), clock
+
+
+@pytest.mark.parametrize(
+    ("read", "rounds", "requests"),
+    [("count", 2, 10), ("scan of a partition", 2, 5), ("changes", 2, 9), ("get", 2, 10)],
+)
+def test_the_requests_and_rounds_of_a_repeated_read(uri: str, read: str, rounds: int, requests: int) -> None:
+    _, checkpoint = partitioned(uri)
+    with request_rounds() as clock:
+        t = lakebed.open(uri)
+        READS[read](t, checkpoint)
+        begin(clock)
+        assert READS[read](t, checkpoint) == RESULTS[read]
+    assert (clock.rounds, len(clock.requests)) == (rounds, requests), clock
+
+
+def test_a_count_after_a_commit_of_the_process_takes_three_rounds(uri: str) -> None:
+    partitioned(uri)
+    with request_rounds() as clock:
+        t = lakebed.open(uri)
+        t.count()
+        t.upsert(parts(20_000, 10, 7, 4))
+        begin(clock)
+        assert t.count() == 20_010
+    assert clock.rounds == 3, clock
+
+
+def test_a_first_upsert_takes_thirteen_rounds(uri: str) -> None:
+    partitioned(uri)
+    forget()
+    with request_rounds() as clock:
+        lakebed.open(uri).upsert(parts(0, 10, 7, 4))
+    assert (clock.rounds, len(clock.requests)) == (13, 62), clock
+    assert lakebed.open(uri).count() == 20_000
+
+
+def test_small_commits_of_a_process_take_nine_rounds_and_none_waits_for_a_compaction(uri: str) -> None:
+    """The metadata table is compacted after ten delta commits, when the write has returned."""
+    partitioned(uri)
+    taken = set[tuple[int, int]]()
+    with request_rounds() as clock:
+        t = lakebed.open(uri)
+        t.upsert(parts(0, 10, 7, 4))
+        for version in range(8, 20):
+            begin(clock)
+            t.upsert(parts(0, 10, version, 4))
+            compacts = any(r.path.endswith(".compaction.requested") for r in clock.requests)
+            taken.add((clock.rounds, 0 if compacts else len(clock.requests)))
+    # the commit after the compaction reads two base files that it has made
+    assert taken == {(9, 0), (9, 35), (9, 37)}
+    assert lakebed.open(uri).scan(where="id = 'k00000004'").to_arrow()["ts"].to_pylist() == [19]
+    assert lakebed.open(uri).indexes.verify().ok
+
+
+@pytest.mark.parametrize(("groups", "locks"), [(MAX_LOCKED_GROUPS, 2), (MAX_LOCKED_GROUPS + 1, 4)])
+def test_a_write_to_few_file_groups_takes_the_lock_once(uri: str, groups: int, locks: int) -> None:
+    t = lakebed.create(
+        uri, parts(0, 1, 1), key="id", ordering="ts", partition_by="part", type="mor", index="bucket", buckets=1
+    )
+    given = parts(0, groups, 1).set_column(2, "part", pa.array([f"p{n}" for n in range(groups)]))
+    t.upsert(given)
+    with request_rounds() as clock:
+        lakebed.open(uri).upsert(given)
+    assert sum(r.verb == "put_if_match" for r in clock.requests) == locks, clock
+    assert lakebed.open(uri).count() == groups
+
+
+@pytest.mark.parametrize(("smaller", "locks"), [(0, 2), (1, 4)])
+def test_a_write_of_few_bytes_takes_the_lock_once(
+    uri: str, smaller: int, locks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table(uri, "mor", "bucket")
+    sizes = list[int]()
+    real = pipeline._is_small  # pyright: ignore[reportPrivateUsage]
+    with monkeypatch.context() as patch, request_rounds():
+        patch.setattr(
+            pipeline, "_is_small", lambda context, given: (sizes.append(given.table.nbytes), real(context, given))[1]
+        )
+        lakebed.open(uri).upsert(rows(0, 10, 3))
+    # the rows with their record keys and partition paths are the larger ones
+    monkeypatch.setattr(pipeline, "MAX_LOCKED_BYTES", max(sizes) - smaller)
+    with request_rounds() as clock:
+        lakebed.open(uri).upsert(rows(0, 10, 4))
+    assert sum(r.verb == "put_if_match" for r in clock.requests) == locks, clock
+    assert lakebed.open(uri).count() == 100
 
 
 class BusyStorage(RemoteStorage):
