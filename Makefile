@@ -130,6 +130,7 @@ released: api ## note the public surface as that of a release
 bench: $(INSTALLED) .venvs/bench/.packages .venvs/bench-paimon/.packages ## lakebed beside Hudi, Delta, Iceberg, Lance and Paimon: docs/benchmarks.md; some sides: ARGS='--only lance'
 	@tools/find-java
 	$(PY) bench/page.py --peers .venvs/bench/bin/python --paimon .venvs/bench-paimon/bin/python $(ARGS)
+	$(PY) bench/rounds.py --peers .venvs/bench/bin/python
 	$(PY) bench/benchmarks_page.py
 
 wheel: $(INSTALLED) ## dist/lakebed-*.whl and dist/lakebed-*.tar.gz; two builds of one commit have the same bytes

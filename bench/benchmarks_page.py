@@ -1,4 +1,4 @@
-"""docs/benchmarks.md, its plots, and the figures of README, all from bench/results.json.
+"""docs/benchmarks.md, its plots, and the figures of README, all from bench/results.json and, beside it, rounds.json.
 
 python bench/benchmarks_page.py                                    writes them
 python bench/benchmarks_page.py --check                            exits with 1 where they are others
@@ -16,7 +16,7 @@ from pathlib import Path
 from statistics import mean, median
 from typing import Any
 
-from page_reasons import INTRODUCTION, ON_SPARK, ORDER, PROCESS_REASONS, SPARK_REASONS, WARM
+from page_reasons import INTRODUCTION, ON_SPARK, ORDER, PROCESS_REASONS, ROUNDS, SPARK_REASONS, WARM
 from svg import Axis, dots
 
 _HERE = Path(__file__).parent
@@ -53,6 +53,17 @@ TITLES_OF_SIDES = {
     "spark-hudi": "Hudi",
     "spark-delta": "Delta",
     "spark-iceberg": "Iceberg",
+}
+# The tasks of rounds.py, with whether a process has just begun or goes on.
+ROUNDS_TITLES = {
+    "fresh_count": "count, new process",
+    "fresh_partition": "scan of a partition, new process",
+    "fresh_lookup": "lookup of 1 key, new process",
+    "fresh_upsert": "upsert of 10 rows, new process",
+    "long_commit": "upsert of 10 rows",
+    "long_count": "count after it",
+    "long_changes": "incremental read",
+    "long_delete": "delete of 1 key",
 }
 README_SIDES = ("lakebed", None, "deltalake", "pyiceberg", "lance")
 README_SPARK_SIDES = ("spark-lakebed", "spark-hudi", "spark-delta", "spark-iceberg", None)
@@ -210,7 +221,29 @@ def section(group: Group, title: str, image: str, text: str) -> list[str]:
     return [*lines, ""]
 
 
-def page(results: Results) -> str:
+def rounds_section(rounds: Results) -> list[str]:
+    """Rounds and requests on an object store, the fewest rounds of each line in bold."""
+    sides = rounds["sides"]
+    lines = ["## On an object store", "", *ROUNDS, ""]
+    lines.append("| rounds (requests) | " + " | ".join(TITLES_OF_SIDES[name] for name in sides) + " |")
+    lines.append("|---|" + "---:|" * len(sides))
+    for task, title in ROUNDS_TITLES.items():
+        costs = [side["tasks"].get(task) for side in sides.values()]
+        least = min((cost["rounds"] for cost in costs if cost), default=None)
+        cells = [
+            f"{'**' * (cost['rounds'] == least)}{cost['rounds']}{'**' * (cost['rounds'] == least)} ({cost['requests']})"
+            if cost
+            else "-"
+            for cost in costs
+        ]
+        lines.append(f"| {title} | " + " | ".join(cells) + " |")
+    lines += ["", "Versions: " + ", ".join(side["version"] for side in sides.values()) + ".", ""]
+    for name, side in sides.items():
+        lines += [f"- {TITLES_OF_SIDES[name]}, {task}: {reason}." for task, reason in side["missing"].items()]
+    return [*lines, ""]
+
+
+def page(results: Results, rounds: Results | None) -> str:
     process, spark = Group(results, spark=False), Group(results, spark=True)
     machine = results["machine"]
     where = ", ".join(f"{machine[part]}" for part in ("processor", "memory", "system", "java"))
@@ -228,6 +261,8 @@ def page(results: Results) -> str:
     if process.sides:
         text = f"{process.rows:,} rows of 9 columns. Rows come and go as Arrow tables."
         lines += section(process, "In one process", "benchmarks_process.svg", text)
+    if rounds is not None:
+        lines += rounds_section(rounds)
     if spark.sides:
         text = f"{spark.rows:,} rows of 9 columns. {ON_SPARK}"
         lines += section(spark, "On Spark", "benchmarks_spark.svg", text)
@@ -274,9 +309,9 @@ def with_rows(readme: str, rows: Sequence[str]) -> str:
     return "\n".join([*lines[:first], *rows, *lines[last:], ""])
 
 
-def files(results: Results, root: Path) -> dict[Path, str]:
+def files(results: Results, rounds: Results | None, root: Path) -> dict[Path, str]:
     """What the results give, by path."""
-    found = {root / "docs" / "benchmarks.md": page(results)}
+    found = {root / "docs" / "benchmarks.md": page(results, rounds)}
     process, spark = Group(results, spark=False), Group(results, spark=True)
     for group, name in ((process, "process"), (spark, "spark")):
         if group.sides:
@@ -294,7 +329,10 @@ def main() -> int:
     parser.add_argument("--root", type=Path, default=_HERE.parent)
     parser.add_argument("--check", action="store_true", help="write nothing")
     given = parser.parse_args()
-    made = files(json.loads(given.results.read_text()), given.root)
+    rounds = given.results.with_name("rounds.json")
+    made = files(
+        json.loads(given.results.read_text()), json.loads(rounds.read_text()) if rounds.exists() else None, given.root
+    )
     stale = [path for path, text in made.items() if not path.exists() or path.read_text() != text]
     for path in stale:
         if given.check:

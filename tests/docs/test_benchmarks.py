@@ -82,6 +82,35 @@ def test_the_page_has_medians_means_missing_tasks_and_what_others_do_better(tmp_
     assert lines[6] == "| 300 rows upserted into 3,000 on Spark, CPU seconds | 0.50 | 100.0 | - | - | - |"
 
 
+def test_the_page_has_rounds_and_requests_on_an_object_store(tmp_path: Path):
+    (tmp_path / "results.json").write_text(json.dumps(results_of(0.2, lance=0.1)))
+    ours = {"fresh_count": {"rounds": 6, "requests": 31}, "long_commit": {"rounds": 9, "requests": 35}}
+    theirs = {"fresh_count": {"rounds": 7, "requests": 8}, "long_commit": {"rounds": 9, "requests": 12}}
+    sides = {
+        "lakebed": {"version": "lakebed 1", "missing": {}, "tasks": ours},
+        "lance": {"version": "pylance 2", "missing": {"changes": "it has none"}, "tasks": theirs},
+    }
+    (tmp_path / "rounds.json").write_text(json.dumps({"delay": 0.03, "sides": sides}))
+    done = run("benchmarks_page.py", "--results", str(tmp_path / "results.json"), "--root", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    page = (tmp_path / MADE[0]).read_text()
+    assert "| rounds (requests) | lakebed | Lance |" in page
+    assert "| count, new process | **6** (31) | 7 (8) |" in page
+    assert "| upsert of 10 rows | **9** (35) | **9** (12) |" in page
+    assert "| incremental read | - | - |" in page
+    assert "Versions: lakebed 1, pylance 2." in page
+    assert "- Lance, changes: it has none." in page
+
+
+def test_rounds_are_the_longest_chain_of_requests_that_wait_for_one_another():
+    program = (
+        "import sys; sys.path.insert(0, 'bench'); from rounds import Request, chain;"
+        " print(chain([Request(*r, '') for r in [(0, 3), (0, 1), (1, 2), (1.5, 4), (2, 5), (4, 6)]]))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, cwd=ROOT)
+    assert done.stdout == "3\n", done.stderr
+
+
 def small_run(results: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return run(
         "page.py", "--rows", "4000", "--rounds", "1", "--commit-seconds", "0.2", "--results", str(results), *words
