@@ -11,9 +11,12 @@ import pytest
 import lakebed
 from lakebed.format.sources import forget_written
 from lakebed.metadata import expected_files
+from lakebed.metadata.lookups import open_snapshot
 from lakebed.metadata.slices import HFILES, LOGS
 from lakebed.operations import pipeline
 from lakebed.operations.pipeline import MAX_LOCKED_GROUPS
+from lakebed.policies.compaction import delta_commits_since_compaction
+from lakebed.storage import open_storage
 from lakebed.storage.base import Storage
 from lakebed.storage.memory import MemoryStorage
 from lakebed.storage.opening import wrapping
@@ -220,6 +223,24 @@ def test_small_commits_of_a_process_take_nine_rounds_and_none_waits_for_a_compac
     assert taken == {(9, 0), (9, 35), (9, 37)}
     assert lakebed.open(uri).scan(where="id = 'k00000004'").to_arrow()["ts"].to_pylist() == [19]
     assert lakebed.open(uri).indexes.verify().ok
+
+
+@pytest.mark.parametrize("more", [0, 1], ids=["overdue", "due"])
+def test_a_write_waits_only_for_an_overdue_compaction_of_the_metadata_table(uri: str, more: int) -> None:
+    """It is overdue after twice as many delta commits as make it due."""
+    partitioned(uri)
+    metadata = open_snapshot(open_storage(uri)).metadata
+    assert metadata is not None
+    commits = delta_commits_since_compaction(metadata.slices.timeline.commits)
+    with request_rounds() as clock:
+        due_after = {"hoodie.metadata.compact.max.delta.commits": commits // 2 + more}
+        instant = lakebed.open(uri).upsert(parts(0, 10, 7, 4), options=due_after).instant
+    paths = [r.path for r in clock.requests]
+    [compaction] = [n for n, path in enumerate(paths) if path.endswith(".compaction.requested")]
+    [requested] = [n for n, path in enumerate(paths) if path == f".hoodie/timeline/{instant}.deltacommit.requested"]
+    assert (compaction < requested) == (more == 0), clock
+    assert lakebed.open(uri).indexes.verify().ok
+    assert lakebed.open(uri).scan(where="id = 'k00000004'").to_arrow()["ts"].to_pylist() == [7]
 
 
 @pytest.mark.parametrize(("groups", "locks"), [(MAX_LOCKED_GROUPS, 2), (MAX_LOCKED_GROUPS + 1, 4)])
