@@ -38,7 +38,7 @@ def has_range(kind: pa.DataType) -> bool:
 
 @cached_by_schema
 def ranged_columns(schema: pa.Schema, columns: tuple[str, ...]) -> dict[str, pa.DataType]:
-    """Those of these columns (Parquet paths) that have ranges in rows of this schema, each once, with their types."""
+    """The columns (Parquet paths) that have ranges in rows of this schema, each once, with their types."""
     kinds = dict(leaf_paths(schema))
     return {path: kinds[path] for path in columns if path in kinds and has_range(kinds[path])}
 

@@ -24,7 +24,7 @@ from lakebed.model import Action, BaseFile, FileSlice, Instant, LogFile
 from lakebed.properties.file import load_table_config
 from lakebed.properties.table_config import TableConfig
 from lakebed.sharing import once
-from lakebed.slices.known_slices import KnownSlices
+from lakebed.slices.recorded_slices import RecordedSlices
 from lakebed.slices.snapshot import REPAIR_HINT
 from lakebed.storage.base import FileInfo, Storage
 from lakebed.storage.folder import FolderStorage
@@ -132,9 +132,9 @@ class MetadataSlices:
     def of_last_commit(self) -> MetadataSlices:
         """This view with the file slices that this process knows from its last delta commit, if they are still those
         of the metadata table. The caller holds the lock of the data table."""
-        known = KnownSlices.of(self.storage, self.config, self.timeline)
-        if known is not None and self.shows_all_commits():
-            self._slices.update({partition: its for partition, its in known.slices.items() if its is not None})
+        recorded = RecordedSlices.of(self.storage, self.config, self.timeline)
+        if recorded is not None and self.shows_all_commits():
+            self._slices.update({partition: its for partition, its in recorded.slices.items() if its is not None})
         return self
 
     def shows_all_commits(self) -> bool:
@@ -146,10 +146,10 @@ class MetadataSlices:
         """Keep, for the next commit of this process, what a delta commit left that was made on this view: these states
         of its instant, and these files."""
         if self.timeline.pending or not self.shows_all_commits():
-            KnownSlices.forget(self.storage)
+            RecordedSlices.forget(self.storage)
         else:
-            before = KnownSlices(self.config, self.timeline.files, self._slices)
-            KnownSlices.after_commit(self.storage, self.config, self.timeline, instants, before, files)
+            before = RecordedSlices(self.config, self.timeline.files, self._slices)
+            RecordedSlices.after_commit(self.storage, self.config, self.timeline, instants, before, files)
 
     def beside(self, data_config: TableConfig, data_timeline: Timeline) -> MetadataSlices:
         """This view of the metadata table beside a later timeline of the data table, with all that was read of it."""

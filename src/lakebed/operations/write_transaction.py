@@ -51,7 +51,7 @@ from lakebed.operations.once import check_once
 from lakebed.operations.transaction import Transaction
 from lakebed.operations.uniqueness import Uniqueness, check_unique
 from lakebed.properties.file import update_table_config
-from lakebed.slices.known_slices import KnownSlices
+from lakebed.slices.recorded_slices import RecordedSlices
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.parallel import in_background, is_remote
 from lakebed.timeline.index_changes import (
@@ -339,7 +339,7 @@ class WriteTransaction(Transaction):
         assert self._started is not None
         metadata, storage = written.metadata, self.storage
         if not self._started.is_unchanged(timeline, self.instant) or metadata.replaced or self.new_index is not None:
-            KnownSlices.forget(storage)
+            RecordedSlices.forget(storage)
             return
         files: list[BaseFile | LogFile | None] = []
         for partition, stats in metadata.stats.items():
@@ -348,9 +348,9 @@ class WriteTransaction(Transaction):
                 of_log = parse_log_file(partition, name, stat.file_size)
                 files.append(of_log or parse_base_file(partition, name, stat.file_size))
         if None in files:  # the path of an emptied base file
-            KnownSlices.forget(storage)
+            RecordedSlices.forget(storage)
             return
-        KnownSlices.after_commit(
+        RecordedSlices.after_commit(
             storage, self.config, timeline, [done], self.snapshot.last_commit, [f for f in files if f is not None]
         )
 

@@ -33,9 +33,9 @@ from lakebed.properties.table_config import TableConfig, key_generator_spec
 from lakebed.schema.arrow import without_meta
 from lakebed.schema.avro import arrow_to_avro, avro_to_arrow, without_fields
 from lakebed.sharing import once
-from lakebed.slices.known_slices import MIN_COMMITS, KnownSlices
 from lakebed.slices.listing import FileGroups, Listing, NamedFiles, list_metadata, list_table
 from lakebed.slices.reader import SliceReader
+from lakebed.slices.recorded_slices import MIN_COMMITS, RecordedSlices
 from lakebed.storage.base import Storage
 from lakebed.storage.parallel import in_background, is_remote
 from lakebed.timeline.file_slices import all_slices, latest_slices
@@ -121,11 +121,11 @@ _CACHED_LISTINGS = 16
 class _SnapshotCache:
     """The data read of a table at one moment, for views of every instant: listings by partition paths (None: all), and
     the metadata table. `last` is what this process knows from its last commit; from some commits on a view collects in
-    `known` all latest file slices of the partition paths that it is asked for (see `known_slices.Slices`)."""
+    `recorded` all latest file slices of the partition paths that it is asked for (see `recorded_slices.Slices`)."""
 
     listings: dict[frozenset[str] | None, Listing] = field(default_factory=dict[frozenset[str] | None, Listing])
-    last: KnownSlices | None = None
-    known: dict[str, tuple[FileSlice, ...] | None] | None = None
+    last: RecordedSlices | None = None
+    recorded: dict[str, tuple[FileSlice, ...] | None] | None = None
     metadata: MetadataLookups | None = None
     metadata_is_open: bool = False
     opening: Callable[[], object] | None = None
@@ -276,20 +276,20 @@ class Snapshot:
     def of_last_commit(self) -> Snapshot:
         """This view with the file slices that this process knows from its last commit, if they are still those of the
         table. The caller holds the table lock."""
-        last = KnownSlices.of(self.storage, self.config, self.timeline) if self.use_metadata else None
+        last = RecordedSlices.of(self.storage, self.config, self.timeline) if self.use_metadata else None
         if last is None:
             return self
-        known = dict(last.slices) if last.commits >= MIN_COMMITS else None
+        recorded = dict(last.slices) if last.commits >= MIN_COMMITS else None
         metadata, is_open = self._cache.metadata, self._cache.metadata_is_open
-        cache = _SnapshotCache(metadata=metadata, metadata_is_open=is_open, last=last, known=known)
+        cache = _SnapshotCache(metadata=metadata, metadata_is_open=is_open, last=last, recorded=recorded)
         return replace(self, _cache=cache)
 
     @property
-    def last_commit(self) -> KnownSlices | None:
-        """What is known of this view from the last commit of this process, with the file slices that were listed
+    def last_commit(self) -> RecordedSlices | None:
+        """What is recorded of this view from the last commit of this process, with the file slices that were listed
         since; None if that was not the last action."""
-        last, known = self._cache.last, self._cache.known
-        return last if last is None or known is None else replace(last, slices=known)
+        last, recorded = self._cache.last, self._cache.recorded
+        return last if last is None or recorded is None else replace(last, slices=recorded)
 
     def open_ahead(self, *, for_keys: bool) -> None:
         """On a slow storage, begin to open the metadata table's list of files (and `for_keys` its record index), if the
@@ -390,18 +390,18 @@ class Snapshot:
         """
         if partitions is None:
             return self._all_slices if groups is None else self._slices(None, groups)
-        if self._cache.known is None or self.as_of is not None or self.base_below_logs:
+        if self._cache.recorded is None or self.as_of is not None or self.base_below_logs:
             return self._slices(partitions, groups)
-        return self._slices_known(self._cache.known, sorted({*partitions}), groups)
+        return self._recorded_slices(self._cache.recorded, sorted({*partitions}), groups)
 
-    def _slices_known(
-        self, known: dict[str, tuple[FileSlice, ...] | None], partitions: Sequence[str], groups: FileGroups | None
+    def _recorded_slices(
+        self, recorded: dict[str, tuple[FileSlice, ...] | None], partitions: Sequence[str], groups: FileGroups | None
     ) -> tuple[FileSlice, ...]:
-        unknown = [path for path in partitions if path not in known]
+        unknown = [path for path in partitions if path not in recorded]
         if unknown:
             listed = self._slices(unknown, None)
-            known |= {path: tuple(s for s in listed if s.partition == path) for path in unknown}
-        its = [known[path] for path in partitions]
+            recorded |= {path: tuple(s for s in listed if s.partition == path) for path in unknown}
+        its = [recorded[path] for path in partitions]
         if None in its:
             return self._slices(partitions, groups)
         slices = tuple(s for of_path in its for s in of_path or ())

@@ -33,7 +33,7 @@ def rows(version: int) -> pa.Table:
     return pa.table({"id": [version % 5, 7], "v": [version, version]})
 
 
-def made(uri: str, version: int = 9) -> Table:
+def new_table(uri: str, version: int = 9) -> Table:
     return lakebed.create(uri, rows(0), key="id", type="mor", index="bucket", buckets=1, table_version=version)
 
 
@@ -65,7 +65,7 @@ def check(table: Table) -> None:
 
 @pytest.mark.parametrize("version", [9, 8, 6])
 def test_a_write_compacts_the_metadata_table_after_its_commit(version: int, tmp_path: Path) -> None:
-    table = made(str(tmp_path / "t"), version)
+    table = new_table(str(tmp_path / "t"), version)
     most = 0
     for n in range(1, 2 * EVERY):
         done = table.upsert(rows(n), options=DUE)
@@ -76,7 +76,7 @@ def test_a_write_compacts_the_metadata_table_after_its_commit(version: int, tmp_
 
 
 def test_without_services_a_write_compacts_where_it_is_long_overdue(tmp_path: Path) -> None:
-    table = made(str(tmp_path / "t"))
+    table = new_table(str(tmp_path / "t"))
     upsert_until(table, MAX_OVERDUE * EVERY - 1, WITHOUT_SERVICES)
     table.upsert(rows(1), options=WITHOUT_SERVICES)
     assert (waiting(table), compactions(table)) == (MAX_OVERDUE * EVERY, 0)
@@ -86,7 +86,7 @@ def test_without_services_a_write_compacts_where_it_is_long_overdue(tmp_path: Pa
 
 
 def test_the_process_that_maintains_tables_compacts_it(tmp_path: Path) -> None:
-    table = made(str(tmp_path / "t"))
+    table = new_table(str(tmp_path / "t"))
     upsert_until(table, EVERY, WITHOUT_SERVICES)
     events = [(event.kind, event.service) for event in run(table.uri, once=True, options=DUE)]
     assert {("due", "metadata"), ("ran", "metadata")} <= set(events)
@@ -100,7 +100,7 @@ def test_a_compaction_that_dies_after_a_write_is_finished_by_the_next(tmp_path: 
         name = mutation.path.rpartition("/")[2]
         return METADATA_FOLDER in mutation.path and "_" in name and name.endswith(".commit")
 
-    table = made(str(tmp_path / "t"))
+    table = new_table(str(tmp_path / "t"))
     upsert_until(table, EVERY - 1, WITHOUT_SERVICES)
     with crash_at(completes), pytest.raises(Killed):
         lakebed.open(table.uri).upsert(rows(3), options=DUE)

@@ -15,8 +15,8 @@ import pytest
 import lakebed
 from lakebed.metadata.lookups import open_snapshot
 from lakebed.metadata.slices import MetadataSlices, open_slices
-from lakebed.slices import known_slices
-from lakebed.slices.known_slices import KnownSlices, Slices
+from lakebed.slices import recorded_slices
+from lakebed.slices.recorded_slices import RecordedSlices, Slices
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage import open_storage
 from lakebed.storage.opening import wrapping
@@ -59,33 +59,33 @@ class Followed:
         self.rows |= {n: ("ab"[n % 2], self.version) for n in ids}
 
     def check(self) -> None:
-        """The table has its rows, its metadata table fits it, and the known file slices are those of a listing."""
+        """The table has its rows, its metadata table fits it, and the recorded file slices are those of a listing."""
         found = lakebed.open(self.uri).to_arrow().select(["id", "path", "v"]).to_pylist()
         assert {row["id"]: (row["path"], row["v"]) for row in found} == self.rows
         assert len(found) == len(self.rows)
         verified = lakebed.open(self.uri).indexes.verify()
         assert verified.ok, verified
-        known, listed = known_of(self.uri)
-        assert known == {path: listed.file_slices([path]) for path in known}
-        known, metadata = known_of_metadata(self.uri)
-        assert known == {partition: metadata.file_slices(partition) for partition in known}
+        recorded, listed = recorded_of(self.uri)
+        assert recorded == {path: listed.file_slices([path]) for path in recorded}
+        recorded, metadata = recorded_of_metadata(self.uri)
+        assert recorded == {partition: metadata.file_slices(partition) for partition in recorded}
 
 
-def slices_in(known: KnownSlices | None) -> Slices:
-    return {} if known is None else {path: its for path, its in known.slices.items() if its is not None}
+def slices_in(recorded: RecordedSlices | None) -> Slices:
+    return {} if recorded is None else {path: its for path, its in recorded.slices.items() if its is not None}
 
 
-def known_of(uri: str) -> tuple[Slices, Snapshot]:
+def recorded_of(uri: str) -> tuple[Slices, Snapshot]:
     """What this process knows of a table, and a view that lists the files."""
     view = open_snapshot(open_storage(uri)).of_folders()
-    return slices_in(KnownSlices.of(view.storage, view.config, view.timeline)), view
+    return slices_in(RecordedSlices.of(view.storage, view.config, view.timeline)), view
 
 
-def known_of_metadata(uri: str) -> tuple[Slices, MetadataSlices]:
+def recorded_of_metadata(uri: str) -> tuple[Slices, MetadataSlices]:
     view = open_snapshot(open_storage(uri))
     slices = open_slices(view.storage, view.config, view.timeline)
     assert slices is not None
-    return slices_in(KnownSlices.of(slices.storage, slices.config, slices.timeline)), slices
+    return slices_in(RecordedSlices.of(slices.storage, slices.config, slices.timeline)), slices
 
 
 @pytest.fixture(params=["cow", "mor"])
@@ -204,23 +204,23 @@ def test_the_next_commit_lists_no_files_of_the_table(tmp_path: Path, index: str,
     with wrapping(wrap):
         lakebed.open(uri).upsert(rows([0, 1], 4))
     assert [path for storage in seen for path in storage.opened if "/metadata/files/" in path] == []
-    known, listed = known_of(uri)
-    assert known == {"": listed.file_slices([""])}
-    known, metadata = known_of_metadata(uri)
-    assert known == {name: metadata.file_slices(name) for name in metadata.partitions}
+    recorded, listed = recorded_of(uri)
+    assert recorded == {"": listed.file_slices([""])}
+    recorded, metadata = recorded_of_metadata(uri)
+    assert recorded == {name: metadata.file_slices(name) for name in metadata.partitions}
     assert sorted(lakebed.open(uri).to_arrow()["v"].to_pylist()) == [3, 4, 4]
 
 
-@pytest.mark.parametrize(("buckets", "is_known"), [(3, True), (4, False)])
+@pytest.mark.parametrize(("buckets", "is_recorded"), [(3, True), (4, False)])
 def test_partition_paths_with_many_file_slices_are_not_kept(
-    buckets: int, is_known: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    buckets: int, is_recorded: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(known_slices, "MAX_SLICES", 3)
+    monkeypatch.setattr(recorded_slices, "MAX_SLICES", 3)
     uri, every = str(tmp_path / "t"), list(range(0, 200, 2))
     table = lakebed.create(uri, rows([], 0), key="id", partition_by="path", index="bucket", buckets=buckets)
     for version in range(4):
         table.upsert(rows(every, version))
-    known, listed = known_of(uri)
+    recorded, listed = recorded_of(uri)
     assert len(listed.file_slices(["a"])) == buckets
-    assert ("a" in known) == is_known
+    assert ("a" in recorded) == is_recorded
     assert lakebed.open(uri).to_arrow()["v"].to_pylist() == [3] * len(every)

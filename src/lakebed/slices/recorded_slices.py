@@ -1,4 +1,4 @@
-"""`KnownSlices`: the latest file slices of a table as this process left them with its last commit, so that its next
+"""`RecordedSlices`: the latest file slices of a table as this process left them with its last commit, so that its next
 commit lists no files.
 
 They are those of the table as long as its timeline shows what it showed after that commit: another writer, a service,
@@ -33,7 +33,7 @@ _BYTES_A_FILE, _BYTES_A_NAME = 500, 100
 
 
 @dataclass(frozen=True, slots=True)
-class KnownSlices:
+class RecordedSlices:
     """File slices of a table with these properties, at the moment when its timeline had these files, after `commits`
     commits of this process."""
 
@@ -49,12 +49,12 @@ class KnownSlices:
         return _BYTES_A_FILE * files + _BYTES_A_NAME * len(self.files)
 
     @staticmethod
-    def of(storage: Storage, config: TableConfig, timeline: Timeline) -> KnownSlices | None:
+    def of(storage: Storage, config: TableConfig, timeline: Timeline) -> RecordedSlices | None:
         """What this process knows of a table with this timeline; None if the last action on it is no commit of this
         process."""
-        known = _KNOWN.get(storage.url())
-        is_last = known is not None and known.files == timeline.files and known.config == config
-        return known if is_last else None
+        recorded = _RECORDED.get(storage.url())
+        is_last = recorded is not None and recorded.files == timeline.files and recorded.config == config
+        return recorded if is_last else None
 
     @staticmethod
     def after_commit(
@@ -62,10 +62,10 @@ class KnownSlices:
         config: TableConfig,
         timeline: Timeline,
         instants: Iterable[Instant],
-        before: KnownSlices | None,
+        before: RecordedSlices | None,
         files: Iterable[BaseFile | LogFile],
     ) -> None:
-        """Keep what a commit of this process left: `files` are those that it wrote, `before` what was known. `instants`
+        """Keep what a commit of this process left: `files` are those that it wrote, `before` what was recorded. `instants`
         are the states of its action that `timeline`, read under the same lock, does not show. No other action may be
         pending or come in between."""
         if not has_completion_times(config.version):
@@ -73,14 +73,14 @@ class KnownSlices:
         names = dict.fromkeys(instant.file_name for instant in instants)
         slices = {} if before is None else _with_files(before.slices, files)
         url = storage.url()
-        earlier = _KNOWN.get(url)
+        earlier = _RECORDED.get(url)
         commits = 1 if earlier is None else earlier.commits + 1
-        _KNOWN.put(url, KnownSlices(config, {**timeline.files, **names}, slices, commits))
+        _RECORDED.put(url, RecordedSlices(config, {**timeline.files, **names}, slices, commits))
 
     @staticmethod
     def forget(storage: Storage) -> None:
         """Forget what this process knows of a table."""
-        _KNOWN.drop(storage.url())
+        _RECORDED.drop(storage.url())
 
 
 def _with_files(slices: Slices, files: Iterable[BaseFile | LogFile]) -> Slices:
@@ -122,4 +122,4 @@ def _partition(file: BaseFile | LogFile) -> str:
     return file.partition
 
 
-_KNOWN = BoundedCache[KnownSlices](_CACHED_BYTES, "file slices")
+_RECORDED = BoundedCache[RecordedSlices](_CACHED_BYTES, "file slices")
