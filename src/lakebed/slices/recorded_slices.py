@@ -65,9 +65,9 @@ class RecordedSlices:
         before: RecordedSlices | None,
         files: Iterable[BaseFile | LogFile],
     ) -> None:
-        """Keep what a commit of this process left: `files` are those that it wrote, `before` what was recorded. `instants`
-        are the states of its action that `timeline`, read under the same lock, does not show. No other action may be
-        pending or come in between."""
+        """Keep what a commit of this process left: `files` are those that it wrote, `before` what was recorded.
+        `instants` are the states of its action that `timeline`, read under the same lock, does not show. No other
+        action may be pending or come in between."""
         if not has_completion_times(config.version):
             return
         names = dict.fromkeys(instant.file_name for instant in instants)
