@@ -424,6 +424,7 @@ class MetadataMaintenance(Service[MaintainedMetadata]):
     name = "metadata"
     title = "maintenance of the metadata table"
     after_write = ("compaction.services",)
+    runs_aside = True
 
     def due(self, state: ServiceState) -> str | None:
         config, settings = state.context.config, state.context.settings
