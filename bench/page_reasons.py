@@ -25,9 +25,9 @@ ROUNDS = (
     "What a call costs where each answer takes long is the number of its rounds: its longest chain of requests that",
     "wait for one another. With 30 ms an answer, ten rounds are 0.3 s. In brackets is the number of its requests, with",
     "those that it makes after it has returned. The store is an S3 server that waits before each answer",
-    "(`bench/rounds.py`); the table has 20,000 rows in four partition paths (in Lance: in none), and upserts are of ten",
-    "rows of one path. A new process opens the table first. Iceberg's catalog is a local file, whose requests are not in",
-    "the figures.",
+    "(`bench/rounds.py`). The table has 20,000 rows in four partition paths (in Lance: in none); upserts are of ten",
+    "rows of one path. A new process opens the table first. Iceberg's catalog is a local file, whose requests do not",
+    "count.",
 )
 ON_SPARK = (
     "`local[2]`, 4 GB of heap, a warm session for each side. Rows come as a DataFrame of Parquet files; reads are"
