@@ -31,9 +31,11 @@ from lakebed.model import (
     DELETE,
     DERIVED,
     FILE_ID,
+    IS_DELETED_COLUMN,
     MEMBER,
     MOVED,
     OPENED,
+    OPERATION_COLUMN,
     PARTITION_PATH,
     RECORD_KEY,
     FileGroupId,
@@ -261,10 +263,20 @@ class HashedLayout(Layout):
         return statuses + write.growth.move_others(write.context.engine, write.group_job(), write.snapshot, statuses)
 
     def appends_within(self, max_groups: int) -> bool:
-        engine, is_log = self.write.context.engine, self.write.context.has_appended_groups
-        if not is_log or self._placed.several is not None or self.write.growth is not None:
+        context = self.write.context
+        if not context.has_appended_groups or self._placed.several is not None or self._may_read_stored:
             return False
-        return engine.aggregate(self.rows, [PARTITION_PATH, GROUP]).num_rows <= max_groups
+        return context.engine.aggregate(self.rows, [PARTITION_PATH, GROUP]).num_rows <= max_groups
+
+    @property
+    def _may_read_stored(self) -> bool:
+        """Whether the tasks may read stored rows: for rows that lack columns, for deletes, or to compare rows."""
+        write, settings = self.write, self.write.context.settings
+        flags = {IS_DELETED_COLUMN, OPERATION_COLUMN, write.snapshot.config.delete_field}
+        deletes = write.match.deletes or bool(flags & set(write.context.engine.schema(self.rows).names))
+        looks_up = deletes and settings.delete_lookup and bool(write.context.rules.ordering)
+        is_plain = write.match.on_match in ("keys", "none") and write.merge is None and write.growth is None
+        return looks_up or not is_plain or bool(write.absent) or settings.skip_unchanged
 
     def lookup(self, statuses: Sequence[WriteStatus]) -> KeyLookup | None:
         if self._placed.several is None:

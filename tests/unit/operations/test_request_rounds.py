@@ -259,6 +259,33 @@ def test_a_write_to_few_file_groups_takes_the_lock_once(uri: str, groups: int, l
     assert lakebed.open(uri).count() == groups
 
 
+@pytest.mark.parametrize(
+    ("options", "locks"),
+    [({}, 4), ({"lakebed.delete.lookup": False}, 2)],
+    ids=["reads the stored rows", "reads nothing"],
+)
+def test_a_delete_keeps_the_lock_where_it_reads_no_stored_rows(uri: str, options: dict[str, bool], locks: int) -> None:
+    """A file group may be large, and other writers would wait while it is read."""
+    table(uri, "mor", "bucket")
+    with request_rounds() as clock:
+        lakebed.open(uri).delete(["k5"], options=options)
+    assert sum(r.verb == "put_if_match" for r in clock.requests) == locks, clock
+    assert lakebed.open(uri).count() == 99
+    assert lakebed.open(uri).indexes.verify().ok
+
+
+@pytest.mark.parametrize("options", [{"lakebed.write.partial": True}, {"lakebed.write.skip.unchanged": True}])
+def test_an_upsert_that_reads_stored_rows_lets_the_lock_go(uri: str, options: dict[str, bool]) -> None:
+    table(uri, "mor", "bucket")
+    given = rows(0, 10, 5)
+    with request_rounds() as clock:
+        lakebed.open(uri).upsert(
+            given.drop_columns(["v"]) if "lakebed.write.partial" in options else given, options=options
+        )
+    assert sum(r.verb == "put_if_match" for r in clock.requests) == 4, clock
+    assert lakebed.open(uri).get(["k3"])["ts"].to_pylist() == [5]
+
+
 @pytest.mark.parametrize(("smaller", "locks"), [(0, 2), (1, 4)])
 def test_a_write_of_few_bytes_takes_the_lock_once(
     uri: str, smaller: int, locks: int, monkeypatch: pytest.MonkeyPatch
