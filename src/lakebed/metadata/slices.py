@@ -151,7 +151,7 @@ class MetadataSlices:
             before = RecordedSlices(self.config, self.timeline.files, self._slices)
             RecordedSlices.after_commit(self.storage, self.config, self.timeline, instants, before, files)
 
-    def beside(self, data_config: TableConfig, data_timeline: Timeline) -> MetadataSlices:
+    def with_data(self, data_config: TableConfig, data_timeline: Timeline) -> MetadataSlices:
         """This view of the metadata table beside a later timeline of the data table, with all that was read of it."""
         view = replace(self, data_config=data_config, data_timeline=data_timeline)
         for name in ("definitions", "_expected_files"):

@@ -341,7 +341,7 @@ class MetadataStore:
     def _read(self) -> MetadataSlices:
         stored, self._stored = self._stored or StoredState(*load_table(self.storage)), None
         if stored.opened is not None:
-            return stored.opened.beside(self.data_config, self.data_timeline)
+            return stored.opened.with_data(self.data_config, self.data_timeline)
         slices = MetadataSlices(
             self.storage, stored.config, stored.timeline, self.data_storage, self.data_config, self.data_timeline
         ).of_last_commit()

@@ -185,9 +185,9 @@ class Transaction:
 
     def let_lock_go(self) -> None:
         """Release the lock if it was kept after the beginning of the action."""
-        kept, self._kept, self.keeps_lock = self._kept, None, False
-        if kept is not None:
-            kept.close()
+        stack, self._kept, self.keeps_lock = self._kept, None, False
+        if stack is not None:
+            stack.close()
 
     @property
     def lock_is_held(self) -> Callable[[], bool]:

@@ -240,8 +240,8 @@ class WriteTransaction(Transaction):
         its beginning nothing is read again: no other writer has changed the table. If that lock was lost meanwhile,
         the write takes it again like any other."""
         if self._kept is not None and self._local is not None and self.lock_is_held():
-            kept, self._kept, self.keeps_lock, self._has_first_lock = self._kept, None, False, True
-            with kept:
+            stack, self._kept, self.keeps_lock, self._has_first_lock = self._kept, None, False, True
+            with stack:
                 writer = TimelineWriter(self.storage, self.config)
                 self._stored = self._stored_by_begin()
                 yield self.timeline.with_files(writer.pending_names(self.action, self.instant)), self._local.markers
