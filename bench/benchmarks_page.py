@@ -239,7 +239,8 @@ def rounds_section(rounds: Results) -> list[str]:
         lines.append(f"| {title} | " + " | ".join(cells) + " |")
     lines += ["", "Versions: " + ", ".join(side["version"] for side in sides.values()) + ".", ""]
     for name, side in sides.items():
-        lines += [f"- {TITLES_OF_SIDES[name]}, {task}: {reason}." for task, reason in side["missing"].items()]
+        for task, reason in side["missing"].items():
+            lines.append(f"- {TITLES_OF_SIDES[name]}, {ROUNDS_TITLES[f'long_{task}']}: {reason}.")
     return [*lines, ""]
 
 

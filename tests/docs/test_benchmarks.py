@@ -99,7 +99,7 @@ def test_the_page_has_rounds_and_requests_on_an_object_store(tmp_path: Path):
     assert "| upsert of 10 rows | **9** (35) | **9** (12) |" in page
     assert "| incremental read | - | - |" in page
     assert "Versions: lakebed 1, pylance 2." in page
-    assert "- Lance, changes: it has none." in page
+    assert "- Lance, incremental read: it has none." in page
 
 
 def test_rounds_are_the_longest_chain_of_requests_that_wait_for_one_another():
