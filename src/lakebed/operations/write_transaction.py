@@ -220,7 +220,8 @@ class WriteTransaction(Transaction):
             done = self.publish_commit(now.timeline, written.metadata, self.context.stream_batch, is_inflight=True)
             is_settled = self.lock_is_held()
             if is_settled:
-                self._keep_slices(written, now.timeline, done)
+                with suppress(Exception):  # the commit is valid; without what is kept the next one lists files
+                    self._keep_slices(written, now.timeline, done)
             if is_settled and (self.new_index is not None or now.timeline.pending_clustering):
                 self._follow_up(written, now.timeline)
         if not is_settled:
