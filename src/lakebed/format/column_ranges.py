@@ -43,6 +43,25 @@ def ranged_columns(schema: pa.Schema, columns: tuple[str, ...]) -> dict[str, pa.
     return {path: kinds[path] for path in columns if path in kinds and has_range(kinds[path])}
 
 
+@dataclass(frozen=True, slots=True)
+class _Watched:
+    """The columns whose ranges are collected: their types by path, the paths of those whose statistics may be
+    incomplete, and the top-level columns that have these."""
+
+    types: Mapping[str, pa.DataType]
+    paths: frozenset[str]
+    tops: tuple[str, ...]
+
+
+@cached_by_schema
+def _watched(schema: pa.Schema, columns: tuple[str, ...]) -> _Watched:
+    types = ranged_columns(schema, columns)
+    paths = frozenset(path for path, kind in types.items() if pt.is_floating(kind) or _is_bytes(kind))
+    known_names = frozenset(schema.names)
+    tops = sorted({path.split(".")[0] if path not in known_names else path for path in paths})
+    return _Watched(types, paths, tuple(tops))
+
+
 class ColumnRanges:
     """The ranges of some columns of a file being written, by their Parquet paths (`a`, `a.b`, `a.list.element`).
 
@@ -51,11 +70,8 @@ class ColumnRanges:
     """
 
     def __init__(self, schema: pa.Schema, columns: Sequence[str]) -> None:
-        self._types = ranged_columns(schema, tuple(columns))
-        watched = [path for path, kind in self._types.items() if pt.is_floating(kind) or _is_bytes(kind)]
-        self._watched = frozenset(watched)
-        known_names = frozenset(schema.names)
-        self._tops = sorted({path.split(".")[0] if path not in known_names else path for path in watched})
+        watched = _watched(schema, tuple(columns))
+        self._types, self._watched, self._tops = watched.types, watched.paths, watched.tops
         # of each row group with a long value or NaN: the range of each of its chunks, without NaN
         self._observed: dict[str, list[list[pa.StructScalar]]] = {}
         self._nan: set[str] = set()
@@ -99,7 +115,7 @@ class ColumnRanges:
             if any(map(holds_nan, chunks)):
                 self._nan.add(path)
                 self._observed.setdefault(path, []).append([_number_range(values) for values in chunks])
-        elif any((pc.max(pc.binary_length(values)).as_py() or 0) > _LONG for values in chunks):
+        elif any(_has_long(values) for values in chunks):
             self._observed.setdefault(path, []).append([pc.min_max(values) for values in chunks])
 
     def row(self, metadata: Any) -> pa.RecordBatch:
@@ -164,6 +180,11 @@ def as_stream(row: pa.RecordBatch) -> bytes:
 def from_stream(data: bytes) -> pa.RecordBatch:
     with pa.CompressedInputStream(pa.BufferReader(data), _CODEC) as packed, pa.ipc.open_stream(packed) as stream:
         return stream.read_next_batch()
+
+
+def _has_long(values: pa.Array) -> bool:
+    """Whether a value is so long that Parquet's statistics may lack it. Few bytes in all need no look at each value."""
+    return values.nbytes > _LONG and (pc.max(pc.binary_length(values)).as_py() or 0) > _LONG
 
 
 def _occurring(values: pa.Array) -> pa.Array:

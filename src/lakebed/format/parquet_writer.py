@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from inspect import signature
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ import pyarrow.types as pt
 from lakebed.errors import InvalidOption
 from lakebed.format.parquet_encodings import ColumnForm, choose_encodings
 from lakebed.format.parquet_footer import TAIL, footer_in, framed
-from lakebed.format.row_groups.nan_chunks import NanChunks
+from lakebed.format.row_groups.nan_chunks import NanChunks, floating_leaves
 from lakebed.format.row_groups.offset_index import without_column_indexes
 from lakebed.model import COMMIT_SEQNO, FILE_NAME
 from lakebed.schema.arrow import is_repeated, leaf_paths
@@ -62,6 +63,7 @@ _SINK_BYTES = 256 * 1024
 _HAS_PAGE_ROWS = "max_rows_per_page" in signature(pq.ParquetWriter).parameters
 # A row's sequence number and file name are never searched for: their min and max would only fill the footer.
 _NO_STATISTICS = frozenset({COMMIT_SEQNO, FILE_NAME})
+_TIMES_IN_UTC: Mapping[str, Any] = {"write_time_adjusted_to_utc": True}
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +111,48 @@ def _codec_named(name: str) -> str:
     return codec
 
 
+@dataclass(frozen=True, slots=True)
+class FileColumns:
+    """The columns of base files: what follows from their schema alone, computed once for all files that have it.
+
+    `schema` is Arrow's of a file, without metadata, which Parquet would read as field ids or store needlessly.
+    `leaves` are the types of the leaf columns by path, `leaf_counts` how many each column
+    has. `flat` columns have one value a row. `with_statistics` are the leaves whose min and max are written. `floating`
+    has for each column that can hold NaN the numbers of its floating leaves, by path.
+    """
+
+    schema: pa.Schema
+    leaves: Mapping[str, pa.DataType]
+    leaf_counts: Mapping[str, int]
+    flat: frozenset[str]
+    vectors: frozenset[str]
+    with_statistics: tuple[str, ...]
+    floating: Mapping[str, Mapping[str, Sequence[int]]]
+    has_times: bool
+
+
+@lru_cache(maxsize=64)
+def columns_of_files(schema: pa.Schema) -> FileColumns:
+    """The columns of base files with this schema, meta columns included."""
+    plain = pa.schema([pa.field(f.name, file_type(f.type), f.nullable) for f in schema])
+    vectors = frozenset(f.name for f in schema if is_vector(f.type))
+    paths = {f.name: dict(leaf_paths([f])) for f in plain}
+    leaves = {path: kind for of_column in paths.values() for path, kind in of_column.items()}
+    return FileColumns(
+        plain,
+        leaves,
+        {name: len(of_column) for name, of_column in paths.items()},
+        frozenset(f.name for f in plain if not is_repeated(f.type)),
+        vectors,
+        tuple(path for path in leaves if path not in _NO_STATISTICS and path not in vectors),
+        floating_leaves(plain),
+        any(map(pt.is_time, leaves.values())),
+    )
+
+
+_numbered = lru_cache(maxsize=64)(with_field_ids)
+
+
 class BaseFileWriter:
     """A writer that writes one base file batch by batch, one row group in memory at a time.
 
@@ -134,10 +178,9 @@ class BaseFileWriter:
         self._sink = _Sink(upload)
         # Parquet's writer puts out hundreds of small pieces a file, and each crossing to Python costs
         self._buffered = pa.BufferedOutputStream(pa.PythonFile(self._sink, "w"), _SINK_BYTES)
-        # without metadata, which Parquet would read as field ids or store needlessly
-        self._schema = pa.schema([pa.field(f.name, file_type(f.type), f.nullable) for f in schema])
-        self._vectors = frozenset(f.name for f in schema if is_vector(f.type))
-        self._nan = NanChunks(self._schema)
+        self._columns = columns_of_files(schema)
+        self._schema = self._columns.schema
+        self._nan = NanChunks(self._columns.floating)
         # with the dictionary columns that the first batch has: Parquet's writer needs the same in all batches
         self._written_schema: pa.Schema | None = None
         self._pending: list[pa.Table] = []
@@ -248,7 +291,7 @@ class BaseFileWriter:
         if self._writer is None:
             options: dict[str, Any] = self._writer_options(group)
             self._has_indexes = bool(options["write_page_index"])
-            schema = with_field_ids(group.schema) if self._settings.field_ids else group.schema
+            schema = self._written_names(group.schema)
             self._writer = pq.ParquetWriter(self._buffered, schema, **options)
         if group.num_rows:
             self._nan.add(group)
@@ -268,7 +311,8 @@ class BaseFileWriter:
             footer_bytes = footer_in(end)
             before_footer = end[: len(end) - len(footer_bytes) - TAIL]
             if self._has_indexes:
-                flat = [not is_repeated(f.type) for f in self._schema for _ in leaf_paths([f])]
+                counts = self._columns.leaf_counts
+                flat = [f.name in self._columns.flat for f in self._schema for _ in range(counts[f.name])]
                 before_footer, footer_bytes = without_column_indexes(before_footer, footer_bytes, start, flat)
             self._sink.write(before_footer + framed(self._nan.without_bounds(footer_bytes)))
 
@@ -276,22 +320,26 @@ class BaseFileWriter:
         """Arrow's options for a file that begins with these rows; codecs are not chosen for an estimate."""
         settings = self._settings
         text_codec = None if is_estimate or settings.text_codec is None else _codec_named(settings.text_codec)
-        others = [name for name in first_rows.column_names if name not in self._vectors]
+        vectors = self._columns.vectors
+        others = [name for name in first_rows.column_names if name not in vectors]
         encodings = choose_encodings(first_rows.select(others), self._encodings, text_codec=text_codec)
         dictionary = encodings.dictionary if settings.dictionary_columns is None else settings.dictionary_columns
-        dictionary = [path for path in dictionary if path not in self._vectors]
+        dictionary = [path for path in dictionary if path not in vectors]
         plain = {path: how for path, how in encodings.encoding.items() if path not in dictionary}
-        known_names = frozenset(first_rows.column_names)
-        paths = dict(leaf_paths(pa.schema([f for f in self._schema if f.name in known_names])))
+        paths, with_statistics = self._columns.leaves, self._columns.with_statistics
+        if first_rows.num_columns < len(self._schema):
+            known_names = frozenset(first_rows.column_names)
+            paths = dict(leaf_paths(f for f in self._schema if f.name in known_names))
+            with_statistics = [path for path in with_statistics if path in paths]
         # vectors do not compress, and a row of what is not compressed is one read of a known size
-        codecs = {p: "none" if p in self._vectors else encodings.codec.get(p, self._codec) for p in paths}
+        codecs = {p: "none" if p in vectors else encodings.codec.get(p, self._codec) for p in paths}
         levels = {path: settings.level for path, codec in codecs.items() if codec in _LEVELLED}
         options: dict[str, Any] = {
-            "compression": codecs if encodings.codec or self._vectors else self._codec,
-            "compression_level": (levels if encodings.codec or self._vectors else settings.level) if levels else None,
+            "compression": codecs if encodings.codec or vectors else self._codec,
+            "compression_level": (levels if encodings.codec or vectors else settings.level) if levels else None,
             "use_dictionary": dictionary,
             "column_encoding": plain or None,
-            "write_statistics": [path for path in paths if path not in _NO_STATISTICS and path not in self._vectors],
+            "write_statistics": list(with_statistics),
             "data_page_version": "1.0",
             "data_page_size": settings.page_size,
             "write_batch_size": _page_check_rows(first_rows, settings.page_size),
@@ -302,7 +350,7 @@ class BaseFileWriter:
         }
         if _HAS_PAGE_ROWS:
             options["max_rows_per_page"] = settings.page_rows
-        return options | _time_options(self._schema)
+        return options | (_TIMES_IN_UTC if self._columns.has_times else {})
 
     def _encoded_size(self, rows: pa.Table) -> float:
         """An estimate of the bytes that rows take in the file; of many rows only some runs are encoded."""
@@ -318,6 +366,10 @@ class BaseFileWriter:
             to.write_table(small_dictionaries(sample))
             before = sink.tell()
         return before * rows.num_rows / sample.num_rows
+
+    def _written_names(self, schema: pa.Schema) -> pa.Schema:
+        """The schema of the file's columns, with the ids of its paths if the settings request them."""
+        return _numbered(schema) if self._settings.field_ids else schema
 
     def _in_file_types(self, table: pa.Table) -> pa.Table:
         if self._written_schema is None:
@@ -335,14 +387,10 @@ def written_schema(schema: pa.Schema) -> Any:
     """Parquet's schema of a file that is written with these columns."""
     metadata: list[Any] = []
     options: dict[str, Any] = {"store_schema": False, "metadata_collector": metadata}
-    with pq.ParquetWriter(pa.BufferOutputStream(), schema, **options, **_time_options(schema)):
+    has_times = any(pt.is_time(kind) for _, kind in leaf_paths(schema))
+    with pq.ParquetWriter(pa.BufferOutputStream(), schema, **options, **(_TIMES_IN_UTC if has_times else {})):
         pass
     return metadata[0].schema
-
-
-def _time_options(schema: pa.Schema) -> dict[str, Any]:
-    times = any(pt.is_time(kind) for _, kind in leaf_paths(schema))
-    return {"write_time_adjusted_to_utc": True} if times else {}
 
 
 class _Sink:

@@ -14,12 +14,15 @@ from lakebed.format.file_names import new_file_id
 from lakebed.handles.base import GroupJob
 from lakebed.handles.file_writer import FileWriter, write_partition_metadata
 from lakebed.handles.group_writer import accounted
+from lakebed.merge.incoming import Incoming
 from lakebed.model import PARTITION_PATH
 from lakebed.schema.plain_arrow import as_numpy
 from lakebed.write_status import WriteStatus, to_batch
 
-# Bytes that the open files of one task may hold back together before the largest is closed.
+# Bytes that the open files of one task may hold back together before the largest are closed.
 _OPEN_BYTES = 256 << 20
+# The files are measured again after so many more bytes: each time all are asked.
+_MEASURED_BYTES = _OPEN_BYTES // 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +37,7 @@ class BulkWriter:
         files = _OpenFiles(self.job, task, keep_open=not self.sorted)
         try:
             for batch in batches:
-                for partition, part in by_partition(batch):
-                    files.write(partition, part)
+                files.write(batch)
             yield to_batch(files.close())
         except LakebedError as error:
             files.abort()
@@ -57,28 +59,52 @@ class _OpenFiles:
         self._done: list[WriteStatus] = []
         self._combined = 0
         self._received = 0
+        # an upper bound of what the open files hold, and where it calls for a measurement
+        self._held_back = 0
+        self._measured_at = _OPEN_BYTES
 
-    def write(self, partition: str, rows: pa.RecordBatch) -> None:
-        if not self._keep_open:
-            for open_partition in [p for p in self._open if p != partition]:
-                self._finish(open_partition)
+    def write(self, rows: pa.RecordBatch) -> None:
+        """Write rows to the files of their partition paths."""
         self._received += rows.num_rows
+        paths = rows.column(PARTITION_PATH)
         checked = self._job.intake.checked(iter([rows]), self._task)
         incoming = self._job.intake.split(pa.Table.from_batches(checked))
         self._combined += incoming.combined
+        if incoming.row_numbers is not None:
+            paths = paths.take(pa.array(incoming.row_numbers))
+        for partition, part in by_partition(paths, incoming):
+            self._write_to(partition, part)
+
+    def _write_to(self, partition: str, incoming: Incoming) -> None:
+        if not self._keep_open:
+            for open_partition in [p for p in self._open if p != partition]:
+                self._finish(open_partition)
         fresh = self._job.format.fresh_meta(self._job.instant, partition, self._task)
         for keys, data in incoming.alive_batches():
             self._append(partition, fresh.with_meta(keys, data))
-        if len(self._open) > 1 and sum(w.size for w in self._open.values()) > _OPEN_BYTES:
-            self._finish(max(self._open, key=lambda p: self._open[p].size))
+        if self._held_back > self._measured_at:
+            self._close_largest()
+
+    def _close_largest(self) -> None:
+        """Close the largest files if the open ones hold back too many bytes; what their rows take is measured."""
+        sizes = {partition: writer.size for partition, writer in self._open.items()}
+        total = sum(sizes.values())
+        for partition in sorted(sizes, key=lambda p: -sizes[p]):
+            if total <= _OPEN_BYTES or len(self._open) == 1:
+                break
+            total -= sizes[partition]
+            self._finish(partition)
+        self._held_back = sum(writer.max_bytes for writer in self._open.values())
+        self._measured_at = max(_OPEN_BYTES, self._held_back + _MEASURED_BYTES)
 
     def _append(self, partition: str, coming: pa.RecordBatch) -> None:
         """Write rows, going on to a further file group whenever the file is full."""
         while coming.num_rows:
             writer = self._open.get(partition) or self._new(partition)
             self._open[partition] = writer
-            before = coming.num_rows
+            before, size = coming.num_rows, writer.max_bytes
             coming = writer.fill(coming, self._job.max_file_size)
+            self._held_back += writer.max_bytes - size
             if coming.num_rows == before:
                 self._finish(partition)
 
@@ -101,6 +127,7 @@ class _OpenFiles:
 
     def _finish(self, partition: str) -> None:
         writer = self._open.pop(partition)
+        self._held_back -= writer.max_bytes
         self._done.append(replace(writer.finish(writer.rows), rows_in=writer.rows))
 
     def close(self) -> list[WriteStatus]:
@@ -119,17 +146,23 @@ class _OpenFiles:
             writer.abort()
 
 
-def by_partition(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """Yields the rows of a batch by partition path, as pairs of the path and a batch; the rows of a path stay in
-    order."""
-    if batch.num_rows == 0:
+def by_partition(paths: pa.Array, incoming: Incoming) -> Iterator[tuple[str, Incoming]]:
+    """Yields the rows by partition path, as pairs of the path and its rows, which stay in order. `paths` are those of
+    the rows."""
+    if not incoming.rows:
         return
-    encoded = batch.column(PARTITION_PATH).dictionary_encode()
-    if len(encoded.dictionary) == 1:
-        yield encoded.dictionary[0].as_py(), batch
-        return
+    encoded = paths.dictionary_encode()
+    names = encoded.dictionary.to_pylist()
     codes = as_numpy(encoded.indices)
-    order = np.argsort(codes, kind="stable")
-    starts = np.flatnonzero(np.append(True, np.diff(codes[order]) != 0))
-    for start, end in zip(starts, np.append(starts[1:], len(order)), strict=True):
-        yield encoded.dictionary[int(codes[order[start]])].as_py(), batch.take(pa.array(order[start:end]))
+    starts = np.flatnonzero(np.append(True, np.diff(codes) != 0))
+    # codes are numbered as they occur first: of paths that follow each other each is one run
+    is_ordered = len(starts) == len(names)
+    order = None if is_ordered else np.argsort(codes, kind="stable")
+    if order is not None:
+        starts = np.flatnonzero(np.append(True, np.diff(codes[order]) != 0))
+    ends = [*starts[1:].tolist(), len(codes)]
+    for name, start, end in zip(names, starts.tolist(), ends, strict=True):
+        if order is None:
+            yield name, incoming if len(names) == 1 else incoming.part(start, end, start, end)
+        else:
+            yield name, incoming.at(order[start:end])

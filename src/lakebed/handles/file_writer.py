@@ -173,6 +173,11 @@ class FileWriter:
     def size(self) -> int:
         return self._writer.bytes_written if self._writer else 0
 
+    @property
+    def max_bytes(self) -> int:
+        """An upper bound of `size` that costs nothing."""
+        return self._writer.max_bytes if self._writer else 0
+
     def room(self, limit: int, batch: pa.RecordBatch) -> int:
         """The number of rows of a batch to write before checking again whether the file is below `limit` bytes; 0 if
         the file is full, or nearly full.
@@ -180,7 +185,7 @@ class FileWriter:
         Earlier rows show nothing about the size of these. So as many rows are admitted as fit if they do not get
         smaller in the file, or a small part of the limit, by which the file may exceed it.
         """
-        left = limit - (self._writer.max_bytes if self._writer else 0)
+        left = limit - self.max_bytes
         if left < batch.nbytes and self.rows:
             left = limit - self.size
             if left < limit // _AS_GOOD_AS_FULL:

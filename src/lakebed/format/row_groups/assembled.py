@@ -23,8 +23,6 @@ from lakebed.format.parquet_writer import (
 from lakebed.format.row_groups.chunks import Chunk, ChunkGroup, Page, PlacedChunk, chunk_groups, footer_of
 from lakebed.format.row_groups.offset_index import offset_index_range, read_offset_index, write_offset_index
 from lakebed.model import RECORD_KEY
-from lakebed.schema.arrow import is_repeated, leaf_paths
-from lakebed.schema.field_ids import with_field_ids
 
 if TYPE_CHECKING:
     from lakebed.format.column_ranges import ColumnRanges
@@ -69,8 +67,7 @@ class AssembledFile(BaseFileWriter):
     ) -> None:
         super().__init__(upload, schema, settings, encodings, ranges)
         self._constants = constants or {}
-        self._leaves = {f.name: sum(1 for _ in leaf_paths(pa.schema([f]))) for f in self._schema}
-        self._flat = frozenset(f.name for f in self._schema if not is_repeated(f.type))
+        self._leaves, self._flat = self._columns.leaf_counts, self._columns.flat
         self._encoders: dict[tuple[str, ...], _Encoder] = {}
         self._constant_columns: dict[tuple[str, str | None, int], _Encoded] = {}
         self._groups: list[tuple[int, list[_ChunkPlacement]]] = []
@@ -248,8 +245,7 @@ class AssembledFile(BaseFileWriter):
             encoder.close()
         shell = pa.BufferOutputStream()
         empty = self._schema.empty_table()
-        schema = with_field_ids(self._schema) if self._settings.field_ids else self._schema
-        with pq.ParquetWriter(shell, schema, **self._writer_options(empty)) as to:
+        with pq.ParquetWriter(shell, self._written_names(self._schema), **self._writer_options(empty)) as to:
             to.add_key_value_metadata(footer)
         groups = [(rows, [self._resolved(placement) for placement in placements]) for rows, placements in self._groups]
         encoded_footer = self._nan.without_bounds(footer_of(footer_in(shell.getvalue().to_pybytes()), groups))

@@ -41,18 +41,27 @@ def leaves_out_bounds(path: str, created_by: str | None) -> bool:
     return by_name or (created_by or "").startswith(_EXACT_WRITERS)
 
 
-class NanChunks:
-    """A search for the chunks that contain NaN in a file with these columns, row group by row group."""
+def floating_leaves(schema: pa.Schema) -> dict[str, dict[str, list[int]]]:
+    """Of each column that can hold NaN the numbers of its floating leaves in a file, by their paths.
 
-    def __init__(self, schema: pa.Schema) -> None:
-        # of each column that can hold NaN: the numbers of its floating leaves, by their paths
-        self._leaves: dict[str, dict[str, list[int]]] = {}
-        number = 0
-        for field in schema:
-            for path, kind in leaf_paths([field]):
-                if pt.is_floating(kind):
-                    self._leaves.setdefault(field.name, {}).setdefault(path, []).append(number)
-                number += 1
+    >>> floating_leaves(pa.schema([("id", pa.int64()), ("fare", pa.float64())]))
+    {'fare': {'fare': [1]}}
+    """
+    floating: dict[str, dict[str, list[int]]] = {}
+    number = 0
+    for field in schema:
+        for path, kind in leaf_paths([field]):
+            if pt.is_floating(kind):
+                floating.setdefault(field.name, {}).setdefault(path, []).append(number)
+            number += 1
+    return floating
+
+
+class NanChunks:
+    """A search for the chunks that contain NaN in a file with these `floating_leaves`, row group by row group."""
+
+    def __init__(self, leaves: Mapping[str, Mapping[str, Sequence[int]]]) -> None:
+        self._leaves = leaves
         self._groups = 0
         self._chunks: dict[int, set[int]] = {}
 
