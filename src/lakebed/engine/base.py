@@ -153,6 +153,11 @@ class Engine(Protocol):
         """The rows sorted within each task (no shuffle) or over all."""
         ...
 
+    def gathered(self, rows: Rows, by: str) -> Rows | None:
+        """The rows in an order in which those with one value of the text column `by` follow each other in their own
+        order, for `map` alone; None unless all rows are in the memory of this process, which needs no copy of them."""
+        ...
+
     def group_map(
         self,
         rows: Rows,

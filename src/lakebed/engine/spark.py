@@ -184,6 +184,9 @@ class SparkEngine:
     def sort(self, rows: DataFrame, by: Sequence[str], scope: Literal["task", "table"]) -> DataFrame:
         return rows.sortWithinPartitions(*by) if scope == "task" else rows.orderBy(*by)
 
+    def gathered(self, rows: DataFrame, by: str) -> None:
+        return None
+
     def group_map(
         self,
         rows: DataFrame,

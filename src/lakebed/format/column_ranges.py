@@ -29,6 +29,7 @@ _LONG = 4000
 _EXACT = Context(prec=76)
 _CODEC = "zstd"
 COUNTS = ("null_count", "value_count", "total_size", "total_uncompressed")
+_PARTS = ["min", "max", *COUNTS]
 
 
 def has_range(kind: pa.DataType) -> bool:
@@ -104,9 +105,10 @@ class ColumnRanges:
             for chunk in group[top].chunks:
                 for path, values in leaves(top, chunk):
                     if path in self._watched:
-                        hidden.setdefault(path, []).append(_occurring(values))
+                        hidden.setdefault(path, []).append(values)
             for path, chunks in hidden.items():
-                self._note(path, chunks)
+                if not all(map(_is_short, chunks)):
+                    self._note(path, [_occurring(values) for values in chunks])
 
     def _note(self, path: str, chunks: Sequence[pa.Array]) -> None:
         """Record the range of a column if Parquet will not have one: one long value or NaN in a chunk suffices for
@@ -115,7 +117,7 @@ class ColumnRanges:
             if any(map(holds_nan, chunks)):
                 self._nan.add(path)
                 self._observed.setdefault(path, []).append([_number_range(values) for values in chunks])
-        elif any(_has_long(values) for values in chunks):
+        elif any((pc.max(pc.binary_length(values)).as_py() or 0) > _LONG for values in chunks):
             self._observed.setdefault(path, []).append([pc.min_max(values) for values in chunks])
 
     def row(self, metadata: Any) -> pa.RecordBatch:
@@ -124,10 +126,18 @@ class ColumnRanges:
         than the number of values, or null."""
         at = {metadata.schema.column(i).path: i for i in range(metadata.num_columns)}
         groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
-        columns = {n: self._column(n, [g.column(at[n]) for g in groups]) for n in self._types}
-        return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+        numbers: list[int | None] = []
+        bounds = [self._column(n, [g.column(at[n]) for g in groups], numbers) for n in self._types]
+        # one array for all columns: to make one takes longer than to cut it
+        counts, width = pa.array(numbers, pa.int64()), len(COUNTS)
+        columns = [
+            pa.StructArray.from_arrays([*ends, *(counts.slice(i, 1) for i in range(n, n + width))], names=_PARTS)
+            for n, ends in zip(range(0, len(numbers), width), bounds, strict=True)
+        ]
+        return pa.RecordBatch.from_arrays(columns, names=list(self._types))
 
-    def _column(self, name: str, chunks: Sequence[Any]) -> pa.StructArray:
+    def _column(self, name: str, chunks: Sequence[Any], counts: list[int | None]) -> tuple[pa.Array, pa.Array]:
+        """The least and the greatest value of a column; its counts are added to `counts`."""
         stats: list[Any] = []
         nulls: int | None = 0
         values = size = uncompressed = 0
@@ -141,8 +151,8 @@ class ColumnRanges:
             values += chunk.num_values
             size += chunk.total_compressed_size
             uncompressed += chunk.total_uncompressed_size
-        counts = [pa.array([count], pa.int64()) for count in (nulls, values, size, uncompressed)]
-        return pa.StructArray.from_arrays([*self._bounds(name, stats), *counts], names=["min", "max", *COUNTS])
+        counts += (nulls, values, size, uncompressed)
+        return self._bounds(name, stats)
 
     def _bounds(self, name: str, stats: Sequence[Any]) -> tuple[pa.Array, pa.Array]:
         """The least and the greatest value of a column, each as an array with one element."""
@@ -182,9 +192,10 @@ def from_stream(data: bytes) -> pa.RecordBatch:
         return stream.read_next_batch()
 
 
-def _has_long(values: pa.Array) -> bool:
-    """Whether a value is so long that Parquet's statistics may lack it. Few bytes in all need no look at each value."""
-    return values.nbytes > _LONG and (pc.max(pc.binary_length(values)).as_py() or 0) > _LONG
+def _is_short(values: pa.Array) -> bool:
+    """Whether the bytes of texts are so few that none of them is too long for Parquet's statistics."""
+    stored = values.dictionary if pt.is_dictionary(values.type) else values
+    return not pt.is_floating(stored.type) and stored.nbytes <= _LONG
 
 
 def _occurring(values: pa.Array) -> pa.Array:
@@ -212,7 +223,7 @@ def _typed(bounds: Iterable[Any], kind: pa.DataType) -> pa.Array:
         unscaled = (v if isinstance(v, int) else int.from_bytes(v, "big", signed=True) for v in raw)
         return pa.array([Decimal(v).scaleb(-kind.scale, _EXACT) for v in unscaled], kind)
     if _is_bytes(kind):
-        return pa.array(raw, pa.binary()).cast(kind)
+        return pa.array(raw, kind)
     if pt.is_date32(kind) or pt.is_time32(kind):
         return pa.array(raw, pa.int32()).view(kind)
     if pt.is_timestamp(kind) or pt.is_time64(kind):

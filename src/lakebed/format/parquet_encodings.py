@@ -14,6 +14,7 @@ import pyarrow.types as pt
 
 from lakebed.format.hashes import plain_strings, value_buffer
 from lakebed.model import COMMIT_SEQNO, COMMIT_TIME, FILE_NAME, PARTITION_PATH
+from lakebed.schema.arrow import leaf_paths
 from lakebed.schema.plain_arrow import is_list
 
 _SAMPLE_SLICES = 4
@@ -152,6 +153,18 @@ def choose_encodings(
             if is_measured and text_codec:
                 codec[path] = _fitting_codec(leaf, form.encoding, text_codec)
     return Encodings(tuple(dictionary), encoding, codec)
+
+
+def shared_forms(rows: pa.Table) -> dict[str, ColumnForm]:
+    """The forms of the columns of many small files, by these rows of all of them. Their codecs are still to be
+    chosen."""
+    chosen = choose_encodings(rows)
+    forms = {
+        path: ColumnForm(chosen.encoding.get(path, "PLAIN"))
+        for name in rows.column_names
+        for path, _ in leaf_paths([rows.schema.field(name)])
+    }
+    return forms | dict.fromkeys(chosen.dictionary, ColumnForm(DICTIONARY))
 
 
 def _fitting_encoding(path: str, leaf: pa.Array, *, is_measured: bool) -> str:

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 
+from lakebed.concurrency.markers import write_markers
 from lakebed.engine.base import Task
 from lakebed.errors import LakebedError
 from lakebed.format.file_names import new_file_id
+from lakebed.format.parquet_encodings import ColumnForm, shared_forms
 from lakebed.handles.base import GroupJob
-from lakebed.handles.file_writer import FileWriter, write_partition_metadata
+from lakebed.handles.file_writer import FileWriter, next_file_name, write_partition_metadata
 from lakebed.handles.group_writer import accounted
 from lakebed.merge.incoming import Incoming
-from lakebed.model import PARTITION_PATH
+from lakebed.merge.meta_columns import constant
+from lakebed.model import META_COLUMNS, PARTITION_PATH, RECORD_KEY
 from lakebed.schema.plain_arrow import as_numpy
 from lakebed.write_status import WriteStatus, to_batch
 
@@ -23,6 +26,11 @@ from lakebed.write_status import WriteStatus, to_batch
 _OPEN_BYTES = 256 << 20
 # The files are measured again after so many more bytes: each time all are asked.
 _MEASURED_BYTES = _OPEN_BYTES // 16
+
+# Files that begin with fewer rows have the forms of columns that were chosen by the rows of several files.
+_SMALL_ROWS = 4096
+# New partition paths that are prepared together.
+_PREPARED = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +70,8 @@ class _OpenFiles:
         # an upper bound of what the open files hold, and where it calls for a measurement
         self._held_back = 0
         self._measured_at = _OPEN_BYTES
+        self._forms: Mapping[str, ColumnForm] | None = None
+        self._marked: set[str] = set()
 
     def write(self, rows: pa.RecordBatch) -> None:
         """Write rows to the files of their partition paths."""
@@ -72,8 +82,31 @@ class _OpenFiles:
         self._combined += incoming.combined
         if incoming.row_numbers is not None:
             paths = paths.take(pa.array(incoming.row_numbers))
-        for partition, part in by_partition(paths, incoming):
+        parts = list(by_partition(paths, incoming))
+        for at, (partition, part) in enumerate(parts):
+            if at % _PREPARED == 0:
+                self._prepare([name for name, _ in parts[at : at + _PREPARED] if name not in self._numbers])
+            if self._forms is None and part.rows < min(_SMALL_ROWS, incoming.rows):
+                self._forms = _forms_of(incoming)
             self._write_to(partition, part)
+
+    def _prepare(self, partitions: Sequence[str]) -> None:
+        """Prepare several new partition paths, and write the markers of their first files together, so that they are
+        made durable once for all."""
+        if len(partitions) < 2 or self._task.may_be_late:
+            return
+        for partition in partitions:
+            self._prepare_path(partition)
+        names = [next_file_name(self._file_id(partition, 0), self._task, self._job.instant) for partition in partitions]
+        write_markers(self._job.storage, self._job.instant, list(zip(partitions, names, strict=True)), "CREATE")
+        self._marked.update(partitions)
+
+    def _prepare_path(self, partition: str) -> None:
+        self._job.path_check.require(partition)
+        write_partition_metadata(self._job.storage, partition, self._job.instant)
+
+    def _file_id(self, partition: str, number: int) -> str:
+        return new_file_id(self._job.instant, partition, self._task.partition, n=number)
 
     def _write_to(self, partition: str, incoming: Incoming) -> None:
         if not self._keep_open:
@@ -100,7 +133,7 @@ class _OpenFiles:
     def _append(self, partition: str, coming: pa.RecordBatch) -> None:
         """Write rows, going on to a further file group whenever the file is full."""
         while coming.num_rows:
-            writer = self._open.get(partition) or self._new(partition)
+            writer = self._open.get(partition) or self._new(partition, coming.num_rows)
             self._open[partition] = writer
             before, size = coming.num_rows, writer.max_bytes
             coming = writer.fill(coming, self._job.max_file_size)
@@ -108,21 +141,22 @@ class _OpenFiles:
             if coming.num_rows == before:
                 self._finish(partition)
 
-    def _new(self, partition: str) -> FileWriter:
-        if partition not in self._numbers:
-            self._job.path_check.require(partition)
-            write_partition_metadata(self._job.storage, partition, self._job.instant)
+    def _new(self, partition: str, rows: int) -> FileWriter:
+        is_marked = partition in self._marked
+        if partition not in self._numbers and not is_marked:
+            self._prepare_path(partition)
         n = self._numbers[partition] = self._numbers.get(partition, -1) + 1
-        file_id = new_file_id(self._job.instant, partition, self._task.partition, n=n)
         return FileWriter(
             self._job.storage,
             self._job.format,
             self._job.instant,
             partition,
-            file_id,
+            self._file_id(partition, n),
             self._task,
             "CREATE",
             self._job.format.bloom(),
+            encodings=self._forms if rows < _SMALL_ROWS else None,
+            marker=_no_marker if is_marked and n == 0 else None,
         )
 
     def _finish(self, partition: str) -> None:
@@ -144,6 +178,20 @@ class _OpenFiles:
     def abort(self) -> None:
         for writer in self._open.values():
             writer.abort()
+
+
+def _no_marker() -> None:
+    """Do nothing: the marker of the file is written."""
+
+
+def _forms_of(incoming: Incoming) -> Mapping[str, ColumnForm]:
+    """The forms of the columns of small files, by a sample of the rows of all of them."""
+    sample = np.linspace(0, incoming.rows - 1, min(incoming.rows, _SMALL_ROWS)).astype(np.int64)
+    keys = incoming.keys.take(pa.array(sample))
+    meta = dict.fromkeys(META_COLUMNS, constant("", len(sample)))
+    rows = incoming.take(sample)
+    columns = {**meta, RECORD_KEY: keys, **dict(zip(rows.schema.names, rows.columns, strict=True))}
+    return shared_forms(pa.table(columns))
 
 
 def by_partition(paths: pa.Array, incoming: Incoming) -> Iterator[tuple[str, Incoming]]:

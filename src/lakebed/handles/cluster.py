@@ -28,10 +28,9 @@ from lakebed.handles.create import ALLOWANCE
 from lakebed.handles.file_writer import FileFormat, FileWriter
 from lakebed.handles.stored_rows import decoded, put_file, texts_with_dictionary
 from lakebed.index.base import GroupOutputs
-from lakebed.merge.incoming import gather
 from lakebed.merge.rules import comparable, field_values
 from lakebed.model import RECORD_KEY, FileSlice
-from lakebed.schema.plain_arrow import as_numpy
+from lakebed.schema.plain_arrow import as_numpy, gather
 from lakebed.slices.base_rows import DICTIONARY_META
 from lakebed.slices.reader import SliceReader
 from lakebed.storage.base import Storage

@@ -25,9 +25,9 @@ from lakebed.format.parquet_encodings import DICTIONARY, ColumnForm, encodings_o
 from lakebed.format.parquet_writer import ParquetSettings
 from lakebed.format.row_groups.stored import StoredGroups, has_columns, open_groups
 from lakebed.handles.file_writer import FileFormat, FileWriter
-from lakebed.merge.incoming import gather
 from lakebed.model import COMMIT_TIME, FILE_NAME, META_COLUMNS, PARTITION_PATH, RECORD_KEY, BaseFile, FileSlice
 from lakebed.schema.evolution import project
+from lakebed.schema.plain_arrow import gather
 from lakebed.sharing import once
 from lakebed.slices.reader import BATCH_ROWS, SliceReader
 

@@ -23,7 +23,7 @@ from lakebed.merge.shares import CountName, Shares
 from lakebed.model import COMBINED, DELETE, DERIVED, MEMBER, PARTITION_PATH, POSITION, RECORD_KEY
 from lakebed.schema.assignment import project_incoming
 from lakebed.schema.conversion import can_cast, cast_column, one_array
-from lakebed.schema.plain_arrow import as_numpy
+from lakebed.schema.plain_arrow import as_numpy, gather
 
 Positions = npt.NDArray[np.int64]
 
@@ -399,25 +399,10 @@ def _cast_or_null(column: pa.Array, kind: pa.DataType) -> pa.Array:
 
 def null_key(batch: pa.RecordBatch) -> InvalidRecord:
     """The error for a null or empty record key."""
-    partition = batch.column(PARTITION_PATH)[0].as_py() if PARTITION_PATH in batch.schema.names else None
+    first = pc.index(batch.column(RECORD_KEY).is_null(), True).as_py()
+    partition = batch.column(PARTITION_PATH)[first].as_py() if PARTITION_PATH in batch.schema.names else None
     return InvalidRecord(
         f"{batch.column(RECORD_KEY).null_count} row(s) have a null or empty record key",
         hint="every row needs a value in its key field(s): filter such rows out or fill the key before writing",
         context={"partition": partition},
     )
-
-
-def gather(table: pa.Table, rows: Positions) -> pa.RecordBatch:
-    """The rows of a table at positions, taken chunk by chunk: the cost depends on the rows taken, not on the table."""
-    batches = table.to_batches()
-    if len(batches) == 1:
-        return batches[0].take(pa.array(rows))
-    if not len(rows):
-        return pa.RecordBatch.from_arrays([pa.array([], f.type) for f in table.schema], schema=table.schema)
-    starts = np.cumsum([0, *(b.num_rows for b in batches)])
-    chunk = np.searchsorted(starts, rows, side="right") - 1
-    order = np.argsort(chunk, kind="stable")
-    parts = [batches[c].take(pa.array(rows[order[chunk[order] == c]] - starts[c])) for c in np.unique(chunk).tolist()]
-    back = np.empty_like(order)
-    back[order] = np.arange(len(order))
-    return pa.concat_batches(parts).take(pa.array(back))

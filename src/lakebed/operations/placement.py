@@ -561,9 +561,11 @@ class TaskLayout(Layout):
             rows = combine_by_key(engine, engine.derive(rows, {COMBINED: Zero()}), context.rules)
         if mode != "NONE":
             rows = engine.sort(rows, [PARTITION_PATH, RECORD_KEY], "table" if mode == "GLOBAL_SORT" else "task")
+        gathered = engine.gathered(rows, PARTITION_PATH) if mode == "NONE" else rows
         single = replace(write, match=replace(write.match, combine=False))
-        writer = BulkWriter(single.group_job(), sorted=mode != "NONE")
-        return write.run_counted(rows, lambda sent: engine.map(sent, writer, STATUS_SCHEMA))
+        writer = BulkWriter(single.group_job(), sorted=gathered is not None)
+        sent_rows = rows if gathered is None else gathered
+        return write.run_counted(sent_rows, lambda sent: engine.map(sent, writer, STATUS_SCHEMA))
 
 
 @dataclass(frozen=True)

@@ -106,3 +106,19 @@ def computed_columns(table: pa.Table, expressions: Sequence[pc.Expression]) -> p
 def _of_table(table: pa.Table, step: Declaration, *, use_threads: bool = False) -> pa.Table:
     source = Declaration("table_source", TableSourceNodeOptions(table))
     return Declaration.from_sequence([source, step]).to_table(use_threads=use_threads)
+
+
+def gather(table: pa.Table, rows: npt.NDArray[np.int64]) -> pa.RecordBatch:
+    """The rows of a table at positions, taken chunk by chunk: the cost depends on the rows taken, not on the table."""
+    batches = table.to_batches()
+    if len(batches) == 1:
+        return batches[0].take(pa.array(rows))
+    if not len(rows):
+        return pa.RecordBatch.from_arrays([pa.array([], f.type) for f in table.schema], schema=table.schema)
+    starts = np.cumsum([0, *(b.num_rows for b in batches)])
+    chunk = np.searchsorted(starts, rows, side="right") - 1
+    order = np.argsort(chunk, kind="stable")
+    parts = [batches[c].take(pa.array(rows[order[chunk[order] == c]] - starts[c])) for c in np.unique(chunk).tolist()]
+    back = np.empty_like(order)
+    back[order] = np.arange(len(order))
+    return pa.concat_batches(parts).take(pa.array(back))

@@ -131,21 +131,26 @@ class BufferedRows:
             yield batch.select([name for name in columns if name in known_names])
 
 
-def stored_name(name: str, schema: pa.Schema, names: StoredNames) -> str | None:
-    """The name that a column of the table has in a file, perhaps in another case; None if the file does not have it."""
-    stored = names.get(name, name)
-    if stored is None or stored in schema.names:
+def stored_names(columns: Sequence[str], schema: pa.Schema, names: StoredNames) -> list[str | None]:
+    """The names that columns of the table have in a file, perhaps in another case; None for those that it does not
+    have."""
+    file_names = schema.names
+    exact = frozenset(file_names)
+    stored = [names.get(name, name) for name in columns]
+    if all(name is None or name in exact for name in stored):
         return stored
-    matches = [candidate for candidate in schema.names if candidate.lower() == stored.lower()]
-    return matches[0] if len(matches) == 1 else None
+    folded: dict[str, list[str]] = {}
+    for name in file_names:
+        folded.setdefault(name.lower(), []).append(name)
+    matches = (name if name is None or name in exact else folded.get(name.lower(), []) for name in stored)
+    return [m if m is None or isinstance(m, str) else m[0] if len(m) == 1 else None for m in matches]
 
 
 def shaped(rows: pa.RecordBatch, schema: pa.Schema, names: StoredNames) -> list[pa.Array]:
     """The columns of `schema` for rows of one file, null in a column that the file does not have; dictionaries of texts
     are retained."""
     columns: list[pa.Array] = []
-    for target in schema:
-        stored = stored_name(target.name, rows.schema, names)
+    for target, stored in zip(schema, stored_names(schema.names, rows.schema, names), strict=True):
         if stored is None:
             columns.append(pa.nulls(rows.num_rows, target.type))
             continue

@@ -111,7 +111,7 @@ def _merged(
 ) -> list[pa.RecordBatch]:
     """The rows of the keys in a slice whose log files are merged; in the base file only their rows are decoded."""
     from lakebed.merge.rules import MergeRules
-    from lakebed.slices.base_rows import BufferedRows, plain_rows, stored_name
+    from lakebed.slices.base_rows import BufferedRows, plain_rows, stored_names
 
     column_names = list(dict.fromkeys([RECORD_KEY, *columns]))
     base, reads = file_slice.base_file, ReadTally()
@@ -124,7 +124,7 @@ def _merged(
     by_name = names or reader.history
     requested_schema = schema if schema is not None else pa.schema([(name, pa.null()) for name in column_names])
     renamed = {} if by_name is None else by_name.stored_names(base.instant, requested_schema)
-    needed = [stored_name(name, stored, renamed) for name in column_names]
+    needed = stored_names(column_names, stored, renamed)
     needed += roots(MergeRules.of_table(reader.config).ordering, stored)
     known_names = frozenset(stored.names)
     names_in_file = [n for n in needed if n is not None and n in known_names]

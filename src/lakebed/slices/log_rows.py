@@ -23,12 +23,12 @@ from lakebed.engine.spill import Spill
 from lakebed.format.bounded_cache import BoundedCache, CacheEntry
 from lakebed.format.data_block import DataBlock
 from lakebed.merge.combine import in_rounds
-from lakebed.merge.incoming import gather
 from lakebed.merge.log_entries import Flags, LogEntries, Positions, record_codes
 from lakebed.merge.pairs import Side, merge_into, put
 from lakebed.merge.rules import MergeRules
 from lakebed.model import RECORD_KEY
-from lakebed.slices.base_rows import DICTIONARY_META, BaseRows, ColumnNames, shaped, stored_name
+from lakebed.schema.plain_arrow import gather
+from lakebed.slices.base_rows import DICTIONARY_META, BaseRows, ColumnNames, shaped, stored_names
 from lakebed.slices.logs import SliceLogs
 
 _CACHED_BYTES = 64 << 20
@@ -125,7 +125,7 @@ class LogRows:
 
     def _columns(self, block: DataBlock, number: int, rows: Positions) -> tuple[list[pa.Array], list[str]]:
         names = {} if self.names is None else self.names.stored_names(self.logs.blocks[number].instant, self.schema)
-        stored = {name: stored_name(name, block.schema, names) for name in self.schema.names}
+        stored = dict(zip(self.schema.names, stored_names(self.schema.names, block.schema, names), strict=True))
         read = block.read([name for name in dict.fromkeys(stored.values()) if name] or [RECORD_KEY], rows)
         lacking = (
             [name for name, name_in_file in stored.items() if name_in_file is None]

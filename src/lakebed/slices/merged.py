@@ -36,7 +36,7 @@ from lakebed.merge.rules import MergeRules
 from lakebed.model import RECORD_KEY
 from lakebed.schema.plain_arrow import as_numpy
 from lakebed.sharing import once
-from lakebed.slices.base_rows import BaseRows, ColumnNames, shaped, stored_name
+from lakebed.slices.base_rows import BaseRows, ColumnNames, shaped, stored_names
 from lakebed.slices.log_rows import (
     NO_ROWS,
     REPLACEMENTS,
@@ -607,7 +607,7 @@ class MergedSlice:
     def _wanted_of_base(self) -> list[str]:
         """The names of the requested columns that the base file has."""
         schema = pa.schema([]) if self.base is None else self.base.schema
-        stored = [stored_name(name, schema, self._base_names) for name in self.schema.names]
+        stored = stored_names(self.schema.names, schema, self._base_names)
         return [name for name in dict.fromkeys(stored) if name is not None]
 
     @once

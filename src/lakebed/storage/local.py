@@ -231,6 +231,8 @@ class LocalStorage:
 
     def write_same(self, paths: Sequence[str], data: bytes) -> None:
         """Create one file under several names, none of which may exist."""
+        if len(paths) == 1 and not data and self._create_empty(paths[0]):
+            return
         names = [self._split(path)[1] for path in paths]
         with self._translated("write", paths[0]):
             done = self._aside(paths[0], data, durable="later").publish_as(names)
@@ -328,6 +330,25 @@ class LocalStorage:
         )
         error.context["busy"] = True
         raise error
+
+    def _create_empty(self, path: str) -> bool:
+        """Create a file without bytes, which is complete once it has its name, to be durable later. Returns False if
+        there is a file."""
+        folder, name = self._split(path)
+        with self._translated("write", path):
+            for _ in range(3):
+                try:
+                    fd = os.open(f"{folder}/{name}", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+                except FileNotFoundError:
+                    make_folder(folder, self._unsynced)
+                    continue
+                except FileExistsError:
+                    return False
+                os.close(fd)
+                _unlink(f"{folder}/{checksum_name(name)}")
+                self._unsynced.add(folder)
+                return True
+        return False
 
     def _aside(self, path: str, data: bytes, *, durable: Durable = True) -> AtomicFile:
         folder, name = self._split(path)
