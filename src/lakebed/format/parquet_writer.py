@@ -43,11 +43,12 @@ _CODECS = {
     "uncompressed": "none",
 }
 ROW_GROUP_ROWS = 131_072
-# Where rows are in the order of their keys a lookup reads one row group; smaller ones yet take longer to write.
-SORTED_ROW_GROUP_ROWS = 8_192
 # A lookup decodes the page of its row. Smaller ones make scans, and lookups of many keys, dearer.
 PAGE_ROWS = 20_000
-# Files whose first row group has fewer pages get no offset index.
+# Where rows are in the order of their keys a lookup reads few row groups. Many small ones make lookups of many keys
+# dearer than in files that are not sorted.
+SORTED_ROW_GROUP_ROWS = 2 * PAGE_ROWS
+# Files whose first row group has no column with so many pages get no offset index.
 INDEXED_PAGES = 2
 _LEVELLED = frozenset({"zstd", "gzip", "brotli"})
 _MIB = 1 << 20
@@ -345,7 +346,7 @@ class BaseFileWriter:
             "write_batch_size": _page_check_rows(first_rows, settings.page_size),
             "store_schema": False,
             "write_page_checksum": True,
-            "write_page_index": -(-first_rows.num_rows // settings.page_rows) >= INDEXED_PAGES,
+            "write_page_index": _has_several_pages(first_rows, settings),
             "metadata_collector": self._metadata,
         }
         if _HAS_PAGE_ROWS:
@@ -375,6 +376,14 @@ class BaseFileWriter:
         if self._written_schema is None:
             self._written_schema = with_dictionaries(self._schema, table.schema)
         return in_types(table, self._written_schema)
+
+
+def _has_several_pages(rows: pa.Table, settings: ParquetSettings) -> bool:
+    """Whether a column of the row group has pages enough for an offset index: by its rows, or by its bytes if they are
+    wide."""
+    if -(-rows.num_rows // settings.page_rows) >= INDEXED_PAGES:
+        return True
+    return any(column.nbytes >= INDEXED_PAGES * settings.page_size for column in rows.columns)
 
 
 def _page_check_rows(rows: pa.Table, page_size: int) -> int:

@@ -243,14 +243,14 @@ def test_row_groups_that_follow_one_another(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_row_groups_are_small_and_their_dictionaries_too(make: Make) -> None:
     table = make(index="bucket", buckets=1, partition_by=None, sort="key")
-    names = [f"name-{n // 8:06d}" for n in range(40_000)]
-    table.bulk_insert(rows(*[(10**6 + n, names[n], names[n], 1) for n in range(40_000)]))
+    names = [f"name-{n // 8:06d}" for n in range(100_000)]
+    table.bulk_insert(rows(*[(10**6 + n, names[n], names[n], 1) for n in range(100_000)]))
     table.upsert(rows((10**6 + 5, "changed", "changed", 2)))
     ((metadata, keys),) = stored(table)
-    full, rest = divmod(40_000, SORTED_ROW_GROUP_ROWS)
+    full, rest = divmod(100_000, SORTED_ROW_GROUP_ROWS)
     sizes = [metadata.row_group(n).num_rows for n in range(metadata.num_row_groups)]
     assert sizes == [*[SORTED_ROW_GROUP_ROWS] * full, rest]
-    assert len(keys) == 40_000
+    assert len(keys) == 100_000
     at = metadata.schema.names.index("v")
     pages = [metadata.row_group(n).column(at) for n in range(len(sizes))]
     assert all(page.has_dictionary_page for page in pages)

@@ -264,11 +264,21 @@ class PageReader:
         ]
 
     def share(self, rows: Mapping[int, Rows], columns: Sequence[str]) -> float:
-        """The part of the pages of these columns, which are `readable`, that holds rows (of each row group)."""
+        """The part of the pages of these columns, which are `readable`, that holds rows (of each row group): by their
+        bytes where columns have different numbers of pages, as of wide values."""
         pages = selected = 0
-        for (group, _), offsets in self.indexes(list(rows), columns[:1]).items():
-            pages += len(offsets.sizes)
-            selected += len(np.unique(np.searchsorted(offsets.first_rows, rows[group], "right")))
+        for group, group_rows in rows.items():
+            indexes = list(self.indexes([group], columns).values())
+            if len({len(index.sizes) for index in indexes}) == 1:
+                pages += len(indexes[0].sizes)
+                selected += len(_pages_of(indexes[0], group_rows))
+                continue
+            sizes = [np.array(index.sizes) for index in indexes]
+            all_bytes = sum(int(of_pages.sum()) for of_pages in sizes)
+            read = sum(int(s[_pages_of(i, group_rows)].sum()) for s, i in zip(sizes, indexes, strict=True))
+            number = max(len(index.sizes) for index in indexes)
+            pages += number
+            selected += number * read / max(1, all_bytes)
         return selected / max(1, pages)
 
     def take(self, rows: Mapping[int, Rows], columns: Sequence[str]) -> Iterator[tuple[Sequence[int], pa.Table]]:
@@ -307,6 +317,11 @@ class PageReader:
             table = file.rows([next(parts) for _ in file.ranges], plain)
             arrays |= dict(zip(table.column_names, table.columns, strict=True))
         return pa.table({name: arrays[name] for name in columns})
+
+
+def _pages_of(index: OffsetIndex, rows: Rows) -> Rows:
+    """The numbers of the pages that hold these rows, each once."""
+    return np.unique(np.searchsorted(index.first_rows, rows, "right") - 1)
 
 
 class _Selected(NamedTuple):
