@@ -4,7 +4,8 @@ maximum file size.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -129,19 +130,26 @@ class CreateHandle:
         self._group = group
 
     def write(self, incoming: Incoming) -> list[WriteStatus]:
-        group = self._group
-        counts: dict[str, Any] = {
-            "rows_in": incoming.received,
-            "num_unchanged": incoming.rows - incoming.alive,
-            "num_combined": incoming.combined,
-        }
-        incoming.count("num_inserts", np.flatnonzero(~incoming.deletes))
-        incoming.count("num_unchanged", np.flatnonzero(incoming.deletes))
-        if incoming.alive == 0:
-            return [WriteStatus(group.partition, group.target.file_id, **counts)]
-        incoming.require_complete()
-        files, fresh = BaseFiles(group), group.fresh_meta
-        group.prepare_partition()
-        files.add(fresh.with_meta(keys, data) for keys, data in incoming.alive_batches())
-        first, *other_statuses = files.done
-        return [replace(first, **counts), *other_statuses]
+        return self.write_parts([incoming])
+
+    def write_parts(self, parts: Iterable[Incoming]) -> list[WriteStatus]:
+        """Write rows that come in several parts, each of which is in memory while it is written."""
+        group, files, counts = self._group, BaseFiles(self._group), Counter[str]()
+        files.add(self._batches(parts, counts))
+        first, *other_statuses = files.done or [WriteStatus(group.partition, group.target.file_id)]
+        received: dict[str, Any] = dict(counts)
+        return [replace(first, **received), *other_statuses]
+
+    def _batches(self, parts: Iterable[Incoming], counts: Counter[str]) -> Iterator[pa.RecordBatch]:
+        """The rows to write, which are counted."""
+        group, fresh = self._group, self._group.fresh_meta
+        for incoming in parts:
+            counts["rows_in"] += incoming.received
+            counts["num_unchanged"] += incoming.rows - incoming.alive
+            counts["num_combined"] += incoming.combined
+            incoming.count("num_inserts", np.flatnonzero(~incoming.deletes))
+            incoming.count("num_unchanged", np.flatnonzero(incoming.deletes))
+            if incoming.alive:
+                incoming.require_complete()
+                group.prepare_partition()
+                yield from (fresh.with_meta(keys, data) for keys, data in incoming.alive_batches())

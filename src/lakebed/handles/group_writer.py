@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 import numpy as np
 import pyarrow as pa
@@ -27,11 +28,11 @@ from lakebed.handles.log_writer import mark_all
 from lakebed.handles.merge import MergeHandle
 from lakebed.handles.reappearing import revealing
 from lakebed.handles.rebucket import SplitHandle
-from lakebed.merge.incoming import Incoming
+from lakebed.merge.incoming import Incoming, Intake
 from lakebed.merge.shares import COUNTS, Shares, without_counts
 from lakebed.merge.unchanged import Comparison
 from lakebed.metadata_kinds.stored import stored_rows
-from lakebed.model import OPERATION_COLUMN, POSITION, RECORD_KEY
+from lakebed.model import MEMBER, OPERATION_COLUMN, POSITION, RECORD_KEY
 from lakebed.schema.conversion import project
 from lakebed.schema.plain_arrow import as_numpy
 from lakebed.write_status import WriteStatus, to_batch
@@ -170,6 +171,11 @@ class GroupWriter:
         clauses = self.job.clauses
         if clauses is not None:
             intake = clauses.intake(intake)
+        elif isinstance(handle, CreateHandle) and in_batches and not (intake.collects or self.job.skip_unchanged):
+            first = next(batches, None)
+            if first is not None and MEMBER not in first.schema.names:
+                return self._as_they_come(handle, intake, chain([first], batches), task)
+            batches = chain([] if first is None else [first], batches)
         with Spill(intake.memory) as spill:
             incoming = intake.collect(batches, spill, task)
             received = spill.rows
@@ -185,6 +191,21 @@ class GroupWriter:
                 statuses = with_shares(self._handed_over(incoming, handle), incoming.shares)
         first, *other_statuses = accounted(statuses, received)
         return [replace(first, clauses=counts), *other_statuses]
+
+    def _as_they_come(
+        self, handle: CreateHandle, intake: Intake, batches: Iterator[pa.RecordBatch], task: Task
+    ) -> list[WriteStatus]:
+        """Write the rows of a new file group without collecting them."""
+        received = 0
+
+        def parts() -> Iterator[Incoming]:
+            nonlocal received
+            for batch in batches:
+                received += batch.num_rows
+                yield intake.split(pa.Table.from_batches(intake.checked(iter([batch]), task)))
+
+        statuses = handle.write_parts(parts())
+        return accounted(statuses, received)
 
     def _handed_over(self, incoming: Incoming, handle: Handle) -> list[WriteStatus]:
         return handle.write(incoming.by_key() if self.job.format.sort else incoming)

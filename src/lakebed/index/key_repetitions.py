@@ -27,7 +27,7 @@ from lakebed.index.bloom.slice_search import SliceSearch, key_batches
 from lakebed.merge.key_table import KeyTable, key_codes
 from lakebed.merge.locations import IsNotNull
 from lakebed.model import FILE_ID, PARTITION_PATH, RECORD_KEY, FileSlice
-from lakebed.schema.plain_arrow import as_numpy
+from lakebed.schema.plain_arrow import as_numpy, gather
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.parallel import parallel_map
 
@@ -106,11 +106,17 @@ class KeyRepetitions:
         merges = self.snapshot.config.table_type == "mor" and placed.several is None
         stored = placed.several or {group: (file_slice,) for group, file_slice in placed.existing.items()}
         parts: list[AskedKeys] = []
+        again = 0
         for group, texts in _parts(keys, [PARTITION_PATH, GROUP]):
             slices = () if self.new_groups_only else stored.get(group, ())
-            if not (merges and slices):
+            if slices and not merges:
                 parts.append(AskedKeys(pc.unique(texts) if self.combines else texts, slices))
-        return self._of_parts(parts)
+            elif not slices and texts.null_count:
+                return None  # such rows are refused when they are written
+            elif not slices and not self.combines:
+                again += len(texts) - key_codes(texts)[1]
+        counted = self._of_parts(parts)
+        return None if counted is None else again + counted
 
     def _of_parts(self, parts: Sequence[AskedKeys]) -> int | None:
         has_nulls = any(part.keys.null_count for part in parts)  # such rows are refused when they are written
@@ -188,17 +194,17 @@ class KeyRepetitions:
 
 def _parts(keys: pa.Table, by: Sequence[str]) -> Iterator[tuple[Any, pa.Array]]:
     """The record keys of each combination of the values of these columns."""
-    texts = plain_strings(keys.column(RECORD_KEY).combine_chunks())
-    if not len(texts):
+    texts = keys.select([RECORD_KEY])
+    if not texts.num_rows:
         return
-    codes = np.zeros(len(texts), np.int64)
+    codes = np.zeros(texts.num_rows, np.int64)
     values: list[list[Any]] = []
     for name in by:
         encoded = keys.column(name).combine_chunks().dictionary_encode()
         codes = codes * len(encoded.dictionary) + as_numpy(encoded.indices)
         values.append(encoded.dictionary.to_pylist())
     if not codes.any():
-        yield tuple(column_values[0] for column_values in values), texts
+        yield tuple(column_values[0] for column_values in values), plain_strings(texts.column(0))
         return
     order = np.argsort(codes, kind="stable")
     for part in np.split(order, np.flatnonzero(np.diff(codes[order])) + 1):
@@ -206,4 +212,4 @@ def _parts(keys: pa.Table, by: Sequence[str]) -> Iterator[tuple[Any, pa.Array]]:
         for column_values in reversed(values):
             code, at = divmod(code, len(column_values))
             combination.insert(0, column_values[at])
-        yield tuple(combination), texts.take(pa.array(part))
+        yield tuple(combination), plain_strings(gather(texts, part).column(0))

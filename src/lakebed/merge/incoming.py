@@ -304,6 +304,11 @@ class Intake:
         return self.split(table)
 
     @property
+    def collects(self) -> bool:
+        """Whether it takes all rows of a group to tell which of them are written."""
+        return self.combine or self.once_a_file
+
+    @property
     def picks_winners(self) -> bool:
         """Whether one of the rows of a key is retained unchanged (instead of a new row made of several)."""
         return not self.combine or self._rules_in_batch.picks_winners
