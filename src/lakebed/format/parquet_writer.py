@@ -351,7 +351,7 @@ class BaseFileWriter:
         }
         if _HAS_PAGE_ROWS:
             options["max_rows_per_page"] = settings.page_rows
-        return options | (_TIMES_IN_UTC if self._columns.has_times else {})
+        return {**options, **(_TIMES_IN_UTC if self._columns.has_times else {})}
 
     def _encoded_size(self, rows: pa.Table) -> float:
         """An estimate of the bytes that rows take in the file; of many rows only some runs are encoded."""

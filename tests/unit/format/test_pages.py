@@ -196,6 +196,20 @@ def test_files_with_enough_pages_have_an_offset_index_and_no_column_index(
         )
 
 
+@pytest.mark.parametrize("width", [199, 200])
+def test_files_of_wide_rows_have_an_offset_index_and_share_is_of_bytes(storage: MemoryStorage, width: int) -> None:
+    texts = pa.array([f"{n:03d}" + "x" * (width - 3 - 4) for n in range(2 * 10)])  # each has an offset of 4 bytes
+    table = pa.table({"a": range(20), "wide": texts.cast(pa.binary())})
+    settings = ParquetSettings(page_size=10 * 200, page_rows=1000)
+    has_index = table["wide"].nbytes >= INDEXED_PAGES * settings.page_size
+    size = written(storage, table, settings)
+    metadata = parse_footer(read_encoded(pa.BufferReader(storage.read("f"))))
+    assert metadata.row_group(0).column(1).has_offset_index == has_index
+    assert pq.read_table(pa.BufferReader(storage.read("f"))).equals(table)
+    if has_index:
+        assert same(by_page(storage, "f", size, [3, 19], ["a", "wide"]), table.take([3, 19]))
+
+
 def test_moved_and_encoded_chunks_have_offset_indexes(storage: MemoryStorage) -> None:
     table = pa.table(
         {
