@@ -30,7 +30,7 @@ _MEASURED_BYTES = _OPEN_BYTES // 16
 # Files that begin with fewer rows have the forms of columns that were chosen by the rows of several files.
 _SMALL_ROWS = 4096
 # New partition paths that are prepared together.
-_PREPARED = 64
+MAX_PREPARED = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +84,8 @@ class _OpenFiles:
             paths = paths.take(pa.array(incoming.row_numbers))
         parts = list(by_partition(paths, incoming))
         for at, (partition, part) in enumerate(parts):
-            if at % _PREPARED == 0:
-                self._prepare([name for name, _ in parts[at : at + _PREPARED] if name not in self._numbers])
+            if at % MAX_PREPARED == 0:
+                self._prepare([name for name, _ in parts[at : at + MAX_PREPARED] if name not in self._numbers])
             if self._forms is None and part.rows < min(_SMALL_ROWS, incoming.rows):
                 self._forms = _forms_of(incoming)
             self._write_to(partition, part)

@@ -1,4 +1,4 @@
-"""Bulk inserts into many partition paths: one file a path, whatever the order of the rows is and where they come from."""
+"""Bulk inserts into many partition paths: one file a path, whatever the order and the source of the rows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lakebed.table import Table
 from support.write_tables import SCHEMA, content, rows
 
 Make = Callable[..., Table]
-PATHS = 2 * bulk_writer._PREPARED + 3
+PATHS = 2 * bulk_writer.MAX_PREPARED + 3
 
 
 def interleaved(count: int) -> pa.Table:
