@@ -116,6 +116,11 @@ class BaseFile:
         return path_in(self.partition, self.name)
 
     @property
+    def is_parquet(self) -> bool:
+        """Whether the file is Parquet, which Spark and other engines read and which has statistics of columns."""
+        return self.name.endswith(".parquet")
+
+    @property
     def is_skeleton(self) -> bool:
         """Whether the file has only the meta columns. The other columns of its rows are then in a file outside of the
         table, which the bootstrap index names."""
@@ -193,7 +198,7 @@ class FileSlice:
 
     @property
     def is_base_file(self) -> bool:
-        """Whether a Parquet reader that opens the base file reads all that the slice holds."""
+        """Whether a reader of the base file alone reads all that the slice holds."""
         return self.base_file is not None and not self.log_files and not self.base_file.is_skeleton
 
     @property

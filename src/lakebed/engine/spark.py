@@ -256,6 +256,7 @@ class SparkEngine:
             return self.spark.createDataFrame([], schema=ddl)
 
         native = can_open(self.spark, snapshot.storage.url()) and not shifts_times(self.spark, fields)
+        native = native and all(s.base_file is None or s.base_file.is_parquet for s in slices)
         files = [s.base_file for s in slices if native and s.base_file is not None and s.is_base_file]
         python_slices = [s for s in slices if not native or not s.is_base_file]
         parts: list[DataFrame] = []

@@ -1,4 +1,5 @@
-"""Base files: Parquet as Hudi and Spark read it back the same, written and read by batches in bounded memory."""
+"""Base files, read by batches in bounded memory: Parquet as Hudi and Spark read it back the same, and by their
+extensions the formats of `lakebed.format.base_formats`."""
 
 from __future__ import annotations
 
@@ -13,6 +14,7 @@ import pyarrow.parquet as pq
 import pyarrow.types as pt
 
 from lakebed.errors import CorruptFile, LakebedError
+from lakebed.format.base_formats import format_name, open_base_file, other_format
 from lakebed.format.parquet_footer import footer_in, parse_footer, read_end, read_metadata
 from lakebed.format.read_tally import ReadTally, column_bytes
 from lakebed.format.text import parse_json_object
@@ -22,6 +24,7 @@ from lakebed.sharing import once
 from lakebed.storage.base import from_os_error
 
 if TYPE_CHECKING:
+    from lakebed.format.base_formats import RowGroupReader
     from lakebed.format.bloom import BloomFilter
     from lakebed.format.bootstrap import SourceFile
     from lakebed.storage.base import Storage
@@ -154,7 +157,7 @@ def column_chunks(metadata: Any, name: str) -> list[Any]:
 def read_footer(storage: Storage, path: str, size: int | None = None, *, encoded: bool = False) -> Footer:
     """The schema, key-values and counts of a base file, and with `encoded` the footer's bytes. It takes one or two
     small reads, and as many more for a skeleton file, whose source file is read as well. Raises `CorruptFile` if the
-    file is not Parquet."""
+    file is not of the format that its name shows."""
     footer = _footer_at(storage, path, size, encoded=encoded, naming=naming_damage(path))
     source = _source_of(storage, path)
     return footer if source is None else _joined_footer(footer, source)
@@ -171,6 +174,10 @@ def _source_of(storage: Storage, path: str) -> SourceFile | None:
 def _footer_at(
     storage: Storage, path: str, size: int | None, *, encoded: bool, naming: AbstractContextManager[None]
 ) -> Footer:
+    other = other_format(path)
+    if other is not None:
+        with naming, other.open(storage, path, size) as source:
+            return other.footer(source, path)
     with naming, storage.open_input(path, size) as source:
         _check_size(source, size)
         data, before = read_end(source)
@@ -258,8 +265,8 @@ def read_base_file(
     to give as dictionary arrays; a `footer` that is known is not read again. Memory stays at a batch and one compressed
     row group of normal size; larger row groups (files of other writers) are read through small buffers. Checksums of
     pages are checked where the file has some, but for callers that do without. The file and the bytes
-    of the columns that are read are added to a `tally`. Raises `CorruptFile` for what is no
-    Parquet file.
+    of the columns that are read are added to a `tally`. Raises `CorruptFile` for a file that is not of the format that
+    its name shows.
     """
     reading = _Reading(batch_rows, dictionary, page_checksums, tally)
     source = _source_of(storage, path)
@@ -267,7 +274,14 @@ def read_base_file(
         joined = replace(footer or read_footer(storage, path, size), source_file=source)
         yield from _read_joined(storage, joined, size, columns, row_groups, reading)
         return
-    with naming_damage(path), storage.open_input(path, size) as opened:
+    with naming_damage(path), open_base_file(storage, path, size) as opened:
+        other = other_format(path)
+        if other is not None:
+            known = footer or other.footer(opened, path)
+            yield from reading.row_groups(
+                other.rows(opened, known), known.schema, known.metadata, path, columns, row_groups
+            )
+            return
         _check_size(opened, size)
         yield from reading.batches(opened, path, footer, columns, row_groups)
 
@@ -315,6 +329,18 @@ class _Reading:
             stored = (footer or _footer_of(file, path)).schema
             if footer is None and coded:
                 stored = pa.schema([f.with_type(pa.string()) if f.name in coded else f for f in stored])
+        yield from self.row_groups(file, stored, metadata, path, columns, row_groups)
+
+    def row_groups(
+        self,
+        file: RowGroupReader,
+        stored: pa.Schema,
+        metadata: Any,
+        path: str,
+        columns: Sequence[str] | None,
+        row_groups: Sequence[int] | None,
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows of a file with the columns `stored`, row group by row group."""
         known_names = frozenset(stored.names)
         names = stored.names if columns is None else [c for c in columns if c in known_names]
         schema = pa.schema([_read_as(stored.field(name), self.dictionary) for name in names])
@@ -440,7 +466,10 @@ def _batch_as(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     columns = [batch.column(name) for name in schema.names]
     if not columns:
         return batch.select([])
-    arrays = [c if c.type.equals(f.type) else as_maps(c, f.type) for c, f in zip(columns, schema, strict=True)]
+    arrays = [
+        c if c.type.equals(f.type) else c.dictionary_encode() if pt.is_dictionary(f.type) else as_maps(c, f.type)
+        for c, f in zip(columns, schema, strict=True)
+    ]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
@@ -486,7 +515,7 @@ def naming_parquet(path: str, hint: str = _HINT, label: str = "base file") -> Ge
         if isinstance(error, MemoryError):
             hint = "The machine has no memory left, or the file gives a page a size that is too large."
         raise CorruptFile(
-            f"{label} {path} cannot be read as Parquet: {error}", hint=hint, context={"path": path}
+            f"{label} {path} cannot be read as {format_name(path)}: {error}", hint=hint, context={"path": path}
         ) from error
 
 

@@ -16,6 +16,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakebed.errors import CorruptFile, LakebedError
+from lakebed.format.base_file import naming_damage
+from lakebed.format.base_formats import other_format
 from lakebed.format.data_block import open_data_block
 from lakebed.format.delete_block import Deletes, decode_deletes
 from lakebed.format.hfile import blocks
@@ -103,9 +105,17 @@ def _inflated(chunk: bytes, codec: str) -> Iterator[Buffer]:
 
 
 def row_batches(data: Buffer, path: str) -> Iterator[pa.RecordBatch]:
-    """The rows of a Parquet file, or the rows of all data blocks of a log file as they were logged; for a change log
-    the columns are those of its entries. Raises `CorruptFile`."""
+    """The rows of a base file, or the rows of all data blocks of a log file as they were logged; for a change log the
+    columns are those of its entries. Raises `CorruptFile`."""
     head = bytes(data[: len(MAGIC)])
+    other = other_format(path)
+    if other is not None:
+        with naming_damage(path), other.open_bytes(data) as source:
+            footer = other.footer(source, path)
+            yield from other.rows(source, footer).iter_batches(
+                _BATCH_ROWS, range(footer.row_groups), footer.schema.names
+            )
+        return
     try:
         if head.startswith(PARQUET_MAGIC):
             yield from pq.ParquetFile(pa.BufferReader(data)).iter_batches(_BATCH_ROWS)

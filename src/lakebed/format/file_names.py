@@ -12,6 +12,8 @@ from collections.abc import Collection
 from lakebed.model import HOODIE, BaseFile, LogFile
 
 _BASE_FILE = re.compile(r"([a-zA-Z0-9-]+)_([a-zA-Z0-9-]+)_([0-9]+)\.([a-zA-Z0-9]+)")
+BASE_EXTENSIONS = (".parquet", ".orc", ".lance")
+"""How the names of base files end, by their formats; `.hfile` is of tables that are not read."""
 CHANGE_LOG_SUFFIX = ".cdc"
 _LOG_FILE = re.compile(r"\.([^._]+)_([^.]*)\.(?:log|archive)\.(\d+)(?:_(\d+-\d+-\d+)(\.cdc)?)?")
 BUCKET_ID = "[0-9]{8}(?:-|$)"
@@ -22,13 +24,13 @@ _NO_TOKEN = "1-0-1"
 _EXACT_TOKEN = re.compile(r"\d+-0\d+-\d+")
 
 
-def base_file_name(file_id: str, write_token: str, instant: str) -> str:
+def base_file_name(file_id: str, write_token: str, instant: str, extension: str = ".parquet") -> str:
     """Name of the base file that `instant` (requested time) writes for a file group.
 
     >>> base_file_name("00000003-7bb4-4bb3-bb31-691a40023d81-0", "0-12-7", "20240102030405006")
     '00000003-7bb4-4bb3-bb31-691a40023d81-0_0-12-7_20240102030405006.parquet'
     """
-    return f"{file_id}_{write_token}_{instant}.parquet"
+    return f"{file_id}_{write_token}_{instant}{extension}"
 
 
 def exact_token(write_token: str) -> str:

@@ -28,6 +28,8 @@ _POSITIONS_BYTES = 64 << 20
 # A footer takes more in memory than in the file, also by the places of its pages; a filter is cached decoded, in
 # addition to its text.
 _IN_MEMORY = 8
+# Java orders texts by UTF-16 units; from this one on that is not the order of UTF-8.
+_SURROGATES = 0xD800
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,11 @@ class KeyFooter:
     @once
     def ranges(self) -> list[tuple[str, str] | None]:
         """The smallest and the largest record key of each row group; None for a row group without them."""
-        return key_ranges(self.footer.metadata)
+        footer = self.footer
+        ranges = key_ranges(footer.metadata)
+        if footer.row_groups == 1 and ranges == [None]:  # a format without statistics, with the range of its keys
+            return [_in_utf8_order(footer.key_range)]
+        return ranges
 
     @once
     def bloom(self) -> BloomFilter | None:
@@ -64,12 +70,19 @@ class KeyFooter:
     def pages(self) -> PagedFile | None:
         """The positions of the file's pages; None if its rows cannot be read by pages. Raises `ValueError` for a footer
         that contradicts itself."""
-        return PagedFile.of(self.footer.encoded, self.footer.before, self.size, self.metadata)
+        footer = self.footer
+        return PagedFile.of(footer.encoded, footer.before, self.size, footer.metadata) if footer.encoded else None
 
     @property
     def nbytes(self) -> int:
         """About how many bytes the footer takes in memory."""
         return _IN_MEMORY * self.footer.metadata.serialized_size + len(self.footer.before)
+
+
+def _in_utf8_order(key_range: tuple[str, str] | None) -> tuple[str, str] | None:
+    """The range of a file's keys, which is in Java's order of texts, for comparisons in the order of UTF-8; None if
+    they may differ: where a limit has a character of those that Java orders in another way."""
+    return key_range if key_range is not None and max(map(ord, "".join(key_range)), default=0) < _SURROGATES else None
 
 
 def key_ranges(metadata: Any) -> list[tuple[str, str] | None]:
@@ -99,7 +112,7 @@ class FooterCache(BoundedCache[KeyFooter]):
 
     def read(self, storage: Storage, path: str, size: int) -> KeyFooter:
         """The footer of a base file, from the cache or otherwise from the file. Raises `CorruptFile` if the file is not
-        Parquet."""
+        of the format that its name shows."""
         key = storage.url(path), size
         footer = self.get(key)
         if footer is None:

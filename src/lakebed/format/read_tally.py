@@ -30,8 +30,11 @@ class ReadTally:
 
 
 def column_bytes(metadata: Any, columns: Collection[str], row_groups: Iterable[int]) -> int:
-    """The bytes that some top-level columns take in a Parquet file, in some of its row groups."""
+    """The bytes that some top-level columns take in a file, in some of its row groups, by its metadata; of a file of
+    another format than Parquet the bytes of all columns."""
     schema = metadata.schema
+    if not schema:
+        return sum(metadata.row_group(number).total_byte_size for number in row_groups) if columns else 0
     leaf_numbers = [at for at in range(len(schema)) if schema.column(at).path.partition(".")[0] in columns]
     groups = map(metadata.row_group, row_groups)
     return sum(group.column(at).total_compressed_size for group in groups for at in leaf_numbers)

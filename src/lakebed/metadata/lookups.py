@@ -20,7 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakebed.errors import CorruptFile, InvalidOption, LakebedError, UnsupportedFeature
+from lakebed.errors import CorruptFile, InvalidOption, LakebedError
 from lakebed.format.delete_block import decode_deletes
 from lakebed.format.hashes import plain_strings
 from lakebed.format.hfile.entries import Entries
@@ -49,6 +49,7 @@ from lakebed.metadata_records.layout import (
 )
 from lakebed.metadata_records.merge_records import Decode, Layer, alive, decoded, newest
 from lakebed.model import RECORD_INDEX, Action, FileSlice
+from lakebed.properties.features import check_formats
 from lakebed.properties.file import load_table_config
 from lakebed.properties.table_config import TableConfig
 from lakebed.schema.plain_arrow import as_numpy
@@ -597,17 +598,8 @@ def open_snapshot(
 ) -> Snapshot:
     """Read the properties and the timeline, and return the view of all completed instants (up to `as_of`)."""
     config = config or load_table_config(storage)
-    _check_format(config)
+    check_formats(config)
     return snapshot_of(storage, config, load_timeline(storage, config), as_of, use_metadata=use_metadata)
-
-
-def _check_format(config: TableConfig) -> None:
-    if config.base_format.upper() != "PARQUET":
-        raise UnsupportedFeature(
-            f"table {config.name!r} keeps its base files as {config.base_format}",
-            hint="lakebed reads and writes Parquet base files; rewrite the table as Parquet with Hudi",
-            context={"feature": "base file format", "format": config.base_format},
-        )
 
 
 def open_again(
@@ -623,12 +615,12 @@ def open_again(
     storage."""
     if not (metadata_too and use_metadata and is_remote(storage)):
         config, timeline = load_table(storage, expected)
-        _check_format(config)
+        check_formats(config)
         return snapshot_of(storage, config, timeline, as_of, use_metadata=use_metadata)
     (config, timeline), store = at_once(
         storage, lambda: load_table(storage, expected), lambda: try_store(storage, expected)
     )
-    _check_format(config)
+    check_formats(config)
     view = snapshot_of(storage, config, timeline, as_of)
     if store is None or config != expected or not shows_last(store, config, timeline):
         return view

@@ -216,8 +216,9 @@ class StoredStatistics:
 
     @once
     def files(self) -> dict[str, NewFile]:
-        """The base files by their paths, without ranges."""
-        return {path_in(file.partition, file.name): file for file in self._stored.base_files}
+        """The base files by their paths, without ranges. Real Hudi has no statistics of files of other formats."""
+        files = self._stored.base_files
+        return {path_in(f.partition, f.name): f for f in files if f.name.endswith(".parquet")}
 
     @once
     def paths(self) -> dict[str, str]:

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebed.concurrency.markers import list_markers
-from lakebed.format.file_names import parse_base_file, parse_log_file
+from lakebed.format.file_names import BASE_EXTENSIONS, parse_base_file, parse_log_file
 from lakebed.metadata_kinds.base import Removal, StoredTable
 from lakebed.model import RECORD_KEY, Action, BaseFile, CommitMetadata, FileSlice, LogFile
 from lakebed.sharing import once
@@ -30,7 +30,6 @@ from lakebed.timeline.instants import completes_as
 from lakebed.timeline.timeline import COMMITS, Timeline
 
 F = TypeVar("F", BaseFile, LogFile, BaseFile | LogFile)
-_BASE = ".parquet"
 
 
 def pending_removal(table: StoredTable) -> Removal:
@@ -75,7 +74,7 @@ class StoredFiles:
     @property
     def base_files(self) -> list[NewFile]:
         """The base files of completed actions."""
-        return [f for f in self.files if f.name.endswith(_BASE)]
+        return [f for f in self.files if f.name.endswith(BASE_EXTENSIONS)]
 
     @once
     def live(self) -> dict[str, set[str]]:

@@ -459,7 +459,7 @@ class TaggedRows:
             record_size=self._record_size(inserts=inserts),
             settings=context.settings,
             avoid=self._groups_of_services(),
-            fill_small_files=not write.new_groups_only,
+            fill_small_files=not write.new_groups_only and write.snapshot.config.writes_base_files,
             appends=write.snapshot.config.table_type == "mor",
             renewed=self.renewed,
             log_instants={**log_instants(write.snapshot), **resizes.children},

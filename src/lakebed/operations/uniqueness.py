@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebed.errors import CommitConflict, ConflictKind
+from lakebed.format.file_names import BASE_EXTENSIONS
 from lakebed.index.base import Index
 from lakebed.metadata_kinds.key_changes import GroupChanges, group_changes
 from lakebed.metadata_kinds.record_index import added_keys
@@ -26,7 +27,6 @@ Uniqueness = Literal["nowhere", "partition", "table"]
 
 # This many keys of other writers are compared at a time.
 _KEYS_TOGETHER = 4_000_000
-_BASE = ".parquet"
 
 
 def uniqueness_of(index: Index) -> Uniqueness:
@@ -62,7 +62,7 @@ def _inserted_into(others: Sequence[CommitMetadata]) -> dict[tuple[str, str], Wr
     for commit in others:
         for partition, stats in commit.stats.items():
             for stat in stats:
-                if not stat.path.endswith(_BASE):
+                if not stat.path.endswith(BASE_EXTENSIONS):
                     continue  # new keys go to base files
                 last[partition, stat.file_id] = stat
                 if stat.num_inserts or stat.prev_base_file is None:

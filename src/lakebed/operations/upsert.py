@@ -112,7 +112,7 @@ def bulk_insert(context: WriteContext, data: Any) -> WriteResult:
     Where the index hashes keys, rows go to their file groups; an existing one takes them in, in addition to its rows.
     """
     match = RowMatch("none", context.settings.combine_before_insert)
-    rows = admitted_rows(context, data, "INSERT", match)
+    rows = admitted_rows(context, data, "BULK_INSERT", match)
     return run(context, BulkInsert(operation="BULK_INSERT", match=match, rows=rows, unique=False, repeatable=False))
 
 

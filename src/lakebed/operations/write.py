@@ -176,9 +176,11 @@ class Write:
     @property
     def begins_with_logs(self) -> bool:
         """Whether all rows are written to log files, in which rows of a key are combined. Non-blocking writers begin
-        the file group of a bucket with log files, so that several of them may begin it."""
+        the file group of a bucket with log files, so that several of them may begin it; so do writers of tables whose
+        base files are not written."""
         hashing = self.context.index.hashing
         logs = hashing is not None and hashing.begins_with_logs
+        logs = logs or not self.snapshot.config.writes_base_files
         return logs or (self.context.is_non_blocking and not self.new_groups_only)
 
     @property

@@ -98,9 +98,12 @@ def _fact(name: str) -> Callable[[TableConfig, TableFacts], bool]:
     return lambda _, facts: bool(getattr(facts, name))
 
 
-def _other_base_format(config: TableConfig, _: TableFacts) -> bool:
-    several = config.properties.get("hoodie.table.multiple.base.file.formats.enable", "false")
-    return config.base_format != "PARQUET" or several.lower() == "true"
+def _several_formats(config: TableConfig, _: TableFacts) -> bool:
+    return config.properties.get("hoodie.table.multiple.base.file.formats.enable", "false").lower() == "true"
+
+
+def _orc_of(table_type: str) -> Callable[[TableConfig, TableFacts], bool]:
+    return lambda config, _: config.base_format == "ORC" and config.table_type == table_type
 
 
 def _nested_ordering(config: TableConfig, _: TableFacts) -> bool:
@@ -115,8 +118,40 @@ def _custom_payload(config: TableConfig, _: TableFacts) -> bool:
     return bool(payload) and payload_class(payload) is None
 
 
+# They write no base file.
+_NEEDS_NO_FILE = ("delete_partition", "alter_columns")
+_ORC_HINT = (
+    "write its rows to a new table with Parquet base files: t2 = lakebed.create(uri, t.schema, ...), then"
+    " t2.bulk_insert(t.scan().to_arrow())"
+)
 _READ_ONLY = "write to it with the engine that made it; lakebed reads it"
 
+_FORMATS = (
+    Feature(
+        "HFile base files",
+        _is("base_format", "HFILE"),
+        "no",
+        "no",
+        "has HFile base files, which Hudi cannot read by SQL either",
+        "write its rows to a new table, with the job that made them",
+    ),
+    Feature(
+        "base files of another format",
+        _is_none_of("base_format", ("PARQUET", "ORC", "HFILE")),
+        "no",
+        "no",
+        "has base files of a format that lakebed does not read (it reads Parquet and ORC)",
+        "use real Hudi",
+    ),
+    Feature(
+        "base files of several formats",
+        _several_formats,
+        "no",
+        "no",
+        "may have base files of several formats (hoodie.table.multiple.base.file.formats.enable)",
+        "use real Hudi",
+    ),
+)
 FEATURES: tuple[Feature, ...] = (
     Feature(
         "another table version",
@@ -134,13 +169,24 @@ FEATURES: tuple[Feature, ...] = (
         "keeps its timeline in a foreign table format (hoodie.table.format)",
         "use the engine of that format",
     ),
+    *_FORMATS,
     Feature(
-        "base files other than Parquet",
-        _other_base_format,
-        "no",
-        "no",
-        "has base files that are not Parquet",
-        "use real Hudi",
+        "ORC base files (copy-on-write)",
+        _orc_of("cow"),
+        "yes",
+        "some",
+        "has ORC base files, which are read and not written, and a copy-on-write table is written by rewriting them",
+        _ORC_HINT,
+        writes=(*_TAKES_BACK, *_TIDIES, *_NEEDS_NO_FILE),
+    ),
+    Feature(
+        "ORC base files (merge-on-read)",
+        _orc_of("mor"),
+        "yes",
+        "some",
+        "has ORC base files, which are read and not written: rows go to log files",
+        _ORC_HINT,
+        writes=("upsert", "insert", "delete", *_TAKES_BACK, *_TIDIES, *_NEEDS_NO_FILE),
     ),
     Feature(
         "bootstrap (metadata only)",
@@ -260,6 +306,13 @@ def check_read(config: TableConfig, facts: TableFacts, query: str = "snapshot") 
     for feature in FEATURES:
         if not feature.reads_by(query) and feature.present(config, facts):
             raise _refusal(feature, config, facts, f"a {query} read of it is refused")
+
+
+def check_formats(config: TableConfig) -> None:
+    """Raise `UnsupportedFeature` for a table whose base files are of a format that is not read."""
+    for feature in _FORMATS:
+        if feature.present(config, TableFacts()):
+            raise _refusal(feature, config, TableFacts(), "it is not opened")
 
 
 def check_write(config: TableConfig, facts: TableFacts, operation: str) -> None:

@@ -367,7 +367,14 @@ class TableConfig:
 
     @once
     def base_format(self) -> str:
+        """The format of base files in capitals, as Hudi names it: PARQUET, ORC, LANCE."""
         return (self.first_text("hoodie.table.base.file.format", "hoodie.table.ro.file.format") or "PARQUET").upper()
+
+    @property
+    def writes_base_files(self) -> bool:
+        """Whether base files are written. ORC files are not: Arrow's writer gives them no key range and no bloom
+        filter."""
+        return self.base_format != "ORC"
 
     @once
     def layout(self) -> int:

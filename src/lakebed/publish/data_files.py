@@ -18,6 +18,7 @@ from lakebed.errors import UnsupportedFeature
 from lakebed.expressions.key_generators import key_generator
 from lakebed.expressions.key_text import value_of_key_text
 from lakebed.format.base_file import Footer, read_footer
+from lakebed.format.base_formats import format_name
 from lakebed.model import BaseFile
 from lakebed.properties.table_config import TableConfig, key_generator_spec
 from lakebed.schema.logical_types import is_vector
@@ -83,10 +84,17 @@ def read_data_files(
 ) -> list[DataFile]:
     """Read the footers of base files of a table with this schema, side by side.
 
-    Raises `UnsupportedFeature` for a file whose rows are in a file outside of the table."""
+    Raises `UnsupportedFeature` for a file that is not Parquet, and for one whose rows are in a file outside of the
+    table."""
     named = partition_columns(config, schema)
 
     def read(base: BaseFile) -> DataFile:
+        if not base.is_parquet:
+            raise UnsupportedFeature(
+                f"{base.path} is not a Parquet file, and readers of published lists read Parquet alone",
+                hint="Write the rows to a new table with Parquet base files, and publish that.",
+                context={"path": base.path, "format": format_name(base.path)},
+            )
         if base.is_skeleton:
             raise UnsupportedFeature(
                 f"the columns of {base.path} are in a file outside of the table, which no list can name with it",

@@ -19,6 +19,7 @@ import pyarrow.types as pt
 from lakebed.filters.predicates import Predicate
 from lakebed.filters.ranges import Bounds, Path, may_match
 from lakebed.format.base_file import Footer, column_chunks, naming_damage
+from lakebed.format.base_formats import open_base_file, row_reader
 from lakebed.format.file_names import has_exact_ranges
 from lakebed.format.footer_cache import FOOTERS, KeyFooter
 from lakebed.merge.log_entries import Flags
@@ -27,7 +28,7 @@ from lakebed.read.plan import TableColumns
 from lakebed.read.statistics import with_nan
 from lakebed.schema.plain_arrow import as_numpy, matching_rows
 from lakebed.sharing import once
-from lakebed.slices.key_rows import parquet_file, rows_by_pages
+from lakebed.slices.key_rows import rows_by_pages
 from lakebed.slices.reader import BATCH_ROWS, SliceReader
 from lakebed.storage.parallel import is_remote
 
@@ -155,8 +156,9 @@ class FilteredRows:
             return
         if count * _MAX_ITEMS <= sum(metadata.row_group(number).num_rows for number in rows):
             storage, base = self.reader.storage, self.base
-            with naming_damage(base.path), storage.open_input(base.path, base.size) as source:
-                by_page = rows_by_pages(storage, base, self._footer, parquet_file(source, metadata), rows, stored)
+            with naming_damage(base.path), open_base_file(storage, base.path, base.size) as source:
+                file = row_reader(source, self._footer.footer)
+                by_page = rows_by_pages(storage, base, self._footer, file, rows, stored)
             if by_page is not None:
                 yield from by_page
                 return

@@ -19,6 +19,7 @@ import pyarrow as pa
 from lakebed.config.arguments import refused, whole_number
 from lakebed.errors import InvalidOption, UnsupportedFeature
 from lakebed.filters.text import resolve_column
+from lakebed.format.base_formats import open_base_file, row_reader
 from lakebed.format.footer_cache import FOOTERS
 from lakebed.model import ALL_META_COLUMNS, FileSlice
 from lakebed.read.batches import RowReader, row_readers
@@ -29,7 +30,7 @@ from lakebed.schema.logical_types import is_vector, vector_matrix, vector_name, 
 from lakebed.schema.plain_arrow import as_numpy
 from lakebed.schema.spark import as_spark_reads, type_name
 from lakebed.sharing import once
-from lakebed.slices.key_rows import parquet_file, rows_by_pages
+from lakebed.slices.key_rows import rows_by_pages
 from lakebed.slices.reader import BATCH_ROWS, SliceReader
 from lakebed.storage.parallel import parallel_map
 from lakebed.wording import Lines, count_text
@@ -159,8 +160,8 @@ class SearchJob:
         stored = [name for name in reader.stored if name in known_names]
         if not stored:
             return None
-        with slices.storage.open_input(base.path, base.size) as source:
-            rows = rows_by_pages(slices.storage, base, footer, parquet_file(source, footer.metadata), hits, stored)
+        with open_base_file(slices.storage, base.path, base.size) as source:
+            rows = rows_by_pages(slices.storage, base, footer, row_reader(source, footer.footer), hits, stored)
         if rows is None:
             of_file = replace(slices, history=None)  # the names are those of the file
             rows = [

@@ -395,6 +395,8 @@ class _Skipping:
         partitions = list(dict.fromkeys(s.partition for s in slices))
         if len(partitions) < 2 or not self._columns or not self.metadata.has(PARTITION_STATS):
             return slices
+        if self.snapshot.config.base_format != "PARQUET":  # real Hudi takes the statistics of log files alone
+            return slices
         if not self.snapshot.is_latest or any(map(self._is_merged_unknown, slices)):
             return slices
         types = self._types()

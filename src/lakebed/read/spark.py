@@ -57,6 +57,8 @@ def through_storage(plan: ScanPlan, spark: SparkSession, slices: SliceReader) ->
     from_path = any(source.from_path for slice_set in plan.sets for source in slice_set.sources)
     if from_path and not slices.config.populate_meta_fields:
         return "partition columns are in the paths only and the files have no meta columns"
+    if slices.config.base_format != "PARQUET":
+        return f"the base files are {slices.config.base_format}"
     url = slices.storage.url()
     if not can_open(spark, url):
         return f"Spark's Hadoop has no file system for {url.partition(':')[0]}://"

@@ -98,6 +98,8 @@ class Erasure:
         if dry_run:
             damage = tuple(_damage(path, why) for path, why in unreadable.items())
             return replace(report, notes=tuple(map(_savepoint_note, saved)), remainders=damage, **_took(started))
+        if not context.config.writes_base_files:
+            context.check_write("erase")
         if saved and not self.deleted:
             raise InvalidOption(
                 f"savepoint {', '.join(saved)} of table {context.config.name!r} holds rows that are to be erased, and"

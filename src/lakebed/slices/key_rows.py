@@ -13,10 +13,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 import pyarrow.types as pt
 
 from lakebed.format.base_file import check_rows, naming_damage
+from lakebed.format.base_formats import RowGroupReader, RowPicker, open_base_file, row_reader
 from lakebed.format.footer_cache import FOOTERS, POSITIONS, KeyFooter, KeyPositions
 from lakebed.format.hashes import plain_strings
 from lakebed.format.read_tally import ReadTally, column_bytes
@@ -189,8 +189,8 @@ def _from_row_groups(
             by_page = rows_by_pages(reader.storage, base, footer, None, hits, columns)
         if by_page is not None:
             return _of_groups(by_page, groups, hits, columns[0])
-    with naming_damage(base.path), reader.storage.open_input(base.path, base.size) as source:
-        parquet = parquet_file(source, metadata)
+    with naming_damage(base.path), open_base_file(reader.storage, base.path, base.size) as source:
+        file = row_reader(source, footer.footer)
         for number, keys in groups.items():
             if base.is_skeleton or metadata.row_group(number).total_byte_size > _LARGE_ROW_GROUP:
                 untold = replace(reader, tally=None, history=None)
@@ -200,16 +200,16 @@ def _from_row_groups(
                 rows.pop(number, None)
                 continue
             if number not in rows:
-                stored = parquet.read_row_group(number, columns=[RECORD_KEY], use_threads=False)[0]
+                stored = file.read_row_group(number, columns=[RECORD_KEY], use_threads=False)[0]
                 check_rows(base.path, len(stored), metadata.row_group(number).num_rows)
                 positions = KeyPositions.of(plain_strings(stored))
                 POSITIONS.put((*location, number), positions)
                 rows[number] = positions.rows(keys)
         hits = _hits(rows)
-        by_page = rows_by_pages(reader.storage, base, footer, parquet, hits, columns)
+        by_page = rows_by_pages(reader.storage, base, footer, file, hits, columns)
         if by_page is None:
             by_page = [
-                batch for n, group_rows in hits.items() for batch in _take(parquet, base, n, group_rows, columns)
+                b for n, group_rows in hits.items() for b in _take(file, base, footer, n, group_rows, columns)
             ]
         return batches + _of_groups(by_page, groups, hits, columns[0])
 
@@ -253,15 +253,20 @@ def rows_by_pages(
     storage: Storage,
     base: BaseFile,
     footer: KeyFooter,
-    parquet: Any,
+    file: RowGroupReader | None,
     hits: Mapping[int, npt.NDArray[np.int64]],
     columns: Sequence[str],
 ) -> list[pa.RecordBatch] | None:
     """The rows of row groups (ascending numbers), read from only the pages that hold them. None if most pages hold some
     of the rows and no column's values can be picked, or if the file has no page index or a wrong one: then the caller
-    reads row groups, which also reports damage. `parquet` is the opened file (None: not opened), from which columns are
-    read that cannot be read by pages."""
+    reads row groups, which also reports damage. `file` reads the opened file (None: not opened), from which columns are
+    read that cannot be read by pages; a format that reads single rows has the rows read so."""
     batches: list[pa.RecordBatch] = []
+    if isinstance(file, RowPicker):
+        known_names = frozenset(footer.footer.schema.names)
+        stored = [name for name in columns if name in known_names]
+        picked = (file.take(number, rows, stored) for number, rows in hits.items() if len(rows))
+        return [batch for table in picked for batch in table.combine_chunks().to_batches()]
     try:
         paged = footer.pages
         if paged is None or not hits:
@@ -273,11 +278,11 @@ def rows_by_pages(
             many = sum(paged.groups[number][0] for number in hits) >= _PICKED_ROWS
             by_page = pages.plain(list(hits), by_page) if many else []
         unpaged = [name for name in stored if name not in by_page]
-        if not by_page or (unpaged and parquet is None):
+        if not by_page or (unpaged and file is None):
             return None
         for groups, table in pages.take(hits, by_page):
-            parts = [b for n in groups for b in _take(parquet, base, n, hits[n], unpaged)] if unpaged else []
-            if unpaged:
+            if unpaged and file is not None:
+                parts = [b for n in groups for b in _take(file, base, footer, n, hits[n], unpaged)]
                 unpaged_rows = pa.Table.from_batches(parts)
                 table = pa.Table.from_arrays(
                     [*table.columns, *unpaged_rows.columns], names=[*by_page, *unpaged_rows.column_names]
@@ -288,18 +293,6 @@ def rows_by_pages(
     return batches
 
 
-def parquet_file(source: Any, metadata: Any) -> Any:
-    """A base file opened with its known footer."""
-    return pq.ParquetFile(
-        source,
-        metadata=metadata,
-        coerce_int96_timestamp_unit="us",
-        page_checksum_verification=True,
-        # a remote file's columns in one request; on a local disk or in memory that costs more than it saves
-        pre_buffer=isinstance(source, pa.PythonFile),
-    )
-
-
 def _with_maps(rows: pa.RecordBatch) -> pa.RecordBatch:
     from lakebed.format.optional_map_keys import batch_with_maps
     from lakebed.format.variants import unshredded
@@ -308,22 +301,23 @@ def _with_maps(rows: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _take(
-    parquet: Any,
+    file: RowGroupReader,
     base: BaseFile,
+    footer: KeyFooter,
     row_group: int,
     rows: npt.NDArray[np.int64],
     columns: Sequence[str],
 ) -> list[pa.RecordBatch]:
     """The rows (ascending numbers) of a row group; no row after the last of them is decoded, unless most batches have a
     requested row."""
-    stored = parquet.metadata.row_group(row_group).num_rows
+    stored = footer.metadata.row_group(row_group).num_rows
     if len(rows) * _TAKE_ROWS >= stored:
-        table = parquet.read_row_group(row_group, columns=list(columns), use_threads=False)
+        table = file.read_row_group(row_group, columns=list(columns), use_threads=False)
         check_rows(base.path, table.num_rows, stored)
         return [_with_maps(b) for b in table.take(pa.array(rows)).combine_chunks().to_batches()]
     batches: list[pa.RecordBatch] = []
     start = end = 0
-    for batch in parquet.iter_batches(_TAKE_ROWS, row_groups=[row_group], columns=list(columns), use_threads=False):
+    for batch in file.iter_batches(_TAKE_ROWS, row_groups=[row_group], columns=list(columns), use_threads=False):
         first, end = np.searchsorted(rows, [start, start + batch.num_rows])
         if end > first:
             batches.append(_with_maps(batch.take(pa.array(rows[first:end] - start))))

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebed.errors import CorruptFile
-from lakebed.format.file_names import CHANGE_LOG_SUFFIX, parse_base_file, parse_log_file
+from lakebed.format.file_names import BASE_EXTENSIONS, CHANGE_LOG_SUFFIX, parse_base_file, parse_log_file
 from lakebed.format.hashes import plain_strings
 from lakebed.model import HOODIE, BaseFile, FileGroupId, FileSlice, Instant, LogFile, WriteStat, path_in
 from lakebed.schema.plain_arrow import as_numpy, sorted_rows
@@ -222,7 +222,8 @@ class NamedFiles:
     def _sizes(self, instant: Instant) -> dict[str, int]:
         stats = self.timeline.commit_metadata(instant).stats.values()
         sizes = {s.path: s.file_size for group in stats for s in group}
-        if sizes and not any(path.endswith(f"_{instant.time}.parquet") for path in sizes):
+        ends = tuple(f"_{instant.time}{extension}" for extension in BASE_EXTENSIONS)
+        if sizes and not any(path.endswith(ends) for path in sizes):
             raise CorruptFile(
                 f"{self.timeline.config.timeline_path}/{instant.file_name} names no file of its own instant",
                 hint="It was overwritten by another commit's body; restore it from a copy.",

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakebed.errors import CorruptFile
 from lakebed.format.bounded_cache import BoundedCache, CacheEntry
+from lakebed.format.file_names import BASE_EXTENSIONS
 from lakebed.model import Action, CommitMetadata, FileGroupId, Instant, State, has_completion_times
 from lakebed.properties.file import load_table_config
 from lakebed.properties.table_config import TableConfig
@@ -635,9 +636,10 @@ _LISTED = BoundedCache[Timeline](_LISTED_BYTES, "timelines")
 def _without_carried_files(meta: CommitMetadata, instant: Instant, path: str) -> CommitMetadata:
     """The body, unchanged. Raises `CorruptFile` if it names a base file of another instant, which the name of the file
     shows."""
-    end = f"_{instant.time}.parquet"
+    ends = tuple(f"_{instant.time}{extension}" for extension in BASE_EXTENSIONS)
     for stats in meta.stats.values():
-        foreign_path = next((s.path for s in stats if s.path.endswith(".parquet") and not s.path.endswith(end)), None)
+        paths = (stat.path for stat in stats)
+        foreign_path = next((p for p in paths if p.endswith(BASE_EXTENSIONS) and not p.endswith(ends)), None)
         if foreign_path is not None:
             raise CorruptFile(
                 f"{path} names {foreign_path}, a file of another instant",

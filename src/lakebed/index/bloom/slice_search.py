@@ -12,10 +12,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from lakebed.engine.base import Rows
 from lakebed.format.base_file import check_rows, naming_damage
+from lakebed.format.base_formats import open_base_file, row_reader
 from lakebed.format.bloom import BloomFilter, ChainedHashes
 from lakebed.format.footer_cache import FOOTERS
 from lakebed.format.hashes import plain_strings
@@ -133,23 +133,14 @@ def key_batches(reader: SliceReader, base: BaseFile, groups: Sequence[int]) -> I
     if reader.tally is not None:
         reader.tally.add("opened")
         reader.tally.add("bytes", column_bytes(footer.metadata, [RECORD_KEY], groups))
-    with naming_damage(base.path), reader.storage.open_input(base.path, base.size) as source:
-        file = pq.ParquetFile(source, **_options(source, footer.metadata))
+    with naming_damage(base.path), open_base_file(reader.storage, base.path, base.size) as source:
+        file = row_reader(source, footer.footer)
         for group in groups:
             rows = 0
             for batch in file.iter_batches(_BATCH_ROWS, row_groups=[group], columns=[RECORD_KEY], use_threads=False):
                 rows += batch.num_rows
                 yield group, plain_strings(batch.column(0))
             check_rows(base.path, rows, footer.metadata.row_group(group).num_rows)
-
-
-def _options(source: Any, metadata: Any) -> dict[str, Any]:
-    return {
-        "metadata": metadata,
-        "page_checksum_verification": True,
-        # a remote file's pages in one request
-        "pre_buffer": isinstance(source, pa.PythonFile),
-    }
 
 
 # The numbers of some slices, the keys of a partition path, each once, and those of each slice among them.

@@ -1,0 +1,151 @@
+"""Formats of base files other than Parquet, behind one interface: how a file is opened, what its footer has, and how
+its rows are read.
+
+The name of a file shows its format. What readers ask of a Parquet file's metadata (numbers and sizes of row groups)
+`GroupSizes` answers for the others, which have no statistics of columns; and what they ask of Arrow's `ParquetFile`, a
+`RowGroupReader`. So files of every format go through the same code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from lakebed.format.base_file import Footer
+    from lakebed.storage.base import Storage
+
+Rows = npt.NDArray[np.int64]
+
+
+class GroupSize(NamedTuple):
+    """The rows and bytes of a row group of a file without statistics of columns, in the names of Parquet's metadata."""
+
+    num_rows: int
+    total_byte_size: int
+    num_columns: int = 0
+
+
+@dataclass(frozen=True)
+class GroupSizes:
+    """What is known of a file that has no statistics of columns, in the names of Parquet's metadata of a file."""
+
+    groups: Sequence[GroupSize]
+    serialized_size: int
+    """About how many bytes the file's description takes."""
+
+    num_columns: int = 0
+    schema: tuple[()] = ()
+    metadata: None = None
+    created_by: str = ""
+
+    @property
+    def num_rows(self) -> int:
+        return sum(group.num_rows for group in self.groups)
+
+    @property
+    def num_row_groups(self) -> int:
+        return len(self.groups)
+
+    def row_group(self, number: int) -> GroupSize:
+        return self.groups[number]
+
+
+class RowGroupReader(Protocol):
+    """Reads row groups of an open file, as Arrow's `ParquetFile` does."""
+
+    def iter_batches(
+        self, batch_size: int, row_groups: Sequence[int], columns: Sequence[str], use_threads: bool = False
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows of the row groups in batches of at most `batch_size` rows, in the types of the footer."""
+        ...
+
+    def read_row_group(self, number: int, columns: Sequence[str], use_threads: bool = False) -> pa.Table:
+        """The rows of one row group, in the types of the footer."""
+        ...
+
+
+@runtime_checkable
+class RowPicker(Protocol):
+    """A `RowGroupReader` of a format whose rows are read one by one."""
+
+    def take(self, number: int, rows: Rows, columns: Sequence[str]) -> pa.Table:
+        """The rows with these ascending numbers of a row group."""
+        ...
+
+
+class OtherFormat(Protocol):
+    """A format of base files."""
+
+    name: str
+    """The name in error messages."""
+
+    def open(self, storage: Storage, path: str, size: int | None) -> AbstractContextManager[Any]:
+        """The open file. Raises `ValueError` if it has another size."""
+        ...
+
+    def open_bytes(self, data: Any) -> AbstractContextManager[Any]:
+        """The file with this content, open."""
+        ...
+
+    def footer(self, source: Any, path: str) -> Footer:
+        """The footer of an open file."""
+        ...
+
+    def rows(self, source: Any, footer: Footer) -> RowGroupReader:
+        """The reader of an open file's rows."""
+        ...
+
+
+def other_format(path: str) -> OtherFormat | None:
+    """The format of a base file by its path; None for a Parquet file.
+
+    >>> other_format("p/f_0-1-0_1.orc").name, other_format("p/f_0-1-0_1.parquet")
+    ('ORC', None)
+    """
+    if path.endswith(".orc"):
+        from lakebed.format.orc_file import ORC
+
+        return ORC
+    return None
+
+
+def format_name(path: str) -> str:
+    """The name of a base file's format, by its path.
+
+    >>> format_name("p/f_0-1-0_1.parquet")
+    'Parquet'
+    """
+    other = other_format(path)
+    return "Parquet" if other is None else other.name
+
+
+def open_base_file(storage: Storage, path: str, size: int | None) -> AbstractContextManager[Any]:
+    """The open base file, for `row_reader`."""
+    other = other_format(path)
+    return storage.open_input(path, size) if other is None else other.open(storage, path, size)
+
+
+def row_reader(source: Any, footer: Footer) -> RowGroupReader:
+    """The reader of the rows of an open base file whose footer is known."""
+    other = other_format(footer.path)
+    if other is not None:
+        return other.rows(source, footer)
+    import pyarrow.parquet as pq
+
+    options: dict[str, Any] = {"coerce_int96_timestamp_unit": "us", "page_checksum_verification": True}
+    # a remote file's columns in one request; on a local disk or in memory that costs more than it saves
+    return pq.ParquetFile(source, metadata=footer.metadata, pre_buffer=isinstance(source, pa.PythonFile), **options)
+
+
+def batches_of(rows: pa.Table, batch_size: int) -> Iterator[pa.RecordBatch]:
+    """The rows in batches of at most `batch_size` rows."""
+    for start, end in pairwise([*range(0, rows.num_rows, batch_size), rows.num_rows]):
+        yield from rows.slice(start, end - start).combine_chunks().to_batches()
