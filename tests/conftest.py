@@ -191,17 +191,31 @@ def oracle(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
 
 
 @pytest.fixture(scope="module")
+def lance_oracle(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
+    """Real Hudi 1.2.0 with Lance's Spark connector: a process of its own for the tests of a module."""
+    from oracle.environment import lance_environment
+
+    yield from _hudi_of(lance_environment, tmp_path_factory)
+
+
+@pytest.fixture(scope="module")
 def older_oracle(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
     """Real Hudi of the release that a test names by `indirect=True`: one process for all its tests in a module."""
     yield from _hudi(request.param, tmp_path_factory)
 
 
 def _hudi(release: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
+    from oracle.environment import oracle_environment
+
+    yield from _hudi_of(lambda: oracle_environment(release), tmp_path_factory)
+
+
+def _hudi_of(environment: Callable[[], Any], tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
     from oracle.client import HudiOracle
-    from oracle.environment import Unavailable, oracle_environment
+    from oracle.environment import Unavailable
 
     try:
-        hudi = HudiOracle(oracle_environment(release), tmp_path_factory.mktemp("oracle") / "oracle.log")
+        hudi = HudiOracle(environment(), tmp_path_factory.mktemp("oracle") / "oracle.log")
     except Unavailable as reason:
         unavailable(str(reason))
         return

@@ -57,6 +57,7 @@ def create(
     indexes: Names = None,
     merge: str | Merger | type[Merger] | None = None,
     sort: Literal["key", "none"] | None = None,
+    base_format: Literal["parquet", "lance"] | None = None,
     table_version: int = 9,
     spark: SparkSession | None = None,
     storage_options: Mapping[str, str] | None = None,
@@ -79,7 +80,8 @@ def create(
     "regex,count;...") belong to the bucket index. `indexes` are further indexes that the first write makes in the
     metadata table (see `t.indexes.create`): "record_index", "bloom_filters", or a column for a secondary index.
 
-    `sort="key"` orders the rows of each base file by record key, which makes lookups by key cheaper. `properties` are
+    `sort="key"` orders the rows of each base file by record key, which makes lookups by key cheaper. `base_format` is
+    "parquet" (the default) or "lance", for which the extra `lakebed[lance]` is installed. `properties` are
     Hudi's own keys for everything else, such as `hoodie.datasource.write.hive_style_partitioning`, or
     `hoodie.metadata.enable=false` for a table without a metadata table.
 
@@ -95,7 +97,7 @@ def create(
     from lakebed.inputs.files import data_of
     from lakebed.metadata_upkeep.maintain import METADATA_OPTION
     from lakebed.operations.create import create as create_table
-    from lakebed.operations.create import explicit_schema, merge_settings, profile_of
+    from lakebed.operations.create import base_format_of, explicit_schema, merge_settings, profile_of
     from lakebed.operations.hudi_job import session_engine
     from lakebed.services.cleaning import check_filters
 
@@ -113,6 +115,7 @@ def create(
         ordering_fields=names_of(ordering),
         **merge_settings(merge),
         sort=sort,
+        base_format=base_format_of(base_format),
     )
     named = options.index
     schema = explicit_schema(schema_or_data)

@@ -16,12 +16,21 @@ import sys
 import venv
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 RELEASE = "1.2.0"
 OLDER_RELEASES = ("1.0.2", "0.15.0")
 BUNDLE = "org.apache.hudi:hudi-spark3.5-bundle_2.12:{release}"
+_ARROW = ("vector", "format", "memory-core", "memory-netty", "memory-netty-buffer-patch", "c-data", "dataset")
+LANCE = (
+    "org.lance:lance-spark-3.5_2.12:0.4.0",
+    "org.lance:lance-spark-base_2.12:0.4.0",
+    "org.lance:lance-core:4.0.0",
+    "org.questdb:jar-jni:1.1.1",
+    "com.google.flatbuffers:flatbuffers-java:25.2.10",
+    *(f"org.apache.arrow:arrow-{name}:18.3.0" for name in _ARROW),
+)
 PACKAGES = ("pyspark==3.5.9", "pyarrow>=18,<28", "numpy>=1.26,<3", "setuptools<82")
 
 
@@ -39,6 +48,8 @@ class OracleEnvironment:
     release: str = RELEASE
     metastore: str = ""
     """The URI of a Hive metastore, whose tables the session has."""
+    first_jars: tuple[Path, ...] = ()
+    """Jars that are on the class path before those of Spark."""
 
     def starting(self) -> AbstractContextManager[None]:
         """Held while a process starts: Spark's package resolution cannot share its folder."""
@@ -49,7 +60,8 @@ class OracleEnvironment:
         package = BUNDLE.format(release=self.release)
         bundle = ["--bundle", str(self.bundle)] if self.bundle else ["--packages", package, "--ivy", str(self.ivy)]
         metastore = ["--metastore", self.metastore] if self.metastore else []
-        return [str(self.python), str(script), *bundle, *metastore]
+        first = ["--first-jars", ",".join(map(str, self.first_jars))] if self.first_jars else []
+        return [str(self.python), str(script), *bundle, *metastore, *first]
 
 
 def cache_folder() -> Path:
@@ -64,6 +76,30 @@ def oracle_environment(release: str = RELEASE) -> OracleEnvironment:
     cache.mkdir(parents=True, exist_ok=True)
     with alone(cache):
         return OracleEnvironment(_python(cache), _bundle(cache, release), cache / "ivy", release)
+
+
+def lance_environment() -> OracleEnvironment:
+    """The environment whose Hudi reads and writes Lance base files: with the jars of Lance's Spark connector, and with
+    its Arrow before that of Spark, which is older. Raises Unavailable with the reason."""
+    environment, cache = oracle_environment(), cache_folder()
+    if environment.bundle is None:
+        raise Unavailable("Lance base files need the bundle as a jar, which mvn fetches")
+    with alone(cache):
+        return replace(environment, first_jars=_lance_jars(cache))
+
+
+def _lance_jars(cache: Path) -> tuple[Path, ...]:
+    folder = cache / "lance-jars"
+    if not (folder / "complete").exists():
+        maven = shutil.which("mvn")
+        if maven is None:
+            raise Unavailable("no mvn on this machine, which fetches Lance's Spark connector")
+        _says(f"fetches {', '.join(LANCE)}")
+        for package in LANCE:
+            copy = [maven, "-q", "-B", "dependency:copy", f"-Dartifact={package}", f"-DoutputDirectory={folder}"]
+            _run(copy, f"mvn cannot fetch {package}")
+        (folder / "complete").touch()
+    return tuple(sorted(folder.glob("*.jar")))
 
 
 @contextmanager

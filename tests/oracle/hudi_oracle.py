@@ -119,6 +119,8 @@ class Oracle:
             settings["spark.jars"] = os.path.abspath(arguments.bundle)
         else:
             settings["spark.jars.packages"] = arguments.packages
+        if arguments.first_jars:  # before Spark's own, whose Arrow is older
+            settings["spark.driver.extraClassPath"] = ":".join(map(os.path.abspath, arguments.first_jars.split(",")))
         if arguments.metastore:
             settings["spark.sql.catalogImplementation"] = "hive"
             settings["spark.hadoop.hive.metastore.uris"] = arguments.metastore
@@ -451,6 +453,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bundle", default=os.environ.get("HUDI_BUNDLE_JAR"), help="the Hudi Spark bundle")
     parser.add_argument("--packages", default=DEFAULT_PACKAGE, help="Maven coordinates, where no jar is given")
+    parser.add_argument("--first-jars", help="jars before those of Spark, with commas: those of Lance")
     parser.add_argument("--ivy", help="cache folder of Spark's package resolution")
     parser.add_argument("--memory", default="2g")
     parser.add_argument("--tz", default="UTC")

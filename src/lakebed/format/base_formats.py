@@ -8,7 +8,7 @@ The name of a file shows its format. What readers ask of a Parquet file's metada
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import pairwise
@@ -31,6 +31,41 @@ class GroupSize(NamedTuple):
     num_rows: int
     total_byte_size: int
     num_columns: int = 0
+
+
+class BaseFileSink(Protocol):
+    """Writes one base file, batch by batch."""
+
+    @property
+    def bytes_written(self) -> int:
+        """The size of the file so far, without footer."""
+        ...
+
+    @property
+    def max_bytes(self) -> int:
+        """An upper bound of the size."""
+        ...
+
+    @property
+    def pending_rows(self) -> int:
+        """The number of rows that are in no row group yet."""
+        ...
+
+    def write(self, data: pa.RecordBatch) -> None:
+        """Append rows."""
+        ...
+
+    def range_row(self) -> pa.RecordBatch | None:
+        """The ranges of columns of the closed file; None if they are not computed."""
+        ...
+
+    def close(self, footer: Mapping[str, str]) -> int:
+        """Write the footer and make the file visible; returns its size."""
+        ...
+
+    def abort(self) -> None:
+        """Stop writing and remove the file."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -67,7 +102,7 @@ class RowGroupReader(Protocol):
         """The rows of the row groups in batches of at most `batch_size` rows, in the types of the footer."""
         ...
 
-    def read_row_group(self, number: int, columns: Sequence[str], use_threads: bool = False) -> pa.Table:
+    def read_row_group(self, number: int, /, columns: Sequence[str], use_threads: bool = False) -> pa.Table:
         """The rows of one row group, in the types of the footer."""
         ...
 
@@ -114,7 +149,27 @@ def other_format(path: str) -> OtherFormat | None:
         from lakebed.format.orc_file import ORC
 
         return ORC
+    if path.endswith(".lance"):
+        from lakebed.format.lance_file import LANCE
+
+        return LANCE
     return None
+
+
+def check_file_columns(base_format: str, schema: pa.Schema) -> None:
+    """Raise `UnsupportedFeature` for a column that base files of a format cannot have."""
+    if base_format == "LANCE":
+        from lakebed.format.lance_file import check_lance_columns
+
+        check_lance_columns(schema)
+
+
+def require_format(base_format: str) -> None:
+    """Raise `UnsupportedFeature` if the package that writes base files of a format is not installed."""
+    if base_format == "LANCE":
+        from lakebed.format.lance_file import require_lance
+
+        require_lance()
 
 
 def format_name(path: str) -> str:

@@ -14,6 +14,7 @@ from lakebed.model import HOODIE, BaseFile, LogFile
 _BASE_FILE = re.compile(r"([a-zA-Z0-9-]+)_([a-zA-Z0-9-]+)_([0-9]+)\.([a-zA-Z0-9]+)")
 BASE_EXTENSIONS = (".parquet", ".orc", ".lance")
 """How the names of base files end, by their formats; `.hfile` is of tables that are not read."""
+
 CHANGE_LOG_SUFFIX = ".cdc"
 _LOG_FILE = re.compile(r"\.([^._]+)_([^.]*)\.(?:log|archive)\.(\d+)(?:_(\d+-\d+-\d+)(\.cdc)?)?")
 BUCKET_ID = "[0-9]{8}(?:-|$)"
@@ -22,6 +23,15 @@ BUCKET_ID = "[0-9]{8}(?:-|$)"
 _BUCKET = re.compile(BUCKET_ID)
 _NO_TOKEN = "1-0-1"
 _EXACT_TOKEN = re.compile(r"\d+-0\d+-\d+")
+
+
+def base_extension(base_format: str) -> str:
+    """How the names of base files of a format end.
+
+    >>> base_extension("LANCE")
+    '.lance'
+    """
+    return f".{base_format.lower()}"
 
 
 def base_file_name(file_id: str, write_token: str, instant: str, extension: str = ".parquet") -> str:

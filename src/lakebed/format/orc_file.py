@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -27,7 +27,7 @@ class OrcFormat:
     name = "ORC"
 
     @contextmanager
-    def open(self, storage: Storage, path: str, size: int | None) -> Iterator[Any]:
+    def open(self, storage: Storage, path: str, size: int | None) -> Generator[Any]:
         """The open file."""
         with storage.open_input(path, size) as source:
             if size is not None and source.size() != size:
@@ -35,7 +35,7 @@ class OrcFormat:
             yield _opened(source)
 
     @contextmanager
-    def open_bytes(self, data: Any) -> Iterator[Any]:
+    def open_bytes(self, data: Any) -> Generator[Any]:
         """The file with this content, open."""
         yield _opened(pa.BufferReader(data))
 
@@ -87,7 +87,7 @@ class OrcRows:
         for number in row_groups:
             yield from batches_of(self.read_row_group(number, columns), batch_size)
 
-    def read_row_group(self, number: int, columns: Sequence[str], use_threads: bool = False) -> pa.Table:
+    def read_row_group(self, number: int, /, columns: Sequence[str], use_threads: bool = False) -> pa.Table:
         """The rows of one stripe."""
         if not columns:
             count = self.footer.metadata.row_group(number).num_rows

@@ -22,7 +22,7 @@ from lakebed.format.key_order import KeyRange
 from lakebed.format.parquet_encodings import ColumnForm
 from lakebed.handles.base import GroupWrite
 from lakebed.handles.change_log import ChangeLogWriter
-from lakebed.handles.file_writer import FileWriter, next_file_name
+from lakebed.handles.file_writer import FileWriter
 from lakebed.merge.incoming import Incoming
 from lakebed.storage.parallel import in_background, is_remote
 from lakebed.write_status import WriteStatus
@@ -47,7 +47,7 @@ class BaseFiles:
         base file is read meanwhile. A marker without a file is removed with the other markers of the write."""
         group = self._group
         if is_remote(group.job.storage):
-            name = next_file_name(file_id, group.task, group.instant)
+            name = group.job.format.next_file_name(file_id, group.task, group.instant)
             may_be_late = group.task.may_be_late
             location = group.job.storage, group.instant, group.partition
             self._marker = in_background(partial(write_marker, *location, name, "MERGE", may_be_late=may_be_late))

@@ -18,7 +18,8 @@ from lakebed.format.base_file import base_file_footer
 from lakebed.format.bloom import BloomFilter, all_ones
 from lakebed.format.column_ranges import ColumnRanges, as_stream
 from lakebed.format.data_block import LogMode
-from lakebed.format.file_names import base_file_name, exact_token
+from lakebed.format.base_formats import BaseFileSink
+from lakebed.format.file_names import base_extension, base_file_name, exact_token
 from lakebed.format.footer_cache import key_ranges
 from lakebed.format.key_order import SORTED_BY, Ascending, KeyRange
 from lakebed.format.parquet_encodings import ColumnForm
@@ -73,6 +74,12 @@ class FileFormat:
     plain_keys: tuple[str, ...] = ()
     field_ids: bool = False
     key_column: str | None = None
+    base_format: str = "PARQUET"
+
+    @property
+    def is_parquet(self) -> bool:
+        """Whether base files are Parquet: of these row groups are copied as bytes, and rows have addresses."""
+        return self.base_format == "PARQUET"
 
     def parquet(self) -> ParquetSettings:
         s = self.settings
@@ -120,10 +127,9 @@ class FileFormat:
         """The meta columns of rows that a task writes to a partition path."""
         return FreshMeta(self.schema, instant, partition, task, self.populate_meta)
 
-
-def next_file_name(file_id: str, task: Task, instant: str) -> str:
-    """The name of the base file that a task writes to a file group."""
-    return base_file_name(file_id, exact_token(task.write_token), instant)
+    def next_file_name(self, file_id: str, task: Task, instant: str) -> str:
+        """The name of the base file that a task writes to a file group."""
+        return base_file_name(file_id, exact_token(task.write_token), instant, base_extension(self.base_format))
 
 
 @dataclass(slots=True)
@@ -153,7 +159,7 @@ class FileWriter:
     ranges: bytes | None = None
     changes: KeyChanges | None = None
     started: float = field(default_factory=time.monotonic)
-    _writer: AssembledFile | None = None
+    _writer: BaseFileSink | None = None
     _order: Ascending | None = None
     _texts: PlainKeys | None = None
     _addresses: AddressWriter | None = None
@@ -162,7 +168,8 @@ class FileWriter:
         self._texts = self.format.key_texts()
         self.changes = self.format.key_changes()
         self._order = Ascending() if self.format.sort else None
-        has_addresses = self.format.settings.row_addresses and self.format.populate_meta
+        self.copies = self.copies and self.format.is_parquet
+        has_addresses = self.format.settings.row_addresses and self.format.populate_meta and self.format.is_parquet
         self._addresses = AddressWriter() if has_addresses else None
 
     @property
@@ -206,7 +213,7 @@ class FileWriter:
 
     def open(self) -> None:
         """Write the marker, then open the file: a file without a marker would outlive a failed write."""
-        self.name = next_file_name(self.file_id, self.task, self.instant)
+        self.name = self.format.next_file_name(self.file_id, self.task, self.instant)
         if self.marker is None:
             may_be_late = self.task.may_be_late
             write_marker(self.storage, self.instant, self.partition, self.name, self.kind, may_be_late=may_be_late)
@@ -215,7 +222,11 @@ class FileWriter:
         format_ = self.format
         ranges = ColumnRanges(format_.schema, format_.range_columns) if format_.range_columns else None
         upload, settings = self.storage.create(self.path), format_.parquet()
-        if self.copies:
+        if not format_.is_parquet:
+            from lakebed.format.lance_file import LanceFileWriter
+
+            self._writer = LanceFileWriter(upload, format_.schema)
+        elif self.copies:
             names = {FILE_NAME: pa.scalar(self.name)} if format_.populate_meta else {}
             self._writer = AssembledFile(upload, format_.schema, settings, self.encodings, ranges, names)
         else:
@@ -229,14 +240,14 @@ class FileWriter:
     @property
     def traffic(self) -> Traffic | None:
         """The bytes that were copied and encoded; None for a file without copied row groups."""
-        return self._writer.traffic if self._writer is not None and self.copies else None
+        return self._writer.traffic if isinstance(self._writer, AssembledFile) and self.copies else None
 
     def copy(self, source: StoredGroups, number: int, fresh: pa.RecordBatch | None = None) -> None:
         """Copy a row group of the file's previous version. The columns in `fresh` replace the stored columns of the
         same names."""
         if self._writer is None:
             self.open()
-        assert self._writer is not None
+        assert isinstance(self._writer, AssembledFile)
         if self._order is not None:
             key_range = key_ranges(source.footer.metadata)[number] if SORTED_BY in source.footer.key_values else None
             self._order.add_range(*(key_range or (None, None)))
@@ -311,6 +322,7 @@ class FileWriter:
             footer[SORTED_BY] = RECORD_KEY
         footer |= self._texts.footer() if self._texts is not None else {}
         if self._addresses is not None and self.rows:
+            assert isinstance(self._writer, AssembledFile)
             footer[ADDRESSES_KEY] = self._put_addresses(self._writer, self._addresses)
         size = self._writer.close(footer)
         range_row = self._writer.range_row()

@@ -23,7 +23,6 @@ from lakebed.handles.append import AppendHandle, are_small, ingest_groups, max_b
 from lakebed.handles.base import GroupJob, GroupWrite, Handle, HandleType, Target, Targets
 from lakebed.handles.bucket_groups import BucketHandle
 from lakebed.handles.create import CreateHandle
-from lakebed.handles.file_writer import next_file_name
 from lakebed.handles.log_writer import mark_all
 from lakebed.handles.merge import MergeHandle
 from lakebed.handles.reappearing import revealing
@@ -250,7 +249,8 @@ class GroupWriter:
             partitions = {to.partition for to in writes if to.new_partition}
             if self.early is not None or any(self.job.path_check.fault(partition) for partition in partitions):
                 return self
-            files = [(to.partition, next_file_name(to.target.file_id, to.task, to.instant)) for to in writes]
+            name = self.job.format.next_file_name
+            files = [(to.partition, name(to.target.file_id, to.task, to.instant)) for to in writes]
             write_markers(self.job.storage, self.job.instant, files, "CREATE")
             return replace(self, marked=True)
         if (

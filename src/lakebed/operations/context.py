@@ -23,6 +23,7 @@ from lakebed.expressions.partition_paths import PathCheck
 from lakebed.expressions.plain_keys import unhashed_texts
 from lakebed.format.bounded_cache import cached_by_schema
 from lakebed.handles.file_writer import FileFormat
+from lakebed.format.base_formats import check_file_columns
 from lakebed.index.base import Index
 from lakebed.index.inference import check_requested
 from lakebed.index.registry import check_same_index, index_of, job_index, recorded_index, recorded_settings
@@ -232,6 +233,7 @@ def file_format(context: WriteContext, snapshot: Snapshot, schema: TableSchema |
         plain_keys=context.watched_keys(schema.data),
         field_ids=config.properties.get(FIELD_IDS) == BY_PATH,
         key_column=config.key_copy,
+        base_format=config.base_format,
     )
 
 
@@ -313,6 +315,7 @@ def _check_names_that_come_back(snapshot: Snapshot, columns: pa.Schema) -> None:
 
 
 def table_schema(context: WriteContext, snapshot: Snapshot, columns: pa.Schema) -> TableSchema:
+    check_file_columns(context.config.base_format, columns)
     # as in real Hudi, columns that are only in paths are not in the commit's schema; readers take them from there
     dropped = set(context.keys.partition_fields) if context.config.drop_partition_columns else set()
     data = in_logical_types(pa.schema([f for f in columns if f.name not in dropped]))

@@ -21,6 +21,7 @@ from lakebed.engine.base import Engine, Rows
 from lakebed.engine.spark_session import session_of
 from lakebed.errors import InvalidOption, SchemaConflict
 from lakebed.expressions.key_generators import CUSTOM, key_generator, kind_of
+from lakebed.format.base_formats import check_file_columns, require_format
 from lakebed.index.base import Index
 from lakebed.index.ranking import TableProfile, advise
 from lakebed.index.registry import check_new_indexes, make_index
@@ -123,6 +124,7 @@ def create(
         database=settings.database or "",
         create_schema=document(arrow_to_avro(columns, name), _comments(schema)) if len(columns) else "",
         timezone=settings.timezone or "UTC",
+        base_format=settings.base_format or "PARQUET",
         index_settings=table_index.settings(),
         extra={
             **({INDEX_REASON: why} if why else {}),
@@ -141,6 +143,8 @@ def create(
     )
     config = TableConfig(created)
     _check_config(config, columns)
+    require_format(config.base_format)
+    check_file_columns(config.base_format, columns)
     check_new_indexes([*table_index.metadata_indexes, *index_names], config, columns, table_index)
     finish_interrupted_overwrite(storage)
     if not allow_existing and storage.head(PROPERTIES_PATH) is None:  # a table's own files are not foreign
@@ -374,6 +378,22 @@ def _partitions(engine: Engine, rows: Rows, schema: pa.Schema, settings: TableSe
     if engine.is_distributed or settings.key_generator or settings.partition_types:
         return None
     return engine.aggregate(rows, fields).num_rows if fields and set(fields) <= set(schema.names) else None
+
+
+def base_format_of(text: str | None) -> str | None:
+    """The format of base files in Hudi's spelling, from the name that a caller gave; None for no name. Raises
+    `InvalidOption` for a format that is not written.
+
+    >>> base_format_of("lance")
+    'LANCE'
+    """
+    if text is None or text.upper() in ("PARQUET", "LANCE"):
+        return None if text is None else text.upper()
+    raise InvalidOption(
+        f"base_format={text!r} is not written",
+        hint="use 'parquet' or 'lance'; tables of Hudi with ORC base files are read and take log files",
+        context={"base_format": text},
+    )
 
 
 def merge_settings(merge: Any) -> dict[str, Any]:

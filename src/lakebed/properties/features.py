@@ -12,6 +12,7 @@ from typing import Literal
 
 from lakebed.config.option_table import KEY_GENERATORS, payload_class, simple_name
 from lakebed.errors import UnsupportedFeature
+from lakebed.format.base_formats import require_format
 from lakebed.properties.file import SUPPORTED_VERSIONS
 from lakebed.properties.table_config import MODE_STRATEGIES, PAYLOAD, TableConfig
 
@@ -137,10 +138,10 @@ _FORMATS = (
     ),
     Feature(
         "base files of another format",
-        _is_none_of("base_format", ("PARQUET", "ORC", "HFILE")),
+        _is_none_of("base_format", ("PARQUET", "ORC", "LANCE", "HFILE")),
         "no",
         "no",
-        "has base files of a format that lakebed does not read (it reads Parquet and ORC)",
+        "has base files of a format that lakebed does not read (it reads Parquet, ORC and Lance)",
         "use real Hudi",
     ),
     Feature(
@@ -170,6 +171,7 @@ FEATURES: tuple[Feature, ...] = (
         "use the engine of that format",
     ),
     *_FORMATS,
+    Feature("Lance base files", _is("base_format", "LANCE"), "yes", "yes"),
     Feature(
         "ORC base files (copy-on-write)",
         _orc_of("cow"),
@@ -316,11 +318,12 @@ def check_formats(config: TableConfig) -> None:
 
 
 def check_write(config: TableConfig, facts: TableFacts, operation: str) -> None:
-    """Raise `UnsupportedFeature` if the table has a feature that this operation (upsert, insert, ...) would damage.
-    Call it before anything is written."""
+    """Raise `UnsupportedFeature` if the table has a feature that this operation (upsert, insert, ...) would damage, and
+    if the package that writes its base files is not installed. Call it before anything is written."""
     for feature in FEATURES:
         if not feature.writes_by(operation) and feature.present(config, facts):
             raise _refusal(feature, config, facts, f"{operation} is refused")
+    require_format(config.base_format)
 
 
 def _refusal(feature: Feature, config: TableConfig, facts: TableFacts, consequence: str) -> UnsupportedFeature:

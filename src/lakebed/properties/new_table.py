@@ -52,6 +52,7 @@ def new_table_properties(
     database: str = "",
     create_schema: str = "",
     timezone: str = "UTC",
+    base_format: str = "PARQUET",
     index_settings: Mapping[str, str] | None = None,
     extra: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
@@ -81,7 +82,7 @@ def new_table_properties(
         )
     rule = PAYLOAD_RULES.get(payload or "", PayloadRule("event_time"))
     ordering = tuple(ordering_fields) or (rule.ordering_fields if version == CURRENT_VERSION else ())
-    props = _fixed_properties(name, table_type, version)
+    props = _fixed_properties(name, table_type, version) | {"hoodie.table.base.file.format": base_format}
     props |= {
         "hoodie.table.keygenerator.type": generator,
         "hoodie.table.partition.fields": partition_text(partition_fields, partition_types, version),
@@ -125,7 +126,6 @@ def _fixed_properties(name: str, table_type: str, version: int) -> dict[str, str
         "hoodie.timeline.history.path": "history",
         "hoodie.archivelog.folder": "history",
         "hoodie.table.format": "native",
-        "hoodie.table.base.file.format": "PARQUET",
         "hoodie.partition.metafile.use.base.format": "false",
     }
     if version >= 8:

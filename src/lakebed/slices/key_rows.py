@@ -7,7 +7,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -208,9 +208,7 @@ def _from_row_groups(
         hits = _hits(rows)
         by_page = rows_by_pages(reader.storage, base, footer, file, hits, columns)
         if by_page is None:
-            by_page = [
-                b for n, group_rows in hits.items() for b in _take(file, base, footer, n, group_rows, columns)
-            ]
+            by_page = [b for n, group_rows in hits.items() for b in _take(file, base, footer, n, group_rows, columns)]
         return batches + _of_groups(by_page, groups, hits, columns[0])
 
 
