@@ -8,7 +8,7 @@ import shlex
 import shutil
 import sys
 from collections import defaultdict
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NoReturn

@@ -96,8 +96,8 @@ def create(
     """
     from lakebed.inputs.files import data_of
     from lakebed.metadata_upkeep.maintain import METADATA_OPTION
-    from lakebed.operations.create import create as create_table
     from lakebed.operations.create import base_format_of, explicit_schema, merge_settings, profile_of
+    from lakebed.operations.create import create as create_table
     from lakebed.operations.hudi_job import session_engine
     from lakebed.services.cleaning import check_filters
 

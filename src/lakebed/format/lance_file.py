@@ -15,15 +15,18 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from lakebed.errors import InvalidRecord, UnsupportedFeature
+from lakebed.errors import UnsupportedFeature
 from lakebed.format.base_file import AVRO_SCHEMA_KEY, BLOOM_KEY, BLOOM_TYPE_KEY, Footer
 from lakebed.format.base_formats import GroupSize, GroupSizes, Rows
 from lakebed.schema.arrow import plain_type
 from lakebed.schema.conversion import cast_column
 from lakebed.schema.logical_types import HUDI_TYPE, descriptor_of, is_vector, vector_name
+from lakebed.schema.plain_arrow import as_numpy
 from lakebed.storage.base import Storage, Upload
 
 _VERSION = "2.0"
@@ -195,9 +198,9 @@ class LanceFileWriter:
         self._bytes = 0
 
     def write(self, data: pa.RecordBatch) -> None:
-        """Append rows, with the schema's columns in its order. Raises `InvalidRecord` for a struct that is null, which
-        a file of this format cannot have."""
-        arrays = [_plain(cast_column(data.column(f.name), f.type), f) for f in self._schema]
+        """Append rows, with the schema's columns in its order. A struct that is null becomes one whose fields are
+        null."""
+        arrays = [_without_null_structs(cast_column(data.column(f.name), f.type)) for f in self._schema]
         batch = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
         with _panics_named():
             self._writer.write_batch(batch)
@@ -263,22 +266,25 @@ def _written_field(field: pa.Field) -> pa.Field:
     return pa.field(field.name, kind, metadata=texts)
 
 
-def _plain(values: pa.Array, field: pa.Field) -> pa.Array:
-    """The values, unless a struct among them is null."""
-    if _has_null_struct(values):
-        raise InvalidRecord(
-            f"column {field.name} has a struct that is null, which Lance files of format 2.0 cannot have",
-            hint="Give a struct whose fields are null, or make the table with Parquet base files.",
-            context={"column": field.name},
-        )
-    return values
-
-
 def _has_null_struct(values: Any) -> bool:
     kind = values.type
     if pt.is_struct(kind):
-        return values.null_count > 0 or any(_has_null_struct(values.field(n)) for n in range(kind.num_fields))
+        return values.null_count > 0 or any(map(_has_null_struct, values.flatten()))
     return (pt.is_list(kind) or pt.is_fixed_size_list(kind)) and _has_null_struct(values.flatten())
+
+
+def _without_null_structs(values: Any) -> Any:
+    """The values with structs whose fields are null in place of structs that are null, as Hudi writes them: a file of
+    format 2.0 has no others."""
+    kind = values.type
+    if not _has_null_struct(values):
+        return values
+    if pt.is_struct(kind):
+        return pa.StructArray.from_arrays(list(map(_without_null_structs, values.flatten())), fields=list(kind))
+    lengths = as_numpy(pc.fill_null(pc.list_value_length(values), 0))
+    offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]), pa.int32())
+    inner = _without_null_structs(values.flatten())
+    return pa.ListArray.from_arrays(offsets, inner, type=kind, mask=values.is_null())
 
 
 def _copied(source: BinaryIO, to: Upload) -> None:

@@ -15,10 +15,10 @@ from lakebed.config.settings import WriteSettings
 from lakebed.engine.base import Task
 from lakebed.expressions.plain_keys import PlainKeys
 from lakebed.format.base_file import base_file_footer
+from lakebed.format.base_formats import BaseFileSink
 from lakebed.format.bloom import BloomFilter, all_ones
 from lakebed.format.column_ranges import ColumnRanges, as_stream
 from lakebed.format.data_block import LogMode
-from lakebed.format.base_formats import BaseFileSink
 from lakebed.format.file_names import base_extension, base_file_name, exact_token
 from lakebed.format.footer_cache import key_ranges
 from lakebed.format.key_order import SORTED_BY, Ascending, KeyRange

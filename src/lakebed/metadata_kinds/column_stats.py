@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from lakebed.config.settings import WriteSettings
-from lakebed.errors import InvalidOption
+from lakebed.errors import InvalidOption, UnsupportedFeature
 from lakebed.format.base_file import read_footer
 from lakebed.format.column_ranges import from_stream
 from lakebed.format.file_names import parse_base_file
@@ -300,7 +300,14 @@ def _stats_columns(
 
 def has_statistics(settings: WriteSettings, config: TableConfig) -> bool:
     """Whether a new metadata table begins with statistics: as the settings request, otherwise from version 9 on."""
-    return bool(settings.column_stats or (settings.column_stats is None and config.version >= 9))
+    requested = bool(settings.column_stats or (settings.column_stats is None and config.version >= 9))
+    return requested and _may_have_statistics(config)
+
+
+def _may_have_statistics(config: TableConfig) -> bool:
+    """Whether the table may have column statistics: real Hudi has none of tables with Lance base files, even where a
+    job asks for them."""
+    return config.base_format != "LANCE"
 
 
 def stats_under_keys(stats: Stats, keys: pa.Array) -> Stats:
@@ -491,7 +498,7 @@ class PartitionStatsKind(PartitionKind):
         return has_statistics(settings, config) and _has_paths(config)
 
     def is_requested(self, settings: WriteSettings, config: TableConfig) -> bool:
-        return super().is_requested(settings, config) and _has_paths(config)
+        return super().is_requested(settings, config) and _has_paths(config) and _may_have_statistics(config)
 
 
 def _column_of(stats: Stats, column: str) -> Stats:
@@ -605,8 +612,19 @@ class ColumnStatsKind(PartitionKind):
         stats = stats_under_keys(stored.stats, rows["key"].combine_chunks())
         return column_stats_records(stats, table.form, stored.index_version)
 
+    def check_new(self, index: NewIndex) -> None:
+        if not _may_have_statistics(index.config):
+            raise UnsupportedFeature(
+                f"table {index.config.name!r} has Lance base files, of which Hudi keeps no column statistics",
+                hint="filter by the columns of the record index or of bloom filters",
+                context={"feature": COLUMN_STATS, "format": index.config.base_format},
+            )
+
     def is_in_every_table(self, settings: WriteSettings, config: TableConfig) -> bool:
         return has_statistics(settings, config)
+
+    def is_requested(self, settings: WriteSettings, config: TableConfig) -> bool:
+        return super().is_requested(settings, config) and _may_have_statistics(config)
 
 
 COLUMN_STATS_KIND = ColumnStatsKind(

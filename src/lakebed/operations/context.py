@@ -21,9 +21,9 @@ from lakebed.expressions.base import Column, RowExpression
 from lakebed.expressions.key_generators import NAMED, PLAIN, KeyGenerator
 from lakebed.expressions.partition_paths import PathCheck
 from lakebed.expressions.plain_keys import unhashed_texts
+from lakebed.format.base_formats import check_file_columns
 from lakebed.format.bounded_cache import cached_by_schema
 from lakebed.handles.file_writer import FileFormat
-from lakebed.format.base_formats import check_file_columns
 from lakebed.index.base import Index
 from lakebed.index.inference import check_requested
 from lakebed.index.registry import check_same_index, index_of, job_index, recorded_index, recorded_settings

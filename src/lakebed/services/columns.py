@@ -14,13 +14,14 @@ import pyarrow.types as pt
 
 from lakebed.concurrency.conflicts import reason_to_take_back
 from lakebed.errors import CommitConflict, ConflictKind, SchemaConflict, UnsupportedFeature
+from lakebed.format.base_formats import check_file_columns
 from lakebed.metadata_records.definitions import load_definitions
 from lakebed.metadata_records.layout import COLUMN_STATS, PARTITION_STATS
 from lakebed.model import ALTER_OPERATION, Action, Instant
 from lakebed.operations.context import WriteContext, refuse_reserved
 from lakebed.operations.write_transaction import WriteTransaction
 from lakebed.properties.features import check_write
-from lakebed.schema.avro import arrow_to_avro, check_avro_names
+from lakebed.schema.avro import arrow_to_avro, avro_to_arrow, check_avro_names
 from lakebed.schema.column_changes import ChangedSchema, ColumnChange, changed, field_at
 from lakebed.slices.schema_history import nested_problem
 from lakebed.slices.snapshot import Snapshot, table_features
@@ -95,6 +96,7 @@ class _ColumnTransaction(WriteTransaction):
             _refuse_pending(self.timeline)
             self.prepare_metadata()
             planned = _plan(self.context, self.snapshot, change)
+            check_file_columns(self.context.config.base_format, avro_to_arrow(planned.avro))
             self.request()
             self.inflight()
             timeline = self.load()
