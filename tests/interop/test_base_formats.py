@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+import pyarrow.parquet as pq
+import pytest
+
 import lakebed
 from lakebed.table import Table
 from oracle.client import HudiOracle
+from support.format_tables import lance_rows, lance_table
 from support.same_rows import assert_same_rows
 
 MERGER = "org.apache.hudi.DefaultSparkRecordMerger"

@@ -24,7 +24,16 @@ MODELS = "org.apache.hudi.common.model."
 WITH = [
     ("another table version", {"hoodie.table.version": "5"}, NONE),
     ("foreign table format", {"hoodie.table.format": "iceberg"}, NONE),
-    ("base files other than Parquet", {"hoodie.table.base.file.format": "ORC"}, NONE),
+    ("HFile base files", {"hoodie.table.base.file.format": "HFILE"}, NONE),
+    ("base files of another format", {"hoodie.table.base.file.format": "AVRO"}, NONE),
+    ("base files of several formats", {"hoodie.table.multiple.base.file.formats.enable": "true"}, NONE),
+    ("Lance base files", {"hoodie.table.base.file.format": "LANCE"}, NONE),
+    ("ORC base files (copy-on-write)", {"hoodie.table.base.file.format": "ORC"}, NONE),
+    (
+        "ORC base files (merge-on-read)",
+        {"hoodie.table.base.file.format": "ORC", "hoodie.table.type": "MERGE_ON_READ"},
+        NONE,
+    ),
     ("bootstrap (metadata only)", {"hoodie.bootstrap.base.path": "s3://old"}, NONE),
     ("metadata table", {"hoodie.table.metadata.partitions": "files"}, NONE),
     ("change logging (CDC)", {"hoodie.table.cdc.enabled": "true"}, NONE),
@@ -81,8 +90,9 @@ def test_each_feature_is_seen_and_judged_by_its_row(name: str, changes: dict[str
     if feature.write == "yes":
         check_write(config, facts, "upsert")
     else:
-        with pytest.raises(UnsupportedFeature, match="upsert is refused") as error:
-            check_write(config, facts, "upsert")
+        refused = "bulk_insert" if feature.writes_by("upsert") else "upsert"
+        with pytest.raises(UnsupportedFeature, match=f"{refused} is refused") as error:
+            check_write(config, facts, refused)
         assert error.value.context["feature"] == name
         assert error.value.hint
 
