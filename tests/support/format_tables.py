@@ -1,4 +1,4 @@
-"""Tables with ORC and Lance base files: those that real Hudi wrote (`tests/golden/formats`), and small ones in memory."""
+"""Tables with ORC and Lance base files: those that real Hudi wrote (`tests/golden/formats`), and small ones."""
 
 from __future__ import annotations
 

@@ -170,6 +170,7 @@ CONCEPTS = {
     "filters/arrow.py": "conditions as Arrow expressions; sql.py parses them",
     "filters/functions.py": "functions by name; values.py has columns, constants and operators",
     "filters/values.py": "the types of Spark's literals",
+    "format/orc_file.py": "one format of base files; base_file.py reads those of all",
     "format/hfile/search.py": "binary search in blocks",
     "format/parquet_block.py": "one kind of log block, as avro/ is the other",
     "handles/bucket_groups.py": "file groups of one bucket",

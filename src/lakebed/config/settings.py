@@ -501,7 +501,8 @@ class TableSettings:
     `merge_strategy` of a merger; `key_generator` one of SIMPLE, COMPLEX, NON_PARTITION, TIMESTAMP, CUSTOM.
     `partition_types` goes with CUSTOM, one of SIMPLE and TIMESTAMP for each partition field. `timestamp` holds
     `hoodie.keygen.timebased.*` keys as they are stored. `sort` is `key` where the rows of each base file are to be in
-    the order of their keys, else `none`. `base_format` is the format of base files, as Hudi names it. `cdc` asks for a change log, `cdc_mode` selects its contents.
+    the order of their keys, else `none`. `base_format` is the format of base files, as Hudi names it. `cdc` asks for a
+    change log, `cdc_mode` selects its contents.
     """
 
     name: str | None = None

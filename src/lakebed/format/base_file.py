@@ -14,7 +14,6 @@ import pyarrow.parquet as pq
 import pyarrow.types as pt
 
 from lakebed.errors import CorruptFile, LakebedError
-from lakebed.format.base_formats import format_name, open_base_file, other_format
 from lakebed.format.parquet_footer import footer_in, parse_footer, read_end, read_metadata
 from lakebed.format.read_tally import ReadTally, column_bytes
 from lakebed.format.text import parse_json_object
@@ -24,7 +23,7 @@ from lakebed.sharing import once
 from lakebed.storage.base import from_os_error
 
 if TYPE_CHECKING:
-    from lakebed.format.base_formats import RowGroupReader
+    from lakebed.format.base_formats import OtherFormat, RowGroupReader
     from lakebed.format.bloom import BloomFilter
     from lakebed.format.bootstrap import SourceFile
     from lakebed.storage.base import Storage
@@ -47,6 +46,49 @@ _SOURCE_HINT = (
     "Restore the file as it was. A table that was made over files of another folder (hoodie.bootstrap.base.path) needs"
     " them unchanged until clustering or updates have written their rows to files of its own"
 )
+
+
+def other_format(path: str) -> OtherFormat | None:
+    """The format of a base file by its path; None for a Parquet file.
+
+    >>> other_format("p/f_0-1-0_1.orc").name, other_format("p/f_0-1-0_1.parquet")
+    ('ORC', None)
+    """
+    if path.endswith(".orc"):
+        from lakebed.format.orc_file import ORC
+
+        return ORC
+    if path.endswith(".lance"):
+        from lakebed.format.lance_file import LANCE
+
+        return LANCE
+    return None
+
+
+def format_name(path: str) -> str:
+    """The name of a base file's format, by its path.
+
+    >>> format_name("p/f_0-1-0_1.parquet")
+    'Parquet'
+    """
+    other = other_format(path)
+    return "Parquet" if other is None else other.name
+
+
+def open_base_file(storage: Storage, path: str, size: int | None) -> AbstractContextManager[Any]:
+    """The open base file, for `row_reader`."""
+    other = other_format(path)
+    return storage.open_input(path, size) if other is None else other.open(storage, path, size)
+
+
+def row_reader(source: Any, footer: Footer) -> RowGroupReader:
+    """The reader of the rows of an open base file whose footer is known."""
+    other = other_format(footer.path)
+    if other is not None:
+        return other.rows(source, footer)
+    options: dict[str, Any] = {"coerce_int96_timestamp_unit": "us", "page_checksum_verification": True}
+    # a remote file's columns in one request; on a local disk or in memory that costs more than it saves
+    return pq.ParquetFile(source, metadata=footer.metadata, pre_buffer=isinstance(source, pa.PythonFile), **options)
 
 
 def base_file_footer(

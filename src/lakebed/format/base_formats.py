@@ -1,8 +1,8 @@
 """Formats of base files other than Parquet, behind one interface: how a file is opened, what its footer has, and how
 its rows are read.
 
-The name of a file shows its format. What readers ask of a Parquet file's metadata (numbers and sizes of row groups)
-`GroupSizes` answers for the others, which have no statistics of columns; and what they ask of Arrow's `ParquetFile`, a
+The name of a file shows its format (`lakebed.format.base_file.other_format`). What readers ask of a Parquet file's
+metadata (numbers and sizes of row groups) `GroupSizes` answers for the others, which have no statistics of columns; and what they ask of Arrow's `ParquetFile`, a
 `RowGroupReader`. So files of every format go through the same code.
 """
 
@@ -137,67 +137,6 @@ class OtherFormat(Protocol):
     def rows(self, source: Any, footer: Footer) -> RowGroupReader:
         """The reader of an open file's rows."""
         ...
-
-
-def other_format(path: str) -> OtherFormat | None:
-    """The format of a base file by its path; None for a Parquet file.
-
-    >>> other_format("p/f_0-1-0_1.orc").name, other_format("p/f_0-1-0_1.parquet")
-    ('ORC', None)
-    """
-    if path.endswith(".orc"):
-        from lakebed.format.orc_file import ORC
-
-        return ORC
-    if path.endswith(".lance"):
-        from lakebed.format.lance_file import LANCE
-
-        return LANCE
-    return None
-
-
-def check_file_columns(base_format: str, schema: pa.Schema) -> None:
-    """Raise `UnsupportedFeature` for a column that base files of a format cannot have."""
-    if base_format == "LANCE":
-        from lakebed.format.lance_file import check_lance_columns
-
-        check_lance_columns(schema)
-
-
-def require_format(base_format: str) -> None:
-    """Raise `UnsupportedFeature` if the package that writes base files of a format is not installed."""
-    if base_format == "LANCE":
-        from lakebed.format.lance_file import require_lance
-
-        require_lance()
-
-
-def format_name(path: str) -> str:
-    """The name of a base file's format, by its path.
-
-    >>> format_name("p/f_0-1-0_1.parquet")
-    'Parquet'
-    """
-    other = other_format(path)
-    return "Parquet" if other is None else other.name
-
-
-def open_base_file(storage: Storage, path: str, size: int | None) -> AbstractContextManager[Any]:
-    """The open base file, for `row_reader`."""
-    other = other_format(path)
-    return storage.open_input(path, size) if other is None else other.open(storage, path, size)
-
-
-def row_reader(source: Any, footer: Footer) -> RowGroupReader:
-    """The reader of the rows of an open base file whose footer is known."""
-    other = other_format(footer.path)
-    if other is not None:
-        return other.rows(source, footer)
-    import pyarrow.parquet as pq
-
-    options: dict[str, Any] = {"coerce_int96_timestamp_unit": "us", "page_checksum_verification": True}
-    # a remote file's columns in one request; on a local disk or in memory that costs more than it saves
-    return pq.ParquetFile(source, metadata=footer.metadata, pre_buffer=isinstance(source, pa.PythonFile), **options)
 
 
 def batches_of(rows: pa.Table, batch_size: int) -> Iterator[pa.RecordBatch]:

@@ -16,8 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakebed.errors import CorruptFile, LakebedError
-from lakebed.format.base_file import naming_damage
-from lakebed.format.base_formats import other_format
+from lakebed.format.base_file import naming_damage, other_format
 from lakebed.format.data_block import open_data_block
 from lakebed.format.delete_block import Deletes, decode_deletes
 from lakebed.format.hfile import blocks

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -232,7 +232,7 @@ class LanceFileWriter:
             with _panics_named():
                 self._writer.close()
             with self._local.open("rb") as rows:
-                _copied(rows, self._upload)
+                shutil.copyfileobj(rows, self._upload, _PIECE)
         except BaseException:
             self.abort()
             raise
@@ -285,11 +285,6 @@ def _without_null_structs(values: Any) -> Any:
     offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]), pa.int32())
     inner = _without_null_structs(values.flatten())
     return pa.ListArray.from_arrays(offsets, inner, type=kind, mask=values.is_null())
-
-
-def _copied(source: BinaryIO, to: Upload) -> None:
-    while piece := source.read(_PIECE):
-        to.write(piece)
 
 
 def _check_size(actual: int, size: int | None) -> None:

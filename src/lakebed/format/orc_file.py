@@ -43,7 +43,9 @@ class OrcFormat:
         """The footer of an open file: the columns are those of the Avro schema that Hudi stores in it."""
         stored = {k.decode("utf-8", "replace"): v.decode("utf-8", "replace") for k, v in source.metadata.items()}
         avro = stored.pop(_SCHEMA_KEY, "")
-        counts = [source.nrows] if source.nstripes == 1 else _rows_of_stripes(source)
+        # Arrow shows the rows of a stripe only when it is read: of a column that takes few bytes
+        first, stripes = source.schema.names[:1], range(source.nstripes)
+        counts = [source.nrows] if len(stripes) == 1 else [source.read_stripe(n, first).num_rows for n in stripes]
         size = source.content_length // max(1, source.nstripes)
         groups = [GroupSize(count, size) for count in counts]
         return Footer(
@@ -98,24 +100,16 @@ class OrcRows:
         return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
 
 
-def _rows_of_stripes(source: Any) -> list[int]:
-    """The number of rows of each stripe, which Arrow shows only of stripes that are read: of a column that takes few
-    bytes."""
-    return [source.read_stripe(n, columns=[source.schema.names[0]]).num_rows for n in range(source.nstripes)]
-
-
 def _schema_of(stored: pa.Schema, written: pa.Schema) -> pa.Schema:
     """The columns of a file in the types that its writer meant: ORC has one timestamp type, and no bytes of a fixed
     length."""
-    meant: Mapping[str, pa.Field] = {field.name: field for field in written}
+    written_fields: Mapping[str, pa.Field] = {field.name: field for field in written}
     fields: list[pa.Field] = []
     for field in stored:
-        kind = _in_micros(plain_type(field.type))
-        if field.name in meant and can_cast(field.type, meant[field.name].type):
-            kind = meant[field.name].type
+        kind = plain_type(field.type)
+        if pt.is_timestamp(kind):
+            kind = pa.timestamp("us", kind.tz)
+        if field.name in written_fields and can_cast(field.type, written_fields[field.name].type):
+            kind = written_fields[field.name].type
         fields.append(pa.field(field.name, kind))
     return pa.schema(fields)
-
-
-def _in_micros(kind: pa.DataType) -> pa.DataType:
-    return pa.timestamp("us", kind.tz) if pt.is_timestamp(kind) else kind

@@ -21,7 +21,6 @@ from lakebed.expressions.base import Column, RowExpression
 from lakebed.expressions.key_generators import NAMED, PLAIN, KeyGenerator
 from lakebed.expressions.partition_paths import PathCheck
 from lakebed.expressions.plain_keys import unhashed_texts
-from lakebed.format.base_formats import check_file_columns
 from lakebed.format.bounded_cache import cached_by_schema
 from lakebed.handles.file_writer import FileFormat
 from lakebed.index.base import Index
@@ -315,7 +314,10 @@ def _check_names_that_come_back(snapshot: Snapshot, columns: pa.Schema) -> None:
 
 
 def table_schema(context: WriteContext, snapshot: Snapshot, columns: pa.Schema) -> TableSchema:
-    check_file_columns(context.config.base_format, columns)
+    if context.config.base_format == "LANCE":
+        from lakebed.format.lance_file import check_lance_columns
+
+        check_lance_columns(columns)
     # as in real Hudi, columns that are only in paths are not in the commit's schema; readers take them from there
     dropped = set(context.keys.partition_fields) if context.config.drop_partition_columns else set()
     data = in_logical_types(pa.schema([f for f in columns if f.name not in dropped]))

@@ -21,7 +21,6 @@ from lakebed.engine.base import Engine, Rows
 from lakebed.engine.spark_session import session_of
 from lakebed.errors import InvalidOption, SchemaConflict
 from lakebed.expressions.key_generators import CUSTOM, key_generator, kind_of
-from lakebed.format.base_formats import check_file_columns, require_format
 from lakebed.index.base import Index
 from lakebed.index.ranking import TableProfile, advise
 from lakebed.index.registry import check_new_indexes, make_index
@@ -143,8 +142,11 @@ def create(
     )
     config = TableConfig(created)
     _check_config(config, columns)
-    require_format(config.base_format)
-    check_file_columns(config.base_format, columns)
+    if config.base_format == "LANCE":
+        from lakebed.format.lance_file import check_lance_columns, require_lance
+
+        require_lance()
+        check_lance_columns(columns)
     check_new_indexes([*table_index.metadata_indexes, *index_names], config, columns, table_index)
     finish_interrupted_overwrite(storage)
     if not allow_existing and storage.head(PROPERTIES_PATH) is None:  # a table's own files are not foreign

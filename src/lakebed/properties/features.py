@@ -12,7 +12,6 @@ from typing import Literal
 
 from lakebed.config.option_table import KEY_GENERATORS, payload_class, simple_name
 from lakebed.errors import UnsupportedFeature
-from lakebed.format.base_formats import require_format
 from lakebed.properties.file import SUPPORTED_VERSIONS
 from lakebed.properties.table_config import MODE_STRATEGIES, PAYLOAD, TableConfig
 
@@ -323,7 +322,10 @@ def check_write(config: TableConfig, facts: TableFacts, operation: str) -> None:
     for feature in FEATURES:
         if not feature.writes_by(operation) and feature.present(config, facts):
             raise _refusal(feature, config, facts, f"{operation} is refused")
-    require_format(config.base_format)
+    if config.base_format == "LANCE":
+        from lakebed.format.lance_file import require_lance
+
+        require_lance()
 
 
 def _refusal(feature: Feature, config: TableConfig, facts: TableFacts, consequence: str) -> UnsupportedFeature:

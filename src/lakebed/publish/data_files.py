@@ -17,8 +17,7 @@ import pyarrow.types as pt
 from lakebed.errors import UnsupportedFeature
 from lakebed.expressions.key_generators import key_generator
 from lakebed.expressions.key_text import value_of_key_text
-from lakebed.format.base_file import Footer, read_footer
-from lakebed.format.base_formats import format_name
+from lakebed.format.base_file import Footer, format_name, read_footer
 from lakebed.model import BaseFile
 from lakebed.properties.table_config import TableConfig, key_generator_spec
 from lakebed.schema.logical_types import is_vector

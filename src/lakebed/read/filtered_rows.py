@@ -18,8 +18,7 @@ import pyarrow.types as pt
 
 from lakebed.filters.predicates import Predicate
 from lakebed.filters.ranges import Bounds, Path, may_match
-from lakebed.format.base_file import Footer, column_chunks, naming_damage
-from lakebed.format.base_formats import open_base_file, row_reader
+from lakebed.format.base_file import Footer, column_chunks, naming_damage, open_base_file, row_reader
 from lakebed.format.file_names import has_exact_ranges
 from lakebed.format.footer_cache import FOOTERS, KeyFooter
 from lakebed.merge.log_entries import Flags

@@ -19,7 +19,7 @@ import pyarrow as pa
 from lakebed.config.arguments import refused, whole_number
 from lakebed.errors import InvalidOption, UnsupportedFeature
 from lakebed.filters.text import resolve_column
-from lakebed.format.base_formats import open_base_file, row_reader
+from lakebed.format.base_file import open_base_file, row_reader
 from lakebed.format.footer_cache import FOOTERS
 from lakebed.model import ALL_META_COLUMNS, FileSlice
 from lakebed.read.batches import RowReader, row_readers

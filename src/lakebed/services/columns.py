@@ -14,7 +14,6 @@ import pyarrow.types as pt
 
 from lakebed.concurrency.conflicts import reason_to_take_back
 from lakebed.errors import CommitConflict, ConflictKind, SchemaConflict, UnsupportedFeature
-from lakebed.format.base_formats import check_file_columns
 from lakebed.metadata_records.definitions import load_definitions
 from lakebed.metadata_records.layout import COLUMN_STATS, PARTITION_STATS
 from lakebed.model import ALTER_OPERATION, Action, Instant
@@ -96,7 +95,10 @@ class _ColumnTransaction(WriteTransaction):
             _refuse_pending(self.timeline)
             self.prepare_metadata()
             planned = _plan(self.context, self.snapshot, change)
-            check_file_columns(self.context.config.base_format, avro_to_arrow(planned.avro))
+            if self.context.config.base_format == "LANCE":
+                from lakebed.format.lance_file import check_lance_columns
+
+                check_lance_columns(avro_to_arrow(planned.avro))
             self.request()
             self.inflight()
             timeline = self.load()

@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from lakebed.format.base_file import check_rows, naming_damage
-from lakebed.format.base_formats import RowGroupReader, RowPicker, open_base_file, row_reader
+from lakebed.format.base_file import check_rows, naming_damage, open_base_file, row_reader
+from lakebed.format.base_formats import RowGroupReader, RowPicker
 from lakebed.format.footer_cache import FOOTERS, POSITIONS, KeyFooter, KeyPositions
 from lakebed.format.hashes import plain_strings
 from lakebed.format.read_tally import ReadTally, column_bytes

@@ -193,7 +193,7 @@ def test_a_struct_that_is_null_becomes_one_of_nulls_at_every_level(cut: int) -> 
 
 
 def test_a_file_without_rows_is_read() -> None:
-    storage = stored(pa.schema([("a", pa.int64())]).empty_table(), **{"hoodie_min_record_key": "a"})
+    storage = stored(pa.schema([("a", pa.int64())]).empty_table(), hoodie_min_record_key="a")
     footer = read_footer(storage, NAME)
     assert (footer.rows, footer.row_groups, footer.key_values) == (0, 0, {"hoodie_min_record_key": "a"})
     assert list(read_base_file(storage, NAME)) == []

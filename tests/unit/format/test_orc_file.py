@@ -88,7 +88,7 @@ def test_updates_new_keys_and_deletes_go_to_log_files(table: lakebed.Table, tmp_
     assert rows["k007"]["name"] == "changed"
     assert "k002" not in rows
     assert sorted(path.name for path in tmp_path.rglob("*.orc")) == before
-    assert not [path for path in (tmp_path / "orc_mor").glob("part=*/*.parquet")]
+    assert not list((tmp_path / "orc_mor").glob("part=*/*.parquet"))
     assert table.indexes.verify().ok
 
 
@@ -97,7 +97,7 @@ def test_an_overwrite_and_a_deleted_partition_write_no_base_file(table: lakebed.
     assert {r["id"] for r in table.scan(where="part = 'p0'").to_arrow().to_pylist()} == {"k100"}
     table.delete_partitions(["part=p1"])
     assert table.scan().to_arrow()["id"].to_pylist() == ["k100"]
-    assert not [path for path in (tmp_path / "orc_mor").glob("part=*/*.parquet")]
+    assert not list((tmp_path / "orc_mor").glob("part=*/*.parquet"))
 
 
 @pytest.mark.parametrize("operation", ["compact", "cluster", "bulk_insert", "erase"])

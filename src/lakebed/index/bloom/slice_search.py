@@ -14,8 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebed.engine.base import Rows
-from lakebed.format.base_file import check_rows, naming_damage
-from lakebed.format.base_formats import open_base_file, row_reader
+from lakebed.format.base_file import check_rows, naming_damage, open_base_file, row_reader
 from lakebed.format.bloom import BloomFilter, ChainedHashes
 from lakebed.format.footer_cache import FOOTERS
 from lakebed.format.hashes import plain_strings
