@@ -319,9 +319,9 @@ def read_base_file(
     with naming_damage(path), open_base_file(storage, path, size) as opened:
         other = other_format(path)
         if other is not None:
-            known = footer or other.footer(opened, path)
+            footer = footer or other.footer(opened, path)
             yield from reading.row_groups(
-                other.rows(opened, known), known.schema, known.metadata, path, columns, row_groups
+                other.rows(opened, footer), footer.schema, footer.metadata, path, columns, row_groups
             )
             return
         _check_size(opened, size)

@@ -2,8 +2,8 @@
 its rows are read.
 
 The name of a file shows its format (`lakebed.format.base_file.other_format`). What readers ask of a Parquet file's
-metadata (numbers and sizes of row groups) `GroupSizes` answers for the others, which have no statistics of columns; and what they ask of Arrow's `ParquetFile`, a
-`RowGroupReader`. So files of every format go through the same code.
+metadata (numbers and sizes of row groups) `GroupSizes` answers for the others, which have no statistics of columns; and
+what they ask of Arrow's `ParquetFile`, a `RowGroupReader`. So files of every format go through the same code.
 """
 
 from __future__ import annotations

@@ -142,11 +142,6 @@ def create(
     )
     config = TableConfig(created)
     _check_config(config, columns)
-    if config.base_format == "LANCE":
-        from lakebed.format.lance_file import check_lance_columns, require_lance
-
-        require_lance()
-        check_lance_columns(columns)
     check_new_indexes([*table_index.metadata_indexes, *index_names], config, columns, table_index)
     finish_interrupted_overwrite(storage)
     if not allow_existing and storage.head(PROPERTIES_PATH) is None:  # a table's own files are not foreign
@@ -307,6 +302,11 @@ def _check_config(config: TableConfig, columns: pa.Schema) -> None:
                 hint=did_you_mean(name, columns.names, "the schema has"),
                 context={"column": name, "role": "ordering"},
             )
+    if config.base_format == "LANCE":
+        from lakebed.format.lance_file import check_lance_columns, require_lance
+
+        require_lance()
+        check_lance_columns(columns)
     keys = key_generator(key_generator_spec(config))
     if len(columns):
         check_makes_keys(keys, columns)
