@@ -322,7 +322,7 @@ class FileWriter:
             footer[SORTED_BY] = RECORD_KEY
         footer |= self._texts.footer() if self._texts is not None else {}
         if self._addresses is not None and self.rows:
-            assert isinstance(self._writer, AssembledFile)
+            assert isinstance(self._writer, (AssembledFile, NewFile))
             footer[ADDRESSES_KEY] = self._put_addresses(self._writer, self._addresses)
         size = self._writer.close(footer)
         range_row = self._writer.range_row()

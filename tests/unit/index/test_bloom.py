@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import lakebed
@@ -17,7 +18,7 @@ from lakebed.format.base_file import read_footer
 from lakebed.format.bloom import ALL_ONES_TEXT, BloomFilter
 from lakebed.format.footer_cache import FOOTERS
 from lakebed.index.base import Tagged
-from lakebed.index.bloom import known_files, search, slice_search
+from lakebed.index.bloom import known_files, search
 from lakebed.index.bloom.index import BloomIndex, GlobalBloomIndex
 from lakebed.index.bloom.known_files import SearchOptions
 from lakebed.index.registry import make_index, recorded_index
@@ -233,12 +234,12 @@ def test_row_groups_out_of_range_are_not_read(monkeypatch: pytest.MonkeyPatch) -
     rows = incoming(snapshot, {"000005": "eu"})
     asked: list[list[int]] = []
 
-    class Counted(slice_search.pq.ParquetFile):
+    class Counted(pq.ParquetFile):
         def iter_batches(self, *args: Any, **words: Any) -> Any:
             asked.append(words["row_groups"])
             return super().iter_batches(*args, **words)
 
-    monkeypatch.setattr(slice_search.pq, "ParquetFile", Counted)
+    monkeypatch.setattr(pq, "ParquetFile", Counted)
     lookup = tagged(BloomIndex(), rows, snapshot).lookup
     assert lookup is not None
     assert (lookup.tagged, lookup.searched) == (1, 1)
