@@ -60,13 +60,15 @@ if TYPE_CHECKING:
     from lakebed.operations.result import WriteResult
     from lakebed.queries import sql
     from lakebed.read.lookup import KeyText
-    from lakebed.schema.logical_types import vector
+    from lakebed.schema.blobs import blob
+    from lakebed.schema.logical_types import BLOB, vector
     from lakebed.services.erasure_report import ErasureReport
     from lakebed.spark_sink.stream import stream_into
     from lakebed.statements.duckdb_query import QueryResult
     from lakebed.table import Table
 
 __all__ = [
+    "BLOB",
     "AmbiguousMerge",
     "CatalogError",
     "CheckpointBehind",
@@ -101,6 +103,7 @@ __all__ = [
     "UnsupportedFeature",
     "WriteResult",
     "__version__",
+    "blob",
     "convert",
     "create",
     "drop",
@@ -122,6 +125,8 @@ __all__ = [
 
 # Loaded when first used: a Spark worker that only writes files needs neither the SQL parser nor the public object.
 _LAZY = {
+    "BLOB": "lakebed.schema.logical_types",
+    "blob": "lakebed.schema.blobs",
     "convert": "lakebed.loading",
     "create": "lakebed.api",
     "drop": "lakebed.api",

@@ -18,9 +18,10 @@ import pyarrow.types as pt
 
 from lakebed.errors import InvalidRecord, SchemaConflict
 from lakebed.schema.arrow import MAX_WIDE_PRECISION, check_nulls, is_text, normal_type
+from lakebed.schema.blobs import check_blobs
 from lakebed.schema.conversion import cast_column, converted_inside, may_lose
 from lakebed.schema.evolution import MissingColumns, reconcile
-from lakebed.schema.logical_types import check_lengths, is_bytes, is_vector, vectors_of_rows
+from lakebed.schema.logical_types import check_lengths, is_blob, is_bytes, is_vector, vectors_of_rows
 from lakebed.schema.spark import spark_type, type_name
 
 _BEYOND_LONG = float(1 << 63)  # the first number that is too great for a long, as a double
@@ -108,6 +109,8 @@ def in_column(values: pa.Array, field: pa.Field, rule: Rule = DATA) -> pa.Array:
     """
     converted = _converted(values, field.type, field.name, rule)
     _check_required(converted, field.type, field.name)
+    if is_blob(field):
+        check_blobs(converted, field.name)
     return converted
 
 
@@ -146,7 +149,7 @@ def project_incoming(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch
     >>> project_incoming(pa.record_batch({"a": pa.array([7])}), pa.schema([("a", pa.float32())])).to_pylist()
     [{'a': 7.0}]
     """
-    if batch.schema.equals(schema) and not any(map(is_vector, schema.types)):
+    if batch.schema.equals(schema) and not any(is_vector(field.type) or is_blob(field) for field in schema):
         return batch
     columns: list[pa.Array] = []
     for field in schema:

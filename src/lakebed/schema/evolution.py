@@ -14,7 +14,7 @@ from lakebed.schema.arrow import list_of, map_of
 from lakebed.schema.avro import is_logical_struct
 from lakebed.schema.column_names import similar_columns
 from lakebed.schema.conversion import cast_column, may_lose, project
-from lakebed.schema.logical_types import HUDI_TYPE, is_bytes, is_vector, takes_vectors
+from lakebed.schema.logical_types import HUDI_TYPE, is_blob, is_bytes, is_vector, takes_vectors
 from lakebed.schema.plain_arrow import is_list
 from lakebed.schema.spark import spark_projection, type_name
 
@@ -250,7 +250,7 @@ def _check_logical(table: pa.Field, incoming: pa.Field, rules: _Rules, column: s
         names = ", ".join(field.name for field in table.type)
         raise SchemaConflict(
             f"column {column} is {descriptor} in the table and {type_name(incoming.type)} in the data",
-            hint=f"give structs of {names}",
+            hint="make the values with lakebed.blob(data=...)" if is_blob(table) else f"give structs of {names}",
             context={"column": column, "table": descriptor, "data": str(incoming.type)},
         )
     if pt.is_struct(incoming.type):

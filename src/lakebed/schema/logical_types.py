@@ -149,6 +149,24 @@ _STRUCTS: dict[str, Mapping[str, Any]] = {"BLOB": _BLOB, "VARIANT": _VARIANT}
 _VARIANT_MARK = b"lakebed.variant"
 VARIANT = pa.struct([pa.field(n, pa.binary(), False, {_VARIANT_MARK: b"true"}) for n in ("metadata", "value")])
 """The Arrow type of a VARIANT column, in the form in which a caller declares one."""
+_BLOB_MARK = b"lakebed.blob"
+REFERENCE = pa.struct(
+    [
+        pa.field("external_path", pa.string(), False),
+        pa.field("offset", pa.int64()),
+        pa.field("length", pa.int64()),
+        pa.field("managed", pa.bool_(), False),
+    ]
+)
+"""The Arrow type of a BLOB's reference to bytes of another file."""
+BLOB = pa.struct(
+    [
+        pa.field("type", pa.string(), False, {_BLOB_MARK: b"true"}),
+        pa.field("data", pa.binary()),
+        pa.field("reference", REFERENCE),
+    ]
+)
+"""The Arrow type of a BLOB column, in the form in which a caller declares one."""
 
 
 def struct_avro(descriptor: str) -> Mapping[str, Any] | None:
@@ -164,6 +182,8 @@ def descriptor_of(field: pa.Field) -> str:
         return noted.decode("utf-8", "replace").strip()
     if is_declared_variant(field.type):
         return "VARIANT"
+    if is_declared_blob(field.type):
+        return "BLOB"
     return vector_name(field.type) if is_declared_vector(field.type) else ""
 
 
@@ -175,6 +195,24 @@ def is_declared_variant(kind: pa.DataType) -> bool:
 def is_variant(kind: pa.DataType | None) -> bool:
     """Whether a type is the struct of a variant: `metadata` and `value`, in any order."""
     return isinstance(kind, pa.StructType) and {part.name for part in kind} == {part.name for part in VARIANT}
+
+def is_declared_blob(kind: pa.DataType) -> bool:
+    """Whether the type of a caller's column is `BLOB`, also with long bytes, and not any struct of these fields."""
+    return is_blob_struct(kind) and _BLOB_MARK in (kind.field("type").metadata or {})
+
+
+def is_blob_struct(kind: pa.DataType) -> bool:
+    """Whether a type has the fields of a BLOB.
+
+    >>> is_blob_struct(BLOB), is_blob_struct(pa.struct([("type", pa.string())]))
+    (True, False)
+    """
+    return pt.is_struct(kind) and {part.name for part in kind} == {part.name for part in BLOB}
+
+
+def is_blob(field: pa.Field) -> bool:
+    """Whether a column of a stored schema is a BLOB."""
+    return (field.metadata or {}).get(HUDI_TYPE, b"").upper() == b"BLOB"
 
 
 def unknown_descriptor(descriptor: str, column: str) -> SchemaConflict:

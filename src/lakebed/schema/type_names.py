@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from lakebed.errors import SchemaConflict
 from lakebed.schema.arrow import MAX_PRECISION, list_of, map_of, normalise
-from lakebed.schema.logical_types import VARIANT, parse_vector
+from lakebed.schema.logical_types import BLOB, VARIANT, descriptor_of, parse_vector
 
 _NAMES = {
     "boolean": pa.bool_(),
@@ -29,6 +29,7 @@ _NAMES = {
     "timestamp_ltz": pa.timestamp("us", "UTC"),
     "timestamp_ntz": pa.timestamp("us"),
     "variant": VARIANT,
+    "blob": BLOB,
 }
 _DECIMAL = re.compile(r"(?:decimal|numeric)(?:\((\d+)(?:,\s*(\d+))?\))?")
 
@@ -40,7 +41,10 @@ def column_type(declared: Any, column: str) -> pa.DataType:
     (Decimal128Type(decimal128(10, 2)), DataType(int32), ListType(list<element: int64>))
     """
     if isinstance(declared, pa.DataType):
-        return normalise(pa.schema([pa.field(column, declared)])).field(0).type
+        field = pa.field(column, declared)
+        stored = normalise(pa.schema([field])).field(0).type
+        # a struct that is declared to be a logical type shows it by itself
+        return declared if pa.types.is_struct(declared) and descriptor_of(field) else stored
     if not isinstance(declared, str):
         raise _refused(declared, column)
     kind = _parsed(declared.strip(), declared, column)
@@ -98,6 +102,6 @@ def _refused(declared: Any, column: str) -> SchemaConflict:
         f"{declared!r} is no type that column {column} could have",
         hint="Types are Arrow types or SQL names: boolean, int, bigint, float, double, decimal(10, 2), string, binary,"
         " date, timestamp, timestamp_ntz, array<...>, map<string, ...>, struct<name: ...>, vector(4),"
-        " vector(4, double).",
+        " vector(4, double), blob, variant.",
         context={"column": column, "type": str(declared)},
     )
