@@ -30,7 +30,20 @@ from lakebed.cli import main as program_main
 MADE = "<!-- made by `make docs`; edit the code instead -->\n"
 _WIDTH = 100
 # Functions of `import lakebed`, and of the modules that it names.
-_FUNCTIONS = ("create", "open", "load", "write", "convert", "sql", "list_tables", "drop", "ingest", "stream_into")
+_FUNCTIONS = (
+    "create",
+    "open",
+    "load",
+    "write",
+    "convert",
+    "sql",
+    "list_tables",
+    "drop",
+    "ingest",
+    "stream_into",
+    "vector",
+    "blob",
+)
 _MODULES = ("maintenance", "indexes", "spark", "polars", "variant")
 # What a program holds in its hands after a call of the table: each class with the members that are there for it.
 _READS = (
@@ -51,6 +64,8 @@ _UPKEEP = (
 )
 _VIEWS = (
     ("lakebed.table_columns", "ColumnsView"),
+    ("lakebed.table_blobs", "BlobsView"),
+    ("lakebed.table_blobs", "BlobReferences"),
     ("lakebed.table_consumers", "ConsumersView"),
     ("lakebed.table_consumers", "ConsumerState"),
     ("lakebed.table_indexes", "IndexesView"),
@@ -76,7 +91,7 @@ _INTROS = {
     "table": "`lakebed.create` and `lakebed.open` return one.",
     "maintenance": "`Table.maintenance`, `savepoints` and `catalogs` give these: what keeps a table in shape.",
     "reads": "`Table.scan`, `join`, `changes` and `cdc` give these; nothing is read before a method asks for rows.",
-    "views": "`Table.columns`, `indexes`, `consumers`, `timeline`, `files` and `features` give these; each prints as a"
+    "views": "`Table.columns`, `blobs`, `indexes`, `consumers`, `timeline`, `files` and `features` give these; each prints as a"
     " table.",
     "results": "What writes and services give; each prints in a line or two, `to_dict()` gives plain values.",
     "arguments": "Classes of values that calls take.",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from lakebed.services.erasure_report import ErasureReport
     from lakebed.services.restore import RestoreResult, RollbackResult
     from lakebed.services.savepoint import Savepoint
+    from lakebed.table_blobs import BlobsView
     from lakebed.table_catalogs import CatalogsView
     from lakebed.table_columns import ColumnsView
     from lakebed.table_consumers import ConsumersView, Consumption
@@ -162,6 +163,17 @@ class Table:
         from lakebed.table_columns import ColumnsView
 
         return ColumnsView(self.opened)
+
+    @property
+    def blobs(self) -> BlobsView:
+        """The files that the table's BLOB columns reference: `t.blobs.references()` lists them.
+
+        >>> len(t.blobs.references())
+        0
+        """
+        from lakebed.table_blobs import BlobsView
+
+        return BlobsView(self.opened)
 
     @property
     def consumers(self) -> ConsumersView:
@@ -767,6 +779,29 @@ class Table:
         [{'fare': 12.0}]
         """
         return self.opened.steadily(lambda view: lookup.get(view, keys, columns), looks_up=True)
+
+    def read_blob(self, source: Any, column: str) -> Iterator[bytes | None]:
+        """The bytes of a BLOB column, one value after another, of the rows of these keys, or of rows.
+
+        `source` are keys as `get` takes them, a scan of this table (`t.scan(where=...)`, whose other columns are not
+        read), or rows in Arrow that have the column. Keys give a value each, in their order. A null is None, and so is
+        a key without a row. Bytes of other files are read by the table's storage options: ranges of a file that are
+        near each other by one request, and at most 64 MiB ahead of what the caller took.
+
+        Raises `CorruptFile` for a file that is missing or too short, with the row and its path, and `InvalidOption` for
+        a column that is no BLOB.
+
+        >>> schema = pa.schema([("id", pa.int64()), ("pic", lakebed.BLOB)])
+        >>> pictures = lakebed.create("memory://docs/pictures", schema, key="id")
+        >>> _ = pictures.upsert({"id": [1, 2], "pic": lakebed.blob(data=[b"a picture", None])})
+        >>> list(pictures.read_blob([2, 1, 99], "pic")), list(pictures.read_blob(pictures.scan(where="id = 1"), "pic"))
+        ([None, b'a picture', None], [b'a picture'])
+        """
+        from lakebed.read.blobs import blobs_of_keys, blobs_of_rows, is_rows
+
+        if is_rows(source, column):
+            return blobs_of_rows(self.opened.storage.spec, self.opened.config, source, column)
+        return blobs_of_keys(self.opened.storage.spec, self.opened.steadily, source, column)
 
     def history(self, keys: Any, *, before: str | None = None, lookups: int = 100) -> RowHistory:
         """The versions of one key's rows that can still be read, newest first, each with the change by its commit and

@@ -32,8 +32,11 @@ class Request:
     members: tuple[int, ...]
 
 
-def coalesce(ranges: Sequence[tuple[int, int]], gap: int) -> list[Request]:
-    """Merge ranges that are at most `gap` bytes apart. Empty ranges need no request.
+def coalesce(
+    ranges: Sequence[tuple[int, int]], gap: int, max_bytes: int | None = None, max_members: int | None = None
+) -> list[Request]:
+    """Merge ranges that are at most `gap` bytes apart, up to `max_bytes` bytes and `max_members` ranges a request
+    (None: no bound); a longer range is a request of its own. Empty ranges need no request.
 
     >>> [(r.offset, r.length, r.members) for r in coalesce([(100, 10), (0, 4), (6, 4)], gap=8)]
     [(0, 10, (1, 2)), (100, 10, (0,))]
@@ -44,7 +47,8 @@ def coalesce(ranges: Sequence[tuple[int, int]], gap: int) -> list[Request]:
     start = end = 0
     for i in order:
         offset, length = ranges[i]
-        if members and offset - end > gap:
+        is_full = max_bytes is not None and max(end, offset + length) - start > max_bytes
+        if members and (offset - end > gap or is_full or len(members) == max_members):
             requests.append(Request(start, end - start, tuple(members)))
             members = []
         if not members:
