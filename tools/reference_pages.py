@@ -91,8 +91,8 @@ _INTROS = {
     "table": "`lakebed.create` and `lakebed.open` return one.",
     "maintenance": "`Table.maintenance`, `savepoints` and `catalogs` give these: what keeps a table in shape.",
     "reads": "`Table.scan`, `join`, `changes` and `cdc` give these; nothing is read before a method asks for rows.",
-    "views": "`Table.columns`, `blobs`, `indexes`, `consumers`, `timeline`, `files` and `features` give these; each prints as a"
-    " table.",
+    "views": "`Table.columns`, `blobs`, `indexes`, `consumers`, `timeline`, `files` and `features` give these; each prints as"
+    " a table.",
     "results": "What writes and services give; each prints in a line or two, `to_dict()` gives plain values.",
     "arguments": "Classes of values that calls take.",
 }

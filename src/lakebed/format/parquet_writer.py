@@ -209,8 +209,17 @@ class BaseFileWriter:
         self._unmeasured_bytes += size
         while self._pending_rows >= self._full_rows:
             self._flush(self._settings.row_group_rows)
-        if self._pending_bytes >= self._settings.row_group_bytes:
-            self._flush(self._pending_rows)
+        while self._pending_bytes >= self._settings.row_group_bytes:
+            self._flush(self._rows_of_group())
+
+    def _rows_of_group(self) -> int:
+        """The number of buffered rows for the next row group: all, unless they have the bytes of several."""
+        table, limit = pa.concat_tables(self._pending), self._settings.row_group_bytes
+        rows, size = self._pending_rows, self._pending_bytes
+        while rows > 1 and size >= 2 * limit:
+            rows = max(1, -(-rows // (size // limit)))
+            size = table.slice(0, rows).nbytes
+        return rows
 
     @property
     def pending_rows(self) -> int:

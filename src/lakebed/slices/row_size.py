@@ -14,6 +14,8 @@ from lakebed.schema.logical_types import is_vector, vector_size
 from lakebed.slices.snapshot import Snapshot
 
 SAMPLE_ROWS = 4096
+MAX_SAMPLE_BYTES = 16 << 20
+"""Rows of a sample, and about their bytes: of rows with objects of some megabytes, a few are encoded."""
 # Meta columns that a sample lacks: a sequence number a row, hardly compressible, and dictionary codes.
 _META_BYTES = 12
 # Commits that are looked at for the stored rows, and bytes of a row if none of them has them.
@@ -62,6 +64,7 @@ def from_sample(rows: pa.Table, settings: WriteSettings) -> float:
     if rows.num_rows == 0:
         return 1024.0
     sample = rows.slice(0, SAMPLE_ROWS)
+    sample = sample.slice(0, max(1, MAX_SAMPLE_BYTES * sample.num_rows // max(MAX_SAMPLE_BYTES, sample.nbytes)))
     buffer = io.BytesIO()
     try:
         pq.write_table(
