@@ -64,9 +64,9 @@ def _python() -> Iterator[str]:
         elif inspect.isfunction(thing):
             yield f"lakebed.{name}{_signature(thing)}"
         elif inspect.ismodule(thing) and name != "errors":
-            yield from (f"lakebed.{name}.{one}{_signature(getattr(thing, one))}" for one in thing.__all__)
+            yield from (f"lakebed.{name}.{one}{_kind(getattr(thing, one))}" for one in thing.__all__)
         else:
-            yield f"lakebed.{name}: {type(thing).__name__}"
+            yield f"lakebed.{name}{_kind(thing)}"
     for section in reference_pages.api_sections():
         for path, members in section.objects:
             module, _, name = path.rpartition(".")
@@ -78,6 +78,11 @@ def _python() -> Iterator[str]:
             thing = getattr(importlib.import_module(module), name)
             full = f"{module}.{name}"
             yield from _class(thing, full) if inspect.isclass(thing) else [f"{full}{_signature(thing)}"]
+
+
+def _kind(thing: Any) -> str:
+    """The signature of a function, or the type of a value."""
+    return _signature(thing) if callable(thing) else f": {type(thing).__name__}"
 
 
 def _class(cls: type, name: str, members: Any = None) -> Iterator[str]:

@@ -91,8 +91,8 @@ _INTROS = {
     "table": "`lakebed.create` and `lakebed.open` return one.",
     "maintenance": "`Table.maintenance`, `savepoints` and `catalogs` give these: what keeps a table in shape.",
     "reads": "`Table.scan`, `join`, `changes` and `cdc` give these; nothing is read before a method asks for rows.",
-    "views": "`Table.columns`, `blobs`, `indexes`, `consumers`, `timeline`, `files` and `features` give these; each prints as"
-    " a table.",
+    "views": "`Table.columns`, `blobs`, `indexes`, `consumers`, `timeline`, `files` and `features` give these; each"
+    " prints as a table.",
     "results": "What writes and services give; each prints in a line or two, `to_dict()` gives plain values.",
     "arguments": "Classes of values that calls take.",
 }
@@ -157,7 +157,11 @@ class ApiSection:
 def api_sections() -> list[ApiSection]:
     """The groups of the API; each is a page below docs/api."""
     functions = [(f"lakebed.{name}", None) for name in _FUNCTIONS]
-    modules = [(f"lakebed.{one}.{name}", None) for one in _MODULES for name in getattr(lakebed, one).__all__]
+    listed = [(one, name) for one in _MODULES for name in getattr(lakebed, one).__all__]
+    # a type is no function
+    modules = [
+        (f"lakebed.{one}.{name}", None) for one, name in listed if callable(getattr(getattr(lakebed, one), name))
+    ]
     reads = [(f"{module}.{name}", shown or _names(_named(module, name))) for module, name, shown in _READS]
     upkeep, views = ([(f"{m}.{name}", _names(_named(m, name))) for m, name in part] for part in (_UPKEEP, _VIEWS))
     results = [(f"{cls.__module__}.{cls.__name__}", _names(cls)) for cls in _results()]

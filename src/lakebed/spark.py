@@ -30,8 +30,8 @@ def create_views(
     `tables` maps names to URIs or tables; each becomes a view `USING lakebed`, which shows the table as it is at each
     query. With `functions` SQL has `lakebed_changes(table, start, end)`, `lakebed_cdc(table, start, end)`,
     `lakebed_timeline(table)` and `lakebed_files(table)`, where `table` is a text with a name of `tables` or a URI. They
-    give row by row; `t.changes(start).to_spark()` is faster for many rows. Raises `InvalidOption` for a name that is no
-    plain word.
+    give row by row; `t.changes(start).to_spark()` is faster for many rows. `read_blob(column)` gives the bytes of a
+    BLOB column. Raises `InvalidOption` for a name that is no plain word.
 
     >>> def trips_by_city(spark, t):
     ...     lakebed.spark.create_views(spark, {"trips": t})

@@ -96,53 +96,53 @@ class BlobReader:
                 continue
             if not paths[row]:
                 raise self._damaged(label(row), "", f"has the storage type {kind} and names no file")
-            wanted = self._resolved(_Range(row, paths[row], offsets[row] or 0, lengths[row]), label)
-            size += wanted.length or 0
+            target = self._resolved(_Range(row, paths[row], offsets[row] or 0, lengths[row]), label)
+            size += target.length or 0
             if ranges and size > MAX_WINDOW_BYTES:
                 break
             values.append(b"")
-            ranges.append(wanted)
+            ranges.append(target)
         for row, value in self._fetched(ranges, label):
             values[row] = value
         return values
 
-    def _resolved(self, wanted: _Range, label: _Label) -> _Range:
+    def _resolved(self, target: _Range, label: _Label) -> _Range:
         """The range with its length."""
-        if wanted.length is not None:
-            return wanted
-        if wanted.path not in self._sizes:
+        if target.length is not None:
+            return target
+        if target.path not in self._sizes:
             if len(self._sizes) >= _MAX_SIZES:
                 self._sizes.clear()
-            self._sizes[wanted.path] = self._size(wanted, label)
-        length = self._sizes[wanted.path] - wanted.offset
+            self._sizes[target.path] = self._size(target, label)
+        length = self._sizes[target.path] - target.offset
         if length < 0:
-            raise self._too_short(wanted, self._sizes[wanted.path], label)
-        return wanted._replace(length=length)
+            raise self._too_short(target, self._sizes[target.path], label)
+        return target._replace(length=length)
 
-    def _size(self, wanted: _Range, label: _Label) -> int:
-        storage, name = self._opened(wanted, label)
+    def _size(self, target: _Range, label: _Label) -> int:
+        storage, name = self._opened(target, label)
         try:
             info = storage.head(name)
         except LakebedError as error:
-            raise self._named(error, wanted, label) from error
+            raise self._named(error, target, label) from error
         if info is None:
-            raise self._damaged(label(wanted.row), wanted.path, "references a file that is missing")
+            raise self._damaged(label(target.row), target.path, "references a file that is missing")
         return info.size
 
     def _fetched(self, ranges: Sequence[_Range], label: _Label) -> list[tuple[int, bytes]]:
         """The bytes of these ranges, with the numbers of their rows."""
         by_path: dict[str, list[_Range]] = {}
-        for wanted in ranges:
-            by_path.setdefault(wanted.path, []).append(wanted)
+        for target in ranges:
+            by_path.setdefault(target.path, []).append(target)
         requests: list[tuple[list[_Range], Request]] = []
         for listed in by_path.values():
-            bounds = [(wanted.offset, wanted.length or 0) for wanted in listed]
+            bounds = [(target.offset, target.length or 0) for target in listed]
             requests += [(listed, r) for r in coalesce(bounds, _MAX_GAP, MAX_REQUEST_BYTES, MAX_REQUEST_RANGES)]
         if not requests:
             return []
         storage, _ = self._opened(requests[0][0][0], label)
         threads = _THREADS if is_remote(storage) else 1
-        done = parallel_map(lambda asked: self._read(*asked, label), requests, threads)
+        done = parallel_map(lambda request: self._read(*request, label), requests, threads)
         return list(chain.from_iterable(done))
 
     def _read(self, listed: Sequence[_Range], request: Request, label: _Label) -> list[tuple[int, bytes]]:
@@ -163,18 +163,18 @@ class BlobReader:
         starts = [m.offset - request.offset for m in members]
         return [(m.row, data[at : at + (m.length or 0)]) for m, at in zip(members, starts, strict=True)]
 
-    def _opened(self, wanted: _Range, label: _Label) -> tuple[Storage, str]:
+    def _opened(self, target: _Range, label: _Label) -> tuple[Storage, str]:
         """The storage of a referenced file, and the file's path in it."""
         try:
-            storage, name, _ = storage_of(wanted.path, self.spec)
+            storage, name, _ = storage_of(target.path, self.spec)
             return storage, name
         except LakebedError as error:
-            raise self._named(error, wanted, label) from error
+            raise self._named(error, target, label) from error
 
-    def _too_short(self, wanted: _Range, size: int, label: _Label) -> CorruptFile:
-        end = "the end" if wanted.length is None else f"{wanted.offset + wanted.length}"
-        why = f"references the bytes {wanted.offset} to {end} of a file that has {size}"
-        return self._damaged(label(wanted.row), wanted.path, why)
+    def _too_short(self, target: _Range, size: int, label: _Label) -> CorruptFile:
+        end = "the end" if target.length is None else f"{target.offset + target.length}"
+        why = f"references the bytes {target.offset} to {end} of a file that has {size}"
+        return self._damaged(label(target.row), target.path, why)
 
     def _damaged(self, row: str, path: str, why: str) -> CorruptFile:
         return CorruptFile(
@@ -183,11 +183,11 @@ class BlobReader:
             context={"row": row, "column": self.column, "path": path},
         )
 
-    def _named(self, error: LakebedError, wanted: _Range, label: _Label) -> LakebedError:
+    def _named(self, error: LakebedError, target: _Range, label: _Label) -> LakebedError:
         """The error with the row and the path in front."""
-        row = label(wanted.row)
-        message = f"the blob {self.column} of {row} is in {wanted.path}: {error.message}"
-        return type(error)(message, hint=error.hint, context={**error.context, "row": row, "path": wanted.path})
+        row = label(target.row)
+        message = f"the blob {self.column} of {row} is in {target.path}: {error.message}"
+        return type(error)(message, hint=error.hint, context={**error.context, "row": row, "path": target.path})
 
 
 def storage_of(uri: str, table: StorageSpec) -> tuple[Storage, str, str]:
@@ -204,8 +204,8 @@ def blobs_of_rows(spec: StorageSpec, config: TableConfig, rows: Any, column: str
     fields = tuple(name.partition(".")[0] for name in config.key_fields)
     if isinstance(rows, Scan):
         name = blob_column(column, rows.available)
-        wanted = {RECORD_KEY, *fields} if config.populate_meta_fields else set(fields)
-        keys = [n for n in rows.available.names if n in wanted and n != name]
+        key_columns = {RECORD_KEY, *fields} if config.populate_meta_fields else set(fields)
+        keys = [n for n in rows.available.names if n in key_columns and n != name]
         batches: Iterable[pa.RecordBatch] = rows.of_columns([*keys, name]).to_batches()
     else:
         reader = rows.to_reader() if isinstance(rows, Results) else to_arrow_table(rows).to_reader()
@@ -259,17 +259,18 @@ def blobs_of_keys(spec: StorageSpec, steadily: Callable[..., Any], keys: Any, co
 def _looked_up(reader: BlobReader, steadily: Callable[..., Any], texts: pa.Array) -> Iterator[bytes | None]:
     start, count = 0, _FIRST_KEYS
     while start < len(texts):
-        some = texts.slice(start, count)
-
-        wanted = KeyText(some.drop_null())
-        stored, rows = steadily(partial(_rows_by_key, keys=wanted, column=reader.column), looks_up=True)
+        part = texts.slice(start, count)
+        keys = KeyText(part.drop_null())
+        stored, rows = steadily(partial(_rows_by_key, keys=keys, column=reader.column), looks_up=True)
         column = one_array(rows.column(reader.column))
-        at = pc.index_in(some, value_set=stored, skip_nulls=True)
+        at = pc.index_in(part, value_set=stored, skip_nulls=True)
         blobs = column.take(at)
-        yield from reader.values(blobs, lambda n, some=some: f"row {some[n].as_py()!r}")
-        start += len(some)
-        size = column.nbytes
-        count = max(1, min(_MAX_KEYS, count * 4 if 4 * size < MAX_WINDOW_BYTES else count // 2 or 1))
+        yield from reader.values(blobs, lambda n, part=part: f"row {part[n].as_py()!r}")
+        start += len(part)
+        if 4 * column.nbytes < MAX_WINDOW_BYTES:
+            count = min(_MAX_KEYS, 4 * count)
+        elif column.nbytes > MAX_WINDOW_BYTES:
+            count = max(1, count // 4)
 
 
 def _rows_by_key(view: Snapshot, keys: Any, column: str) -> tuple[pa.Array, pa.Table]:
@@ -290,6 +291,7 @@ def is_rows(source: Any, column: str) -> bool:
     if isinstance(source, list):
         rows: list[Any] = source
         names = list(rows[0]) if rows and isinstance(rows[0], Mapping) else None
-    if names is None or callable(names):
+    if names is None:
         return False
+    names = names() if callable(names) else names
     return column.lower() in {str(name).lower() for name in names}

@@ -13,6 +13,7 @@ import pyarrow.types as pt
 
 from lakebed.config.arguments import checks_arguments
 from lakebed.errors import InvalidOption, InvalidRecord
+from lakebed.schema.arrow import is_text
 from lakebed.schema.logical_types import BLOB, REFERENCE, is_bytes
 
 INLINE, OUT_OF_LINE = "INLINE", "OUT_OF_LINE"
@@ -77,7 +78,7 @@ def _column(values: Any, kind: pa.DataType, argument: str) -> Any:
         column = column.cast(column.type.value_type)
     if pt.is_null(column.type):
         return column.cast(kind)
-    if not (is_bytes(column.type) if argument == "data" else _is_text(column.type)):
+    if not (is_bytes(column.type) if argument == "data" else is_text(column.type)):
         raise _refused(argument, str(column.type))
     if argument == "path":
         return column.cast(kind)
@@ -90,14 +91,10 @@ def _arrow(values: Any) -> Any:
     return pa.array(values if hasattr(values, "__arrow_c_array__") else list(values))
 
 
-def _is_text(kind: pa.DataType) -> bool:
-    return pt.is_string(kind) or pt.is_large_string(kind) or pt.is_string_view(kind)
-
-
 def _refused(argument: str, have: str) -> InvalidRecord:
-    wanted = "bytes" if argument == "data" else "paths as texts"
+    takes = "bytes" if argument == "data" else "paths as texts"
     return InvalidRecord(
-        f"blob() takes {wanted} as {argument}, or a column of them, and got {have}",
+        f"blob() takes {takes} as {argument}, or a column of them, and got {have}",
         hint="encode a text: data=text.encode()" if argument == "data" else "give a URI, or an absolute path",
         context={"argument": argument},
     )

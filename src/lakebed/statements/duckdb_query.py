@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,7 @@ from lakebed.format.duckdb_database import connect
 from lakebed.read.dataset import Columns, RowScanner, TableDataset
 from lakebed.read.scan import Results, Scan, require
 from lakebed.statements.arguments import Arguments, check_arguments, is_interval, markers
+from lakebed.statements.blob_calls import blob_calls, duckdb_functions
 from lakebed.statements.sources import Source, Sources, alias_of
 from lakebed.statements.statement import Aggregates, Statement
 from lakebed.statements.variants import variant_calls
@@ -42,8 +44,10 @@ def run_query(statement: Statement, sources: Sources, args: Arguments) -> QueryR
     errors: list[Exception] = []
     changes: dict[tuple[int, int], str] = {}
     names: dict[tuple[int, str], str] = {}
+    calls = blob_calls(statement)
     with errors_of_duckdb(errors):
-        for source in sources.of(statement):
+        listed = sources.of(statement)
+        for source in listed:
             reference = source.reference
             is_by_name = not (reference.is_uri or reference.function or reference.as_of is not None)
             key = (id(source.rows), reference.name.lower() if is_by_name else "")
@@ -59,9 +63,18 @@ def run_query(statement: Statement, sources: Sources, args: Arguments) -> QueryR
     changes |= variant_calls(statement)
     is_named = isinstance(args, Mapping)
     values = {name: _plain(value) for name, value in args.items()} if is_named else [_plain(v) for v in args or ()]
-    with errors_of_duckdb(errors):
-        relation = connection.sql(statement.replaced(changes), params=values or None)
-    return QueryResult(relation, errors)
+    functions, drop = duckdb_functions(calls, listed, connection, errors) if calls else ({}, None)
+    try:
+        with errors_of_duckdb(errors):
+            relation = connection.sql(statement.replaced(changes | functions), params=values or None)
+    except BaseException:
+        if drop is not None:
+            drop()
+        raise
+    result = QueryResult(relation, errors)
+    if drop is not None:  # DuckDB complains at the end of the process about functions that are left
+        weakref.finalize(result, drop)
+    return result
 
 
 def _plain(value: Any) -> Any:
@@ -264,7 +277,7 @@ def errors_of_duckdb(errors: list[Exception]) -> Generator[None]:
         yield
     except (duckdb.Error, pa.ArrowException, OSError) as error:
         if errors:
-            raise errors[0] from None
+            raise errors.pop(0) from None  # a list that keeps it keeps the frames of its traceback, too
         if not isinstance(error, duckdb.Error):
             raise
         raise InvalidOption(

@@ -10,11 +10,14 @@ import pyarrow as pa
 from lakebed.errors import InvalidOption
 from lakebed.opened_table import OpenedTable
 from lakebed.properties.file import load_table_config
+from lakebed.read.blobs import BlobReader
 from lakebed.read.scan import Results
 from lakebed.schema.spark import read_by_spark
+from lakebed.statements.blob_calls import READ_BLOB, register_on_spark
 from lakebed.statements.sources import checked_name, function_rows, registered
 from lakebed.statements.statement import FUNCTIONS
 from lakebed.storage import open_storage
+from lakebed.storage.base import StorageSpec
 from lakebed.table import Table
 from lakebed.table_views import View
 
@@ -25,7 +28,8 @@ if TYPE_CHECKING:
 def create_views(
     spark: SparkSession, uris: Mapping[str, str], *, functions: bool, storage_options: Mapping[str, str] | None
 ) -> None:
-    """Make a temporary view of each table, by name, and register the table functions, which accept the same names."""
+    """Make a temporary view of each table, by name, and register the table functions, which accept the same names, and
+    `read_blob`."""
     options = {f"storage.{name}": value for name, value in (storage_options or {}).items()}
     names = {checked_name(name): uri for name, uri in uris.items()}
     registered.setdefault(spark, {}).update(names)
@@ -35,6 +39,8 @@ def create_views(
     if functions:
         from pyspark.sql.functions import udtf
 
+        spec = StorageSpec(next(iter(names.values()), "/"), dict(storage_options or {}))
+        register_on_spark(spark, READ_BLOB, BlobReader(spec, "column"))
         for function in FUNCTIONS:
             table_function: Any = udtf(_function(function, names, dict(storage_options or {})))
             spark.udtf.register(function, table_function)

@@ -23,6 +23,7 @@ from lakebed.read.cdc import ChangeLog
 from lakebed.read.incremental import Changes
 from lakebed.read.scan import Results, Scan
 from lakebed.statements.arguments import with_values
+from lakebed.statements.blob_calls import blob_calls, spark_functions
 from lakebed.statements.narrowing import Narrowing
 from lakebed.statements.sources import Source, Sources, alias_of
 from lakebed.statements.statement import Statement
@@ -51,7 +52,8 @@ def run_query(statement: Statement, sources: Sources, args: Any, spark: SparkSes
     scans = _narrowed(listed, narrowing, spark)
     counts = _bucket_counts(scans, narrowing) if can_lay_out(spark) else {}
     frames: dict[str, DataFrame] = {}
-    changes: dict[tuple[int, int], str] = {}
+    calls = blob_calls(statement)
+    changes: dict[tuple[int, int], str] = dict(spark_functions(calls, listed, spark)) if calls else {}
     for number, source in enumerate(listed):
         start = source.reference.start
         frames[f"table_{number}"] = _frame(source, scans.get(start), counts.get(start), spark)
