@@ -6,13 +6,16 @@ import json
 import threading
 import uuid
 from collections.abc import Generator
+from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
+import lakebed
 from conftest import unavailable
 from lakebed.concurrency.lock import FileLock, default_lock
-from lakebed.errors import LockTimeout, StorageError
+from lakebed.errors import CorruptFile, LockTimeout, StorageError
 from lakebed.model import LOCK_FILE
 from lakebed.storage import Storage, open_storage
 from lakebed.testing import FaultPlan, FaultyStorage, Killed
@@ -60,6 +63,27 @@ def test_hadoop_names_and_s3a_open_the_same_table(s3: dict[str, Any]) -> None:
     assert other.read("x") == spark.read("x") == b"1"
     assert one.spec.uri == other.spec.uri == "s3://lake/same"
     assert one.url("a/b") == "s3a://lake/same/a/b"
+
+
+def test_blobs_are_read_with_the_storage_options_of_the_table(s3: dict[str, Any], tmp_path: Path) -> None:
+    data = bytes(range(200))
+    folder = f"s3://lake/blobs/{uuid.uuid4().hex}"
+    open_storage(folder, s3["options"]).write("all.bin", data)
+    schema = pa.schema([("id", pa.string()), ("pic", lakebed.BLOB)])
+    paths = [f"{folder}/all.bin", f"{folder}/all.bin".replace("s3:", "s3a:"), f"{folder}/all.bin"]
+    pics = lakebed.blob(path=paths, offset=[0, 150, 20], length=[5, None, 10])
+    for uri in (f"{folder}/table", str(tmp_path / "table")):
+        table = lakebed.create(uri, schema, key="id", storage_options=s3["options"])
+        table.upsert(pa.table({"id": ["a", "b", "c"], "pic": pics}))
+        assert list(table.read_blob(["c", "b", "a"], "pic")) == [data[20:30], data[150:], data[:5]]
+        result: Any = lakebed.sql("select read_blob(pic) as b from t where id = 'b'", tables={"t": table})
+        assert result.to_pylist() == [{"b": data[150:]}]
+        report = table.blobs.references(folder)
+        assert (f"{folder}/all.bin", 3, 200) in [(file.path, file.references, file.bytes) for file in report]
+        for path, length in ((f"{folder}/none.bin", 3), (f"{folder}/all.bin", 201), (f"{folder}/none.bin", None)):
+            table.upsert([{"id": "a", "pic": lakebed.blob(path=path, length=length)}])
+            with pytest.raises(CorruptFile, match=f"row 'a' .*{path}"):
+                list(table.read_blob(["a"], "pic"))
 
 
 def test_keys_are_stored_as_they_are(s3: dict[str, Any]) -> None:

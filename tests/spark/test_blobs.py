@@ -25,7 +25,8 @@ def test_read_blob_gives_the_bytes_of_each_row(kind: str, spark: Any, tmp_path: 
         "select id, read_blob(pic) as b from {} where id in ('k001', 'k010', 'o1')"
         " and (id = 'k010' or length(read_blob(pic)) > 1)"
     )
-    rows = lakebed.sql(text.format("t"), tables={"t": table}, spark=spark).collect()
+    frame: Any = lakebed.sql(text.format("t"), tables={"t": table}, spark=spark)
+    rows = frame.collect()
     assert {row["id"]: row["b"] for row in rows} == values
     lakebed.spark.create_views(spark, {"pictures": str(tmp_path / "t")})
     rows = spark.sql(text.format("pictures")).collect()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,9 @@ import pytest
 
 import lakebed
 from lakebed.errors import SchemaConflict
+from lakebed.format.parquet_writer import BaseFileWriter, ParquetSettings
 from lakebed.schema.logical_types import HUDI_TYPE
+from lakebed.storage.local import LocalStorage
 from support.blob_tables import SCHEMA, blob_rows, blob_table, blobs_by_key, container, data_of
 from support.vector_tables import described, expected, unpacked
 
@@ -166,3 +170,58 @@ def test_base_files_hold_the_columns_of_hudi(tmp_path: Path) -> None:
         "pic.reference.length": ("INT64", 3),
         "pic.reference.managed": ("BOOLEAN", 2),
     }
+
+
+@pytest.mark.parametrize(
+    ("count", "groups"),
+    [(1, [1]), (9, [9]), (10, [10]), (19, [19]), (20, [10, 10]), (35, [12, 12, 11]), (100, [10] * 10)],
+)
+def test_row_groups_end_by_bytes_also_of_one_batch(tmp_path: Path, count: int, groups: list[int]) -> None:
+    schema = pa.schema([("data", pa.binary())])
+    rows = pa.table({"data": [bytes(996)] * count}, schema)  # with its offset a row has a thousand bytes
+    settings = ParquetSettings(row_group_bytes=10_000)
+    writer = BaseFileWriter(LocalStorage(str(tmp_path)).create("f.parquet"), schema, settings)
+    writer.write(rows)
+    writer.close({})
+    metadata = pq.read_metadata(tmp_path / "f.parquet")
+    assert [metadata.row_group(n).num_rows for n in range(metadata.num_row_groups)] == groups
+    assert pq.read_table(tmp_path / "f.parquet").equals(rows)
+
+
+def test_a_blob_of_many_bytes_does_not_join_the_row_groups_of_small_ones(tmp_path: Path) -> None:
+    schema = pa.schema([("data", pa.binary())])
+    rows = pa.table({"data": [bytes(50_000), *[bytes(96)] * 40, bytes(50_000)]}, schema)
+    writer = BaseFileWriter(
+        LocalStorage(str(tmp_path)).create("f.parquet"), schema, ParquetSettings(row_group_bytes=10_000)
+    )
+    writer.write(rows)
+    writer.close({})
+    metadata = pq.read_metadata(tmp_path / "f.parquet")
+    assert metadata.row_group(0).num_rows == 1
+    assert pq.read_table(tmp_path / "f.parquet").equals(rows)
+
+
+MEGABYTES = """
+import resource, sys
+import lakebed
+table = lakebed.open(sys.argv[1])
+rows = size = 0
+for batch in table.scan(["id", "pic"]).to_batches():
+    rows, size = rows + batch.num_rows, size + batch.nbytes
+print(rows, size >> 20, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10)
+"""
+
+
+@pytest.mark.full
+def test_a_scan_of_two_gigabytes_of_blobs_takes_less_than_600_megabytes(tmp_path: Path) -> None:
+    table = lakebed.create(str(tmp_path / "t"), SCHEMA, key="id")
+    image = bytes(range(256)) * 19_532  # five million
+    for part in range(4):
+        keys = [f"{part}-{n}" for n in range(100)]
+        pics = lakebed.blob(data=[image] * 100)
+        table.insert(pa.table({"id": keys, "pic": pics, "name": keys, "ts": [1] * 100, "part": keys}))
+    command = [sys.executable, "-c", MEGABYTES, table.uri]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    rows, size, peak = map(int, done.stdout.split())
+    assert (rows, size) == (400, 1907)
+    assert peak < 600

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import lakebed
@@ -14,6 +16,7 @@ from lakebed.config.settings import WriteSettings
 from lakebed.engine.base import GROUP
 from lakebed.model import FILE_ID, PARTITION_PATH, BaseFile, FileSlice, LogFile
 from lakebed.operations.assign import MAX_SMALL_FILES, assign
+from lakebed.slices import row_size
 from lakebed.slices.row_size import from_sample
 from lakebed.storage.memory import MemoryStorage
 from lakebed.table import Table
@@ -141,6 +144,21 @@ def test_a_row_is_as_big_as_it_is_encoded() -> None:
     narrow = pa.table({"a": pa.array([1] * 2_000)})
     assert from_sample(narrow, WriteSettings()) < 20
     assert from_sample(sample.slice(0, 0), WriteSettings()) == 1024.0
+
+
+@pytest.mark.parametrize(("size", "rows"), [(1000, 16), (1001, 15), (16_000, 1), (20_000, 1)])
+def test_a_sample_has_a_bounded_number_of_bytes(monkeypatch: pytest.MonkeyPatch, size: int, rows: int) -> None:
+    monkeypatch.setattr(row_size, "MAX_SAMPLE_BYTES", 16 * 1004)
+    encoded: list[int] = []
+    write = pq.write_table
+
+    def noting(sample: pa.Table, *more: Any, **words: Any) -> None:
+        encoded.append(sample.num_rows)
+        write(sample, *more, **words)
+
+    monkeypatch.setattr(pq, "write_table", noting)
+    from_sample(pa.table({"a": pa.array([bytes(size)] * 40)}), WriteSettings())
+    assert encoded == [rows]
 
 
 def test_a_given_record_size_decides_the_number_of_files(make: Make) -> None:
