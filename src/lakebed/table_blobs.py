@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -101,15 +102,13 @@ class BlobsView:
         view = opened.view(cut)
         names = _blob_columns(view) if column is None else [blob_column(column, view.schema)]
         counts = _counts(Scan(view, columns=names, reads=opened.reads), names) if names else Counter[str]()
-        sizes = {} if folder is None else self._listed(folder)
+        sizes: dict[str, int] = {}
+        if folder is not None:
+            storage, prefix, root = storage_of(folder, opened.storage.spec)
+            sizes = {f"{root.rstrip('/')}/{file.path}": file.size for file in storage.list(prefix)}
         paths = sorted({*counts, *sizes})
         files = [ReferencedFile(path, counts.get(path, 0), sizes.get(path)) for path in paths]
         return BlobReferences(files, None if folder is None else parse_uri(folder).uri)
-
-    def _listed(self, folder: str) -> dict[str, int]:
-        """The sizes of the files below a folder, by their URIs."""
-        storage, prefix, root = storage_of(folder, self._opened.storage.spec)
-        return {f"{root.rstrip('/')}/{file.path}": file.size for file in storage.list(prefix)}
 
 
 def _blob_columns(view: Snapshot) -> list[str]:
@@ -127,14 +126,8 @@ def _counts(scan: Scan, names: Sequence[str]) -> Counter[str]:
             for entry in pc.value_counts(paths.drop_null()).to_pylist():
                 path = entry["values"]
                 if path not in uris:
-                    uris[path] = _uri(path)
+                    uris[path] = path
+                    with suppress(InvalidOption):  # a path that lakebed cannot open has one spelling
+                        uris[path] = parse_uri(path).uri
                 counts[uris[path]] += entry["counts"]
     return counts
-
-
-def _uri(path: str) -> str:
-    """The one spelling of a path; a path that lakebed cannot open is unchanged."""
-    try:
-        return parse_uri(path).uri
-    except InvalidOption:
-        return path

@@ -351,6 +351,7 @@ INLINE: dict[str, tuple[str, ...]] = {
         "len(absent) > 5",
         "len(self.files) > 10",
     ),
+    "read.blobs": ("4 * column.nbytes < MAX_WINDOW_BYTES",),
     "read.spark": ("files > 32",),
     "services.partition_ttl": ("len(self.paths) > 5",),
     "spark_sink.staging": ("newest / 1000 < time.time() - _RETAINED_SECONDS",),

@@ -14,6 +14,7 @@ import pyarrow.types as pt
 from lakebed.config.arguments import checks_arguments
 from lakebed.errors import InvalidOption, InvalidRecord
 from lakebed.schema.arrow import is_text
+from lakebed.schema.conversion import one_array
 from lakebed.schema.logical_types import BLOB, REFERENCE, is_bytes
 
 INLINE, OUT_OF_LINE = "INLINE", "OUT_OF_LINE"
@@ -54,18 +55,17 @@ def blob(*, data: Any = None, path: Any = None, offset: Any = 0, length: Any = N
         reference = {"external_path": os.fspath(path), "offset": offset, "length": length, "managed": False}
         return {"type": OUT_OF_LINE, "data": None, "reference": reference}
     if data is not None:
-        return _mapped(_column(data, pa.large_binary(), "data"), _inline)
-    paths = _column(path, pa.string(), "path")
-    if isinstance(paths, pa.ChunkedArray):
-        paths = paths.combine_chunks()
-    return _out_of_line(paths, *(_numbers(part, len(paths), n) for part, n in ((offset, "offset"), (length, "length"))))
-
-
-def _mapped(column: Any, make: Any) -> Any:
-    if not isinstance(column, pa.ChunkedArray):
-        return make(column)
-    chunks = [make(chunk) for chunk in column.chunks]
-    return pa.chunked_array(chunks, None if chunks else BLOB)
+        column = _column(data, pa.large_binary(), "data")
+        if not isinstance(column, pa.ChunkedArray):
+            return _inline(column)
+        return pa.chunked_array(list(map(_inline, column.chunks)), None if column.num_chunks else BLOB)
+    paths = one_array(_column(path, pa.string(), "path"))
+    mask, count = _nulls(paths), len(paths)
+    numbers = [_numbers(values, count, name) for values, name in ((offset, "offset"), (length, "length"))]
+    parts = [pc.fill_null(paths, ""), *numbers, pa.repeat(pa.scalar(False), count)]
+    references = pa.StructArray.from_arrays(parts, fields=list(REFERENCE), mask=mask)
+    kinds = pa.repeat(pa.scalar(OUT_OF_LINE), count)
+    return pa.StructArray.from_arrays([kinds, pa.nulls(count, pa.binary()), references], fields=list(BLOB), mask=mask)
 
 
 def _column(values: Any, kind: pa.DataType, argument: str) -> Any:
@@ -108,8 +108,7 @@ def _numbers(values: Any, count: int, argument: str) -> pa.Array:
         if isinstance(values, int):
             return pa.repeat(pa.scalar(values, pa.int64()), count)
         column = values if isinstance(values, pa.Array | pa.ChunkedArray) else _arrow(values)
-        column = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-        numbers = column.cast(pa.int64())
+        numbers = one_array(column).cast(pa.int64())
     except (pa.ArrowException, TypeError) as error:
         raise InvalidRecord(f"blob() takes whole numbers as {argument}: {error}", hint="give bytes") from error
     if len(numbers) != count:
@@ -123,14 +122,6 @@ def _inline(data: Any) -> pa.StructArray:
     fields = [BLOB.field("type"), BLOB.field("data").with_type(data.type), BLOB.field("reference")]
     kinds = pa.repeat(pa.scalar(INLINE), len(data))
     return pa.StructArray.from_arrays([kinds, data, pa.nulls(len(data), REFERENCE)], fields=fields, mask=_nulls(data))
-
-
-def _out_of_line(paths: Any, offsets: pa.Array, lengths: pa.Array) -> pa.StructArray:
-    mask, count = _nulls(paths), len(paths)
-    parts = [pc.fill_null(paths, ""), offsets, lengths, pa.repeat(pa.scalar(False), count)]
-    references = pa.StructArray.from_arrays(parts, fields=list(REFERENCE), mask=mask)
-    kinds = pa.repeat(pa.scalar(OUT_OF_LINE), count)
-    return pa.StructArray.from_arrays([kinds, pa.nulls(count, pa.binary()), references], fields=list(BLOB), mask=mask)
 
 
 def _nulls(column: Any) -> Any:
