@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 # Batches that one slice may have waiting for the reader of the results.
 _WAITING = 4
+# Bytes of them from which a slice waits: encoded rows of some kilobytes may be objects of megabytes.
+_MAX_WAITING_BYTES = 64 << 20
 # Bytes of a slice's log files, of which decoding by the caller's thread takes less time than handing rows to it.
 _SMALL_LOGS = 1 << 20
 # So many small slices are read together.
@@ -286,7 +288,7 @@ def in_order(jobs: Sequence[Callable[[], Iterator[pa.RecordBatch]]], threads: in
         try:
             for at in range(len(jobs)):
                 while len(waiting) < min(at + threads, len(jobs)):
-                    line: queue.Queue[Any] = queue.Queue(_WAITING)
+                    line = _Line(_WAITING)
                     pool.submit(_pump, jobs[len(waiting)], line, stop)
                     waiting.append(line)
                 yield from _drain(waiting[at])
@@ -294,6 +296,26 @@ def in_order(jobs: Sequence[Callable[[], Iterator[pa.RecordBatch]]], threads: in
             stop.set()
             for line in waiting:
                 _empty(line)
+
+
+class _Line(queue.Queue[Any]):
+    """A queue of batches, which is full by their number or by their bytes."""
+
+    def _init(self, maxsize: int) -> None:
+        super()._init(maxsize)
+        self._bytes = 0
+
+    def _qsize(self) -> int:
+        return self.maxsize if self._bytes >= _MAX_WAITING_BYTES else super()._qsize()
+
+    def _put(self, item: Any) -> None:
+        super()._put(item)
+        self._bytes += item.nbytes if isinstance(item, pa.RecordBatch) else 0
+
+    def _get(self) -> Any:
+        item = super()._get()
+        self._bytes -= item.nbytes if isinstance(item, pa.RecordBatch) else 0
+        return item
 
 
 def _pump(job: Callable[[], Iterator[pa.RecordBatch]], line: queue.Queue[Any], stop: threading.Event) -> None:
