@@ -15,6 +15,7 @@ from oracle.client import HudiOracle
 from support.vector_tables import unpacked, vector_of, vector_rows, vector_table
 
 QUERY = "array(cast(3.0 as float), cast(1.0 as float), cast(2.0 as float), cast(0.5 as float))"
+ROUNDS = 20
 CONF = {**LEAVE_AS_IS, "spark.sql.ansi.enabled": "false"}
 
 
@@ -37,8 +38,9 @@ def test_lakebed_and_real_hudi_update_a_table_of_vectors_in_turns(
     kind: str, oracle: HudiOracle, tmp_path: Path
 ) -> None:
     table = vector_table(kind, str(tmp_path / "t"))
-    model = {row["id"]: row["emb"] for row in vector_rows(range(40))}
-    for turn in range(10):
+    table.upsert(vector_rows(range(40, 70)))
+    model = {row["id"]: row["emb"] for row in vector_rows(range(70))}
+    for turn in range(ROUNDS):
         key, other, dropped = (f"k{3 * turn + n + 1:03d}" for n in range(3))
         oracle.ask(
             "sql",
@@ -57,11 +59,11 @@ def test_lakebed_and_real_hudi_update_a_table_of_vectors_in_turns(
         table.upsert(
             [{"id": other, "emb": vector_of(200 + turn), "name": "n", "ts": 11 + 2 * turn, "part": _part(other)}]
         )
-        table.upsert(vector_rows(range(50 + turn, 51 + turn)))
+        table.upsert(vector_rows(range(100 + turn, 101 + turn)))
         model[other] = vector_of(200 + turn)
-        model |= {row["id"]: row["emb"] for row in vector_rows(range(50 + turn, 51 + turn))}
+        model |= {row["id"]: row["emb"] for row in vector_rows(range(100 + turn, 101 + turn))}
         assert hudi_vectors(oracle, table) == model
-        if kind == "mor":
+        if kind == "mor" and turn % 4 == 3:
             table.maintenance.compact()
             assert hudi_vectors(oracle, table) == model
     nearest = table.search([3.0, 1.0, 2.0, 0.5], 5, metric="l2").to_arrow()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import itertools
 import math
 from collections.abc import Callable
 from decimal import Decimal
@@ -13,8 +14,9 @@ import pytest
 
 import lakebed
 from lakebed import variant
-from lakebed.errors import InvalidOption, InvalidRecord
+from lakebed.errors import InvalidOption, InvalidRecord, SchemaConflict
 
+_numbers = itertools.count()
 OBJECTS: list[Any] = [
     {"stops": [1, "via", None], "at": {"y": 1, "x": 2.5}},
     None,
@@ -139,3 +141,84 @@ def test_create_in_sql_takes_the_name_of_the_type() -> None:
     table = lakebed.open(tables["t"])
     table.upsert(pa.table({"id": [1], "v": variant.encode([{"a": [1]}])}))
     assert variant.to_json(table.scan().to_arrow()["v"]).to_pylist() == ['{"a":[1]}']
+
+
+def trips(kind: Any) -> lakebed.Table:
+    schema = pa.schema([("id", pa.int64()), ("v", variant.TYPE)])
+    table = lakebed.create(f"memory://variants/trips/{next(_numbers)}", schema, key="id", type=kind)
+    documents = [{"a": {"b": 1}}, {"a": {"b": 7}, "s": "x"}, None, {"a": "text", "o'q": [5]}]
+    table.upsert(pa.table({"id": [1, 2, 3, 4], "v": variant.encode(documents)}))
+    table.upsert(pa.table({"id": [5], "v": variant.encode([{"a": {"b": 9}}])}))
+    return table
+
+
+@pytest.mark.parametrize("kind", ["cow", "mor"])
+@pytest.mark.parametrize(
+    ("condition", "ids"),
+    [
+        ("try_variant_get(v, '$.a.b', 'int') > 3", [2, 5]),
+        ("variant_get(v, '$.s', 'string') = 'x' OR id = 1", [1, 2]),
+        ("variant_get(v, '$.s', 'string') IS NOT NULL", [2]),
+        ("variant_get(v, '$[\"o''q\"][0]', 'bigint') = 5", [4]),
+        ("NOT try_variant_get(v, '$.a.b', 'double') < 8.5", [5]),
+    ],
+)
+def test_conditions_look_into_variants(kind: Any, condition: str, ids: list[int]) -> None:
+    table = trips(kind)
+    assert sorted(table.scan(where=condition).to_arrow()["id"].to_pylist()) == ids
+    rows = lakebed.sql(f"SELECT id FROM t WHERE {condition} ORDER BY id", tables={"t": table}).to_arrow()
+    assert rows["id"].to_pylist() == ids
+    table.delete(where=condition)
+    assert sorted(table.scan().to_arrow()["id"].to_pylist()) == sorted({1, 2, 3, 4, 5} - set(ids))
+
+
+def test_sql_selects_what_is_in_variants() -> None:
+    text = "SELECT t.id, variant_get(t.v, '$.s', 'string') AS s, try_variant_get(v, '$.a.b', 'int') AS b FROM t"
+    rows = lakebed.sql(f"{text} WHERE id < 3 ORDER BY id", tables={"t": trips("cow")}).to_arrow()
+    assert rows.to_pylist() == [{"id": 1, "s": None, "b": 1}, {"id": 2, "s": "x", "b": 7}]
+    assert rows.schema.field("b").type == pa.int32()
+
+
+@pytest.mark.parametrize(
+    ("condition", "error", "why"),
+    [
+        ("variant_get(v, '$.a', 'int') = 1", InvalidRecord, "cannot be read as asked"),
+        ("variant_get(id, '$.a', 'int') = 1", InvalidOption, "which is no VARIANT column"),
+        ("variant_get(v, 'a..', 'int') = 1", InvalidOption, "is no path into a variant"),
+        ("variant_get(v, '$.a', 'animal') = 1", SchemaConflict, "'animal' is no type"),
+        ("variant_get(v, '$.a') = 1", InvalidOption, "without a type"),
+    ],
+)
+def test_a_condition_on_a_variant_that_cannot_be_is_refused(condition: str, error: Any, why: str) -> None:
+    with pytest.raises(error, match=why):
+        trips("cow").scan(where=condition).to_arrow()
+
+
+def test_a_call_in_sql_needs_a_constant_path_and_type() -> None:
+    for call in ("variant_get(v, '$.a')", "variant_get(v, s, 'int')", "try_variant_get(v, '$.a', 'int', 1)"):
+        with pytest.raises(InvalidOption, match="a constant path and a constant type"):
+            lakebed.sql(f"SELECT {call} FROM t", tables={"t": trips("cow")})
+
+
+@pytest.mark.parametrize("kind", ["cow", "mor"])
+def test_each_verb_keeps_the_variants(kind: Any) -> None:
+    schema = pa.schema([("id", pa.int64()), ("v", variant.TYPE), ("n", pa.int64())])
+    table = lakebed.create(f"memory://variants/verbs/{kind}", schema, key="id", type=kind)
+    table.upsert(pa.table({"id": [1, 2, 3], "v": variant.encode([{"a": 1}, [1], "x"]), "n": [1, 1, 1]}))
+    first = table.timeline.to_arrow()["time"].to_pylist()[-1]
+    table.update({"n": "2"}, where="variant_get(v, '$', 'string') = 'x'")
+    table.upsert([{"id": 2, "n": 5}], partial=True)
+    source = pa.table({"id": [1, 9], "v": variant.encode([{"a": 2}, {"b": None}]), "n": [7, 7]})
+    table.merge(source).when_matched_update({"v": "s.v"}).when_not_matched_insert().execute()
+    model = {1: {"a": 2}, 2: [1], 3: "x", 9: {"b": None}}
+    assert _decoded(table.scan()) == model
+    assert _decoded(table.scan(as_of=first)) == {1: {"a": 1}, 2: [1], 3: "x"}
+    assert _decoded(table.changes(first))[1] == {"a": 2}
+    table.maintenance.compact() if kind == "mor" else table.maintenance.cluster()
+    assert _decoded(table.scan()) == model
+    assert [(c.name, c.type) for c in table.columns] == [("id", "BIGINT"), ("v", "VARIANT"), ("n", "BIGINT")]
+
+
+def _decoded(rows: Any) -> dict[int, Any]:
+    table = rows.to_arrow()
+    return dict(zip(table["id"].to_pylist(), variant.decode(table["v"]), strict=True))
