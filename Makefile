@@ -14,7 +14,7 @@ PIP := --disable-pip-version-check --no-compile
 # Where it is set, each process of the tests compiles all sources anew: two seconds of CPU.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo demo-streaming test test-rest test-day test-full unit property fault docs-test spark services interop golden lint contracts format types docs bench wheel api released test-matrix oracle clean
+.PHONY: help demo demo-streaming demo-vectors test test-rest test-day test-full unit property fault docs-test spark services interop golden lint contracts format types docs bench wheel api released test-matrix oracle clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -44,6 +44,9 @@ demo: $(INSTALLED) ## a year of flights through a table, checked against a strai
 
 demo-streaming: $(INSTALLED) ## two months of them as a stream from Kafka through bronze, silver and gold; the whole year: ARGS='--days 365'
 	@PYTHONPATH=examples $(PY) -m flight_stream $(ARGS)
+
+demo-vectors: $(INSTALLED) ## the topics of Python's manual as vectors, and those that are nearest to questions
+	@PYTHONPATH=examples $(PY) -m nearest_texts
 
 ifeq ($(SPARK),$(FLOOR))
 LAYER ?= plain spark services interop
