@@ -5,10 +5,10 @@ from __future__ import annotations
 from importlib import import_module
 
 import pyarrow as pa
-from nearest_texts.vectors import Embedding
 
 import lakebed
 from lakebed import variant
+from nearest_texts.vectors import Embedding
 
 DIMENSION = 48
 QUESTIONS = (

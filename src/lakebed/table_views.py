@@ -25,6 +25,7 @@ from lakebed.properties.features import Feature
 from lakebed.properties.table_config import TableConfig
 from lakebed.read.reopening import read_again
 from lakebed.read.scan import Scan
+from lakebed.schema.logical_types import descriptor_of, with_vector_texts
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.parallel import parallel_map
 from lakebed.timeline.instants import parse_time
@@ -559,7 +560,8 @@ def table_html(snapshot: Snapshot) -> str:
     }
     rows = "".join(f"<tr><th>{k}</th><td>{html.escape(str(v))}</td></tr>" for k, v in facts.items())
     columns = "".join(
-        f"<tr><td>{html.escape(f.name)}</td><td>{html.escape(str(f.type))}</td></tr>" for f in snapshot.schema
+        f"<tr><td>{html.escape(f.name)}</td><td>{html.escape(descriptor_of(f) or str(f.type))}</td></tr>"
+        for f in snapshot.schema
     )
     return (
         f"<b>{html.escape(config.name)}</b><table>{rows}</table>"
@@ -568,4 +570,4 @@ def table_html(snapshot: Snapshot) -> str:
 
 
 def arrow_html(table: pa.Table) -> str:
-    return rows_html(table.column_names, (row.values() for row in table.to_pylist()))
+    return rows_html(table.column_names, (row.values() for row in with_vector_texts(table).to_pylist()))

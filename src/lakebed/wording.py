@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any, cast
 
@@ -85,6 +86,15 @@ def rows_html(names: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
         for row in rows
     )
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def vector_text(elements: Sequence[float]) -> str:
+    """A vector in a cell: its dimension and its norm.
+
+    >>> vector_text([3.0, 4.0])
+    '2 numbers, norm 5'
+    """
+    return f"{count_text(len(elements), 'number')}, norm {math.hypot(*elements):.6g}"
 
 
 class Printed:

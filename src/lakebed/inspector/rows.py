@@ -12,6 +12,7 @@ from starlette.responses import Response
 import lakebed
 from lakebed.inspector.rendering import Pages, digits_of, is_asked_by_page, page_number, section
 from lakebed.inspector.tables import InspectedTable
+from lakebed.wording import vector_text
 
 if TYPE_CHECKING:
     from lakebed.read.history import RowVersion
@@ -35,7 +36,7 @@ def record(pages: Pages, table: InspectedTable, request: Request) -> Response:
                 lambda: {
                     "locations": [] if before else opened.locate(keys).to_pylist(),
                     "history": (history := opened.history(keys, before=before, lookups=_LOOKUPS)),
-                    "versions": [_version(version) for version in history],
+                    "versions": [_version(version, _vectors(opened)) for version in history],
                 }
             )
     if is_asked_by_page(request) and before:
@@ -43,14 +44,24 @@ def record(pages: Pages, table: InspectedTable, request: Request) -> Response:
     return pages.show(table, "record.html", values, request)
 
 
-def _version(version: RowVersion) -> Mapping[str, Any]:
+def _vectors(opened: lakebed.Table) -> frozenset[str]:
+    """The names of the table's vectors."""
+    return frozenset(field.name for field in opened.schema if _type_name(field).startswith("VECTOR"))
+
+
+def _type_name(field: Any) -> str:
+    """Hudi's name of a logical type (`VECTOR(4)`), else Arrow's name of the type."""
+    return (field.metadata or {}).get(b"hudi_type", b"").decode() or str(field.type)
+
+
+def _version(version: RowVersion, vectors: frozenset[str]) -> Mapping[str, Any]:
     """A version with a line for each column: its value before and after."""
     names = list(dict.fromkeys([*(version.after or ()), *(version.before or ())]))
     lines = [
         {
             "name": name,
-            "before": _value(version.before, name),
-            "after": _value(version.after, name),
+            "before": _value(version.before, name, vectors),
+            "after": _value(version.after, name, vectors),
             "changed": version.before is not None
             and version.after is not None
             and version.before.get(name) != version.after.get(name),
@@ -60,10 +71,12 @@ def _version(version: RowVersion) -> Mapping[str, Any]:
     return {"one": version, "lines": lines}
 
 
-def _value(row: Mapping[str, Any] | None, name: str) -> str:
+def _value(row: Mapping[str, Any] | None, name: str, vectors: frozenset[str]) -> str:
     if row is None:
         return ""
     value = row.get(name)
+    if value is not None and name in vectors:
+        return vector_text(value)
     text = "null" if value is None else str(value)
     return text if len(text) <= _MAX_VALUE else f"{text[:_MAX_VALUE]}…"
 
@@ -73,7 +86,7 @@ def query(pages: Pages, table: InspectedTable, request: Request) -> Response:
     in this order. `by` is the step whose files are listed; without it those that are read are."""
     text, by, page = request.query_params.get("filter", ""), request.query_params.get("by"), page_number(request)
     with table.opened() as opened:
-        columns = section(lambda: [(f.name, str(f.type)) for f in opened.schema])
+        columns = section(lambda: [(f.name, _type_name(f)) for f in opened.schema])
         plan = section(lambda: _plan(opened, text, by, page)) if "filter" in request.query_params else None
     values = {"filter": text, "by": by, "page": page, "columns": columns, "plan": plan}
     if is_asked_by_page(request) and page and plan and plan.content:

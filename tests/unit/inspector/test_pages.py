@@ -20,11 +20,12 @@ from lakebed.inspector.tables import InspectedTable
 from lakebed.storage.folder import WrappedStorage
 from lakebed.storage.memory import MemoryStorage
 from lakebed.storage.opening import open_storage, wrapping
-from lakebed.wording import instant_text, size_text
+from lakebed.wording import instant_text, size_text, vector_text
 from support.golden_tables import golden
 from support.hostile import COLUMN, EVIL, PARTITION, QUERY, RECORD, hostile_table, notebook_views
 from support.hostile import PATHS as HOSTILE_PATHS
 from support.inspected import answer, crawl, inspector, links_of, page, plain, rows_of
+from support.vector_tables import vector_of, vector_table
 
 TABS = ("timeline", "files", "indexes", "record", "query")
 
@@ -524,3 +525,20 @@ def test_a_pending_write_says_whether_its_process_lives(tmp_path: Path) -> None:
     assert "The process has ended: the next write takes this back." in pending
     assert "That is more than 120 seconds: the writer is dead, and the next write takes this back." in pending
     assert f"process {os.getpid()}" in pending or str(os.getpid()) in pending
+
+
+def test_vectors_are_shown_by_dimension_and_norm() -> None:
+    table = vector_table("cow", "memory://inspector-vectors/t", index="record")
+    norm = vector_text(vector_of(3))
+    assert norm == "4 numbers, norm 4.30842"
+    with inspector(table.uri) as running:
+        record = plain(page(running, "/t/0/record?key=k003"))
+        assert norm in record
+        assert "-2.0" not in record
+        assert "VECTOR(4)" in page(running, "/t/0/query")
+    notebooks = [table.scan(where="id = 'k003'"), table.search(vector_of(3), 1, columns=["emb"])]
+    notebooks += [lakebed.sql("select emb from t where id = 'k003'", tables={"t": table})]
+    for rows in notebooks:
+        assert norm in rows._repr_html_()
+    assert "VECTOR(4)" in table._repr_html_()
+    MemoryStorage.drop("inspector-vectors")
