@@ -343,7 +343,8 @@ class BaseFileWriter:
             with_statistics = [path for path in with_statistics if path in paths]
         # vectors do not compress, and a row of what is not compressed is one read of a known size
         codecs = {p: "none" if p in vectors else encodings.codec.get(p, self._codec) for p in paths}
-        levels = {path: settings.level for path, codec in codecs.items() if codec in _LEVELLED}
+        has_level = settings.level is not None
+        levels = {path: settings.level for path, codec in codecs.items() if has_level and codec in _LEVELLED}
         options: dict[str, Any] = {
             "compression": codecs if encodings.codec or vectors else self._codec,
             "compression_level": (levels if encodings.codec or vectors else settings.level) if levels else None,

@@ -24,7 +24,7 @@ from lakebed.format.footer_cache import FOOTERS
 from lakebed.model import ALL_META_COLUMNS, FileSlice
 from lakebed.read.batches import RowReader, row_readers
 from lakebed.read.reopening import in_task, read_again
-from lakebed.read.scan import Results, Scan
+from lakebed.read.scan import Results, Scan, first_rows_html
 from lakebed.schema.column_names import did_you_mean
 from lakebed.schema.logical_types import is_vector, vector_matrix, vector_name, vector_size
 from lakebed.schema.plain_arrow import as_numpy
@@ -338,6 +338,9 @@ class Search(Results):
             f"{plan.text()}\n  search      the {options.k} nearest{queries} by {options.metric} of {self._column}"
             f" {vector_name(kind)}{limit}\n  then        {', '.join(self.column_names)} of these rows"
         )
+
+    def _repr_html_(self) -> str:
+        return first_rows_html(self)
 
 
 @dataclass(frozen=True, slots=True)
