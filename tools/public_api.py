@@ -104,6 +104,8 @@ def _class(cls: type, name: str, members: Any = None) -> Iterator[str]:
 
 
 def _signature(function: Any) -> str:
+    if not callable(function):
+        return ""
     signature = inspect.signature(function)
     parts: list[str] = []
     for one in signature.parameters.values():

@@ -129,7 +129,7 @@ def group_page(section: ApiSection) -> str:
         if inspect.isclass(thing):
             is_table = thing is lakebed.Table
             parts += [_text(thing), *_members(thing, "Table", None, 2)] if is_table else _class(thing, members)
-        else:
+        elif callable(thing):
             parts.append(_function(thing, path, 2))
     return "".join(parts)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 import lakebed
@@ -33,7 +34,7 @@ def document(number: int) -> Any:
 
 
 def rows_of(model: dict[str, Any], ts: int) -> pa.Table:
-    columns = [pa.array(model, pa.string()), variant.encode(list(model.values())), pa.array([ts] * len(model))]
+    columns = [pa.array(list(model), pa.string()), variant.encode(list(model.values())), pa.array([ts] * len(model))]
     return pa.Table.from_arrays(columns, schema=SCHEMA)
 
 
@@ -83,7 +84,7 @@ def test_a_table_of_hudi_on_spark_is_read_and_goes_on(oracle: HudiOracle, tmp_pa
     rows = table.scan().to_arrow()
     docs = dict(zip(rows["id"].to_pylist(), variant.decode(rows["v"]), strict=True))
     assert len(docs) == expected("variant35_mor").num_rows
-    changed = rows.filter(pa.compute.equal(rows["id"], "k003"))
+    changed = rows.filter(pc.equal(rows["id"], "k003"))
     changed = changed.set_column(1, rows.schema.field("v"), pa.chunked_array([variant.encode([{"new": 1}])]))
     changed = changed.set_column(3, "ts", pa.array([9000], pa.int64()))
     schema = spark_schema(pa.schema(list(changed.schema)), ())

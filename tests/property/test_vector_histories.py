@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any, Literal
+from typing import Literal
 
 import hypothesis.strategies as st
 import numpy as np

@@ -21,7 +21,6 @@ from lakebed.expressions.zones import (
     days_of_civil,
     local_times,
 )
-from lakebed.format.variants import duckdb_type, in_arrow, path_steps, value_at
 from lakebed.schema.logical_types import VARIANT
 from lakebed.schema.plain_arrow import as_numpy
 
@@ -235,6 +234,8 @@ for _name, (_function, _to, _types) in _FUNCTIONS.items():
 def variant_get(args: Sequence[pc.Expression], to: pa.DataType, options: tuple[Any, ...]) -> pc.Expression:
     """The expression for what is at a path of a column of variants, as values of the type `to`; `options` are the path,
     and what a value of another type is ("error" or "null")."""
+    from lakebed.format.variants import duckdb_type, in_arrow, path_steps, value_at
+
     path, invalid = options
     path_steps(path)  # raises
     name = f"variant_get_{to}"
@@ -246,5 +247,5 @@ def variant_get(args: Sequence[pc.Expression], to: pa.DataType, options: tuple[A
 
     register(name, "What is at a path of variants.", types, to, values)
     parts = [pc.struct_field(args[0], [part.name]) for part in VARIANT]
-    both = pc.binary_join_element_wise(*parts, pc.scalar(b""), null_handling="emit_null")
-    return call(name, both, pc.scalar(path), pc.scalar(invalid))
+    encoded = pc.binary_join_element_wise(*parts, pc.scalar(b""), null_handling="emit_null")
+    return call(name, encoded, pc.scalar(path), pc.scalar(invalid))

@@ -21,10 +21,8 @@ from lakebed.expressions.sql_functions import days_later
 from lakebed.filters.coercion import INSTANT, SparkOnly, cast_literal
 from lakebed.filters.predicates import Call, Column, Literal, Value
 from lakebed.filters.text import arrow_pattern
-from lakebed.format.variants import path_steps
 from lakebed.schema.arrow import MAX_PRECISION
 from lakebed.schema.logical_types import is_variant
-from lakebed.schema.type_names import column_type
 
 if TYPE_CHECKING:
     from sqlglot.expressions.core import Expression
@@ -136,6 +134,9 @@ def digits_of(value: Value) -> tuple[int, int]:
 
 
 def _variant_get(e: Expression, reader: Reader, invalid: str) -> Value:
+    from lakebed.format.variants import path_steps
+    from lakebed.schema.type_names import column_type
+
     variant, path, *types = _arguments(e, 2, 3)
     value, steps = reader.read(variant), reader.constant_text(path)
     if not isinstance(value, Column) or not is_variant(value.type):

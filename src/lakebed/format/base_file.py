@@ -19,6 +19,7 @@ from lakebed.format.read_tally import ReadTally, column_bytes
 from lakebed.format.text import parse_json_object
 from lakebed.model import BOOTSTRAP_INSTANT, META_COLUMNS
 from lakebed.schema.arrow import plain_type, without_field_metadata
+from lakebed.schema.logical_types import is_shredded, unshredded_type
 from lakebed.sharing import once
 from lakebed.storage.base import from_os_error
 
@@ -265,7 +266,6 @@ def _joined_footer(skeleton: Footer, source: SourceFile) -> Footer:
 def _schema_of(file: pq.ParquetFile) -> pa.Schema:
     """The schema of a file. Raises `ValueError` if its numbers of rows contradict each other."""
     from lakebed.format.optional_map_keys import with_maps
-    from lakebed.format.variants import unshredded_type
 
     groups = [file.metadata.row_group(n).num_rows for n in range(file.metadata.num_row_groups)]
     if sum(groups) != file.metadata.num_rows or min(groups, default=0) < 0:
@@ -498,13 +498,21 @@ def _read_as(field: pa.Field, dictionary: Sequence[str]) -> pa.Field:
     return field
 
 
+def without_shreds(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The rows of a file with its shredded variants put together."""
+    if not any(map(is_shredded, batch.schema.types)):
+        return batch
+    from lakebed.format.variants import unshredded
+
+    return unshredded(batch)
+
+
 def _batch_as(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """The batch with the columns of `schema`, in its order. (Arrow's reader returns columns in file order, and for `a`
     also a column `a.b`.)"""
     from lakebed.format.optional_map_keys import as_maps
-    from lakebed.format.variants import unshredded
 
-    batch = unshredded(batch)
+    batch = without_shreds(batch)
     columns = [batch.column(name) for name in schema.names]
     if not columns:
         return batch.select([])

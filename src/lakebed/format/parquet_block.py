@@ -13,14 +13,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lakebed.format.base_file import AVRO_SCHEMA_KEY
+from lakebed.format.base_file import AVRO_SCHEMA_KEY, without_shreds
 from lakebed.format.block_rows import DICTIONARY_COLUMNS, batch_of, corrupt, naming_block
 from lakebed.format.log_file import BlockHead
 from lakebed.format.parquet_encodings import as_dictionaries
 from lakebed.format.parquet_footer import page_sizes, read_metadata
 from lakebed.format.parquet_writer import BaseFileWriter, ParquetSettings
 from lakebed.format.sources import ReadRange
-from lakebed.format.variants import unshredded
 from lakebed.schema.avro import avro_to_arrow
 from lakebed.schema.conversion import cast_column
 from lakebed.sharing import once
@@ -93,7 +92,7 @@ class ParquetBlock:
                         batch if selected is None else batch.take(pa.array(_between(selected, read, read + len(batch))))
                     )
                     read += len(batch)
-                    yield unshredded(room.taken(part))
+                    yield without_shreds(room.taken(part))
                 if read != expected:
                     raise ValueError(f"it gives {read} rows of a row group with {expected}")
             start += expected

@@ -18,7 +18,7 @@ import pyarrow.types as pt
 
 from lakebed.errors import InvalidOption, InvalidRecord, UnsupportedFeature
 from lakebed.format.duckdb_database import connect
-from lakebed.schema.logical_types import VARIANT, is_variant
+from lakebed.schema.logical_types import VARIANT, is_shredded, is_variant
 from lakebed.schema.plain_arrow import is_list
 
 
@@ -34,7 +34,6 @@ ENCODED: Final = "variant_to_parquet_variant(variant_normalize({}))"
 itself leaves them in the order of its input."""
 _EMPTY: Final = r"variant_bytes_to_variant('\x01\x00\x00\x02\x00\x00'::BLOB)"
 _TYPED: Final = "typed_value"
-_PARTS: Final = frozenset({"metadata", "value", _TYPED})
 _VALUES: Final = "values_of_variants"
 _STEP = re.compile(r"""\.([^.\[\]'"]+)|\[(\d+)\]|\['([^']*)'\]|\["([^"]*)"\]""")
 
@@ -42,16 +41,6 @@ _STEP = re.compile(r"""\.([^.\[\]'"]+)|\[(\d+)\]|\['([^']*)'\]|\["([^"]*)"\]""")
 def duckdb_type(kind: pa.DataType) -> str:
     """DuckDB's name of an Arrow type."""
     return str(connect().from_arrow(pa.table({"c": pa.array([], kind)})).types[0])
-
-
-def is_shredded(kind: pa.DataType) -> bool:
-    """Whether a type of a file's column is the group of a shredded variant."""
-    return isinstance(kind, pa.StructType) and {"metadata", _TYPED} <= {part.name for part in kind} <= _PARTS
-
-
-def unshredded_type(kind: pa.DataType) -> pa.DataType:
-    """The type of a file's column without shredded parts."""
-    return VARIANT if is_shredded(kind) else kind
 
 
 def unshredded(rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -69,8 +58,8 @@ def joined_parts(variants: pa.Array) -> pa.StructArray:
     connection.register(_VALUES, rows)
     with _errors():
         value = _Shredded(connection).value(variants.type, "c", _VALUES)
-        whole = ENCODED.format(value)
-        text = f"SELECT CASE WHEN c IS NOT NULL THEN {whole} END AS c FROM {_VALUES} ORDER BY n"
+        encoded = ENCODED.format(value)
+        text = f"SELECT CASE WHEN c IS NOT NULL THEN {encoded} END AS c FROM {_VALUES} ORDER BY n"
         return as_variants(connection.sql(text).to_arrow_table()["c"].combine_chunks())
 
 
@@ -91,10 +80,10 @@ class _Shredded:
         if pt.is_struct(typed):
             value = self._object(typed, group, source, other if "value" in types else "")
         elif is_list(typed):
-            item, place = self._name(), self._name()
+            item, position = self._name(), self._name()
             elements = self.value(typed.value_type, item, f"(SELECT *, unnest({part}) AS {item} FROM {source})")
-            unnested = f"(SELECT unnest({part}) AS {item}, generate_subscripts({part}, 1) AS {place})"
-            value = f"(SELECT coalesce(list({elements} ORDER BY {place}), []) FROM {unnested})::VARIANT"
+            unnested = f"(SELECT unnest({part}) AS {item}, generate_subscripts({part}, 1) AS {position})"
+            value = f"(SELECT coalesce(list({elements} ORDER BY {position}), []) FROM {unnested})::VARIANT"
         else:
             value = f"{part}::VARIANT"
         return f"CASE WHEN {part} IS NOT NULL THEN {value} ELSE {other} END"
@@ -107,16 +96,18 @@ class _Shredded:
             exists = " OR ".join(f"{inner}.{part.name} IS NOT NULL" for part in field.type)
             entries.append((_quoted(field.name), exists, self.value(field.type, inner, source)))
         if other:
-            both = f"({group}).value IS NOT NULL AND ({group}).{_TYPED} IS NOT NULL"
-            names = self._connection.sql(f"SELECT DISTINCT unnest(variant_keys({other})) FROM {source} WHERE {both}")
+            condition = f"({group}).value IS NOT NULL AND ({group}).{_TYPED} IS NOT NULL"
+            names = self._connection.sql(
+                f"SELECT DISTINCT unnest(variant_keys({other})) FROM {source} WHERE {condition}"
+            )
             for (name,) in names.fetchall():
                 text = _quoted(name)
                 has_name = f"list_contains(variant_keys({other}), {text})"
                 entries.append((text, has_name, f"variant_extract({other}, {text})"))
         entry = self._name()
         texts = ", ".join(f"{{'name': {name}, 'exists': {has}, 'value': {value}}}" for name, has, value in entries)
-        whole = f"variant_group_object({entry}.name, {entry}.value)"
-        return f"coalesce((SELECT {whole} FROM (SELECT unnest([{texts}]) AS {entry}) WHERE {entry}.exists), {_EMPTY})"
+        grouped = f"variant_group_object({entry}.name, {entry}.value)"
+        return f"coalesce((SELECT {grouped} FROM (SELECT unnest([{texts}]) AS {entry}) WHERE {entry}.exists), {_EMPTY})"
 
     def _name(self) -> str:
         return f"part_{next(self._numbers)}"
@@ -133,8 +124,8 @@ def value_at(variant: str, path: str, target: str, *, invalid: str) -> str:
     """The DuckDB expression for what is at a path of the expression `variant`, as a value of DuckDB's type `target`."""
     for step in path_steps(path):
         # DuckDB counts from 1
-        place = f"{step + 1}::UINTEGER" if isinstance(step, int) else _quoted(step)
-        variant = f"variant_extract({variant}, {place})"
+        index = f"{step + 1}::UINTEGER" if isinstance(step, int) else _quoted(step)
+        variant = f"variant_extract({variant}, {index})"
     return f"{'CAST' if invalid == 'error' else 'TRY_CAST'}({variant} AS {target})"
 
 

@@ -32,21 +32,17 @@ def record(pages: Pages, table: InspectedTable, request: Request) -> Response:
         values["fields"] = tuple(name.strip() for name in names.split(",") if name.strip())
         if text:
             keys = lakebed.KeyText([text], typed=True)
+            vectors = frozenset(field.name for field in opened.schema if _type_name(field).startswith("VECTOR"))
             values["answer"] = section(
                 lambda: {
                     "locations": [] if before else opened.locate(keys).to_pylist(),
                     "history": (history := opened.history(keys, before=before, lookups=_LOOKUPS)),
-                    "versions": [_version(version, _vectors(opened)) for version in history],
+                    "versions": [_version(version, vectors) for version in history],
                 }
             )
     if is_asked_by_page(request) and before:
         return pages.show(table, "part_versions.html", values, request)
     return pages.show(table, "record.html", values, request)
-
-
-def _vectors(opened: lakebed.Table) -> frozenset[str]:
-    """The names of the table's vectors."""
-    return frozenset(field.name for field in opened.schema if _type_name(field).startswith("VECTOR"))
 
 
 def _type_name(field: Any) -> str:

@@ -216,6 +216,17 @@ def is_blob(field: pa.Field) -> bool:
     return (field.metadata or {}).get(HUDI_TYPE, b"").upper() == b"BLOB"
 
 
+def is_shredded(kind: pa.DataType) -> bool:
+    """Whether a type of a file's column is the group of a variant of which parts are columns of their own."""
+    names = {part.name for part in kind} if isinstance(kind, pa.StructType) else set[str]()
+    return {"metadata", "typed_value"} <= names <= {"metadata", "value", "typed_value"}
+
+
+def unshredded_type(kind: pa.DataType) -> pa.DataType:
+    """The type of a file's column without shredded parts."""
+    return VARIANT if is_shredded(kind) else kind
+
+
 def unknown_descriptor(descriptor: str, column: str) -> SchemaConflict:
     """The error for a descriptor that is none of Hudi's."""
     return SchemaConflict(

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from lakebed.format.base_file import check_rows, naming_damage, open_base_file, row_reader
+from lakebed.format.base_file import check_rows, naming_damage, open_base_file, row_reader, without_shreds
 from lakebed.format.base_formats import RowGroupReader, RowPicker
 from lakebed.format.footer_cache import FOOTERS, POSITIONS, KeyFooter, KeyPositions
 from lakebed.format.hashes import plain_strings
@@ -293,9 +293,8 @@ def rows_by_pages(
 
 def _with_maps(rows: pa.RecordBatch) -> pa.RecordBatch:
     from lakebed.format.optional_map_keys import batch_with_maps
-    from lakebed.format.variants import unshredded
 
-    return batch_with_maps(unshredded(rows)) if any(map(pt.is_nested, rows.schema.types)) else rows
+    return batch_with_maps(without_shreds(rows)) if any(map(pt.is_nested, rows.schema.types)) else rows
 
 
 def _take(

@@ -14,17 +14,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
+from sqlglot.tokens import TokenType
 
 from lakebed.config.arguments import whole_number
 from lakebed.errors import InvalidOption, LakebedError
 from lakebed.format.duckdb_database import connect
 from lakebed.read.dataset import Columns, RowScanner, TableDataset
 from lakebed.read.scan import Results, Scan, require
+from lakebed.schema.type_names import column_type
 from lakebed.statements.arguments import Arguments, check_arguments, is_interval, markers
 from lakebed.statements.blob_calls import blob_calls, duckdb_functions
 from lakebed.statements.sources import Source, Sources, alias_of
 from lakebed.statements.statement import Aggregates, Statement
-from lakebed.statements.variants import variant_calls
 from lakebed.table_views import View, arrow_html
 from lakebed.wording import text_html
 
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
 
+# The functions of Spark that DuckDB does not have, and what each gives for a value of another type.
+_VARIANT_FUNCTIONS = {"VARIANT_GET": "error", "TRY_VARIANT_GET": "null"}
 _PREFIX = "__lakebed_"
 _PREVIEWED = 20
 
@@ -284,3 +287,43 @@ def errors_of_duckdb(errors: list[Exception]) -> Generator[None]:
             f"DuckDB cannot run the SQL text: {str(error).strip()}",
             hint="without spark= it is DuckDB's SQL; tables= names the tables",
         ) from None
+
+
+def variant_calls(statement: Statement) -> dict[tuple[int, int], str]:
+    """The calls of `variant_get` and `try_variant_get`, by the positions at which they begin and end, as
+    expressions of DuckDB.
+
+    Raises `InvalidOption` for a call without a constant path and a constant type.
+    """
+    calls: dict[tuple[int, int], str] = {}
+    for at in range(len(statement.tokens) - 1):
+        if statement.word(at) in _VARIANT_FUNCTIONS and statement.tokens[at + 1].token_type is TokenType.L_PAREN:
+            calls |= _variant_call(statement, at)
+    return calls
+
+
+def _variant_call(statement: Statement, at: int) -> dict[tuple[int, int], str]:
+    from lakebed.format.variants import decoded, duckdb_type, value_at
+
+    tokens = statement.tokens
+    depth, commas, end = 0, list[int](), at + 1
+    while end < len(tokens):
+        kind = tokens[end].token_type
+        depth += (kind in (TokenType.L_PAREN, TokenType.L_BRACKET)) - (kind in (TokenType.R_PAREN, TokenType.R_BRACKET))
+        if not depth:
+            break
+        if depth == 1 and kind is TokenType.COMMA:
+            commas.append(end)
+        end += 1
+    constants = [n + 1 for n in commas if tokens[n + 1].token_type is TokenType.STRING]
+    if len(commas) != 2 or len(constants) != 2 or constants[0] + 1 != commas[1] or constants[1] + 1 != end:
+        name = tokens[at].text
+        raise InvalidOption(
+            f"{name} takes a column, a constant path and a constant type, in the SQL text near {statement.near(at)}",
+            hint=f"write {name}(column, '$.a.b', 'int')",
+        )
+    variant = statement.text[tokens[at + 2].start : tokens[commas[0]].start].strip()
+    path, declared = (tokens[n].text for n in constants)
+    target = duckdb_type(column_type(declared, tokens[at].text))
+    value = value_at(decoded(variant), path, target, invalid=_VARIANT_FUNCTIONS[statement.word(at)])
+    return {(tokens[at].start, tokens[end].end + 1): value}

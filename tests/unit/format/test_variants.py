@@ -14,7 +14,8 @@ import pytest
 
 import lakebed
 from lakebed import variant
-from lakebed.format.variants import is_shredded, joined_parts, unshredded_type
+from lakebed.format.variants import joined_parts
+from lakebed.schema.logical_types import is_shredded, unshredded_type
 
 NAMES = ["a", "b", "c", "d", "o'q", 'x"y']
 SHREDDINGS = [
