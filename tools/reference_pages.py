@@ -131,6 +131,8 @@ def group_page(section: ApiSection) -> str:
             parts += [_text(thing), *_members(thing, "Table", None, 2)] if is_table else _class(thing, members)
         elif callable(thing):
             parts.append(_function(thing, path, 2))
+        else:
+            parts.append(_constant(path))
     return "".join(parts)
 
 
@@ -268,6 +270,20 @@ def _public(cls: type) -> Iterator[tuple[str, Any]]:
 
 def _function(function: Any, name: str, level: int) -> str:
     return f"\n{'#' * level} {name}\n\n```text\n{_call(function, name.rpartition('.')[2])}\n```\n{_text(function)}"
+
+
+def _constant(path: str) -> str:
+    """A value of a module, with the text below it in the source."""
+    module, _, name = path.rpartition(".")
+    body = ast.parse(inspect.getsource(importlib.import_module(module))).body
+    at = next(
+        number
+        for number, node in enumerate(body)
+        if isinstance(node, ast.Assign) and [ast.unparse(target) for target in node.targets] == [name]
+    )
+    below = body[at + 1]
+    is_text = isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant)
+    return f"\n## {path}\n\n{below.value.value if is_text else ''}\n"
 
 
 def _call(function: Any, name: str) -> str:

@@ -29,23 +29,26 @@ def storage_of(name: str) -> CountingStorage:
     return in_memory(name, "slices")
 
 
-@pytest.mark.parametrize("name", WITH_METADATA)
-def test_file_slices_are_those_of_the_folders(name: str) -> None:
-    storage = storage_of(name)
-    by_folders, by_metadata = (open_snapshot(storage, use_metadata=use) for use in (False, True))
-    assert by_folders.metadata is None
-    assert by_metadata.metadata is not None
-    everything = by_folders.file_slices()
-    assert by_metadata.file_slices() == everything
-    for partition in by_folders.partitions():
-        own = tuple(s for s in everything if s.partition == partition)
-        assert by_metadata.file_slices([partition]) == own
-        ids = {s.file_id for s in own}
-        of_ids = tuple(s for s in everything if s.file_id in ids)
-        groups = groups_of_ids(ids)
-        assert by_metadata.file_slices(groups=groups) == by_folders.file_slices(groups=groups) == of_ids
-    for commit in by_folders.commits:
-        assert by_metadata.at(commit.time).file_slices() == by_folders.at(commit.time).file_slices()
+def test_file_slices_are_those_of_the_folders() -> None:
+    assert len(WITH_METADATA) > 20
+    for name in WITH_METADATA:
+        storage = in_memory(name, "slices")
+        by_folders, by_metadata = (open_snapshot(storage, use_metadata=use) for use in (False, True))
+        assert by_folders.metadata is None, name
+        assert by_metadata.metadata is not None, name
+        everything = by_folders.file_slices()
+        assert by_metadata.file_slices() == everything, name
+        for partition in by_folders.partitions():
+            own = tuple(s for s in everything if s.partition == partition)
+            assert by_metadata.file_slices([partition]) == own, (name, partition)
+            ids = {s.file_id for s in own}
+            of_ids = tuple(s for s in everything if s.file_id in ids)
+            groups = groups_of_ids(ids)
+            assert by_metadata.file_slices(groups=groups) == of_ids, (name, partition)
+            assert by_folders.file_slices(groups=groups) == of_ids, (name, partition)
+        for commit in by_folders.commits:
+            then = by_folders.at(commit.time).file_slices()
+            assert by_metadata.at(commit.time).file_slices() == then, (name, commit.time)
 
 
 def test_small_files_are_chosen_with_ids() -> None:
