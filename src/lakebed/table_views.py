@@ -78,13 +78,13 @@ class View:
     def to_arrow(self) -> pa.Table:
         raise NotImplementedError
 
-    newest_last = False
+    _newest_last = False
     """Whether the last rows are shown if there are too many for a preview."""
 
     def _preview(self) -> tuple[pa.Table, int]:
         """The rows that are shown, and the number of all rows."""
         table = self.to_arrow()
-        start = max(0, table.num_rows - _PREVIEWED) if self.newest_last else 0
+        start = max(0, table.num_rows - _PREVIEWED) if self._newest_last else 0
         return table.slice(start, _PREVIEWED), table.num_rows
 
     def __repr__(self) -> str:
@@ -102,7 +102,7 @@ class View:
     def _cut(self, total: int) -> list[str]:
         if total <= _PREVIEWED:
             return []
-        which, left = "newest" if self.newest_last else "first", total - _PREVIEWED
+        which, left = "newest" if self._newest_last else "first", total - _PREVIEWED
         return [f"the {which} {_PREVIEWED} of {total:,}, {left:,} more; to_arrow() has all"]
 
 
@@ -160,7 +160,7 @@ class TimelineView(EntriesView[Instant]):
     ([('deltacommit', 'COMPLETED')], 1)
     """
 
-    newest_last = True
+    _newest_last = True
 
     def __init__(self, timeline: Timeline, instants: Sequence[Instant] | None = None) -> None:
         self._timeline = timeline
