@@ -353,7 +353,8 @@ class LocalEngine:
         return counted
 
     def _aggregate_streamed(self, rows: StreamedRows, by: Sequence[str], sums: Sequence[str]) -> pa.Table:
-        """Like `aggregate`, batch by batch: the counts of all batches are added."""
+        """The groups of equal values in the columns `by`, with their numbers of rows and the sums of `sums`, computed
+        batch by batch: the counts of all batches are added."""
         names = [*by, *sums]
         batches = rows.batches() if rows.steps or not names else rows.source.batches(names)
         total = self.aggregate(LocalRows(rows.schema.empty_table()), by, sums)

@@ -80,7 +80,8 @@ def printed(local: Any, pattern: str, more_years: Any = None) -> Any:
 
 
 def _quoted(pattern: str, start: int) -> tuple[str, int]:
-    """The text in the quotes that begin here (two quotes are one), and the position after it."""
+    """The text in the quotes that begin at `start` (two quotes are one), and the position after it. Raises
+    `UnsupportedFeature` for quotes that do not end."""
     if pattern[start : start + 2] == "''":
         return "'", start + 2
     text, at = "", start + 1

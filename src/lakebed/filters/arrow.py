@@ -211,7 +211,8 @@ def _node(expression: pc.Expression, schema: pa.Schema) -> Node:
 
 
 def _condition(part: Part, schema: pa.Schema) -> tuple[Node, pc.Expression]:
-    """The node of a condition, and an equal expression built from it."""
+    """The node of a condition, and an equal expression built from it. Raises `_Unknown` for a condition that nodes do
+    not express."""
     if not isinstance(part, Call):
         raise _Unknown
     match part.name, part.arguments:
@@ -288,7 +289,8 @@ def _compare(left: pc.Expression, op: Operator, right: pa.Scalar) -> pc.Expressi
 
 
 def _fit(constant: pa.Scalar, type_: pa.DataType) -> Literal:
-    """The constant as a literal of the column's type."""
+    """The constant as a literal of the column's type. Raises `_Unknown` if the type has no such value, or Spark SQL
+    could read the literal otherwise."""
     value = None if pa.types.is_timestamp(constant.type) and constant.type.unit == "ns" else constant.as_py()
     # how Spark SQL reads such a text depends on the session's settings
     if isinstance(value, str) and ("\\" in value or '"' in value or not value.isprintable()):

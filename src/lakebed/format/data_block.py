@@ -116,7 +116,8 @@ class JointBlock:
         return (data, starts, ends), counts
 
     def read(self, columns: Sequence[str], rows: Int64s | None = None) -> pa.RecordBatch:
-        """Like `DataBlock.read`; the rows of all blocks are numbered consecutively."""
+        """The `columns` of the records at the positions `rows`, or of all records if `rows` is None; the records of all
+        blocks are numbered consecutively."""
         try:
             return self._blocks[0].rows_of(self._records[0], columns, rows)
         except CorruptFile:

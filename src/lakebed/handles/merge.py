@@ -182,7 +182,8 @@ class GroupMerge:
             self._write(merged)
 
     def _rewrite_in_parts(self, batch: pa.RecordBatch, following: str | None) -> None:
-        """Like `_rewrite`, for incoming rows that need much memory: some rows at a time."""
+        """Encode the rows of a row group again, merged with the incoming rows some rows at a time, for incoming rows
+        that need much memory."""
         size = self._rows.incoming.batch_rows
         for start in range(0, batch.num_rows, size):
             last = start + size >= batch.num_rows

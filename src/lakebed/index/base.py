@@ -420,9 +420,9 @@ class StoredLocations(Protocol):
         ...
 
     def place_in_one(self, rows: Rows, rules: MergeRules | None, snapshot: Snapshot, engine: Engine) -> Tagged | None:
-        """Like `place`, for an index that shuffles rows by key to the task that looks the key up: that task also
-        combines the rows of a key by `rules` (None: all rows are retained). None if the index does not shuffle: then
-        the caller combines the rows and calls `place`."""
+        """The rows with the locations of their keys, from an index that shuffles rows by key to the task that looks the
+        key up: that task also combines the rows of a key by `rules` (None: all rows are retained). None if the index
+        does not shuffle: then the caller combines the rows and calls `place`."""
         return None
 
 
@@ -546,7 +546,8 @@ class Index(Protocol):
         from the timeline, and again if the rollback was interrupted."""
 
     def explain_for(self, snapshot: Snapshot) -> str:
-        """Like `explain`, for a view of the table, which may not have what the index reads."""
+        """The description of the index in the plan of a write to this view of the table, which may not have what the
+        index reads."""
         return self.explain()
 
     def explain(self) -> str:

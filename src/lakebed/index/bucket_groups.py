@@ -18,7 +18,8 @@ from lakebed.slices.snapshot import Snapshot
 
 @dataclass
 class BucketGroupsIndex(BucketIndex):
-    """Like the bucket index, but a bucket has several file groups where one would grow beyond the file size.
+    """An index that finds the bucket of a key by the key's hash; a bucket has several file groups where one would grow
+    beyond the file size.
 
     The hash of a key names its bucket; in the bucket it is looked for by key ranges, bloom filters and the key column
     of those files that are left. Real Hudi reads the table; its bucket writer refuses one with two file groups to a

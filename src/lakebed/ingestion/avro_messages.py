@@ -37,8 +37,9 @@ def decode_avro(messages: pa.Array, schema_of: SchemaOf) -> Decoded:
 
 
 def decode_avro_groups(messages: pa.Array, schema_of: SchemaOf) -> Iterator[tuple[Decoded, str]]:
-    """Like `decode_avro`, schema by schema: pairs of the rows of one schema and its JSON text; bad messages without a
-    schema have an empty text."""
+    """The rows of messages that begin with a zero byte and the 4-byte id of their schema, schema by schema: pairs of
+    the rows of one schema and its JSON text. Messages that are bad because they have no schema come with an empty
+    text."""
     without = DecodedGroups(AVRO_FAILURE)
     for identifier, numbers in by_schema(messages, without.bad, AVRO_FAILURE):
         groups = DecodedGroups(AVRO_FAILURE)

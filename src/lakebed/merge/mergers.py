@@ -59,8 +59,8 @@ class Merger(ABC):
     def apply(
         self, old: pa.RecordBatch, new: pa.RecordBatch, fixed: Sequence[str] = ()
     ) -> tuple[pa.RecordBatch, npt.NDArray[np.bool_]]:
-        """Like `merge`, with the result checked: also that the `fixed` fields have the values of one of the two
-        rows."""
+        """The rows that `merge` makes of the pairs, and flags of the deletes among them. Raises `InvalidRecord` for
+        results of another form, and for a row whose `fixed` fields do not have the values of one of its two rows."""
         rows, deletes = self._merged(old, new)
         if rows.num_rows != new.num_rows or _columns(rows.schema) != _columns(new.schema):
             raise self._refusal(

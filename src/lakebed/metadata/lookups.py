@@ -338,7 +338,8 @@ class MetadataTable:
         return self.counted_locations(keys, partition)[0]
 
     def counted_locations(self, keys: Any, partition: str | None = None) -> tuple[pa.Table, int]:
-        """Like `record_locations`, with the number of base and log files of the record index that were read."""
+        """A table of `key`, `partition`, `file_id` and `instant` of those record keys that are in the record index, of
+        one partition path or (None) of all, and the number of base and log files of the index that were read."""
         from lakebed.metadata_kinds import record_index
 
         requested = self._requested(RECORD_INDEX, keys, partition)
@@ -377,7 +378,9 @@ class MetadataTable:
         return files, {c: table.filter(pc.invert(of_files[c])) for c, table in stats.items()}
 
     def expression_bloom_filters(self, name: str, files: Iterable[tuple[str, str]]) -> pa.Table:
-        """Like `bloom_filters`, from an expression index of bloom filters; `name` is the index's partition."""
+        """A table of `partition`, `file_name`, `type`, `timestamp` and `bloom` (the filter's text) of those base files,
+        given as (partition path, file name), that have a filter in an expression index of bloom filters; `name` is the
+        index's partition."""
         return self._blooms(name, files)
 
     def lookup(self, partition: str, keys: Any, data_partition: str | None = None) -> pa.Table | None:

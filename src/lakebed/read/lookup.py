@@ -422,7 +422,8 @@ def _exist(snapshot: Snapshot, lookup: LookupKeys) -> pa.BooleanArray:
 
 
 def _exist_with_fields(snapshot: Snapshot, lookup: LookupKeys) -> pa.BooleanArray:
-    """Like `exists`, for keys whose text other field values may have: compares the key fields of rows as well."""
+    """Whether the table has each key, as a boolean for each, for keys whose text other field values may have: the key
+    fields of stored rows are compared as well."""
     fields = KeyFields.of(snapshot.config)
     assert fields is not None
     assert lookup.fields is not None

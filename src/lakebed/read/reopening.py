@@ -41,7 +41,8 @@ def read_again(storage: Storage, read: Callable[[], T], renew: Callable[[], bool
 
 
 def stream_again(storage: Storage, read: Callable[[], Iterator[T]], renew: Callable[[], bool]) -> Iterator[T]:
-    """Like `read_again`, for a read that yields its rows: it begins again only while it has yielded nothing."""
+    """Yields what `read` yields. If it misses a file before it has yielded anything it begins again, as long as `renew`
+    reports that the table has changed; a file that is missing twice is damage."""
     looks = _Looks(storage, renew)
     while True:
         has_given = False

@@ -177,8 +177,8 @@ class _Build:
 
     @contextmanager
     def running(self) -> Generator[None]:
-        """Record, at the end of the block, that no process runs the plan any more; the plan stays if the block raises
-        an error."""
+        """Record, at the end of the block, that no process runs the plan any more. If the block raises an error the
+        plan stays, to be run again; after `IndexInconsistent` it is removed, since no index can be built."""
         try:
             yield
         except IndexInconsistent:

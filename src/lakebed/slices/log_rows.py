@@ -110,7 +110,7 @@ class LogRows:
         return rows if ascends else rows.take(pa.array(np.searchsorted(sought, entries)))
 
     def batches(self, entries: Positions) -> Iterator[pa.RecordBatch]:
-        """Like `take`, in batches of limited size."""
+        """The rows of these entries, in the order of `entries`, as batches of limited size."""
         rows, stored = len(self.entries), self.logs.data_bytes
         if self._spilled is not None:
             rows, stored = self._spilled.num_rows, self._spilled.nbytes

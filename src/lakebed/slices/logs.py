@@ -109,7 +109,8 @@ class BlockOfUnit:
         return len(self._unit.rows_of[self._number])
 
     def read(self, columns: Sequence[str], rows: Positions | None = None) -> pa.RecordBatch:
-        """Like `DataBlock.read`, for the rows of this block in the unit."""
+        """The `columns` of this block's records at the positions `rows`, or of all its records if `rows` is None, read
+        through the unit."""
         row_range = self._unit.rows_of[self._number]
         return self._unit.block.read(
             columns, np.arange(row_range.start, row_range.stop) if rows is None else rows + row_range.start
@@ -129,7 +130,8 @@ class DecodedBlock:
         return self.block.rows
 
     def read(self, columns: Sequence[str], rows: Positions | None = None) -> pa.RecordBatch:
-        """Like `DataBlock.read`, from the decoded columns if they suffice."""
+        """The `columns` of the records at the positions `rows`, or of all records if `rows` is None: from the cached
+        columns if they suffice, otherwise all columns so far and these are decoded and cached."""
         known_names = frozenset(self.schema.names)
         names = [name for name in columns if name in known_names]
         cached = self._decoded

@@ -343,7 +343,8 @@ def read_history(storage: Storage, path: str, size: int, columns: list[str] | No
 
 
 def history_parts(storage: Storage, path: str, size: int, columns: Sequence[str]) -> Iterator[pa.Table]:
-    """Like `read_history`, in parts of some rows: bodies of commits may be large."""
+    """The rows of a history file, as tables of some rows each: bodies of commits may be large. Raises Arrow's errors,
+    and `ValueError` for a file of another size."""
     with _opened(storage, path, size) as source:
         file = pq.ParquetFile(source, pre_buffer=False)
         # Arrow's threads would keep the memory of bodies that they have read

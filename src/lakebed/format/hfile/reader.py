@@ -63,11 +63,11 @@ class Route:
         return {number: np.arange(start, end) for number, (start, end) in runs if start < end}
 
     def few(self, keys: Sequence[bytes]) -> Mapping[int, Int64s]:
-        """Like `keys`, for a few keys in any order: the positions of the queries for each block number."""
+        """The positions of the keys that each block may have, by block number, for a few keys in any order."""
         return self._one_by_one(keys, self._blocks_of_key) if self._orders else self._everywhere(len(keys))
 
     def prefixes(self, queries: Queries) -> Mapping[int, Int64s]:
-        """Like `keys`, for prefixes: the positions of the prefixes for each block number."""
+        """The positions of the prefixes with which keys of each block may begin, by block number."""
         if not self._orders:
             return self._everywhere(len(queries))
         return self._one_by_one(queries, self._blocks_of_prefix)
@@ -233,7 +233,8 @@ class HFileReader:
         return LookupMatches(pa.array(queries.positions).take(matches.query), matches.entries)
 
     def _lookup_few(self, keys: Sequence[bytes | None]) -> LookupMatches:
-        """Like `lookup`, but key by key: for a few keys this takes less time than the set-up for many."""
+        """The entries with these keys, searched key by key: for a few keys this takes less time than the set-up for
+        many. A null key matches no entry."""
         from lakebed.format.hfile.search import entries_of
 
         positions = [at for at, key in enumerate(keys) if key is not None]
