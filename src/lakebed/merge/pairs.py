@@ -227,8 +227,8 @@ def merge_pairs(rules: MergeRules, older: Side, newer: Side) -> Side:
 
 
 def merge_into(rules: MergeRules, older: Side, newer: Side) -> tuple[Side, Flags]:
-    """The merge of both sides, as `merge_pairs` returns it, and flags of the records that differ from the older
-    ones."""
+    """The merge of both sides, row by row, and flags of the merged records that differ from the older ones. Both sides
+    have the same keys, row by row, and the same columns and types (dictionaries aside)."""
     if rules.merger is not None:
         return _by_merger(rules.merger, rules.fixed, older, newer)
     pairs = _Pairs(older, newer, newer_wins(rules, older, newer))

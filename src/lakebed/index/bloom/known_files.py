@@ -47,7 +47,8 @@ class SearchOptions:
 
 
 def sent_slices(slices: Sequence[FileSlice], group_size: int) -> pa.Table:
-    """The slices with their numbers, as rows in groups of `group_size`."""
+    """The slices as a table to send to tasks in groups of `group_size` rows: an empty partition path, the number of the
+    group, the number of the slice, and the pickled slice."""
     return pa.table(
         {
             PARTITION_PATH: pa.repeat(pa.scalar(""), len(slices)),
