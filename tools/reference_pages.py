@@ -281,9 +281,11 @@ def _constant(path: str) -> str:
         for number, node in enumerate(body)
         if isinstance(node, ast.Assign) and [ast.unparse(target) for target in node.targets] == [name]
     )
-    below = body[at + 1]
-    is_text = isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant)
-    return f"\n## {path}\n\n{below.value.value if is_text else ''}\n"
+    match body[at + 1]:
+        case ast.Expr(ast.Constant(str(text))):
+            return f"\n## {path}\n\n{text}\n"
+        case _:
+            return f"\n## {path}\n"
 
 
 def _call(function: Any, name: str) -> str:
