@@ -7,7 +7,7 @@ of a list's element has then a child `typed_value`, and values of other types ar
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from itertools import count
 from typing import Any, Final
@@ -183,7 +183,7 @@ def computed(column: pa.Array | pa.ChunkedArray, expression: str, fetch: Callabl
 
 
 @contextmanager
-def _errors() -> Iterator[None]:
+def _errors() -> Generator[None]:
     import duckdb
 
     try:

@@ -14,7 +14,7 @@ from lakebed.errors import LakebedError
 from lakebed.format.file_names import new_file_id
 from lakebed.format.parquet_encodings import ColumnForm, shared_forms
 from lakebed.handles.base import GroupJob
-from lakebed.handles.file_writer import FileWriter, next_file_name, write_partition_metadata
+from lakebed.handles.file_writer import FileWriter, write_partition_metadata
 from lakebed.handles.group_writer import accounted
 from lakebed.merge.incoming import Incoming
 from lakebed.merge.meta_columns import constant
@@ -97,7 +97,8 @@ class _OpenFiles:
             return
         for partition in partitions:
             self._prepare_path(partition)
-        names = [next_file_name(self._file_id(partition, 0), self._task, self._job.instant) for partition in partitions]
+        name = self._job.format.next_file_name
+        names = [name(self._file_id(partition, 0), self._task, self._job.instant) for partition in partitions]
         write_markers(self._job.storage, self._job.instant, list(zip(partitions, names, strict=True)), "CREATE")
         self._marked.update(partitions)
 

@@ -275,7 +275,7 @@ class HashedLayout(Layout):
         flags = {IS_DELETED_COLUMN, OPERATION_COLUMN, write.snapshot.config.delete_field}
         deletes = write.match.deletes or bool(flags & set(write.context.engine.schema(self.rows).names))
         looks_up = deletes and settings.delete_lookup and bool(write.context.rules.ordering)
-        is_plain = write.match.on_match in ("keys", "none") and write.merge is None and write.growth is None
+        is_plain = write.match.on_match in ("keys", "none") and write.clauses is None and write.growth is None
         return looks_up or not is_plain or bool(write.absent) or settings.skip_unchanged
 
     def lookup(self, statuses: Sequence[WriteStatus]) -> KeyLookup | None:

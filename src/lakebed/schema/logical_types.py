@@ -195,7 +195,8 @@ def is_declared_variant(kind: pa.DataType) -> bool:
 
 def is_variant(kind: pa.DataType | None) -> bool:
     """Whether a type is the struct of a variant: `metadata` and `value`, in any order."""
-    return isinstance(kind, pa.StructType) and {part.name for part in kind} == {part.name for part in VARIANT}
+    return kind is not None and pt.is_struct(kind) and {part.name for part in kind} == {part.name for part in VARIANT}
+
 
 def is_declared_blob(kind: pa.DataType) -> bool:
     """Whether the type of a caller's column is `BLOB`, also with long bytes, and not any struct of these fields."""

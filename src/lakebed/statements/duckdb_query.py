@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
-from sqlglot.tokens import TokenType
+from sqlglot import TokenType
 
 from lakebed.config.arguments import whole_number
 from lakebed.errors import InvalidOption, LakebedError
@@ -69,7 +69,7 @@ def run_query(statement: Statement, sources: Sources, args: Arguments) -> QueryR
     functions, drop = duckdb_functions(calls, listed, connection, errors) if calls else ({}, None)
     try:
         with errors_of_duckdb(errors):
-            relation = connection.sql(statement.replaced(changes | functions), params=values or None)
+            relation = connection.sql(statement.replaced({**changes, **functions}), params=values or None)
     except BaseException:
         if drop is not None:
             drop()
