@@ -158,13 +158,13 @@ def choose_encodings(
 def shared_forms(rows: pa.Table) -> dict[str, ColumnForm]:
     """The forms of the columns of many small files, by these rows of all of them. Their codecs are still to be
     chosen."""
-    chosen = choose_encodings(rows)
+    encodings = choose_encodings(rows)
     forms = {
-        path: ColumnForm(chosen.encoding.get(path, "PLAIN"))
+        path: ColumnForm(encodings.encoding.get(path, "PLAIN"))
         for name in rows.column_names
         for path, _ in leaf_paths([rows.schema.field(name)])
     }
-    return forms | dict.fromkeys(chosen.dictionary, ColumnForm(DICTIONARY))
+    return forms | dict.fromkeys(encodings.dictionary, ColumnForm(DICTIONARY))
 
 
 def _fitting_encoding(path: str, leaf: pa.Array, *, is_measured: bool) -> str:

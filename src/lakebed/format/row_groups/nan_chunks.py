@@ -42,7 +42,7 @@ def leaves_out_bounds(path: str, created_by: str | None) -> bool:
 
 
 def floating_leaves(schema: pa.Schema) -> dict[str, dict[str, list[int]]]:
-    """Of each column that can hold NaN the numbers of its floating leaves in a file, by their paths.
+    """The numbers of the floating leaves of each column that can hold NaN in a file, by their paths.
 
     >>> floating_leaves(pa.schema([("id", pa.int64()), ("fare", pa.float64())]))
     {'fare': {'fare': [1]}}
