@@ -24,20 +24,20 @@ def is_marked_sorted(folder: Path) -> bool:
 
 
 def test_loads_merges_copied_row_groups_and_compactions_stay_sorted(tmp_path: Path) -> None:
-    order = [n * 7919 % 20_000 for n in range(20_000)]
+    order = [n * 7919 % 50_000 for n in range(50_000)]
     for type_ in ("cow", "mor"):
         table = lakebed.create(
             str(tmp_path / type_), trips([1], 0), key="id", index="bucket", buckets=1, sort="key", type=type_
         )
         table.upsert(trips(order, 0))
-        table.upsert(trips([5, 30_000], 1))
+        table.upsert(trips([5, 60_000], 1))
         if type_ == "mor":
             table.maintenance.compact()
         assert is_marked_sorted(tmp_path / type_)
         assert newest(tmp_path / type_).num_row_groups > 1
         keys = table.scan(["_hoodie_record_key"]).to_arrow().column(0).to_pylist()
         assert keys == sorted(keys)
-        assert len(keys) == 20_001
+        assert len(keys) == 50_001
 
 
 def test_files_of_other_tables_say_nothing(tmp_path: Path) -> None:
