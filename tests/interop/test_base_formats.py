@@ -135,7 +135,8 @@ def test_lakebed_and_real_hudi_write_a_lance_table_in_turns(
                 f"update {{t}} set name = 'hudi{turn}', emb = {ARRAY.format(turn)}, ts = {100 + turn}"
                 f" where id = '{changed}'",
                 f"delete from {{t}} where id = '{dropped}'",
-                f"insert into {{t}} values ('h{turn}', {ARRAY.format(turn)}, 'n', 1, timestamp'2024-01-01 10:00:00', array('a', null),"
+                f"insert into {{t}} values ('h{turn}', {ARRAY.format(turn)}, 'n', 1, timestamp'2024-01-01 10:00:00',"
+                " array('a', null),"
                 f" named_struct('a', 1), 1, 'p{turn % 2}')",
             ],
         )
