@@ -195,7 +195,6 @@ def is_declared_variant(kind: pa.DataType) -> bool:
 
 def is_variant(kind: pa.DataType | None) -> bool:
     """Whether a type is the struct of a variant: `metadata` and `value`, in any order."""
-<<<<<<< HEAD
     return kind is not None and pt.is_struct(kind) and {part.name for part in kind} == {part.name for part in VARIANT}
 
 
@@ -216,10 +215,6 @@ def is_blob_struct(kind: pa.DataType) -> bool:
 def is_blob(field: pa.Field) -> bool:
     """Whether a column of a stored schema is a BLOB."""
     return (field.metadata or {}).get(HUDI_TYPE, b"").upper() == b"BLOB"
-=======
-    fields: Any = kind
-    return isinstance(kind, pa.StructType) and sorted(part.name for part in fields) == ["metadata", "value"]
->>>>>>> 290637fd (Types of the variant codec are complete)
 
 
 def is_shredded(kind: pa.DataType) -> bool:
