@@ -108,8 +108,8 @@ def test_lakebed_and_real_hudi_append_to_an_orc_table_of_every_type_in_turns(
 
 
 def full_rows(numbers: range) -> list[dict[str, Any]]:
-    """Rows whose columns have values: a rewrite by Hudi failed for files with a column that is null in every row ("Value
-    at index is null")."""
+    """Rows whose columns have values: a rewrite by Hudi failed for files with a column that is null in every row
+    ("Value at index is null")."""
     at = dt.datetime(2024, 1, 1, tzinfo=dt.UTC)
     return [
         {**row, "emb": [n, 1, 2, 3], "name": f"n{n}", "n": n, "at": at, "tags": ["a", None], "inner": {"a": 1}}
