@@ -11,9 +11,8 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from lakebed.errors import UnsupportedFeature
-from lakebed.schema.logical_types import is_vector
+from lakebed.schema.logical_types import is_vector, logical_metadata
 from lakebed.schema.plain_arrow import is_list
-from lakebed.schema.spark import logical_metadata
 
 _HIVE: Mapping[pa.DataType, str] = {
     pa.bool_(): "boolean",

@@ -29,7 +29,8 @@ from lakebed.properties.table_config import printed_partition_fields
 from lakebed.read.keys import bucket_layout, key_generator_of, partition_layout, partition_paths_may_be_stale
 from lakebed.read.prune import demands_keys, depends_on_path, prune_partitions, slices_in_buckets, slices_without
 from lakebed.schema.conversion import can_cast, project
-from lakebed.schema.spark import logical_metadata, spark_type
+from lakebed.schema.logical_types import logical_metadata
+from lakebed.schema.spark import spark_type
 from lakebed.slices.reader import Query, readable_slices
 from lakebed.slices.snapshot import Snapshot
 from lakebed.wording import count_text

@@ -26,8 +26,8 @@ from lakebed.read.reopening import in_task
 from lakebed.read.spark_untouched import TouchedRows, divided
 from lakebed.schema.arrow import leaf_paths
 from lakebed.schema.evolution import spark_projection
-from lakebed.schema.logical_types import is_vector
-from lakebed.schema.spark import arrow_to_spark_ddl, as_spark_reads, logical_metadata, read_by_spark, spark_type
+from lakebed.schema.logical_types import is_vector, logical_metadata
+from lakebed.schema.spark import arrow_to_spark_ddl, as_spark_reads, read_by_spark, spark_type
 from lakebed.sharing import is_first_time
 from lakebed.slices.reader import SliceReader
 from lakebed.storage.base import Storage

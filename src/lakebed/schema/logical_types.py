@@ -181,11 +181,19 @@ def descriptor_of(field: pa.Field) -> str:
     noted = (field.metadata or {}).get(HUDI_TYPE)
     if noted:
         return noted.decode("utf-8", "replace").strip()
+    if not pt.is_nested(field.type):
+        return ""
     if is_declared_variant(field.type):
         return "VARIANT"
     if is_declared_blob(field.type):
         return "BLOB"
     return vector_name(field.type) if is_declared_vector(field.type) else ""
+
+
+def logical_metadata(field: pa.Field) -> dict[str, str] | None:
+    """The metadata that names the logical type of a column in results and in Spark; None for a column without one."""
+    descriptor = descriptor_of(field)
+    return {HUDI_TYPE.decode(): descriptor} if descriptor else None
 
 
 def is_declared_variant(kind: pa.DataType) -> bool:

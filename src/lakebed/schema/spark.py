@@ -168,12 +168,6 @@ def without_vectors(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch.cast(lists_of_vectors(batch.schema))
 
 
-def logical_metadata(field: pa.Field) -> dict[str, str] | None:
-    """The metadata of a Spark column that names its logical type; None for a column without one."""
-    descriptor = descriptor_of(field)
-    return {HUDI_TYPE.decode(): descriptor} if descriptor else None
-
-
 def _loose(kind: pa.DataType) -> pa.DataType:
     if pt.is_timestamp(kind):
         return pa.timestamp("us", kind.tz)
