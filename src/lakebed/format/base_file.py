@@ -177,7 +177,7 @@ class Footer:
     @property
     def group_starts(self) -> list[int]:
         """The number of the first row of each row group, and that of all rows."""
-        return list(accumulate((self.metadata.row_group(n).num_rows for n in range(self.row_groups)), initial=0))
+        return list(accumulate([self.metadata.row_group(n).num_rows for n in range(self.row_groups)], initial=0))
 
     @property
     def key_range(self) -> tuple[str, str] | None:
@@ -500,7 +500,7 @@ def _read_as(field: pa.Field, dictionary: Sequence[str]) -> pa.Field:
 
 def without_shreds(batch: pa.RecordBatch) -> pa.RecordBatch:
     """The rows of a file with its shredded variants put together."""
-    if not any(map(is_shredded, batch.schema.types)):
+    if not any([pt.is_struct(kind) and is_shredded(kind) for kind in batch.schema.types]):
         return batch
     from lakebed.format.variants import unshredded
 

@@ -142,7 +142,7 @@ def stored_names(columns: Sequence[str], schema: pa.Schema, names: StoredNames) 
     folded: dict[str, list[str]] = {}
     for name in file_names:
         folded.setdefault(name.lower(), []).append(name)
-    matches = (name if name is None or name in exact else folded.get(name.lower(), []) for name in stored)
+    matches = [name if name is None or name in exact else folded.get(name.lower(), []) for name in stored]
     return [m if m is None or isinstance(m, str) else m[0] if len(m) == 1 else None for m in matches]
 
 
