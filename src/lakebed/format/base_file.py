@@ -500,7 +500,7 @@ def _read_as(field: pa.Field, dictionary: Sequence[str]) -> pa.Field:
 
 def without_shreds(batch: pa.RecordBatch) -> pa.RecordBatch:
     """The rows of a file with its shredded variants put together."""
-    if not any([pt.is_struct(kind) and is_shredded(kind) for kind in batch.schema.types]):
+    if not [kind for kind in batch.schema.types if pt.is_struct(kind) and is_shredded(kind)]:
         return batch
     from lakebed.format.variants import unshredded
 

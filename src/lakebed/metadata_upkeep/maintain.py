@@ -54,7 +54,7 @@ from lakebed.metadata_upkeep.commit import apply_delta, begin_delta, file_groups
 from lakebed.metadata_upkeep.creation import PARTITIONS, PARTITIONS_INFLIGHT, create, initialise
 from lakebed.metadata_upkeep.repeated_keys import KeyCheck, RepeatedKeys
 from lakebed.metadata_upkeep.rollback import remove_instant
-from lakebed.metadata_upkeep.services import finish_unfinished, run_services
+from lakebed.metadata_upkeep.services import run_services
 from lakebed.metadata_upkeep.store import MetadataSettings, MetadataStore, StoredState
 from lakebed.model import CommitMetadata, FileSlice
 from lakebed.properties.file import update_table_config
@@ -236,9 +236,9 @@ class MetadataUpkeep:
         )
 
     def prepare(self) -> Snapshot:
-        """Drop partitions that lakebed cannot maintain, build requested partitions that are missing, and finish the
-        work of dead writers, at the beginning of an action. Where compaction is long overdue, since no service runs, it
-        is done as well. Returns the table after that, read under the lock, so without later commits."""
+        """Drop partitions that lakebed cannot maintain, build requested partitions that are missing, finish the work of
+        dead writers, and compact and clean if that is due, at the beginning of an action: after a compaction the last
+        commit could not be rolled back. Returns the table after that, read under the lock, so without later commits."""
         config = self.without_unknown()
         ready = self
         if config is not self.table.config:
@@ -250,10 +250,7 @@ class MetadataUpkeep:
         if config.metadata_partitions:
             for instant in store.orphan_instants():
                 remove_instant(store, instant)
-            if store.is_overdue():
-                run_services(store)
-            elif store.timeline.pending:
-                finish_unfinished(store)
+            run_services(store)
         table = ready.table
         if store.data_config is not table.config:
             table = snapshot_of(table.storage, store.data_config, table.timeline)

@@ -27,7 +27,6 @@ from lakebed.metadata_records.group_files import FileGroup
 from lakebed.metadata_records.layout import METADATA_FOLDER, PARTITIONED_SIZING, GroupSizing, is_of_data, parse_files
 from lakebed.metadata_records.records import record_form, record_schema
 from lakebed.model import Action, BaseFile, FileSlice, Instant, LogFile, State
-from lakebed.policies.compaction import delta_commits_since_compaction
 from lakebed.properties.table_config import TableConfig
 from lakebed.slices.snapshot import REPAIR_HINT
 from lakebed.storage.base import Durable, FileInfo, Storage
@@ -52,8 +51,6 @@ class Suffix(StrEnum):
 
 # A repair takes the first free one that sorts after all instants; Hudi does not use 007 to 009.
 REPAIRS = (Suffix.RESHARDING, "007", "008", "009")
-# A write compacts when so many times the delta commits have come after which a compaction is due.
-MAX_OVERDUE = 4
 # The building of a partition: this one, or the next that is free.
 FIRST_BUILD = 10
 
@@ -134,7 +131,6 @@ class MetadataStore:
     `no_lock` is that of a store that only reads. `stored` is what `read_stored` gave under that lock, where it was
     called. `durable` is "later" where this process completes the data table's instant under the same lock, after what
     it completes here. `shown_inflight` are the instants whose inflight files it has made under that lock.
-    `delta_commits` is the number of delta commits since the last compaction, with the one that it completed last.
     """
 
     def __init__(
@@ -150,7 +146,6 @@ class MetadataStore:
         self.lock_is_held = lock_is_held
         self.durable: Durable = True
         self.shown_inflight: set[str] = set()
-        self.delta_commits = 0
         self._stored = stored
         self.data_storage = storage
         self.data_config = config
@@ -201,10 +196,6 @@ class MetadataStore:
             except TableNotFound:
                 return False
         return True
-
-    def is_overdue(self) -> bool:
-        """Whether so many delta commits wait for a compaction that a write does it, because no service has."""
-        return delta_commits_since_compaction(self.timeline.commits) >= MAX_OVERDUE * self.settings.compact_after
 
     def is_maintained(self) -> bool:
         """Whether the data table's properties name partitions of the metadata table, and it exists."""
@@ -289,7 +280,6 @@ class MetadataStore:
         commit = commit_from_record(record)
         body = encode_commit(commit, self.version, action)
         config = self.slices.config
-        self.delta_commits = delta_commits_since_compaction(self.timeline.commits) + 1
         try:
             done = self.finish(action, instant, body)
         except CommitConflict:

@@ -282,7 +282,6 @@ def run(context: WriteContext, verb: Verb) -> WriteResult:
         schema_changes=changes_of(write),
         bucket_changes=() if growth is None else growth.lines,
         duplicates=repetitions if tx.duplicates is None else tx.duplicates,
-        metadata_commits=tx.metadata_commits,
     )
     telemetry.write_completed(context.storage.spec.uri, result)
     if context.options.callback.on:

@@ -73,8 +73,7 @@ class WriteResult(Printed):
     (`lakebed.write.group.commit`). Where it has others, the counts of rows are those of this upsert, `files` and
     `bytes` those of the file groups that its rows went to, and the times, `lookup` and the lines of text are those of
     the commit; the upsert that ran the table services has their lines. `log_weights` is what the log files of the file
-    slices weigh that the commit appended to, `metadata_commits` how many delta commits the metadata table has since its
-    last compaction.
+    slices weigh that the commit appended to.
 
     >>> import lakebed, pyarrow as pa
     >>> rows = pa.table({"id": [1, 2], "at": [1, 1]})
@@ -108,7 +107,6 @@ class WriteResult(Printed):
     skipped: bool = False
     joined: int = 1
     log_weights: tuple[LogWeight, ...] = field(default=(), repr=False, compare=False)
-    metadata_commits: int = field(default=0, repr=False, compare=False)
 
     @classmethod
     def of_written(cls, instant: Instant | None, operation: str) -> WriteResult:

@@ -85,7 +85,7 @@ class WriteTransaction(Transaction):
     is the index that the table gets by this instant. A write that does not look keys up (`looks_up`) may store a key
     again. A `repeatable` write leaves the same rows when it is done twice. `plain_keys` are key fields whose texts
     files are asked about. After the commit `duplicates` has the number of rows whose key is stored another time, None
-    if unknown, and `metadata_commits` that of the metadata table's delta commits since its last compaction.
+    if unknown.
     """
 
     unique: Uniqueness = field(default="nowhere", kw_only=True)
@@ -96,7 +96,6 @@ class WriteTransaction(Transaction):
     repeatable: bool = field(default=True, kw_only=True)
     plain_keys: tuple[str, ...] = field(default=(), kw_only=True)
     duplicates: int | None = field(default=None, init=False)
-    metadata_commits: int = field(default=0, init=False)
     _started: StartedAt | None = field(default=None, init=False)
     _may_be_shown: bool = field(default=False, init=False)
     _local: LocalWrite | None = field(default=None, init=False)
@@ -319,7 +318,6 @@ class WriteTransaction(Transaction):
             looks_up=self.looks_up,
             meanwhile=partial(self._check_inflight, writer),
         )
-        self.metadata_commits = upkeep.store.delta_commits
 
     def _check_inflight(self, writer: TimelineWriter) -> None:
         """Raise `CommitConflict` if this write is not inflight any more. Under the lock of its beginning no other

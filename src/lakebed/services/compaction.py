@@ -28,6 +28,7 @@ from lakebed.policies.compaction import (
     StrategyName,
     TriggerName,
     changed_partitions,
+    delta_commits_since_compaction,
     last_compaction,
     plan_compaction,
 )
@@ -418,19 +419,20 @@ class MaintainedMetadata(Printed):
 
 
 class MetadataMaintenance(Service[MaintainedMetadata]):
-    """The service that compacts the metadata table when it has enough delta commits, and cleans and archives it
-    then."""
+    """The service that compacts the metadata table when it has enough delta commits, and cleans and archives it then:
+    so no write of a table that a process maintains does it."""
 
     name = "metadata"
     title = "maintenance of the metadata table"
-    after_write = ("compaction.services",)
-    runs_aside = True
 
     def due(self, state: ServiceState) -> str | None:
         config, settings = state.context.config, state.context.settings
         if not has_completion_times(config.version) and state.timeline.pending:
             return None  # a pending writer of version 6 will log to the present file slices
-        commits = state.metadata_commits
+        metadata = state.context.opened.metadata
+        if metadata is None:
+            return None
+        commits = delta_commits_since_compaction(metadata.slices.timeline.commits)
         if commits >= settings.metadata_compact_after:
             return f"the metadata table has {count_text(commits, 'delta commit')} since its last compaction"
         logs = settings.metadata_log_compaction and commits >= settings.metadata_log_compact_after
@@ -438,10 +440,6 @@ class MetadataMaintenance(Service[MaintainedMetadata]):
 
     def serve(self, state: ServiceState) -> MaintainedMetadata:
         return maintain_metadata(state.context)
-
-    def lines(self, outcome: MaintainedMetadata) -> list[str]:
-        """Nothing: a write does not report what it does in the metadata table."""
-        return []
 
     def has_changed(self, outcome: MaintainedMetadata) -> bool:
         return bool(outcome.steps)

@@ -12,7 +12,6 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from operator import attrgetter
 from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar
 
@@ -25,11 +24,9 @@ from lakebed.model import Action, Instant, LogWeight, State
 from lakebed.operations.context import WriteContext
 from lakebed.operations.hudi_job import IN_PROCESS_BYTES, JOB_BYTES, session_engine
 from lakebed.operations.result import WriteResult
-from lakebed.policies.compaction import delta_commits_since_compaction
 from lakebed.read.reopening import read_again, reopened
 from lakebed.services.service import PlanBody, ServiceTransaction, can_be_run
 from lakebed.slices.snapshot import Snapshot
-from lakebed.storage.parallel import aside, is_remote
 from lakebed.timeline.instants import InstantClock, by_this_clock
 from lakebed.timeline.timeline import Timeline
 from lakebed.wording import Printed
@@ -153,14 +150,6 @@ class ServiceState:
         return None if self._written is None else self._written.log_weights
 
     @property
-    def metadata_commits(self) -> int:
-        """The number of the metadata table's delta commits since its last compaction."""
-        if self._written is not None:
-            return self._written.metadata_commits
-        metadata = self.context.opened.metadata
-        return 0 if metadata is None else delta_commits_since_compaction(metadata.slices.timeline.commits)
-
-    @property
     def now(self) -> str:
         """The instant time that ages count from."""
         instant = self._written.instant if self._written is not None else next_instant(self.context)
@@ -192,8 +181,6 @@ class Service(ABC, Generic[Outcome]):
     due_over: ClassVar[str] = ""
     # Which files of the table it may read: all, or the file slices with log files.
     reads: ClassVar[Reads] = "little"
-    # Whether a write to a slow storage does not wait for it.
-    runs_aside: ClassVar[bool] = False
 
     def runs_after_write(self, settings: Options, timeline: Timeline) -> bool:
         """Whether the settings request the service, or a plan of it, after each write, and this timeline of the table
@@ -431,8 +418,5 @@ def _run_after(context: WriteContext, result: WriteResult, service: Service[Any]
     if service.due(state) is None:
         return []
     state.context = fitting_context(state.context, service.reads, spark)
-    if service.runs_aside and is_remote(context.storage):
-        aside(context.storage, partial(service.serve, state))
-        return []
     outcome = service.serve(state)
     return service.lines(outcome) if service.has_changed(outcome) else []

@@ -20,11 +20,12 @@ from lakebed.services.partition_ttl import PartitionExpiry
 from lakebed.services.publishing import Publishing, publish_after_service
 from lakebed.storage.base import Storage
 
-# In the order in which real Hudi runs them after a write; then the metadata table gets its turn. Publication and
-# catalogs come last and show the results of all others.
+# In the order in which real Hudi runs them after a write, and before all others what a process does in the metadata
+# table; publication and catalogs come last and show the results of all others.
 SERVICES: tuple[Service[Any], ...] = (
     DeadWriters(),
     Indexing(),
+    MetadataMaintenance(),
     Cleaning(),
     Archival(),
     Compaction(),
@@ -32,7 +33,6 @@ SERVICES: tuple[Service[Any], ...] = (
     Clustering(),
     SmallFiles(),
     PartitionExpiry(),
-    MetadataMaintenance(),
     Publishing(),
     CatalogSync(),
 )
