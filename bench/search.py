@@ -1,6 +1,7 @@
 """Exact search beside a plain computation and Lance's brute force: CPU seconds and memory of one query.
 
-usage: search.py ROWS [DIMENSION]; each side runs in a process of its own, on a table that is made first. BLAS has one thread.
+usage: search.py ROWS [DIMENSION]; each side runs in a process of its own, on a table that is made first. BLAS has
+one thread.
 """
 
 from __future__ import annotations

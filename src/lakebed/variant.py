@@ -7,14 +7,16 @@ fields, `value` the value. DuckDB writes and reads the encoding.
 from __future__ import annotations
 
 import json
+import re
 from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.types as pt
 
 from lakebed.config.arguments import checks_arguments
-from lakebed.errors import InvalidOption, InvalidRecord
+from lakebed.errors import InvalidOption, InvalidRecord, LakebedError
 from lakebed.format.variants import (
     DECODED,
     ENCODED,
@@ -25,13 +27,19 @@ from lakebed.format.variants import (
     value_at,
     variants_of,
 )
-from lakebed.schema.logical_types import VARIANT
+from lakebed.schema.arrow import list_of
+from lakebed.schema.conversion import cast_column
+from lakebed.schema.logical_types import VARIANT, is_variant
+from lakebed.schema.plain_arrow import is_list
 from lakebed.schema.type_names import column_type
 
 __all__ = ["TYPE", "decode", "encode", "get", "parse_json", "to_json"]
 
 TYPE = VARIANT
 """The Arrow type of a VARIANT column in the schema of a new table."""
+
+# An integer in a JSON text that may have more than 64 bits.
+_LONG_NUMBER = re.compile(r"\d{19}")
 
 
 @checks_arguments
@@ -47,12 +55,14 @@ def encode(values: Any) -> pa.StructArray:
     [{'stops': [1, 'via', None]}, 2.5, None]
     """
     if isinstance(values, pa.Array | pa.ChunkedArray):
-        return _of_column(values, ENCODED.format("c::VARIANT"))
+        if is_variant(values.type):
+            return as_variants(values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values)
+        return _of_column(cast_column(values, _in_order(values.type)), ENCODED.format("c::VARIANT"))
     rows: list[Any] = list(values)
     texts: list[str | None] = [None] * len(rows)
     for at, row in enumerate(rows):
-        with suppress(TypeError, ValueError):  # JSON does not have such an object
-            texts[at] = None if row is None else json.dumps(row, ensure_ascii=False, allow_nan=False)
+        with suppress(TypeError, ValueError, RecursionError):  # JSON does not have such an object
+            texts[at] = None if row is None else _json(row, at)
     others = [at for at, row in enumerate(rows) if row is not None and texts[at] is None]
     encoded = _of_column(pa.array(texts, pa.string()), ENCODED.format("c::JSON::VARIANT"))
     if not others:
@@ -68,14 +78,17 @@ def parse_json(texts: Any) -> pa.StructArray:
     """An Arrow column of variants with the values of JSON texts. A null text is a null; the text `null` is the null of
     variants, which `decode` returns as None, too.
 
-    Raises `InvalidRecord` for a text that is no JSON.
+    Raises `InvalidRecord`, which gives the position, for a text that is no JSON, and for an integer of more than 64
+    bits.
 
     >>> import lakebed
     >>> lakebed.variant.decode(lakebed.variant.parse_json(['{"b": 2, "a": [1]}', None]))
     [{'a': [1], 'b': 2}, None]
     """
     column = texts if isinstance(texts, pa.Array | pa.ChunkedArray) else pa.array(texts, pa.string())
-    return _of_column(column, ENCODED.format("c::JSON::VARIANT"))
+    # in Python, since DuckDB does not sort names, reads `{"a":1,}` and takes large integers for floats
+    sorted_texts = [None if text is None else _sorted_json(text, at) for at, text in enumerate(column.to_pylist())]
+    return _of_column(pa.array(sorted_texts, pa.string()), ENCODED.format("c::JSON::VARIANT"))
 
 
 @checks_arguments
@@ -119,16 +132,78 @@ def get(variants: Any, path: str, type: Any = "string", *, invalid: str = "error
     return in_arrow(variants_of(variants), value_at(DECODED, path, duckdb_type(kind), invalid=invalid)).cast(kind)
 
 
-def _of_object(row: Any, at: int) -> pa.StructArray:
+def _json(row: Any, at: int) -> str:
+    """The JSON text of an object, with names in ascending order. Raises `TypeError`, `ValueError` or `RecursionError`
+    for an object that JSON does not have."""
+    text = json.dumps(row, ensure_ascii=False, allow_nan=False, sort_keys=True)
+    text.encode()  # a half of a surrogate pair is no text
+    if _LONG_NUMBER.search(text):
+        _sorted_json(text, at)
+    return text
+
+
+def _sorted_json(text: str, at: int) -> str:
+    """A JSON text with names in ascending order."""
+
+    def integer(digits: str) -> int:
+        number = int(digits)
+        if not -(2**63) <= number < 2**63:
+            raise InvalidRecord(
+                f"the value at position {at} has the integer {digits}, which has more than 64 bits",
+                hint="give it as a decimal, a float or a text",
+                context={"position": at},
+            )
+        return number
+
+    def constant(name: str) -> Any:
+        raise ValueError(f"{name} is no JSON")
+
     try:
-        column = pa.array([row])
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+        value = json.loads(text, parse_int=integer, parse_constant=constant)
+        return json.dumps(value, ensure_ascii=False, allow_nan=False, sort_keys=True)
+    except (ValueError, RecursionError) as error:
         raise InvalidRecord(
-            f"the value at position {at} is no variant: {error}",
-            hint="give dicts, lists, texts, numbers, dates, times, bytes and None",
+            f"the text at position {at} is no JSON: {error}",
+            hint="correct it, or give null",
             context={"position": at},
         ) from error
-    return encode(column)
+
+
+def _of_object(row: Any, at: int) -> pa.StructArray:
+    try:
+        encoded = encode(pa.array([row]))
+        reads_back = _is_same(decode(encoded)[0], row)
+    except (pa.ArrowException, LakebedError, OverflowError, ValueError) as error:
+        raise _no_variant(at, str(error)) from error
+    if not reads_back:  # Arrow gives the values of a list one type, and the objects in it the same fields
+        raise _no_variant(at, "beside dates, times, bytes, decimals and NaN, a list holds values of one type")
+    return encoded
+
+
+def _no_variant(at: int, why: str) -> InvalidRecord:
+    return InvalidRecord(
+        f"the value at position {at} is no variant: {why}",
+        hint="give dicts, lists, texts, numbers, dates, times, bytes and None",
+        context={"position": at},
+    )
+
+
+def _is_same(left: Any, right: Any) -> bool:
+    """Whether two Python values are equal, of equal types, and NaN equals itself."""
+    if isinstance(right, dict):
+        return isinstance(left, dict) and left.keys() == right.keys() and all(_is_same(left[k], right[k]) for k in left)
+    if isinstance(right, list | tuple):
+        return isinstance(left, list) and len(left) == len(right) and all(map(_is_same, left, right))
+    if isinstance(left, float) and isinstance(right, float):
+        return left == right or (left != left and right != right)
+    return type(left) is type(right) and left == right
+
+
+def _in_order(kind: Any) -> Any:
+    """The type with the fields of structs in ascending order of their names."""
+    if pt.is_struct(kind):
+        return pa.struct(sorted([f.with_type(_in_order(f.type)) for f in kind], key=lambda f: f.name))
+    return list_of(_in_order(kind.value_type)) if is_list(kind) else kind
 
 
 def _of_column(column: pa.Array | pa.ChunkedArray, expression: str) -> pa.StructArray:

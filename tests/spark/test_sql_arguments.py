@@ -92,10 +92,11 @@ def test_a_value_after_a_minus_a_value_too_many_and_a_list(t: lakebed.Table) -> 
         ("SELECT * FROM t WHERE id = ?", [1, 2], "2 values"),
         ("SELECT * FROM t WHERE id = :a", None, "no value for :a"),
         ("UPDATE t SET n = 1", {"a": 1}, "no :a"),
-        ("DELETE FROM t WHERE array_contains(:a, id)", {"a": [1]}, "a value of type list"),
+        ("DELETE FROM t WHERE array_contains(:a, id)", {"a": {"b": 1}}, "a value of type dict"),
     ):
         with pytest.raises(InvalidOption, match=match):
             lakebed.sql(text, tables, args)
+    assert lakebed.sql("DELETE FROM t WHERE array_contains(:a, id)", tables, {"a": [1, 9]}).deleted == 1
 
 
 def test_doubled_quotes_are_one_in_every_session(tmp_path: Any, spark: Any) -> None:

@@ -29,9 +29,9 @@ def decoded(variant: str) -> str:
 
 DECODED: Final = decoded("c")
 """The DuckDB expression for the value of a variant `c`."""
-ENCODED: Final = "variant_to_parquet_variant(variant_normalize({}))"
-"""The DuckDB expression for the struct of a value. Names of fields are in ascending order, as the encoding asks; DuckDB
-itself leaves them in the order of its input."""
+ENCODED: Final = "variant_to_parquet_variant({})"
+"""The DuckDB expression for the struct of a value. The encoding asks for names of fields in ascending order; DuckDB
+leaves them in the order of its input (its `variant_normalize`, which sorts them, mixes up the values of a batch)."""
 _EMPTY: Final = r"variant_bytes_to_variant('\x01\x00\x00\x02\x00\x00'::BLOB)"
 _TYPED: Final = "typed_value"
 _VALUES: Final = "values_of_variants"
@@ -91,7 +91,7 @@ class _Shredded:
     def _object(self, fields: Any, group: str, source: str, other: str) -> str:
         """An object of the shredded fields that a row has, and of the fields of `other`, which are not shredded."""
         entries: list[tuple[str, str, str]] = []
-        for field in fields:
+        for field in sorted(fields, key=lambda part: part.name):
             inner = f"({group}).{_TYPED}.{_identifier(field.name)}"
             exists = " OR ".join(f"{inner}.{part.name} IS NOT NULL" for part in field.type)
             entries.append((_quoted(field.name), exists, self.value(field.type, inner, source)))

@@ -8,7 +8,6 @@ they cost for one. Rows that lack columns become partial blocks where the table'
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -52,6 +51,7 @@ from lakebed.model import (
     path_in,
 )
 from lakebed.schema.arrow import without_meta
+from lakebed.schema.avro import without_fields
 from lakebed.schema.conversion import project
 from lakebed.schema.plain_arrow import as_numpy
 from lakebed.slices.key_rows import rows_of_keys
@@ -362,14 +362,6 @@ def has_partial_blocks(version: int, rules: MergeRules, absent: Sequence[str]) -
     return has_completion_times(version) and not {IS_DELETED_COLUMN, rules.delete_field} & set(absent)
 
 
-def partial_schema(avro: str, absent: Sequence[str]) -> str:
-    """The Avro schema of a block without some columns."""
-    record = json.loads(avro)
-    return json.dumps(
-        {**record, "fields": [f for f in record["fields"] if f["name"] not in absent]}, separators=(",", ":")
-    )
-
-
 def _filled(group: GroupWrite, incoming: Incoming) -> Incoming:
     """The incoming rows completed: rows of stored keys are merged with the stored rows."""
     schema = without_meta(group.job.format.schema)
@@ -564,7 +556,7 @@ class AppendHandle:
         schema = format_.avro_schema
         if absent:
             headers[int(HeaderKey.IS_PARTIAL)] = "true"
-            schema = partial_schema(schema, absent)
+            schema = without_fields(schema, absent)
             names = [name for name in rows[0].schema.names if name not in absent]
             rows = [part.select(names) for part in rows]
         block = encode_data_block(rows, schema, headers, _BLOCK_TYPES[format_.log_blocks])

@@ -246,7 +246,8 @@ def avro_without_meta(avro: str) -> str:
 
 
 def without_fields(avro: str, names: Collection[str]) -> str:
-    """The Avro schema without the named fields; the text unchanged if it has none of them, or is not a record schema.
+    """The Avro schema without the named fields; the text unchanged if it has none of them, or is not a record schema. A
+    type that a removed field defines is defined by the next field that has it.
 
     >>> without_fields('{"type":"record","name":"r","fields":[{"name":"day","type":"string"}]}', ["day"])
     '{"type":"record","name":"r","fields":[]}'
@@ -256,7 +257,11 @@ def without_fields(avro: str, names: Collection[str]) -> str:
         fields = [field for field in record.get("fields", ()) if field["name"] not in names]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return avro
-    return avro if len(fields) == len(record.get("fields", ())) else _dump({**record, "fields": fields})
+    if len(fields) == len(record.get("fields", ())):
+        return avro
+    spelled = _SpelledOut().of(record, "")
+    fields = [field for field in spelled["fields"] if field["name"] not in names]
+    return _dump(_define_once({**record, "fields": fields}, "", {}))
 
 
 def _with_meta(record: dict[str, Any], *, operation: bool = False) -> dict[str, Any]:
@@ -290,6 +295,33 @@ def _define_once(avro: Any, namespace: str, defined: dict[str, Any]) -> Any:
     if "fields" in avro:
         parts["fields"] = [{**f, "type": _define_once(f["type"], namespace, defined)} for f in avro["fields"]]
     return {**avro, **parts}
+
+
+class _SpelledOut:
+    """Writes a schema with the definition of each named type wherever it is used."""
+
+    def __init__(self) -> None:
+        self._defined: dict[str, Any] = {}
+
+    def of(self, avro: Any, namespace: str) -> Any:
+        """The schema, which is part of a type in `namespace`, spelled out."""
+        if isinstance(avro, list):
+            return [self.of(branch, namespace) for branch in avro]
+        if isinstance(avro, str):
+            full = f"{namespace}.{avro}" if namespace and "." not in avro else avro
+            return self._defined.get(full) or self._defined.get(avro, avro)
+        if isinstance(avro["type"], dict | list):
+            return {**avro, "type": self.of(avro["type"], namespace)}
+        parts = {key: self.of(avro[key], namespace) for key in ("items", "values") if key in avro}
+        if "name" not in avro:
+            return {**avro, **parts}
+        inner = avro.get("namespace", namespace)
+        if "fields" in avro:
+            parts["fields"] = [{**f, "type": self.of(f["type"], inner)} for f in avro["fields"]]
+        full = f"{inner}.{avro['name']}" if inner and "." not in avro["name"] else avro["name"]
+        # elsewhere the type has another namespace around it
+        self._defined[full] = {**avro, **parts, "namespace": inner}
+        return {**avro, **parts}
 
 
 def _record(fields: list[pa.Field], name: str, namespace: str) -> dict[str, Any]:
