@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 import pytest
 
 import lakebed
+from interop.hudi_jobs import LEAVE_AS_IS
 from lakebed import variant
 from lakebed.catalog.columns import spark_schema
 from oracle.client import HudiOracle
@@ -47,7 +48,7 @@ def by_hudi(
     oracle: HudiOracle, table: lakebed.Table, model: dict[str, Any], ts: int, operation: str = "upsert"
 ) -> None:
     rows = rows_of(model, ts).replace_schema_metadata({SPARK_SCHEMA: spark_schema(table.schema, ())})
-    oracle.write(table.uri, rows, operation)
+    oracle.write(table.uri, rows, operation, LEAVE_AS_IS)
 
 
 @pytest.mark.parametrize("kind", ["cow", "mor"])

@@ -183,6 +183,10 @@ class Oracle:
         texts, before = self._settings(table, operation, mode, options, keep_indexes)
         given = self.spark.read.option("datetimeRebaseMode", "CORRECTED")
         rows = given.parquet(*([data] if isinstance(data, str) else data)).coalesce(1)
+        variants = [field for field in rows.schema if field.metadata.get("hudi_type") == "VARIANT"]
+        for part in (part for field in variants for part in field.dataType):
+            part.nullable = False  # Spark reads all columns of files as nullable, and Hudi takes no such variant
+        rows = self.spark.createDataFrame(rows.rdd, rows.schema) if variants else rows
         rows.write.format("hudi").options(**texts).mode(mode).save(uri(table))
         return {"new_instants": self._new_instants(table, before)}
 
