@@ -1,12 +1,7 @@
 """Exact search beside a plain computation and Lance's brute force: CPU seconds and memory of one query.
 
-<<<<<<< HEAD
-usage: search.py ROWS [DIMENSION]; each side runs in a process of its own, on a table that is made first. BLAS has
-one thread.
-=======
-usage: search.py ROWS [DIMENSION]; each side runs in a process of its own, on a table that is made first, with one thread of
-BLAS.
->>>>>>> 119d498d (Real Hudi and lakebed write variants in turns: the oracle writes them as Hudi demands)
+usage: search.py ROWS [DIMENSION]; each side runs in a process of its own, on a table that is made first. BLAS has one
+thread.
 """
 
 from __future__ import annotations

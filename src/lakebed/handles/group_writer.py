@@ -170,7 +170,7 @@ class GroupWriter:
         clauses = self.job.clauses
         if clauses is not None:
             intake = clauses.intake(intake)
-        elif isinstance(handle, CreateHandle) and in_batches and not (intake.collects or self.job.skip_unchanged):
+        elif type(handle) is CreateHandle and in_batches and not (intake.collects or self.job.skip_unchanged):
             first = next(batches, None)
             if first is not None and MEMBER not in first.schema.names:
                 return self._as_they_come(handle, intake, chain([first], batches), task)
