@@ -134,7 +134,10 @@ class MetadataSlices:
         of the metadata table. The caller holds the lock of the data table."""
         recorded = RecordedSlices.of(self.storage, self.config, self.timeline)
         if recorded is not None and self.shows_all_commits():
-            self._slices.update({partition: its for partition, its in recorded.slices.items() if its is not None})
+            # a builder makes the file groups of a partition before its delta commit
+            unfinished = self.data_config.metadata_partitions_inflight
+            slices = recorded.slices.items()
+            self._slices.update({partition: its for partition, its in slices if its and partition not in unfinished})
         return self
 
     def shows_all_commits(self) -> bool:
