@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from inspect import signature
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +13,7 @@ import pyarrow.parquet as pq
 import pyarrow.types as pt
 
 from lakebed.errors import InvalidOption
+from lakebed.format.bounded_cache import cached_by_schema
 from lakebed.format.parquet_encodings import ColumnForm, choose_encodings
 from lakebed.format.parquet_footer import TAIL, footer_in, framed
 from lakebed.format.row_groups.nan_chunks import NanChunks, floating_leaves
@@ -132,7 +132,7 @@ class FileColumns:
     has_times: bool
 
 
-@lru_cache(maxsize=64)
+@cached_by_schema
 def columns_of_files(schema: pa.Schema) -> FileColumns:
     """The columns of base files with this schema, meta columns included."""
     plain = pa.schema([pa.field(f.name, file_type(f.type), f.nullable) for f in schema])
@@ -151,7 +151,7 @@ def columns_of_files(schema: pa.Schema) -> FileColumns:
     )
 
 
-_numbered = lru_cache(maxsize=64)(with_field_ids)
+_numbered = cached_by_schema(with_field_ids)
 
 
 class BaseFileWriter:

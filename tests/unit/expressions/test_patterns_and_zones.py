@@ -46,9 +46,8 @@ def test_partition_paths_of_every_letter_of_a_pattern(make: Make, pattern: str, 
 def test_a_column_that_makes_no_time_is_refused_whatever_the_pattern(make: Make, pattern: str) -> None:
     properties = {**TIMESTAMPS, "hoodie.keygen.timebased.output.dateformat": pattern}
     schema = pa.schema([("id", pa.int64()), ("city", pa.binary())])
-    table = make(schema, partition_by="city", ordering=None, properties=properties)
-    with pytest.raises(SchemaConflict, match="city"):
-        table.upsert(pa.table({"id": [1], "city": [b"x"]}, schema=schema))
+    with pytest.raises(SchemaConflict, match="`city` of type binary holds no time"):
+        make(schema, partition_by="city", ordering=None, properties=properties)
 
 
 @pytest.mark.parametrize(

@@ -224,7 +224,7 @@ def test_the_metadata_table_knows_which_files_need_not_be_opened(use_metadata: b
 
 def test_row_groups_out_of_range_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     table = new_table("bloom", properties={"lakebed.sort": "key"})
-    keys = {f"{i:06}": "eu" for i in range(60_000)}
+    keys = {f"{i:06}": "eu" for i in range(100_000)}
     table.bulk_insert(data(keys))
     snapshot = snapshot_of(table)
     (one,) = snapshot.file_slices()

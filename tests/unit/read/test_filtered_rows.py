@@ -19,6 +19,7 @@ import lakebed
 from lakebed.filters.predicates import safe_part
 from lakebed.filters.sql import parse_filter
 from lakebed.format.base_file import SMALL_BYTES, read_footer
+from lakebed.handles import file_writer
 from lakebed.read import batches, filtered_rows
 from lakebed.read.filtered_rows import bounds_of_groups
 from lakebed.slices.log_rows import LOG_ROWS, REPLACEMENTS
@@ -31,7 +32,7 @@ from support.random_filters import FilterMaker
 from support.same_rows import assert_same_rows
 
 COUNT = 40_000
-GROUP = 8_192  # of files sorted by key
+GROUP = 8_192  # rows of a row group
 
 
 def rows_of(numbers: Sequence[int], version: int = 0) -> pa.Table:
@@ -64,7 +65,9 @@ def table(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         str(tmp_path_factory.mktemp("filtered") / "t"), rows_of([0]).schema, key="id", type=request.param,
         index="bucket", buckets=1, sort="key", properties={"hoodie.compact.inline": False},
     )  # fmt: skip
-    made.insert(rows_of(range(COUNT)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(file_writer, "SORTED_ROW_GROUP_ROWS", GROUP)
+        made.insert(rows_of(range(COUNT)))
     made.upsert(rows_of([*range(0, COUNT, 997), *range(COUNT, COUNT + 30)], version=100_000))
     made.delete([f"k{n:06d}" for n in range(500, COUNT, 2_001)])
     return lakebed.open(made.uri)
@@ -133,7 +136,9 @@ def sorted_table(name: str, count: int = COUNT) -> Table:
     table = lakebed.create(
         f"memory://filtered-{name}/t", rows_of([0]).schema, key="id", index="bucket", buckets=1, sort="key"
     )
-    table.insert(rows_of(range(count)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(file_writer, "SORTED_ROW_GROUP_ROWS", GROUP)
+        table.insert(rows_of(range(count)))
     return lakebed.open(table.uri)
 
 
@@ -296,7 +301,9 @@ def test_log_rows_come_beside_the_rows_of_the_base_file(monkeypatch: pytest.Monk
         "memory://filtered-logs/t", rows_of([0]).schema, key="id", type="mor", index="bucket", buckets=1, sort="key",
         properties={"hoodie.compact.inline": False},
     )  # fmt: skip
-    table.insert(rows_of(range(COUNT)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(file_writer, "SORTED_ROW_GROUP_ROWS", GROUP)
+        table.insert(rows_of(range(COUNT)))
     ids = pa.array(["k000007", "k020000", "k050000"])
     moved = rows_of([7, 20_000, 50_000]).set_column(1, "n", pa.array([20_001, 1, 20_003], pa.int32()))
     assert moved["id"].combine_chunks().equals(ids)

@@ -84,7 +84,7 @@ def of_data(storage: RemoteStorage) -> list[int]:
 
 @SORTS
 @INDEXES
-def test_a_touched_file_takes_at_most_two_requests(place: str, sort: str, indexes: list[str]) -> None:
+def test_a_touched_file_takes_few_requests(place: str, sort: str, indexes: list[str]) -> None:
     _, storage = new_table(place, sort, indexes)
     snapshot = open_snapshot(storage)
     for file in snapshot.base_files():
@@ -92,7 +92,7 @@ def test_a_touched_file_takes_at_most_two_requests(place: str, sort: str, indexe
     for number in range(3, ROWS, 3_333):
         storage.requests.clear()
         assert get(snapshot, [f"key-{number:06d}"])["n"].to_pylist() == [number]
-        assert max(of_data(storage)) <= 2
+        assert max(of_data(storage)) <= (2 if number > 3 else 3)  # the first one reads the row addresses
         storage.requests.clear()
         assert get(snapshot, [f"key-{number:06d}"])["n"].to_pylist() == [number]
         assert of_data(storage) == [1]  # the file that holds the row, and no other

@@ -13,7 +13,6 @@ import pytest
 import lakebed
 from lakebed.errors import UnsupportedFeature
 from lakebed.format import parquet_writer
-from lakebed.format.row_groups import assembled
 from lakebed.format.row_groups.assembled import AssembledFile
 from lakebed.handles import file_writer, stored_rows
 from lakebed.schema import field_ids
@@ -71,6 +70,7 @@ def list_ids(table: Path) -> dict[str, int]:
 
 def clash(monkeypatch: pytest.MonkeyPatch) -> None:
     """Columns a and b have the same id."""
+    monkeypatch.setattr(parquet_writer, "_numbered", with_field_ids)  # nothing is remembered
 
     def clashing(path: str) -> int:
         return 7 if path in ("a", "b") else field_id(path)
@@ -175,8 +175,7 @@ def test_a_renamed_column_has_the_id_of_its_new_name_and_a_new_one_of_the_old_na
 
 def without_ids(monkeypatch: pytest.MonkeyPatch) -> None:
     """Files are written as Hudi writes them: no column has an id."""
-    for module in (parquet_writer, assembled):
-        monkeypatch.setattr(module, "with_field_ids", lambda schema: schema)
+    monkeypatch.setattr(parquet_writer, "_numbered", lambda schema: schema)
 
 
 def numbers(first: int, last: int, ts: int) -> pa.Table:
