@@ -62,7 +62,10 @@ def encode(values: Any) -> pa.StructArray:
     texts: list[str | None] = [None] * len(rows)
     for at, row in enumerate(rows):
         with suppress(TypeError, ValueError, RecursionError):  # JSON does not have such an object
-            texts[at] = None if row is None else _json(row, at)
+            if row is not None:
+                text = json.dumps(row, ensure_ascii=False, allow_nan=False, sort_keys=True)
+                text.encode()  # a half of a surrogate pair is no text
+                texts[at] = _sorted_json(text, at) if _LONG_NUMBER.search(text) else text
     others = [at for at, row in enumerate(rows) if row is not None and texts[at] is None]
     encoded = _of_column(pa.array(texts, pa.string()), ENCODED.format("c::JSON::VARIANT"))
     if not others:
@@ -130,16 +133,6 @@ def get(variants: Any, path: str, type: Any = "string", *, invalid: str = "error
         raise InvalidOption(f"invalid={invalid!r} is unknown", hint="take 'error' or 'null'")
     kind = column_type(type, "variant")
     return in_arrow(variants_of(variants), value_at(DECODED, path, duckdb_type(kind), invalid=invalid)).cast(kind)
-
-
-def _json(row: Any, at: int) -> str:
-    """The JSON text of an object, with names in ascending order. Raises `TypeError`, `ValueError` or `RecursionError`
-    for an object that JSON does not have."""
-    text = json.dumps(row, ensure_ascii=False, allow_nan=False, sort_keys=True)
-    text.encode()  # a half of a surrogate pair is no text
-    if _LONG_NUMBER.search(text):
-        _sorted_json(text, at)
-    return text
 
 
 def _sorted_json(text: str, at: int) -> str:

@@ -83,6 +83,7 @@ _PAGES = [
     ("docs/monitoring.md", 21),
     ("docs/queries.md", 28),
     ("docs/vectors.md", 6),
+    ("docs/types.md", 1),
     ("docs/install.md", 1),
     ("docs/storage.md", 4),
     ("docs/from_hudi.md", 4),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 OTHERS: dict[str, dict[str, str]] = {
     "a number of a file format, or of a type": {
+        "format.footer_cache": "_SURROGATES",
+        "schema.logical_types": "_MAX_BYTES",
         "ingestion.avro_messages": "_LAST_BYTE",
         "wording": "_DATE_DIGITS _MILLIS_DIGITS",
         "ingestion.connect_types": "_NO_LETTER _MAX_LEVELS",
@@ -150,6 +152,8 @@ OTHERS: dict[str, dict[str, str]] = {
         "storage.streams": "BLOCK_BYTES CACHE_BLOCKS",
     },
     "seconds, attempts or threads": {
+        "read.search": "_THREADS",
+        "read.spark_search": "_TASKS_PER_CORE",
         "slices.newest_files": "_READERS",
         "diagnosis.environment": "_JAVA_SECONDS",
         "diagnosis.storage": "LOCK_SECONDS",
@@ -210,6 +214,9 @@ OTHERS: dict[str, dict[str, str]] = {
         "timeline.timeline": "_READERS _MAX_PAIRS _FIRST_PAUSE_SECONDS _MAX_PAUSE_SECONDS",
     },
     "memory that a cached thing counts as": {
+        "format.bounded_cache": "_BYTES_A_BYTE _SCHEMAS_BYTES",
+        "slices.recorded_slices": "_BYTES_A_FILE _BYTES_A_NAME _CACHED_BYTES",
+        "format.sources": "_MAX_REMEMBERED",
         "publish.foreign": "_BYTES_A_FILE",
         "format.footer_cache": "_IN_MEMORY",
         "format.parquet_footer": "_BYTES_A_DIGEST",
@@ -220,6 +227,7 @@ OTHERS: dict[str, dict[str, str]] = {
         "timeline.timeline": "_BYTES_A_FILE _BYTES_A_PROPERTY _MEMORY_OF_A_BYTE",
     },
     "the size of a buffer": {
+        "format.lance_file": "_BATCH_ROWS _PIECE",
         "inputs.csv_rows": "_BLOCK_BYTES _HEADER_BYTES",
         "inputs.encodings": "_CHUNK_BYTES",
         "inputs.json_tables": "_CHUNK_BYTES",
@@ -311,10 +319,22 @@ OTHERS: dict[str, dict[str, str]] = {
         "storage.opening": "_MAX_STORES",
         "opened_table": "_VIEWS",
     },
+    "beyond it the same is done another way, and tests of its own stand on both sides": {
+        "format.sources": "MAX_REMEMBERED_FILE",
+        "handles.bulk_writer": "MAX_PREPARED _MEASURED_BYTES _SMALL_ROWS",
+        "operations.pipeline": "MAX_LOCKED_BYTES MAX_LOCKED_GROUPS",
+        "policies.compaction": "LIGHT_LOG_BYTES",
+        "read.search": "_BATCH_BYTES _BLOCK_BYTES",
+        "slices.recorded_slices": "MAX_SLICES MIN_COMMITS",
+    },
 }
 # Comparisons with a number that has no name: the range of a type, a number of a format, what is shown, an estimate.
 # `lakebed.write.memory` crosses the quarter of a writer's memory, the tests of storages that of the blocks of a range.
 INLINE: dict[str, tuple[str, ...]] = {
+    "variant": ("-2 ** 63 <= number < 2 ** 63",),
+    "merge.meta_columns": ("stop <= 1 << 32",),
+    "policies.compaction": ("100 * weight.log_bytes > self.percent * weight.base_bytes",),
+    "statements.searches": ("len(arguments) < 3", "len(arguments) < 4", "len(others) > 3"),
     "catalog.glue": ("error.response.get('ResponseMetadata', {}).get('HTTPStatusCode', 400) >= 500",),
     "concurrency.dynamodb": ("now - since > float(item.get(_LEASE, {}).get('S') or 0) / 1000",),
     "config.arguments": ("len(redacted) <= 60",),

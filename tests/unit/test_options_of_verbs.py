@@ -21,7 +21,7 @@ from lakebed.table_savepoints import SavepointsView
 # Methods that only read, or delete one file without the lock.
 WITHOUT: dict[type, set[str]] = {
     Table: {"cdc", "changes", "count", "dataset", "exists", "get", "history", "join", "locate", "merge"}
-    | {"scan", "to_arrow", "to_pandas"},
+    | {"read_blob", "scan", "search", "to_arrow", "to_pandas"},
     MaintenanceView: set(),
     SavepointsView: {"list", "to_arrow"},
     CatalogsView: {"list", "to_arrow"},

@@ -226,8 +226,12 @@ class LanceFileWriter:
 
     def close(self, footer: Mapping[str, str]) -> int:
         """Write the footer, upload the file and make it visible. Returns its size in bytes."""
+        from lakebed.format.parquet_writer import SPARK_VERSION_KEY
+
+        # Hudi stores no Avro schema in Lance files, and takes a bloom filter without a type code for a dynamic one
+        texts = {key: text for key, text in footer.items() if key not in (AVRO_SCHEMA_KEY, SPARK_VERSION_KEY)}
         try:
-            for key, text in _texts_of(footer).items():
+            for key, text in ({BLOOM_TYPE_KEY: "SIMPLE", **texts} if BLOOM_KEY in texts else texts).items():
                 self._writer.add_schema_metadata(key, text)
             with _panics_named():
                 self._writer.close()
@@ -246,15 +250,6 @@ class LanceFileWriter:
         self._writer = None
         self._folder.cleanup()
         self._upload.abort()
-
-
-def _texts_of(footer: Mapping[str, str]) -> dict[str, str]:
-    """What of a base file's footer a Lance file has: Hudi stores no Avro schema in it, and takes a bloom filter without
-    a type code for a dynamic one."""
-    from lakebed.format.parquet_writer import SPARK_VERSION_KEY
-
-    texts = {key: text for key, text in footer.items() if key not in (AVRO_SCHEMA_KEY, SPARK_VERSION_KEY)}
-    return {BLOOM_TYPE_KEY: "SIMPLE", **texts} if BLOOM_KEY in texts else texts
 
 
 def _written_field(field: pa.Field) -> pa.Field:

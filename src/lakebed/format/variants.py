@@ -92,7 +92,8 @@ class _Shredded:
         """An object of the shredded fields that a row has, and of the fields of `other`, which are not shredded."""
         entries: list[tuple[str, str, str]] = []
         for field in sorted(fields, key=lambda part: part.name):
-            inner = f"({group}).{_TYPED}.{_identifier(field.name)}"
+            identifier = '"' + field.name.replace('"', '""') + '"'
+            inner = f"({group}).{_TYPED}.{identifier}"
             exists = " OR ".join(f"{inner}.{part.name} IS NOT NULL" for part in field.type)
             entries.append((_quoted(field.name), exists, self.value(field.type, inner, source)))
         if other:
@@ -148,10 +149,6 @@ def path_steps(path: str) -> list[str | int]:
             context={"path": path},
         )
     return steps
-
-
-def _identifier(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
 
 
 def _quoted(text: str) -> str:

@@ -100,7 +100,7 @@ def apply_delta(
     start = partial(_start, store, instant, durable="later")
     # before version 8 the inflight file names the file groups
     wait_for_start = in_background(partial(start, ())) if not is_begun and store.version >= 8 else None
-    begun: Sequence[Instant] = ()
+    states: Sequence[Instant] = ()
     try:
         if is_remote(store.storage):  # listed side by side, and kept
             parallel_map(slices.file_slices, list(records), store.settings.threads)
@@ -115,7 +115,7 @@ def apply_delta(
         del logs
     finally:
         if wait_for_start is not None:
-            begun = wait_for_start()  # no file before it
+            states = wait_for_start()  # no file before it
     threads = store.settings.threads
     parallel_map(lambda group: write_creation_log(store.data_storage, group, instant), new_groups, threads)
     put = parallel_map(partial(put_log, store.data_storage, durable="later"), encoded, threads)
@@ -126,7 +126,7 @@ def apply_delta(
     done, _ = at_once(store.storage, complete, meanwhile)
     if not written and not new_groups:
         files = [parse_files(log.group.partition, log.name, log.size) for log in put]
-        slices.after_commit([*begun, done], [file for file in files if file is not None])
+        slices.after_commit([*states, done], [file for file in files if file is not None])
 
 
 def _take_back(store: MetadataStore, instant: str) -> None:

@@ -30,6 +30,7 @@ SHOWN = {
 OF_THE_SHELL = {"output", "storage_option", "limit", "yes", "delimiter", "encoding", "partitioning"}
 # Options of one command that stand for something else than an argument of its method, and for what.
 ELSEWHERE = {
+    ("search", "_k"): "k",
     ("scan", "as_of"): "scan",
     ("count", "as_of"): "scan",
     ("count", "query"): "scan",

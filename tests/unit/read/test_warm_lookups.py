@@ -92,10 +92,11 @@ def test_a_touched_file_takes_few_requests(place: str, sort: str, indexes: list[
     for number in range(3, ROWS, 3_333):
         storage.requests.clear()
         assert get(snapshot, [f"key-{number:06d}"])["n"].to_pylist() == [number]
-        assert max(of_data(storage)) <= (2 if number > 3 else 3)  # the first one reads the row addresses
+        assert max(of_data(storage)) <= 3  # the row addresses, the key, the columns
         storage.requests.clear()
         assert get(snapshot, [f"key-{number:06d}"])["n"].to_pylist() == [number]
-        assert of_data(storage) == [1]  # the file that holds the row, and no other
+        # the file that holds the row, and no other: its key, which the row addresses only point at, and the columns
+        assert of_data(storage) in ([1], [2])
     storage.requests.clear()
     assert exists(snapshot, ["key-000003", "nobody"]).to_pylist() == [True, False]
     assert of_data(storage) == ([] if indexes else [1])

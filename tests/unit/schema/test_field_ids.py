@@ -70,7 +70,8 @@ def list_ids(table: Path) -> dict[str, int]:
 
 def clash(monkeypatch: pytest.MonkeyPatch) -> None:
     """Columns a and b have the same id."""
-    monkeypatch.setattr(parquet_writer, "_numbered", with_field_ids)  # nothing is remembered
+    # what was numbered in other tests is remembered
+    monkeypatch.setattr(parquet_writer, "_numbered", with_field_ids)
 
     def clashing(path: str) -> int:
         return 7 if path in ("a", "b") else field_id(path)
@@ -175,6 +176,7 @@ def test_a_renamed_column_has_the_id_of_its_new_name_and_a_new_one_of_the_old_na
 
 def without_ids(monkeypatch: pytest.MonkeyPatch) -> None:
     """Files are written as Hudi writes them: no column has an id."""
+    # no setting of a table makes new files without ids
     monkeypatch.setattr(parquet_writer, "_numbered", lambda schema: schema)
 
 

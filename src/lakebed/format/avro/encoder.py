@@ -96,7 +96,8 @@ def _record(schema: dict[str, Any], named: dict[str, Encoder]) -> Encoder:
     encoders = [_compile(field["type"], named) for field in schema["fields"]]
     # most fields of a body are null: what a null becomes, where the type says so
     types = [field["type"] for field in schema["fields"]]
-    nulls = [encoder(None) if _takes_null(t) else None for t, encoder in zip(types, encoders, strict=True)]
+    takes_null = [isinstance(kind, list) and "null" in kind for kind in types]
+    nulls = [encoder(None) if takes else None for takes, encoder in zip(takes_null, encoders, strict=True)]
     fields = list(zip(nulls, encoders, strict=True))
 
     def encode(record: dict[str, Any]) -> bytes:
@@ -107,10 +108,6 @@ def _record(schema: dict[str, Any], named: dict[str, Encoder]) -> Encoder:
 
     named[schema["name"]] = encode
     return encode
-
-
-def _takes_null(schema: Any) -> bool:
-    return isinstance(schema, list) and "null" in schema
 
 
 def _union(branches: list[Any], named: dict[str, Encoder]) -> Encoder:
