@@ -16,7 +16,7 @@ ELSEWHERE = frozenset(
     [
         # Java, Hadoop, Spark and Hudi
         *("Double", "Float", "nameUUIDFromBytes", "SaveMode", "awaitTermination", "HoodieWriteCommitCallbackMessage"),
-        *("BigDecimal", "BOOTSTRAP_METADATA", "HADOOP_USER_NAME", "changelog", "div", "nvl2"),
+        *("BigDecimal", "BOOTSTRAP_METADATA", "HADOOP_USER_NAME", "changelog", "div", "nvl2", "variant_normalize"),
         *("filterPushdown", "useV1SourceList", "timestampType", "logRetentionDuration"),
         # packages for Python
         *("FileMetaData", "RowGroupMetaData", "TableGroupBy", "acero", "scan_pyarrow_dataset", "cached_property"),
