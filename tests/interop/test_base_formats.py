@@ -117,6 +117,7 @@ def full_rows(numbers: range) -> list[dict[str, Any]]:
     ]
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("index", ["simple", "bloom"])
 @pytest.mark.parametrize("kind", ["cow", "mor"])
 def test_lakebed_and_real_hudi_write_a_lance_table_in_turns(
@@ -159,6 +160,7 @@ def test_lakebed_and_real_hudi_write_a_lance_table_in_turns(
     assert nearest["_hudi_distance"].to_pylist() == pytest.approx(hudi["_hudi_distance"].to_pylist(), abs=1e-6)
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("kind", ["cow", "mor"])
 def test_lakebed_writes_on_a_lance_table_that_real_hudi_made(
     kind: str, lance_oracle: HudiOracle, tmp_path: Path
