@@ -132,5 +132,5 @@ class VectorHistory(RuleBasedStateMachine):
 
 TestVectorHistories = VectorHistory.TestCase
 TestVectorHistories.settings = settings(
-    max_examples=so_many(5, 60), stateful_step_count=8, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=so_many(60, small=5), stateful_step_count=8, deadline=None, suppress_health_check=list(HealthCheck)
 )
