@@ -319,7 +319,7 @@ class TestRefusals:
             ("t.id = s.id", {"set": {"a": "s.a + (SELECT 1)"}}, InvalidOption, "a subquery"),
             ("t.id = s.id", {"set": {"a": "levenshtein(s.b, 'x')"}}, InvalidOption, "runs on Spark only"),
             ("t.id = s.id", {"set": {}}, InvalidOption, "sets no column"),
-            ("t.id = s.id", {"set": {"a": ["x"]}}, InvalidOption, "SQL text or a constant, not list"),
+            ("t.id = s.id", {"set": {"a": {"b": "x"}}}, InvalidOption, "SQL text or a constant, not dict"),
             ("t.id == ", {}, InvalidOption, "join condition"),
             ("t.idd = s.id", {}, InvalidOption, "no column 'idd' in the table"),
             (["nope"], {}, InvalidOption, "no column 'nope'"),
