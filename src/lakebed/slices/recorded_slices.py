@@ -1,9 +1,10 @@
 """`RecordedSlices`: the latest file slices of a table as this process left them with its last commit, so that its next
 commit lists no files.
 
-They are those of the table as long as its timeline shows what it showed after that commit: another writer, a service,
-a rollback or a restore leaves a file on the timeline, and then files are listed as always. The metadata table is a
-table as well. Only writers use them, under the table lock: a reader lists files, which shows it damage.
+They are those of the table as long as its timeline shows that commit and nothing newer: another writer, a service, a
+rollback or a restore leaves a file on the timeline, and then files are listed as always. Cleans do not count, which
+delete no file of a latest slice. The metadata table is a table as well. Only writers use them, under the table lock: a
+reader lists files, which shows it damage.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 
 from lakebed.format.bounded_cache import BoundedCache
-from lakebed.model import BaseFile, FileSlice, Instant, LogFile, has_completion_times
+from lakebed.model import Action, BaseFile, FileSlice, Instant, LogFile, has_completion_times
 from lakebed.properties.table_config import TableConfig
 from lakebed.storage.base import Storage
 from lakebed.timeline.file_slices import in_merge_order
@@ -22,24 +23,27 @@ from lakebed.timeline.timeline import Timeline, TimelineFiles
 
 Slices = Mapping[str, tuple[FileSlice, ...] | None]
 """The latest file slices of some partition paths, by path, in the order of their file ids; None where they are more
-than `MAX_SLICES`."""
+than `MAX_SLICES`, or its files are more than `MAX_FILES`."""
 
 _CACHED_BYTES = 32 << 20
 # Of partition paths with more file slices, each commit looks for those that it touches.
 MAX_SLICES = 1_000
+MAX_FILES = 2_000
 # After so many commits to a table a process collects the file slices of whole partition paths.
 MIN_COMMITS = 2
 _BYTES_A_FILE, _BYTES_A_NAME = 500, 100
+_CLEAN = f".{Action.CLEAN}"
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedSlices:
-    """File slices of a table with these properties, at the moment when its timeline had these files, after `commits`
-    commits of this process."""
+    """File slices of a table with these properties, at the moment when its timeline had these files (those of cleans
+    apart), of which `newest` are those of the last commit, after `commits` commits of this process."""
 
     config: TableConfig
     files: TimelineFiles
     slices: Slices
+    newest: frozenset[str] = frozenset()
     commits: int = 1
 
     @property
@@ -50,10 +54,14 @@ class RecordedSlices:
 
     @staticmethod
     def of(storage: Storage, config: TableConfig, timeline: Timeline) -> RecordedSlices | None:
-        """What this process knows of a table with this timeline; None if the last action on it is no commit of this
-        process."""
+        """What this process knows of a table with this timeline; None if the last action on it, cleans apart, is no
+        commit of this process."""
         recorded = _RECORDED.get(storage.url())
-        is_last = recorded is not None and recorded.files == timeline.files and recorded.config == config
+        if recorded is None or recorded.config != config:
+            return None
+        shown = _without_cleans(timeline.files)
+        # older commits may be archived
+        is_last = recorded.newest <= shown.keys() and shown.items() <= recorded.files.items()
         return recorded if is_last else None
 
     @staticmethod
@@ -70,17 +78,22 @@ class RecordedSlices:
         action may be pending or come in between."""
         if not has_completion_times(config.version):
             return
-        names = dict.fromkeys(instant.file_name for instant in instants)
+        names: TimelineFiles = dict.fromkeys(instant.file_name for instant in instants)
         slices = {} if before is None else _with_files(before.slices, files)
         url = storage.url()
         earlier = _RECORDED.get(url)
         commits = 1 if earlier is None else earlier.commits + 1
-        _RECORDED.put(url, RecordedSlices(config, {**timeline.files, **names}, slices, commits))
+        shown = {**_without_cleans(timeline.files), **names}
+        _RECORDED.put(url, RecordedSlices(config, shown, slices, frozenset(names), commits))
 
     @staticmethod
     def forget(storage: Storage) -> None:
         """Forget what this process knows of a table."""
         _RECORDED.drop(storage.url())
+
+
+def _without_cleans(files: TimelineFiles) -> TimelineFiles:
+    return {name: info for name, info in files.items() if _CLEAN not in name}
 
 
 def _with_files(slices: Slices, files: Iterable[BaseFile | LogFile]) -> Slices:

@@ -35,7 +35,7 @@ from lakebed.schema.avro import arrow_to_avro, avro_to_arrow, without_fields
 from lakebed.sharing import once
 from lakebed.slices.listing import FileGroups, Listing, NamedFiles, list_metadata, list_table
 from lakebed.slices.reader import SliceReader
-from lakebed.slices.recorded_slices import MIN_COMMITS, RecordedSlices
+from lakebed.slices.recorded_slices import MAX_FILES, MIN_COMMITS, RecordedSlices
 from lakebed.storage.base import Storage
 from lakebed.storage.parallel import in_background, is_remote
 from lakebed.timeline.file_slices import all_slices, latest_slices
@@ -398,6 +398,9 @@ class Snapshot:
         self, recorded: dict[str, tuple[FileSlice, ...] | None], partitions: Sequence[str], groups: FileGroups | None
     ) -> tuple[FileSlice, ...]:
         unknown = [path for path in partitions if path not in recorded]
+        if groups is not None and unknown:
+            recorded |= dict.fromkeys(self._paths_with_many_files(unknown))
+            unknown = [path for path in unknown if path not in recorded]
         if unknown:
             listed = self._slices(unknown, None)
             recorded |= {path: tuple(s for s in listed if s.partition == path) for path in unknown}
@@ -411,6 +414,14 @@ class Snapshot:
         ids, sizes = pa.array([i for i, _ in files], pa.string()), pa.array([size for _, size in files], pa.int64())
         selected = {*ids.filter(groups(ids, sizes)).to_pylist()}
         return tuple(s for s in slices if s.file_id in selected)
+
+    def _paths_with_many_files(self, partitions: Sequence[str]) -> list[str]:
+        """Those of some partition paths whose files are too many to be looked at for a few file groups."""
+        if self.metadata is None:
+            return []
+        with metadata_damage_named(self.storage):
+            counts = self.metadata.files(partitions)["partition"].value_counts()
+        return [count["values"] for count in counts.to_pylist() if count["counts"] > MAX_FILES]
 
     @once
     def _all_slices(self) -> tuple[FileSlice, ...]:

@@ -9,7 +9,7 @@ import pytest
 
 import lakebed
 from lakebed.format import file_names
-from lakebed.slices import listing, snapshot
+from lakebed.slices import listing
 from support.same_rows import assert_same_rows
 
 GROUPS = 30
@@ -52,12 +52,8 @@ def test_an_upsert_under_a_bucket_index_parses_only_touched_groups(partitioned: 
 
 
 @pytest.mark.rest
-def test_an_upsert_under_a_record_index_parses_only_touched_groups(
-    parsed: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Inserts look at small files as well, of which there are none. (A process that commits again and again looks at
-    the whole partition path once, and knows it then.)"""
-    monkeypatch.setattr(snapshot, "MIN_COMMITS", 1_000)
+def test_an_upsert_under_a_record_index_parses_only_touched_groups(parsed: list[str]) -> None:
+    """Inserts look at small files as well, of which there are none."""
     table = lakebed.create("memory://touched-record", rows(0, 1, 1), key="id", index="record")
     for n in range(GROUPS):
         table.upsert(rows(n * 10, 10, 1), options=NO_SMALL_FILES)

@@ -15,7 +15,7 @@ import pytest
 import lakebed
 from lakebed.metadata.lookups import open_snapshot
 from lakebed.metadata.slices import MetadataSlices, open_slices
-from lakebed.slices import recorded_slices
+from lakebed.slices import recorded_slices, snapshot
 from lakebed.slices.recorded_slices import RecordedSlices, Slices
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage import open_storage
@@ -156,6 +156,11 @@ def cleaned(t: Followed) -> None:
     t.table.maintenance.clean(options={"hoodie.clean.commits.retained": 1})
 
 
+def archived(t: Followed) -> None:
+    keep = {"hoodie.keep.min.commits": 3, "hoodie.keep.max.commits": 4, "hoodie.clean.commits.retained": 1}
+    t.table.maintenance.archive(options=keep)
+
+
 def deleted_partition(t: Followed) -> None:
     t.table.delete_partitions("b")
     t.rows = {n: row for n, row in t.rows.items() if row[0] != "b"}
@@ -171,7 +176,7 @@ def built_again(t: Followed) -> None:
 
 
 EVENTS: list[Callable[[Followed], None]] = [
-    *(in_another_process, by_a_second_table, rolled_back, restored, killed, failed, compacted, cleaned),
+    *(in_another_process, by_a_second_table, rolled_back, restored, killed, failed, compacted, cleaned, archived),
     *(deleted_partition, index_dropped_and_built, built_again),
 ]
 
@@ -209,6 +214,39 @@ def test_the_next_commit_lists_no_files_of_the_table(tmp_path: Path, index: str,
     recorded, metadata = recorded_of_metadata(uri)
     assert recorded == {name: metadata.file_slices(name) for name in metadata.partitions}
     assert sorted(lakebed.open(uri).to_arrow()["v"].to_pylist()) == [3, 4, 4]
+
+
+@pytest.mark.parametrize("event", [cleaned, archived])
+def test_cleans_and_archival_change_nothing_of_what_is_recorded(
+    followed: Followed, event: Callable[[Followed], None]
+) -> None:
+    for ids in ([0, 1, 2, 3], [4, 5, 6], [0, 7], [1], [2], [0, 3]):
+        followed.upsert(ids)
+    before, timeline = recorded_of(followed.uri)[0], followed.table.timeline.to_arrow()
+    event(followed)
+    if (followed.kind, event) != ("mor", cleaned):  # which has nothing to clean
+        assert followed.table.timeline.to_arrow() != timeline
+    assert before
+    assert recorded_of(followed.uri)[0] == before
+    followed.check()
+
+
+@pytest.mark.parametrize(("max_files", "is_recorded"), [(6, True), (5, False)])
+def test_partition_paths_with_many_files_are_not_looked_at_for_few_groups(
+    max_files: int, is_recorded: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The record index asks for few groups of a path: the third commit of a process sees 4 base files, and 2 newer ones."""
+    monkeypatch.setattr(snapshot, "MAX_FILES", max_files)
+    uri = str(tmp_path / "t")
+    table = lakebed.create(uri, rows([], 0), key="id", index="record_index")
+    options = {"hoodie.parquet.small.file.limit": 0}
+    for first in range(0, 40, 10):
+        table.upsert(rows([*range(first, first + 10)], 0), options=options)
+    RecordedSlices.forget(open_storage(uri))
+    for version in (1, 2, 3, 4):
+        table.upsert(rows([5], version), options=options)
+    assert (recorded_of(uri)[0] != {}) == is_recorded
+    assert lakebed.open(uri).get([5])["v"].to_pylist() == [4]
 
 
 @pytest.mark.parametrize(("buckets", "is_recorded"), [(3, True), (4, False)])
