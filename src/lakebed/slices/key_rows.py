@@ -238,6 +238,8 @@ def _addressed(
         stored = FINGERPRINTS.get(location)
         if stored is None:
             stored = addresses.read(lambda ranges: reader.storage.read_ranges(base.path, ranges))
+            if reader.tally is not None:
+                reader.tally.add("bytes", addresses.nbytes)
             if stored is None:
                 return None
             FINGERPRINTS.put(location, stored)

@@ -16,6 +16,7 @@ from lakebed.cli.main import invoke
 from lakebed.concurrency.heartbeat import Heartbeat
 from lakebed.errors import CommitConflict, CorruptFile, InvalidOption
 from lakebed.format.text import parse_properties
+from lakebed.handles import file_writer
 from lakebed.metadata_kinds.files import file_records
 from lakebed.metadata_kinds.stored import NewFile
 from lakebed.metadata_records.records import record_form
@@ -416,7 +417,10 @@ def test_copies_in_one_base_file_are_repaired(tmp_path: Path, kind: str, version
 
 @pytest.mark.rest
 @pytest.mark.parametrize("sort", ["key", "none"])
-def test_copies_in_several_row_groups_of_one_file_are_repaired(make: Make, sort: str) -> None:
+def test_copies_in_several_row_groups_of_one_file_are_repaired(
+    make: Make, sort: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file_writer, "SORTED_ROW_GROUP_ROWS", 10_000)
     table = make(index="bucket", buckets=1, sort=sort, properties=LISTED["properties"])
     # in the order of keys two row groups meet within the rows of one key
     many = [(number % 6_000, "a", f"v{number}", number) for number in range(20_000)]

@@ -163,8 +163,7 @@ class AssembledFile(BaseFileWriter):
             constants = ((f.name, _only_value(group[f.name])) for f in self._schema if pt.is_string(f.type))
             values = {name: value for name, value in constants if value is not None}
             if self._key_column is not None and group[RECORD_KEY].equals(group[self._key_column]):
-                keys = self._encoded(group.select([self._key_column]))
-                keys.is_repeated = True
+                keys = self._encoded(group.select([self._key_column]), is_repeated=True)
         alone = {*values, *([] if keys is None else [RECORD_KEY, self._key_column])}
         others = [name for name in self._leaves if name not in alone]
         encoded = self._encoded(group.select(others)) if others else None
@@ -181,13 +180,21 @@ class AssembledFile(BaseFileWriter):
             keys.parts = ()
         return placements
 
-    def _encoded(self, table: pa.Table) -> _Encoded:
-        """Encode a row group of some columns."""
+    def _encoded(self, table: pa.Table, *, is_repeated: bool = False) -> _Encoded:
+        """Encode a row group of some columns. It is written to the file at once, as large as it may be, unless it
+        `is_repeated`: then its bytes are kept, for each place of the file that has them."""
         names = tuple(table.column_names)
         encoder = self._encoders.get(names)
         if encoder is None:
             encoder = self._encoders[names] = _Encoder(pa.schema([self._schema.field(n) for n in names]), self._leaves)
-        return encoder.encode(table, self._writer_options)
+        start = self._sink.position
+        encoded = encoder.encode(table, self._writer_options, None if is_repeated else self._put_encoded)
+        encoded.put_at = None if is_repeated else start
+        return encoded
+
+    def _put_encoded(self, part: bytes) -> None:
+        self._sink.write(part)
+        self.traffic.encoded_bytes += len(part)
 
     def _repeated(self, name: str, value: str | None, rows: int) -> _Encoded:
         """A column that has one text in every row; encoded once for each number of rows and cached."""
@@ -195,23 +202,18 @@ class AssembledFile(BaseFileWriter):
         if encoded is None:
             codes = pa.repeat(pa.scalar(0, pa.int32()), rows)
             column = pa.DictionaryArray.from_arrays(codes, pa.array([value], pa.string()))
-            encoded = self._encoded(pa.table({name: column}))
-            encoded.is_repeated = True
+            encoded = self._encoded(pa.table({name: column}), is_repeated=True)
             self._constant_columns[name, value, rows] = encoded
         return encoded
 
     def _place(self, encoded: _Encoded, name: str) -> list[_ChunkPlacement]:
-        """The locations of an encoded column's leaves in the file. The encoded row group is written first unless it was
-        written before."""
-        if encoded.put_at is None or encoded.is_repeated:
-            encoded.put_at = self._sink.position
+        """The locations of an encoded column's leaves in the file. A repeated row group is written first."""
+        start, is_flat = encoded.put_at, name in self._flat
+        if start is None:
+            start = self._sink.position
             for part in encoded.parts:
-                self._sink.write(part)
-                self.traffic.encoded_bytes += len(part)
-            if not encoded.is_repeated:
-                encoded.parts = ()
-        is_flat = name in self._flat
-        return [_ChunkPlacement(None, encoded.put_at, encoded, leaf, is_flat=is_flat) for leaf in encoded.leaves[name]]
+                self._put_encoded(part)
+        return [_ChunkPlacement(None, start, encoded, leaf, is_flat=is_flat) for leaf in encoded.leaves[name]]
 
     def _resolved(self, placement: _ChunkPlacement) -> PlacedChunk:
         """The chunk with its location; if it has several pages whose rows are known, its offset index is written,
@@ -294,7 +296,8 @@ class NewFile(AssembledFile):
 
 @dataclass(slots=True)
 class _Encoded:
-    """An encoded row group of some columns: its bytes, and the positions that they had in the encoder's file."""
+    """An encoded row group of some columns: its position in the encoder's file, and its bytes, or the position of the
+    assembled file at which they were written."""
 
     encoder: _Encoder
     number: int
@@ -302,7 +305,6 @@ class _Encoded:
     parts: Sequence[bytes]
     leaves: Mapping[str, range]
     put_at: int | None = None
-    is_repeated: bool = False
 
 
 class _ChunkPlacement(NamedTuple):
@@ -382,7 +384,13 @@ class _Encoder:
         self.groups: Sequence[ChunkGroup] = ()
         self._end, self._end_bytes = 0, b""
 
-    def encode(self, table: pa.Table, options: Callable[[pa.Table], dict[str, Any]]) -> _Encoded:
+    def encode(
+        self,
+        table: pa.Table,
+        options: Callable[[pa.Table], dict[str, Any]],
+        put: Callable[[bytes], object] | None,
+    ) -> _Encoded:
+        """Encode a row group. `put` takes each part of it as soon as it is encoded; without it the parts are kept."""
         if self._written_schema is None:
             self._written_schema = with_dictionaries(self._schema, table.schema)
         table = in_types(table, self._written_schema)
@@ -391,8 +399,10 @@ class _Encoder:
             self._writer = pq.ParquetWriter(self._stream, table.schema, **settings)
             self._taken()
         start = self._stream.tell()
+        self._sink.put = put
         self._writer.write_table(small_dictionaries(table), row_group_size=table.num_rows)
         encoded = _Encoded(self, self._count, start, self._taken(), self.leaves)
+        self._sink.put = None
         self._count += 1
         return encoded
 
@@ -429,18 +439,23 @@ class _Encoder:
 
 
 class _Parts:
-    """A file object that buffers the written bytes in memory."""
+    """A file object that buffers the written bytes in memory, or passes them on to `put`."""
 
     closed = False
 
     def __init__(self) -> None:
         self.parts: list[bytes] = []
+        self.put: Callable[[bytes], object] | None = None
         self._position = 0
 
     def write(self, data: Any) -> int:
-        self.parts.append(bytes(data))
-        self._position += len(self.parts[-1])
-        return len(self.parts[-1])
+        part = bytes(data)
+        if self.put is None:
+            self.parts.append(part)
+        else:
+            self.put(part)
+        self._position += len(part)
+        return len(part)
 
     def tell(self) -> int:
         return self._position
