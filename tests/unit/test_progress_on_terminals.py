@@ -77,7 +77,8 @@ with wrapping(Slow):
     elif verb == "convert in place":
         print(repr(lakebed.convert(folder, uri, key="id", in_place=True, **words)))
     elif verb == "services":
-        sys.exit(invoke(["maintenance", "run", uri, "--once", "--option", "hoodie.compact.inline=true"]))
+        due = ["--option", "hoodie.compact.inline=true", "--option", "hoodie.compact.inline.max.delta.commits=5"]
+        sys.exit(invoke(["maintenance", "run", uri, "--once", *due]))
     elif verb == "erase":
         print(lakebed.open(uri).erase([1], **words))
     else:

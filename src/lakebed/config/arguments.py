@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import date
 from difflib import get_close_matches
 from functools import wraps
+from numbers import Integral, Real
 from typing import Any, TypeVar
 
 from lakebed.errors import InvalidOption
@@ -30,12 +31,17 @@ def _is_path(value: Any) -> bool:
     return isinstance(value, (str, os.PathLike))
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
+def is_whole_number(value: Any) -> bool:
+    """Whether the value is a whole number, of Python or of NumPy."""
+    return isinstance(value, Integral) and not isinstance(value, bool)
 
 
 def _are_seconds(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _is_distance(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool) and value == value
 
 
 def are_names(value: Any) -> bool:
@@ -80,7 +86,8 @@ def _is_session(value: Any) -> bool:
 _TEXT = (_is_text, "a text")
 _TYPE = (_is_type, "a text or an Arrow type")
 _PATH = (_is_path, "a path or a URI")
-_NUMBER = (_is_number, "a whole number")
+_NUMBER = (is_whole_number, "a whole number")
+_DISTANCE = (_is_distance, "a number")
 _SECONDS = (_are_seconds, "a number of seconds")
 _NAMES = (are_names, "a name or a list of names")
 _FLAG = (_is_flag, "True or False")
@@ -99,7 +106,10 @@ TAKEN: dict[str, tuple[Callable[[Any], bool], str]] = {
     **dict.fromkeys(("instant", "kind", "function", "column", "partition_buckets", "how", "suffix"), _TEXT),
     **dict.fromkeys(("rows", "days", "buckets", "table_version", "groups", "retries", "min_files"), _NUMBER),
     **dict.fromkeys(("expected_rows", "depth", "max_commits", "lookups", "files", "split_over"), _NUMBER),
+    **dict.fromkeys(("k", "dimension"), _NUMBER),
+    **dict.fromkeys(("metric", "element", "base_format"), _TEXT),
     "interval": _SECONDS,
+    "max_distance": _DISTANCE,
     **dict.fromkeys(("columns", "partitions", "sort_columns", "parts", "tables"), _NAMES),
     **dict.fromkeys(("key", "partition_by", "ordering", "hash_fields", "indexes"), _NAMES),
     **dict.fromkeys(
@@ -122,7 +132,7 @@ TAKEN: dict[str, tuple[Callable[[Any], bool], str]] = {
 def checks_arguments(function: _F) -> _F:
     """The function with a check of its arguments: it refuses those of a type that their name does not take; a
     parameter's default is always valid. A text for a parameter that takes a sequence of names is one name, not its
-    letters.
+    letters. A whole number of NumPy is passed on as Python's.
 
     >>> @checks_arguments
     ... def head(rows: int = 5) -> int:
@@ -156,6 +166,8 @@ def checks_arguments(function: _F) -> _F:
         for name, ((takes, expected), default) in checked.items():
             if name in arguments and arguments[name] is not default and not takes(arguments[name]):
                 raise refused(function.__name__, name, arguments[name], expected)
+            if takes is is_whole_number and isinstance(arguments.get(name), Integral):
+                arguments[name] = int(arguments[name])
         for name in in_sequences:
             if isinstance(arguments.get(name), str):
                 arguments[name] = [arguments[name]]
@@ -179,9 +191,9 @@ def whole_number(method: str, name: str, value: Any, *, minimum: int = 0) -> int
     Traceback (most recent call last):
     lakebed.errors.InvalidOption: limit() takes a whole number of at least 0 as rows, not -1
     """
-    if not _is_number(value) or value < minimum:
+    if not is_whole_number(value) or value < minimum:
         raise refused(method, name, value, f"a whole number of at least {minimum}")
-    return value
+    return int(value)
 
 
 def refused(method: str, name: str, value: Any, takes: str) -> InvalidOption:

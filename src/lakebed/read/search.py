@@ -85,24 +85,49 @@ class Nearest:
 
     def _add(self, best: Sequence[_Best], matrix: npt.NDArray[Any], numbers: Rows) -> None:
         step = max(1, _BLOCK_BYTES // (8 * matrix.shape[1]))
-        for start in range(0, len(matrix), step):
-            block = matrix[start : start + step].astype(np.float64)
-            squares = np.einsum("ij,ij->i", block, block) if self.metric == "cosine" else None
-            for query, best_of_query in zip(self.queries, best, strict=True):
-                best_of_query.add(self._distances(block, query, squares), numbers[start : start + step])
+        is_cosine = self.metric == "cosine"
+        queries = _unit_vectors(self.queries) if is_cosine else self.queries
+        with np.errstate(over="ignore", invalid="ignore"):
+            for start in range(0, len(matrix), step):
+                block = matrix[start : start + step].astype(np.float64)
+                lengths = _lengths(block) if is_cosine else None
+                for query, best_of_query in zip(queries, best, strict=True):
+                    best_of_query.add(self._distances(block, query, lengths), numbers[start : start + step])
 
-    def _distances(self, block: Doubles, query: Doubles, squares: Doubles | None) -> Doubles:
+    def _distances(self, block: Doubles, query: Doubles, lengths: Doubles | None) -> Doubles:
         # einsum, since BLAS would take several threads, which spin while they wait for each other
         if self.metric == "l2":
-            difference = block - query
-            return np.sqrt(np.einsum("ij,ij->i", difference, difference))
+            return _lengths(block - query)
         products = np.einsum("ij,j->i", block, query)
-        if squares is None:
-            return -products
-        lengths = np.sqrt(squares) * np.sqrt(query @ query)
-        with np.errstate(divide="ignore", invalid="ignore"):
+        if lengths is None:
+            return np.nan_to_num(-products, nan=np.inf, posinf=np.inf, neginf=-np.inf)
+        with np.errstate(divide="ignore"):
             distances = np.clip(1.0 - products / lengths, 0.0, 2.0)
-        return np.where(lengths > 0, distances, 1.0)
+        return np.where((lengths > 0) & query.any(), distances, 1.0)
+
+
+# Sums of squares outside of these bounds have lost digits, or are infinite.
+_MIN_SQUARES, _MAX_SQUARES = 1e-280, 1e280
+
+
+def _lengths(rows: Doubles) -> Doubles:
+    """The length of each row of a matrix, also where the squares of its elements are no double numbers."""
+    squares = np.einsum("ij,ij->i", rows, rows)
+    lengths = np.sqrt(squares)
+    beyond = ~((squares >= _MIN_SQUARES) & (squares <= _MAX_SQUARES))
+    if beyond.any():
+        largest = np.abs(rows[beyond]).max(axis=1)
+        scaled = rows[beyond] / np.where(largest > 0, largest, 1.0)[:, None]
+        lengths[beyond] = largest * np.sqrt(np.einsum("ij,ij->i", scaled, scaled))
+    return lengths
+
+
+def _unit_vectors(rows: Doubles) -> Doubles:
+    """The rows of a matrix with the length 1; zeros stay zeros."""
+    largest = np.abs(rows).max(axis=1, keepdims=True, initial=0.0)
+    scaled = rows / np.where(largest > 0, largest, 1.0)
+    lengths = _lengths(scaled)[:, None]
+    return scaled / np.where(lengths > 0, lengths, 1.0)
 
 
 class _Best:
@@ -231,9 +256,10 @@ class SearchTask:
 
     def _result(self, picked: pa.Table | None, winners: Sequence[tuple[Doubles, Rows, Rows]]) -> pa.Table:
         distances = [part for part, _, _ in winners]
+        counts = np.array([len(part) for part in distances], np.int64)
         columns: dict[str, pa.Array] = {DISTANCE: pa.array(np.concatenate([*distances, np.empty(0)]))}
         if QUERY_INDEX in self.schema.names:
-            columns[QUERY_INDEX] = pa.array(np.repeat(np.arange(len(distances)), list(map(len, distances))))
+            columns[QUERY_INDEX] = pa.array(np.repeat(np.arange(len(distances)), counts))
         arrays = [
             columns[f.name]
             if f.name in columns
@@ -373,7 +399,7 @@ def vector_type(scan: Scan, column: str | None) -> tuple[str, pa.DataType]:
         raise InvalidOption(
             f"table {scan.snapshot.config.name!r} has "
             + (f"the vectors {', '.join(vectors)}" if vectors else "no vector"),
-            hint="name one: column=" if vectors else "add one: t.columns.add('embedding', lakebed.vector(768))",
+            hint="name one: column=" if vectors else "add one: t.columns.add('embedding', 'VECTOR(768)')",
         )
     named = resolve_column(column, available)
     if not is_vector(named.type):
@@ -391,10 +417,13 @@ def checked_queries(queries: Any, column: str, kind: pa.DataType) -> tuple[Doubl
     try:
         if isinstance(queries, pa.Array | pa.ChunkedArray):
             queries = queries.to_pylist()
-        matrix = np.asarray(queries.as_py() if isinstance(queries, pa.Scalar) else queries, np.float64)
-    except (TypeError, ValueError) as error:
+        given = np.asarray(queries.as_py() if isinstance(queries, pa.Scalar) else queries)
+        if np.iscomplexobj(given):
+            raise TypeError("its elements are complex numbers")
+        matrix = given.astype(np.float64)
+    except (TypeError, ValueError, OverflowError) as error:
         raise InvalidOption(f"the query of a search is no vector: {error}", hint="give a list of numbers") from error
-    if matrix.ndim not in (1, 2) or not matrix.size or matrix.shape[-1] != kind.list_size:
+    if matrix.ndim not in (1, 2) or matrix.shape[-1] != kind.list_size:
         shape = f"{matrix.shape[-1]} elements" if matrix.ndim else "no elements"
         raise InvalidOption(
             f"column {column} is {vector_name(kind)}: expected queries of {kind.list_size} elements, got {shape}",

@@ -250,7 +250,7 @@ def _check_logical(table: pa.Field, incoming: pa.Field, rules: _Rules, column: s
         names = ", ".join(field.name for field in table.type)
         raise SchemaConflict(
             f"column {column} is {descriptor} in the table and {type_name(incoming.type)} in the data",
-            hint="make the values with lakebed.blob(data=...)" if is_blob(table) else f"give structs of {names}",
+            hint=f"give structs of {names}" + (", as lakebed.blob makes them" if is_blob(table) else ""),
             context={"column": column, "table": descriptor, "data": str(incoming.type)},
         )
     if pt.is_struct(incoming.type):

@@ -67,7 +67,7 @@ def spec_of(call: BlobCall, sources: Sequence[Source]) -> StorageSpec:
     if len({_access(scan) for scan in blobs}) > 1:
         raise InvalidOption(
             f"{READ_BLOB}({call.column}) may read rows of several tables, which have different storage options",
-            hint="read the blobs of one of them first, or with t.read_blob(t.scan(...), column)",
+            hint="read the blobs of one of them first",
             context={"column": call.column},
         )
     return blobs[0].snapshot.storage.spec if blobs else StorageSpec("/")

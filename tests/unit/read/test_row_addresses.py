@@ -134,7 +134,9 @@ def test_lookups_find_every_row_after_writes_and_services(tmp_path: Path, kind: 
 
 @pytest.mark.rest
 def test_a_table_without_the_option_writes_no_addresses_and_takes_it_later(tmp_path: Path) -> None:
-    table = lakebed.create(str(tmp_path / "t"), rows_of([1]).schema, key="id", index="bucket", buckets=1)
+    without = {"lakebed.row.addresses": False}
+    schema = rows_of([1]).schema
+    table = lakebed.create(str(tmp_path / "t"), schema, key="id", index="bucket", buckets=1, properties=without)
     first = rows_of(range(ROWS))
     table.upsert(first)
     storage = open_storage(table.uri)

@@ -84,6 +84,29 @@ def test_a_matrix_is_a_batch_of_searches() -> None:
     assert batch.slice(6)["_hudi_distance"].to_pylist() == [1.0] * 3
 
 
+def test_a_batch_without_queries_has_no_rows() -> None:
+    found = vector_table("cow").search(np.empty((0, 4)), np.int64(3)).to_arrow()  # pyright: ignore[reportArgumentType]
+    assert found.num_rows == 0
+    assert found.column_names[-2:] == ["_hudi_distance", "_hudi_query_index"]
+
+
+@pytest.mark.parametrize("factor", [1e200, 1.0, 1e-200, 1e-310])
+def test_vectors_of_very_large_and_very_small_doubles_have_right_distances(factor: float) -> None:
+    """Their squares are infinite or zero in double precision, their distances are not."""
+    columns = pa.schema([("id", pa.int64()), ("at", lakebed.vector(2, "double"))])
+    table = lakebed.create(f"memory://vectors/doubles/{factor}", columns, key="id")
+    vectors = np.array([[3.0, 4.0], [4.0, 3.0], [-3.0, -4.0], [0.0, 0.0]]) * factor
+    table.upsert({"id": [1, 2, 3, 4], "at": vectors.tolist()})
+    for size in (1e250, 1.0, 1e-250):
+        found = table.search([3 * size, 4 * size]).to_arrow()
+        assert found["id"].to_pylist() == [1, 2, 4, 3]
+        assert found["_hudi_distance"].to_pylist() == pytest.approx([0.0, 0.04, 1.0, 2.0], abs=1e-9)
+    found = table.search((np.array([3.0, 4.0]) * factor).tolist(), metric="l2").to_arrow()
+    assert found["id"].to_pylist() == [1, 2, 4, 3]
+    assert found["_hudi_distance"].to_pylist() == pytest.approx(np.array([0, 2**0.5, 5, 10]) * factor, rel=1e-9)
+    assert table.search([3e300, 4e300], metric="dot_product").to_arrow().num_rows == 4
+
+
 def test_a_search_is_a_lazy_read_and_tells_its_plan() -> None:
     table = vector_table("mor")
     search = table.search(QUERY, 2)
@@ -106,6 +129,11 @@ def test_a_search_is_a_lazy_read_and_tells_its_plan() -> None:
         ({"vector": QUERY, "column": "emd"}, "emd"),
         ({"vector": QUERY, "metric": "manhattan"}, "metric"),
         ({"vector": QUERY, "k": 0}, "k"),
+        ({"vector": QUERY, "k": True}, "a whole number as k, not True"),
+        ({"vector": QUERY, "max_distance": "1"}, "a number as max_distance, not '1'"),
+        ({"vector": QUERY, "max_distance": float("nan")}, "a number as max_distance, not nan"),
+        ({"vector": [10**400, 1, 2, 3]}, "too large"),
+        ({"vector": np.array([1j, 0, 0, 0])}, "its elements are complex numbers"),
     ],
 )
 def test_a_search_that_cannot_be_is_refused(arguments: dict[str, object], why: str) -> None:
