@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -34,10 +37,17 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The built site: strict, so a link or anchor that leads nowhere fails."""
     if find_spec("mkdocs") is None:
         unavailable("mkdocs is not installed: run `make docs` once")
-    folder = tmp_path_factory.mktemp("site")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    place = tmp_path_factory.getbasetemp()
+    place = place.parent if "PYTEST_XDIST_WORKER" in os.environ else place  # one of all processes of a run
+    folder = place / "site"
+    with (place / "site.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "index.html").exists():
+            command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
+            done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+            if done.returncode:
+                shutil.rmtree(folder, ignore_errors=True)
+            assert done.returncode == 0, done.stdout + done.stderr
     return folder
 
 

@@ -201,7 +201,7 @@ def test_every_way_refuses_what_the_rule_refuses() -> None:
         check_refused(rule, ways, every_way=False)
 
 
-@pytest.mark.rest
+@pytest.mark.full
 def test_each_way_refuses_each_value_that_the_rule_refuses() -> None:
     for rule, ways in GROUPS:
         check_refused(rule, ways, every_way=True)
