@@ -5,6 +5,7 @@ from __future__ import annotations
 OTHERS: dict[str, dict[str, str]] = {
     "a number of a file format, or of a type": {
         "format.footer_cache": "_SURROGATES",
+        "read.search": "_MIN_SQUARES _MAX_SQUARES",
         "schema.logical_types": "_MAX_BYTES",
         "ingestion.avro_messages": "_LAST_BYTE",
         "wording": "_DATE_DIGITS _MILLIS_DIGITS",
@@ -321,11 +322,9 @@ OTHERS: dict[str, dict[str, str]] = {
     },
     "beyond it the same is done another way, and tests of its own stand on both sides": {
         "format.sources": "MAX_REMEMBERED_FILE",
-        "handles.bulk_writer": "MAX_PREPARED _MEASURED_BYTES _SMALL_ROWS",
+        "handles.bulk_writer": "MAX_PREPARED",
         "operations.pipeline": "MAX_LOCKED_BYTES MAX_LOCKED_GROUPS",
         "policies.compaction": "LIGHT_LOG_BYTES",
-        "read.search": "_BATCH_BYTES _BLOCK_BYTES",
-        "slices.recorded_slices": "MAX_SLICES MIN_COMMITS",
     },
 }
 # Comparisons with a number that has no name: the range of a type, a number of a format, what is shown, an estimate.

@@ -84,6 +84,17 @@ def test_a_matrix_is_a_batch_of_searches() -> None:
     assert batch.slice(6)["_hudi_distance"].to_pylist() == [1.0] * 3
 
 
+@pytest.mark.parametrize("number", ["_BATCH_BYTES", "_BLOCK_BYTES"])
+def test_vectors_are_compared_some_at_a_time_or_all_at_once(number: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    queries = np.array([QUERY, [-1.0, 0, 0, 0]])
+    table, found = vector_table("mor"), list[pa.Table]()
+    for size in (1, 1 << 40):
+        monkeypatch.setattr(f"lakebed.read.search.{number}", size)
+        found.append(table.search(queries, 7).to_arrow())
+    assert found[0].equals(found[1])
+    assert found[0].num_rows == 14
+
+
 def test_a_batch_without_queries_has_no_rows() -> None:
     found = vector_table("cow").search(np.empty((0, 4)), np.int64(3)).to_arrow()  # pyright: ignore[reportArgumentType]
     assert found.num_rows == 0
