@@ -93,7 +93,13 @@ def test_reports_keep_what_only_looks_like_an_argument() -> None:
 # Rooms and files whose errors only Python programs get: what they are given has no form on the command line.
 _OF_PYTHON = (
     *("spark_source/", "spark_sink/", "dlt_destination/", "engine/", "merge/mergers.py", "filters/pairs.py"),
-    *("operations/merge_statement.py", "schema/blobs.py", "operations/merge_join.py", "operations/delete.py", "operations/hudi_job.py"),
+    *(
+        "operations/merge_statement.py",
+        "schema/blobs.py",
+        "operations/merge_join.py",
+        "operations/delete.py",
+        "operations/hudi_job.py",
+    ),
     *("read/spark", "read/buckets.py", "read/dataset.py", "read/reopening.py", "read/scan.py", "inputs/python_rows.py"),
     "table_consumers.py",
 )

@@ -235,7 +235,7 @@ def test_cleans_and_archival_change_nothing_of_what_is_recorded(
 def test_partition_paths_with_many_files_are_not_looked_at_for_few_groups(
     max_files: int, is_recorded: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The record index asks for few groups of a path: the third commit of a process sees 4 base files, and 2 newer ones."""
+    """The record index asks for few groups of a path; the third commit of a process sees six files."""
     monkeypatch.setattr(snapshot, "MAX_FILES", max_files)
     uri = str(tmp_path / "t")
     table = lakebed.create(uri, rows([], 0), key="id", index="record_index")
