@@ -237,6 +237,7 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "metadata_kinds.key_changes.INLINE_BYTES": (0, HUGE),
     "metadata_kinds.expression_results.LARGE_BYTES": (0, HUGE),
     "slices.recorded_slices.MAX_FILES": (0, HUGE),
+    "slices.recorded_slices.MAX_RANGES": (0, HUGE),
     "slices.recorded_slices.MAX_SLICES": (0, HUGE),
     "slices.recorded_slices.MIN_COMMITS": (1, HUGE),
     "slices.repeated_keys.COUNTED_BYTES": (0, HUGE),

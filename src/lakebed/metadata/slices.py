@@ -34,6 +34,7 @@ from lakebed.timeline.timeline import Timeline, completed_at, load_table, load_t
 
 if TYPE_CHECKING:
     from lakebed.metadata_records.definitions import IndexDefinition
+    from lakebed.metadata_records.records import Records
 
 T = TypeVar("T")
 _CACHED_BYTES: Final = 32 << 20
@@ -70,7 +71,8 @@ class SmallFiles(Generic[T]):
 @dataclass(frozen=True, slots=True)
 class _Base:
     instant: str
-    blocks: tuple[tuple[Any, ...], int]
+    blocks: set[tuple[tuple[Any, ...], int]]
+    """The blocks under each identity of the file: a listing shows its time, a commit of this process does not."""
 
 
 def remember_newest_base(group: str, instant: str, reader: HFileReader) -> None:
@@ -78,9 +80,11 @@ def remember_newest_base(group: str, instant: str, reader: HFileReader) -> None:
     base file are dropped at once: in a process that lives long they would fill the cache."""
     cached = _BASES.get(group)
     if cached is None or cached.content.instant < instant:
-        _BASES.put(group, CacheEntry(_Base(instant, reader.blocks), _MEMORY_OF_A_BASE + len(group)))
-        if cached is not None:
-            BLOCKS.drop_file(*cached.content.blocks)
+        _BASES.put(group, CacheEntry(_Base(instant, {reader.blocks}), _MEMORY_OF_A_BASE + len(group)))
+        for replaced in () if cached is None else cached.content.blocks:
+            BLOCKS.drop_file(*replaced)
+    elif cached.content.instant == instant:
+        cached.content.blocks.add(reader.blocks)
 
 
 _BASES = BoundedCache[CacheEntry[_Base]](_BASES_BYTES)
@@ -108,6 +112,8 @@ class MetadataSlices:
     _modified: dict[str, int] = field(default_factory=dict, repr=False)
     _blocks: dict[str, list[BlockHead]] = field(default_factory=dict, repr=False)
     _hfiles: dict[tuple[str, int], HFileReader] = field(default_factory=dict, repr=False)
+    known_ranges: set[str] = field(default_factory=set[str], repr=False)
+    """Keys of `partition_stats` that have a record, as far as this process knows without a look."""
 
     @property
     def partitions(self) -> tuple[str, ...]:
@@ -138,6 +144,7 @@ class MetadataSlices:
             unfinished = self.data_config.metadata_partitions_inflight
             slices = recorded.slices.items()
             self._slices.update({partition: its for partition, its in slices if its and partition not in unfinished})
+            self.known_ranges.update(recorded.ranges)
         return self
 
     def shows_all_commits(self) -> bool:
@@ -145,14 +152,21 @@ class MetadataSlices:
         data table."""
         return self.timeline.commit_times.isdisjoint(self._pending_in_data) and not self.rolled_back_in_data
 
-    def after_commit(self, instants: Sequence[Instant], files: Iterable[BaseFile | LogFile]) -> None:
+    def after_commit(
+        self, instants: Sequence[Instant], files: Iterable[BaseFile | LogFile], ranges: Records | None
+    ) -> None:
         """Keep, for the next commit of this process, what a delta commit left that was made on this view: these states
-        of its instant, and these files."""
+        of its instant, these files, and the records of `ranges` in `partition_stats` (None: it left them as they
+        were)."""
         if self.timeline.pending or not self.shows_all_commits():
             RecordedSlices.forget(self.storage)
         else:
             before = RecordedSlices(self.config, self.timeline.files, self._slices)
-            RecordedSlices.after_commit(self.storage, self.config, self.timeline, instants, before, files)
+            known = self.known_ranges
+            if ranges is not None:
+                known = known.union(ranges.keys.to_pylist()).difference(ranges.deleted.to_pylist())
+            kept = frozenset(known)
+            RecordedSlices.after_commit(self.storage, self.config, self.timeline, instants, before, files, kept)
 
     def with_data(self, data_config: TableConfig, data_timeline: Timeline) -> MetadataSlices:
         """This view of the metadata table beside a later timeline of the data table, with all that was read of it."""

@@ -20,7 +20,7 @@ from lakebed.metadata_kinds.registry import kind_of
 from lakebed.metadata_kinds.routing import split_by_group
 from lakebed.metadata_records.definitions import IndexDefinition, index_version
 from lakebed.metadata_records.group_files import FileGroup, WrittenLog, encode_log, put_log, write_creation_log
-from lakebed.metadata_records.layout import parse_files
+from lakebed.metadata_records.layout import PARTITION_STATS, parse_files
 from lakebed.metadata_records.merge_records import Layer
 from lakebed.metadata_records.records import RecordForm, Records
 from lakebed.metadata_upkeep.rollback import finish_rollbacks, roll_back
@@ -101,6 +101,7 @@ def apply_delta(
     # before version 8 the inflight file names the file groups
     wait_for_start = in_background(partial(start, ())) if not is_begun and store.version >= 8 else None
     states: Sequence[Instant] = ()
+    ranges = records.get(PARTITION_STATS)
     try:
         if is_remote(store.storage):  # listed side by side, and kept
             parallel_map(slices.file_slices, list(records), store.settings.threads)
@@ -126,7 +127,7 @@ def apply_delta(
     done, _ = at_once(store.storage, complete, meanwhile)
     if not written and not new_groups:
         files = [parse_files(log.group.partition, log.name, log.size) for log in put]
-        slices.after_commit([*states, done], [file for file in files if file is not None])
+        slices.after_commit([*states, done], [file for file in files if file is not None], ranges)
 
 
 def _take_back(store: MetadataStore, instant: str) -> None:

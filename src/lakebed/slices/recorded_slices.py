@@ -29,6 +29,8 @@ _CACHED_BYTES = 32 << 20
 # Of partition paths with more file slices, each commit looks for those that it touches.
 MAX_SLICES = 1_000
 MAX_FILES = 2_000
+# Statistics of more columns and partition paths are looked up.
+MAX_RANGES = 10_000
 # After so many commits to a table a process collects the file slices of whole partition paths.
 MIN_COMMITS = 2
 _BYTES_A_FILE, _BYTES_A_NAME = 500, 100
@@ -45,12 +47,14 @@ class RecordedSlices:
     slices: Slices
     newest: frozenset[str] = frozenset()
     commits: int = 1
+    ranges: frozenset[str] = frozenset()
+    """Of a metadata table: keys of `partition_stats` that have a record."""
 
     @property
     def nbytes(self) -> int:
         """The approximate bytes in memory."""
         files = sum([len(s.log_files) + 1 for slices in self.slices.values() for s in slices or ()])
-        return _BYTES_A_FILE * files + _BYTES_A_NAME * len(self.files)
+        return _BYTES_A_FILE * files + _BYTES_A_NAME * (len(self.files) + len(self.ranges))
 
     @staticmethod
     def of(storage: Storage, config: TableConfig, timeline: Timeline) -> RecordedSlices | None:
@@ -72,19 +76,22 @@ class RecordedSlices:
         instants: Iterable[Instant],
         before: RecordedSlices | None,
         files: Iterable[BaseFile | LogFile],
+        ranges: frozenset[str] = frozenset(),
     ) -> None:
         """Keep what a commit of this process left: `files` are those that it wrote, `before` what was recorded.
         `instants` are the states of its action that `timeline`, read under the same lock, does not show. No other
-        action may be pending or come in between."""
+        action may be pending or come in between. Of a metadata table `ranges` are the known keys of `partition_stats`;
+        more than `MAX_RANGES` are not kept."""
         if not has_completion_times(config.version):
             return
-        names: TimelineFiles = dict.fromkeys(instant.file_name for instant in instants)
+        names: TimelineFiles = dict.fromkeys([instant.file_name for instant in instants])
         slices = {} if before is None else _with_files(before.slices, files)
         url = storage.url()
         earlier = _RECORDED.get(url)
         commits = 1 if earlier is None else earlier.commits + 1
         shown = {**_without_cleans(timeline.files), **names}
-        _RECORDED.put(url, RecordedSlices(config, shown, slices, frozenset(names), commits))
+        kept = ranges if len(ranges) <= MAX_RANGES else frozenset[str]()
+        _RECORDED.put(url, RecordedSlices(config, shown, slices, frozenset(names), commits, kept))
 
     @staticmethod
     def forget(storage: Storage) -> None:

@@ -271,7 +271,17 @@ class Snapshot:
 
     def seeing(self, metadata: MetadataLookups) -> Snapshot:
         """This view with a metadata table that was read at the same moment, and is not read again."""
-        return replace(self, _cache=_SnapshotCache(metadata=metadata, metadata_is_open=True))
+        last, recorded = self._cache.last, self._cache.recorded
+        cache = _SnapshotCache(metadata=metadata, metadata_is_open=True, last=last, recorded=recorded)
+        return replace(self, _cache=cache)
+
+    def with_slices_of(self, earlier: Snapshot) -> Snapshot:
+        """This view with the file slices that an earlier one has recorded. The caller knows that no action completed
+        in between."""
+        if earlier._cache.last is None or self.config != earlier.config:
+            return self
+        cache = replace(self._cache, last=earlier._cache.last, recorded=earlier._cache.recorded)
+        return replace(self, _cache=cache)
 
     def of_last_commit(self) -> Snapshot:
         """This view with the file slices that this process knows from its last commit, if they are still those of the

@@ -166,17 +166,14 @@ class HFileReader:
             self.info: Mapping[bytes, bytes] = opening.info
             self._metas = {handle.key: handle for handle in opening.metas}
             self._handles = opening.handles
+            self.blocks: tuple[tuple[Any, ...], int] = source.key, len(opening.handles)
+            """The cache key of this file's blocks, and the number of its blocks."""
             self._mvcc = self.info.get(b"KEY_VALUE_VERSION") == struct.pack(">i", 1)
 
     @once
     def _route(self) -> Route:
         """The blocks of keys, for lookups: who reads the whole file needs none."""
         return Route([handle.key for handle in self._handles])
-
-    @property
-    def blocks(self) -> tuple[tuple[Any, ...], int]:
-        """The cache key of this file's blocks, and the number of its blocks."""
-        return self._source.key, len(self._handles)
 
     @property
     def schema_json(self) -> str:
