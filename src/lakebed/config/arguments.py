@@ -33,7 +33,7 @@ def _is_path(value: Any) -> bool:
 
 def is_whole_number(value: Any) -> bool:
     """Whether the value is a whole number, of Python or of NumPy."""
-    return isinstance(value, Integral) and type(value) is not bool
+    return not isinstance(value, bool) and isinstance(value, Integral)
 
 
 def _are_seconds(value: Any) -> bool:
@@ -41,7 +41,7 @@ def _are_seconds(value: Any) -> bool:
 
 
 def _is_distance(value: Any) -> bool:
-    return isinstance(value, Real) and type(value) is not bool and value == value
+    return not isinstance(value, bool) and isinstance(value, Real) and value == value
 
 
 def are_names(value: Any) -> bool:
