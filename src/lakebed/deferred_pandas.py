@@ -25,9 +25,14 @@ class _Name:
 
     def __init__(self, path: str) -> None:
         self._path = path
+        self._class: Any = None
 
     def __instancecheck__(self, value: object) -> bool:
-        return _PANDAS in sys.modules and isinstance(value, self._resolved())
+        if self._class is None:  # pyarrow asks of every value
+            if _PANDAS not in sys.modules:
+                return False
+            self._class = self._resolved()
+        return isinstance(value, self._class)
 
     def __call__(self, *positional: Any, **named: Any) -> Any:
         return self._resolved()(*positional, **named)

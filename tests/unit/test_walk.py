@@ -34,13 +34,13 @@ WATCHES = ("telemetry.py", "sharing.py")
 GROUND_MODULES = ("model.py", "errors.py", "progress.py", "wording.py")
 # A read or write: files in all, of them those of the other rooms, and functions.
 BUDGETS: dict[tuple[Literal["cow", "mor"], str], tuple[int, int, int]] = {
-    ("mor", "upsert"): (111, 64, 939),
+    ("mor", "upsert"): (111, 64, 938),
     ("mor", "get"): (88, 40, 709),
     ("mor", "get again"): (64, 28, 441),
     ("mor", "scan"): (71, 34, 602),
     ("mor", "scan where"): (85, 47, 756),
     ("mor", "compact"): (130, 71, 1223),
-    ("cow", "upsert"): (133, 72, 1214),
+    ("cow", "upsert"): (133, 72, 1217),
     ("cow", "get"): (74, 33, 542),
     ("cow", "scan"): (55, 27, 400),
 }

@@ -115,7 +115,7 @@ def recorded_index(settings: Mapping[str, str], *, missing_ok: bool = False) -> 
     return _from_settings(name, settings)
 
 
-def recorded_settings(snapshot: Snapshot) -> dict[str, str]:
+def recorded_settings(snapshot: Snapshot) -> Mapping[str, str]:
     """The settings of the index that the table records as of this view, without the prefix `lakebed.index.`. If real
     Hudi has given partition paths their own bucket counts, or changed them, the counts come from its newest file."""
     settings = snapshot.index_settings

@@ -55,15 +55,16 @@ def unregister(name: str) -> None:
 
 def find_kind(partition: str) -> PartitionKind | None:
     """The kind of a partition of the metadata table; None for a partition that lakebed cannot read or maintain."""
-    names = [
-        name
-        for name, kind in _KINDS.items()
-        if name == partition
-        or (partition.startswith(name) and (name.endswith("_") if isinstance(kind, str) else kind.is_prefix))
-    ]
-    if not names:
+    name = partition
+    if partition not in _KINDS:
+        prefixes = (
+            name
+            for name, kind in _KINDS.items()
+            if partition.startswith(name) and (name.endswith("_") if isinstance(kind, str) else kind.is_prefix)
+        )
+        name = next(prefixes, None)
+    if name is None:
         return None
-    name = partition if partition in names else names[0]
     kind = _KINDS[name]
     if isinstance(kind, str):
         module, _, attribute = kind.partition(":")

@@ -396,8 +396,8 @@ class TableConfig:
     create_schema = _text_of("hoodie.table.create.schema")
     """The Avro schema given at creation as JSON, or empty."""
 
-    @property
-    def index_settings(self) -> dict[str, str]:
+    @once
+    def index_settings(self) -> Mapping[str, str]:
         """The settings that lakebed recorded about the table's index: the `lakebed.index.*` keys without that
         prefix."""
         reserved_keys = (INDEX_REASON, INDEX_CHANGES, INDEX_REPEATED, INDEX_CHECKED, *_INDEX_WRITES)

@@ -164,7 +164,7 @@ class Snapshot:
         return commits if self.as_of is None else tuple(i for i in commits if i.time <= self.as_of)
 
     @once
-    def index_settings(self) -> dict[str, str]:
+    def index_settings(self) -> Mapping[str, str]:
         """The settings of the index that the table records as of this view, without the prefix `lakebed.index.`."""
         if not self.may_have_changed_index:
             return self.config.index_settings

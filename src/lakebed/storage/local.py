@@ -79,6 +79,23 @@ _unsynced: WeakValueDictionary[str, UnsyncedFolders] = WeakValueDictionary()
 _unsynced_lock = shared_lock()
 
 
+class _Translated:
+    """A block in which errors of the system are raised as those of storages. (It is entered many times in a commit: a
+    generator would take three times the calls.)"""
+
+    __slots__ = ("_doing", "_path", "_storage")
+
+    def __init__(self, storage: LocalStorage, doing: str, path: str) -> None:
+        self._storage, self._doing, self._path = storage, doing, path
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, OSError):
+            raise from_os_error(error, self._doing, self._storage.url(self._path)) from error
+
+
 class LocalStorage:
     """Files under one folder. A mutation syncs the file and its name to disk before it returns. With "later" the name
     is synced before the next mutation is visible. A caller can also request no sync (see `Durable`).
@@ -114,12 +131,8 @@ class LocalStorage:
         check_not_linked(self._root, path.rpartition("/")[0])
         return os.path.split(full)
 
-    @contextlib.contextmanager
-    def _translated(self, doing: str, path: str) -> Generator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise from_os_error(error, doing, self.url(path)) from error
+    def _translated(self, doing: str, path: str) -> _Translated:
+        return _Translated(self, doing, path)
 
     def url(self, path: str = "") -> str:
         return f"file://{self._root}" + (f"/{path}" if path else "")

@@ -43,7 +43,7 @@ class IndexChange:
         return json.dumps({"before": dict(self.before), "after": dict(self.after)}, sort_keys=True)
 
 
-def settings_at(timeline: Timeline, config: TableConfig, as_of: str | None = None) -> dict[str, str]:
+def settings_at(timeline: Timeline, config: TableConfig, as_of: str | None = None) -> Mapping[str, str]:
     """The table's index settings as of an instant (None: now)."""
     changes = changes_of(timeline, config)
     if not changes:
