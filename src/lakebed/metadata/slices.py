@@ -161,12 +161,11 @@ class MetadataSlices:
         if self.timeline.pending or not self.shows_all_commits():
             RecordedSlices.forget(self.storage)
         else:
-            before = RecordedSlices(self.config, self.timeline.files, self._slices)
             known = self.known_ranges
             if ranges is not None:
                 known = known.union(ranges.keys.to_pylist()).difference(ranges.deleted.to_pylist())
-            kept = frozenset(known)
-            RecordedSlices.after_commit(self.storage, self.config, self.timeline, instants, before, files, kept)
+            before = RecordedSlices(self.config, self.timeline.files, self._slices, ranges=frozenset(known))
+            RecordedSlices.after_commit(self.storage, self.config, self.timeline, instants, before, files)
 
     def with_data(self, data_config: TableConfig, data_timeline: Timeline) -> MetadataSlices:
         """This view of the metadata table beside a later timeline of the data table, with all that was read of it."""

@@ -207,7 +207,9 @@ class WriteTransaction(Transaction):
         with self._locked_again() as (timeline, markers):
             if self._local is not None:
                 self._local.finish()
-            now = self._view_under_lock(timeline)
+            now = self.view(timeline)
+            if self._started is not None and self._started.is_unchanged(timeline, self.instant):
+                self._view = now = now.with_slices_of(self.snapshot)  # as they were under the first lock
             self._check_pending(now.timeline)
             self._check_others(written, now.timeline)
             self._refuse_other_index(now)
@@ -266,15 +268,6 @@ class WriteTransaction(Transaction):
             )
         if (once := self.context.stream_batch) is not None:
             check_once(timeline, once, repeatable=self.repeatable)
-
-    def _view_under_lock(self, timeline: Timeline) -> Snapshot:
-        """The table as it is under the lock of the commit; where it is as it was under the first lock, with the file
-        slices that were known there."""
-        assert self._started is not None
-        now = self.view(timeline)
-        if self._started.is_unchanged(timeline, self.instant):
-            self._view = now = now.with_slices_of(self.snapshot)
-        return now
 
     def _check_others(self, written: _Written, timeline: Timeline) -> None:
         """Raise `CommitConflict` if changes by others since this write began conflict with it. Sets the schema that the

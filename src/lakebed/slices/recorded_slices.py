@@ -76,12 +76,10 @@ class RecordedSlices:
         instants: Iterable[Instant],
         before: RecordedSlices | None,
         files: Iterable[BaseFile | LogFile],
-        ranges: frozenset[str] = frozenset(),
     ) -> None:
         """Keep what a commit of this process left: `files` are those that it wrote, `before` what was recorded.
         `instants` are the states of its action that `timeline`, read under the same lock, does not show. No other
-        action may be pending or come in between. Of a metadata table `ranges` are the known keys of `partition_stats`;
-        more than `MAX_RANGES` are not kept."""
+        action may be pending or come in between."""
         if not has_completion_times(config.version):
             return
         names: TimelineFiles = dict.fromkeys([instant.file_name for instant in instants])
@@ -90,8 +88,8 @@ class RecordedSlices:
         earlier = _RECORDED.get(url)
         commits = 1 if earlier is None else earlier.commits + 1
         shown = {**_without_cleans(timeline.files), **names}
-        kept = ranges if len(ranges) <= MAX_RANGES else frozenset[str]()
-        _RECORDED.put(url, RecordedSlices(config, shown, slices, frozenset(names), commits, kept))
+        ranges = frozenset[str]() if before is None or len(before.ranges) > MAX_RANGES else before.ranges
+        _RECORDED.put(url, RecordedSlices(config, shown, slices, frozenset(names), commits, ranges))
 
     @staticmethod
     def forget(storage: Storage) -> None:
