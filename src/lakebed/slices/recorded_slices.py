@@ -48,7 +48,7 @@ class RecordedSlices:
     newest: frozenset[str] = frozenset()
     commits: int = 1
     ranges: frozenset[str] = frozenset()
-    """Of a metadata table: keys of `partition_stats` that have a record."""
+    """Keys of `partition_stats` that have a record, for a metadata table."""
 
     @property
     def nbytes(self) -> int:

@@ -426,7 +426,7 @@ class Snapshot:
         return tuple(s for s in slices if s.file_id in selected)
 
     def _paths_with_many_files(self, partitions: Sequence[str]) -> list[str]:
-        """Those of some partition paths whose files are too many to be looked at for a few file groups."""
+        """The partition paths, among these, whose files are too many to be looked at for a few file groups."""
         if self.metadata is None:
             return []
         with metadata_damage_named(self.storage):
