@@ -31,7 +31,7 @@ def _is_path(value: Any) -> bool:
     return isinstance(value, (str, os.PathLike))
 
 
-def is_whole_number(value: Any) -> bool:
+def is_integer(value: Any) -> bool:
     """Whether the value is a whole number, of Python or of NumPy."""
     return not isinstance(value, bool) and isinstance(value, Integral)
 
@@ -86,7 +86,7 @@ def _is_session(value: Any) -> bool:
 _TEXT = (_is_text, "a text")
 _TYPE = (_is_type, "a text or an Arrow type")
 _PATH = (_is_path, "a path or a URI")
-_NUMBER = (is_whole_number, "a whole number")
+_NUMBER = (is_integer, "a whole number")
 _DISTANCE = (_is_distance, "a number")
 _SECONDS = (_are_seconds, "a number of seconds")
 _NAMES = (are_names, "a name or a list of names")
@@ -166,7 +166,7 @@ def checks_arguments(function: _F) -> _F:
         for name, ((takes, expected), default) in checked.items():
             if name in arguments and arguments[name] is not default and not takes(arguments[name]):
                 raise refused(function.__name__, name, arguments[name], expected)
-            if takes is is_whole_number and isinstance(arguments.get(name), Integral):
+            if takes is is_integer and isinstance(arguments.get(name), Integral):
                 arguments[name] = int(arguments[name])
         for name in in_sequences:
             if isinstance(arguments.get(name), str):
@@ -191,7 +191,7 @@ def whole_number(method: str, name: str, value: Any, *, minimum: int = 0) -> int
     Traceback (most recent call last):
     lakebed.errors.InvalidOption: limit() takes a whole number of at least 0 as rows, not -1
     """
-    if not is_whole_number(value) or value < minimum:
+    if not is_integer(value) or value < minimum:
         raise refused(method, name, value, f"a whole number of at least {minimum}")
     return int(value)
 

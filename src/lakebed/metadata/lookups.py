@@ -318,7 +318,7 @@ class MetadataTable:
 
         self._check(PARTITION_STATS)
         keys = [key for column in columns for key in partition_stats_keys(column, partitions).to_pylist()]
-        remaining, requested = {*keys} - self.slices.known_ranges, pa.array(keys, pa.string())
+        remaining, requested = {*keys} - self.slices.range_keys, pa.array(keys, pa.string())
         for file_slice in self._file_slices(PARTITION_STATS) if remaining else ():
             for flags in decoded(newest(slice_by_keys(self.slices, file_slice, requested)), stats_codec.deleted_flags):
                 remaining.difference_update(flags.filter(pc.invert(flags["is_deleted"]))["key"].to_pylist())

@@ -112,7 +112,7 @@ class MetadataSlices:
     _modified: dict[str, int] = field(default_factory=dict, repr=False)
     _blocks: dict[str, list[BlockHead]] = field(default_factory=dict, repr=False)
     _hfiles: dict[tuple[str, int], HFileReader] = field(default_factory=dict, repr=False)
-    known_ranges: set[str] = field(default_factory=set[str], repr=False)
+    range_keys: set[str] = field(default_factory=set[str], repr=False)
     """Keys of `partition_stats` that have a record, as far as this process knows without a look."""
 
     @property
@@ -144,7 +144,7 @@ class MetadataSlices:
             unfinished = self.data_config.metadata_partitions_inflight
             slices = recorded.slices.items()
             self._slices.update({partition: its for partition, its in slices if its and partition not in unfinished})
-            self.known_ranges.update(recorded.ranges)
+            self.range_keys.update(recorded.ranges)
         return self
 
     def shows_all_commits(self) -> bool:
@@ -161,10 +161,10 @@ class MetadataSlices:
         if self.timeline.pending or not self.shows_all_commits():
             RecordedSlices.forget(self.storage)
         else:
-            known = self.known_ranges
+            keys = self.range_keys
             if ranges is not None:
-                known = known.union(ranges.keys.to_pylist()).difference(ranges.deleted.to_pylist())
-            before = RecordedSlices(self.config, self.timeline.files, self._slices, ranges=frozenset(known))
+                keys = keys.union(ranges.keys.to_pylist()).difference(ranges.deleted.to_pylist())
+            before = RecordedSlices(self.config, self.timeline.files, self._slices, ranges=frozenset(keys))
             RecordedSlices.after_commit(self.storage, self.config, self.timeline, instants, before, files)
 
     def with_data(self, data_config: TableConfig, data_timeline: Timeline) -> MetadataSlices:

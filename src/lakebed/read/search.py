@@ -417,10 +417,10 @@ def checked_queries(queries: Any, column: str, kind: pa.DataType) -> tuple[Doubl
     try:
         if isinstance(queries, pa.Array | pa.ChunkedArray):
             queries = queries.to_pylist()
-        given = np.asarray(queries.as_py() if isinstance(queries, pa.Scalar) else queries)
-        if np.iscomplexobj(given):
+        array = np.asarray(queries.as_py() if isinstance(queries, pa.Scalar) else queries)
+        if np.iscomplexobj(array):
             raise TypeError("its elements are complex numbers")
-        matrix = given.astype(np.float64)
+        matrix = array.astype(np.float64)
     except (TypeError, ValueError, OverflowError) as error:
         raise InvalidOption(f"the query of a search is no vector: {error}", hint="give a list of numbers") from error
     if matrix.ndim not in (1, 2) or matrix.shape[-1] != kind.list_size:

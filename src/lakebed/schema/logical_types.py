@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from lakebed.config.arguments import is_whole_number
+from lakebed.config.arguments import is_integer
 from lakebed.errors import CorruptFile, InvalidRecord, SchemaConflict
 from lakebed.schema.plain_arrow import is_list
 from lakebed.wording import vector_text
@@ -59,7 +59,7 @@ def vector(dimension: int, element: Element = "float") -> pa.DataType:
         raise SchemaConflict(
             f"a vector has no elements of type {element!r}", hint="take 'float', 'double' or 'int8'", context={}
         )
-    if not is_whole_number(dimension) or not 0 < dimension * _width(kind) <= _MAX_BYTES:
+    if not is_integer(dimension) or not 0 < dimension * _width(kind) <= _MAX_BYTES:
         raise SchemaConflict(f"a vector cannot have the dimension {dimension!r}", hint="give a whole number above 0")
     return pa.list_(pa.field("element", kind, metadata={_MARK: b"true"}), int(dimension))
 

@@ -63,9 +63,9 @@ class RecordedSlices:
         recorded = _RECORDED.get(storage.url())
         if recorded is None or recorded.config != config:
             return None
-        shown = _without_cleans(timeline.files)
+        timeline_files = _without_cleans(timeline.files)
         # older commits may be archived
-        is_last = recorded.newest <= shown.keys() and shown.items() <= recorded.files.items()
+        is_last = recorded.newest <= timeline_files.keys() and timeline_files.items() <= recorded.files.items()
         return recorded if is_last else None
 
     @staticmethod
@@ -87,9 +87,9 @@ class RecordedSlices:
         url = storage.url()
         earlier = _RECORDED.get(url)
         commits = 1 if earlier is None else earlier.commits + 1
-        shown = {**_without_cleans(timeline.files), **names}
+        timeline_files = {**_without_cleans(timeline.files), **names}
         ranges = frozenset[str]() if before is None or len(before.ranges) > MAX_RANGES else before.ranges
-        _RECORDED.put(url, RecordedSlices(config, shown, slices, frozenset(names), commits, ranges))
+        _RECORDED.put(url, RecordedSlices(config, timeline_files, slices, frozenset(names), commits, ranges))
 
     @staticmethod
     def forget(storage: Storage) -> None:

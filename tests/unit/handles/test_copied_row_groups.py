@@ -9,9 +9,11 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 
 import lakebed
+from lakebed.format.row_groups import assembled
 from lakebed.format.row_groups.assembled import AssembledFile
 from lakebed.handles import file_writer, stored_rows
 from lakebed.metadata.lookups import open_snapshot
@@ -216,3 +218,33 @@ def test_the_option_encodes_every_row(names: tuple[str, str]) -> None:
     table.upsert(batch(random.Random(2), KEYS[:3]).set_column(2, "ts", pa.array([100] * 3)))
     assert Counted.made
     assert before.keys() < files(table.uri).keys()
+
+
+def begins_with_first_columns(table: Table) -> bool:
+    """Whether each row group of the table's base files has the bytes of its first column first."""
+    storage = open_storage(table.uri)
+    for file in open_snapshot(storage).base_files():
+        metadata = pq.ParquetFile(pa.BufferReader(storage.read(file.path))).metadata
+        for group in map(metadata.row_group, range(metadata.num_row_groups)):
+            columns = [group.column(number) for number in range(group.num_columns)]
+            starts = [c.dictionary_page_offset if c.has_dictionary_page else c.data_page_offset for c in columns]
+            if min(starts) != starts[0]:
+                return False
+    return True
+
+
+@pytest.mark.parametrize("assembled_rows", [1, 1 << 20])
+def test_row_groups_begin_with_their_first_column(
+    names: tuple[str, str], assembled_rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Readers of Hadoop, which read a file in parts, take a row group for one of the part in which that column is."""
+    monkeypatch.setattr(assembled, "_ASSEMBLED_ROWS", assembled_rows)
+    dice = random.Random(1)
+    table = lakebed.create(f"memory://{names[0]}/t", SCHEMA, key="id", index="bucket", buckets=1)
+    table.upsert(batch(dice, KEYS))
+    assert begins_with_first_columns(table)
+    for keys in (KEYS[3:5], KEYS[300:330]):
+        table.upsert(batch(dice, keys))
+        assert begins_with_first_columns(table)
+    table.update({"count": 7}, where="id < 'key-0100'")
+    assert begins_with_first_columns(table)

@@ -96,19 +96,17 @@ class AssembledFile(BaseFileWriter):
         if self._pending_rows:
             self._flush(self._pending_rows)
         group = source.groups[number]
-        encoded = None
-        if fresh is not None:
-            table = pa.Table.from_batches([fresh])
-            if self._ranges is not None:
-                self._ranges.see(table)
-            encoded = self._encoded(table)
+        encoded, table = None, None if fresh is None else pa.Table.from_batches([fresh])
+        if table is not None and self._ranges is not None:
+            self._ranges.see(table)
         run = _Run(self, source, number)
         placements: list[_ChunkPlacement] = []
         at = 0
         for name, leaves in self._leaves.items():
             chunks, at = group.chunks[at : at + leaves], at + leaves
-            if encoded is not None and name in encoded.leaves:
+            if table is not None and name in table.schema.names:
                 run.end()
+                encoded = encoded or self._encoded(table)
                 placements += self._place(encoded, name)
             elif name in self._constants:
                 run.end()
@@ -166,10 +164,11 @@ class AssembledFile(BaseFileWriter):
                 keys = self._encoded(group.select([self._key_column]), is_repeated=True)
         alone = {*values, *([] if keys is None else [RECORD_KEY, self._key_column])}
         others = [name for name in self._leaves if name not in alone]
-        encoded = self._encoded(group.select(others)) if others else None
+        encoded = None
         placements: list[_ChunkPlacement] = []
         for name in self._leaves:
-            if encoded is not None and name in encoded.leaves:
+            if name in others:
+                encoded = encoded or self._encoded(group.select(others))
                 placements += self._place(encoded, name)
             elif name in values:
                 placements += self._place(self._repeated(name, values[name], group.num_rows), name)
@@ -182,7 +181,10 @@ class AssembledFile(BaseFileWriter):
 
     def _encoded(self, table: pa.Table, *, is_repeated: bool = False) -> _Encoded:
         """Encode a row group of some columns. It is written to the file at once, as large as it may be, unless it
-        `is_repeated`: then its bytes are kept, for each place of the file that has them."""
+        `is_repeated`: then its bytes are kept, for each place of the file that has them.
+
+        The first column of a row group is written first: Hadoop's readers, which read a file in parts, take a row group
+        to begin there."""
         names = tuple(table.column_names)
         encoder = self._encoders.get(names)
         if encoder is None:
