@@ -25,9 +25,12 @@ from greenlet import getcurrent, greenlet
 from lakebed.concurrency import heartbeat, lock
 from lakebed.concurrency.heartbeat import ProcessIdentity
 from lakebed.concurrency.process_queue import QueueEntry
-from lakebed.metadata import expected_files
+from lakebed.format import row_addresses
+from lakebed.metadata import expected_files, slices
 from lakebed.operations import rollback
+from lakebed.operations.recreate import forget_files
 from lakebed.properties import file
+from lakebed.slices import log_rows, recorded_slices
 from lakebed.storage import clocks, memory, parallel
 from lakebed.storage.base import Durable, FileInfo, Versioned, refused
 from lakebed.storage.memory import MemoryStorage
@@ -406,6 +409,9 @@ class Installed:
         self.patch.setattr(heartbeat, "_seen", _Sights(world))
         for kept in (heartbeat._ahead, lock._waited, lock._released, lock._looked_at, lock.holding, heartbeat._beating):
             kept.clear()
-        for cache in (timeline._BODIES, timeline._LISTED, expected_files._WRITTEN):
-            cache._entries.clear()
-            cache._bytes = 0
+        # tables of two worlds have files of the same names, and some of the same sizes and times
+        for cache in (timeline._BODIES, timeline._LISTED, timeline._SETTINGS, expected_files._WRITTEN):
+            cache.clear()
+        for cache in (recorded_slices._RECORDED, slices._BASES, row_addresses.FINGERPRINTS, log_rows.LOG_ROWS):
+            cache.clear()
+        forget_files()
