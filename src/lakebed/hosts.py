@@ -12,6 +12,18 @@ _LOOPBACK_NAMES = frozenset({"localhost", LOOPBACK, "::1"})
 REFUSED = "Invalid host header"
 
 
+def is_loopback(address: str) -> bool:
+    """Whether an address is that of this machine for itself, which no other machine reaches.
+
+    >>> is_loopback("127.0.0.1"), is_loopback("0.0.0.0")
+    (True, False)
+    """
+    try:
+        return address == "localhost" or ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return False
+
+
 def names_this_machine(header: str, address: str = LOOPBACK) -> bool:
     """Whether the Host header of a request names the server that listens on this address. If other machines can reach
     the server, any IP address names it too, since no other site has an IP address as its name, and so does the name of

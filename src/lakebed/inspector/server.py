@@ -4,25 +4,21 @@ browser, and shows the tables that it was started with. No address contains a pa
 
 from __future__ import annotations
 
-import socket
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-import uvicorn
 from starlette.applications import Starlette
-from starlette.datastructures import Headers
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from lakebed.hosts import LOOPBACK, REFUSED, names_this_machine
 from lakebed.inspector import files, indexes, rows, timeline
 from lakebed.inspector.rendering import Pages, echo
 from lakebed.inspector.tables import InspectedTable, UnknownPage
+from lakebed.web_server import ServerHostsOnly, WebServer
 
 _HEADERS = (
     (
@@ -51,17 +47,6 @@ PAGES: Mapping[str, Page] = {
     "record": rows.record,
     "query": rows.query,
 }
-
-
-class _LocalHostsOnly:
-    """Middleware that refuses requests that name another host than this machine."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        is_own = scope["type"] != "http" or names_this_machine(Headers(scope=scope).get("host", ""))
-        await (self._app if is_own else PlainTextResponse(REFUSED, status_code=400))(scope, receive, send)
 
 
 class _WithHeaders:
@@ -120,7 +105,7 @@ def application(uris: Sequence[str], storage_options: Mapping[str, str] | None =
             *(route(name, page) for name, page in PAGES.items()),
             Mount("/static", static),
         ],
-        middleware=[Middleware(_WithHeaders), Middleware(_LocalHostsOnly)],
+        middleware=[Middleware(_WithHeaders), Middleware(ServerHostsOnly)],
         exception_handlers={404: unknown, UnknownPage: unknown, 405: not_allowed, 500: _failed},
     )
 
@@ -129,7 +114,7 @@ def _failed(_request: Request, _error: Exception) -> Response:
     return HTMLResponse("<h1>This page could not be made</h1>", status_code=500)
 
 
-class InspectorServer:
+class InspectorServer(WebServer):
     """A server that serves tables on the loopback address until `stop`. Port 0 takes a free one; `url` has it.
 
     >>> import lakebed.inspector.server, lakebed
@@ -140,34 +125,4 @@ class InspectorServer:
     """
 
     def __init__(self, uris: Sequence[str], *, port: int = 0, storage_options: Mapping[str, str] | None = None) -> None:
-        self._socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            self._socket.bind((LOOPBACK, port))
-            self._socket.listen()  # a browser that comes before `run` waits
-        except OSError:
-            self._socket.close()
-            raise
-        self.url = f"http://{LOOPBACK}:{self._socket.getsockname()[1]}/"
-        config = uvicorn.Config(
-            application(uris, storage_options), log_level="warning", access_log=False, lifespan="off"
-        )
-        self._server = uvicorn.Server(config)
-
-    def run(self) -> None:
-        """Serve until `stop` is called or the process gets SIGINT or SIGTERM."""
-        self._server.run(sockets=[self._socket])
-
-    def start(self) -> threading.Thread:
-        """Serve in a thread; `stop` ends it."""
-        thread = threading.Thread(target=self.run, daemon=True)
-        thread.start()
-        return thread
-
-    def stop(self) -> None:
-        """Ask the server to end."""
-        self._server.should_exit = True
-
-    def close(self) -> None:
-        """Close a server that was not run."""
-        self._socket.close()
+        super().__init__(application(uris, storage_options), port)

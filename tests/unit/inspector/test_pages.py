@@ -15,7 +15,8 @@ import pytest
 
 import lakebed
 from lakebed.concurrency.heartbeat import Heartbeat
-from lakebed.inspector.server import LOOPBACK, PAGES, InspectorServer
+from lakebed.hosts import LOOPBACK
+from lakebed.inspector.server import PAGES, InspectorServer
 from lakebed.inspector.tables import InspectedTable
 from lakebed.storage.folder import WrappedStorage
 from lakebed.storage.memory import MemoryStorage

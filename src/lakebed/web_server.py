@@ -1,0 +1,64 @@
+"""A web application of this process on a socket of its own, for requests that name the server's host alone."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from typing import Any
+
+import uvicorn
+from starlette.datastructures import Headers
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from lakebed.hosts import LOOPBACK, REFUSED, names_this_machine
+
+
+class ServerHostsOnly:
+    """Middleware that refuses requests that name another host than the server that listens on this address."""
+
+    def __init__(self, app: ASGIApp, address: str = LOOPBACK) -> None:
+        self._app, self._address = app, address
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        is_own = scope["type"] != "http" or names_this_machine(Headers(scope=scope).get("host", ""), self._address)
+        await (self._app if is_own else PlainTextResponse(REFUSED, status_code=400))(scope, receive, send)
+
+
+class WebServer:
+    """A server of an application until `stop`. Port 0 takes a free one; `url` has it. `settings` are those of
+    uvicorn."""
+
+    def __init__(self, application: ASGIApp, port: int, address: str = LOOPBACK, **settings: Any) -> None:
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        # if the protocol is named, asyncio sends each part of an answer at once; else a part may wait for 40 ms
+        self._socket = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            self._socket.bind((address, port))
+            self._socket.listen(socket.SOMAXCONN)  # a client that comes before `run` waits
+        except OSError:
+            self._socket.close()
+            raise
+        host = f"[{address}]" if ":" in address else address
+        self.url = f"http://{host}:{self._socket.getsockname()[1]}/"
+        config = uvicorn.Config(application, log_level="warning", access_log=False, lifespan="off", **settings)
+        self._server = uvicorn.Server(config)
+
+    def run(self) -> None:
+        """Serve until `stop` is called or the process gets SIGINT or SIGTERM."""
+        self._server.run(sockets=[self._socket])
+
+    def start(self) -> threading.Thread:
+        """Serve in a thread; `stop` ends it."""
+        thread = threading.Thread(target=self.run, daemon=True)
+        thread.start()
+        return thread
+
+    def stop(self) -> None:
+        """Ask the server to end."""
+        self._server.should_exit = True
+
+    def close(self) -> None:
+        """Close a server that was not run."""
+        self._socket.close()
