@@ -89,6 +89,7 @@ _INTROS = {
     "functions": "What a program needs first: `import lakebed`.",
     "modules": "Functions of modules that `import lakebed` names: `lakebed.spark.create_views(...)`.",
     "table": "`lakebed.create` and `lakebed.open` return one.",
+    "warehouse": "Tables by their names: see [the page](../warehouse.md).",
     "maintenance": "`Table.maintenance`, `savepoints` and `catalogs` give these: what keeps a table in shape.",
     "reads": "`Table.scan`, `join`, `changes` and `cdc` give these; nothing is read before a method asks for rows.",
     "views": "`Table.columns`, `blobs`, `indexes`, `consumers`, `timeline`, `files` and `features` give these; each"
@@ -171,6 +172,7 @@ def api_sections() -> list[ApiSection]:
     groups: list[tuple[str, str, Sequence[tuple[str, Sequence[str] | None]]]] = [
         ("functions", "Functions", functions),
         ("table", "Table", [("lakebed.Table", _names(lakebed.Table))]),
+        ("warehouse", "Warehouse", [("lakebed.Warehouse", _names(lakebed.Warehouse))]),
         ("maintenance", "Maintenance, savepoints, catalogs", upkeep),
         ("reads", "Reads", reads),
         ("views", "Views", views),

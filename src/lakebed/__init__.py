@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from lakebed.spark_sink.stream import stream_into
     from lakebed.statements.duckdb_query import QueryResult
     from lakebed.table import Table
+    from lakebed.warehouse import Warehouse
 
 __all__ = [
     "BLOB",
@@ -101,6 +102,7 @@ __all__ = [
     "TableExists",
     "TableNotFound",
     "UnsupportedFeature",
+    "Warehouse",
     "WriteResult",
     "__version__",
     "blob",
@@ -150,6 +152,7 @@ _LAZY = {
     "Merger": "lakebed.merge.mergers",
     "QueryResult": "lakebed.statements.duckdb_query",
     "Table": "lakebed.table",
+    "Warehouse": "lakebed.warehouse",
     "MergeResult": "lakebed.operations.merge",
     "Once": "lakebed.operations.once",
     "WriteResult": "lakebed.operations.result",

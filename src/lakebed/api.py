@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal
 
+from lakebed.catalog.names import catalog_of_new_table, is_name, table_uri, target_uri, warehouse_names
 from lakebed.catalog.registry import find_table, is_catalog_uri
 from lakebed.config.arguments import Names, checks_arguments, names_of
 from lakebed.config.option_table import split_partition_types
@@ -17,14 +19,14 @@ from lakebed.config.options import (
 from lakebed.config.settings import TableSettings
 from lakebed.engine.spark_python import use_this_python
 from lakebed.engine.spark_session import session_of
-from lakebed.errors import InvalidOption, TableNotFound
+from lakebed.errors import InvalidOption, LakebedError, TableNotFound
 from lakebed.index.base import Index
-from lakebed.model import HOODIE
+from lakebed.model import HOODIE, WAREHOUSE
 from lakebed.opened_table import OpenedTable
 from lakebed.operations import recreate
 from lakebed.operations.recreate import load_settled
 from lakebed.progress import display
-from lakebed.properties.file import BACKUP_PATH, PROPERTIES_PATH
+from lakebed.properties.file import has_properties
 from lakebed.storage import open_storage
 from lakebed.table import Table
 
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
     from lakebed.operations.once import Once
     from lakebed.operations.result import WriteResult
 
+# The folders of lists of other formats, which `publish` writes.
+_LISTS = ("metadata/", "_delta_log/")
 _WORKER_TUNING = "lakebed.spark.worker.tuning"
 _OPEN_OPTIONS = ("hoodie.metadata.enable", "hoodie.enable.data.skipping", "lakebed.read.page.checksums", _WORKER_TUNING)
 
@@ -64,7 +68,8 @@ def create(
     properties: Mapping[str, Any] | None = None,
     allow_existing: bool = False,
 ) -> Table:
-    """Create an empty table at a path or URL, and return it.
+    """Create an empty table at a path, URL or name, and return it. A name (`sales.orders`) is one in the warehouse that
+    the environment's `LAKEBED_WAREHOUSE` names (docs/warehouse.md).
 
     `schema_or_data` is an Arrow or Spark schema, or data with that schema, also the path of data files. No row is
     written, and of a stream (a `RecordBatchReader`) or `Scanner` no row is read: a following `upsert` of it writes them
@@ -101,8 +106,9 @@ def create(
     from lakebed.operations.hudi_job import session_engine
     from lakebed.services.cleaning import check_filters
 
-    storage = open_storage(uri, storage_options)
-    schema_or_data = data_of(schema_or_data, None, (uri, storage_options or {}))
+    location = table_uri(uri, new=True)
+    storage = open_storage(location, storage_options)
+    schema_or_data = data_of(schema_or_data, None, (location, storage_options or {}))
     options = resolve_options(properties)
     check_table_options(options)
     check_filters(options.cleaning)
@@ -148,7 +154,22 @@ def create(
         profile=profile,
         allow_existing=allow_existing,
     )
-    return Table(OpenedTable(storage, config, spark, options.read))
+    table = Table(OpenedTable(storage, config, spark, options.read))
+    register_new_table(table, catalog_of_new_table(uri))
+    return table
+
+
+def register_new_table(table: Table, catalog: tuple[str, str] | None) -> None:
+    """Register a table that was just created under its name in a catalog; it is deleted again if that fails. Does
+    nothing without a catalog."""
+    if catalog is None:
+        return
+    try:
+        table.catalogs.register(*catalog)
+    except BaseException:
+        with suppress(LakebedError):
+            recreate.drop(table.opened.storage, resolve_options(None).write)
+        raise
 
 
 @checks_arguments
@@ -161,9 +182,11 @@ def open(
     storage_options: Mapping[str, str] | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> Table:
-    """Open the table at a path or URL, or by its name in a catalog, and return it.
+    """Open the table at a path or URL, or by its name, and return it.
 
-    A name is `catalog="hive://host:9083", name="shop.trips"`, or one URI: `"hive://host:9083/shop/trips"`.
+    A name in a catalog is `catalog="hive://host:9083", name="shop.trips"`, or one URI: `"hive://host:9083/shop/trips"`.
+    A name alone, `"shop.trips"`, is one in the warehouse that the environment's `LAKEBED_WAREHOUSE` names
+    (docs/warehouse.md).
 
     `options` are for reads. `hoodie.metadata.enable=false` lists folders instead of reading the metadata table.
     `hoodie.enable.data.skipping=false` reads every file that partitions and buckets do not rule out.
@@ -179,31 +202,50 @@ def open(
     lakebed.errors.TableNotFound: ...
     """
     resolved = _open_options(options)
-    if catalog is not None or (uri is not None and is_catalog_uri(uri)):
+    if catalog is not None or (name is not None and uri is not None and is_catalog_uri(uri)):
         if catalog is not None and uri is not None:
             raise InvalidOption("open() got a URI and a catalog", hint="give one of them")
-        uri = find_table(catalog or uri or "", name)
+        location = find_table(catalog or uri or "", name)
     elif uri is None or name is not None:
         raise InvalidOption(
             "open() got no URI", hint="give one, or a catalog (hive://host:9083) and the name (db.table)"
         )
+    else:
+        location = table_uri(uri)
     if spark is not None:
         use_this_python(spark)
-    storage = open_storage(uri, storage_options)
+    storage = open_storage(location, storage_options)
     try:
         config = load_settled(storage)
     except TableNotFound as error:
         from lakebed.operations.foreign_files import no_table_here
 
-        raise no_table_here(storage, error) from None
+        raise _with_names(no_table_here(storage, error), uri or ".") from None
     return Table(OpenedTable(storage, config, spark, resolved.read))
+
+
+def _with_names(error: TableNotFound, text: str) -> TableNotFound:
+    """The error for a table that does not exist; where it was named by a name, its hint has similar names."""
+    if not is_name(text):
+        return error
+    names = warehouse_names()
+    hint = (
+        names.near(names.parse(text)) + error.hint
+        if names is not None
+        else f"{error.hint} For a name in a warehouse set {WAREHOUSE}, or take lakebed.Warehouse(uri).open({text!r})."
+    )
+    return TableNotFound(error.message, hint, error.context)
 
 
 @checks_arguments
 def exists(uri: str, *, storage_options: Mapping[str, str] | None = None) -> bool:
-    """Whether there is a table at a path or URL, also a table that lakebed cannot open. Statements of SQL on it need
-    this."""
-    return recreate.exists(open_storage(uri, storage_options))
+    """Whether there is a table at a path, URL or name, also a table that lakebed cannot open. Statements of SQL on it
+    need this."""
+    try:
+        location = table_uri(uri)
+    except TableNotFound:  # a name that a catalog does not have
+        return False
+    return recreate.exists(open_storage(location, storage_options))
 
 
 @checks_arguments
@@ -228,7 +270,7 @@ def list_tables(uri: str, *, depth: int = 3, storage_options: Mapping[str, str] 
         for path in level:
             start = f"{path}/" if path else ""
             folders = storage.list_folders(path)
-            if HOODIE in folders and any(storage.head(start + name) for name in (PROPERTIES_PATH, BACKUP_PATH)):
+            if HOODIE in folders and has_properties(storage, path):
                 tables.append(f"{uri.rstrip('/')}/{path}" if path else uri)
             else:
                 below += [start + name for name in folders if name[:1] not in "._"]
@@ -245,7 +287,8 @@ def drop(
     options: Mapping[str, Any] | None = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> list[str]:
-    """Delete a table with all its rows and its history. It cannot be undone, and no catalog is changed.
+    """Delete a table with all its rows, its history and its published lists. It cannot be undone. No catalog is
+    changed, except the one of `LAKEBED_WAREHOUSE` for a name.
 
     Only the table's own files are deleted: `.hoodie` and, in the folders of its partition paths, files with the names
     of Hudi's writers. Returns the paths of other files in its folder, which stay; as a rule there are none. With
@@ -260,12 +303,22 @@ def drop(
     >>> lakebed.list_tables("memory://docs/passing")
     []
     """
+    names = warehouse_names() if is_name(uri) else None
     try:
-        return recreate.drop(open_storage(uri, storage_options), resolve_options(options).write, dry_run=dry_run)
+        storage = open_storage(table_uri(uri), storage_options)
+        left = recreate.drop(storage, resolve_options(options).write, dry_run=dry_run)
+        if not dry_run and any(path.startswith(_LISTS) for path in left):
+            from lakebed.services.publishing import remove_lists
+
+            removed = tuple(f"{folder}/" for folder in remove_lists(storage))
+            left = [path for path in left if not path.startswith(removed)] if removed else left
     except TableNotFound:
         if not missing_ok:
             raise
         return []
+    if names is not None and not dry_run:
+        names.forget(names.parse(uri))
+    return left
 
 
 @checks_arguments
@@ -304,12 +357,18 @@ def write(
     from lakebed.operations import hudi_job
     from lakebed.services.due import run_due_services
 
+    location = target_uri(uri)
+    catalog = catalog_of_new_table(uri)
+    is_new = catalog is not None and not exists(uri, storage_options=storage_options)
     is_delete = str(options.get(hudi_job.OPERATION, "")).strip().lower() == "delete"
-    rows = df if is_delete and not is_path_of_files(df) else data_of(df, None, (uri, storage_options or {}))
+    rows = df if is_delete and not is_path_of_files(df) else data_of(df, None, (location, storage_options or {}))
     with display():
-        return hudi_job.write(
-            rows, uri, options, mode, storage_options=storage_options, once=once, after=run_due_services
+        result = hudi_job.write(
+            rows, location, options, mode, storage_options=storage_options, once=once, after=run_due_services
         )
+    if is_new and catalog is not None:
+        open(location, storage_options=storage_options).catalogs.register(*catalog)
+    return result
 
 
 def _open_options(options: Mapping[str, Any] | None) -> Options:

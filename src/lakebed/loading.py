@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from lakebed.api import create, drop, exists
 from lakebed.api import open as open_table
+from lakebed.catalog.names import table_uri, target_uri
 from lakebed.concurrency.heartbeat import is_dead
 from lakebed.config.arguments import checks_arguments
 from lakebed.config.options import resolve_options
@@ -58,8 +59,8 @@ def load(
     options: Mapping[str, Any] | None = None,
     **create_options: Any,
 ) -> Table:
-    """Create a table at a path or URL, bulk insert the data, and return the table, whose repr also shows the result of
-    the load.
+    """Create a table at a path, URL or name, bulk insert the data, and return the table, whose repr also shows the
+    result of the load.
 
     `data` is what `create` and every write take: a Spark DataFrame, Arrow, pandas or polars data, or the path of data
     files, which are read in batches. `options` are those of the bulk insert, all others those of `lakebed.create`
@@ -77,7 +78,7 @@ def load(
     """
     storage_options = create_options.get("storage_options")
     with display(enabled=progress):
-        rows = data_of(data, partitioning, (uri, storage_options or {}))
+        rows = data_of(data, partitioning, (target_uri(uri), storage_options or {}))
         return _load(uri, rows, options, create_options)
 
 
@@ -145,7 +146,7 @@ def _convert_over_files(
         )
     assert isinstance(rows, FilesSource | OtherTable)
     files = files_of_folder(rows) if isinstance(rows, FilesSource) else files_of_table(rows)
-    storage = open_storage(uri, storage_options)
+    storage = open_storage(target_uri(uri), storage_options)
     _check_apart(storage.url(), files.storage.url())
     _remove_interrupted_load(uri, storage_options)
     table = create(uri, files.rows.schema, **_options_over_files(files, create_options))
@@ -276,7 +277,7 @@ def _remove_interrupted_load(uri: str, storage_options: Mapping[str, str] | None
     that has ended."""
     if not exists(uri, storage_options=storage_options):
         return
-    storage = open_storage(uri, storage_options)
+    storage = open_storage(table_uri(uri), storage_options)
     table = open_table(uri, storage_options=storage_options)
     instants = list(table.timeline)
     writes = (Action.COMMIT, Action.DELTACOMMIT)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.compute as pc
 
 from lakebed.api import open as open_table
+from lakebed.catalog.names import table_uri
 from lakebed.config.arguments import checks_arguments
 from lakebed.diagnosis.doctor import examine
 from lakebed.diagnosis.findings import Diagnosis
@@ -82,7 +83,7 @@ def repair(
     >>> print(lakebed.maintenance.repair("memory://docs/mended-again", ["properties"]))
     properties: nothing found
     """
-    storage = open_storage(uri, storage_options)
+    storage = open_storage(table_uri(uri), storage_options)
     try:
         return repair_table(storage, parts, dry_run=dry_run, options=options, spark=spark)
     except TableNotFound as error:

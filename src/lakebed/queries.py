@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from lakebed.api import create, drop, exists
 from lakebed.api import open as open_table
+from lakebed.catalog.names import warehouse_names
 from lakebed.config.arguments import refused
 from lakebed.loading import load
 
@@ -33,7 +35,9 @@ def sql(
     table carries out.
 
     `tables` maps the names of the text to tables: a `Table`, a URI, a scan, or Arrow data. A table may also be written
-    by its URI, in quotes or as lakebed.`URI`. `FROM t TIMESTAMP AS OF '2026-11-21'` (or `VERSION AS OF` an instant)
+    by its URI, in quotes or as lakebed.`URI`, and by its name in the warehouse of `LAKEBED_WAREHOUSE`, as sales.orders.
+    Without a session a name may also be that of a variable of the caller, as in DuckDB: a `Table`, a scan, Arrow,
+    pandas or polars data. `FROM t TIMESTAMP AS OF '2026-11-21'` (or `VERSION AS OF` an instant)
     reads it as of then. `lakebed_changes('t', 'start', 'end')`, `lakebed_cdc`, `lakebed_timeline('t')` and
     `lakebed_files('t')` are table functions. Columns and conditions rule out partitions, buckets and files as those of
     `scan` do. `args` are the values of `:name` or `?` in the text.
@@ -45,8 +49,9 @@ def sql(
     MERGE, UPDATE, DELETE and INSERT are `t.merge`, `t.update`, `t.delete` and `t.insert`, and return their results.
     Their conditions and values are Spark's SQL, with and without a session. CREATE, DROP, TRUNCATE and ALTER TABLE,
     CREATE and DROP INDEX, OPTIMIZE, VACUUM, RESTORE and CALL with Hudi's procedures return the table or the result of
-    its method; SHOW INDEXES, SHOW PARTITIONS, DESCRIBE HISTORY and the procedures that show something return rows. With
-    a session every statement about another table is Spark's.
+    its method; SHOW INDEXES, SHOW PARTITIONS, DESCRIBE HISTORY, DESCRIBE EXTENDED and the procedures that show
+    something return rows, and so do SHOW TABLES and SHOW DATABASES of a warehouse. With a session every statement about
+    another table is Spark's.
 
     Raises `InvalidOption` for a text that is no such statement or more than one, `UnsupportedFeature` where DuckDB is
     not installed, `TableNotFound` for a URI without a table.
@@ -57,6 +62,20 @@ def sql(
     >>> lakebed.sql("select id from trips where city = :city", {"trips": t}, {"city": "Rome"}).to_pylist()
     [{'id': 2}]
     """
+    from lakebed.statements.variables import variables_of
+
+    return run_sql(text, tables, args, spark, storage_options, variables_of(inspect.currentframe()))
+
+
+def run_sql(
+    text: str,
+    tables: Mapping[str, Any] | None,
+    args: Mapping[str, Any] | Sequence[Any] | None,
+    spark: SparkSession | None,
+    storage_options: Mapping[str, str] | None,
+    variables: Callable[[str], Any],
+) -> Any:
+    """Run a SQL statement as `sql` does; `variables` gives the rows in a variable of the caller."""
     from lakebed.statements.run import run
     from lakebed.statements.sources import TableCalls
 
@@ -72,5 +91,7 @@ def sql(
         load=partial(load, storage_options=storage_options),
         drop=partial(drop, storage_options=storage_options),
         exists=partial(exists, storage_options=storage_options),
+        names=warehouse_names(),
+        variables=variables,
     )
     return run(text, tables, args, spark, calls)

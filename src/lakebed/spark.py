@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from lakebed.catalog.names import table_uri
 from lakebed.config.arguments import checks_arguments, refused
 from lakebed.engine.spark_python import use_this_python
 from lakebed.engine.spark_rewrite import by_buckets
@@ -46,7 +47,9 @@ def create_views(
     if tables is not None and not isinstance(tables, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise refused("create_views", "tables", tables, "a dict of names and tables")
     use_this_python(spark)
-    uris = {name: table.uri if isinstance(table, Table) else str(table) for name, table in (tables or {}).items()}
+    uris = {
+        name: table.uri if isinstance(table, Table) else table_uri(str(table)) for name, table in (tables or {}).items()
+    }
     create_views_in(spark, uris, functions=functions, storage_options=storage_options)
 
 

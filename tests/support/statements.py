@@ -8,10 +8,15 @@ from typing import Any
 from lakebed.statements.definitions import ColumnText
 from lakebed.statements.parts import QueryText
 from lakebed.statements.run import parse_command
-from lakebed.statements.sources import Sources
+from lakebed.statements.sources import Sources, TableCalls
 from lakebed.statements.statement import Reference, parse_statement
 
-NO_CALLS: Any = None
+
+def _refuse(*_: object, **__: object) -> Any:
+    raise AssertionError("a statement is taken apart, and no table is asked for")
+
+
+NO_CALLS = TableCalls(_refuse, _refuse, _refuse, _refuse, _refuse)
 
 
 def parts(text: str) -> tuple[str, dict[str, Any]]:

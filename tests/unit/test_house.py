@@ -160,6 +160,7 @@ PLUG_INS = (
 # Modules with one importer, in their own folder, that stay files of their own: each is a concept with a name.
 CONCEPTS = {
     "catalog/columns.py": "types of Hive and Spark; metastore.py has entries",
+    "statements/databases.py": "statements about names; definitions.py has those about a table",
     "concurrency/process_queue.py": "who waits in this process; lock.py speaks to storage",
     "diagnosis/environment.py": "the installation; table.py and storage.py have the table and where it is",
     "diagnosis/table.py": "findings about a table; doctor.py runs the checks",

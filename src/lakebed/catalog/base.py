@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, Literal, Protocol, TypeVar
+from typing import Any, Generic, Literal, Protocol, TypeVar, runtime_checkable
 
 import pyarrow as pa
 
@@ -147,6 +147,27 @@ class Catalog(Protocol):
         ...
 
 
+@runtime_checkable
+class ListedCatalog(Catalog, Protocol):
+    """A catalog that also lists its databases and entries, creates databases, and removes entries."""
+
+    def databases(self) -> Sequence[str]:
+        """The names of the databases."""
+        ...
+
+    def tables(self, database: str) -> Sequence[str]:
+        """The names of the entries of a database. Raises `TableNotFound` if there is no such database."""
+        ...
+
+    def create_database(self, database: str) -> bool:
+        """Create a database; returns False if there is one."""
+        ...
+
+    def forget(self, name: EntryName) -> None:
+        """Remove the entries of a table; its files stay."""
+        ...
+
+
 class StoredEntry(Protocol):
     """The fields that every store has for an entry."""
 
@@ -173,10 +194,22 @@ class EntryStore(Protocol[E]):
         """Create a database, unless it exists."""
         ...
 
+    def databases(self) -> Sequence[str]:
+        """The names of the databases. Raises `UnsupportedFeature` where the catalog does not list them."""
+        ...
+
+    def tables(self, database: str) -> Sequence[str]:
+        """The names of the entries of an existing database."""
+        ...
+
     def find(self, name: EntryName) -> E | None: ...
 
     def create(self, entry: E) -> None:
         """Create an entry, unless another process has created it meanwhile."""
+        ...
+
+    def delete(self, entry: E) -> None:
+        """Delete the entry, if it exists. The table's files stay."""
         ...
 
     def close(self) -> None: ...
@@ -208,6 +241,40 @@ class StoreCatalog(ABC, Generic[S, E]):
             raise no_entry(self.uri, name)
         self.check_kind(entry)
         return as_uri(entry.location)
+
+    def databases(self) -> Sequence[str]:
+        """The names of the databases. Raises `UnsupportedFeature` where the catalog does not list them."""
+        return self._store.databases()
+
+    def tables(self, database: str) -> Sequence[str]:
+        """The names of the entries of a database. Raises `TableNotFound` if there is no such database."""
+        if not self._store.has_database(database):
+            raise TableNotFound(
+                f"{self.uri} has no {self._database} {database}",
+                hint="CREATE DATABASE makes one.",
+                context={"catalog": self.uri, "database": database},
+            )
+        return self._store.tables(database)
+
+    def create_database(self, database: str) -> bool:
+        """Create a database; returns False if there is one."""
+        if self._store.has_database(database):
+            return False
+        self._store.create_database(database)
+        return True
+
+    def forget(self, name: EntryName) -> None:
+        """Remove the entries of a table; its files stay. Raises `TableNotFound` if there is none, and `CatalogError`
+        for an entry that is not a Hudi table."""
+        location = self.location(name)
+        for entry_name in self.entry_names(name):
+            entry: E | None = self._store.find(entry_name)
+            if entry is not None and same_location(entry.location, location):
+                self._store.delete(entry)
+
+    def entry_names(self, name: EntryName) -> Sequence[EntryName]:
+        """The names of all entries that a table of this name may have."""
+        return (name,)
 
     @abstractmethod
     def check_kind(self, entry: E) -> None:

@@ -79,6 +79,27 @@ class GlueCatalog:
         with self._asking(f"create the database {database}", ignored=_EXISTS):
             self._glue.create_database(DatabaseInput={"Name": database, "Description": "created by lakebed"})
 
+    def databases(self) -> Sequence[str]:
+        """The names of the databases."""
+        names: list[str] = []
+        with self._asking("list the databases"):
+            for page in self._glue.get_paginator("get_databases").paginate():
+                names += [database["Name"] for database in page["DatabaseList"]]
+        return names
+
+    def tables(self, database: str) -> Sequence[str]:
+        """The names of the entries of a database."""
+        names: list[str] = []
+        with self._asking(f"list the tables of {database}"):
+            for page in self._glue.get_paginator("get_tables").paginate(DatabaseName=database):
+                names += [table["Name"] for table in page["TableList"]]
+        return names
+
+    def delete(self, entry: Entry) -> None:
+        """Delete the entry, if it exists. The table's files stay."""
+        with self._asking(f"drop {entry.name}", ignored=_ABSENT):
+            self._glue.delete_table(DatabaseName=entry.name.database, Name=entry.name.table)
+
     def find(self, name: EntryName) -> Entry | None:
         """The entry of this name; None if there is none."""
         with self._asking(f"look up {name}"):

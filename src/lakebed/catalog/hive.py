@@ -52,6 +52,25 @@ class HiveMetastore:
         with self._asking(f"create the database {database}", types.AlreadyExistsException) as client:
             client.create_database(described)
 
+    def databases(self) -> Sequence[str]:
+        """The names of the databases."""
+        names: list[str] = []
+        with self._asking("list the databases") as client:
+            names += client.get_all_databases()
+        return names
+
+    def tables(self, database: str) -> Sequence[str]:
+        """The names of the entries of a database."""
+        names: list[str] = []
+        with self._asking(f"list the tables of {database}") as client:
+            names += client.get_all_tables(database)
+        return names
+
+    def delete(self, entry: Entry) -> None:
+        """Delete the entry, if it exists. The table's files stay."""
+        with self._asking(f"drop {entry.name}", self._client.types.NoSuchObjectException) as client:
+            client.drop_table(entry.name.database, entry.name.table, False)
+
     def find(self, name: EntryName) -> Entry | None:
         """The entry of this name; None if there is none."""
         entries: list[Entry] = []

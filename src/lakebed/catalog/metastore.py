@@ -131,6 +131,10 @@ class MetastoreCatalog(StoreCatalog[Metastore, Entry]):
             for entry, before in zip(desired, existing, strict=True)
         ]
 
+    def entry_names(self, name: EntryName) -> Sequence[EntryName]:
+        """The names of the entries of a table: the plain one, and those of a merge-on-read table."""
+        return [EntryName(name.database, f"{name.table}{suffix}") for suffix in ("", "_ro", "_rt")]
+
     def check_kind(self, entry: Entry) -> None:
         if not entry.is_of_hudi:
             raise no_hudi_table(self.uri, entry.name, entry.input_format or entry.kind)

@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 
 from lakebed.catalog.base import EntryName, RegisteredTable
 from lakebed.catalog.rest import TABLE_PROPERTY, HttpClient, RestEntry, location_uri, path_of
-from lakebed.errors import CatalogError, InvalidOption
+from lakebed.errors import CatalogError, InvalidOption, UnsupportedFeature
 
 _ICEBERG, _GENERIC = "/api/catalog/v1", "/api/catalog/polaris/v1"
 _FORMAT = "hudi"
@@ -62,6 +62,17 @@ class PolarisCatalog:
         catalog, levels = _split(database)
         content = {"namespace": levels, "properties": {}}
         self._signed().create(_ICEBERG + path_of(catalog, "namespaces"), content, f"create the namespace {database}")
+
+    def databases(self) -> Sequence[str]:
+        """Raise `UnsupportedFeature`: a principal is not allowed to list the catalogs of Polaris."""
+        raise UnsupportedFeature(
+            f"{self.uri} does not list its catalogs", hint="Name the database, as in w.list('catalog.namespace')."
+        )
+
+    def tables(self, database: str) -> Sequence[str]:
+        """The names of the generic tables of a namespace."""
+        answer = self._signed().get(_tables(EntryName(database, "")), f"list the tables of {database}") or {}
+        return [listed["name"] for listed in answer.get("identifiers") or ()]
 
     def find(self, name: EntryName) -> RestEntry | None:
         """The entry of this name; None if there is none."""

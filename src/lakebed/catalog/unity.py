@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
+from urllib.parse import quote
 
 from lakebed.catalog.base import EntryName, RegisteredTable
 from lakebed.catalog.columns import spark_schema
@@ -74,6 +75,33 @@ class UnityCatalog:
         catalog, _, schema = database.partition(".")
         content = {"name": schema, "catalog_name": catalog, "comment": "created by lakebed"}
         self._client.create("/schemas", content, f"create the schema {database}")
+
+    def databases(self) -> Sequence[str]:
+        """The names of the schemas, as `catalog.schema`."""
+        catalogs = self._listed("/catalogs", "catalogs", "list the catalogs")
+        return [
+            f"{catalog}.{schema}"
+            for catalog in catalogs
+            for schema in self._listed(f"/schemas?catalog_name={quote(catalog)}", "schemas", f"list {catalog}")
+        ]
+
+    def tables(self, database: str) -> Sequence[str]:
+        """The names of the entries of a schema."""
+        catalog, _, schema = database.partition(".")
+        path = f"/tables?catalog_name={quote(catalog)}&schema_name={quote(schema)}"
+        return self._listed(path, "tables", f"list the tables of {database}")
+
+    def _listed(self, path: str, field: str, doing: str) -> list[str]:
+        """The names in all pages of a list."""
+        names: list[str] = []
+        token = ""
+        while True:
+            page = f"{'&' if '?' in path else '?'}page_token={quote(token)}" if token else ""
+            answer = self._client.get(f"{path}{page}", doing) or {}
+            names += [listed["name"] for listed in answer.get(field) or ()]
+            previous, token = token, answer.get("next_page_token") or ""
+            if not token or token == previous:
+                return names
 
     def find(self, name: EntryName) -> RestEntry | None:
         """The entry of this name; None if there is none."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import signal
 import threading
 from collections.abc import Callable, Generator, Iterable
@@ -16,6 +17,7 @@ from typer.core import TyperCommand
 import lakebed
 from lakebed.cli.hints import as_commands
 from lakebed.cli.output import Form, Output, StorageOptions, Uri, pairs, show_facts, working
+from lakebed.model import WAREHOUSE
 from lakebed.sharing import once
 
 
@@ -45,6 +47,49 @@ PartitionPaths = Annotated[
 ]
 
 
+# A command with one of these parameters is about tables, which may have names.
+_OF_TABLES = ("storage_option", "job")
+
+
+def _warehouse_option() -> Any:
+    """The option `--warehouse` of a command about tables."""
+
+    def options(
+        warehouse: Annotated[
+            str | None,
+            typer.Option(
+                metavar="URI",
+                envvar=WAREHOUSE,
+                help="Where tables have names, such as sales.orders: a folder, or a catalog as hive://host:9083.",
+            ),
+        ] = None,
+    ) -> None:
+        raise NotImplementedError(warehouse)
+
+    alone = typer.Typer(add_completion=False)
+    alone.command()(options)
+    command: Any = typer.main.get_command(alone)
+    return command.params[0]
+
+
+def _in_warehouse(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function of a command, run with `--warehouse` as the warehouse of the process's environment, in which every
+    thread and worker finds it."""
+
+    def run(warehouse: str | None = None, **arguments: Any) -> Any:
+        before = os.environ.get(WAREHOUSE)
+        if warehouse is not None:
+            os.environ[WAREHOUSE] = warehouse
+        try:
+            return function(**arguments)
+        finally:
+            os.environ.pop(WAREHOUSE, None)
+            if before is not None:
+                os.environ[WAREHOUSE] = before
+
+    return run
+
+
 class Command(TyperCommand):
     """A command whose parameters are read from its function when they are first asked for. A process runs one of some
     ninety commands, and the list of commands needs no parameters."""
@@ -58,7 +103,11 @@ class Command(TyperCommand):
         """The command that typer makes of the function."""
         alone = typer.Typer(add_completion=False)
         alone.command()(self._function)
-        return typer.main.get_command(alone)
+        command: Any = typer.main.get_command(alone)
+        if any(parameter.name in _OF_TABLES for parameter in command.params):
+            command.params.append(_warehouse_option())
+            command.callback = _in_warehouse(command.callback)
+        return command
 
     @property
     def params(self) -> list[Any]:  # pyright: ignore[reportIncompatibleVariableOverride]

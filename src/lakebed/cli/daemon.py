@@ -127,7 +127,9 @@ def _clock(event: ServiceEvent) -> str:
 
 
 def run(
-    uris: Annotated[list[str], typer.Argument(metavar="URI", help="The tables.", show_default=False)],
+    uris: Annotated[
+        list[str], typer.Argument(metavar="URI", help="The tables: paths, URIs or names.", show_default=False)
+    ],
     once: Annotated[bool, typer.Option("--once", help="Run what is due now, then end.")] = False,
     interval: Annotated[
         float,

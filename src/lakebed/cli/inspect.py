@@ -13,7 +13,9 @@ from lakebed.errors import CorruptFile, InvalidOption, UnsupportedFeature
 
 
 def inspect(
-    uri: Annotated[list[str], typer.Argument(metavar="URI", help="The tables: paths or URIs.", show_default=False)],
+    uri: Annotated[
+        list[str], typer.Argument(metavar="URI", help="The tables: paths, URIs or names.", show_default=False)
+    ],
     port: Annotated[int, typer.Option(metavar="NUMBER", min=0, max=65535, help="The port; 0: any free port.")] = 7000,
     open_browser: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
     storage_option: StorageOptions = None,

@@ -26,6 +26,7 @@ from lakebed.cli import (
     savepoints,
     sql,
     tables,
+    warehouse,
 )
 from lakebed.cli.examples import add_examples
 from lakebed.cli.hints import Warnings, hint_as_commands, message_as_commands, name_program
@@ -80,6 +81,7 @@ app.add_typer(consumers.app, name="consumers")
 app.add_typer(tables.timeline_app, name="timeline")
 app.add_typer(tables.files_app, name="files")
 app.add_typer(options.app, name="options")
+app.add_typer(warehouse.app, name="warehouse")
 add_examples(app)
 name_program(app)
 

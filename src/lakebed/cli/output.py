@@ -56,7 +56,7 @@ StorageOptions = Annotated[
         help="A setting of the storage, e.g. region=eu-west-1; give it once for each.",
     ),
 ]
-Uri = Annotated[str, typer.Argument(help="The table: a path or a URI.", show_default=False)]
+Uri = Annotated[str, typer.Argument(help="The table: a path, a URI, or a name in the warehouse.", show_default=False)]
 
 
 def pairs(texts: Sequence[str] | None, option: str) -> dict[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from lakebed.catalog.names import table_uri
 from lakebed.config.options import Options, resolve_options
 from lakebed.diagnosis import environment, storage, table
 from lakebed.diagnosis.findings import Diagnosis, Finding, command, finding_of
@@ -37,7 +38,7 @@ def examine(
     settings = resolve_options(options)
     findings = [*_checked("versions", lambda: environment.versions(spark=spark is not None))]
     try:
-        opened: Storage = open_storage(uri, storage_options)
+        opened: Storage = open_storage(table_uri(uri), storage_options)
         if read_only:
             opened = storage.ReadOnly(opened)
         config, reason = _config(opened)

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from lakebed.api import create, exists
 from lakebed.api import open as open_table
+from lakebed.catalog.names import table_uri
 from lakebed.errors import (
     CommitConflict,
     ConflictKind,
@@ -199,7 +200,7 @@ class JobRounds:
         )
 
     def _storage(self) -> Any:
-        return open_storage(self.job.target.uri, self._storage_options)
+        return open_storage(table_uri(self.job.target.uri), self._storage_options)
 
     def _check_still_there(self, stored: StoredCheckpoint) -> None:
         """Raise `TableNotFound` if the table does not have a checkpoint any more, so that it is a different table."""

@@ -24,7 +24,13 @@ from lakebed.format.footer_cache import FOOTERS, POSITIONS
 from lakebed.format.hfile.entries import BLOCKS
 from lakebed.metadata.slices import HFILES, LOGS
 from lakebed.model import HDFS_LOCK_FILE, HOODIE, LOCK_FILE
-from lakebed.properties.file import BACKUP_PATH, PROPERTIES_PATH, load_table_config, name_if_readable
+from lakebed.properties.file import (
+    BACKUP_PATH,
+    PROPERTIES_PATH,
+    has_properties,
+    load_table_config,
+    name_if_readable,
+)
 from lakebed.properties.table_config import TableConfig
 from lakebed.slices.listing import PARTITION_METADATA
 from lakebed.storage import open_storage_spec
@@ -214,7 +220,7 @@ def _decide(storage: Storage, folder: str, lock: Lock) -> None:
 def _finish(storage: Storage, lock: Lock) -> bool:
     """Remove every file of the old table, and move every file of the new one into place, the properties last. Each step
     may have been done before. Returns whether there was anything to finish."""
-    if storage.head(PROPERTIES_PATH) or storage.head(BACKUP_PATH):
+    if has_properties(storage):
         return False
     try:
         folder, files = _read_ready(storage)

@@ -98,7 +98,7 @@ def create_table(storage: Storage, properties: Mapping[str, str]) -> TableConfig
         hint="Open it with lakebed.open, or choose another path.",
         context={"uri": storage.url()},
     )
-    if storage.head(PROPERTIES_PATH) or storage.head(BACKUP_PATH):
+    if has_properties(storage):
         raise exists
     now = datetime.now(UTC)
     body = _body(properties, f"Properties saved on {_iso(now)}", now)
@@ -107,6 +107,25 @@ def create_table(storage: Storage, properties: Mapping[str, str]) -> TableConfig
     if not create_exactly_once(storage, PROPERTIES_PATH, body):
         raise exists
     return config
+
+
+def renamed_properties(body: bytes, name: str) -> bytes:
+    """The content of the file for a table of another name. Raises `CorruptFile` if the content cannot be used."""
+    properties = {**_valid_properties(body, PROPERTIES_PATH), "hoodie.table.name": name}
+    properties[_CHECKSUM] = table_checksum(name, properties.get("hoodie.database.name", ""))
+    now = datetime.now(UTC)
+    return _body(properties, f"Renamed at {_iso(now)}", now)
+
+
+def has_properties(storage: Storage, folder: str = "") -> bool:
+    """Whether a folder of the storage is that of a table, readable or not; empty for the root.
+
+    >>> from lakebed.storage import open_storage
+    >>> has_properties(open_storage("memory://docs"), "nothing-here")
+    False
+    """
+    start = f"{folder}/" if folder else ""
+    return any(storage.head(start + path) is not None for path in (PROPERTIES_PATH, BACKUP_PATH))
 
 
 def name_if_readable(storage: Storage) -> str:

@@ -127,6 +127,11 @@ class IcebergFormat:
         _write_hint(storage, number)
         return listed
 
+    def metadata_file(self, listed: ForeignList) -> tuple[str, bytes]:
+        """The path of the metadata file of a list, relative to the table, and its content."""
+        table: _Table = listed.content
+        return _version_path(table.number), table.text
+
     def append(self, storage: Storage, before: ForeignList | None, change: Change) -> ForeignList | None:
         table: _Table | None = None if before is None else before.content
         number = 1 if table is None else table.number + 1

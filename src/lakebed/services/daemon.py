@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from typing import Any, Literal, TypeVar
 
 from lakebed import telemetry
+from lakebed.catalog.names import table_uri
 from lakebed.concurrency.providers import ServicesLease
 from lakebed.config.arguments import checks_arguments
 from lakebed.config.options import resolve_options
@@ -231,7 +232,7 @@ class ServedTable:
 
     def _context(self) -> WriteContext:
         if self._storage is None:
-            self._storage = open_storage(self.uri, self.storage_options)
+            self._storage = open_storage(table_uri(self.uri), self.storage_options)
         fresh = open_snapshot(self._storage, load_table_config(self._storage))
         # the listings of a view stay valid until a timeline changes
         self._view = self._view if self._view is not None and self._view.shows_same(fresh) else fresh

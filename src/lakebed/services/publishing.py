@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import TYPE_CHECKING
@@ -103,6 +104,27 @@ def publish_table(storage: Storage, form: str, settings: WriteSettings) -> Publi
     result, position = publish(storage, partial(_opened, storage), list_formats()[form])
     _note_position(storage, consumer_of(form), position.completed, settings)
     return result
+
+
+def newest_metadata(storage: Storage) -> tuple[str, bytes] | None:
+    """The path of the newest metadata file of the table's Iceberg list, and its content; None if there is no list.
+    Raises `ForeignChange` for a list with versions of others."""
+    from lakebed.publish.iceberg import IcebergFormat
+
+    form = IcebergFormat()
+    listed = form.newest(storage)
+    return None if listed is None else form.metadata_file(listed)
+
+
+def remove_lists(storage: Storage) -> list[str]:
+    """Delete the lists of a table that is dropped, except those with versions of others. Returns their folders."""
+    removed: list[str] = []
+    for form in list_formats().values():
+        with suppress(LakebedError):
+            if form.newest(storage) is not None:
+                storage.delete_folder(form.folder)
+                removed.append(form.folder)
+    return removed
 
 
 def published_formats(storage: Storage) -> Mapping[str, str]:

@@ -101,7 +101,7 @@ class _Change(Parts):
         """The table that is named at a token, the position after it and its alias, and the alias."""
         self._check_name(at)
         reference, after = self.table(at)
-        return reference, *self.alias(after, reference.name)
+        return reference, *self.alias(after, reference.short_name)
 
     def _check_name(self, at: int) -> None:
         """Raise `ForSpark` for a table of a catalog, which the session runs."""
@@ -162,7 +162,7 @@ class _Change(Parts):
         rows = self._fitted(self._rows(self.query(start, self.stop)), table, names, start, constants)
         if replaces:
             condition = self.text(at + 2, start, "the condition")
-            return replace_where(table, rows, _PlainNames(table.schema, reference.name).condition(condition))
+            return replace_where(table, rows, _PlainNames(table.schema, reference.short_name).condition(condition))
         if not is_overwrite:
             return table.insert(rows)
         paths = overwritten_paths(table, constants) if constants else []

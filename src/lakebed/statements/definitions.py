@@ -45,7 +45,7 @@ _TRUNCATE = "write TRUNCATE TABLE t, or TRUNCATE TABLE t PARTITION (column = val
 _ALTER = (
     "write ALTER TABLE t ADD COLUMNS (column type), DROP COLUMN c, RENAME COLUMN a TO b, ALTER COLUMN c TYPE type,"
     " ALTER COLUMN c COMMENT 'text', ALTER COLUMN c FIRST, SET TBLPROPERTIES (key = value),"
-    " UNSET TBLPROPERTIES (key) or DROP PARTITION (column = value)"
+    " UNSET TBLPROPERTIES (key), DROP PARTITION (column = value) or RENAME TO db.table"
 )
 
 
@@ -188,6 +188,21 @@ class AlterColumns:
 
 
 @dataclass(frozen=True, slots=True)
+class RenameTable:
+    """ALTER TABLE RENAME TO: gives a table of the warehouse another name."""
+
+    table: Reference
+    to: str
+
+    def run(self, sources: Sources, query: Query) -> Table:
+        names = sources.names
+        assert names is not None, "the reference was checked when the statement was read"
+        to = str(names.parse(self.to.lower()))
+        names.rename(names.parse(self.table.name.lower()), names.parse(to))
+        return sources.opened(to)
+
+
+@dataclass(frozen=True, slots=True)
 class SetProperties:
     """ALTER TABLE SET and UNSET TBLPROPERTIES: None removes a setting."""
 
@@ -229,7 +244,10 @@ def _create(cursor: CommandCursor) -> CreateTable | None:
     columns = (*columns, *clauses.columns)
     if not columns and query is None:
         raise cursor.wrong(cursor.stop, "the columns, or AS and a query, are missing")
-    uri = clauses.location or cursor.sources.uri_of(table)
+    name = cursor.sources.new_name(table)
+    if name is not None and clauses.location is not None:
+        raise cursor.wrong(0, f"the table {name} of the warehouse has its place by its name: leave LOCATION out")
+    uri = clauses.location or name or cursor.sources.uri_of(table)
     return CreateTable(
         table, uri, columns, clauses.partition_by, clauses.arguments, clauses.properties, query, if_not_exists
     )
@@ -392,10 +410,14 @@ def _alter(cursor: CommandCursor, table: Reference) -> Command:
         cursor.end()
         return TruncateTable(table, values, missing_ok)
     if cursor.takes("RENAME", "TO"):
-        raise UnsupportedFeature(
-            f"a table is named by its URI, and is not renamed ({cursor.statement.near(start)})",
-            hint="give another name in tables={'name': uri}",
-        )
+        if not table.in_database:
+            raise UnsupportedFeature(
+                f"a table is named by its URI, and is not renamed ({cursor.statement.near(start)})",
+                hint="give another name in tables={'name': uri}; in a warehouse: ALTER TABLE db.old RENAME TO db.new",
+            )
+        to = cursor.name("table")
+        cursor.end()
+        return RenameTable(table, to if "." in to else f"{table.name.rpartition('.')[0]}.{to}")
     changes = tuple(_column_changes(cursor))
     if not changes:
         raise cursor.wrong(start, f"{cursor.word or 'nothing'} is no change of a table")

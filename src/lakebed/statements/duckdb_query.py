@@ -52,13 +52,18 @@ def run_query(statement: Statement, sources: Sources, args: Arguments) -> QueryR
         listed = sources.of(statement)
         for source in listed:
             reference = source.reference
-            is_by_name = not (reference.is_uri or reference.function or reference.as_of is not None)
+            is_by_name = not (
+                reference.is_uri or reference.in_database or reference.function or reference.as_of is not None
+            )
             key = (id(source.rows), reference.name.lower() if is_by_name else "")
             if key not in names:
                 names[key] = reference.name.lower() if is_by_name else f"{_PREFIX}{len(names)}"
                 connection.register(names[key], _registered(source, errors, statement.aggregates))
             if not is_by_name:
-                changes[(reference.start, reference.end)] = f'"{names[key]}"{alias_of(source)}'
+                # DESCRIBE and SUMMARIZE take a table without an alias
+                is_first = statement.word(0) != "FROM" and statement.tokens[1].start == reference.start
+                alias = "" if is_first else alias_of(source)
+                changes[(reference.start, reference.end)] = f'"{names[key]}"{alias}'
     # Spark's markers `:name` as DuckDB's `$name`
     for marker in markers(statement, args):
         value = f"${marker.name}" if marker.name else "?"

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakebed.catalog.names import is_name
 from lakebed.errors import InvalidOption, UnsupportedFeature
 from lakebed.expressions.base import sql_literal
 from lakebed.filters.sql import parse_filter
@@ -86,7 +87,8 @@ def parse_call(statement: Statement, sources: Sources) -> Call | None:
     table = path if named is None else named
     if not isinstance(table, str) or not table:
         raise cursor.wrong(1, "the argument table is missing")
-    reference = Reference(0, 0, table, is_uri=named is None or "/" in table)
+    is_uri = named is None or "/" in table
+    reference = Reference(0, 0, table, is_uri, in_database=not is_uri and is_name(table))
     if sources.uri_of(reference) is None:
         raise not_of_lakebed("CALL", reference, sources)
     required = next((argument for argument in procedure.required if arguments.get(argument) is None), None)

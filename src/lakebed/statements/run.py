@@ -73,6 +73,7 @@ def parse_command(statement: Statement, sources: Sources) -> Command | None:
     Raises `InvalidOption` for a text that is not such a statement; it names the place.
     """
     from lakebed.statements.commands import ForSpark
+    from lakebed.statements.databases import parse_database
     from lakebed.statements.definitions import parse_definition
     from lakebed.statements.procedures import parse_call
     from lakebed.statements.services import parse_service
@@ -81,6 +82,9 @@ def parse_command(statement: Statement, sources: Sources) -> Command | None:
     try:
         if first == "CALL":
             return parse_call(statement, sources)
+        command = parse_database(statement, sources)
+        if command is not None:
+            return command
         if first in ("CREATE", "DROP", "TRUNCATE", "ALTER") and statement.word(1) != "INDEX":
             return parse_definition(statement, sources)
         return parse_service(statement, sources)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 
+from lakebed.catalog.names import is_name
 from lakebed.engine.spark_session import session_of
 from lakebed.errors import InvalidOption
 from lakebed.read.scan import Results, Scan
@@ -22,19 +24,30 @@ from lakebed.table_views import View
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from lakebed.catalog.warehouses import Names
+
 _NAME = re.compile(r"[^\W\d]\w*")
 
 
 @dataclass(frozen=True, slots=True)
 class TableCalls:
-    """The functions that open, create, fill and drop a table at a URI, and check whether there is one."""
+    """The functions that open, create, fill and drop a table at a URI or name, and check whether there is one.
+
+    `names` are those of the warehouse, if there is one. `variables` gives the rows in the variable of the caller with a
+    name; None if there is no such variable.
+    """
 
     open: Callable[..., Table]
     create: Callable[..., Table]
     load: Callable[..., Table]
     drop: Callable[..., list[str]]
     exists: Callable[[str], bool]
+    names: Names | None = None
+    variables: Callable[[str], Any] = lambda _: None
 
+
+# Names before the dot that are not databases of a warehouse.
+_SCHEMAS_OF_DUCKDB = ("information_schema", "main", "pg_catalog", "system", "temp")
 
 registered: WeakKeyDictionary[Any, dict[str, str]] = WeakKeyDictionary()
 """The URIs of the names that `lakebed.spark.create_views` made in each session."""
@@ -52,7 +65,8 @@ class Sources:
     """The tables that statements may name, each opened once.
 
     `tables` maps names to a `Table`, the URI of one, a scan, or data with the Arrow stream protocol. Names are found in
-    any case. Raises `InvalidOption` for a name that is not a plain word.
+    any case. Without a session a name that it lacks may be that of a variable. Raises `InvalidOption` for a name that
+    is not a plain word.
     """
 
     def __init__(self, tables: Mapping[str, Any] | None, calls: TableCalls, spark: SparkSession | None) -> None:
@@ -63,6 +77,7 @@ class Sources:
             )
         self._named_tables = {checked_name(name): table for name, table in (tables or {}).items()}
         self.calls = calls
+        self.names = calls.names
         sessions = (
             source.opened.spark if isinstance(source, Table) else session_of(source)
             for source in self._named_tables.values()
@@ -80,10 +95,13 @@ class Sources:
         return self.calls.open(uri, spark=self.session)
 
     def uri_of(self, reference: Reference) -> str | None:
-        """The URI of lakebed's table that a reference means; the table need not exist yet. None for data, and for a
-        name that is neither in `tables` nor in `lakebed.spark.create_views`."""
-        source = self._named_tables.get(reference.name.lower())
+        """The URI of lakebed's table that a reference means, or its name in the warehouse; the table need not exist
+        yet. None for data, and for a name that is neither in `tables`, nor in the warehouse, nor in
+        `lakebed.spark.create_views`."""
+        source = self._source(reference)
         if source is None:
+            if reference.in_database:
+                return self._name_in_warehouse(reference)
             names = {} if self.session is None else registered.get(self.session, {})
             return reference.name if reference.is_uri else names.get(reference.name.lower())
         if isinstance(source, Table):
@@ -95,11 +113,39 @@ class Sources:
 
         Raises `TableNotFound` if there is none at its URI.
         """
-        source = self._named_tables.get(reference.name.lower())
+        source = self._source(reference)
         if isinstance(source, Table) and (self.session is None or source.opened.spark is not None):
             return source
         uri = self.uri_of(reference)
         return None if uri is None else self.opened(uri)
+
+    def _source(self, reference: Reference) -> Any:
+        """The object in `tables` with the name of a reference, else the variable of that name; None if there is
+        none."""
+        source = self._named_tables.get(reference.name.lower())
+        if source is None and self.session is None and not (reference.is_uri or reference.in_database):
+            return self.calls.variables(reference.name)
+        return source
+
+    def new_name(self, reference: Reference) -> str | None:
+        """The name in the warehouse for a table that a statement creates; None without a warehouse, and for a name
+        without a database."""
+        if self.names is None or not reference.in_database or self._source(reference) is not None:
+            return None
+        return str(self.names.parse(reference.name.lower()))
+
+    def _name_in_warehouse(self, reference: Reference) -> str | None:
+        """The name of a reference in the warehouse; None without one, for the schemas of DuckDB, and with a session for
+        a name that the warehouse does not have, which is left to Spark."""
+        name = reference.name.lower()
+        if self.names is None or name.partition(".")[0] in _SCHEMAS_OF_DUCKDB:
+            return None
+        if self.session is not None:
+            with suppress(InvalidOption):
+                if self.names.has(self.names.parse(name)):
+                    return name
+            return None
+        return str(self.names.parse(name))
 
     def of(self, statement: Statement) -> list[Source]:
         """The sources of all references of a statement. Names that are not in `tables` are left to the engine.
@@ -111,6 +157,8 @@ class Sources:
 
     def _rows(self, statement: Statement, reference: Reference) -> Any:
         table = self.named(reference)
+        if table is None and reference.in_database and self.session is not None:
+            return None  # a table of one of Spark's catalogs
         if table is None and (reference.function or reference.as_of is not None):
             raise InvalidOption(
                 f"the SQL text near {statement.text[reference.start :][:30]!r} names the table {reference.name!r},"
@@ -135,7 +183,7 @@ class Sources:
 
     def _data(self, name: str) -> Any:
         """The table, or the data, with this name or URI."""
-        rows = self.named(Reference(0, 0, name, "/" in name))
+        rows = self.named(Reference(0, 0, name, "/" in name, in_database=is_name(name)))
         if rows is None:
             raise InvalidOption(
                 f"there is no table {name!r} of queries", hint="give it in tables={'name': ...}, or name its URI"
@@ -143,13 +191,13 @@ class Sources:
         return rows
 
     def named(self, reference: Reference) -> Any:
-        """The object that a reference names: a `Table`, a scan or data; None if `tables` does not have the name."""
-        name = reference.name.lower()
-        source = self._named_tables.get(name)
-        if source is None and not reference.is_uri:
-            return None
+        """The object that a reference names: a `Table`, a scan or data; None if the name is left to the engine."""
+        source = self._source(reference)
         if source is None or isinstance(source, str | PurePath):
-            uri = reference.name if source is None else str(source)
+            is_table = reference.is_uri or reference.in_database or source is not None
+            uri = self.uri_of(reference) if is_table else None
+            if uri is None:
+                return None
             if uri not in self._tables:
                 self._tables[uri] = self.opened(uri)
             return self._tables[uri]
@@ -203,5 +251,5 @@ def alias_of(source: Source) -> str:
     """The SQL text ` AS name` to put after the placeholder that replaces a table's name, so that columns can still be
     called by that name; empty if the statement gives the table an alias, or the name cannot be one."""
     reference = source.reference
-    name = reference.function or re.split(r"[/\\]", reference.name.rstrip("/"))[-1]
+    name = reference.function or re.split(r"[/\\.]", reference.name.rstrip("/"))[-1]
     return f" AS {name}" if not reference.alias and re.fullmatch(r"[^\W\d]\w*", name) else ""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, ClassVar
 
@@ -16,6 +16,7 @@ from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.dialects.spark import Spark
 from sqlglot.errors import SqlglotError
 
+from lakebed.catalog.names import is_name
 from lakebed.errors import InvalidOption
 from lakebed.filters.sql import SparkText, check_characters, check_numbers, plain_words
 from lakebed.sharing import once
@@ -82,6 +83,7 @@ _RESERVED = _AFTER_FROM.union(
         "INTO",
     ]
 )
+_NAME_PART = re.compile(r"[^\W\d]\w*")
 _TIME_TRAVEL = ("VERSION", "TIMESTAMP", "SYSTEM_VERSION", "SYSTEM_TIME")
 FUNCTIONS = {
     "lakebed_changes": 3,
@@ -121,9 +123,9 @@ class _DuckDBTokenizer(DuckDB.Tokenizer):
 class Reference:
     """A table in a statement, at `start` up to `end` of its text.
 
-    `name` is what it is called there (a name, or a URI), `function` the table function over it with its `arguments`,
-    `as_of` the text after TIMESTAMP or VERSION AS OF. `alias` is whether the statement goes on with a name of its own
-    for it.
+    `name` is what it is called there: a name, one with its database (`in_database`), or a URI. `function` is the table
+    function over it with its `arguments`, `as_of` the text after TIMESTAMP or VERSION AS OF. `alias` is whether the
+    statement goes on with a name of its own for it.
     """
 
     start: int
@@ -134,6 +136,13 @@ class Reference:
     alias: bool = False
     function: str = ""
     arguments: tuple[str, ...] = ()
+
+    in_database: bool = False
+
+    @property
+    def short_name(self) -> str:
+        """What the table is called where no alias follows: of a name with its database the part after it."""
+        return self.name.rpartition(".")[2] if self.in_database else self.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,10 +269,26 @@ class Statement:
         if self._is(at + 1, TokenType.DOT):
             is_path = token.text.lower() in ("lakebed", "hudi") and self._is(at + 2, TokenType.IDENTIFIER)
             if not is_path or self._is(at + 3, TokenType.DOT):
-                return None  # a table of a catalog
+                return self._in_database(at, takes_columns=takes_columns)
             return self._with_rest(token.start, at + 2, self.tokens[at + 2].text, is_uri=True)
         is_uri = token.token_type is TokenType.IDENTIFIER and "/" in token.text
         return self._with_rest(token.start, at, token.text, is_uri=is_uri)
+
+    def _in_database(self, at: int, *, takes_columns: bool) -> Reference | None:
+        """The table whose name `database.table` begins at a token; None if it is no such name."""
+        last = at
+        if not _NAME_PART.fullmatch(self.tokens[at].text):
+            return None
+        while self._is(last + 1, TokenType.DOT):
+            last += 2
+            # words of SQL are names after a dot
+            if last >= len(self.tokens) or not _NAME_PART.fullmatch(self.tokens[last].text):
+                return None
+        name = ".".join(token.text for token in self.tokens[at : last + 1 : 2])
+        start = self.tokens[at].start
+        if self._is(last + 1, TokenType.L_PAREN):
+            return Reference(start, self.tokens[last].end + 1, name, in_database=True) if takes_columns else None
+        return replace(self._with_rest(start, last, name, is_uri=False), in_database=True)
 
     def _with_rest(self, start: int, last: int, name: str, *, is_uri: bool) -> Reference:
         """The reference with the time travel that follows it, and whether an alias follows."""
@@ -326,6 +351,7 @@ class Statement:
             alias=alias,
             function=function,
             arguments=tuple(arguments[1:]),
+            in_database=is_name(arguments[0]),
         )
 
     def _array(self, at: int) -> tuple[str, int] | None:

@@ -27,7 +27,7 @@ SHOWN = {
     "options check": "what lakebed.write refuses",
 }
 # Options of the shell itself: which rows and how they are printed, a question, the reading of data files.
-OF_THE_SHELL = {"output", "storage_option", "limit", "yes", "delimiter", "encoding", "partitioning"}
+OF_THE_SHELL = {"output", "storage_option", "limit", "yes", "delimiter", "encoding", "partitioning", "warehouse"}
 # Options of one command that stand for something else than an argument of its method, and for what.
 ELSEWHERE = {
     ("search", "_k"): "k",
@@ -63,7 +63,9 @@ def callables(command: str) -> list[Callable[..., Any]]:
     """The methods and functions of the command's words, which begin with the group of a view."""
     *group, verb = command.replace("-", "_").split()
     owners: list[Any] = [Table, lakebed]
-    if group:
+    if group == ["warehouse"]:
+        owners = [lakebed.Warehouse]
+    elif group:
         view = getattr(Table, group[0], None)
         space = reference_pages.names_of(sys.modules[Table.__module__])
         annotation = "" if view is None else inspect.signature(view.fget).return_annotation

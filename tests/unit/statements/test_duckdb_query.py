@@ -165,10 +165,10 @@ def test_the_error_of_a_damaged_table_arrives_as_it_is() -> None:
         found.to_arrow()
 
 
-def test_variables_of_the_caller_are_no_tables(tables: dict[str, lakebed.Table]) -> None:
-    text = tables = TRIPS  # noqa: F841
-    with pytest.raises(InvalidOption, match="does not exist"):
-        lakebed.sql("select * from text")
+def test_variables_of_lakebed_itself_are_no_tables() -> None:
+    for name in ("text", "calls", "args", "statement", "sources"):
+        with pytest.raises(InvalidOption, match="does not exist"):
+            lakebed.sql(f"select * from {name}")
 
 
 def test_without_duckdb_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:

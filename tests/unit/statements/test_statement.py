@@ -30,7 +30,7 @@ NAMED = {
         "t",
         "u",
     ],
-    "select 1 from t where a in (select b from w) union all select 1 from db.x, y z": ["t", "w", "y"],
+    "select 1 from t where a in (select b from w) union all select 1 from db.x, y z": ["t", "w", "db.x", "y"],
     "select a[1:2], 'x/y', t.b from t left anti join u on t.a = u.b order by a desc, b": ["t", "u"],
     "describe t": ["t"],
     "select exists(from t), list_transform(x, y -> y) from (values (1), (2)) q(x)": ["t"],

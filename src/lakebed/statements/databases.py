@@ -1,0 +1,145 @@
+"""Statements about the names of a warehouse: SHOW TABLES, SHOW DATABASES, CREATE DATABASE; and DESCRIBE EXTENDED."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from lakebed.engine.spark_session import zone_of
+from lakebed.schema.spark import spark_type
+from lakebed.statements.commands import Command, CommandCursor, ForSpark, Query, rows_of, table_of
+from lakebed.statements.sources import Sources
+from lakebed.statements.statement import Reference, Statement
+
+if TYPE_CHECKING:
+    from lakebed.catalog.warehouses import Names
+
+_FORMS = {
+    "SHOW TABLES": "write SHOW TABLES, or SHOW TABLES IN database LIKE 'ord*'",
+    "SHOW DATABASES": "write SHOW DATABASES, or SHOW DATABASES LIKE 's*'",
+    "CREATE DATABASE": "write CREATE DATABASE name, or CREATE DATABASE IF NOT EXISTS name",
+    "DESCRIBE EXTENDED": "write DESCRIBE EXTENDED t",
+}
+_SCHEMAS = {"SCHEMA": "DATABASE", "SCHEMAS": "DATABASES", "DESC": "DESCRIBE"}
+
+
+def parse_database(statement: Statement, sources: Sources) -> Command | None:
+    """The command of a statement about the names of the warehouse, or DESCRIBE EXTENDED of a table of lakebed; None for
+    any other. With a session those about names are Spark's."""
+    kind = " ".join(_SCHEMAS.get(word, word) for word in (statement.word(0), statement.word(1)))
+    names = sources.names
+    if kind not in _FORMS:
+        return None
+    at = 2
+    cursor = CommandCursor(statement, _FORMS[kind], at=at, zone=zone_of(sources.session), sources=sources)
+    if kind == "DESCRIBE EXTENDED":
+        cursor.takes("TABLE")
+        if sources.session is None and statement.reference_at(cursor.at) is None:
+            return None
+        try:
+            described = DescribeTable(cursor.target())
+        except ForSpark:
+            return None
+        cursor.end()
+        return described
+    if names is None or sources.session is not None:
+        return None  # those of the engine
+    if kind == "CREATE DATABASE":
+        if_not_exists = cursor.takes("IF", "NOT", "EXISTS")
+        command: Command = CreateDatabase(names, cursor.name("database").lower(), if_not_exists)
+    elif kind == "SHOW DATABASES":
+        command = ShowDatabases(names, _pattern(cursor))
+    else:
+        database = cursor.name("database").lower() if cursor.takes_one("IN", "FROM") else None
+        command = ShowTables(names, database, _pattern(cursor))
+    cursor.end()
+    return command
+
+
+def _pattern(cursor: CommandCursor) -> str:
+    """The pattern of LIKE, in which `*` is any text and `|` separates patterns."""
+    is_quoted = cursor.at < cursor.stop and not cursor.word
+    return str(cursor.literal("the pattern")) if cursor.takes("LIKE") or is_quoted else "*"
+
+
+def _matching(names: list[str], pattern: str) -> list[str]:
+    parts = ("".join(".*" if letter == "*" else re.escape(letter) for letter in part) for part in pattern.split("|"))
+    compiled = re.compile("|".join(parts), re.IGNORECASE)
+    return [name for name in names if compiled.fullmatch(name)]
+
+
+@dataclass(frozen=True, slots=True)
+class ShowTables:
+    """SHOW TABLES: the tables of a database, or of all of them."""
+
+    names: Names
+    database: str | None
+    pattern: str
+
+    def run(self, sources: Sources, query: Query) -> Any:
+        databases = self.names.databases() if self.database is None else [self.database]
+        listed = [
+            (database, table)
+            for database in databases
+            for table in _matching(self.names.tables(database), self.pattern)
+        ]
+        columns = {"database": [database for database, _ in listed], "table": [table for _, table in listed]}
+        return rows_of(pa.table(columns, pa.schema([(name, pa.string()) for name in columns])), sources)
+
+
+@dataclass(frozen=True, slots=True)
+class ShowDatabases:
+    """SHOW DATABASES: the databases of the warehouse."""
+
+    names: Names
+    pattern: str
+
+    def run(self, sources: Sources, query: Query) -> Any:
+        listed = _matching(self.names.databases(), self.pattern)
+        return rows_of(pa.table({"database": pa.array(listed, pa.string())}), sources)
+
+
+@dataclass(frozen=True, slots=True)
+class CreateDatabase:
+    """CREATE DATABASE: returns the databases that there are then."""
+
+    names: Names
+    database: str
+    if_not_exists: bool = False
+
+    def run(self, sources: Sources, query: Query) -> Any:
+        self.names.create_database(self.database, allow_existing=self.if_not_exists)
+        return ShowDatabases(self.names, "*").run(sources, query)
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeTable:
+    """DESCRIBE EXTENDED: the columns with their types, then facts about the table, in the columns of Spark."""
+
+    table: Reference
+
+    def run(self, sources: Sources, query: Query) -> Any:
+        table = table_of(sources, self.table)
+        properties = table.properties
+        rows = [(f.name, spark_type(f.type), (f.metadata or {}).get(b"comment", b"").decode()) for f in table.schema]
+        partitions = [name for name in properties.get("hoodie.table.partition.fields", "").split(",") if name]
+        last = table.timeline.last
+        facts = {
+            "Name": self.table.name if self.table.in_database else table.name,
+            "Location": table.uri,
+            "Provider": "lakebed",
+            "Type": properties.get("hoodie.table.type", ""),
+            "Version": properties.get("hoodie.table.version", ""),
+            "Record key": properties.get("hoodie.table.recordkey.fields", ""),
+            "Partitioned by": ", ".join(partitions),
+            "Ordering": properties.get("hoodie.table.ordering.fields", ""),
+            "Index": table.indexes.index.name,
+            "Last instant": "" if last is None else last.time,
+        }
+        rows += [("", "", ""), ("# Detailed Table Information", "", "")]
+        rows += [(name, value, "") for name, value in facts.items()]
+        columns = dict(zip(("col_name", "data_type", "comment"), zip(*rows, strict=True), strict=True))
+        return rows_of(pa.table(columns, pa.schema([(name, pa.string()) for name in columns])), sources)
