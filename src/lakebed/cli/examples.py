@@ -51,6 +51,7 @@ EXAMPLES = {
     "indexes verify": ("indexes verify trips",),
     "indexes repair": ("indexes repair trips record_index",),
     "inspect": ("inspect trips", "inspect trips s3://lake/riders --port 0 --open"),
+    "serve": ("serve --warehouse s3://lake/warehouse", "serve --address 0.0.0.0 --token-file token --port 8181"),
     "columns list": ("columns list trips", "columns list trips --output json"),
     "columns add": ("columns add trips discount 'decimal(8,2)' --after fare --comment 'in euro'",),
     "columns drop": ("columns drop trips tip",),

@@ -24,6 +24,7 @@ from lakebed.cli import (
     options,
     rows,
     savepoints,
+    serve,
     sql,
     tables,
     warehouse,
@@ -67,7 +68,7 @@ _COMMANDS = (
     *(rows.scan, rows.search, rows.count, rows.get, rows.locate, rows.changes, rows.cdc, rows.consume),
     *(rows.upsert, rows.insert, rows.bulk_insert, rows.insert_overwrite, rows.delete, rows.delete_partitions),
     *(rows.erase, rows.explain, sql.sql, sql.merge, sql.update, ingest.ingest),
-    *(tables.configure, savepoints.restore, savepoints.rollback, inspect.inspect),
+    *(tables.configure, savepoints.restore, savepoints.rollback, inspect.inspect, serve.serve),
 )
 for command in _COMMANDS:
     app.command()(command)

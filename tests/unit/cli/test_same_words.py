@@ -18,6 +18,7 @@ from lakebed.table import Table
 SHOWN = {
     "describe": "a table by itself",
     "inspect": "the pages of the inspector",
+    "serve": "a server for programs of others",
     "timeline show": "t.timeline",
     "files show": "t.files",
     "columns list": "t.columns",
