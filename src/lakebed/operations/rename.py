@@ -26,6 +26,7 @@ _LOCKS = LOCK_FILE.rpartition("/")[0]
 # What belongs to the processes that use the table, not to the table.
 _PASSING = (f"{_LOCKS}/", HDFS_LOCK_FILE, f"{HOODIE}/.heartbeat/", f"{HOODIE}/.temp/", _MARK)
 _LIST = "metadata/"
+_LIST_FILES = (".metadata.json", ".avro", "version-hint.text")
 _MOVERS = 16
 
 
@@ -69,20 +70,16 @@ def rename(storage: Storage, old: str, new: str, settings: WriteSettings) -> Non
             with suppress(FileNotFoundError):  # moved before
                 storage.move(f"{old}/{path}", f"{new}/{path}")
 
-        parallel_map(move, [path for path in below if _is_moved(path)], _MOVERS if is_remote(storage) else 1)
+        # the list of Iceberg has absolute paths: the next publication writes it again
+        lists = {path for path in below if path.startswith(_LIST) and path.endswith(_LIST_FILES)}
+        moving = [path for path in below if path not in lists and not path.startswith(_PASSING)]
+        parallel_map(move, moving, _MOVERS if is_remote(storage) else 1)
         for folder in mark["folders"]:
             target.make_folder(folder)
         check()
         write_settled(target, PROPERTIES_PATH, mark["properties"].encode())
     storage.delete_folder(old)
     forget_files()
-
-
-def _is_moved(path: str) -> bool:
-    """Whether a file of the table moves with it: not what belongs to the processes that use it, and not the list of
-    Iceberg, whose paths are absolute; the next publication writes it again."""
-    is_listed = path.startswith(_LIST) and path.endswith((".metadata.json", ".avro", "version-hint.text"))
-    return not is_listed and not path.startswith(_PASSING)
 
 
 def _claim(source: Storage, target: Storage, new: str) -> None:
