@@ -310,8 +310,8 @@ def drop(
         if not dry_run and any(path.startswith(_LISTS) for path in left):
             from lakebed.services.publishing import remove_lists
 
-            removed = tuple(f"{folder}/" for folder in remove_lists(storage))
-            left = [path for path in left if not path.startswith(removed)] if removed else left
+            removed = {*remove_lists(storage)}
+            left = [path for path in left if path not in removed]
     except TableNotFound:
         if not missing_ok:
             raise

@@ -133,6 +133,7 @@ class Warehouse:
         with using(self._names):
             return run_sql(text, tables, args, spark, self._storage_options, variables_of(inspect.currentframe()))
 
+    @checks_arguments
     def list(self, database: str | None = None) -> list[str]:
         """The names of the tables, sorted: of one database, or of all. Raises `TableNotFound` for a database that does
         not exist.
@@ -184,7 +185,9 @@ class Warehouse:
         >>> w.rename("sales.items", "sales.parts").name, w.list("sales")
         ('parts', ['sales.orders', 'sales.parts'])
         """
-        self._names.rename(self._parsed("rename", name), self._parsed("rename", to))
+        from lakebed.services.rename import rename_in_warehouse
+
+        rename_in_warehouse(self._names, self._parsed("rename", name), self._parsed("rename", to))
         return self.open(to)
 
     def table_uri(self, name: str) -> str:

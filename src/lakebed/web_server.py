@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import threading
 from typing import Any
@@ -10,19 +11,55 @@ import uvicorn
 from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from lakebed.hosts import LOOPBACK, REFUSED, names_this_machine
+
+REQUEST_SECONDS = 15
+"""A connection sends a request within so many seconds, or is closed."""
 
 
 class ServerHostsOnly:
     """Middleware that refuses requests that name another host than the server that listens on this address."""
 
-    def __init__(self, app: ASGIApp, address: str = LOOPBACK) -> None:
+    def __init__(self, app: ASGIApp, address: str = LOOPBACK, refusal: ASGIApp | None = None) -> None:
         self._app, self._address = app, address
+        self._refusal = refusal or PlainTextResponse(REFUSED, status_code=400)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         is_own = scope["type"] != "http" or names_this_machine(Headers(scope=scope).get("host", ""), self._address)
-        await (self._app if is_own else PlainTextResponse(REFUSED, status_code=400))(scope, receive, send)
+        await (self._app if is_own else self._refusal)(scope, receive, send)
+
+
+class _PromptProtocol(H11Protocol):
+    """HTTP that closes a connection whose next request is not there after some seconds: a client that sends nothing,
+    or a letter now and then, would keep it for ever."""
+
+    _deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._wait_for_request()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        cycle: RequestResponseCycle | None = self.cycle  # None until the first request
+        if cycle is not None and not cycle.response_complete:
+            self._stop_waiting()
+        elif self._deadline is None:
+            self._wait_for_request()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_waiting()
+        super().connection_lost(exc)
+
+    def _wait_for_request(self) -> None:
+        self._deadline = self.loop.call_later(REQUEST_SECONDS, self.transport.close)
+
+    def _stop_waiting(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
 
 
 class WebServer:
@@ -42,7 +79,9 @@ class WebServer:
             raise
         host = f"[{address}]" if ":" in address else address
         self.url = f"http://{host}:{self._socket.getsockname()[1]}/"
-        config = uvicorn.Config(application, log_level="warning", access_log=False, lifespan="off", **settings)
+        config = uvicorn.Config(
+            application, log_level="warning", access_log=False, lifespan="off", http=_PromptProtocol, **settings
+        )
         self._server = uvicorn.Server(config)
 
     def run(self) -> None:

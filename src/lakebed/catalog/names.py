@@ -27,7 +27,8 @@ def is_name(text: str | os.PathLike[str]) -> bool:
     >>> is_name("sales.orders"), is_name("./sales.orders"), is_name("s3://lake/orders"), is_name("orders")
     (True, False, False, False)
     """
-    text = os.fspath(text)
+    if not isinstance(text, str):  # a Path has no ./ ahead
+        return False
     return "." in text and text[:1] not in ".~" and not any(character in text for character in "/\\:")
 
 
@@ -73,7 +74,7 @@ def table_uri(text: str | os.PathLike[str], *, new: bool = False) -> str:
     uri = os.fspath(text)
     if is_catalog_uri(uri):
         return find_table(uri)
-    if not is_name(uri):
+    if not is_name(text):
         return uri
     names = warehouse_names()
     if names is None:
@@ -95,5 +96,5 @@ def target_uri(text: str | os.PathLike[str]) -> str:
 
 def catalog_of_new_table(text: str | os.PathLike[str]) -> tuple[str, str] | None:
     """The catalog and the name in which a new table is registered; None for a path, and for a name in a folder."""
-    names = warehouse_names() if is_name(os.fspath(text)) else None
+    names = warehouse_names() if is_name(text) else None
     return None if names is None or names.catalog is None else (names.catalog, os.fspath(text))

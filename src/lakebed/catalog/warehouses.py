@@ -12,13 +12,13 @@ from typing import TypeVar
 
 from lakebed.catalog.base import Catalog, EntryName, ListedCatalog
 from lakebed.catalog.registry import CatalogUri, find_table, is_catalog_uri
-from lakebed.config.settings import CatalogSettings, WriteSettings
+from lakebed.config.settings import CatalogSettings
 from lakebed.errors import InvalidOption, TableExists, TableNotFound, UnsupportedFeature
 from lakebed.model import WAREHOUSE_LOCATION
 from lakebed.properties.file import has_properties
 from lakebed.schema.column_names import near_or_nothing
 from lakebed.storage import open_storage
-from lakebed.storage.base import parse_uri
+from lakebed.storage.base import Storage, parse_uri
 from lakebed.storage.parallel import is_remote, parallel_map
 
 T = TypeVar("T")
@@ -104,8 +104,9 @@ class Names(ABC):
         """Remove the name of a table whose files are deleted."""
 
     @abstractmethod
-    def rename(self, name: EntryName, to: EntryName) -> None:
-        """Give a table another name. Raises `TableNotFound`, and `TableExists` where the new name is in use."""
+    def folders(self, name: EntryName, to: EntryName) -> tuple[Storage, str, str]:
+        """The storage of a warehouse whose names are folders, and the folders of two names, for a move. A catalog
+        raises `UnsupportedFeature`."""
 
     @property
     def catalog(self) -> str | None:
@@ -135,6 +136,8 @@ class FolderNames(Names):
 
     def __init__(self, uri: str, storage_options: Mapping[str, str] | None = None) -> None:
         super().__init__(parse_uri(os.fspath(uri)).uri)
+        if os.path.isfile(self.uri):
+            raise InvalidOption(f"the warehouse {self.uri} is a file", hint="name a folder", context={"uri": self.uri})
         self._storage = open_storage(self.uri, storage_options)
 
     def parse(self, text: str) -> EntryName:
@@ -177,6 +180,12 @@ class FolderNames(Names):
     def create_database(self, database: str, *, allow_existing: bool = False) -> None:
         """Create the folder of a database, with a hidden file. One of several callers creates it."""
         checked_name(database, "database")
+        if self._storage.head(database) is not None:
+            raise TableExists(
+                f"the warehouse {self.uri} has a file {database} where the database would be",
+                hint="Move the file away, or choose another name.",
+                context={"warehouse": self.uri, "database": database},
+            )
         is_there = bool(self._storage.list_folders(database)) or not self._storage.put_if_absent(
             f"{database}/{_DATABASE_FILE}", b"lakebed\n"
         )
@@ -191,14 +200,9 @@ class FolderNames(Names):
         """Make the database stay where its last table was deleted."""
         self._storage.put_if_absent(f"{name.database}/{_DATABASE_FILE}", b"lakebed\n")
 
-    def rename(self, name: EntryName, to: EntryName) -> None:
-        """Move the files of a table to the folder of another name."""
-        from lakebed.operations.rename import rename
-
-        if name == to:
-            raise InvalidOption(f"{name} has this name already", hint="give another name")
-        rename(self._storage, f"{name.database}/{name.table}", f"{to.database}/{to.table}", WriteSettings())
-        self.forget(name)
+    def folders(self, name: EntryName, to: EntryName) -> tuple[Storage, str, str]:
+        """The storage of the warehouse, and the folders of two names in it."""
+        return self._storage, f"{name.database}/{name.table}", f"{to.database}/{to.table}"
 
 
 class CatalogNames(Names):
@@ -277,7 +281,7 @@ class CatalogNames(Names):
         """Remove the entries of a table from the catalog."""
         self._asked(lambda catalog: catalog.forget(name))
 
-    def rename(self, name: EntryName, to: EntryName) -> None:
+    def folders(self, name: EntryName, to: EntryName) -> tuple[Storage, str, str]:
         """Refuse: an entry of a catalog is renamed there."""
         raise UnsupportedFeature(
             f"tables of the warehouse {self.uri} are renamed by the catalog, not by lakebed",

@@ -24,8 +24,16 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lakebed.catalog_server.tables import ServedTables
-from lakebed.errors import CatalogError, InvalidOption, LakebedError, StorageError, TableNotFound, UnsupportedFeature
-from lakebed.hosts import LOOPBACK, is_loopback
+from lakebed.errors import (
+    CatalogError,
+    CommitConflict,
+    InvalidOption,
+    LakebedError,
+    StorageError,
+    TableNotFound,
+    UnsupportedFeature,
+)
+from lakebed.hosts import LOOPBACK, REFUSED, is_loopback
 from lakebed.web_server import ServerHostsOnly, WebServer
 
 MAX_PAGE = 1_000
@@ -114,10 +122,11 @@ def application(
         routes=routes,
         middleware=[
             Middleware(_Logged, log=log),
-            Middleware(ServerHostsOnly, address=address),
+            # behind a proxy the host is another one; a page of another site has no token
+            *([] if token else [Middleware(ServerHostsOnly, address=address, refusal=_other_host())]),
             Middleware(_Guarded, token=token),
         ],
-        exception_handlers={404: _unknown, LakebedError: _failed, 500: _broken},
+        exception_handlers={404: _unknown, 405: _no_method, LakebedError: _failed, 500: _broken},
     )
 
 
@@ -210,6 +219,14 @@ def _unknown(_request: Request, _error_of_routing: Exception) -> Response:
     return _error(404, "NoSuchEndpointException", "this catalog has no such endpoint")
 
 
+def _no_method(_request: Request, _error_of_routing: Exception) -> Response:
+    return _error(405, "UnsupportedOperationException", "this endpoint does not take this method")
+
+
+def _other_host() -> Response:
+    return _error(400, "BadRequestException", REFUSED)
+
+
 def _failed(request: Request, error: Exception) -> Response:
     """The answer for an error of lakebed, with its message and hint; no answer has a path of code."""
     assert isinstance(error, LakebedError)
@@ -219,8 +236,8 @@ def _failed(request: Request, error: Exception) -> Response:
         return _error(404, "NoSuchTableException" if is_table else "NoSuchNamespaceException", text)
     if isinstance(error, UnsupportedFeature | InvalidOption):
         return _error(400, "BadRequestException", text)
-    if isinstance(error, StorageError | CatalogError):
-        return _error(503, "ServiceUnavailableException", text)
+    if isinstance(error, StorageError | CatalogError | CommitConflict):
+        return _error(503, "ServiceUnavailableException", text, {"Retry-After": "5"})
     return _error(500, "InternalServerError", text)
 
 

@@ -9,14 +9,15 @@ import json
 import logging
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 from lakebed.catalog.base import EntryName
 from lakebed.catalog.warehouses import Names
 from lakebed.config.options import resolve_options
-from lakebed.errors import CommitConflict, InvalidOption, StorageError, TableNotFound
+from lakebed.errors import CatalogError, CommitConflict, InvalidOption, StorageError, TableNotFound
 from lakebed.metadata.lookups import open_snapshot
 from lakebed.properties.file import load_table_config
 from lakebed.services.publishing import newest_metadata, publish_table
@@ -29,6 +30,9 @@ MAX_TABLES = 1_000
 """So many tables are kept ready; the one that was asked for least recently is forgotten."""
 MAX_BYTES = 64 << 20
 """So many bytes of answers are kept ready, of all tables together."""
+MAX_WAITING = 16
+"""So many requests wait for a table that another one publishes."""
+_WAIT_SECONDS = 20
 # What clients call the settings of an object store that lakebed takes as storage options.
 _VENDED = {
     "s3.endpoint": ("endpoint_url", "endpoint", "aws_endpoint", "aws_endpoint_url"),
@@ -50,12 +54,15 @@ class Answer:
 
 @dataclass
 class _ServedTable:
-    """A table: its storage, the view for which the answers were made, and the answers by the value of `snapshots`."""
+    """A table: its storage, the view for which the answers were made, the path of the metadata that they have, and the
+    answers by the value of `snapshots`. So many requests are `waiting` for its lock."""
 
     storage: Storage
     view: Snapshot | None = None
+    path: str = ""
     answers: dict[str, Answer] = field(default_factory=dict[str, Answer])
     lock: threading.Lock = field(default_factory=threading.Lock)
+    waiting: int = 0
 
     @property
     def size(self) -> int:
@@ -99,9 +106,11 @@ class ServedTables:
     def has(self, database: str, table: str) -> bool:
         """Whether there is a table of this name."""
         try:
-            return self._names.has(self._names.parse(f"{database}.{table}"))
+            name = self._names.parse(f"{database}.{table}")
         except InvalidOption:
             return False
+        is_there = self._names.has(name)
+        return is_there and (self._publishes or newest_metadata(self._served(name).storage) is not None)
 
     def load(self, database: str, table: str, snapshots: str) -> Answer:
         """The answer about a table in its present state. `snapshots` is "all", or "refs" for the current one alone.
@@ -114,7 +123,7 @@ class ServedTables:
         except InvalidOption:
             raise _no_table(database, table) from None
         served = self._served(name)
-        with served.lock:
+        with self._only(served, name):
             try:
                 view = open_snapshot(served.storage, load_table_config(served.storage))
             except TableNotFound:
@@ -125,15 +134,41 @@ class ServedTables:
             if not self._publishes or served.view is None or not served.view.shows_same(view):
                 served.answers.clear()
                 served.view = view if self._publishes and self._is_published(served) else None
+            elif served.answers and served.storage.head(served.path) is None:  # deleted beside the table
+                served.answers.clear()
+                served.view = view if self._is_published(served) else None
             if snapshots not in served.answers:
-                path, text = self._newest(served, name)
-                served.answers[snapshots] = self._answer(path, text, snapshots)
+                served.path, text = self._newest(served, name)
+                served.answers[snapshots] = self._answer(served.path, text, snapshots)
             answer = served.answers[snapshots]
         with self._lock:
             size = sum(ready.size for ready in self._tables.values())
             while len(self._tables) > MAX_TABLES or (size > MAX_BYTES and self._tables):
                 size -= self._tables.popitem(last=False)[1].size
         return answer
+
+    @contextmanager
+    def _only(self, served: _ServedTable, name: EntryName) -> Generator[None]:
+        """Let one request at a time look at a table. Where others wait already, or one takes long to publish it, an
+        error says so: threads are few, and other tables need them."""
+        with self._lock:
+            is_busy = served.waiting >= MAX_WAITING
+            served.waiting += not is_busy
+        try:
+            if is_busy or not served.lock.acquire(timeout=_WAIT_SECONDS):
+                raise CatalogError(
+                    f"the table {name} is being published",
+                    hint="Ask again in some seconds.",
+                    context={"name": str(name)},
+                )
+        finally:
+            if not is_busy:
+                with self._lock:
+                    served.waiting -= 1
+        try:
+            yield
+        finally:
+            served.lock.release()
 
     def _is_published(self, served: _ServedTable) -> bool:
         """Bring the table's list up to its last commit; returns whether it is. Where that fails for a while the former
@@ -162,7 +197,7 @@ class ServedTables:
         if newest is None:
             raise TableNotFound(
                 f"the table {name} is not published as Iceberg, and this server publishes no table",
-                hint=f"Publish it: lakebed catalogs publish {served.storage.spec.uri} iceberg.",
+                hint=f"Publish it: lakebed catalogs publish {name} iceberg.",
                 context={"name": str(name)},
             )
         return newest

@@ -101,7 +101,9 @@ _SESSION = (_is_session, "a Spark session")
 TAKEN: dict[str, tuple[Callable[[Any], bool], str]] = {
     "uri": _PATH,
     **dict.fromkeys(("name", "comment", "user", "query", "images", "layout", "scope", "mode", "sort", "format"), _TEXT),
-    **dict.fromkeys(("catalog", "after", "old", "new", "text", "query_name", "ignore_checkpoint", "before"), _TEXT),
+    **dict.fromkeys(
+        ("catalog", "database", "after", "old", "new", "text", "query_name", "ignore_checkpoint", "before"), _TEXT
+    ),
     "type": _TYPE,
     **dict.fromkeys(("instant", "kind", "function", "column", "partition_buckets", "how", "suffix"), _TEXT),
     **dict.fromkeys(("rows", "days", "buckets", "table_version", "groups", "retries", "min_files"), _NUMBER),

@@ -30,6 +30,7 @@ from lakebed.properties.file import (
     has_properties,
     load_table_config,
     name_if_readable,
+    refuse_moving,
 )
 from lakebed.properties.table_config import TableConfig
 from lakebed.slices.listing import PARTITION_METADATA
@@ -314,7 +315,7 @@ def exists(storage: Storage) -> bool:
         load_settled(storage)
     except TableNotFound:
         return False
-    except (CorruptFile, UnsupportedFeature):
+    except (CorruptFile, UnsupportedFeature, CommitConflict):
         return True
     return True
 
@@ -328,6 +329,7 @@ def drop(storage: Storage, settings: WriteSettings, *, dry_run: bool = False) ->
     """
     from lakebed.concurrency.providers import writers_lock
 
+    refuse_moving(storage)
     if not exists(storage) and not storage.list_folders(HOODIE):
         raise TableNotFound(
             f"there is no table at {storage.url()}",
@@ -341,6 +343,7 @@ def drop(storage: Storage, settings: WriteSettings, *, dry_run: bool = False) ->
     name = name_if_readable(storage)
     with writers_lock(storage, settings, name) as lock:
         _check_lock(storage, lock)
+        refuse_moving(storage)
         storage.delete(BACKUP_PATH)
         storage.delete(PROPERTIES_PATH)
         left = remove_table_files(storage, (), lambda: _check_lock(storage, lock))

@@ -30,6 +30,7 @@ SUPPORTED_VERSIONS = (6, 8, 9)
 
 _LAYOUT_OF_VERSION = {6: 1, 8: 2, 9: 2}
 _CHECKSUM = "hoodie.table.checksum"
+_MOVED_FROM, _MOVED_TO = "lakebed.moved.from", "lakebed.moved.to"
 # Releases that know these table versions write a checksum into every table.
 _ALWAYS_CHECKSUM = 8
 _ALWAYS_THERE = ("hoodie.table.name", "hoodie.table.type", "hoodie.table.version", "hoodie.timeline.layout.version")
@@ -77,7 +78,9 @@ def _first_valid(storage: Storage) -> dict[str, str] | CorruptFile | None:
     broken: list[CorruptFile] = []
     for path in (PROPERTIES_PATH, BACKUP_PATH):
         try:
-            return _valid_properties(storage.read(path), path)
+            body = storage.read(path)
+            _refuse_moving(body, storage.url())
+            return _valid_properties(body, path)
         except FileNotFoundError:
             continue
         except CorruptFile as cause:
@@ -115,6 +118,41 @@ def renamed_properties(body: bytes, name: str) -> bytes:
     properties[_CHECKSUM] = table_checksum(name, properties.get("hoodie.database.name", ""))
     now = datetime.now(UTC)
     return _body(properties, f"Renamed at {_iso(now)}", now)
+
+
+def moving_properties(old: str, new: str) -> bytes:
+    """The content of the file in both folders of a table that is being moved, from the folder `old` to `new` of a
+    warehouse: no reader takes such a folder for a table."""
+    properties = {_MOVED_FROM: old, _MOVED_TO: new}
+    return "".join([f"{key}={value}\n" for key, value in properties.items()]).encode()
+
+
+def moved_from_to(body: bytes) -> tuple[str, str] | None:
+    """The folders of a move, from the content of the file; None for that of a table.
+
+    >>> moved_from_to(moving_properties("sales/items", "sales/parts"))
+    ('sales/items', 'sales/parts')
+    """
+    properties = _parsed(body) if body.startswith(_MOVED_FROM.encode()) else {}
+    return (properties[_MOVED_FROM], properties[_MOVED_TO]) if _MOVED_TO in properties else None
+
+
+def refuse_moving(storage: Storage) -> None:
+    """Raise `CommitConflict` for a folder from or to which a table is being moved."""
+    body = _read_or_none(storage, PROPERTIES_PATH)
+    if body is not None:
+        _refuse_moving(body, storage.url())
+
+
+def _refuse_moving(body: bytes, where: str) -> None:
+    if (move := moved_from_to(body)) is not None:
+        old, new = (folder.replace("/", ".") for folder in move)
+        raise CommitConflict(
+            f"the table {old} is being renamed to {new}, and some of its files may not be there yet",
+            hint=f"If no process does it any more, rename it again: w.rename({old!r}, {new!r}).",
+            context={"uri": where, "from": move[0], "to": move[1]},
+            kind=ConflictKind.BUSY,
+        )
 
 
 def has_properties(storage: Storage, folder: str = "") -> bool:

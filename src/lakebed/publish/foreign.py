@@ -63,6 +63,10 @@ class ListFormat(Protocol):
         Raises `UnsupportedFeature` for a type or a name that the format cannot have."""
         ...
 
+    def is_own(self, name: str) -> bool:
+        """Whether a file in `folder` with this name is one of a list."""
+        ...
+
     def newest(self, storage: Storage) -> ForeignList | None:
         """The newest version of the table's list; None if there is no list.
 

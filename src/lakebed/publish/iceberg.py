@@ -65,6 +65,7 @@ RETAINED_VERSIONS = 100
 
 _VERSION = re.compile(r"v(\d+)\.metadata\.json")
 _HINT = f"{FOLDER}/version-hint.text"
+_OWN = re.compile(r"v\d+\.metadata\.json|version-hint\.text|snap-\d+-[0-9a-f]{32}\.avro|[0-9a-f]{32}-m0\.avro")
 _NUMBER = "lakebed.metadata-version"
 _MAPPING = "schema.name-mapping.default"
 # Other publishers may be about to refer to younger files.
@@ -106,6 +107,9 @@ class IcebergFormat:
         ids = _ColumnIds(None if before is None else before.content.metadata)
         ids.add_columns(schema)
         return json.dumps([_field(field, field.name, ids) for field in schema])
+
+    def is_own(self, name: str) -> bool:
+        return _OWN.fullmatch(name) is not None
 
     def newest(self, storage: Storage) -> ForeignList | None:
         names = storage.list_names(FOLDER)

@@ -8,7 +8,7 @@ of changes, and the table's consumers show the lag of each list.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, partial
@@ -116,15 +116,28 @@ def newest_metadata(storage: Storage) -> tuple[str, bytes] | None:
     return None if listed is None else form.metadata_file(listed)
 
 
-def remove_lists(storage: Storage) -> list[str]:
-    """Delete the lists of a table that is dropped, except those with versions of others. Returns their folders."""
-    removed: list[str] = []
-    for form in list_formats().values():
+def list_files(storage: Storage, formats: Iterable[str] = ()) -> list[str]:
+    """The paths of the files of the table's published lists (of these formats; none given: of all), except of lists
+    with versions of others."""
+    files: list[str] = []
+    for form in [list_formats()[name] for name in formats or list_formats()]:
         with suppress(LakebedError):
             if form.newest(storage) is not None:
-                storage.delete_folder(form.folder)
-                removed.append(form.folder)
-    return removed
+                names = storage.list_names(form.folder)
+                files += [f"{form.folder}/{name}" for name in names if form.is_own(name)]
+    return files
+
+
+def remove_lists(storage: Storage) -> list[str]:
+    """Delete the lists of a table that is dropped, except those with versions of others. Returns the paths of their
+    files."""
+    files = list_files(storage)
+    for path in files:
+        storage.delete(path)
+    for folder in {path.rpartition("/")[0] for path in files}:
+        if not storage.list_names(folder) and not storage.list_folders(folder):
+            storage.delete_folder(folder)
+    return files
 
 
 def published_formats(storage: Storage) -> Mapping[str, str]:

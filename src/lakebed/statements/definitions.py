@@ -14,6 +14,7 @@ from lakebed.errors import InvalidOption, LakebedError, UnsupportedFeature
 from lakebed.schema.column_changes import ColumnChange, changed, field_at
 from lakebed.schema.column_names import did_you_mean, near_or_nothing
 from lakebed.schema.type_names import column_type
+from lakebed.services.rename import rename_in_warehouse
 from lakebed.statements.commands import (
     Command,
     CommandCursor,
@@ -198,7 +199,7 @@ class RenameTable:
         names = sources.names
         assert names is not None, "the reference was checked when the statement was read"
         to = str(names.parse(self.to.lower()))
-        names.rename(names.parse(self.table.name.lower()), names.parse(to))
+        rename_in_warehouse(names, names.parse(self.table.name.lower()), names.parse(to))
         return sources.opened(to)
 
 

@@ -10,6 +10,9 @@ from lakebed.read.scan import Results
 from lakebed.table import Table
 from lakebed.table_views import View
 
+# Classes of Arrow, pandas and polars whose objects are one column, and have no names of columns.
+_COLUMNS = ("ChunkedArray", "Series")
+
 
 def variables_of(callee: FrameType | None) -> Callable[[str], Any]:
     """A function that gives the rows in a variable of who called the function of a frame: in a local one, else in a
@@ -37,7 +40,7 @@ def rows_in(value: Any) -> Any:
     >>> rows_in(pa.table({"id": [1]})).num_rows, rows_in("orders"), rows_in(None)
     (1, None, None)
     """
-    if isinstance(value, type):
+    if isinstance(value, type) or type(value).__name__ in _COLUMNS:
         return None
     if isinstance(value, Table | Results | View) or hasattr(value, "__arrow_c_stream__"):
         return value

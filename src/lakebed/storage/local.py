@@ -267,7 +267,10 @@ class LocalStorage:
             if _version(current) != version:
                 return False
             if not durable and len(data) == len(current) <= _SECTOR_BYTES:
-                self._overwrite(path, data, current)
+                try:
+                    self._overwrite(path, data, current)
+                except FileNotFoundError:  # the table was dropped meanwhile
+                    return False
             else:
                 self._aside(path, data).publish()
             return True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import shutil
 import socket
 import threading
 from collections.abc import Generator, Iterator, Mapping
@@ -18,12 +19,14 @@ import pyarrow as pa
 import pytest
 
 import lakebed
+from lakebed import web_server
 from lakebed.catalog.warehouses import FolderNames
 from lakebed.catalog_server import server as server_module
 from lakebed.catalog_server import tables as tables_module
 from lakebed.catalog_server.server import MAX_PAGE, MIN_TOKEN, CatalogServer
 from lakebed.catalog_server.tables import ServedTables
 from lakebed.errors import InvalidOption
+from lakebed.properties.file import moving_properties
 from support.processes import wait_for
 
 ROWS = pa.table({"id": [1, 2, 3], "city": ["Oslo", "Rome", "Rome"], "fare": [9.5, 12.0, None]})
@@ -447,3 +450,84 @@ def test_a_dropped_table_takes_its_lists_with_it(w: lakebed.Warehouse) -> None:
     left = w.drop("sales.log")
     assert "metadata/00000-of-others.metadata.json" in left
     assert all((Path(w.uri) / "sales/log" / path).exists() for path in left)
+
+
+def test_a_list_that_was_deleted_beside_the_table_is_published_again(
+    server: CatalogServer, w: lakebed.Warehouse, tmp_path: Path
+) -> None:
+    loaded(server, "orders")
+    shutil.rmtree(tmp_path / "lake/sales/orders/metadata")
+    path = urlsplit(loaded(server, "orders")["metadata-location"]).path
+    assert Path(path).exists()
+    w.rename("sales.orders", "sales.parts")
+    assert ask(server, "/v1/namespaces/sales/tables/orders")[0] == 404
+    w.rename("sales.parts", "sales.orders")
+    assert Path(urlsplit(loaded(server, "orders")["metadata-location"]).path).exists()
+
+
+def test_a_table_that_is_being_renamed_is_not_there_for_a_while(server: CatalogServer, tmp_path: Path) -> None:
+    properties = tmp_path / "lake/sales/orders/.hoodie/hoodie.properties"
+    properties.write_bytes(moving_properties("sales/orders", "sales/parts"))
+    status, content, headers = ask(server, "/v1/namespaces/sales/tables/orders")
+    assert (status, headers["retry-after"]) == (503, "5")
+    assert "sales.orders is being renamed to sales.parts" in content["error"]["message"]
+    assert str(tmp_path) not in content["error"]["message"]
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /v1/config HTTP/1.1\r\nHo"])
+def test_a_connection_without_a_request_is_closed(
+    sent: bytes, w: lakebed.Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(web_server, "REQUEST_SECONDS", 0.3)
+    with serving(w) as server:
+        host, _, port = urlsplit(server.url).netloc.rpartition(":")
+        with socket.create_connection((host, int(port)), timeout=30) as idle:
+            idle.sendall(sent)
+            assert idle.recv(1) == b""
+        with socket.create_connection((host, int(port)), timeout=30) as late:  # a first request does not change that
+            late.sendall(b"GET /v1/config HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert late.recv(100).startswith(b"HTTP/1.1 200")
+            late.sendall(sent)
+            while late.recv(1 << 16):
+                pass
+        assert ask(server, "/v1/config")[0] == 200
+
+
+def test_a_table_that_takes_long_holds_few_threads(w: lakebed.Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables_module, "MAX_WAITING", 1)
+    publish, begun, go_on = tables_module.publish_table, threading.Event(), threading.Event()
+
+    def slow(*arguments: Any) -> Any:
+        begun.set()
+        assert go_on.wait(60)
+        return publish(*arguments)
+
+    monkeypatch.setattr(tables_module, "publish_table", slow)
+    with serving(w) as server:
+        answers: list[int] = []
+
+        def load() -> None:
+            answers.append(ask(server, "/v1/namespaces/sales/tables/orders")[0])
+
+        threads = [threading.Thread(target=load) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        assert begun.wait(60)
+        wait_for(lambda: len(answers) == 2)  # one publishes, one waits
+        assert answers == [503, 503]
+        assert ask(server, "/v1/namespaces")[0] == 200
+        go_on.set()
+        for thread in threads:
+            thread.join(60)
+        assert sorted(answers) == [200, 200, 503, 503]
+
+
+def test_a_request_through_a_proxy_has_a_token_instead_of_the_host(w: lakebed.Warehouse) -> None:
+    with serving(w, token="t" * MIN_TOKEN) as server:
+        headers = {"Host": "catalog.example.com", "Authorization": f"Bearer {'t' * MIN_TOKEN}"}
+        assert ask(server, "/v1/config", headers=headers)[0] == 200
+    with serving(w) as server:
+        status, content, _ = ask(server, "/v1/config", headers={"Host": "catalog.example.com"})
+        assert (status, content["error"]["type"]) == (400, "BadRequestException")
+        status, content, _ = ask(server, "/v1/namespaces/sales/tables/orders/metrics")
+        assert (status, content["error"]["code"]) == (405, 405)
