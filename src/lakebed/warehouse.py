@@ -54,8 +54,8 @@ class Warehouse:
             names = warehouse_names()
             if names is None:
                 raise InvalidOption(
-                    "Warehouse() got no URI, and LAKEBED_WAREHOUSE is not set",
-                    hint="give one, as in lakebed.Warehouse('s3://lake/warehouse')",
+                    "no warehouse is named: LAKEBED_WAREHOUSE is not set",
+                    hint="set it, give --warehouse on the command line, or give lakebed.Warehouse a path or URI",
                 )
             uri = names.uri
         elif not isinstance(uri, str | os.PathLike):  # pyright: ignore[reportUnnecessaryIsInstance]

@@ -11,7 +11,7 @@ import uvicorn
 from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
-from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from lakebed.hosts import LOOPBACK, REFUSED, names_this_machine
 
@@ -43,7 +43,7 @@ class _PromptProtocol(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
-        cycle: RequestResponseCycle | None = self.cycle  # None until the first request
+        cycle: Any = self.cycle  # None until the first request
         if cycle is not None and not cycle.response_complete:
             self._stop_waiting()
         elif self._deadline is None:

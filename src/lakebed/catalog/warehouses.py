@@ -246,7 +246,7 @@ class CatalogNames(Names):
         if not location:
             raise InvalidOption(
                 f"nothing names the folder of new tables of the warehouse {self.uri}",
-                hint=f"give lakebed.Warehouse({self.uri!r}, location='s3://lake/warehouse'), or {WAREHOUSE_LOCATION}",
+                hint=f"set {WAREHOUSE_LOCATION}, or give lakebed.Warehouse a location",
                 context={"warehouse": self.uri},
             )
         return f"{location.rstrip('/')}/{name.database.replace('.', '/')}/{name.table}"

@@ -123,7 +123,11 @@ def application(
         middleware=[
             Middleware(_Logged, log=log),
             # behind a proxy the host is another one; a page of another site has no token
-            *([] if token else [Middleware(ServerHostsOnly, address=address, refusal=_other_host())]),
+            *(
+                []
+                if token
+                else [Middleware(ServerHostsOnly, address=address, refusal=_error(400, "BadRequestException", REFUSED))]
+            ),
             Middleware(_Guarded, token=token),
         ],
         exception_handlers={404: _unknown, 405: _no_method, LakebedError: _failed, 500: _broken},
@@ -221,10 +225,6 @@ def _unknown(_request: Request, _error_of_routing: Exception) -> Response:
 
 def _no_method(_request: Request, _error_of_routing: Exception) -> Response:
     return _error(405, "UnsupportedOperationException", "this endpoint does not take this method")
-
-
-def _other_host() -> Response:
-    return _error(400, "BadRequestException", REFUSED)
 
 
 def _failed(request: Request, error: Exception) -> Response:

@@ -149,7 +149,7 @@ def _refuse_moving(body: bytes, where: str) -> None:
         old, new = (folder.replace("/", ".") for folder in move)
         raise CommitConflict(
             f"the table {old} is being renamed to {new}, and some of its files may not be there yet",
-            hint=f"If no process does it any more, rename it again: w.rename({old!r}, {new!r}).",
+            hint=f"If no process does it any more, rename {old} to {new} again.",
             context={"uri": where, "from": move[0], "to": move[1]},
             kind=ConflictKind.BUSY,
         )

@@ -150,7 +150,7 @@ def test_a_catalog_is_a_warehouse_and_an_entry_in_it_is_not() -> None:
     with pytest.raises(InvalidOption, match="has no other location"):
         names_of("memory://lake", None, "memory://other")
     with pytest.raises(UnsupportedFeature):
-        catalog.rename(EntryName("a", "b"), EntryName("a", "c"))
+        catalog.folders(EntryName("a", "b"), EntryName("a", "c"))
 
 
 def test_new_tables_of_a_catalog_need_a_folder(monkeypatch: pytest.MonkeyPatch) -> None:
