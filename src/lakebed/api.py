@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from lakebed.operations.result import WriteResult
 
 # The folders of lists of other formats, which `publish` writes.
-_LISTS = ("metadata/", "_delta_log/")
+_LISTS = ("metadata", "_delta_log")
 _WORKER_TUNING = "lakebed.spark.worker.tuning"
 _OPEN_OPTIONS = ("hoodie.metadata.enable", "hoodie.enable.data.skipping", "lakebed.read.page.checksums", _WORKER_TUNING)
 
@@ -306,12 +306,12 @@ def drop(
     names = warehouse_names() if is_name(uri) else None
     try:
         storage = open_storage(table_uri(uri), storage_options)
-        left = recreate.drop(storage, resolve_options(options).write, dry_run=dry_run)
-        if not dry_run and any(path.startswith(_LISTS) for path in left):
-            from lakebed.services.publishing import remove_lists
+        lists: list[str] = []
+        if any(map(storage.list_names, _LISTS)):
+            from lakebed.services.publishing import list_files
 
-            removed = {*remove_lists(storage)}
-            left = [path for path in left if path not in removed]
+            lists = list_files(storage)
+        left = recreate.drop(storage, resolve_options(options).write, lists=lists, dry_run=dry_run)
     except TableNotFound:
         if not missing_ok:
             raise

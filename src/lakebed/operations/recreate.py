@@ -320,10 +320,10 @@ def exists(storage: Storage) -> bool:
     return True
 
 
-def drop(storage: Storage, settings: WriteSettings, *, dry_run: bool = False) -> list[str]:
-    """Delete a table with all its rows, under its lock. Returns the paths of files in its folder that do not belong to
-    the table and stay; a dry run deletes nothing. A call after an interrupted one finishes it. `settings` configure the
-    lock.
+def drop(storage: Storage, settings: WriteSettings, *, lists: Collection[str] = (), dry_run: bool = False) -> list[str]:
+    """Delete a table with all its rows, and the files of its published `lists`, under its lock. Returns the paths of
+    files in its folder that do not belong to the table and stay; a dry run deletes nothing. A call after an interrupted
+    one finishes it. `settings` configure the lock.
 
     Raises `TableNotFound` if there is neither a table nor what such a call left of one.
     """
@@ -338,7 +338,7 @@ def drop(storage: Storage, settings: WriteSettings, *, dry_run: bool = False) ->
         )
     if dry_run:
         folders = [folder for folder in storage.list_folders("") if folder != HOODIE]
-        below = [path for folder in folders for path in _split(storage, folder, ())[1]]
+        below = [path for folder in folders for path in _split(storage, folder, ())[1] if path not in lists]
         return below + [name for name in storage.list_names("") if not is_table_file(name)]
     name = name_if_readable(storage)
     with writers_lock(storage, settings, name) as lock:
@@ -347,6 +347,12 @@ def drop(storage: Storage, settings: WriteSettings, *, dry_run: bool = False) ->
         storage.delete(BACKUP_PATH)
         storage.delete(PROPERTIES_PATH)
         left = remove_table_files(storage, (), lambda: _check_lock(storage, lock))
+        for path in sorted(set(left).intersection(lists)):
+            _check_lock(storage, lock)
+            storage.delete(path)
+        for folder in {path.rpartition("/")[0] for path in lists}:
+            _remove_empty(storage, folder)
+        left = [path for path in left if path not in lists]
         for folder in storage.list_folders(HOODIE):
             if f"{HOODIE}/{folder}" != _LOCKS:
                 _check_lock(storage, lock)

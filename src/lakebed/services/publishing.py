@@ -128,18 +128,6 @@ def list_files(storage: Storage, formats: Iterable[str] = ()) -> list[str]:
     return files
 
 
-def remove_lists(storage: Storage) -> list[str]:
-    """Delete the lists of a table that is dropped, except those with versions of others. Returns the paths of their
-    files."""
-    files = list_files(storage)
-    for path in files:
-        storage.delete(path)
-    for folder in {path.rpartition("/")[0] for path in files}:
-        if not storage.list_names(folder) and not storage.list_folders(folder):
-            storage.delete_folder(folder)
-    return files
-
-
 def published_formats(storage: Storage) -> Mapping[str, str]:
     """The folder of each published list of the table, by its format; whichever program wrote it."""
     return {form.name: form.folder for form in list_formats().values() if storage.list_names(form.folder)}
