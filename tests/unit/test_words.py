@@ -59,6 +59,7 @@ ALLOWED = {
     "place": "the step of a write that gives rows their file groups",
     "place_in_one": "the same",
     "tell": "a method of Python's files",
+    "connection_made": "a method of protocols of asyncio",
     "whole_number": "a number without a fraction",
     "lock_is_held": "the state of a lock",
     "is_made_by_lakebed": "the maker of a table",

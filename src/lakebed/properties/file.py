@@ -77,13 +77,14 @@ def _first_valid(storage: Storage) -> dict[str, str] | CorruptFile | None:
     exists."""
     broken: list[CorruptFile] = []
     for path in (PROPERTIES_PATH, BACKUP_PATH):
+        body = b""
         try:
             body = storage.read(path)
-            _refuse_moving(body, storage.url())
             return _valid_properties(body, path)
         except FileNotFoundError:
             continue
         except CorruptFile as cause:
+            _refuse_moving(body, storage.url())
             broken.append(cause)
     return broken[0] if broken else None
 

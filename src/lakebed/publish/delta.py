@@ -51,7 +51,7 @@ MAX_DIGITS = 15
 
 _ENGINE = "lakebed"
 _VERSION = re.compile(r"(\d{20})\.json")
-_OWN = re.compile(r"\d{20}\.(json|checkpoint\.parquet)|_last_checkpoint")
+_LIST_FILE = re.compile(r"\d{20}\.(json|checkpoint\.parquet)|_last_checkpoint")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.parquet")
 _NAMES_REFUSED = frozenset(" ,;{}()\n\t=")
 _SIMPLE = {
@@ -125,8 +125,8 @@ class DeltaFormat:
         fields = [_field(field.name, field.type, field.name) for field in schema]
         return json.dumps({"type": "struct", "fields": fields})
 
-    def is_own(self, name: str) -> bool:
-        return _OWN.fullmatch(name) is not None
+    def is_list_file(self, name: str) -> bool:
+        return _LIST_FILE.fullmatch(name) is not None
 
     def newest(self, storage: Storage) -> ForeignList | None:
         names: Sequence[str] | None = None

@@ -63,7 +63,7 @@ class ListFormat(Protocol):
         Raises `UnsupportedFeature` for a type or a name that the format cannot have."""
         ...
 
-    def is_own(self, name: str) -> bool:
+    def is_list_file(self, name: str) -> bool:
         """Whether a file in `folder` with this name is one of a list."""
         ...
 

@@ -65,7 +65,7 @@ RETAINED_VERSIONS = 100
 
 _VERSION = re.compile(r"v(\d+)\.metadata\.json")
 _HINT = f"{FOLDER}/version-hint.text"
-_OWN = re.compile(r"v\d+\.metadata\.json|version-hint\.text|snap-\d+-[0-9a-f]{32}\.avro|[0-9a-f]{32}-m0\.avro")
+_LIST_FILE = re.compile(r"v\d+\.metadata\.json|version-hint\.text|snap-\d+-[0-9a-f]{32}\.avro|[0-9a-f]{32}-m0\.avro")
 _NUMBER = "lakebed.metadata-version"
 _MAPPING = "schema.name-mapping.default"
 # Other publishers may be about to refer to younger files.
@@ -108,8 +108,8 @@ class IcebergFormat:
         ids.add_columns(schema)
         return json.dumps([_field(field, field.name, ids) for field in schema])
 
-    def is_own(self, name: str) -> bool:
-        return _OWN.fullmatch(name) is not None
+    def is_list_file(self, name: str) -> bool:
+        return _LIST_FILE.fullmatch(name) is not None
 
     def newest(self, storage: Storage) -> ForeignList | None:
         names = storage.list_names(FOLDER)

@@ -124,7 +124,7 @@ def list_files(storage: Storage, formats: Iterable[str] = ()) -> list[str]:
         with suppress(LakebedError):
             if form.newest(storage) is not None:
                 names = storage.list_names(form.folder)
-                files += [f"{form.folder}/{name}" for name in names if form.is_own(name)]
+                files += [f"{form.folder}/{name}" for name in names if form.is_list_file(name)]
     return files
 
 

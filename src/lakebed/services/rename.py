@@ -81,7 +81,7 @@ def rename(storage: Storage, old: str, new: str, settings: WriteSettings) -> Non
             )
         if (mark := _read_mark(source)) is not None:
             _move_files(storage, (old, new), check)
-            _settle(source, target, mark, (old, new), check)
+            _finish(source, target, mark, (old, new), check)
         _clear(source, check)
     with suppress(FileNotFoundError):
         if next((info for info in source.list() if not info.path.startswith(_PASSING)), None) is None:
@@ -133,7 +133,7 @@ def _move_files(storage: Storage, folders: tuple[str, str], check: Callable[[], 
     parallel_map(move, moving, _MOVERS if is_remote(storage) else 1)
 
 
-def _settle(
+def _finish(
     source: Storage, target: Storage, mark: dict[str, object], move: tuple[str, str], check: Callable[[], None]
 ) -> None:
     """Make the new folder the table. If a call that was interrupted did that, nothing there is touched."""
