@@ -97,8 +97,9 @@ _CONDITION = (_is_condition, "a SQL condition or an Arrow expression")
 _EVENT = (_is_event, "a threading.Event")
 _BATCH = (_is_batch, "a lakebed.Once")
 _SESSION = (_is_session, "a Spark session")
+_Taken = tuple[Callable[[Any], bool], str]
 # What each name takes.
-TAKEN: dict[str, tuple[Callable[[Any], bool], str]] = {
+TAKEN: dict[str, _Taken] = {
     "uri": _PATH,
     **dict.fromkeys(("name", "comment", "user", "query", "images", "layout", "scope", "mode", "sort", "format"), _TEXT),
     **dict.fromkeys(
@@ -143,20 +144,28 @@ def checks_arguments(function: _F) -> _F:
     Traceback (most recent call last):
     lakebed.errors.InvalidOption: head() takes a whole number as rows, not 'five'
     """
-    signature = inspect.signature(function)
-    checked = {
-        n: (_FLAG if p.annotation == "bool" else TAKEN[n], p.default)  # `once` is a flag of services
-        for n, p in signature.parameters.items()
-        if n in TAKEN
-    }
-    if not checked:
+    code = inspect.unwrap(function).__code__
+    if TAKEN.keys().isdisjoint(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]):
         return function
-    in_sequences = [
-        n for n in checked if TAKEN[n] is _NAMES and str(signature.parameters[n].annotation).startswith("Sequence[")
-    ]
+
+    signature: inspect.Signature | None = None
+    checked: dict[str, tuple[_Taken, Any]] = {}
+    in_sequences: list[str] = []
 
     @wraps(function)
     def call(*positional: Any, **named: Any) -> Any:
+        nonlocal signature, checked, in_sequences
+        if signature is None:  # a class has many methods, and a process calls few
+            of_function = inspect.signature(function)
+            parameters = of_function.parameters
+            checked = {
+                n: (_FLAG if p.annotation == "bool" else TAKEN[n], p.default)  # `once` is a flag of services
+                for n, p in parameters.items()
+                if n in TAKEN
+            }
+            lists = [n for n in checked if TAKEN[n] is _NAMES]
+            in_sequences = [n for n in lists if str(parameters[n].annotation).startswith("Sequence[")]
+            signature = of_function  # last: another thread may be at work
         try:
             bound = signature.bind(*positional, **named)
         except TypeError as error:
