@@ -153,6 +153,11 @@ OTHERS: dict[str, dict[str, str]] = {
         "storage.streams": "BLOCK_BYTES CACHE_BLOCKS",
     },
     "seconds, attempts or threads": {
+        "catalog.warehouses": "_LOOKED_AT_ONCE",
+        "catalog_server.server": "_KEEP_ALIVE_SECONDS",
+        "catalog_server.tables": "_WAIT_SECONDS",
+        "services.rename": "_MOVERS",
+        "web_server": "REQUEST_SECONDS",
         "read.search": "_THREADS",
         "read.spark_search": "_TASKS_PER_CORE",
         "slices.newest_files": "_READERS",
@@ -314,6 +319,9 @@ OTHERS: dict[str, dict[str, str]] = {
     "of a storage or a service with tests of its own": {
         "catalog.glue": "_READ _CHANGED _DELETED",
         "catalog.hive": "_NAMES_A_REQUEST",
+        "catalog.warehouses": "MAX_NAME",
+        "catalog_server.server": "MAX_CONNECTIONS MAX_PAGE MIN_TOKEN _MAX_PAGE_TOKEN",
+        "catalog_server.tables": "MAX_BYTES MAX_TABLES MAX_WAITING",
         "index.hbase.native": "_SCANNED _WINDOW",
         "storage.hdfs": "_GAP_BYTES",
         "storage.object_store": "_PART_BYTES _GAP_BYTES _DELETE_AT_ONCE",

@@ -25,7 +25,8 @@ def test_a_port_in_use_is_named(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_missing_package_names_the_extra(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "uvicorn", None)
-    monkeypatch.delitem(sys.modules, "lakebed.inspector.server", raising=False)
+    for module in ("lakebed.inspector.server", "lakebed.web_server"):
+        monkeypatch.delitem(sys.modules, module, raising=False)
     assert invoke(["inspect", "memory://cli-inspect/none"]) == 6
     said = capsys.readouterr().err
     assert "the inspector needs the package uvicorn" in said

@@ -160,6 +160,7 @@ def test_a_fork_in_a_write_does_not_take_the_write_back(tmp_path: Path, monkeypa
 def test_no_lock_of_the_process_is_one_that_a_fork_would_find_taken() -> None:
     """Those of one call, of a server and of tests apart."""
     apart = {"testing.py", "sharing.py", "inspector/tables.py", "concurrency/process_queue.py", "engine/shuffle.py"}
+    apart |= {"catalog_server/tables.py"}
     found: dict[str, list[str]] = {}
     for path in SOURCE.rglob("*.py"):
         name, text = path.relative_to(SOURCE).as_posix(), path.read_text("utf-8")
