@@ -117,7 +117,7 @@ def small_run(results: Path, *words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.rest
+@pytest.mark.full
 def test_sides_of_a_small_run_have_equal_answers(tmp_path: Path):
     results = tmp_path / "results.json"
     done = small_run(results, "--only", "lakebed", "lakebed-cow", "deltalake", "pyiceberg")
@@ -139,7 +139,7 @@ def test_sides_of_a_small_run_have_equal_answers(tmp_path: Path):
         assert set(ours) - set(side["tasks"]) == set(side["missing"])
 
 
-@pytest.mark.rest
+@pytest.mark.full
 def test_a_run_replaces_the_tasks_of_its_sides_and_refuses_wrong_answers(tmp_path: Path):
     results = tmp_path / "results.json"
     assert small_run(results, "--only", "deltalake").returncode == 0

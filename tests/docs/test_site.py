@@ -117,6 +117,7 @@ _NARROW = """() => {
 }"""
 
 
+@pytest.mark.full  # half a minute; the pages above are those of each kind
 def test_every_page_fits_a_phone_and_breaks_no_short_name(address: str, browser: Any, folder: Path) -> None:
     context = browser.new_context(viewport={"width": 400, "height": 900})
     page = context.new_page()

@@ -206,7 +206,7 @@ def test_a_terminal_shows_work_in_a_slow_store_and_is_clean_after_it(verb: str, 
         assert max(took) >= 2.0, done  # the store took longer than nothing is shown
 
 
-@pytest.mark.parametrize("verb", some(list(WORK), "convert in place", "services"))
+@pytest.mark.parametrize("verb", some(list(WORK), "services"))
 def test_a_terminal_is_clean_after_an_error(verb: str, folder: str, tmp_path: Path) -> None:
     call = Call(folder, str(tmp_path / "t"), verb, "shown", code=SLOW)
     call.wait()
@@ -219,7 +219,7 @@ def test_a_terminal_is_clean_after_an_error(verb: str, folder: str, tmp_path: Pa
     assert call.raw.rindex("\x1b[?25h") > call.raw.rindex("\x1b[?25l")
 
 
-@pytest.mark.parametrize("verb", some(list(WORK), "erase", "services"))
+@pytest.mark.parametrize("verb", some(list(WORK), "erase"))
 def test_a_terminal_is_clean_after_an_interrupt(verb: str, folder: str, tmp_path: Path) -> None:
     call = Call(folder, str(tmp_path / "t"), verb, "shown", code=SLOW)
     call.wait()
@@ -236,7 +236,7 @@ def test_a_terminal_is_clean_after_an_interrupt(verb: str, folder: str, tmp_path
     assert call.raw.rindex("\x1b[?25h") > call.raw.rindex("\x1b[?25l")
 
 
-@pytest.mark.parametrize("verb", some([verb for verb in WORK if verb != "services"], "load", "compact"))
+@pytest.mark.parametrize("verb", some([verb for verb in WORK if verb != "services"], "compact"))
 def test_a_terminal_shows_nothing_of_these_without_progress(verb: str, folder: str, tmp_path: Path) -> None:
     call = Call(folder, str(tmp_path / "t"), verb, "silent", code=SLOW)
     call.wait()

@@ -479,6 +479,7 @@ def test_a_connection_without_a_request_is_closed(
     sent: bytes, w: lakebed.Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(web_server, "REQUEST_SECONDS", 0.3)
+    monkeypatch.setattr(server_module, "_KEEP_ALIVE_SECONDS", 1)
     with serving(w) as server:
         host, _, port = urlsplit(server.url).netloc.rpartition(":")
         with socket.create_connection((host, int(port)), timeout=30) as idle:

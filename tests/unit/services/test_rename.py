@@ -51,6 +51,7 @@ def steps() -> int:
     return len(crash.mutations)
 
 
+@pytest.mark.rest
 def test_a_call_that_dies_at_any_step_is_finished_by_the_same_call() -> None:
     count = steps()
     assert count > 20
