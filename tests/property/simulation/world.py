@@ -26,6 +26,7 @@ from lakebed.concurrency import heartbeat, lock
 from lakebed.concurrency.heartbeat import ProcessIdentity
 from lakebed.concurrency.process_queue import QueueEntry
 from lakebed.format import row_addresses
+from lakebed.format.sources import forget_written
 from lakebed.metadata import expected_files, slices
 from lakebed.operations import rollback
 from lakebed.operations.recreate import forget_files
@@ -35,7 +36,7 @@ from lakebed.storage import clocks, memory, parallel
 from lakebed.storage.base import Durable, FileInfo, Versioned, refused
 from lakebed.storage.memory import MemoryStorage
 from lakebed.testing import Killed
-from lakebed.timeline import instants, timeline
+from lakebed.timeline import history, instants, timeline
 
 START = 1_800_000_000.0
 # Longer than a lock and a heartbeat are valid.
@@ -414,4 +415,7 @@ class Installed:
             cache.clear()
         for cache in (recorded_slices._RECORDED, slices._BASES, row_addresses.FINGERPRINTS, log_rows.LOG_ROWS):
             cache.clear()
+        for cache in (history._CLEANS, log_rows.REPLACEMENTS):
+            cache.clear()
         forget_files()
+        forget_written()
