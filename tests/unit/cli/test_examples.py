@@ -19,6 +19,7 @@ import typer
 import lakebed
 from lakebed.cli.examples import EXAMPLES
 from lakebed.cli.main import app, invoke
+from lakebed.model import WAREHOUSE
 
 PROGRAM: Any = typer.main.get_command(app)
 
@@ -56,7 +57,7 @@ def test_every_example_is_a_command_line_that_is_read(tmp_path: Path, monkeypatc
 
 
 # They go on until they are stopped, or need a catalog's server.
-_APART = ("inspect ", " --follow", " --interval ", "hive://", "glue://")
+_APART = ("inspect ", "serve ", " --follow", " --interval ", "hive://", "glue://")
 
 
 @pytest.fixture(scope="module")
@@ -92,6 +93,7 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, str]:
     made["trips"].consumers.start("daily", "earliest")
     for name in ("trips", "riders", "people"):
         shutil.copytree(folder / "trips", folder / "lake" / name)
+    shutil.copytree(folder / "trips", folder / "warehouse" / "sales" / "orders")
     pq.write_table(rows, folder / "rows.parquet")
     pacsv.write_csv(rows, folder / "rows.csv")
     pacsv.write_csv(rows, folder / "new.csv", pacsv.WriteOptions(delimiter=";"))
@@ -117,6 +119,8 @@ def test_every_example_runs_on_the_tables_of_the_examples(
             continue
         shutil.copytree(folder, tmp_path / str(number))
         monkeypatch.chdir(tmp_path / str(number))
+        if name.startswith("warehouse "):
+            monkeypatch.setenv(WAREHOUSE, "warehouse")
         words = shlex.split(line.replace("s3://lake/delta/trips", "folder").replace("s3://", ""))
         instant = last if name in ("rollback", "consumers move") else first
         moment = f"{last[:4]}-{last[4:6]}-{last[6:8]} {last[8:10]}:{last[10:12]}:{last[12:14]}.{last[14:]}"
