@@ -156,7 +156,6 @@ OTHERS: dict[str, dict[str, str]] = {
         "catalog.warehouses": "_LOOKED_AT_ONCE",
         "catalog_server.server": "_KEEP_ALIVE_SECONDS",
         "catalog_server.tables": "_WAIT_SECONDS",
-        "services.rename": "_MOVERS",
         "web_server": "REQUEST_SECONDS",
         "read.search": "_THREADS",
         "read.spark_search": "_TASKS_PER_CORE",

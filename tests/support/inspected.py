@@ -7,9 +7,13 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from html import unescape
 from http.client import HTTPConnection
+from typing import TypeVar
 from urllib.parse import urlsplit
 
 from lakebed.inspector.server import InspectorServer
+from lakebed.web_server import WebServer
+
+S = TypeVar("S", bound=WebServer)
 
 _LEADS_ON = (302, 307)
 
@@ -17,7 +21,13 @@ _LEADS_ON = (302, 307)
 @contextmanager
 def inspector(*uris: str, storage_options: Mapping[str, str] | None = None) -> Generator[InspectorServer]:
     """A server of these tables on a free port."""
-    server = InspectorServer(uris, storage_options=storage_options)
+    with running(InspectorServer(uris, storage_options=storage_options)) as server:
+        yield server
+
+
+@contextmanager
+def running(server: S) -> Generator[S]:
+    """A server that serves in a thread."""
     thread = server.start()
     try:
         yield server

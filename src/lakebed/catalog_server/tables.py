@@ -55,14 +55,14 @@ class Answer:
 @dataclass
 class _ServedTable:
     """A table: its storage, the view for which the answers were made, the path of the metadata that they have, and the
-    answers by the value of `snapshots`. So many requests are `waiting` for its lock."""
+    answers by the value of `snapshots`. Requests that wait for its lock hold `waiting`."""
 
     storage: Storage
     view: Snapshot | None = None
     path: str = ""
     answers: dict[str, Answer] = field(default_factory=dict[str, Answer])
     lock: threading.Lock = field(default_factory=threading.Lock)
-    waiting: int = 0
+    waiting: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(MAX_WAITING))
 
     @property
     def size(self) -> int:
@@ -131,12 +131,10 @@ class ServedTables:
                     self._tables.pop(name, None)
                 raise _no_table(database, table) from None
             # without publication another program changes the list, whatever the table's timeline shows
-            if not self._publishes or served.view is None or not served.view.shows_same(view):
+            is_new = self._publishes and served.view is not None and served.view.shows_same(view)
+            if not is_new or (served.answers and served.storage.head(served.path) is None):  # or deleted beside it
                 served.answers.clear()
                 served.view = view if self._publishes and self._is_published(served) else None
-            elif served.answers and served.storage.head(served.path) is None:  # deleted beside the table
-                served.answers.clear()
-                served.view = view if self._is_published(served) else None
             if snapshots not in served.answers:
                 served.path, text = self._newest(served, name)
                 served.answers[snapshots] = self._answer(served.path, text, snapshots)
@@ -149,22 +147,18 @@ class ServedTables:
 
     @contextmanager
     def _only(self, served: _ServedTable, name: EntryName) -> Generator[None]:
-        """Let one request at a time look at a table. Where others wait already, or one takes long to publish it, an
-        error says so: threads are few, and other tables need them."""
-        with self._lock:
-            is_busy = served.waiting >= MAX_WAITING
-            served.waiting += not is_busy
-        try:
-            if is_busy or not served.lock.acquire(timeout=_WAIT_SECONDS):
-                raise CatalogError(
-                    f"the table {name} is being published",
-                    hint="Ask again in some seconds.",
-                    context={"name": str(name)},
-                )
-        finally:
-            if not is_busy:
-                with self._lock:
-                    served.waiting -= 1
+        """Let one request at a time look at a table. Raises `CatalogError` where many wait already, or one takes long
+        to publish it: threads are few, and other tables need them."""
+        is_first = False
+        if served.waiting.acquire(blocking=False):
+            is_first = served.lock.acquire(timeout=_WAIT_SECONDS)
+            served.waiting.release()
+        if not is_first:
+            raise CatalogError(
+                f"the table {name} is being published",
+                hint="Ask again in some seconds.",
+                context={"name": str(name)},
+            )
         try:
             yield
         finally:

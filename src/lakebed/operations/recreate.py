@@ -136,8 +136,8 @@ _STAGING = f"{HOODIE}/.overwrite"
 _READY = f"{_STAGING}/ready.json"
 _OWNER = ".owner"
 _LOCKS = LOCK_FILE.rpartition("/")[0]
-# What belongs to the writers of the new table while they write, not to the table.
-_PASSING = (f"{_LOCKS}/", HDFS_LOCK_FILE, f"{HOODIE}/.heartbeat/", f"{HOODIE}/.temp/")
+# What belongs to the processes that use a table, not to the table.
+PASSING = (f"{_LOCKS}/", HDFS_LOCK_FILE, f"{HOODIE}/.heartbeat/", f"{HOODIE}/.temp/")
 _MOVERS = 16
 
 
@@ -151,8 +151,7 @@ def recreate(storage: Storage, write: Callable[[Storage], _T], lock: Lock) -> _T
     folder = f"{_STAGING}/{name}"
     storage.write(folder + _OWNER, json.dumps(this_process().to_json()).encode())
     try:
-        spec = storage.spec
-        result = write(open_storage_spec(StorageSpec(f"{spec.uri.rstrip('/')}/{folder}", spec.options)))
+        result = write(storage_of(storage, folder))
         with lock:
             _decide(storage, folder, lock)
     except Exception as error:
@@ -172,6 +171,24 @@ def recreate(storage: Storage, write: Callable[[Storage], _T], lock: Lock) -> _T
             context=error.context,
         ) from error
     return result
+
+
+def storage_of(storage: Storage, folder: str) -> Storage:
+    """The storage of a table in a folder below that of another storage."""
+    spec = storage.spec
+    return open_storage_spec(StorageSpec(f"{spec.uri.rstrip('/')}/{folder}", spec.options))
+
+
+def move_files(storage: Storage, moves: Sequence[tuple[str, str]], check: Callable[[], None]) -> None:
+    """Move files, from and to these paths; those that were moved before are passed over. `check` is called before each
+    file; an error in it ends the call."""
+
+    def move(paths: tuple[str, str]) -> None:
+        check()
+        with suppress(FileNotFoundError):  # moved before
+            storage.move(*paths)
+
+    parallel_map(move, moves, _MOVERS if is_remote(storage) else 1)
 
 
 def load_settled(storage: Storage) -> TableConfig:
@@ -209,7 +226,7 @@ def _check_lock(storage: Storage, lock: Lock) -> None:
 def _decide(storage: Storage, folder: str, lock: Lock) -> None:
     """Write the file that makes the new table the valid one."""
     below = (info.path.removeprefix(folder + "/") for info in storage.list(folder))
-    files = sorted(path for path in below if not path.startswith(_PASSING))
+    files = sorted(path for path in below if not path.startswith(PASSING))
     _check_lock(storage, lock)
     storage.write(_READY, json.dumps({"folder": folder, "files": files}).encode())
     storage.delete(BACKUP_PATH)
@@ -230,17 +247,10 @@ def _finish(storage: Storage, lock: Lock) -> bool:
     retained = _RetainedPaths(files)
     left = remove_table_files(storage, retained.files, lambda: _check_lock(storage, lock))
     _clear(storage, HOODIE, retained, lambda: _check_lock(storage, lock))
-
-    def move(path: str) -> None:
-        _check_lock(storage, lock)
-        with suppress(FileNotFoundError):  # moved before
-            storage.move(f"{folder}/{path}", path)
-
-    other_paths = [path for path in files if path != PROPERTIES_PATH]
-    for _ in parallel_map(lambda path: move(path), other_paths, _MOVERS if is_remote(storage) else 1):
-        pass
+    moves = [(f"{folder}/{path}", path) for path in files if path != PROPERTIES_PATH]
+    move_files(storage, moves, lambda: _check_lock(storage, lock))
     forget_files()
-    move(PROPERTIES_PATH)
+    move_files(storage, [(f"{folder}/{PROPERTIES_PATH}", PROPERTIES_PATH)], lambda: _check_lock(storage, lock))
     _check_lock(storage, lock)
     _drop(storage, folder)
     storage.delete(_READY)

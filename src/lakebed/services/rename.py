@@ -18,7 +18,7 @@ from lakebed.concurrency.providers import writers_lock
 from lakebed.config.settings import WriteSettings
 from lakebed.errors import CommitConflict, ConflictKind, CorruptFile, InvalidOption, LakebedError, TableExists
 from lakebed.model import HDFS_LOCK_FILE, HOODIE, LOCK_FILE
-from lakebed.operations.recreate import forget_files, load_settled
+from lakebed.operations.recreate import PASSING, forget_files, load_settled, move_files, storage_of
 from lakebed.properties.file import (
     BACKUP_PATH,
     PROPERTIES_PATH,
@@ -28,16 +28,11 @@ from lakebed.properties.file import (
     renamed_properties,
 )
 from lakebed.services.publishing import list_files
-from lakebed.storage import open_storage_spec
-from lakebed.storage.base import Storage, StorageSpec
+from lakebed.storage.base import Storage
 from lakebed.storage.exactly_once import create_exactly_once
-from lakebed.storage.parallel import is_remote, parallel_map
 
 _MARK = f"{HOODIE}/rename.json"
 _LOCKS = f"{LOCK_FILE.rpartition('/')[0]}/"
-# What belongs to the processes that use the table, not to the table.
-_PASSING = (_LOCKS, HDFS_LOCK_FILE, f"{HOODIE}/.heartbeat/", f"{HOODIE}/.temp/")
-_MOVERS = 16
 
 
 def rename_in_warehouse(names: Names, name: EntryName, to: EntryName) -> None:
@@ -56,7 +51,7 @@ def rename(storage: Storage, old: str, new: str, settings: WriteSettings) -> Non
     Raises `TableNotFound` if there is no table, `TableExists` if there is anything in the new folder, and
     `CommitConflict` if the lock was lost.
     """
-    source, target = _inside(storage, old), _inside(storage, new)
+    source, target = storage_of(storage, old), storage_of(storage, new)
     if _move_of(source) is None:
         load_settled(source)
     with writers_lock(source, settings, name_if_readable(source)) as lock:
@@ -84,7 +79,7 @@ def rename(storage: Storage, old: str, new: str, settings: WriteSettings) -> Non
             _finish(source, target, mark, (old, new), check)
         _clear(source, check)
     with suppress(FileNotFoundError):
-        if next((info for info in source.list() if not info.path.startswith(_PASSING)), None) is None:
+        if next((info for info in source.list() if not info.path.startswith(PASSING)), None) is None:
             storage.delete_folder(old)
     forget_files()
 
@@ -97,7 +92,7 @@ def _claim(source: Storage, target: Storage, move: tuple[str, str], check: Calla
         context={"uri": target.url()},
     )
     stored, claim = source.read_versioned(PROPERTIES_PATH), moving_properties(*move)
-    others = (info.path for info in target.list() if not info.path.startswith(_PASSING))
+    others = (info.path for info in target.list() if not info.path.startswith(PASSING))
     # a claim of the same table is that of a call that was interrupted
     if any(path != PROPERTIES_PATH for path in others) or not create_exactly_once(target, PROPERTIES_PATH, claim):
         raise exists
@@ -121,16 +116,10 @@ def _move_files(storage: Storage, folders: tuple[str, str], check: Callable[[], 
     """Move all files of the table but its properties, and but its list of Iceberg, which has absolute paths: the next
     publication writes it again."""
     old, new = folders
-    staying: Collection[str] = {PROPERTIES_PATH, BACKUP_PATH, _MARK, *list_files(_inside(storage, old), ["iceberg"])}
+    staying: Collection[str] = {PROPERTIES_PATH, BACKUP_PATH, _MARK, *list_files(storage_of(storage, old), ["iceberg"])}
     below = [info.path.removeprefix(f"{old}/") for info in storage.list(old)]
-
-    def move(path: str) -> None:
-        check()
-        with suppress(FileNotFoundError):  # moved before
-            storage.move(f"{old}/{path}", f"{new}/{path}")
-
-    moving = [path for path in below if path not in staying and not path.startswith(_PASSING)]
-    parallel_map(move, moving, _MOVERS if is_remote(storage) else 1)
+    moving = [path for path in below if path not in staying and not path.startswith(PASSING)]
+    move_files(storage, [(f"{old}/{path}", f"{new}/{path}") for path in moving], check)
 
 
 def _finish(
@@ -180,7 +169,7 @@ def _move_of(storage: Storage) -> tuple[str, str] | None:
 
 
 def _read_mark(source: Storage) -> dict[str, object] | None:
-    """What the old folder has of a call that is not finished."""
+    """The mark of a call that is not finished, from the old folder; None if there is none."""
     try:
         mark = json.loads(source.read(_MARK))
         if not isinstance(mark["properties"], str) or not isinstance(mark["folders"], list):
@@ -194,8 +183,3 @@ def _read_mark(source: Storage) -> dict[str, object] | None:
             context={"path": source.url(_MARK)},
         ) from cause
     return mark
-
-
-def _inside(storage: Storage, folder: str) -> Storage:
-    spec = storage.spec
-    return open_storage_spec(StorageSpec(f"{spec.uri.rstrip('/')}/{folder}", spec.options))

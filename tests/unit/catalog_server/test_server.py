@@ -27,6 +27,7 @@ from lakebed.catalog_server.server import MAX_PAGE, MIN_TOKEN, CatalogServer
 from lakebed.catalog_server.tables import ServedTables
 from lakebed.errors import InvalidOption
 from lakebed.properties.file import moving_properties
+from support.inspected import running
 from support.processes import wait_for
 
 ROWS = pa.table({"id": [1, 2, 3], "city": ["Oslo", "Rome", "Rome"], "fare": [9.5, 12.0, None]})
@@ -50,12 +51,8 @@ def serving(
     tables = ServedTables(FolderNames(w.uri), storage_options, publishes=publishes, vends=vends)
     server = CatalogServer(tables, token=token, log=lines.append)
     server.lines = lines  # pyright: ignore[reportAttributeAccessIssue]
-    thread = server.start()
-    try:
+    with running(server):
         yield server
-    finally:
-        server.stop()
-        thread.join(10)
 
 
 @pytest.fixture

@@ -99,12 +99,13 @@ class AssembledFile(BaseFileWriter):
         encoded, table = None, None if fresh is None else pa.Table.from_batches([fresh])
         if table is not None and self._ranges is not None:
             self._ranges.see(table)
+        fresh_names = frozenset[str](() if table is None else table.schema.names)
         run = _Run(self, source, number)
         placements: list[_ChunkPlacement] = []
         at = 0
         for name, leaves in self._leaves.items():
             chunks, at = group.chunks[at : at + leaves], at + leaves
-            if table is not None and name in table.schema.names:
+            if table is not None and name in fresh_names:
                 run.end()
                 encoded = encoded or self._encoded(table)
                 placements += self._place(encoded, name)
@@ -163,12 +164,12 @@ class AssembledFile(BaseFileWriter):
             if self._key_column is not None and group[RECORD_KEY].equals(group[self._key_column]):
                 keys = self._encoded(group.select([self._key_column]), is_repeated=True)
         alone = {*values, *([] if keys is None else [RECORD_KEY, self._key_column])}
-        others = [name for name in self._leaves if name not in alone]
+        others = dict.fromkeys(name for name in self._leaves if name not in alone)
         encoded = None
         placements: list[_ChunkPlacement] = []
         for name in self._leaves:
             if name in others:
-                encoded = encoded or self._encoded(group.select(others))
+                encoded = encoded or self._encoded(group.select(list(others)))
                 placements += self._place(encoded, name)
             elif name in values:
                 placements += self._place(self._repeated(name, values[name], group.num_rows), name)
@@ -392,7 +393,8 @@ class _Encoder:
         options: Callable[[pa.Table], dict[str, Any]],
         put: Callable[[bytes], object] | None,
     ) -> _Encoded:
-        """Encode a row group. `put` takes each part of it as soon as it is encoded; without it the parts are kept."""
+        """Encode a row group. Each part of its bytes is given to `put` as soon as it is encoded; without `put` the
+        parts are kept."""
         if self._written_schema is None:
             self._written_schema = with_dictionaries(self._schema, table.schema)
         table = in_types(table, self._written_schema)
