@@ -31,13 +31,17 @@ Create = Callable[..., str]
 @pytest.fixture
 def topic(bootstrap: str) -> Create:
     """Creates a topic with some partitions, and gives its name."""
-    from confluent_kafka.admin import AdminClient, NewTopic
+    from confluent_kafka.admin import AdminClient, NewTopic, TopicMetadata
 
     def created(partitions: int = 1, name: str | None = None) -> str:
         name = name or f"t{uuid.uuid4().hex[:8]}"
         client = AdminClient({"bootstrap.servers": bootstrap})
         for made in client.create_topics([NewTopic(name, partitions, 1)]).values():
             made.result(30)
+        # The controller answers before the broker that is asked for topics knows the new one.
+        end = time.monotonic() + 30
+        while len(client.list_topics(timeout=10).topics.get(name, TopicMetadata()).partitions) < partitions:
+            assert time.monotonic() < end
         return name
 
     return created
