@@ -20,7 +20,6 @@ from lakebed.errors import InvalidOption, InvalidRecord, LakebedError
 from lakebed.format.variants import (
     DECODED,
     ENCODED,
-    as_variants,
     computed,
     duckdb_type,
     in_arrow,
@@ -29,7 +28,7 @@ from lakebed.format.variants import (
 )
 from lakebed.schema.arrow import list_of
 from lakebed.schema.conversion import cast_column
-from lakebed.schema.logical_types import VARIANT, is_variant
+from lakebed.schema.logical_types import VARIANT, as_variants, is_variant
 from lakebed.schema.plain_arrow import is_list
 from lakebed.schema.type_names import column_type
 

@@ -16,7 +16,6 @@ from support.vector_tables import unpacked
 ANSI_OFF = {"spark.sql.ansi.enabled": "false"}
 CONF = {**LEAVE_AS_IS, **ANSI_OFF}
 NO_REFERENCE = "cast(null as struct<external_path: string, offset: bigint, length: bigint, managed: boolean>)"
-TURNS = 3
 
 
 def inline(data: bytes) -> str:
@@ -40,13 +39,16 @@ def hudi_blobs(oracle: HudiOracle, table: lakebed.Table, tmp_path: Path) -> dict
     return dict(zip(rows["id"].to_pylist(), rows["b"].to_pylist(), strict=True))
 
 
+@pytest.mark.parametrize("turns", [2, pytest.param(10, marks=pytest.mark.rest)])
 @pytest.mark.parametrize("kind", ["cow", "mor"])
-def test_lakebed_and_real_hudi_update_a_table_of_blobs_in_turns(kind: str, oracle: HudiOracle, tmp_path: Path) -> None:
+def test_lakebed_and_real_hudi_update_a_table_of_blobs_in_turns(
+    kind: str, turns: int, oracle: HudiOracle, tmp_path: Path
+) -> None:
     path = container()
     data = path.read_bytes()
     table = blob_table(kind, str(tmp_path / "t"))
     model = {row["id"]: data_of(n) if n % 10 else None for n, row in enumerate(blob_rows(range(40)))}
-    for turn in range(TURNS):
+    for turn in range(turns):
         key, other, dropped = (f"k{3 * turn + n + 1:03d}" for n in range(3))
         new = f"by hudi {turn}".encode()
         oracle.ask(

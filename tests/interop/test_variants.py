@@ -4,14 +4,14 @@ them back: lakebed reads what both wrote."""
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
 import lakebed
-from interop.hudi_jobs import LEAVE_AS_IS
+from interop.hudi_jobs import hudi_job
 from lakebed import variant
 from lakebed.catalog.columns import spark_schema
 from oracle.client import HudiOracle
@@ -47,12 +47,24 @@ def by_hudi(
     oracle: HudiOracle, table: lakebed.Table, model: dict[str, Any], ts: int, operation: str = "upsert"
 ) -> None:
     rows = rows_of(model, ts).replace_schema_metadata({SPARK_SCHEMA: spark_schema(table.schema, ())})
-    oracle.write(table.uri, rows, operation, LEAVE_AS_IS)
+    oracle.write(table.uri, rows, operation, hudi_job(table) | {"hoodie.compact.inline": "false"})
 
 
-@pytest.mark.parametrize("rounds", [2, pytest.param(10, marks=pytest.mark.rest)])
-def test_lakebed_and_real_hudi_write_variants_in_turns(rounds: int, oracle: HudiOracle, tmp_path: Path) -> None:
-    table = lakebed.create(str(tmp_path / "t"), SCHEMA, key="id", ordering="ts", type="cow")
+# Hudi on Spark 3.5 appends variants to logs and fails when it merges them with a base file, also in tables of its own
+# ("VARIANT type is only supported in Spark 4.0+"): so lakebed compacts.
+@pytest.mark.parametrize(
+    ("kind", "index", "rounds"),
+    [
+        ("cow", "simple", 2),
+        ("mor", "bucket", 2),
+        pytest.param("cow", "simple", 10, marks=pytest.mark.rest),
+        pytest.param("mor", "bucket", 10, marks=pytest.mark.rest),
+    ],
+)
+def test_lakebed_and_real_hudi_write_variants_in_turns(
+    kind: Literal["cow", "mor"], index: str, rounds: int, oracle: HudiOracle, tmp_path: Path
+) -> None:
+    table = lakebed.create(str(tmp_path / "t"), SCHEMA, key="id", ordering="ts", type=kind, index=index)
     model = {f"k{n:03d}": document(n) for n in range(30)}
     table.upsert(rows_of(model, 0))
     for turn in range(rounds):
@@ -73,6 +85,9 @@ def test_lakebed_and_real_hudi_write_variants_in_turns(rounds: int, oracle: Hudi
         table.upsert(rows_of(changed, 11 + 2 * turn))
         model |= changed
         assert values(table) == model
+        if kind == "mor" and turn % 2:
+            table.maintenance.compact()
+            assert values(table) == model
     selected = table.scan(["id"], where="try_variant_get(v, '$.a', 'int') is not null").to_arrow()["id"].to_pylist()
     assert sorted(selected) == sorted(key for key, value in model.items() if isinstance(value, dict) and "a" in value)
 

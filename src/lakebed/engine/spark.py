@@ -53,12 +53,13 @@ from lakebed.expressions.bucket import JavaHash, TextHash
 from lakebed.model import DERIVED, FILE_ID, INSTANT, PARTITION_PATH, POSITION, RECORD_KEY, FileSlice
 from lakebed.schema.arrow import leaf_paths, normalise, normalise_batch
 from lakebed.schema.layouts import table_with_offsets, with_offsets
+from lakebed.schema.logical_types import VARIANT, as_variants, is_variant
 from lakebed.schema.spark import (
     arrow_to_spark_ddl,
-    lists_of_vectors,
+    as_spark_takes,
+    in_spark_types,
     quoted,
     spark_json_to_arrow,
-    without_vectors,
 )
 
 if TYPE_CHECKING:
@@ -126,7 +127,7 @@ class SparkEngine:
         return self.from_arrow(to_arrow_table(data))
 
     def from_arrow(self, table: pa.Table) -> DataFrame:
-        plain = lists_of_vectors(normalise(table.schema))
+        plain = in_spark_types(normalise(table.schema))
         batches = [normalise_batch(b, plain) for b in table.to_batches()]
         return self.spark.createDataFrame(  # pyright: ignore[reportCallIssue]
             pa.Table.from_batches(batches, plain),  # pyright: ignore[reportArgumentType]
@@ -166,11 +167,13 @@ class SparkEngine:
         return rows.filter(predicate.sql(self.schema(rows)))
 
     def map(self, rows: DataFrame, fn: MapFunction, schema: pa.Schema) -> DataFrame:
-        return rows.mapInArrow(for_workers(partial(_run_map, self._tuning, fn)), arrow_to_spark_ddl(schema))
+        taken = in_spark_types(schema)
+        return rows.mapInArrow(for_workers(partial(_run_map, self._tuning, fn, taken)), arrow_to_spark_ddl(taken))
 
     def spread(self, count: int, fn: ItemFunction, schema: pa.Schema) -> DataFrame:
         numbers = self.spark.range(0, count, 1, max(1, count))
-        return numbers.mapInArrow(for_workers(partial(_run_items, self._tuning, fn)), arrow_to_spark_ddl(schema))
+        taken = in_spark_types(schema)
+        return numbers.mapInArrow(for_workers(partial(_run_items, self._tuning, fn, taken)), arrow_to_spark_ddl(taken))
 
     def map_by_key(self, rows: DataFrame, key: str, fn: MapFunction) -> DataFrame:
         from pyspark.sql import functions as F
@@ -251,7 +254,8 @@ class SparkEngine:
 
     def read_columns(self, snapshot: SliceSource, slices: Sequence[FileSlice], columns: Sequence[str]) -> DataFrame:
         fields = _stored_fields(snapshot, slices, columns)
-        ddl = arrow_to_spark_ddl(fields)
+        taken = in_spark_types(fields)
+        ddl = arrow_to_spark_ddl(taken)
         if not slices:
             return self.spark.createDataFrame([], schema=ddl)
 
@@ -261,7 +265,7 @@ class SparkEngine:
         python_slices = [s for s in slices if not native or not s.is_base_file]
         parts: list[DataFrame] = []
         if files:
-            stored = arrow_to_spark_ddl(pa.schema([f for f in fields if f.name != POSITION]))
+            stored = arrow_to_spark_ddl(pa.schema([f for f in taken if f.name != POSITION]))
             numbered = POSITION in columns
             urls = [snapshot.storage.url(f.path) for f in files]
             rows = read_parquet(self.spark, urls, stored, numbered=numbered)
@@ -332,9 +336,13 @@ class SparkEngine:
         return pa.Table.from_batches([normalise_batch(batch, plain) for batch in table.to_batches()], plain)
 
     def _collected(self, rows: DataFrame) -> pa.Table:
-        loose = _loosely_typed(rows)
+        variants = _variant_columns(rows)
+        loose = _loosely_typed(_without_variants(rows) if variants else rows)
         with job_errors(self.spark):
             table = table_with_offsets(loose.toArrow())
+        for name in variants:
+            at = table.schema.get_field_index(name)
+            table = table.set_column(at, name, as_variants(table.column(at)))
         if self._observed:
             frame: Any = loose
             metrics = frame._jdf.queryExecution().observedMetrics()
@@ -411,6 +419,33 @@ def _loosely_typed(rows: DataFrame) -> DataFrame:
     return rows.select(*[c if kind == f.dataType else c.cast(kind).alias(f.name) for c, f, kind in columns])
 
 
+def _variant_columns(rows: DataFrame) -> list[str]:
+    return [field.name for field in rows.schema.fields if field.dataType.typeName() == "variant"]
+
+
+def _without_variants(rows: DataFrame) -> DataFrame:
+    """The rows with structs of two binaries in place of variants, since `toArrow` refuses variants that are null."""
+    from pyspark.sql.types import BinaryType, StructField, StructType
+
+    struct, variants = StructType([StructField(part.name, BinaryType()) for part in VARIANT]), _variant_columns(rows)
+    schema = StructType(
+        [
+            StructField(f.name, struct if f.name in variants else f.dataType, f.nullable, f.metadata)
+            for f in rows.schema.fields
+        ]
+    )
+    return rows.mapInArrow(for_workers(_run_unmarked), schema)
+
+
+def _run_unmarked(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    plain = pa.struct([pa.field(part.name, part.type) for part in VARIANT])
+    for batch in batches:
+        for at, field in enumerate(batch.schema):
+            if is_variant(field.type):
+                batch = batch.set_column(at, field.name, batch.column(at).cast(plain))
+        yield batch
+
+
 def _nullable_inside(kind: Any) -> Any:
     from pyspark.sql.types import ArrayType, MapType, NullType, StringType, StructField, StructType
 
@@ -434,17 +469,21 @@ def _task() -> Task:
     return Task(context.partitionId(), context.stageId(), int(context.taskAttemptId()), may_be_late=True)
 
 
-def _run_map(tuning: bool, fn: MapFunction, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _run_map(
+    tuning: bool, fn: MapFunction, taken: pa.Schema, batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
     if tuning:
         tune_worker()
-    yield from carrying(map(without_vectors, fn(map(with_offsets, batches), _task())))
+    yield from carrying(as_spark_takes(batch, taken) for batch in fn(map(with_offsets, batches), _task()))
 
 
-def _run_items(tuning: bool, fn: ItemFunction, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _run_items(
+    tuning: bool, fn: ItemFunction, taken: pa.Schema, batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
     if tuning:
         tune_worker()
     numbers = (number for batch in batches for number in batch.column(0).to_pylist())
-    yield from carrying(without_vectors(batch) for number in numbers for batch in fn(number, _task()))
+    yield from carrying(as_spark_takes(batch, taken) for number in numbers for batch in fn(number, _task()))
 
 
 def _run_groups(
@@ -469,14 +508,15 @@ def _run_read(
         tune_worker()
     slices = (pickle.loads(pickled) for sent in batches for pickled in sent.column(0).to_pylist())
     read = (batch for placed_slice in slices for batch in reader.read_placed(placed_slice, columns, schema))
-    yield from carrying(normalise_batch(batch, schema) for batch in read)
+    taken = in_spark_types(schema)
+    yield from carrying(as_spark_takes(normalise_batch(batch, schema), taken) for batch in read)
 
 
 def _stored_fields(source: SliceSource, slices: Sequence[FileSlice], columns: Sequence[str]) -> pa.Schema:
     """The types of stored columns: strings for meta columns, for others those of the newest slice."""
     newest = source.schema_of(max(slices, key=lambda s: (bool(s.log_files), s.instant))) if slices else pa.schema([])
-    types = {f.name: f.type for f in newest} | {POSITION: pa.int64()}
-    return pa.schema([(c, types.get(c, pa.string())) for c in columns])
+    fields = {f.name: f.with_nullable(True) for f in newest} | {POSITION: pa.field(POSITION, pa.int64())}
+    return pa.schema([fields.get(c, pa.field(c, pa.string())) for c in columns])
 
 
 # Characters that Hadoop's glob takes for patterns in a path.

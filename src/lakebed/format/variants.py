@@ -13,12 +13,11 @@ from itertools import count
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from lakebed.errors import InvalidOption, InvalidRecord, UnsupportedFeature
 from lakebed.format.duckdb_database import connect
-from lakebed.schema.logical_types import VARIANT, is_shredded, is_variant
+from lakebed.schema.logical_types import VARIANT, as_variants, is_shredded, is_variant
 from lakebed.schema.plain_arrow import is_list
 
 
@@ -112,13 +111,6 @@ class _Shredded:
 
     def _name(self) -> str:
         return f"part_{next(self._numbers)}"
-
-
-def as_variants(encoded: Any) -> pa.StructArray:
-    """The structs that DuckDB makes of variants, in the type of VARIANT columns."""
-    # a struct that is null has values, too, since its fields are declared not null
-    fields = [pc.fill_null(encoded.field(part.name), b"") for part in VARIANT]
-    return pa.StructArray.from_arrays(fields, fields=list(VARIANT), mask=encoded.is_null())
 
 
 def value_at(variant: str, path: str, target: str, *, invalid: str) -> str:

@@ -32,7 +32,7 @@ from lakebed.operations.merge_join import (
 from lakebed.operations.write import Write, derive_keys, renumbered
 from lakebed.schema.assignment import SQL, check_fits, in_column
 from lakebed.schema.plain_arrow import as_numpy
-from lakebed.schema.spark import read_by_spark, spark_cast, spark_type
+from lakebed.schema.spark import read_by_spark, spark_cast, spark_null, spark_type
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -185,7 +185,7 @@ class SparkMerge:
         convert the value."""
         bound = self._bound
         to = bound.schema.field(name).type
-        null = f"CAST(NULL AS {spark_type(read_by_spark(pa.schema([(name, to)])).field(0).type)})"
+        null = spark_null(bound.schema.field(name))
         stored = null
         if name in self._join.read_columns:
             stored = spark_cast(quote_name(bound.reader.target.field(name)), bound.stored.field(name).type, to)

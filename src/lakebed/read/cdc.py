@@ -598,18 +598,20 @@ def changes_frame(
     """The changes of all sources as a lazy DataFrame."""
     require_spark()
     use_this_python(spark)
-    ddl = arrow_to_spark_ddl(read_by_spark(schema))
+    read_schema = read_by_spark(schema)
+    ddl = arrow_to_spark_ddl(read_schema)
     if not jobs:
         return spark.createDataFrame([], schema=ddl)
     tasks = max(1, min(len(jobs), max(parallelism(spark) * _TASKS_PER_CORE, len(jobs) // _SOURCES_PER_TASK)))
     numbers = spark.range(0, len(jobs), 1, tasks)
-    read = for_workers(partial(_read_sources, reader, list(jobs)), tuning=tuning)
+    read = for_workers(partial(_read_sources, reader, list(jobs), read_schema), tuning=tuning)
     return numbers.mapInArrow(read, ddl)
 
 
 def _read_sources(
-    reader: ChangeReader, jobs: Sequence[ChangeJob], batches: Iterable[pa.RecordBatch]
+    reader: ChangeReader, jobs: Sequence[ChangeJob], schema: pa.Schema, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         for number in batch.column(0).to_pylist():  # one a source
-            yield from map(as_spark_reads, in_task(reader.slices.storage, reader.read(*jobs[number])))
+            rows = in_task(reader.slices.storage, reader.read(*jobs[number]))
+            yield from (as_spark_reads(batch, schema) for batch in rows)

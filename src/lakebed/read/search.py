@@ -28,7 +28,7 @@ from lakebed.read.scan import Results, Scan, first_rows_html
 from lakebed.schema.column_names import did_you_mean
 from lakebed.schema.logical_types import is_vector, vector_matrix, vector_name, vector_size
 from lakebed.schema.plain_arrow import as_numpy
-from lakebed.schema.spark import as_spark_reads, type_name
+from lakebed.schema.spark import type_name
 from lakebed.sharing import once
 from lakebed.slices.key_rows import rows_by_pages
 from lakebed.slices.reader import BATCH_ROWS, SliceReader
@@ -274,7 +274,7 @@ class SearchTask:
         """The nearest rows of the slices of one task of Spark."""
         task = replace(self, jobs=tuple(self.jobs[number] for number in self.parts[part]), parts=())
         rows = (batch for batch in task.rows().combine_chunks().to_batches())
-        yield from map(as_spark_reads, in_task(self.slices.storage, rows))
+        yield from in_task(self.slices.storage, rows)
 
 
 class Search(Results):

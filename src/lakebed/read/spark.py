@@ -27,7 +27,14 @@ from lakebed.read.spark_untouched import TouchedRows, divided
 from lakebed.schema.arrow import leaf_paths
 from lakebed.schema.evolution import spark_projection
 from lakebed.schema.logical_types import is_vector, logical_metadata
-from lakebed.schema.spark import arrow_to_spark_ddl, as_spark_reads, read_by_spark, spark_type
+from lakebed.schema.spark import (
+    arrow_to_spark_ddl,
+    as_spark_reads,
+    in_spark_types,
+    read_by_spark,
+    spark_null,
+    spark_type,
+)
 from lakebed.sharing import is_first_time
 from lakebed.slices.reader import SliceReader
 from lakebed.storage.base import Storage
@@ -78,7 +85,7 @@ def scan_frame(plan: ScanPlan, spark: SparkSession, slices: SliceReader, *, tuni
     _refuse_times(plan, spark)
     plan = _with_a_column(plan)
     if not plan.sets:
-        empty = spark.createDataFrame([], schema=arrow_to_spark_ddl(plan.read_schema))
+        empty = spark.createDataFrame([], schema=arrow_to_spark_ddl(in_spark_types(plan.read_schema)))
         return _with_logical_types(empty.select(*[quote_name(c) for c in plan.columns]), plan.schema)
     reason = through_storage(plan, spark, slices)
     if reason:
@@ -191,9 +198,7 @@ def _native_frame(
         if any(s.from_path for s in slice_set.sources) and PARTITION_PATH not in plan.read_schema.names
         else []
     )
-    stored = slice_set.stored
-    types = {f.name: f.type for f in stored} | dict.fromkeys(extra, pa.string())
-    ddl = arrow_to_spark_ddl(pa.schema(list(types.items())))
+    ddl = stored_ddl(plan, slice_set, extra)
     urls = [storage.url(f.path) for f in slice_set.files]
     with _few_listing_tasks(spark, len(urls)):
         frame = read_parquet(
@@ -207,6 +212,15 @@ def _native_frame(
     if touched is not None:
         frame = touched.dropped_from(frame)
     return shaped(plan, slice_set, frame, extra)
+
+
+def stored_ddl(plan: ScanPlan, slice_set: SliceSet, extra: Sequence[str]) -> str:
+    """The columns that Spark's reader takes from the files of a set, as Spark DDL: those of the plan, and the texts in
+    the columns `extra`."""
+    stored = {s.stored: plan.read_schema.field(s.name).with_name(s.stored) for s in slice_set.sources if s.stored}
+    fields = [stored[f.name].with_type(f.type).with_nullable(True) for f in slice_set.stored]
+    fields += [pa.field(name, pa.string()) for name in extra if name not in stored]
+    return arrow_to_spark_ddl(in_spark_types(pa.schema(fields)))
 
 
 def shaped(
@@ -232,11 +246,11 @@ def _named(plan: ScanPlan, slice_set: SliceSet, extra: Sequence[str]) -> list[st
     """The SQL expressions of stored columns under the table's names, and of columns that are not stored."""
     expressions: list[str] = []
     for source in slice_set.sources:
-        type_ = plan.read_schema.field(source.name).type
+        field = plan.read_schema.field(source.name)
         if source.from_path:
-            text = _from_path(plan, source.name, slice_set.slices, type_)
+            text = _from_path(plan, source.name, slice_set.slices, field.type)
         elif source.stored is None:
-            text = f"CAST(NULL AS {spark_type(type_)})"
+            text = spark_null(field)
         else:
             text = quote_name(source.stored)
         expressions.append(f"{text} AS {quote_name(source.name)}")
@@ -305,8 +319,9 @@ def _python_frame(
     cores = parallelism(spark)
     tasks = max(1, min(len(jobs), max(cores * _TASKS_PER_CORE, len(jobs) // _FILES_PER_BATCH)))
     numbers = spark.range(0, len(jobs), 1, tasks)
-    read = for_workers(partial(_read_slices, slices, _Jobs.of(jobs)), tuning=tuning)
-    frame = numbers.mapInArrow(read, arrow_to_spark_ddl(read_by_spark(wide.schema)))
+    schema = read_by_spark(wide.schema)
+    read = for_workers(partial(_read_slices, slices, _Jobs.of(jobs), schema), tuning=tuning)
+    frame = numbers.mapInArrow(read, arrow_to_spark_ddl(schema))
     if by_sql and plan.predicate is not None:
         frame = frame.filter(plan.predicate.to_spark_sql())
     return frame.select(*[quote_name(c) for c in plan.columns])
@@ -320,21 +335,21 @@ def frame_of_parts(
     *,
     tuning: bool,
 ) -> DataFrame:
-    """The rows that the function `part` makes in Python, each part in the Spark partition of its number; with
-    `tuning` the tasks tune the workers that they run in."""
+    """The rows that the function `part` makes in Python, each part in the Spark partition of its number, in the types
+    that Spark has for `schema`; with `tuning` the tasks tune the workers that they run in."""
     require_spark()
     use_this_python(spark)
-    numbers = spark.range(0, count, 1, count)
-    read = for_workers(partial(_read_parts, part), tuning=tuning)
-    return numbers.mapInArrow(read, arrow_to_spark_ddl(schema))
+    numbers, read_schema = spark.range(0, count, 1, count), read_by_spark(schema)
+    read = for_workers(partial(_read_parts, part, read_schema), tuning=tuning)
+    return numbers.mapInArrow(read, arrow_to_spark_ddl(read_schema))
 
 
 def _read_parts(
-    part: Callable[[int], Iterator[pa.RecordBatch]], batches: Iterable[pa.RecordBatch]
+    part: Callable[[int], Iterator[pa.RecordBatch]], schema: pa.Schema, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         for number in batch.column(0).to_pylist():
-            yield from part(number)
+            yield from (as_spark_reads(rows, schema) for rows in part(number))
 
 
 class _Jobs:
@@ -357,9 +372,11 @@ class _Jobs:
         return cls(distinct, slices)
 
 
-def _read_slices(slices: SliceReader, jobs: _Jobs, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _read_slices(
+    slices: SliceReader, jobs: _Jobs, schema: pa.Schema, batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         for number in batch.column(0).to_pylist():
             file_slice, at = jobs.slices[number]
             rows = in_task(slices.storage, jobs.readers[at].read(slices, file_slice))
-            yield from map(as_spark_reads, rows)
+            yield from (as_spark_reads(batch, schema) for batch in rows)

@@ -43,6 +43,7 @@ from lakebed.read.spark import (
     scan_frame,
     selected_slices,
     shaped,
+    stored_ddl,
     through_storage,
 )
 from lakebed.schema.column_names import did_you_mean
@@ -218,8 +219,7 @@ class _Frame:
         """The rows of slices without log files, by Spark's own reader."""
         plan, storage = self.plan, self.snapshot.storage
         extra = [PARTITION_PATH] if any(s.from_path for s in slice_set.sources) else []
-        types = {f.name: f.type for f in slice_set.stored} | dict.fromkeys(extra, pa.string())
-        ddl = arrow_to_spark_ddl(pa.schema(list(types.items())))
+        ddl = stored_ddl(plan, slice_set, extra)
         where = plan.predicate.to_spark_sql() if plan.predicate is not None and slice_set.native else None
         placed: list[list[File]] = [[] for _ in range(self.count)]
         for file_slice in slice_set.slices:

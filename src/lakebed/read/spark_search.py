@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from lakebed.engine.spark_session import parallelism
 from lakebed.read.search import DISTANCE, QUERY_INDEX, SearchTask
 from lakebed.read.spark import frame_of_parts
-from lakebed.schema.spark import read_by_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -26,7 +25,7 @@ def search_frame(task: SearchTask, spark: SparkSession, *, tuning: bool) -> Data
     count = max(1, min(len(task.jobs), parallelism(spark) * _TASKS_PER_CORE))
     parts = tuple(tuple(range(number, len(task.jobs), count)) for number in range(count))
     of_tasks = replace(task, threads=1, parts=parts)
-    frame = frame_of_parts(spark, of_tasks, count, read_by_spark(task.schema), tuning=tuning)
+    frame = frame_of_parts(spark, of_tasks, count, task.schema, tuning=tuning)
     if QUERY_INDEX not in task.schema.names:
         return frame.orderBy(DISTANCE).limit(task.nearest.count)
     rank = F.row_number().over(Window.partitionBy(QUERY_INDEX).orderBy(DISTANCE))

@@ -206,6 +206,15 @@ def is_variant(kind: pa.DataType | None) -> bool:
     return kind is not None and pt.is_struct(kind) and {part.name for part in kind} == {part.name for part in VARIANT}
 
 
+def as_variants(structs: Any, kind: pa.DataType = VARIANT) -> Any:
+    """Structs with the two binaries of variants in another struct type of these."""
+    if isinstance(structs, pa.ChunkedArray):
+        return pa.chunked_array([as_variants(chunk, kind) for chunk in structs.chunks], kind)
+    # a struct that is null has values, too, since its fields are declared not null
+    fields = [pc.fill_null(structs.field(part.name), b"") for part in kind]
+    return pa.StructArray.from_arrays(fields, fields=list(kind), mask=structs.is_null())
+
+
 def is_declared_blob(kind: pa.DataType) -> bool:
     """Whether the type of a caller's column is `BLOB`, also with long bytes, and not any struct of these fields."""
     return is_blob_struct(kind) and _BLOB_MARK in (kind.field("type").metadata or {})

@@ -14,7 +14,15 @@ import pyarrow.types as pt
 
 from lakebed.errors import SchemaConflict
 from lakebed.schema.arrow import list_of, map_of, normalise
-from lakebed.schema.logical_types import HUDI_TYPE, descriptor_of, is_vector, vector_name
+from lakebed.schema.logical_types import (
+    HUDI_TYPE,
+    VARIANT,
+    as_variants,
+    descriptor_of,
+    is_variant,
+    is_vector,
+    vector_name,
+)
 from lakebed.schema.plain_arrow import is_list
 
 _FROM_SPARK = {
@@ -33,6 +41,11 @@ _FROM_SPARK = {
     "timestamp_ntz": pa.timestamp("us"),
     "decimal": pa.decimal128(10, 0),
 }
+# Spark's VARIANT as the rows of Python functions have it: the mark is what Spark knows it by.
+_VARIANT_MARK = {b"variant": b"true"}
+_SPARK_VARIANT = pa.struct(
+    [pa.field("value", pa.binary(), False), pa.field("metadata", pa.binary(), False, _VARIANT_MARK)]
+)
 _TO_DDL = {
     pa.null(): "VOID",
     pa.bool_(): "BOOLEAN",
@@ -57,8 +70,8 @@ def spark_json_to_arrow(schema_json: str) -> pa.Schema:
     """The Arrow schema a table stores for a DataFrame's `schema.json()`: byte and short become int32, char
     and varchar string.
 
-    Raises `SchemaConflict`, naming the column, for intervals, variant, maps without string keys, and
-    for columns that differ in case only.
+    Raises `SchemaConflict`, naming the column, for intervals, variants inside other types, maps without string keys,
+    and for columns that differ in case only.
 
     >>> spark_json_to_arrow('{"type":"struct","fields":[{"name":"n","type":"short","nullable":false}]}').field("n")
     pyarrow.Field<n: int32 not null>
@@ -67,7 +80,10 @@ def spark_json_to_arrow(schema_json: str) -> pa.Schema:
 
 
 def _fields(struct: Mapping[str, Any], parent: str) -> list[pa.Field]:
-    types = [_arrow_type(field["type"], f"{parent}{field['name']}") for field in struct["fields"]]
+    types = [
+        VARIANT if not parent and field["type"] == "variant" else _arrow_type(field["type"], f"{parent}{field['name']}")
+        for field in struct["fields"]
+    ]
     return [
         pa.field(field["name"], kind, _has_nulls(kind, field.get("nullable", True)), _metadata(field))
         for field, kind in zip(struct["fields"], types, strict=True)
@@ -122,7 +138,7 @@ def _simple_type(spark: str, column: str) -> pa.DataType:
 def _refused(spark: str, column: str) -> SchemaConflict:
     return SchemaConflict(
         f"column {column} has Spark type {spark}, which a Hudi table cannot store",
-        hint="Cast it (an interval or variant for example to string) or leave it out.",
+        hint="Cast it (an interval, or a variant inside another type, for example to string) or leave it out.",
         context={"column": column, "type": spark},
     )
 
@@ -140,35 +156,53 @@ def arrow_to_spark_ddl(schema: pa.Schema) -> str:
 
 
 def read_by_spark(schema: pa.Schema) -> pa.Schema:
-    """The Arrow schema that Spark itself has for the DDL that `arrow_to_spark_ddl` makes of these columns: all are
-    nullable, timestamps are in microseconds, times of day in nanoseconds. Since 4.3 the rows of a data source must have
-    it.
+    """The Arrow schema that Spark itself has for columns of a table: all are nullable, timestamps are in microseconds,
+    times of day in nanoseconds, vectors are lists, and variants Spark's own. `arrow_to_spark_ddl` makes DDL of it.
+    Since 4.3 the rows of a data source must have it.
 
     >>> read_by_spark(pa.schema([pa.field("l", pa.list_(pa.field("element", pa.int32(), False)), False)])).field("l")
     pyarrow.Field<l: list<element: int32>>
     """
-    return pa.schema([pa.field(f.name, _loose(f.type)) for f in schema])
+    return pa.schema([pa.field(f.name, _loose(_spark_form(f))) for f in schema])
 
 
-def as_spark_reads(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The rows in the types of `read_by_spark`."""
-    schema = read_by_spark(batch.schema)
+def as_spark_reads(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The rows in the types of `schema`, which is one of `read_by_spark`."""
+    batch = as_spark_takes(batch, schema)
     return batch if batch.schema.equals(schema) else batch.cast(schema)
 
 
-def lists_of_vectors(schema: pa.Schema) -> pa.Schema:
-    """The schema with plain lists in place of vectors, since Spark has no lists of a fixed size."""
-    return pa.schema([f.with_type(list_of(f.type.value_type)) if is_vector(f.type) else f for f in schema])
+def in_spark_types(schema: pa.Schema) -> pa.Schema:
+    """The schema with plain lists in place of vectors, since Spark has no lists of a fixed size, and with Spark's
+    variants in place of Hudi's."""
+    return pa.schema([f.with_type(_spark_form(f)) for f in schema])
 
 
-def without_vectors(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The rows with plain lists in place of vectors."""
-    if not any(map(is_vector, batch.schema.types)):
-        return batch
-    return batch.cast(lists_of_vectors(batch.schema))
+def as_spark_takes(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The rows with their vectors and variants in the types of `schema`, one of `in_spark_types`."""
+    for at, field in enumerate(batch.schema):
+        if is_vector(field.type):
+            to_field = schema.field(field.name)
+            batch = batch.set_column(at, to_field, batch.column(at).cast(to_field.type))
+        elif is_variant(field.type) and _is_spark_variant(schema.field(field.name).type):
+            batch = batch.set_column(at, schema.field(field.name), as_variants(batch.column(at), _SPARK_VARIANT))
+    return batch
+
+
+def _spark_form(field: pa.Field) -> pa.DataType:
+    if is_vector(field.type):
+        return list_of(field.type.value_type)
+    is_logical = is_variant(field.type) and descriptor_of(field).upper() == "VARIANT"
+    return _SPARK_VARIANT if is_logical else field.type
+
+
+def _is_spark_variant(kind: pa.DataType) -> bool:
+    return kind.equals(_SPARK_VARIANT) and kind.field("metadata").metadata == _VARIANT_MARK
 
 
 def _loose(kind: pa.DataType) -> pa.DataType:
+    if _is_spark_variant(kind):
+        return kind
     if pt.is_timestamp(kind):
         return pa.timestamp("us", kind.tz)
     if pt.is_time(kind):
@@ -206,6 +240,8 @@ def spark_type(kind: pa.DataType) -> str:
     if pt.is_time(kind):
         # Spark reads Parquet's TIME only from 4.1 on, and then in microseconds
         return "TIME(3)" if pt.is_time32(kind) else "TIME(6)"
+    if _is_spark_variant(kind):
+        return "VARIANT"
     if pt.is_struct(kind):
         inner = (f"{quoted(f.name)}: {spark_type(f.type)}{'' if f.nullable else ' NOT NULL'}" for f in kind)
         return f"STRUCT<{', '.join(inner)}>"
@@ -251,9 +287,18 @@ def _column(file_schema: pa.Schema, field: pa.Field) -> str:
     name = quoted(field.name)
     at = file_schema.get_field_index(field.name)
     if at < 0:
-        return f"CAST(NULL AS {spark_type(field.type)}) AS {name}"
+        return f"{spark_null(field)} AS {name}"
     sql = spark_cast(name, file_schema.field(at).type, field.type)
     return name if sql == name else f"{sql} AS {name}"
+
+
+def spark_null(field: pa.Field) -> str:
+    """The SQL of a null in the type that Spark has for a column.
+
+    >>> spark_null(pa.field("n", pa.int32()))
+    'CAST(NULL AS INT)'
+    """
+    return f"CAST(NULL AS {spark_type(_loose(_spark_form(field)))})"
 
 
 def spark_cast(sql: str, kind: pa.DataType, to_type: pa.DataType, depth: int = 0) -> str:

@@ -14,7 +14,7 @@ from lakebed.read.cdc import ChangeJob, ChangeLog
 from lakebed.read.cdc_rows import ChangeReader
 from lakebed.read.reopening import in_task
 from lakebed.read.scan import Scan
-from lakebed.schema.spark import as_spark_reads
+from lakebed.schema.spark import as_spark_reads, read_by_spark
 from lakebed.slices.reader import SliceReader
 from lakebed.spark_source.filters import ZonedFilter, session_zone
 
@@ -34,12 +34,14 @@ class SliceBatch(InputPartition):
         slice_reader: SliceReader,
         readers: list[RowReader],
         slices: list[tuple[FileSlice, int]],
+        schema: pa.Schema,
         zoned: ZonedFilter | None = None,
     ) -> None:
         super().__init__(None)
         self.slice_reader = slice_reader
         self.readers = readers
         self.slices = slices
+        self.schema = schema
         self.zoned = zoned
 
     def __repr__(self) -> str:
@@ -53,7 +55,8 @@ def slice_batches(scan: Scan, zoned: ZonedFilter | None = None) -> list[InputPar
     readers = list({id(reader.sources): reader for _, reader in jobs}.values())
     numbers = {id(reader.sources): n for n, reader in enumerate(readers)}
     placed = [(file_slice, numbers[id(reader.sources)]) for file_slice, reader in jobs]
-    return [SliceBatch(scan.reader, readers, slices, zoned) for slices in _tasks(placed)]
+    schema = read_by_spark(plan.schema)
+    return [SliceBatch(scan.reader, readers, slices, schema, zoned) for slices in _tasks(placed)]
 
 
 def read_rows(partition: SliceBatch, columns: list[str]) -> Iterator[pa.RecordBatch]:
@@ -62,17 +65,19 @@ def read_rows(partition: SliceBatch, columns: list[str]) -> Iterator[pa.RecordBa
     if partition.zoned is not None:
         predicate = partition.zoned.in_zone(session_zone(partition.zoned.planners_zone))
         readers = [replace(reader, predicate=predicate) for reader in readers]
+    schema = pa.schema([partition.schema.field(name) for name in columns])
     for file_slice, number in partition.slices:
         reader = partition.slice_reader
         for batch in in_task(reader.storage, readers[number].read(reader, file_slice)):
-            yield as_spark_reads(batch.select(columns))
+            yield as_spark_reads(batch.select(columns), schema)
 
 
 class ChangeBatch(InputPartition):
     """The sources of changes that one task reads."""
 
-    def __init__(self, reader: ChangeReader, jobs: list[ChangeJob]) -> None:
+    def __init__(self, reader: ChangeReader, jobs: list[ChangeJob], schema: pa.Schema) -> None:
         super().__init__(None)
+        self.schema = schema
         self.reader = reader
         self.jobs = jobs
 
@@ -81,14 +86,15 @@ def change_batches(changes: ChangeLog) -> list[InputPartition]:
     """The sources of a range's changes, by tasks."""
     jobs = changes.jobs
     size = max(1, min(_TASK_FILES, -(-len(jobs) // _MIN_TASKS)))
-    return [ChangeBatch(changes.reader, jobs[start : start + size]) for start in range(0, len(jobs), size)]
+    schema = read_by_spark(changes.schema)
+    return [ChangeBatch(changes.reader, jobs[start : start + size], schema) for start in range(0, len(jobs), size)]
 
 
 def read_changes(partition: ChangeBatch) -> Iterator[pa.RecordBatch]:
     """The changes of a task."""
     for job in partition.jobs:
         rows = in_task(partition.reader.slices.storage, partition.reader.read(*job))
-        yield from map(as_spark_reads, rows)
+        yield from (as_spark_reads(batch, partition.schema) for batch in rows)
 
 
 def _tasks(slices: list[tuple[FileSlice, int]]) -> Iterator[list[tuple[FileSlice, int]]]:

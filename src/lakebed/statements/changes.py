@@ -20,7 +20,7 @@ from lakebed.operations.result import WriteResult
 from lakebed.schema.assignment import check_fits, in_column
 from lakebed.schema.column_names import in_any_case
 from lakebed.schema.conversion import one_array
-from lakebed.schema.spark import spark_type
+from lakebed.schema.spark import spark_null
 from lakebed.sharing import once
 from lakebed.statements.commands import OF_DUCKDB, ForSpark, Query, not_of_lakebed
 from lakebed.statements.inserts import (
@@ -225,7 +225,7 @@ class _Change(Parts):
                 *[
                     f"{texts[f.name]} AS {quote_name(f.name)}"
                     if f.name in texts
-                    else f"CAST(NULL AS {spark_type(f.type)}) AS {quote_name(f.name)}"
+                    else f"{spark_null(f)} AS {quote_name(f.name)}"
                     for f in schema
                 ]
             )

@@ -7,15 +7,14 @@ import random
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 import lakebed
 from lakebed import variant
 from lakebed.format.variants import joined_parts
 from lakebed.schema.logical_types import is_shredded, unshredded_type
+from support.variant_tables import shredded_file, shredded_table
 
 NAMES = ["a", "b", "c", "d", "o'q", 'x"y']
 SHREDDINGS = [
@@ -42,16 +41,6 @@ def documents(number: int) -> list[Any]:
     return [value() for _ in range(300)]
 
 
-def shredded_file(path: Path, rows: list[Any], shredding: str) -> pa.ChunkedArray:
-    with duckdb.connect() as connection:
-        connection.register("texts", pa.table({"j": [json.dumps(row) for row in rows]}))
-        connection.sql(
-            f"copy (select case when j <> 'null' then j::JSON::VARIANT end v from texts) to '{path}'"
-            f" (format parquet, shredding {{v: '{shredding}'}})"
-        )
-    return pq.read_table(path)["v"]
-
-
 @pytest.mark.parametrize("shredding", SHREDDINGS)
 def test_shredded_columns_have_the_values_that_went_in(shredding: str, tmp_path: Path) -> None:
     rows = documents(len(shredding))
@@ -65,27 +54,8 @@ def test_shredded_columns_have_the_values_that_went_in(shredding: str, tmp_path:
 
 @pytest.mark.parametrize("kind", ["cow", "mor"])
 def test_a_table_with_a_shredded_base_file_is_read_filtered_and_written(kind: Any, tmp_path: Path) -> None:
-    schema = pa.schema([("id", pa.int64()), ("v", variant.TYPE), ("note", pa.string())])
-    table = lakebed.create(str(tmp_path / "t"), schema, key="id", type=kind, index="bucket", buckets=1)
     rows = [{"a": n, "b": f"t{n}", "rest": [n]} if n % 3 else {"a": "text"} for n in range(50)]
-    options = {"hoodie.parquet.compression.codec": "uncompressed"}
-    notes = ["0123456789abcdef" * 40] * 50
-    table.upsert(pa.table({"id": range(50), "v": variant.encode(rows), "note": notes}), options=options)
-    if kind == "mor":
-        table.maintenance.compact(options=options)
-    (path,) = [p for p in (tmp_path / "t").rglob("*.parquet") if ".hoodie" not in p.parts]
-    stored = pq.ParquetFile(path)
-    whole = stored.read()
-    column = shredded_file(tmp_path / "v.parquet", rows_of(whole, rows), SHREDDINGS[0])
-    shredded = whole.set_column(whole.schema.get_field_index("v"), "v", column)
-    metadata = {k: v for k, v in stored.metadata.metadata.items() if k != b"ARROW:schema"}
-    size, sink = path.stat().st_size, pa.BufferOutputStream()
-    pq.write_table(shredded.replace_schema_metadata(metadata), sink, store_schema=False, compression="zstd")
-    data = sink.getvalue().to_pybytes()
-    end = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
-    # the commit names the size of the file: the space before its footer makes up for what is missing
-    path.write_bytes(data[:end] + bytes(size - len(data)) + data[end:])
-    table = lakebed.open(str(tmp_path / "t"))
+    table = shredded_table(tmp_path, rows, kind)
     assert values(table) == dict(enumerate(rows))
     found = table.scan(["id"], where="try_variant_get(v, '$.a', 'int') >= 47").to_arrow()["id"].to_pylist()
     assert sorted(found) == [47, 49]
@@ -93,10 +63,6 @@ def test_a_table_with_a_shredded_base_file_is_read_filtered_and_written(kind: An
     table.upsert(pa.table({"id": [1], "v": variant.encode([{"a": -1}]), "note": ["n"]}))
     rows[1] = {"a": -1}
     assert values(table) == dict(enumerate(rows))
-
-
-def rows_of(whole: pa.Table, rows: list[Any]) -> list[Any]:
-    return [rows[number] for number in whole["id"].to_pylist()]
 
 
 def values(table: lakebed.Table) -> dict[int, Any]:
