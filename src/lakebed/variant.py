@@ -21,16 +21,15 @@ from lakebed.format.variants import (
     DECODED,
     ENCODED,
     computed,
-    duckdb_type,
     in_arrow,
     value_at,
+    value_type,
     variants_of,
 )
 from lakebed.schema.arrow import list_of
 from lakebed.schema.conversion import cast_column
 from lakebed.schema.logical_types import VARIANT, as_variants, is_variant
 from lakebed.schema.plain_arrow import is_list
-from lakebed.schema.type_names import column_type
 
 __all__ = ["TYPE", "decode", "encode", "get", "parse_json", "to_json"]
 
@@ -118,10 +117,11 @@ def to_json(variants: Any) -> pa.StringArray:
 @checks_arguments
 def get(variants: Any, path: str, type: Any = "string", *, invalid: str = "error") -> pa.Array:
     """What is at `path` in each variant of an Arrow column, as values of a type (a SQL name or an Arrow type); null
-    where there is nothing. Paths are those of Spark's `variant_get`: `$.stops[0].name`, `$['a b']`.
+    where there is nothing. Paths are those of Spark's `variant_get`: `$.stops[0].name`, `$['a b']`. The texts of
+    objects and lists are JSON, and integers are cut off numbers with a fraction.
 
     A value that is not of the type raises `InvalidRecord`, and is null with `invalid="null"`. Raises `InvalidOption`
-    for a path that does not parse.
+    for a path that does not parse, and for types that no value of a variant has (VECTOR, BLOB, VARIANT).
 
     >>> import lakebed
     >>> trips = lakebed.variant.encode([{"stops": [{"km": 5}]}, {"stops": []}])
@@ -130,8 +130,8 @@ def get(variants: Any, path: str, type: Any = "string", *, invalid: str = "error
     """
     if invalid not in ("error", "null"):
         raise InvalidOption(f"invalid={invalid!r} is unknown", hint="take 'error' or 'null'")
-    kind = column_type(type, "variant")
-    return in_arrow(variants_of(variants), value_at(DECODED, path, duckdb_type(kind), invalid=invalid)).cast(kind)
+    kind = value_type(type, "variant.get")
+    return in_arrow(variants_of(variants), value_at(DECODED, path, kind, invalid=invalid)).cast(kind)
 
 
 def _sorted_json(text: str, at: int) -> str:

@@ -114,3 +114,37 @@ def test_a_variant_inside_another_type_is_refused_by_its_name(spark: Any, tmp_pa
     frame = spark.sql("SELECT 1L AS id, named_struct('inner', parse_json('1')) AS s")
     with pytest.raises(SchemaConflict, match=r"column s\.inner has Spark type variant"):
         lakebed.create(str(tmp_path / "t"), frame, key="id")
+
+
+def test_values_at_paths_are_those_of_spark(spark: Any) -> None:
+    document = {
+        "s": "2.7",
+        "e": "1e3",
+        "sp": " 12 ",
+        "i": 5,
+        "big": 2**40,
+        "n": 2.7,
+        "m": -2.7,
+        "z": -0.5,
+        "h": 123456789012.9,
+        "far": 1e20,
+        "t": True,
+        "yes": "true",
+        "no": "maybe",
+        "null": None,
+        "o": {"x": [1, "t"]},
+        "l": [1, None, 2],
+        "day": "2024-01-02",
+    }
+    column = variant.encode([document, {"o": {}, "l": []}, 7, None])
+    frame = spark.createDataFrame([(json.dumps(document),), ('{"o": {}, "l": []}',), ("7",), (None,)], "j string")
+    frame = frame.selectExpr("parse_json(j) AS v")
+    types = ["int", "bigint", "string", "double", "boolean", "date"]
+    paths = ["$", "$.o.x[1]", "$.o.x[5]", "$.l[1]", "$['sp']", *[f"$.{name}" for name in document]]
+    # the texts of large numbers differ
+    asked = [(path, kind) for path in paths for kind in types if kind != "string" or path not in ("$", "$.far")]
+    texts = [f"try_variant_get(v, \"{path}\", '{kind}') AS c{n}" for n, (path, kind) in enumerate(asked)]
+    expected = [list(row) for row in frame.selectExpr(*texts).collect()]
+    for number, (path, kind) in enumerate(asked):
+        found = variant.get(column, path, kind, invalid="null").to_pylist()
+        assert found == [row[number] for row in expected], (path, kind)

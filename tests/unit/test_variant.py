@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import itertools
 import math
+import re
 from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
@@ -80,11 +81,21 @@ def test_json_texts_become_variants_and_back() -> None:
         ("$.a.n", "string", [None, None, None]),
         ("$.a.d", "date", [datetime.date(2020, 1, 1), None, None]),
         ("$.a.l", "array<int>", [[10, 20], None, None]),
+        ("$.a", "string", ['{"b":7,"d":"2020-01-01","l":[10,20],"n":null}', None, None]),
+        ("$.a.l", "string", ["[10,20]", None, None]),
+        ("$.f", "int", [-2, None, None]),
+        ("$.c", "bigint", [12, None, None]),
+        ("$.sp", "int", [12, None, None]),
+        ("$.sp", "double", [12.0, None, None]),
+        ("$.f", "boolean", [True, None, None]),
+        ("$.ft", "int", [None, None, None]),
+        (f"$.a.l[{2**31 - 1}]", "int", [None, None, None]),
         ("$", "string", [None, None, "x"]),
     ],
 )
 def test_get_gives_what_is_at_a_path(path: str, kind: str, expected: list[Any]) -> None:
     first = {"a": {"b": 7, "l": [10, 20], "n": None, "d": "2020-01-01"}, "k.y z": "it's", "it's": 0.5}
+    first |= {"f": -2.7, "c": Decimal("12.99"), "sp": " 12 ", "ft": "2.7"}
     column = variant.encode([first, None, "x"])
     got = variant.get(column, path, kind, invalid="null")
     assert got.to_pylist() == expected if path != "$" else got.to_pylist()[1:] == expected[1:]
@@ -95,6 +106,26 @@ def test_a_value_of_another_type_is_refused_or_null() -> None:
     with pytest.raises(InvalidRecord, match="'x'"):
         variant.get(column, "$.a", "int")
     assert variant.get(column, "$.a", "int", invalid="null").to_pylist() == [1, None]
+
+
+@pytest.mark.parametrize("kind", ["variant", "blob", "vector(3)"])
+def test_no_value_of_a_variant_has_a_logical_type(kind: str) -> None:
+    with pytest.raises(InvalidOption, match=f"no values of the type {re.escape(kind)}"):
+        variant.get(variant.encode([1]), "$", kind)
+
+
+def test_a_position_beyond_32_bits_is_refused() -> None:
+    with pytest.raises(InvalidOption, match=r"2147483648.*at most 2,147,483,647"):
+        variant.get(variant.encode([[1]]), "$[2147483648]", "int")
+
+
+@pytest.mark.parametrize(("metadata", "value"), [(b"", b"x"), (b"\x02\x00\x00", b"\x00"), (b"\x01\x00\x00", b"")])
+def test_binaries_that_are_no_variant_are_not_stored(metadata: bytes, value: bytes) -> None:
+    table = lakebed.create("memory://variant/junk", pa.schema([("id", pa.int64()), ("v", variant.TYPE)]), key="id")
+    junk = pa.StructArray.from_arrays([pa.array([metadata]), pa.array([value])], fields=list(variant.TYPE))
+    with pytest.raises(InvalidRecord, match="column v is VARIANT"):
+        table.upsert(pa.table({"id": [1], "v": junk}))
+    lakebed.drop("memory://variant/junk")
 
 
 @pytest.mark.parametrize("path", ["a", "", "$a", "$.", "$.a[", "$.a[x]", "$..a", "$[-1]"])

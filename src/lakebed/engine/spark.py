@@ -167,13 +167,17 @@ class SparkEngine:
         return rows.filter(predicate.sql(self.schema(rows)))
 
     def map(self, rows: DataFrame, fn: MapFunction, schema: pa.Schema) -> DataFrame:
-        taken = in_spark_types(schema)
-        return rows.mapInArrow(for_workers(partial(_run_map, self._tuning, fn, taken)), arrow_to_spark_ddl(taken))
+        spark_schema = in_spark_types(schema)
+        return rows.mapInArrow(
+            for_workers(partial(_run_map, self._tuning, fn, spark_schema)), arrow_to_spark_ddl(spark_schema)
+        )
 
     def spread(self, count: int, fn: ItemFunction, schema: pa.Schema) -> DataFrame:
         numbers = self.spark.range(0, count, 1, max(1, count))
-        taken = in_spark_types(schema)
-        return numbers.mapInArrow(for_workers(partial(_run_items, self._tuning, fn, taken)), arrow_to_spark_ddl(taken))
+        spark_schema = in_spark_types(schema)
+        return numbers.mapInArrow(
+            for_workers(partial(_run_items, self._tuning, fn, spark_schema)), arrow_to_spark_ddl(spark_schema)
+        )
 
     def map_by_key(self, rows: DataFrame, key: str, fn: MapFunction) -> DataFrame:
         from pyspark.sql import functions as F
@@ -254,8 +258,8 @@ class SparkEngine:
 
     def read_columns(self, snapshot: SliceSource, slices: Sequence[FileSlice], columns: Sequence[str]) -> DataFrame:
         fields = _stored_fields(snapshot, slices, columns)
-        taken = in_spark_types(fields)
-        ddl = arrow_to_spark_ddl(taken)
+        spark_schema = in_spark_types(fields)
+        ddl = arrow_to_spark_ddl(spark_schema)
         if not slices:
             return self.spark.createDataFrame([], schema=ddl)
 
@@ -265,7 +269,7 @@ class SparkEngine:
         python_slices = [s for s in slices if not native or not s.is_base_file]
         parts: list[DataFrame] = []
         if files:
-            stored = arrow_to_spark_ddl(pa.schema([f for f in taken if f.name != POSITION]))
+            stored = arrow_to_spark_ddl(pa.schema([f for f in spark_schema if f.name != POSITION]))
             numbered = POSITION in columns
             urls = [snapshot.storage.url(f.path) for f in files]
             rows = read_parquet(self.spark, urls, stored, numbered=numbered)
@@ -470,20 +474,20 @@ def _task() -> Task:
 
 
 def _run_map(
-    tuning: bool, fn: MapFunction, taken: pa.Schema, batches: Iterable[pa.RecordBatch]
+    tuning: bool, fn: MapFunction, spark_schema: pa.Schema, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     if tuning:
         tune_worker()
-    yield from carrying(as_spark_takes(batch, taken) for batch in fn(map(with_offsets, batches), _task()))
+    yield from carrying(as_spark_takes(batch, spark_schema) for batch in fn(map(with_offsets, batches), _task()))
 
 
 def _run_items(
-    tuning: bool, fn: ItemFunction, taken: pa.Schema, batches: Iterable[pa.RecordBatch]
+    tuning: bool, fn: ItemFunction, spark_schema: pa.Schema, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     if tuning:
         tune_worker()
     numbers = (number for batch in batches for number in batch.column(0).to_pylist())
-    yield from carrying(as_spark_takes(batch, taken) for number in numbers for batch in fn(number, _task()))
+    yield from carrying(as_spark_takes(batch, spark_schema) for number in numbers for batch in fn(number, _task()))
 
 
 def _run_groups(
@@ -508,8 +512,8 @@ def _run_read(
         tune_worker()
     slices = (pickle.loads(pickled) for sent in batches for pickled in sent.column(0).to_pylist())
     read = (batch for placed_slice in slices for batch in reader.read_placed(placed_slice, columns, schema))
-    taken = in_spark_types(schema)
-    yield from carrying(as_spark_takes(normalise_batch(batch, schema), taken) for batch in read)
+    spark_schema = in_spark_types(schema)
+    yield from carrying(as_spark_takes(normalise_batch(batch, schema), spark_schema) for batch in read)
 
 
 def _stored_fields(source: SliceSource, slices: Sequence[FileSlice], columns: Sequence[str]) -> pa.Schema:

@@ -234,7 +234,7 @@ for _name, (_function, _to, _types) in _FUNCTIONS.items():
 def variant_get(args: Sequence[pc.Expression], to: pa.DataType, options: tuple[Any, ...]) -> pc.Expression:
     """The expression for what is at a path of a column of variants, as values of the type `to`; `options` are the path,
     and what a value of another type is ("error" or "null")."""
-    from lakebed.format.variants import duckdb_type, in_arrow, path_steps, value_at
+    from lakebed.format.variants import in_arrow, path_steps, value_at
 
     path, invalid = options
     path_steps(path)  # raises
@@ -242,7 +242,7 @@ def variant_get(args: Sequence[pc.Expression], to: pa.DataType, options: tuple[A
     types = {"variant": pa.binary(), "path": pa.string(), "invalid": pa.string()}
 
     def values(variants: pa.Array, at: str, otherwise: str) -> pa.Array:
-        value = value_at("variant_bytes_to_variant(c)", at, duckdb_type(to), invalid=otherwise)
+        value = value_at("variant_bytes_to_variant(c)", at, to, invalid=otherwise)
         return in_arrow(variants, value).cast(to)
 
     register(name, "What is at a path of variants.", types, to, values)

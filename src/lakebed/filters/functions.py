@@ -134,8 +134,7 @@ def digits_of(value: Value) -> tuple[int, int]:
 
 
 def _variant_get(e: Expression, reader: Reader, invalid: str) -> Value:
-    from lakebed.format.variants import path_steps
-    from lakebed.schema.type_names import column_type
+    from lakebed.format.variants import path_steps, value_type
 
     variant, path, *types = _arguments(e, 2, 3)
     value, steps = reader.read(variant), reader.constant_text(path)
@@ -143,7 +142,7 @@ def _variant_get(e: Expression, reader: Reader, invalid: str) -> Value:
         raise InvalidOption(
             f"{e.name} of {variant.sql('spark')}, which is no VARIANT column", hint="name a column of the type VARIANT"
         )
-    to = column_type(reader.constant_text(types[0]), e.name) if types else None
+    to = value_type(reader.constant_text(types[0]), e.name) if types else None
     if to is None:
         raise SparkOnly(f"{e.name} without a type, whose value is a variant")
     path_steps(steps)  # raises for a text that is no path

@@ -17,8 +17,9 @@ import pyarrow.types as pt
 
 from lakebed.errors import InvalidOption, InvalidRecord, UnsupportedFeature
 from lakebed.format.duckdb_database import connect
-from lakebed.schema.logical_types import VARIANT, as_variants, is_shredded, is_variant
+from lakebed.schema.logical_types import VARIANT, as_variants, descriptor_of, is_shredded, is_variant
 from lakebed.schema.plain_arrow import is_list
+from lakebed.schema.type_names import column_type
 
 
 def decoded(variant: str) -> str:
@@ -34,6 +35,8 @@ leaves them in the order of its input (its `variant_normalize`, which sorts them
 _EMPTY: Final = r"variant_bytes_to_variant('\x01\x00\x00\x02\x00\x00'::BLOB)"
 _TYPED: Final = "typed_value"
 _VALUES: Final = "values_of_variants"
+# Spark's positions are integers of 32 bits.
+_MAX_POSITION: Final = 2**31 - 1
 _STEP = re.compile(r"""\.([^.\[\]'"]+)|\[(\d+)\]|\['([^']*)'\]|\["([^"]*)"\]""")
 
 
@@ -113,13 +116,43 @@ class _Shredded:
         return f"part_{next(self._numbers)}"
 
 
-def value_at(variant: str, path: str, target: str, *, invalid: str) -> str:
-    """The DuckDB expression for what is at a path of the expression `variant`, as a value of DuckDB's type `target`."""
+def value_type(declared: Any, name: str) -> pa.DataType:
+    """The type of values that are taken out of variants, by its SQL name or as an Arrow type; `name` is what asks for
+    it. Raises `InvalidOption` for a vector, a blob and a variant, which no value of a variant is."""
+    kind = column_type(declared, name)
+    if descriptor_of(pa.field(name, kind)):
+        raise InvalidOption(
+            f"{name} gives no values of the type {declared}",
+            hint="take a type of SQL such as int, string or array<double>",
+            context={"type": str(declared)},
+        )
+    return kind
+
+
+def value_at(variant: str, path: str, kind: pa.DataType, *, invalid: str) -> str:
+    """The DuckDB expression for what is at a path of the expression `variant`, as a value of a type. As in Spark's
+    `variant_get` the texts of objects and lists are JSON, and fractions of integers are cut off."""
     for step in path_steps(path):
         # DuckDB counts from 1
         index = f"{step + 1}::UINTEGER" if isinstance(step, int) else _quoted(step)
         variant = f"variant_extract({variant}, {index})"
-    return f"{'CAST' if invalid == 'error' else 'TRY_CAST'}({variant} AS {target})"
+    cast, stored, target = "CAST" if invalid == "error" else "TRY_CAST", f"variant_typeof({variant})", duckdb_type(kind)
+    value = f"{cast}({variant} AS {target})"
+    if pt.is_string(kind):
+        is_nested = f"{stored} LIKE 'OBJECT%' OR {stored} LIKE 'ARRAY%'"
+        return f"CASE WHEN {is_nested} THEN ({variant})::JSON::VARCHAR ELSE {value} END"
+    if pt.is_nested(kind) or pt.is_binary(kind):
+        return value
+    text = f"trim(({variant})::VARCHAR)"
+    if not pt.is_integer(kind):
+        return f"CASE WHEN {stored} = 'VARCHAR' THEN {cast}({text} AS {target}) ELSE {value} END"
+    refused = f"error(chr(39) || {text} || chr(39) || ' is no {target}')" if invalid == "error" else "NULL"
+    return (
+        f"CASE WHEN {stored} IN ('DOUBLE', 'FLOAT') THEN {cast}(trunc(({variant})::DOUBLE) AS {target})"
+        f" WHEN {stored} LIKE 'DECIMAL%' THEN {cast}(regexp_replace({text}, '[.].*', '') AS {target})"
+        f" WHEN {stored} <> 'VARCHAR' THEN {value}"
+        f" WHEN regexp_full_match({text}, '[+-]?[0-9]+') THEN {cast}({text} AS {target}) ELSE {refused} END"
+    )
 
 
 def path_steps(path: str) -> list[str | int]:
@@ -132,6 +165,12 @@ def path_steps(path: str) -> list[str | int]:
             at = -1
             break
         name, number, *quoted = match.groups()
+        if number is not None and int(number) > _MAX_POSITION:
+            raise InvalidOption(
+                f"{path!r} has the position {number}, and lists have at most {_MAX_POSITION:,} values",
+                hint="correct the path",
+                context={"path": path},
+            )
         steps.append(int(number) if number is not None else next(t for t in (name, *quoted) if t is not None))
         at = match.end()
     if at < 0:

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import chain
+from itertools import chain, repeat
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.types as pt
 
 from lakebed.engine.arrow_data import to_arrow_table
 from lakebed.errors import CorruptFile, InvalidOption, LakebedError
@@ -74,6 +75,9 @@ class BlobReader:
         Raises `CorruptFile`, which names the row and the path, for a file that is missing or ends before the bytes.
         """
         for part in blobs.chunks if isinstance(blobs, pa.ChunkedArray) else [blobs]:
+            if pt.is_null(part.type):
+                yield from repeat(None, len(part))
+                continue
             start = 0
             while start < len(part):
                 window = self._window(part.slice(start, MAX_WINDOW_ROWS), lambda n, start=start: label(start + n))
@@ -107,8 +111,8 @@ class BlobReader:
         return values
 
     def _resolved(self, target: _Range, label: _Label) -> _Range:
-        """The range with its length."""
-        if target.length is not None:
+        """The range with its length; the file of an empty one must be there, too."""
+        if target.length:
             return target
         if target.path not in self._sizes:
             if len(self._sizes) >= _MAX_SIZES:
@@ -117,7 +121,7 @@ class BlobReader:
         length = self._sizes[target.path] - target.offset
         if length < 0:
             raise self._too_short(target, self._sizes[target.path], label)
-        return target._replace(length=length)
+        return target if target.length is not None else target._replace(length=length)
 
     def _size(self, target: _Range, label: _Label) -> int:
         storage, name = self._opened(target, label)
@@ -235,11 +239,11 @@ def blob_column(column: str, schema: pa.Schema) -> str:
     """The name of a blob column, in any case. Raises `InvalidOption` for another column, and for a name that the
     schema does not have."""
     field_ = resolve_column(column, schema)
-    if not is_blob_struct(field_.type):
+    if not (is_blob_struct(field_.type) or pt.is_null(field_.type)):
         blobs = [f.name for f in schema if is_blob(f)]
         raise InvalidOption(
             f"column {field_.name} holds no blobs: its type is {field_.type}",
-            hint=f"the blob columns are {', '.join(blobs)}" if blobs else "the table has no blob column",
+            hint=f"the blob columns are {', '.join(blobs)}" if blobs else "there is no blob column",
             context={"column": field_.name},
         )
     return field_.name

@@ -21,7 +21,15 @@ from lakebed.schema.arrow import MAX_WIDE_PRECISION, check_nulls, is_text, norma
 from lakebed.schema.blobs import check_blobs
 from lakebed.schema.conversion import cast_column, converted_inside, may_lose
 from lakebed.schema.evolution import MissingColumns, reconcile
-from lakebed.schema.logical_types import check_lengths, is_blob, is_bytes, is_vector, vectors_of_rows
+from lakebed.schema.logical_types import (
+    check_lengths,
+    check_variants,
+    is_blob,
+    is_bytes,
+    is_variant_column,
+    is_vector,
+    vectors_of_rows,
+)
 from lakebed.schema.spark import spark_type, type_name
 
 _BEYOND_LONG = float(1 << 63)  # the first number that is too great for a long, as a double
@@ -111,7 +119,14 @@ def in_column(values: pa.Array, field: pa.Field, rule: Rule = DATA) -> pa.Array:
     _check_required(converted, field.type, field.name)
     if is_blob(field):
         check_blobs(converted, field.name)
+    elif is_variant_column(field):
+        check_variants(converted, field.name)
     return converted
+
+
+def _has_checked_values(field: pa.Field) -> bool:
+    """Whether values of a column are looked at although they have its type."""
+    return is_vector(field.type) or is_blob(field) or is_variant_column(field)
 
 
 def _check_required(values: Any, kind: pa.DataType, column: str) -> None:
@@ -149,7 +164,7 @@ def project_incoming(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch
     >>> project_incoming(pa.record_batch({"a": pa.array([7])}), pa.schema([("a", pa.float32())])).to_pylist()
     [{'a': 7.0}]
     """
-    if batch.schema.equals(schema) and not any(is_vector(field.type) or is_blob(field) for field in schema):
+    if batch.schema.equals(schema) and not any(map(_has_checked_values, schema)):
         return batch
     columns: list[pa.Array] = []
     for field in schema:

@@ -20,6 +20,8 @@ from lakebed.schema.logical_types import BLOB, REFERENCE, is_bytes
 INLINE, OUT_OF_LINE = "INLINE", "OUT_OF_LINE"
 """The storage types of blobs: bytes in the table, and bytes of another file."""
 
+# A URI, or an absolute path.
+_FULL_PATH = "^(/|[A-Za-z][A-Za-z0-9+.-]*:)"
 _BYTES = (bytes, bytearray, memoryview)
 
 
@@ -31,8 +33,8 @@ def blob(*, data: Any = None, path: Any = None, offset: Any = 0, length: Any = N
     Bytes, and a path as text, give a dict for a row. An Arrow column (or anything with Arrow's protocols, or a list) of
     bytes or of paths gives an Arrow column, in which a null stays a null; `offset` and `length` may be columns, too.
     A path is a URI (`s3://bucket/key`) or absolute on the machine that reads; the file is not opened here, and lakebed
-    never deletes it. Raises `InvalidOption` unless one of `data` and `path` is given, `InvalidRecord` for values of
-    another type.
+    never deletes it. Raises `InvalidOption` unless one of `data` and `path` is given, and for `data` with an offset or
+    length; `InvalidRecord` for values of another type.
 
     >>> import lakebed, pyarrow as pa
     >>> schema = pa.schema([("id", pa.int64()), ("pic", lakebed.BLOB)])
@@ -48,6 +50,12 @@ def blob(*, data: Any = None, path: Any = None, offset: Any = 0, length: Any = N
         raise InvalidOption(
             "blob() takes either data or a path",
             hint="write lakebed.blob(data=...), or lakebed.blob(path='s3://bucket/key', offset=0, length=None)",
+        )
+    is_part = length is not None or not (offset is None or (isinstance(offset, int) and offset == 0))
+    if data is not None and is_part:
+        raise InvalidOption(
+            "blob(data=...) stores all of the data, and takes neither offset nor length",
+            hint="give the part of the bytes that is to be stored, data=data[10:20]",
         )
     if isinstance(data, _BYTES):
         return {"type": INLINE, "data": bytes(data), "reference": None}
@@ -146,6 +154,10 @@ def check_blobs(values: Any, column: str) -> None:
         path = pc.fill_null(reference["external_path"], "")
         if pc.any(pc.and_(is_outside, pc.equal(path, ""))).as_py():
             raise _unreadable(column, "is OUT_OF_LINE and names no file", "give lakebed.blob(path=...)")
+        if not pc.all(pc.or_(pc.invert(is_outside), pc.match_substring_regex(path, _FULL_PATH))).as_py():
+            other = path.filter(pc.and_(is_outside, pc.invert(pc.match_substring_regex(path, _FULL_PATH))))[0].as_py()
+            hint = "give a URI, or an absolute path on the machines that read: readers have other working folders"
+            raise _unreadable(column, f"is OUT_OF_LINE in {other!r}, a relative path", hint)
         for name in ("offset", "length"):
             if (least := pc.min(reference[name].filter(is_outside)).as_py() or 0) < 0:
                 raise _unreadable(column, f"has the {name} {least}", "give a number of bytes, not below 0")

@@ -150,6 +150,8 @@ _STRUCTS: dict[str, Mapping[str, Any]] = {"BLOB": _BLOB, "VARIANT": _VARIANT}
 _VARIANT_MARK = b"lakebed.variant"
 VARIANT = pa.struct([pa.field(n, pa.binary(), False, {_VARIANT_MARK: b"true"}) for n in ("metadata", "value")])
 """The Arrow type of a VARIANT column, in the form in which a caller declares one."""
+# The lowest four bits of the first byte of the metadata are the version, 1.
+_VARIANT_HEADERS = pa.array([bytes([high << 4 | 1]) for high in range(16)], pa.binary())
 _BLOB_MARK = b"lakebed.blob"
 REFERENCE = pa.struct(
     [
@@ -232,6 +234,26 @@ def is_blob_struct(kind: pa.DataType) -> bool:
 def is_blob(field: pa.Field) -> bool:
     """Whether a column of a stored schema is a BLOB."""
     return (field.metadata or {}).get(HUDI_TYPE, b"").upper() == b"BLOB"
+
+
+def is_variant_column(field: pa.Field) -> bool:
+    """Whether a column of a stored schema is a VARIANT."""
+    return (field.metadata or {}).get(HUDI_TYPE, b"").upper() == b"VARIANT"
+
+
+def check_variants(values: Any, column: str) -> None:
+    """Raise `InvalidRecord` for binaries that no reader takes for a variant: an empty value, or metadata that do not
+    begin with the version of the encoding."""
+    for chunk in values.chunks if isinstance(values, pa.ChunkedArray) else [values]:
+        parts = dict(zip((field.name for field in chunk.type), chunk.flatten(), strict=True))
+        first = pc.binary_slice(parts["metadata"], 0, 1)
+        is_encoded = pc.and_(pc.is_in(first, _VARIANT_HEADERS), pc.greater(pc.binary_length(parts["value"]), 0))
+        if not pc.all(pc.or_(pc.fill_null(is_encoded, False), chunk.is_null())).as_py():
+            raise InvalidRecord(
+                f"column {column} is VARIANT, and the binaries of a value are no variant",
+                hint="make values by lakebed.variant.encode or lakebed.variant.parse_json",
+                context={"column": column, "table": "VARIANT"},
+            )
 
 
 def is_shredded(kind: pa.DataType) -> bool:

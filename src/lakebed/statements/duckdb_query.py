@@ -21,7 +21,6 @@ from lakebed.errors import InvalidOption, LakebedError
 from lakebed.format.duckdb_database import connect
 from lakebed.read.dataset import Columns, RowScanner, TableDataset
 from lakebed.read.scan import Results, Scan, require
-from lakebed.schema.type_names import column_type
 from lakebed.statements.arguments import Arguments, check_arguments, is_interval, markers
 from lakebed.statements.blob_calls import blob_calls, duckdb_functions
 from lakebed.statements.sources import Source, Sources, alias_of
@@ -308,7 +307,7 @@ def variant_calls(statement: Statement) -> dict[tuple[int, int], str]:
 
 
 def _variant_call(statement: Statement, at: int) -> dict[tuple[int, int], str]:
-    from lakebed.format.variants import decoded, duckdb_type, value_at
+    from lakebed.format.variants import decoded, value_at, value_type
 
     tokens = statement.tokens
     depth, commas, end = 0, list[int](), at + 1
@@ -329,6 +328,6 @@ def _variant_call(statement: Statement, at: int) -> dict[tuple[int, int], str]:
         )
     variant = statement.text[tokens[at + 2].start : tokens[commas[0]].start].strip()
     path, declared = (tokens[n].text for n in constants)
-    target = duckdb_type(column_type(declared, tokens[at].text))
-    value = value_at(decoded(variant), path, target, invalid=_VARIANT_FUNCTIONS[statement.word(at)])
+    kind = value_type(declared, tokens[at].text)
+    value = value_at(decoded(variant), path, kind, invalid=_VARIANT_FUNCTIONS[statement.word(at)])
     return {(tokens[at].start, tokens[end].end + 1): value}

@@ -61,6 +61,7 @@ def test_rows_in_each_form_give_the_values_of_their_column(file: Path) -> None:
     ):
         assert sorted(table.read_blob(source, "pic"), key=repr) == sorted(values, key=repr)
     assert list(table.read_blob(rows.slice(1), "pic")) == values[1:]
+    assert list(table.read_blob([{"pic": None}, {"pic": None}], "pic")) == [None, None]
 
 
 def test_a_scan_of_an_earlier_time_gives_the_bytes_of_then() -> None:
@@ -77,6 +78,8 @@ def test_a_scan_of_an_earlier_time_gives_the_bytes_of_then() -> None:
     [
         ("none.bin", 0, None, "row 'o2' references a file that is missing: .*none.bin"),
         ("none.bin", 0, 5, "row 'o2' references a file that is missing: .*none.bin"),
+        ("none.bin", 0, 0, "row 'o2' references a file that is missing: .*none.bin"),
+        ("all.bin", 50_001, 0, "row 'o2' references the bytes 50001 to 50001 of a file that has 50000"),
         ("all.bin", 49_999, 2, "row 'o2' references the bytes 49999 to 50001 of a file that has 50000: .*all.bin"),
         ("all.bin", 60_000, 2, "row 'o2' references the bytes 60000 to 60002 of a file that has 50000"),
         ("all.bin", 50_001, None, "row 'o2' references the bytes 50001 to the end of a file that has 50000"),

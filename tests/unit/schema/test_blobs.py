@@ -76,6 +76,9 @@ def test_nothing_and_nulls_make_columns() -> None:
     [
         ({}, InvalidOption, "either data or a path"),
         ({"data": b"a", "path": "/a"}, InvalidOption, "either data or a path"),
+        ({"data": b"a", "offset": 1}, InvalidOption, "neither offset nor length"),
+        ({"data": pa.array([b"a"]), "offset": [1]}, InvalidOption, "neither offset nor length"),
+        ({"data": [b"a"], "length": 0}, InvalidOption, "neither offset nor length"),
         ({"data": "text"}, InvalidRecord, "bytes as data"),
         ({"data": ["text"]}, InvalidRecord, "bytes as data"),
         ({"data": pa.array([1])}, InvalidRecord, "bytes as data.*int64"),
@@ -97,6 +100,7 @@ def test_other_arguments_are_refused(words: dict[str, Any], error: type[Exceptio
         ({"type": "INLINE", "data": None, "reference": None}, "INLINE and has no data"),
         ({"type": "OUT_OF_LINE", "data": None, "reference": None}, "names no file"),
         (lakebed.blob(path=""), "names no file"),
+        (lakebed.blob(path="photos/a.bin"), "'photos/a.bin', a relative path"),
         (lakebed.blob(path="/a", offset=-1), "offset -1"),
         (lakebed.blob(path="/a", length=-2), "length -2"),
     ],

@@ -280,7 +280,7 @@ def test_data_with_other_declarations_do_not_change_a_logical_type(descriptor: s
 
 def test_a_null_where_a_logical_type_has_none_is_refused_by_name() -> None:
     (declared,) = in_logical_types(pa.schema([_struct_field("VARIANT", VARIANT)]))
-    good = pa.array([{"metadata": b"m", "value": b"v"}, None], VARIANT)
+    good = pa.array([{"metadata": b"\x01\x00\x00", "value": b"\x00"}, None], VARIANT)
     assert in_column(good, declared).to_pylist() == good.to_pylist()
     bad = pa.array([{"metadata": b"m", "value": None}], VARIANT)
     with pytest.raises(InvalidRecord, match="column c has a null in its field value"):
