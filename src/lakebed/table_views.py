@@ -25,7 +25,7 @@ from lakebed.properties.features import Feature
 from lakebed.properties.table_config import TableConfig
 from lakebed.read.reopening import read_again
 from lakebed.read.scan import Scan
-from lakebed.schema.logical_types import descriptor_of, with_vector_texts
+from lakebed.schema.logical_types import descriptor_of
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.parallel import parallel_map
 from lakebed.timeline.instants import parse_time
@@ -570,4 +570,6 @@ def table_html(snapshot: Snapshot) -> str:
 
 
 def arrow_html(table: pa.Table) -> str:
-    return rows_html(table.column_names, (row.values() for row in with_vector_texts(table).to_pylist()))
+    from lakebed.format.display import with_texts
+
+    return rows_html(table.column_names, (row.values() for row in with_texts(table).to_pylist()))

@@ -22,6 +22,7 @@ from lakebed.format.variants import (
     ENCODED,
     computed,
     in_arrow,
+    json_texts,
     value_at,
     value_type,
     variants_of,
@@ -111,7 +112,7 @@ def to_json(variants: Any) -> pa.StringArray:
     >>> lakebed.variant.to_json(lakebed.variant.encode([{"b": 1, "a": "x"}])).to_pylist()
     ['{"a":"x","b":1}']
     """
-    return in_arrow(variants_of(variants), f"({DECODED})::JSON::VARCHAR").cast(pa.string())
+    return json_texts(variants_of(variants))
 
 
 @checks_arguments

@@ -97,6 +97,22 @@ def vector_text(elements: Sequence[float]) -> str:
     return f"{count_text(len(elements), 'number')}, norm {math.hypot(*elements):.6g}"
 
 
+def blob_text(blob: Mapping[str, Any]) -> str:
+    """A blob in a cell: the size of its data, or the file and the bytes that it references.
+
+    >>> blob_text({"type": "INLINE", "data": b"abc", "reference": None})
+    '3 bytes'
+    >>> blob_text({"type": "OUT_OF_LINE", "reference": {"external_path": "/a", "offset": 5, "length": 10}})
+    '/a, 10 bytes from 5'
+    """
+    if blob.get("data") is not None:
+        return count_text(len(blob["data"]), "byte")
+    reference = blob.get("reference") or {}
+    path, offset, length = (reference.get(name) for name in ("external_path", "offset", "length"))
+    part = "" if length is None else f", {count_text(length, 'byte')}"
+    return f"{path}{part}{f' from {offset:,}' if offset else ''}"
+
+
 class Printed:
     """The base of results that are shown as their text everywhere: of dataclasses with `repr=False` and `__str__`."""
 

@@ -210,6 +210,23 @@ def test_sql_selects_what_is_in_variants() -> None:
     assert rows.schema.field("b").type == pa.int32()
 
 
+def test_a_selected_value_of_a_variant_is_named_by_its_text() -> None:
+    rows = pa.table({"id": [1, 2], "v": variant.encode([{"a": 1, "b": "x"}, None])})
+    call = "variant_get(v, '$.a', 'int')"
+    for text, names in (
+        (f"SELECT id, {call} FROM rows", ["id", call]),
+        (f"SELECT DISTINCT {call}, id FROM rows", [call, "id"]),
+        (f"SELECT {call} AS a FROM rows", ["a"]),
+        (f"SELECT {call} a FROM rows", ["a"]),
+        (f"SELECT greatest(1, {call}, 2) AS g FROM rows", ["g"]),
+        (f"SELECT id FROM rows ORDER BY id, {call}", ["id"]),
+        (f"SELECT count(*) AS c FROM rows GROUP BY {call}", ["c"]),
+        (f"SELECT * FROM (SELECT {call} FROM rows)", [call]),
+        (f"SELECT (SELECT max(n) FROM (SELECT {call} AS n FROM rows)) AS m, id FROM rows", ["m", "id"]),
+    ):
+        assert lakebed.sql(text, tables={"rows": rows}).to_arrow().column_names == names, text
+
+
 @pytest.mark.parametrize(
     ("condition", "error", "why"),
     [

@@ -103,8 +103,18 @@ def print_cut(printed_rows: str, form: Form) -> None:
 
 
 def show_rows(table: pa.Table, form: Form) -> None:
-    """Print rows: as a JSON list of objects or one object per line, as CSV, or as a table that fits the terminal."""
-    _print_rows(table.column_names, table.to_pylist(), form)
+    """Print rows: as a JSON list of objects or one object per line, as CSV, or as a table that fits the terminal.
+    Variants are printed as the JSON that they hold; a table has texts in place of vectors and blobs, too."""
+    if not any(kind.num_fields for kind in table.schema.types):
+        return _print_rows(table.column_names, table.to_pylist(), form)
+    from lakebed.format.display import KINDS, with_texts
+
+    readable = with_texts(table, KINDS if form is Form.TABLE else ("VARIANT",))
+    rows = readable.to_pylist()
+    if form in (Form.JSON, Form.NDJSON):
+        documents = [new.name for old, new in zip(table.schema, readable.schema, strict=True) if old.type != new.type]
+        rows = [{**row, **{name: json.loads(row[name] or "null") for name in documents}} for row in rows]
+    return _print_rows(table.column_names, rows, form)
 
 
 def show_records(records: Iterable[Mapping[str, Any]], columns: Sequence[str], form: Form) -> None:

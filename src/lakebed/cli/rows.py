@@ -141,7 +141,7 @@ def search(
         str,
         typer.Option(
             metavar="FILE",
-            help="The query: a NumPy file (.npy) with a vector, or a matrix for a batch; or a JSON list of numbers.",
+            help="The query: a NumPy or JSON file with a vector, or a matrix for a batch; or a JSON list of numbers.",
             show_default=False,
         ),
     ],
@@ -172,16 +172,19 @@ def search(
 
 
 def _query_of(text: str) -> Any:
-    """The vector or matrix of `--vector`. Raises `InvalidOption` for a file that cannot be read."""
-    if text.lstrip().startswith("["):
-        return json.loads(text)
+    """The vector or matrix of `--vector`. Raises `InvalidOption` for a text or a file that cannot be read."""
     import numpy as np
 
     try:
+        if text.lstrip().startswith("["):
+            return json.loads(text)
+        if text.endswith(".json"):
+            return json.loads(Path(text).read_text())
         return np.load(Path(text), allow_pickle=False)
     except (OSError, ValueError) as error:
         raise InvalidOption(
-            f"--vector {text}: {error}", hint="give a file that numpy.save wrote, or a list such as '[0.5, 1]'"
+            f"--vector {text}: {error}",
+            hint="give a file that numpy.save wrote, a JSON file, or a list such as '[0.5, 1]'",
         ) from None
 
 

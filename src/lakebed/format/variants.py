@@ -197,6 +197,11 @@ def variants_of(column: Any) -> pa.Array | pa.ChunkedArray:
     return column
 
 
+def json_texts(variants: pa.Array | pa.ChunkedArray) -> pa.StringArray:
+    """The values of variants as JSON texts."""
+    return in_arrow(variants, f"({DECODED})::JSON::VARCHAR").cast(pa.string())
+
+
 def in_arrow(column: pa.Array | pa.ChunkedArray, expression: str) -> Any:
     """The values of a DuckDB expression over the values `c` of a column, as one Arrow array."""
     return computed(column, expression, lambda rows: rows.to_arrow_table()["c"].combine_chunks())

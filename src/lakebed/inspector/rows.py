@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pyarrow.compute as pc
 from starlette.requests import Request
 from starlette.responses import Response
 
 import lakebed
+from lakebed.format.display import kind_of, with_texts
 from lakebed.inspector.rendering import Pages, digits_of, is_asked_by_page, page_number, section
 from lakebed.inspector.tables import InspectedTable
-from lakebed.wording import vector_text
 
 if TYPE_CHECKING:
     from lakebed.read.history import RowVersion
@@ -32,12 +33,12 @@ def record(pages: Pages, table: InspectedTable, request: Request) -> Response:
         values["fields"] = tuple(name.strip() for name in names.split(",") if name.strip())
         if text:
             keys = lakebed.KeyText([text], typed=True)
-            vectors = frozenset(field.name for field in opened.schema if _type_name(field).startswith("VECTOR"))
+            fields = {field.name: field for field in opened.schema if kind_of(field.type)}
             values["answer"] = section(
                 lambda: {
                     "locations": [] if before else opened.locate(keys).to_pylist(),
                     "history": (history := opened.history(keys, before=before, lookups=_LOOKUPS)),
-                    "versions": [_version(version, vectors) for version in history],
+                    "versions": [_version(version, fields) for version in history],
                 }
             )
     if is_asked_by_page(request) and before:
@@ -45,19 +46,14 @@ def record(pages: Pages, table: InspectedTable, request: Request) -> Response:
     return pages.show(table, "record.html", values, request)
 
 
-def _type_name(field: Any) -> str:
-    """Hudi's name of a logical type (`VECTOR(4)`), else Arrow's name of the type."""
-    return (field.metadata or {}).get(b"hudi_type", b"").decode() or str(field.type)
-
-
-def _version(version: RowVersion, vectors: frozenset[str]) -> Mapping[str, Any]:
+def _version(version: RowVersion, fields: Mapping[str, pa.Field]) -> Mapping[str, Any]:
     """A version with a line for each column: its value before and after."""
     names = list(dict.fromkeys([*(version.after or ()), *(version.before or ())]))
     lines = [
         {
             "name": name,
-            "before": _value(version.before, name, vectors),
-            "after": _value(version.after, name, vectors),
+            "before": _value(version.before, name, fields),
+            "after": _value(version.after, name, fields),
             "changed": version.before is not None
             and version.after is not None
             and version.before.get(name) != version.after.get(name),
@@ -67,12 +63,14 @@ def _version(version: RowVersion, vectors: frozenset[str]) -> Mapping[str, Any]:
     return {"one": version, "lines": lines}
 
 
-def _value(row: Mapping[str, Any] | None, name: str, vectors: frozenset[str]) -> str:
+def _value(row: Mapping[str, Any] | None, name: str, fields: Mapping[str, pa.Field]) -> str:
+    """The text of a value in a row; `fields` are the columns whose values are shown as other texts."""
     if row is None:
         return ""
     value = row.get(name)
-    if value is not None and name in vectors:
-        return vector_text(value)
+    if value is not None and name in fields:
+        column = pa.array([value], fields[name].type)
+        value = with_texts(pa.Table.from_arrays([column], schema=pa.schema([fields[name]])))[name][0].as_py()
     text = "null" if value is None else str(value)
     return text if len(text) <= _MAX_VALUE else f"{text[:_MAX_VALUE]}…"
 
@@ -82,7 +80,9 @@ def query(pages: Pages, table: InspectedTable, request: Request) -> Response:
     in this order. `by` is the step whose files are listed; without it those that are read are."""
     text, by, page = request.query_params.get("filter", ""), request.query_params.get("by"), page_number(request)
     with table.opened() as opened:
-        columns = section(lambda: [(f.name, _type_name(f)) for f in opened.schema])
+        columns = section(
+            lambda: [(f.name, (f.metadata or {}).get(b"hudi_type", b"").decode() or str(f.type)) for f in opened.schema]
+        )
         plan = section(lambda: _plan(opened, text, by, page)) if "filter" in request.query_params else None
     values = {"filter": text, "by": by, "page": page, "columns": columns, "plan": plan}
     if is_asked_by_page(request) and page and plan and plan.content:

@@ -23,7 +23,7 @@ from lakebed.read.counts import RecordedRows, count_rows, summarized_rows
 from lakebed.read.origin import note_of
 from lakebed.read.plan import ScanPlan, plan_scan, table_columns
 from lakebed.read.reopening import read_again, reopened, stream_again
-from lakebed.schema.logical_types import labelled, logical_fields, with_vector_texts
+from lakebed.schema.logical_types import labelled, logical_fields
 from lakebed.sharing import once
 from lakebed.slices.reader import Query, SliceReader
 from lakebed.slices.snapshot import Snapshot
@@ -236,8 +236,10 @@ Cells = tuple[Sequence[str], Iterable[Iterable[object]]]
 
 def first_rows_html(rows: Results, cells: Callable[[pa.Table], Cells] | None = None) -> str:
     """A read's plan and its first rows as HTML: their columns, or the names and cells that `cells` makes of them."""
+    from lakebed.format.display import with_texts
+
     head = rows.limit(_PREVIEWED + 1).to_arrow()
-    preview = with_vector_texts(head.slice(0, _PREVIEWED))
+    preview = with_texts(head.slice(0, _PREVIEWED))
     more = f"the first {_PREVIEWED} rows; to_arrow() reads all" if head.num_rows > _PREVIEWED else ""
     plan = text_html(rows.explain())
     names, values = cells(preview) if cells else (preview.column_names, (row.values() for row in preview.to_pylist()))

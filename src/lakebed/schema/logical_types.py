@@ -21,7 +21,6 @@ import pyarrow.types as pt
 from lakebed.config.arguments import is_integer
 from lakebed.errors import CorruptFile, InvalidRecord, SchemaConflict
 from lakebed.schema.plain_arrow import is_list
-from lakebed.wording import vector_text
 
 HUDI_TYPE = b"hudi_type"
 """The key of field metadata, in Arrow and on Spark, by which Hudi names the logical type of a column."""
@@ -490,15 +489,6 @@ def _refused(column: str, label: str, why: str) -> InvalidRecord:
         hint="correct the value, or give null",
         context={"column": column, "table": label},
     )
-
-
-def with_vector_texts(rows: pa.Table) -> pa.Table:
-    """Rows that are to be displayed, with a text in place of each vector: its dimension and its norm."""
-    for at, field in enumerate(rows.schema):
-        if is_vector(field.type):
-            texts = [None if vector is None else vector_text(vector) for vector in rows.column(at).to_pylist()]
-            rows = rows.set_column(at, field.name, pa.array(texts, pa.string()))
-    return rows
 
 
 def vector_matrix(vectors: Any) -> npt.NDArray[Any]:

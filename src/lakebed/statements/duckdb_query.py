@@ -33,6 +33,11 @@ if TYPE_CHECKING:
     import polars as pl
 
 # The functions of Spark that DuckDB does not have, and what each gives for a value of another type.
+# Words after which the parts of a query are no columns of it.
+_CLAUSES = {
+    *(TokenType.FROM, TokenType.WHERE, TokenType.GROUP_BY, TokenType.HAVING, TokenType.ORDER_BY, TokenType.WINDOW),
+    *(TokenType.QUALIFY, TokenType.LIMIT, TokenType.VALUES, TokenType.ON),
+}
 _VARIANT_FUNCTIONS = {"VARIANT_GET": "error", "TRY_VARIANT_GET": "null"}
 _PREFIX = "__lakebed_"
 _PREVIEWED = 20
@@ -330,4 +335,23 @@ def _variant_call(statement: Statement, at: int) -> dict[tuple[int, int], str]:
     path, declared = (tokens[n].text for n in constants)
     kind = value_type(declared, tokens[at].text)
     value = value_at(decoded(variant), path, kind, invalid=_VARIANT_FUNCTIONS[statement.word(at)])
+    if _is_unnamed_column(statement, at, end):
+        value += f' AS "{statement.text[tokens[at].start : tokens[end].end + 1].replace(chr(34), chr(34) * 2)}"'
     return {(tokens[at].start, tokens[end].end + 1): value}
+
+
+def _is_unnamed_column(statement: Statement, first: int, last: int) -> bool:
+    """Whether the expression between two tokens is a column of a SELECT without a name of its own."""
+    tokens, depth = statement.tokens, 0
+    if last + 1 < len(tokens) and tokens[last + 1].token_type not in (TokenType.COMMA, TokenType.FROM):
+        return False
+    if tokens[first - 1].token_type not in (TokenType.SELECT, TokenType.DISTINCT, TokenType.COMMA):
+        return False
+    for token in reversed(tokens[:first]):
+        kind = token.token_type
+        depth += (kind in (TokenType.R_PAREN, TokenType.R_BRACKET)) - (kind in (TokenType.L_PAREN, TokenType.L_BRACKET))
+        if depth < 0 or (not depth and kind in _CLAUSES):
+            return False
+        if not depth and kind is TokenType.SELECT:
+            return True
+    return False

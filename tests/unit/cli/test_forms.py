@@ -9,10 +9,12 @@ import math
 import re
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 import lakebed
+from lakebed import variant
 from lakebed.cli.main import invoke
 from lakebed.errors import InvalidOption, InvalidRecord
 
@@ -111,6 +113,44 @@ def test_a_key_that_is_not_there_has_an_exit_code_of_its_own(capsys: pytest.Capt
         printed = capsys.readouterr()
         assert len(json.loads(printed.out)) == 1
         assert printed.err == "the table has no 7\n"
+
+
+def test_vectors_blobs_and_variants_are_printed_for_people_and_for_programs(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    columns = [pa.field("id", pa.string()), pa.field("emb", lakebed.vector(2)), pa.field("facts", variant.TYPE)]
+    schema = pa.schema([*columns, pa.field("pic", lakebed.BLOB)])
+    table = lakebed.create(str(tmp_path / "t"), schema, key="id")
+    documents, blobs = variant.encode([{"tags": [1, None]}, None]), lakebed.blob(data=pa.array([b"abc", None]))
+    table.upsert(pa.table([["a", "b"], [[3.0, 4.0], [0.0, 1.0]], documents, blobs], schema=table.schema))
+    assert invoke(["get", table.uri, "a"]) == 0
+    cells = re.split(" {2,}", capsys.readouterr().out.splitlines()[1])
+    assert cells == ["a", "2 numbers, norm 5", '{"tags":[1,null]}', "3 bytes"]
+    blob = {"type": "INLINE", "data": "YWJj", "reference": None}
+    assert invoke(["scan", table.uri, "-o", "ndjson"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    found = {row["id"]: row for row in map(json.loads, lines)}
+    assert found["a"] == {"id": "a", "emb": [3.0, 4.0], "facts": {"tags": [1, None]}, "pic": blob}
+    assert found["b"] == {"id": "b", "emb": [0.0, 1.0], "facts": None, "pic": None}
+    assert invoke(["scan", table.uri, "-o", "csv", "--columns", "id,facts"]) == 0
+    lines = sorted(csv.reader(io.StringIO(capsys.readouterr().out)))
+    assert lines == [["a", '{"tags":[1,null]}'], ["b", ""], ["id", "facts"]]
+
+
+def test_a_search_takes_a_list_a_numpy_file_and_a_json_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    rows = pa.table({"id": [1, 2], "emb": pa.array([[1.0, 0.0], [0.0, 1.0]], lakebed.vector(2))})
+    table = lakebed.load(str(tmp_path / "t"), rows, key="id")
+    np.save(tmp_path / "q.npy", np.array([0.0, 1.0]))
+    (tmp_path / "q.json").write_text("[0, 1]")
+    for query in ("[0, 1]", str(tmp_path / "q.npy"), str(tmp_path / "q.json")):
+        assert invoke(["search", table.uri, "--vector", query, "-k", "1", "-o", "json"]) == 0
+        assert [row["id"] for row in json.loads(capsys.readouterr().out)] == [2]
+    (tmp_path / "bad.json").write_text("[0,")
+    for query in ("[0,", str(tmp_path / "bad.json"), str(tmp_path / "none.json"), str(tmp_path / "none.npy")):
+        assert invoke(["search", table.uri, "--vector", query]) != 0
+        printed = capsys.readouterr()
+        assert f"--vector {query}" in printed.err
+        assert "a JSON file" in printed.err
 
 
 def test_piped_tables_break_no_line(capsys: pytest.CaptureFixture[str], uri: str) -> None:
