@@ -570,6 +570,6 @@ def table_html(snapshot: Snapshot) -> str:
 
 
 def arrow_html(table: pa.Table) -> str:
-    from lakebed.format.display import with_texts
+    from lakebed.row_texts import with_texts
 
     return rows_html(table.column_names, (row.values() for row in with_texts(table).to_pylist()))

@@ -107,7 +107,7 @@ def show_rows(table: pa.Table, form: Form) -> None:
     Variants are printed as the JSON that they hold; a table has texts in place of vectors and blobs, too."""
     if not any(kind.num_fields for kind in table.schema.types):
         return _print_rows(table.column_names, table.to_pylist(), form)
-    from lakebed.format.display import KINDS, with_texts
+    from lakebed.row_texts import KINDS, with_texts
 
     readable = with_texts(table, KINDS if form is Form.TABLE else ("VARIANT",))
     rows = readable.to_pylist()

@@ -11,9 +11,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 import lakebed
-from lakebed.format.display import kind_of, with_texts
 from lakebed.inspector.rendering import Pages, digits_of, is_asked_by_page, page_number, section
 from lakebed.inspector.tables import InspectedTable
+from lakebed.row_texts import kind_of, with_texts
 
 if TYPE_CHECKING:
     from lakebed.read.history import RowVersion
@@ -70,7 +70,7 @@ def _value(row: Mapping[str, Any] | None, name: str, fields: Mapping[str, pa.Fie
     value = row.get(name)
     if value is not None and name in fields:
         column = pa.array([value], fields[name].type)
-        value = with_texts(pa.Table.from_arrays([column], schema=pa.schema([fields[name]])))[name][0].as_py()
+        value = with_texts(pa.table([column], [name])).column(0)[0].as_py()
     text = "null" if value is None else str(value)
     return text if len(text) <= _MAX_VALUE else f"{text[:_MAX_VALUE]}…"
 

@@ -236,7 +236,7 @@ Cells = tuple[Sequence[str], Iterable[Iterable[object]]]
 
 def first_rows_html(rows: Results, cells: Callable[[pa.Table], Cells] | None = None) -> str:
     """A read's plan and its first rows as HTML: their columns, or the names and cells that `cells` makes of them."""
-    from lakebed.format.display import with_texts
+    from lakebed.row_texts import with_texts
 
     head = rows.limit(_PREVIEWED + 1).to_arrow()
     preview = with_texts(head.slice(0, _PREVIEWED))

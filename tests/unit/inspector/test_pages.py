@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 import lakebed
+from lakebed import variant
 from lakebed.concurrency.heartbeat import Heartbeat
 from lakebed.hosts import LOOPBACK
 from lakebed.inspector.server import PAGES, InspectorServer
@@ -543,3 +544,19 @@ def test_vectors_are_shown_by_dimension_and_norm() -> None:
         assert norm in rows._repr_html_()
     assert "VECTOR(4)" in table._repr_html_()
     MemoryStorage.drop("inspector-vectors")
+
+
+def test_blobs_are_shown_by_their_size_and_variants_by_their_json() -> None:
+    schema = pa.schema([("id", pa.string()), ("facts", variant.TYPE), ("pic", lakebed.BLOB)])
+    table = lakebed.create("memory://inspector-texts/t", schema, key="id")
+    blobs = lakebed.blob(data=pa.array([b"x" * 1500]))
+    table.upsert(pa.table([["a"], variant.encode([{"tags": ["one"]}]), blobs], schema=table.schema))
+    with inspector(table.uri) as running:
+        shown = plain(page(running, "/t/0/record?key=a"))
+        assert "1,500 bytes" in shown
+        assert unescape(shown).count('{"tags":["one"]}') == 1
+        assert "VARIANT" in page(running, "/t/0/query")
+    text = unescape(table.scan()._repr_html_())
+    assert "1,500 bytes" in text
+    assert '{"tags":["one"]}' in text
+    MemoryStorage.drop("inspector-texts")

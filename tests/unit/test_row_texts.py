@@ -6,7 +6,7 @@ import pyarrow as pa
 
 import lakebed
 from lakebed import variant
-from lakebed.format.display import with_texts
+from lakebed.row_texts import with_texts
 
 
 def rows() -> pa.Table:
