@@ -19,18 +19,31 @@ import sys
 import lakebed, pyarrow as pa
 
 folder, _ = sys.argv[1], lakebed.Table  # from here on pyarrow leaves pandas for later; its own calls would import it
-types = {"id": pa.int64(), "city": pa.string(), "fare": pa.float64(), "ts": pa.timestamp("us")}
-data = {"id": [1, 2], "city": ["rome", "oslo"], "fare": [9.5, 12.0], "ts": [1, 1]}
+types = {"id": pa.int64(), "name": pa.string(), "city": pa.string(), "fare": pa.float64(), "ts": pa.timestamp("us")}
+data = {"id": [1, 2], "name": ["a", "b"], "city": ["rome", "oslo"], "fare": [9.5, 12.0], "ts": [1, 1]}
 rows = pa.table({name: pa.array(values, types[name]) for name, values in data.items()})
-for kind, index, partition_by in (("cow", "bucket", None), ("mor", "record", "city")):
+layouts = [
+    ("cow", "bucket", None, "id"),
+    ("mor", "record", "city", "id"),
+    ("cow", "bloom", "city", "name"),
+    ("cow", "global_simple", "city", "name"),
+    ("mor", "bucket", None, "name"),
+    ("mor", "record", "city", ["name", "id"]),
+]
+for number, (kind, index, partition_by, key) in enumerate(layouts):
     layout = {"type": kind, "index": index, "partition_by": partition_by}
-    t = lakebed.create(f"{folder}/{kind}", rows, key="id", ordering="ts", **layout)
+    t = lakebed.create(f"{folder}/{number}", rows, key=key, ordering="ts", **layout)
     t.upsert(rows)
     t.upsert(rows)
-    t = lakebed.open(f"{folder}/{kind}")
-    assert t.get([2])["city"].to_pylist() == ["oslo"]
+    t = lakebed.open(f"{folder}/{number}")
+    names = key if isinstance(key, list) else [key]
+    one, other = rows.slice(0, 1).select(names), rows.slice(1).select(names)
+    assert t.get(other)["city"].to_pylist() == ["oslo"]
     assert t.scan(where="fare > 10 and city = 'oslo'").to_arrow()["id"].to_pylist() == [2]
-    t.delete([1])
+    assert t.scan(where="name in ('b', 'c')").to_arrow()["id"].to_pylist() == [2]
+    assert t.changes("0").to_arrow().num_rows == t.count() == 2
+    t.delete(one)
+    t.maintenance.compact() if kind == "mor" else t.maintenance.cluster()
 print(*(name for name in sys.argv[2:] if name in sys.modules))
 """
 _PANDAS_LATER = """

@@ -11,7 +11,6 @@ import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date
-from difflib import get_close_matches
 from functools import wraps
 from numbers import Integral, Real
 from typing import Any, TypeVar
@@ -170,6 +169,8 @@ def checks_arguments(function: _F) -> _F:
             bound = signature.bind(*positional, **named)
         except TypeError as error:
             for name in named.keys() - signature.parameters.keys():
+                from difflib import get_close_matches
+
                 if near := get_close_matches(name, signature.parameters, n=1):
                     raise TypeError(f"{function.__name__}() {error}; did you mean {near[0]!r}?") from None
             return function(*positional, **named)  # Python's own words for an argument too many

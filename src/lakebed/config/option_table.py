@@ -9,16 +9,15 @@ import re
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import cache
-from importlib.resources import files
+from pkgutil import get_data
 from typing import Any, Literal, cast
 
 from lakebed.errors import InvalidOption, UnsupportedFeature
 from lakebed.secrets import masked
 
 # Read with the module: later the process may have no descriptor left for it.
-_TABLE = files("lakebed.config").joinpath("options.tsv").read_text(encoding="utf-8")
+_TABLE = (get_data("lakebed.config", "options.tsv") or b"").decode()
 
 Verdict = Literal["implemented", "refused", "ignored"]
 Remembered = Literal["", "write", "service", "creation"]
@@ -102,6 +101,8 @@ def nearest(name: str) -> str | None:
     """
     if ends := [candidate for candidate in _names() if candidate.endswith(f".{name}")]:
         return min(ends, key=lambda candidate: (len(candidate), candidate))
+    from difflib import get_close_matches
+
     matches = get_close_matches(name, _names(), n=1, cutoff=0.7)
     return matches[0] if matches else None
 

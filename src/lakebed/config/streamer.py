@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Literal
 
 PREFIXES = ("hoodie.streamer.", "hoodie.deltastreamer.")
@@ -132,6 +131,8 @@ def property_of(name: str) -> StreamerProperty | None:
 
 def nearest_property(name: str) -> str | None:
     """The known property of Streamer most like this name; None if none is near."""
+    from difflib import get_close_matches
+
     short = short_name(name)
     matches = get_close_matches(short or name, PROPERTIES, n=1, cutoff=0.7)
     return PREFIXES[0] + matches[0] if matches else None

@@ -11,7 +11,6 @@ a class that needs nothing but PySpark, so that a Python without lakebed says so
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -89,6 +88,8 @@ def _register_source(spark: SparkSession) -> None:
 
 def _is_default() -> bool:
     """Whether the path's `python3` is this Python."""
+    import shutil
+
     executable = shutil.which(_DEFAULT)
     return executable is not None and os.path.dirname(os.path.abspath(executable)) == os.path.dirname(sys.executable)
 

@@ -34,7 +34,7 @@ from lakebed.format.hashes import (
     plain_strings,
 )
 from lakebed.model import PARTITION_PATH, RECORD_KEY
-from lakebed.schema.plain_arrow import as_numpy
+from lakebed.schema.plain_arrow import as_numpy, text_scalar
 from lakebed.sharing import once
 
 _LOW_32_BITS = "4294967295L"
@@ -415,7 +415,7 @@ class _BothTexts:
     def arrow(self, batch: pa.RecordBatch) -> pa.Array:
         key, path = (batch.column(batch.schema.get_field_index(name)) for name in self.columns)
         size = pc.utf8_length(path).cast(pa.string())
-        return pc.binary_join_element_wise(size, ":", path, key, "")
+        return pc.binary_join_element_wise(size, text_scalar(":"), path, key, text_scalar(""))
 
 
 def _number_sql(buckets: Buckets, hashed: str) -> str:

@@ -18,6 +18,7 @@ from lakebed.schema.arrow import is_text
 from lakebed.schema.conversion import floored_times
 from lakebed.schema.java_text import to_java_text
 from lakebed.schema.logical_types import type_text
+from lakebed.schema.plain_arrow import text_scalar
 
 # BigDecimal leaves plain notation below 1E-6 only: a column of this scale never needs help.
 _PLAIN_SCALE = 6
@@ -236,6 +237,8 @@ def ntz_micros_sql(name: str) -> str:
 
 
 NULL_VALUE, EMPTY_VALUE = "__null__", "__empty__"
+_NULL, _EMPTY, _NO_TEXT = text_scalar(NULL_VALUE), text_scalar(EMPTY_VALUE), text_scalar("")
+_ONE = pa.scalar(1, pa.int32())
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,7 +267,7 @@ class SingleKey:
         text = self.text.arrow(batch)
         if not self.text.can_be_empty(batch.schema):
             return text
-        empty = pc.equal(text, "")
+        empty = pc.equal(text, _NO_TEXT)
         return pc.if_else(empty, pa.scalar(None, pa.string()), text) if pc.any(empty).as_py() else text
 
 
@@ -315,8 +318,8 @@ class CompositeKey:
         columns: dict[str, pa.Array] = {}
         for number, text in enumerate(self.texts):
             values = parts.field(number)
-            values = pc.if_else(pc.equal(values, NULL_VALUE), pa.scalar(None, pa.string()), values)
-            values = pc.if_else(pc.equal(values, EMPTY_VALUE), "", values)
+            values = pc.if_else(pc.equal(values, _NULL), pa.scalar(None, pa.string()), values)
+            values = pc.if_else(pc.equal(values, _EMPTY), _NO_TEXT, values)
             columns[text.column] = text.values_of(values, schema)
         return pa.table(columns)
 
@@ -325,16 +328,16 @@ class CompositeKey:
         absent: pa.Array | None = None
         for number, text in enumerate(self.texts):
             value = text.arrow(batch)
-            empty = pc.fill_null(pc.equal(value, ""), True)
+            empty = pc.fill_null(pc.equal(value, _NO_TEXT), True)
             absent = empty if absent is None else pc.and_(absent, empty)
             encoded = pc.fill_null(
-                pc.replace_with_mask(value, pc.fill_null(pc.equal(value, ""), False), pa.scalar(EMPTY_VALUE)),
+                pc.replace_with_mask(value, pc.fill_null(pc.equal(value, _NO_TEXT), False), _EMPTY),
                 NULL_VALUE,
             )
-            parts += [_prefix(number, text), encoded]
+            parts += [text_scalar(_prefix(number, text)), encoded]
         if absent is None:
             return repeat_text(None, batch.num_rows)
-        key = pc.binary_join_element_wise(*parts, "")
+        key = pc.binary_join_element_wise(*parts, _NO_TEXT)
         return pc.if_else(absent, pa.scalar(None, pa.string()), key)
 
 
@@ -371,7 +374,7 @@ class SharedText:
         shared = pc.match_substring(keys, NULL_VALUE)
         shared = pc.or_(shared, pc.match_substring(keys, EMPTY_VALUE))
         for mark in self._marks:
-            shared = pc.or_(shared, pc.greater(pc.count_substring(keys, mark), 1))
+            shared = pc.or_(shared, pc.greater(pc.count_substring(keys, mark), _ONE))
         return shared
 
     @property

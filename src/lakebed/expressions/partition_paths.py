@@ -23,6 +23,7 @@ from lakebed.expressions.base import (
     unescape,
 )
 from lakebed.expressions.key_text import KeyText
+from lakebed.schema.plain_arrow import text_scalar
 
 DEFAULT_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 # The path of values that would be read as null where files lack the column; no table can have it.
@@ -138,7 +139,7 @@ class PartitionPath:
         parts = [part.arrow(batch) for part in self.parts]
         if not parts:
             return repeat_text("", batch.num_rows)
-        return parts[0] if len(parts) == 1 else pc.binary_join_element_wise(*parts, "/")
+        return parts[0] if len(parts) == 1 else pc.binary_join_element_wise(*parts, text_scalar("/"))
 
     def determines_values(self, schema: pa.Schema) -> bool:
         """Whether rows of this schema with equal paths have equal partition fields, but for values that share the

@@ -18,6 +18,7 @@ from lakebed.expressions.joda_read import ReadPattern, read_pattern
 from lakebed.expressions.key_text import ntz_micros_sql, timestamp_micros
 from lakebed.expressions.zones import UTC_ZONE, Zone, java_zone
 from lakebed.schema.arrow import is_text
+from lakebed.schema.plain_arrow import text_scalar
 
 # Milliseconds a unit, as numerator and denominator.
 _UNITS = {
@@ -154,7 +155,11 @@ class TimestampPart:
         else:
             text = self._path_arrow(values)
         text = pc.if_else(pc.is_null(values), self._null_path(), text)
-        return pc.binary_join_element_wise(f"{self.field}=", text, "") if self.hive_style else text
+        return (
+            pc.binary_join_element_wise(text_scalar(f"{self.field}="), text, text_scalar(""))
+            if self.hive_style
+            else text
+        )
 
     def _null_path(self) -> str:
         """The path of a null field, without the field's name before it."""

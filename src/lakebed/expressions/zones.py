@@ -4,7 +4,6 @@ of NumPy arrays of days since 1970-01-01 (proleptic Gregorian).
 
 from __future__ import annotations
 
-import calendar
 import errno
 import re
 import zoneinfo
@@ -243,7 +242,8 @@ def _changes(name: str, year: int) -> tuple[list[int], list[int]]:
     zone, begin = zoneinfo.ZoneInfo(name), datetime(year, 1, 1, tzinfo=UTC)
     first = (begin - _EPOCH) // timedelta(milliseconds=1)
     starts, offsets = [first], [_offset_at(begin, zone)]
-    for day in range(1, 367 if calendar.isleap(year) else 366):
+    days = (datetime(year, 12, 31, tzinfo=UTC) - begin).days + 1
+    for day in range(1, days + 1):
         after = begin + timedelta(days=day)
         offset = _offset_at(after, zone)
         if offset != offsets[-1]:

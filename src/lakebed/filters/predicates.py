@@ -30,6 +30,9 @@ _FAR_PAST = -377_736_739_200_000_000
 Operator = OneOf["=", "!=", "<", "<=", ">", ">=", "<=>"]
 Kernel = Callable[[Sequence[pc.Expression], pa.DataType, tuple[Any, ...]], pc.Expression]
 
+# Scalars with their type: to infer one Arrow imports pandas.
+_FALSE, _NO_TEXT = (pc.scalar(pa.scalar(value, kind)) for value, kind in ((False, pa.bool_()), ("", pa.string())))
+
 
 def _cast(args: Sequence[pc.Expression], to: pa.DataType, _options: tuple[Any, ...]) -> pc.Expression:
     return args[0].cast(to, safe=False)
@@ -95,11 +98,11 @@ def _predicate(function: Callable[..., pc.Expression]) -> Kernel:
 
 
 def _is_nan(args: Sequence[pc.Expression], _to: pa.DataType, _options: tuple[Any, ...]) -> pc.Expression:
-    return pc.coalesce(pc.is_nan(args[0]), pc.scalar(False))
+    return pc.coalesce(pc.is_nan(args[0]), _FALSE)
 
 
 def _concat(args: Sequence[pc.Expression], _to: pa.DataType, _options: tuple[Any, ...]) -> pc.Expression:
-    return pc.binary_join_element_wise(*args, pc.scalar(""), null_handling="emit_null")
+    return pc.binary_join_element_wise(*args, _NO_TEXT, null_handling="emit_null")
 
 
 def _concat_ws(args: Sequence[pc.Expression], _to: pa.DataType, options: tuple[Any, ...]) -> pc.Expression:
@@ -108,7 +111,7 @@ def _concat_ws(args: Sequence[pc.Expression], _to: pa.DataType, options: tuple[A
     all_null = args[0].is_null()
     for text in args[1:]:
         all_null = all_null & text.is_null()
-    first = pc.if_else(all_null, pc.scalar(""), args[0])
+    first = pc.if_else(all_null, _NO_TEXT, args[0])
     return pc.binary_join_element_wise(first, *args[1:], options[0], null_handling="skip")
 
 
@@ -149,18 +152,18 @@ def _regexp_extract(args: Sequence[pc.Expression], to: pa.DataType, options: tup
     """The expression for the group of the first match, empty if nothing matches; `options` have a pattern with only
     that group."""
     group = pc.struct_field(pc.extract_regex(args[0], pattern=options[0]), 0)
-    return pc.if_else(args[0].is_null(), pc.scalar(pa.scalar(None, to)), pc.coalesce(group, pc.scalar("")))
+    return pc.if_else(args[0].is_null(), pc.scalar(pa.scalar(None, to)), pc.coalesce(group, _NO_TEXT))
 
 
 def _add_micros(args: Sequence[pc.Expression], to: pa.DataType, options: tuple[Any, ...]) -> pc.Expression:
-    return pc.add(args[0].cast(to).cast(pa.int64()), pc.scalar(options[0])).cast(to)
+    return pc.add(args[0].cast(to).cast(pa.int64()), pc.scalar(pa.scalar(options[0], pa.int64()))).cast(to)
 
 
 def _case(args: Sequence[pc.Expression], to: pa.DataType, options: tuple[Any, ...]) -> pc.Expression:
     """The expression for the value of the first true condition (null is not true); the last value if none is true."""
     result = args[-1]
     for condition, value in reversed(list(zip(options, args[:-1], strict=True))):
-        result = pc.if_else(pc.coalesce(node_to_arrow(condition), pc.scalar(False)), value, result)
+        result = pc.if_else(pc.coalesce(node_to_arrow(condition), _FALSE), value, result)
     return result
 
 
@@ -505,8 +508,8 @@ def node_to_arrow(node: Node) -> pc.Expression:
             if pa.types.is_floating(left.type):
                 # Arrow's set distinguishes -0.0 from 0.0; adding zero makes them equal
                 value, constants = value + pc.scalar(pa.scalar(0.0, left.type)), [v + 0.0 for v in constants]
-            is_member = value.isin(pa.array(constants, type=left.type)) if values else pc.scalar(False)
-            missed = _null() if has_null else pc.scalar(False)
+            is_member = value.isin(pa.array(constants, type=left.type)) if values else _FALSE
+            missed = _null() if has_null else _FALSE
             return pc.if_else(value.is_valid(), is_member | missed, _null())
         case IsNull(value):
             return value.to_arrow().is_null()

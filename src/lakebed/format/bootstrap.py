@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
+from pkgutil import get_data
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -273,5 +273,5 @@ def _index_of(storage: Storage) -> _BootstrapIndex:
 @cache
 def _schema(name: str) -> str:
     """The schema of a record of the index, as Hudi's Java classes embed it."""
-    text = files("lakebed.format").joinpath(f"schemas/{name}.avsc").read_text("utf-8")
+    text = (get_data("lakebed.format", f"schemas/{name}.avsc") or b"").decode()
     return json.dumps(json.loads(text), separators=(",", ":"))

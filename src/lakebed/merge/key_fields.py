@@ -22,7 +22,7 @@ from lakebed.model import RECORD_KEY
 from lakebed.properties.table_config import TableConfig
 from lakebed.schema.arrow import is_text
 from lakebed.schema.conversion import one_array
-from lakebed.schema.plain_arrow import as_numpy
+from lakebed.schema.plain_arrow import as_numpy, text_scalar
 
 Positions = npt.NDArray[np.int64]
 
@@ -66,7 +66,7 @@ class KeyFields:
             parts += [pc.fill_null(pc.utf8_length(values).cast(pa.string()), "-"), pc.fill_null(values, "")]
         if not parts:
             return pa.repeat(pa.scalar(""), rows.num_rows)
-        return pc.binary_join_element_wise(*parts, "/")
+        return pc.binary_join_element_wise(*parts, text_scalar("/"))
 
     def check_equal(self, keys: pa.Array, rows: pa.Table | pa.RecordBatch, other: pa.Table | pa.RecordBatch) -> None:
         """Raise `InvalidRecord` if the rows at the same position of both, which have one key, differ in the key's

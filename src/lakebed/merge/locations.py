@@ -140,7 +140,7 @@ class BooleanLiteral:
         return "true" if self.value else "false"
 
     def arrow(self, batch: pa.RecordBatch) -> pa.Array:
-        return pa.repeat(pa.scalar(self.value), batch.num_rows)
+        return pa.repeat(pa.scalar(self.value, pa.bool_()), batch.num_rows)
 
 
 @dataclass(frozen=True, slots=True)

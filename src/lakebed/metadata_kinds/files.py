@@ -53,7 +53,7 @@ from lakebed.metadata_records.records import (
 )
 from lakebed.model import path_in
 from lakebed.properties.table_config import TableConfig
-from lakebed.schema.plain_arrow import as_numpy, sorted_rows
+from lakebed.schema.plain_arrow import as_numpy, sorted_rows, text_scalar
 from lakebed.slices.listing import list_table
 from lakebed.storage.base import Storage
 
@@ -329,7 +329,7 @@ def _loses_files(
 
 
 def _entry_keys(files: pa.Table) -> pa.Array:
-    return pc.binary_join_element_wise(files["key"], files["name"], "\0").combine_chunks()
+    return pc.binary_join_element_wise(files["key"], files["name"], text_scalar("\0")).combine_chunks()
 
 
 def _greatest_since_delete(sizes: Int64s, deleted: Bools, starts: Int64s, lasts: Int64s) -> Int64s:

@@ -48,7 +48,7 @@ from lakebed.metadata_records.records import (
 )
 from lakebed.model import FILE_ID, RECORD_INDEX, RECORD_KEY, FileSlice
 from lakebed.properties.table_config import TableConfig
-from lakebed.schema.plain_arrow import as_numpy
+from lakebed.schema.plain_arrow import as_numpy, text_scalar
 from lakebed.slices.metadata_lookups import MetadataLookups
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
@@ -476,7 +476,7 @@ def _groups(locations: pa.Table, form: RecordForm, sizing: GroupSizing, *, parti
 def _comparable(locations: pa.Table, *, partitioned: bool) -> pa.Table:
     keys, paths, ids = (plain_strings(locations[name]).cast(pa.string()) for name in ("key", "partition", "file_id"))
     entry = paths if partitioned else pa.repeat(pa.scalar(""), len(keys))
-    text = pc.binary_join_element_wise(paths, ids, "/")
+    text = pc.binary_join_element_wise(paths, ids, text_scalar("/"))
     return pa.Table.from_arrays([keys, entry, keys, text], schema=COMPARED)
 
 

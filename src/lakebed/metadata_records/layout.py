@@ -26,6 +26,7 @@ from lakebed.format.file_names import parse_log_file
 from lakebed.format.hashes import plain_strings, record_index_shard, value_buffer
 from lakebed.model import HOODIE, SECONDARY_INDEX, BaseFile, LogFile
 from lakebed.properties.file import table_checksum
+from lakebed.schema.plain_arrow import text_scalar
 from lakebed.timeline.instants import INITIAL_INSTANT, INSTANT_DIGITS
 
 ALL_PARTITIONS = "__all_partitions__"
@@ -111,12 +112,12 @@ def secondary_keys(values: Any, record_keys: Any) -> pa.StringArray:
     >>> secondary_keys(pa.array(["paris$x\\y"]), pa.array(["k0000"]))[0].as_py()
     'paris\\$x\\\\y$k0000'
     """
-    return pc.binary_join_element_wise(escape(values), escape(record_keys), "$")
+    return pc.binary_join_element_wise(escape(values), escape(record_keys), text_scalar("$"))
 
 
 def secondary_prefixes(values: Any) -> pa.StringArray:
     """The start of the keys of each secondary value, with the `$`."""
-    return pc.binary_join_element_wise(escape(values), "", "$")
+    return pc.binary_join_element_wise(escape(values), text_scalar(""), text_scalar("$"))
 
 
 def split_secondary_keys(keys: Any) -> tuple[pa.StringArray, pa.StringArray]:

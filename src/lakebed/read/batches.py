@@ -271,7 +271,7 @@ class _SmallSlices:
         reader = self.readers[0][1]  # all have the condition and the columns of the plan
         if rows:
             batch = pa.concat_batches(rows)
-            batch = batch if reader.condition is None else batch.filter(reader.condition)
+            batch = batch if reader.condition is None else matching_rows(batch, reader.condition)
             if batch.num_rows:
                 yield batch.select(list(reader.columns))
 

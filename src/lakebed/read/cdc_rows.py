@@ -33,7 +33,7 @@ from lakebed.model import (
 )
 from lakebed.read.batches import RowReader
 from lakebed.schema.json_rows import json_texts
-from lakebed.schema.plain_arrow import as_numpy
+from lakebed.schema.plain_arrow import as_numpy, text_scalar
 from lakebed.slices.base_rows import plain_rows
 from lakebed.slices.logs import SliceLogs
 from lakebed.slices.reader import SliceReader
@@ -272,7 +272,7 @@ def _rows_of_keys(keys: pa.Array, rows: pa.RecordBatch) -> npt.NDArray[np.int64]
 
 def _versions(rows: pa.RecordBatch) -> pa.Array:
     """A column that differs between two versions of a row: commit time and sequence number."""
-    return pc.binary_join_element_wise(rows.column(COMMIT_TIME), rows.column(COMMIT_SEQNO), "/")
+    return pc.binary_join_element_wise(rows.column(COMMIT_TIME), rows.column(COMMIT_SEQNO), text_scalar("/"))
 
 
 def _spread(values: pa.Array, present: npt.NDArray[np.bool_]) -> pa.Array:

@@ -50,7 +50,7 @@ class TableDataset(ds.Dataset):  # pyright: ignore[reportUntypedBaseClass]
     @property
     def partition_expression(self) -> pc.Expression:
         """The expression `true`: the dataset guarantees no condition about all rows."""
-        return pc.scalar(True)
+        return pc.scalar(pa.scalar(True, pa.bool_()))
 
     def scan(self, columns: Sequence[str] | None = None, filter: pc.Expression | None = None) -> Scan:
         """The lakebed scan that a reader with these columns and this condition runs; `explain()` shows its files."""

@@ -34,7 +34,7 @@ from lakebed.read.keys import (
 from lakebed.read.plan import ScanPlan, plan_scan, table_columns
 from lakebed.read.prune import buckets_of_keys
 from lakebed.schema.layouts import check_texts
-from lakebed.schema.plain_arrow import as_numpy
+from lakebed.schema.plain_arrow import as_numpy, text_scalar
 from lakebed.sharing import once
 from lakebed.slices.snapshot import Snapshot, table_keys
 from lakebed.storage.parallel import at_once, is_remote, parallel_map
@@ -511,4 +511,4 @@ def _locations(indexed: IndexedKeys, slices: Collection[FileSlice]) -> pa.Table:
 def _pair(left: pa.Array, right: pa.Array) -> pa.Array:
     """The texts of two columns joined, so that different pairs give different texts."""
     size = pc.utf8_length(left).cast(pa.string())
-    return pc.binary_join_element_wise(size, left, right, "/")
+    return pc.binary_join_element_wise(size, left, right, text_scalar("/"))

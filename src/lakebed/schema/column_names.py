@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 
 # A list of names in a message has so many at most.
 _LISTED = 20
@@ -19,6 +18,8 @@ def nearest_name(name: str, names: Iterable[str]) -> str | None:
     >>> nearest_name("fair", ["city", "FARE"])
     'FARE'
     """
+    from difflib import get_close_matches
+
     folded = {candidate.lower(): candidate for candidate in names}
     near = get_close_matches(name.lower(), folded, n=1, cutoff=0.5)
     return folded[near[0]] if near else None

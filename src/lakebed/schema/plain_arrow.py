@@ -79,6 +79,15 @@ def grouped_rows(table: pa.Table, by: Sequence[str], aggregations: Sequence[tupl
     return _of_table(table, Declaration("aggregate", AggregateNodeOptions(aggregates, keys=list(by))))
 
 
+def text_scalar(text: str | None) -> pa.StringScalar:
+    """A text as a scalar that has its type: to infer one Arrow imports pandas.
+
+    >>> text_scalar("a")
+    <pyarrow.StringScalar: 'a'>
+    """
+    return pa.scalar(text, pa.string())
+
+
 def matching_rows(rows: _Rows, condition: pc.Expression) -> _Rows:
     """The rows for which the condition is true, as a table or a batch, whichever they are."""
     if isinstance(rows, pa.Table):

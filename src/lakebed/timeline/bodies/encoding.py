@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from functools import cache
-from importlib.resources import files
+from pkgutil import get_data
 from typing import Any, cast
 
 from lakebed.errors import CorruptFile
@@ -184,10 +184,25 @@ def _object(fields: dict[str, Any], depth: int) -> str:
     return "{\n" + ",\n".join(lines) + "\n" + "  " * depth + "}"
 
 
+_SCHEMAS = (
+    "HoodieArchivedMetaEntry",
+    "HoodieCleanMetadata",
+    "HoodieCleanerPlan",
+    "HoodieCommitMetadata",
+    "HoodieCompactionPlan",
+    "HoodieIndexCommitMetadata",
+    "HoodieIndexPlan",
+    "HoodieReplaceCommitMetadata",
+    "HoodieRequestedReplaceMetadata",
+    "HoodieRestoreMetadata",
+    "HoodieRestorePlan",
+    "HoodieRollbackMetadata",
+    "HoodieRollbackPlan",
+    "HoodieSavepointMetadata",
+)
 # read as the module is imported: later the process may be short of file descriptors
 _SCHEMA_TEXTS = {
-    file.name.removesuffix(".avsc"): file.read_text(encoding="utf-8")
-    for file in (files("lakebed.timeline.bodies") / "schemas").iterdir()
+    name: (get_data("lakebed.timeline.bodies", f"schemas/{name}.avsc") or b"").decode() for name in _SCHEMAS
 }
 
 
