@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import cycle
 
 Points = Sequence[tuple[float, float]]
 _WIDTH, _HEIGHT = 560, 300
 _LEFT, _RIGHT, _TOP, _BOTTOM = 62, 130, 34, 46
 _COLOURS = ("#d9542b", "#2b7bd9", "#3a9d5d", "#8a5bc7")
+_MORE_COLOURS = ("#c79a2b", "#4aa8a8", "#b0477a", "#7a7a3a", "#555577", "#e0868a")
 _GREY = "#808080"
 
 
@@ -69,7 +71,7 @@ def dots(title: str, x: Axis, rows: Mapping[str, Mapping[str, float]]) -> str:
     """A line for each name of `rows`, with a dot for each of its values; the names of the values are below."""
     left, step, top = 245, 24, 40
     names = list(dict.fromkeys(name for values in rows.values() for name in values))
-    colours = dict(zip(names, (*_COLOURS, "#c79a2b", "#4aa8a8"), strict=False))
+    colours = dict(zip(names, cycle((*_COLOURS, *_MORE_COLOURS)), strict=False))
     width, bottom = 690, top + step * len(rows)
     height = bottom + 30 + 20 * -(-len(names) // 3)
 
