@@ -1,7 +1,8 @@
-"""Exact search beside a plain computation and Lance's brute force: CPU seconds and memory of one query.
+"""Exact search beside a plain computation, Lance's brute force and real Hudi's `hudi_vector_search`: CPU seconds and
+memory of one query, which is asked a second time.
 
 usage: search.py ROWS [DIMENSION]; each side runs in a process of its own, on a table that is made first. BLAS has one
-thread.
+thread. Hudi runs on Spark in the environment of the interop tests; its memory is that of the JVM.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+from cpu import TreeMeter
 
 import lakebed
 
@@ -68,6 +70,25 @@ def measured(side: str, folder: Path, dimension: int) -> dict[str, float]:
     return {"cpu": round(time.process_time() - before, 3), "mb": round(memory)}
 
 
+def by_hudi(folder: Path, dimension: int) -> dict[str, float]:
+    """The same query of real Hudi, on lakebed's table."""
+    sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+    from oracle.client import HudiOracle
+    from oracle.environment import RELEASE, oracle_environment
+
+    query = ", ".join(["cast(1 as float)"] * dimension)
+    statement = f"select id, _hudi_distance from hudi_vector_search('{{t}}', 'emb', array({query}), 10)"
+    oracle = HudiOracle(oracle_environment(RELEASE), folder / "hudi.log")
+    try:
+        request = {"table": folder / "table", "sql": statement, "out": str(folder / "nearest.parquet")}
+        oracle.ask("sql", **request)
+        with TreeMeter(os.getpid()) as meter:
+            oracle.ask("sql", **request)
+    finally:
+        oracle.close()
+    return {"cpu": round(meter.spent.total, 3), "mb": round(meter.spent.memory / (1 << 20))}
+
+
 def main() -> None:
     if sys.argv[1] in _SIDES:
         print(json.dumps(measured(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]))))
@@ -80,6 +101,7 @@ def main() -> None:
             environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
             done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
             print(f"{side:8} {rows:,} x {dimension}: {done.stdout.strip() or done.stderr.strip()[-200:]}")
+        print(f"{'hudi':8} {rows:,} x {dimension}: {json.dumps(by_hudi(Path(name), dimension))}")
 
 
 if __name__ == "__main__":
