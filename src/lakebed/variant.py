@@ -20,6 +20,7 @@ from lakebed.errors import InvalidOption, InvalidRecord, LakebedError
 from lakebed.format.variants import (
     DECODED,
     ENCODED,
+    OBJECT_OF_MAP,
     computed,
     in_arrow,
     json_texts,
@@ -37,16 +38,18 @@ __all__ = ["TYPE", "decode", "encode", "get", "parse_json", "to_json"]
 TYPE = VARIANT
 """The Arrow type of a VARIANT column in the schema of a new table."""
 
-# An integer in a JSON text that may have more than 64 bits.
-_LONG_NUMBER = re.compile(r"\d{19}")
+# In a JSON text: an integer that may have more than 64 bits, and a NUL, which may be in a name.
+_DOUBTFUL = re.compile(r"\d{19}|\\u0000")
 
 
 @checks_arguments
 def encode(values: Any) -> pa.StructArray:
     """An Arrow column of variants with these values: an Arrow column of any type, or Python objects (dicts, lists,
-    texts, numbers, dates, bytes and None). A text stays a text: `parse_json` reads texts.
+    texts, numbers, dates, bytes and None). Structs, and maps from texts, become objects. A text stays a text:
+    `parse_json` reads texts.
 
-    Raises `InvalidRecord`, which gives the position, for a Python object that Arrow has no type for, and
+    Raises `InvalidRecord`, which gives the position, for a Python object that Arrow has no type for, for a map inside
+    another type, and
     `UnsupportedFeature` where DuckDB is not installed, or is older than its variants.
 
     >>> import lakebed
@@ -56,7 +59,8 @@ def encode(values: Any) -> pa.StructArray:
     if isinstance(values, pa.Array | pa.ChunkedArray):
         if is_variant(values.type):
             return as_variants(values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values)
-        return _of_column(cast_column(values, _in_order(values.type)), ENCODED.format("c::VARIANT"))
+        value = OBJECT_OF_MAP if _is_map_of_names(values.type) else "c::VARIANT"
+        return _of_column(cast_column(values, _in_order(values.type)), ENCODED.format(value))
     rows: list[Any] = list(values)
     texts: list[str | None] = [None] * len(rows)
     for at, row in enumerate(rows):
@@ -64,7 +68,7 @@ def encode(values: Any) -> pa.StructArray:
             if row is not None:
                 text = json.dumps(row, ensure_ascii=False, allow_nan=False, sort_keys=True)
                 text.encode()  # a half of a surrogate pair is no text
-                texts[at] = _sorted_json(text, at) if _LONG_NUMBER.search(text) else text
+                texts[at] = _sorted_json(text, at) if _DOUBTFUL.search(text) else text
     others = [at for at, row in enumerate(rows) if row is not None and texts[at] is None]
     encoded = _of_column(pa.array(texts, pa.string()), ENCODED.format("c::JSON::VARIANT"))
     if not others:
@@ -148,11 +152,20 @@ def _sorted_json(text: str, at: int) -> str:
             )
         return number
 
+    def named(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        if any("\0" in name for name, _ in pairs):  # DuckDB would cut it
+            raise InvalidRecord(
+                f"the value at position {at} has a name with the character NUL",
+                hint="give it another name",
+                context={"position": at},
+            )
+        return dict(pairs)
+
     def constant(name: str) -> Any:
         raise ValueError(f"{name} is no JSON")
 
     try:
-        value = json.loads(text, parse_int=integer, parse_constant=constant)
+        value = json.loads(text, parse_int=integer, parse_constant=constant, object_pairs_hook=named)
         return json.dumps(value, ensure_ascii=False, allow_nan=False, sort_keys=True)
     except (ValueError, RecursionError) as error:
         raise InvalidRecord(
@@ -190,6 +203,22 @@ def _is_same(left: Any, right: Any) -> bool:
     if isinstance(left, float) and isinstance(right, float):
         return left == right or (left != left and right != right)
     return type(left) is type(right) and left == right
+
+
+def _is_map_of_names(kind: Any) -> bool:
+    """Whether a type is a map from texts. Raises `InvalidRecord` for other maps, which would become lists of pairs."""
+    if pt.is_map(kind) and pt.is_string(kind.key_type) and not _has_maps(kind.item_type):
+        return True
+    if _has_maps(kind):
+        raise InvalidRecord(
+            f"a column of {kind} has maps that are no objects of a variant",
+            hint="give structs, or a map from texts that is the whole column",
+        )
+    return False
+
+
+def _has_maps(kind: Any) -> bool:
+    return pt.is_map(kind) or any(_has_maps(kind.field(number).type) for number in range(kind.num_fields))
 
 
 def _in_order(kind: Any) -> Any:

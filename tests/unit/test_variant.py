@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import itertools
+import json
 import math
 import re
 from collections.abc import Callable
@@ -106,6 +107,24 @@ def test_a_value_of_another_type_is_refused_or_null() -> None:
     with pytest.raises(InvalidRecord, match="'x'"):
         variant.get(column, "$.a", "int")
     assert variant.get(column, "$.a", "int", invalid="null").to_pylist() == [1, None]
+
+
+def test_a_map_from_texts_becomes_an_object() -> None:
+    maps = pa.array([[("b", 1), ("a", None)], [], None], pa.map_(pa.string(), pa.int32()))
+    column = variant.encode(maps)
+    assert variant.decode(column) == [{"a": None, "b": 1}, {}, None]
+    assert variant.to_json(column).to_pylist() == ['{"a":null,"b":1}', "{}", None]
+    for kind in (pa.map_(pa.int64(), pa.string()), pa.list_(maps.type), pa.map_(pa.string(), maps.type)):
+        with pytest.raises(InvalidRecord, match="maps that are no objects"):
+            variant.encode(pa.array([None], kind))
+
+
+@pytest.mark.parametrize("encoded", [lambda d: variant.encode([d]), lambda d: variant.parse_json([json.dumps(d)])])
+def test_a_name_with_a_nul_is_refused_and_a_text_keeps_it(encoded: Callable[[Any], Any]) -> None:
+    for document in ({"a\0": 1}, [{"x": {"\0": 1}}]):
+        with pytest.raises(InvalidRecord, match="position 0 has a name with the character NUL"):
+            encoded(document)
+    assert variant.decode(encoded({"": "x\0y", "b": [{"": 1}]})) == [{"": "x\0y", "b": [{"": 1}]}]
 
 
 @pytest.mark.parametrize("kind", ["variant", "blob", "vector(3)"])

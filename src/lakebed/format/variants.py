@@ -33,6 +33,11 @@ ENCODED: Final = "variant_to_parquet_variant({})"
 """The DuckDB expression for the struct of a value. The encoding asks for names of fields in ascending order; DuckDB
 leaves them in the order of its input (its `variant_normalize`, which sorts them, mixes up the values of a batch)."""
 _EMPTY: Final = r"variant_bytes_to_variant('\x01\x00\x00\x02\x00\x00'::BLOB)"
+OBJECT_OF_MAP: Final = (
+    "coalesce((SELECT variant_group_object(name, value ORDER BY name) FROM"
+    f" (SELECT unnest(map_keys(c)) AS name, unnest(map_values(c))::VARIANT AS value)), {_EMPTY})"
+)
+"""The DuckDB expression for the object with the entries of a map `c`."""
 _TYPED: Final = "typed_value"
 _VALUES: Final = "values_of_variants"
 # Spark's positions are integers of 32 bits.
