@@ -156,7 +156,7 @@ FileGroupId = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class LogWeight:
-    """What the log files of a file slice weigh: the bytes of its base file, the number and the bytes of its log files,
+    """The weight of the log files of a file slice: the bytes of its base file, the number and the bytes of its log files,
     and the instant of the oldest log file (empty without log files)."""
 
     base_bytes: int = 0
@@ -207,7 +207,7 @@ class FileSlice:
 
     @property
     def log_weight(self) -> LogWeight:
-        """What the log files of the slice weigh."""
+        """The number and the bytes of the slice's log files, and the bytes of its base file."""
         base_bytes = self.base_file.size if self.base_file is not None else 0
         oldest = min((log.instant for log in self.log_files), default="")
         return LogWeight(base_bytes, len(self.log_files), self.log_bytes, oldest)

@@ -13,7 +13,7 @@ from lakebed.format.file_names import parse_log_file
 from lakebed.model import BaseFile, FileSlice, LogWeight, WriteStat
 
 LOOKUP_COUNTS = ("keys", "tagged", "files", "out_of_range", "filtered", "searched", "opened", "bytes")
-"""What `WriteStatus.lookup` counts, by the names of `lakebed.index.base.KeyLookup`."""
+"""The numbers in `WriteStatus.lookup`, by the names of `lakebed.index.base.KeyLookup`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class WriteStatus:
         return WriteStat(**shared)
 
     def weight(self) -> LogWeight | None:
-        """What the log files of the slice weigh after the write; None for a base file."""
+        """The weight of the slice's log files after the write; None for a base file."""
         if self.log_weight is None:
             return None
         base_bytes, log_files, log_bytes = self.log_weight

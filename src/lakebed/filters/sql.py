@@ -504,7 +504,7 @@ def _flatten(e: Expression) -> list[Expression]:
 
 
 Condition = str | pc.Expression
-"""What callers give as `where`: Spark SQL, or an expression of Arrow."""
+"""A condition as callers give it as `where`: Spark SQL, or an expression of Arrow."""
 
 
 def parse_conditions(conditions: Sequence[Condition], schema: pa.Schema, *, zone: str = "UTC") -> Predicate | None:

@@ -70,7 +70,7 @@ class BaseFileSink(Protocol):
 
 @dataclass(frozen=True)
 class GroupSizes:
-    """What is known of a file that has no statistics of columns, in the names of Parquet's metadata of a file."""
+    """The row groups and the size of a file without statistics of columns, by the names of Parquet's file metadata."""
 
     groups: Sequence[GroupSize]
     serialized_size: int

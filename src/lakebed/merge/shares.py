@@ -20,7 +20,7 @@ CountName = Literal[
     "num_blind_deletes",
 ]
 COUNTS: tuple[CountName, ...] = get_args(CountName)
-"""What is counted, by the names of `WriteStatus`."""
+"""The names of counted rows, which are fields of `WriteStatus`."""
 _AT = {name: at for at, name in enumerate(COUNTS)}
 
 

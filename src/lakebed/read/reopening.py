@@ -17,7 +17,7 @@ from lakebed.storage.base import Storage
 
 T = TypeVar("T")
 MISSING = (FileNotFoundError, CorruptFile, CleanedView)
-"""What a read raises where a file is not there any more."""
+"""The errors that a read raises where a file is not there any more."""
 MAX_LOOKS = 6
 """How often a table is looked at again, at most, before the error is raised."""
 _HINT = "Restore it from a copy."

@@ -145,7 +145,7 @@ class ServiceState:
 
     @property
     def written_logs(self) -> Sequence[LogWeight] | None:
-        """What the log files of the file slices weigh that the write appended to; None without a write, and after
+        """The weights of the log files of the file slices that the write appended to; None without a write, and after
         `reload`."""
         return None if self._written is None else self._written.log_weights
 

@@ -296,7 +296,7 @@ class Snapshot:
 
     @property
     def last_commit(self) -> RecordedSlices | None:
-        """What is recorded of this view from the last commit of this process, with the file slices that were listed
+        """The record that the last commit of this process left of this view, with the file slices that were listed
         since; None if that was not the last action."""
         last, recorded = self._cache.last, self._cache.recorded
         return last if last is None or recorded is None else replace(last, slices=recorded)

@@ -141,7 +141,7 @@ class Reference:
 
     @property
     def short_name(self) -> str:
-        """What the table is called where no alias follows: of a name with its database the part after it."""
+        """The name by which a statement refers to the table if no alias follows: the part after the database."""
         return self.name.rpartition(".")[2] if self.in_database else self.name
 
 

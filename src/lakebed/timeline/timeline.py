@@ -630,7 +630,7 @@ _SETTINGS = BoundedCache[CacheEntry[TableConfig]](_SETTINGS_BYTES)
 """The settings of each table as they were read last."""
 
 _LISTED = BoundedCache[Timeline](_LISTED_BYTES, "timelines")
-"""What a timeline's folder showed last."""
+"""The timeline of each table as its folder was listed last."""
 
 
 def _without_carried_files(meta: CommitMetadata, instant: Instant, path: str) -> CommitMetadata:

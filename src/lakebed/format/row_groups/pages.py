@@ -355,7 +355,7 @@ class _SmallFile:
         # of each chunk: column, row group, leaf, the number of its ranges, bytes of its dictionary page
         self._chunks: dict[tuple[int, int], tuple[int, int, list[int]]] = {}
         self.ranges: list[tuple[int, int]] = []
-        """What is read of the stored file: places and lengths."""
+        """The parts of the stored file that are read: offsets and lengths."""
 
     def add(self, name: str, column: _Column, indexes: Mapping[tuple[int, int], OffsetIndex]) -> None:
         self._columns.append((name, column))
