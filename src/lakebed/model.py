@@ -156,8 +156,8 @@ FileGroupId = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class LogWeight:
-    """The weight of the log files of a file slice: the bytes of its base file, the number and the bytes of its log files,
-    and the instant of the oldest log file (empty without log files)."""
+    """The weight of the log files of a file slice: the bytes of its base file, the number and the bytes of its log
+    files, and the instant of the oldest log file (empty without log files)."""
 
     base_bytes: int = 0
     log_files: int = 0

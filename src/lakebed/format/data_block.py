@@ -237,7 +237,7 @@ _KINDS: dict[BlockType, Callable[[BlockHead, str, str], DataBlock]] = {
 
 
 LogMode = Literal["OP_KEY_ONLY", "DATA_BEFORE", "DATA_BEFORE_AFTER"]
-"""The parts of each change that a change log holds: operation and record key, the row before it as well, or both rows."""
+"""The parts of each change that a change log holds: operation and record key, also the row before it, or both rows."""
 
 OP, KEY, TIME, BEFORE, AFTER = "op", "record_key", "ts_ms", "before", "after"
 INSERT, UPDATE, DELETE = "i", "u", "d"

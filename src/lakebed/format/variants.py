@@ -213,7 +213,7 @@ def in_arrow(column: pa.Array | pa.ChunkedArray, expression: str) -> Any:
 
 
 def computed(column: pa.Array | pa.ChunkedArray, expression: str, fetch: Callable[[Any], Any]) -> Any:
-    """The result of `fetch` for the DuckDB relation of an expression over the values `c` of a column, in their order."""
+    """The result of `fetch` for a DuckDB relation: an expression over the values `c` of a column, in their order."""
     connection = connect()
     connection.register(_VALUES, pa.table({"c": column}))
     with _errors():

@@ -526,7 +526,8 @@ def require_stored_keys(snapshot: Snapshot) -> None:
 
 LOCATION_PAIR = [OLD_PARTITION, PARTITION_PATH]
 LOCATION = pa.schema([(name, pa.string()) for name in (OLD_PARTITION, FILE_ID, INSTANT)])
-"""The columns that an index adds to rows whose keys it looks up: partition path, file id and commit of keys, null for new ones."""
+"""The columns that an index adds to rows whose keys it looks up: partition path, file id and commit, null for new
+keys."""
 
 
 def at_locations(joined: Rows, incoming_columns: Sequence[str], engine: Engine, position: Sequence[str] = ()) -> Rows:

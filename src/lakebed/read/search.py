@@ -371,7 +371,8 @@ class Search(Results):
 
 @dataclass(frozen=True, slots=True)
 class SearchOptions:
-    """The number of rows, the column, the metric and the condition of a search. Raises `InvalidOption` for a metric or a number that there is not."""
+    """The number of rows, the column, the metric and the condition of a search. Raises `InvalidOption` for a metric or
+    a number that there is not."""
 
     k: int = 10
     column: str | None = None

@@ -21,7 +21,7 @@ COMMITTED_CHANGE = "lakebed.index.change"
 """The key in a commit's extra metadata."""
 
 Settings = Mapping[str, str]
-"""The settings of a table's index that its properties hold: their keys are properties without the prefix `lakebed.index.`."""
+"""The settings of a table's index, by the names of their properties without the prefix `lakebed.index.`."""
 
 
 @dataclass(frozen=True, slots=True)
