@@ -17,6 +17,7 @@ import pyarrow.types as pt
 
 from lakebed.config.arguments import checks_arguments
 from lakebed.errors import InvalidOption, InvalidRecord, LakebedError
+from lakebed.format.variant_values import value_at, value_type
 from lakebed.format.variants import (
     DECODED,
     ENCODED,
@@ -24,8 +25,6 @@ from lakebed.format.variants import (
     computed,
     in_arrow,
     json_texts,
-    value_at,
-    value_type,
     variants_of,
 )
 from lakebed.schema.arrow import list_of

@@ -139,12 +139,15 @@ def test_values_at_paths_are_those_of_spark(spark: Any) -> None:
     column = variant.encode([document, {"o": {}, "l": []}, 7, None])
     frame = spark.createDataFrame([(json.dumps(document),), ('{"o": {}, "l": []}',), ("7",), (None,)], "j string")
     frame = frame.selectExpr("parse_json(j) AS v")
-    types = ["int", "bigint", "string", "double", "boolean", "date"]
+    types = ["int", "bigint", "string", "double", "boolean", "date", "decimal(20, 3)", "array<int>", "array<string>"]
+    types += ["struct<x: array<string>, y: int>"]
     paths = ["$", "$.o.x[1]", "$.o.x[5]", "$.l[1]", "$['sp']", *[f"$.{name}" for name in document]]
     # the texts of large numbers differ
     asked = [(path, kind) for path in paths for kind in types if kind != "string" or path not in ("$", "$.far")]
+    texts_only = ("$.day", "$.epoch", "$.inf", "$.letters", "$.yes", "$.null", "$.nothing")
+    asked += [(path, kind) for path in texts_only for kind in ("timestamp", "binary")]
     texts = [f"try_variant_get(v, \"{path}\", '{kind}') AS c{n}" for n, (path, kind) in enumerate(asked)]
-    expected = [list(row) for row in frame.selectExpr(*texts).collect()]
+    expected = [list(row.values()) for row in frame.selectExpr(*texts).toArrow().to_pylist()]
     for number, (path, kind) in enumerate(asked):
         found = variant.get(column, path, kind, invalid="null").to_pylist()
         assert found == [row[number] for row in expected], (path, kind)

@@ -6,9 +6,13 @@ import datetime
 import itertools
 import json
 import math
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -104,7 +108,7 @@ def test_get_gives_what_is_at_a_path(path: str, kind: str, expected: list[Any]) 
 
 def test_a_value_of_another_type_is_refused_or_null() -> None:
     column = variant.encode([{"a": 1}, {"a": "x"}])
-    with pytest.raises(InvalidRecord, match="'x'"):
+    with pytest.raises(InvalidRecord, match=r'"x" is no INTEGER.*try_variant_get'):
         variant.get(column, "$.a", "int")
     assert variant.get(column, "$.a", "int", invalid="null").to_pylist() == [1, None]
 
@@ -127,7 +131,50 @@ def test_a_name_with_a_nul_is_refused_and_a_text_keeps_it(encoded: Callable[[Any
     assert variant.decode(encoded({"": "x\0y", "b": [{"": 1}]})) == [{"": "x\0y", "b": [{"": 1}]}]
 
 
-@pytest.mark.parametrize("kind", ["variant", "blob", "vector(3)"])
+@pytest.mark.parametrize(
+    ("document", "kind", "expected"),
+    [
+        ([3.7, "5", "x", None, {"a": 1}, 2**40], "array<int>", [3, 5, None, None, None, None]),
+        ([{"x": 1}, [None], "t", 1.5], "array<string>", ['{"x":1}', "[null]", "t", "1.5"]),
+        ({"a": 1.9, "A": "u", "c": [1]}, "struct<a: int, C: int>", {"a": 1, "C": None}),
+        ({"a": 1.9, "A": "u"}, "struct<A: string>", {"A": "u"}),
+        ({"a": [{"b": 2.5}, 3]}, "struct<a: array<struct<b: int>>>", {"a": [{"b": 2}, None]}),
+        ({"x": 1, "X": 2}, "int", None),
+        ([1], "int", None),
+        ([1], "struct<a: int>", None),
+        ({"a": 1}, "array<int>", None),
+        (1e22, "decimal(38, 10)", Decimal("1e22")),
+        (123456789012.1, "decimal(38, 10)", Decimal("123456789012.1")),
+        ("1e3", "decimal(10, 1)", Decimal(1000)),
+        ("1_000", "double", None),
+        ("-Infinity", "double", -math.inf),
+        ("epoch", "date", None),
+        ("infinity", "date", None),
+        ("2024-01-05 10:00:00", "date", datetime.date(2024, 1, 5)),
+        ("2024-01-05 10:00:00", "timestamp", datetime.datetime(2024, 1, 5, 10, tzinfo=datetime.UTC)),
+        ("2024-01-05 10:00:00+02", "timestamp", datetime.datetime(2024, 1, 5, 8, tzinfo=datetime.UTC)),
+        ("epoch", "timestamp", None),
+        ("ü", "binary", "ü".encode()),
+    ],
+)
+def test_values_of_other_types_are_those_of_spark(document: Any, kind: str, expected: Any) -> None:
+    found = variant.get(variant.encode([document, None]), "$", kind, invalid="null").to_pylist()
+    assert found == [expected, None]
+
+
+def test_the_zone_of_the_machine_does_not_matter(tmp_path: Path) -> None:
+    code = """
+from lakebed import variant
+print(variant.get(variant.encode(["2024-01-31 10:00:00"]), "$", "timestamp")[0].as_py().isoformat())
+"""
+    environment = {**os.environ, "TZ": "America/New_York"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "2024-01-31T10:00:00+00:00"
+
+
+@pytest.mark.parametrize(
+    "kind", ["variant", "blob", "vector(3)", "map<string, int>", "array<map<string, int>>", "tinyint", "int8", "short"]
+)
 def test_no_value_of_a_variant_has_a_logical_type(kind: str) -> None:
     with pytest.raises(InvalidOption, match=f"no values of the type {re.escape(kind)}"):
         variant.get(variant.encode([1]), "$", kind)

@@ -234,7 +234,8 @@ for _name, (_function, _to, _types) in _FUNCTIONS.items():
 def variant_get(args: Sequence[pc.Expression], to: pa.DataType, options: tuple[Any, ...]) -> pc.Expression:
     """The expression for what is at a path of a column of variants, as values of the type `to`; `options` are the path,
     and what a value of another type is ("error" or "null")."""
-    from lakebed.format.variants import in_arrow, path_steps, value_at
+    from lakebed.format.variant_values import path_steps, value_at
+    from lakebed.format.variants import in_arrow
 
     path, invalid = options
     path_steps(path)  # raises

@@ -134,7 +134,7 @@ def digits_of(value: Value) -> tuple[int, int]:
 
 
 def _variant_get(e: Expression, reader: Reader, invalid: str) -> Value:
-    from lakebed.format.variants import path_steps, value_type
+    from lakebed.format.variant_values import path_steps, value_type
 
     variant, path, *types = _arguments(e, 2, 3)
     value, steps = reader.read(variant), reader.constant_text(path)
@@ -146,6 +146,8 @@ def _variant_get(e: Expression, reader: Reader, invalid: str) -> Value:
     if to is None:
         raise SparkOnly(f"{e.name} without a type, whose value is a variant")
     path_steps(steps)  # raises for a text that is no path
+    if pa.types.is_timestamp(to) and to.tz is not None and reader.zone_name != "UTC":
+        raise SparkOnly(f"{e.name} of texts that are times in the zone {reader.zone_name}")
     return Call("variant_get", (value,), to, (steps, invalid))
 
 

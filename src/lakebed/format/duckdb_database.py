@@ -30,4 +30,6 @@ def connect() -> duckdb.DuckDBPyConnection:
     with _lock:
         if os.getpid() not in _databases:  # a forked process has no threads of its parent's
             _databases[os.getpid()] = duckdb.connect(config={"python_enable_replacements": "false"})
+            # of a text without an offset, as everywhere in this process
+            _databases[os.getpid()].execute("SET GLOBAL TimeZone = 'UTC'")
         return _databases[os.getpid()].cursor()

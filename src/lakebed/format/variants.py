@@ -6,7 +6,6 @@ of a list's element has then a child `typed_value`, and values of other types ar
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from itertools import count
@@ -15,11 +14,10 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.types as pt
 
-from lakebed.errors import InvalidOption, InvalidRecord, UnsupportedFeature
+from lakebed.errors import InvalidRecord, UnsupportedFeature
 from lakebed.format.duckdb_database import connect
-from lakebed.schema.logical_types import VARIANT, as_variants, descriptor_of, is_shredded, is_variant
+from lakebed.schema.logical_types import VARIANT, as_variants, is_shredded, is_variant
 from lakebed.schema.plain_arrow import is_list
-from lakebed.schema.type_names import column_type
 
 
 def decoded(variant: str) -> str:
@@ -40,9 +38,6 @@ OBJECT_OF_MAP: Final = (
 """The DuckDB expression for the object with the entries of a map `c`."""
 _TYPED: Final = "typed_value"
 _VALUES: Final = "values_of_variants"
-# Spark's positions are integers of 32 bits.
-_MAX_POSITION: Final = 2**31 - 1
-_STEP = re.compile(r"""\.([^.\[\]'"]+)|\[(\d+)\]|\['([^']*)'\]|\["([^"]*)"\]""")
 
 
 def duckdb_type(kind: pa.DataType) -> str:
@@ -102,14 +97,14 @@ class _Shredded:
             identifier = '"' + field.name.replace('"', '""') + '"'
             inner = f"({group}).{_TYPED}.{identifier}"
             exists = " OR ".join(f"{inner}.{part.name} IS NOT NULL" for part in field.type)
-            entries.append((_quoted(field.name), exists, self.value(field.type, inner, source)))
+            entries.append((quoted_text(field.name), exists, self.value(field.type, inner, source)))
         if other:
             condition = f"({group}).value IS NOT NULL AND ({group}).{_TYPED} IS NOT NULL"
             names = self._connection.sql(
                 f"SELECT DISTINCT unnest(variant_keys({other})) FROM {source} WHERE {condition}"
             )
             for (name,) in names.fetchall():
-                text = _quoted(name)
+                text = quoted_text(name)
                 has_name = f"list_contains(variant_keys({other}), {text})"
                 entries.append((text, has_name, f"variant_extract({other}, {text})"))
         entry = self._name()
@@ -121,73 +116,8 @@ class _Shredded:
         return f"part_{next(self._numbers)}"
 
 
-def value_type(declared: Any, name: str) -> pa.DataType:
-    """The type of values that are taken out of variants, by its SQL name or as an Arrow type; `name` is what asks for
-    it. Raises `InvalidOption` for a vector, a blob and a variant, which no value of a variant is."""
-    kind = column_type(declared, name)
-    if descriptor_of(pa.field(name, kind)):
-        raise InvalidOption(
-            f"{name} gives no values of the type {declared}",
-            hint="take a type of SQL such as int, string or array<double>",
-            context={"type": str(declared)},
-        )
-    return kind
-
-
-def value_at(variant: str, path: str, kind: pa.DataType, *, invalid: str) -> str:
-    """The DuckDB expression for what is at a path of the expression `variant`, as a value of a type. As in Spark's
-    `variant_get` the texts of objects and lists are JSON, and fractions of integers are cut off."""
-    for step in path_steps(path):
-        # DuckDB counts from 1
-        index = f"{step + 1}::UINTEGER" if isinstance(step, int) else _quoted(step)
-        variant = f"variant_extract({variant}, {index})"
-    cast, stored, target = "CAST" if invalid == "error" else "TRY_CAST", f"variant_typeof({variant})", duckdb_type(kind)
-    value = f"{cast}({variant} AS {target})"
-    if pt.is_string(kind):
-        is_nested = f"{stored} LIKE 'OBJECT%' OR {stored} LIKE 'ARRAY%'"
-        return f"CASE WHEN {is_nested} THEN ({variant})::JSON::VARCHAR ELSE {value} END"
-    if pt.is_nested(kind) or pt.is_binary(kind):
-        return value
-    text = f"trim(({variant})::VARCHAR)"
-    if not pt.is_integer(kind):
-        return f"CASE WHEN {stored} = 'VARCHAR' THEN {cast}({text} AS {target}) ELSE {value} END"
-    refused = f"error(chr(39) || {text} || chr(39) || ' is no {target}')" if invalid == "error" else "NULL"
-    return (
-        f"CASE WHEN {stored} IN ('DOUBLE', 'FLOAT') THEN {cast}(trunc(({variant})::DOUBLE) AS {target})"
-        f" WHEN {stored} LIKE 'DECIMAL%' THEN {cast}(regexp_replace({text}, '[.].*', '') AS {target})"
-        f" WHEN {stored} <> 'VARCHAR' THEN {value}"
-        f" WHEN regexp_full_match({text}, '[+-]?[0-9]+') THEN {cast}({text} AS {target}) ELSE {refused} END"
-    )
-
-
-def path_steps(path: str) -> list[str | int]:
-    """The names of fields and the positions in lists of a path."""
-    steps: list[str | int] = []
-    at = 1 if path.startswith("$") else -1
-    while 0 <= at < len(path):
-        match = _STEP.match(path, at)
-        if match is None:
-            at = -1
-            break
-        name, number, *quoted = match.groups()
-        if number is not None and int(number) > _MAX_POSITION:
-            raise InvalidOption(
-                f"{path!r} has the position {number}, and lists have at most {_MAX_POSITION:,} values",
-                hint="correct the path",
-                context={"path": path},
-            )
-        steps.append(int(number) if number is not None else next(t for t in (name, *quoted) if t is not None))
-        at = match.end()
-    if at < 0:
-        raise InvalidOption(
-            f"{path!r} is no path into a variant",
-            hint="paths begin with $: $.name, $.list[0], $['a name']",
-            context={"path": path},
-        )
-    return steps
-
-
-def _quoted(text: str) -> str:
+def quoted_text(text: str) -> str:
+    """The text as a constant of SQL."""
     return "'" + text.replace("'", "''") + "'"
 
 
@@ -215,8 +145,8 @@ def in_arrow(column: pa.Array | pa.ChunkedArray, expression: str) -> Any:
 def computed(column: pa.Array | pa.ChunkedArray, expression: str, fetch: Callable[[Any], Any]) -> Any:
     """The result of `fetch` for a DuckDB relation: an expression over the values `c` of a column, in their order."""
     connection = connect()
-    connection.register(_VALUES, pa.table({"c": column}))
     with _errors():
+        connection.register(_VALUES, pa.table({"c": column}))
         return fetch(connection.sql(f"SELECT {expression} AS c FROM {_VALUES}"))
 
 
@@ -232,4 +162,7 @@ def _errors() -> Generator[None]:
         ) from error
     except duckdb.Error as error:
         why = str(error).partition("\n")[0]
-        raise InvalidRecord(f"a value cannot be read as asked: {why}", hint="correct it, or give null") from error
+        raise InvalidRecord(
+            f"a value cannot be read as asked: {why}",
+            hint="correct it, or ask for null in its place: try_variant_get, or invalid='null'",
+        ) from error

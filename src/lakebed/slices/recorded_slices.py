@@ -58,8 +58,8 @@ class RecordedSlices:
 
     @staticmethod
     def of(storage: Storage, config: TableConfig, timeline: Timeline) -> RecordedSlices | None:
-        """The file slices that this process recorded for a table with this timeline; None if the last action on it, cleans
-        apart, is no commit of this process."""
+        """The file slices that this process recorded for a table with this timeline; None if the last action on it,
+        cleans apart, is no commit of this process."""
         recorded = _RECORDED.get(storage.url())
         if recorded is None or recorded.config != config:
             return None

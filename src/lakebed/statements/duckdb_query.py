@@ -312,7 +312,8 @@ def variant_calls(statement: Statement) -> dict[tuple[int, int], str]:
 
 
 def _variant_call(statement: Statement, at: int) -> dict[tuple[int, int], str]:
-    from lakebed.format.variants import decoded, value_at, value_type
+    from lakebed.format.variant_values import value_at, value_type
+    from lakebed.format.variants import decoded
 
     tokens = statement.tokens
     depth, commas, end = 0, list[int](), at + 1
