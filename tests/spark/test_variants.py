@@ -63,6 +63,9 @@ def test_variants_of_spark_are_written_and_read(
     assert values(table.scan().to_spark()) == model
     assert values(table.changes("0").to_spark()) == model
     assert values(table.scan(where="variant_get(v, '$.m', 'int') = 1").to_spark()) == {"b": {"m": 1}}
+    images = table.cdc("0").to_spark().where("op <> 'd'").selectExpr("after.id AS id", "after.v AS v", "after.ts AS ts")
+    assert values(images.where("id = 'b' AND ts = 3")) == {"b": {"m": 1}}
+    assert values(images.where("id = 'c'")) == {"c": None}
     if kind == "mor":
         table.maintenance.compact()
     else:

@@ -180,6 +180,18 @@ def test_no_value_of_a_variant_has_a_logical_type(kind: str) -> None:
         variant.get(variant.encode([1]), "$", kind)
 
 
+def test_a_path_is_a_text() -> None:
+    for path in (None, 5):
+        with pytest.raises(InvalidOption, match=r"path=.* is no text"):
+            variant.get(variant.encode([1]), path)  # pyright: ignore[reportArgumentType]
+
+
+def test_a_variant_is_a_column_of_its_own() -> None:
+    for kind in (pa.struct([("v", variant.TYPE)]), pa.list_(variant.TYPE), pa.map_(pa.string(), variant.TYPE)):
+        with pytest.raises(SchemaConflict, match="VARIANT inside another type"):
+            lakebed.create("memory://variant/inside", pa.schema([("id", pa.int64()), ("s", kind)]), key="id")
+
+
 def test_a_position_beyond_32_bits_is_refused() -> None:
     with pytest.raises(InvalidOption, match=r"2147483648.*at most 2,147,483,647"):
         variant.get(variant.encode([[1]]), "$[2147483648]", "int")
@@ -206,6 +218,13 @@ def test_a_path_that_does_not_parse_is_refused_by_its_text(path: str) -> None:
         (lambda: variant.encode([1, object()]), "position 1"),
         (lambda: variant.encode([{"a": [1, datetime.date(2020, 1, 1)]}]), "position 0"),
         (lambda: variant.parse_json(['{"a"']), "JSON"),
+        (lambda: variant.parse_json(['"\ud800"']), "takes texts"),
+        (lambda: variant.parse_json([1]), "takes texts"),
+        (lambda: variant.parse_json(None), "takes texts"),
+        (lambda: variant.encode(None), "got NoneType"),
+        (lambda: variant.encode("text"), "got str"),
+        (lambda: variant.encode({"a": 1}), "got dict"),
+        (lambda: variant.encode(pa.array([Decimal("9" * 39)], pa.decimal256(40, 0))), "cannot be read"),
         (lambda: variant.decode(pa.array([1])), "int64"),
         (lambda: variant.decode([1]), "Python objects"),
         (lambda: variant.decode(pa.array([{"metadata": b"", "value": b"x"}])), "version"),

@@ -20,7 +20,9 @@ import pyarrow.types as pt
 from lakebed.errors import InvalidRecord
 from lakebed.inputs.encodings import check_text
 from lakebed.inputs.json_tables import check_depth, read_objects
+from lakebed.schema.arrow import list_of
 from lakebed.schema.assignment import check_finite
+from lakebed.schema.logical_types import is_encoded, is_variant, is_vector
 
 Rows = pa.Table | list[dict[str, Any]]
 
@@ -31,14 +33,15 @@ _FAILURES = (pa.ArrowException, TypeError, ValueError, OverflowError)
 def read_json_rows(data: bytes, name: str, types: Mapping[str, pa.DataType], *, partial: bool = False) -> Rows:
     """The objects of the text as rows: a table, or dicts with values of these types if Arrow cannot read them.
 
-    In columns of `types` (a table's, by name) texts that hold numbers, dates or times are such values, numbers are
-    texts where the column is one, and binary values are base64. With `partial` rows that have nulls are dicts, which
-    tell a null from a column that the object lacks.
+    In columns of `types` (a table's, by name) lists are vectors, values of any kind are variants, texts that hold
+    numbers, dates or times are such values, numbers are texts where the column is one, and binary values are base64.
+    With `partial` rows that have nulls are dicts, which tell a null from a column that the object lacks.
 
     Raises `InvalidRecord` with the file (`name`) and line of what is no JSON, or with the row, column and value that do
     not fit.
     """
     check_text(data, name)
+    types = {name: list_of(kind.value_type) if is_vector(kind) else kind for name, kind in types.items()}
     types = {**{name.lower(): kind for name, kind in types.items()}, **types}
     table = lines = None
     try:
@@ -245,6 +248,8 @@ def _fit(value: Any, kind: pa.DataType, column: str, row: int) -> Any:
     """A JSON value as a value of this type. Raises `InvalidRecord` if it does not fit."""
     if value is None or (value != value and not pt.is_floating(kind) and not _is_text(kind)):
         return None
+    if is_variant(kind) and not is_encoded(value):
+        return json.loads(json.dumps(value, default=str))  # numbers without their texts
     if pt.is_struct(kind) and isinstance(value, Mapping):
         types = {field.name.lower(): field.type for field in kind} | {field.name: field.type for field in kind}
         return {

@@ -16,6 +16,7 @@ import pyarrow.types as pt
 from lakebed.errors import InvalidOption, InvalidRecord, SchemaConflict
 from lakebed.schema.arrow import too_deep
 from lakebed.schema.assignment import in_column
+from lakebed.schema.logical_types import is_encoded, is_variant
 from lakebed.schema.plain_arrow import is_list
 
 
@@ -142,7 +143,7 @@ def check_same_columns(rows: Sequence[Any], types: Mapping[str, pa.DataType], pr
     names = dict.fromkeys(name for row in rows if isinstance(row, Mapping) for name in row)
     for name in names:
         kind = type_of(name, types)
-        if kind is not None and pt.is_struct(kind):
+        if kind is not None and pt.is_struct(kind) and not is_variant(kind):
             structs = [row.get(name) if isinstance(row, Mapping) else None for row in rows]
             check_same_columns(structs, {field.name: field.type for field in kind}, f"{prefix}{name}.")
     for at, row in enumerate(rows):
@@ -277,6 +278,10 @@ def _column(name: Any, values: Any, kind: pa.DataType | None) -> Any:
         return values
     if isinstance(values, np.ndarray) and values.ndim == 2 and values.size:
         return pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1)), values.shape[1])
+    if is_variant(kind) and isinstance(values, Sequence) and not all(v is None or is_encoded(v) for v in values):
+        from lakebed.format.variant_objects import encoded
+
+        return encoded(values)
     values = integers_of(values, kind)
     if isinstance(values, pa.Array):
         return values

@@ -111,15 +111,16 @@ class BlobReader:
         return values
 
     def _resolved(self, target: _Range, label: _Label) -> _Range:
-        """The range with its length; the file of an empty one must be there, too."""
-        if target.length:
+        """The range with its length; of an empty one, and of one that is longer than a request may be, the file is
+        looked at first."""
+        if target.length and target.length <= MAX_REQUEST_BYTES:
             return target
         if target.path not in self._sizes:
             if len(self._sizes) >= _MAX_SIZES:
                 self._sizes.clear()
             self._sizes[target.path] = self._size(target, label)
         length = self._sizes[target.path] - target.offset
-        if length < 0:
+        if length < (target.length or 0):
             raise self._too_short(target, self._sizes[target.path], label)
         return target if target.length is not None else target._replace(length=length)
 

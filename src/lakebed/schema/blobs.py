@@ -60,6 +60,9 @@ def blob(*, data: Any = None, path: Any = None, offset: Any = 0, length: Any = N
     if isinstance(data, _BYTES):
         return {"type": INLINE, "data": bytes(data), "reference": None}
     if isinstance(path, str | os.PathLike):
+        for name, number in (("offset", offset), ("length", length)):
+            if isinstance(number, bool) or not (number is None or (isinstance(number, int) and 0 <= number < 1 << 63)):
+                raise InvalidRecord(f"blob() takes a whole number as {name}, and got {number!r}", hint="give bytes")
         reference = {"external_path": os.fspath(path), "offset": offset, "length": length, "managed": False}
         return {"type": OUT_OF_LINE, "data": None, "reference": reference}
     if data is not None:

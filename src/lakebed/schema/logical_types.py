@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -207,6 +207,11 @@ def is_variant(kind: pa.DataType | None) -> bool:
     return kind is not None and pt.is_struct(kind) and {part.name for part in kind} == {part.name for part in VARIANT}
 
 
+def is_encoded(value: object) -> bool:
+    """Whether a Python value is the struct of a variant's two binaries, or of their texts in base64."""
+    return isinstance(value, Mapping) and set(cast("Mapping[str, object]", value)) == {part.name for part in VARIANT}
+
+
 def as_variants(structs: Any, kind: pa.DataType = VARIANT) -> Any:
     """Structs with the two binaries of variants in another struct type of these."""
     if isinstance(structs, pa.ChunkedArray):
@@ -276,11 +281,13 @@ def unknown_descriptor(descriptor: str, column: str) -> SchemaConflict:
 
 
 def refuse_inside(kind: pa.DataType, field: pa.Field, column: str) -> None:
-    """Raise `SchemaConflict` for a vector inside a struct, an array or a map, where Hudi has none."""
-    if is_vector(kind):
+    """Raise `SchemaConflict` for a vector, a blob or a variant inside a struct, an array or a map, where Hudi has none.
+    `kind` is the stored type of the field."""
+    name = vector_name(kind) if is_vector(kind) else descriptor_of(field)
+    if name:
         raise SchemaConflict(
-            f"{column} is a {vector_name(kind)} inside another type, and a vector is a column of its own",
-            hint="make it a column at the top, or give a list without the metadata hudi_type",
+            f"{column} is {name} inside another type, and a column of this type is one of its own",
+            hint="make it a column at the top, or give it without the metadata hudi_type",
             context={"column": column, "type": str(field.type)},
         )
 

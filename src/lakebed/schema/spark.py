@@ -181,19 +181,34 @@ def in_spark_types(schema: pa.Schema) -> pa.Schema:
 def as_spark_takes(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """The rows with their vectors and variants in the types of `schema`, one of `in_spark_types`."""
     for at, field in enumerate(batch.schema):
-        if is_vector(field.type):
+        if pt.is_nested(field.type) and (is_vector(field.type) or _has_variants(schema.field(field.name).type)):
             to_field = schema.field(field.name)
-            batch = batch.set_column(at, to_field, batch.column(at).cast(to_field.type))
-        elif is_variant(field.type) and _is_spark_variant(schema.field(field.name).type):
-            batch = batch.set_column(at, schema.field(field.name), as_variants(batch.column(at), _SPARK_VARIANT))
+            batch = batch.set_column(at, to_field, _in_form(batch.column(at), to_field.type))
     return batch
 
 
+def _in_form(values: Any, kind: pa.DataType) -> Any:
+    if _is_spark_variant(kind):
+        return as_variants(values, kind)
+    if pt.is_struct(kind) and _has_variants(kind):
+        parts = [_in_form(values.field(part.name), part.type) for part in kind]
+        return pa.StructArray.from_arrays(parts, fields=list(kind), mask=values.is_null())
+    return values.cast(kind)
+
+
 def _spark_form(field: pa.Field) -> pa.DataType:
+    """The type that Spark has for a column, also for columns inside the images of a change."""
     if is_vector(field.type):
         return list_of(field.type.value_type)
-    is_logical = is_variant(field.type) and descriptor_of(field).upper() == "VARIANT"
-    return _SPARK_VARIANT if is_logical else field.type
+    if is_variant(field.type) and descriptor_of(field).upper() == "VARIANT":
+        return _SPARK_VARIANT
+    if pt.is_struct(field.type):
+        return pa.struct([part.with_type(_spark_form(part)) for part in field.type])
+    return field.type
+
+
+def _has_variants(kind: pa.DataType) -> bool:
+    return _is_spark_variant(kind) or (pt.is_struct(kind) and any(_has_variants(part.type) for part in kind))
 
 
 def _is_spark_variant(kind: pa.DataType) -> bool:

@@ -82,6 +82,7 @@ def test_a_scan_of_an_earlier_time_gives_the_bytes_of_then() -> None:
         ("all.bin", 50_001, 0, "row 'o2' references the bytes 50001 to 50001 of a file that has 50000"),
         ("all.bin", 49_999, 2, "row 'o2' references the bytes 49999 to 50001 of a file that has 50000: .*all.bin"),
         ("all.bin", 60_000, 2, "row 'o2' references the bytes 60000 to 60002 of a file that has 50000"),
+        ("all.bin", 0, 2**62, "row 'o2' references the bytes 0 to 4611686018427387904 of a file that has 50000"),
         ("all.bin", 50_001, None, "row 'o2' references the bytes 50001 to the end of a file that has 50000"),
     ],
 )

@@ -86,6 +86,10 @@ def test_nothing_and_nulls_make_columns() -> None:
         ({"path": pa.array([b"/a"])}, InvalidRecord, "paths as texts as path"),
         ({"path": ["/a", "/b"], "offset": [1]}, InvalidRecord, "2 paths and 1 numbers as offset"),
         ({"path": ["/a"], "length": ["x"]}, InvalidRecord, "whole numbers as length"),
+        ({"path": "/a", "offset": 1.5}, InvalidRecord, "whole number as offset, and got 1.5"),
+        ({"path": "/a", "offset": -1}, InvalidRecord, "whole number as offset, and got -1"),
+        ({"path": "/a", "length": True}, InvalidRecord, "whole number as length, and got True"),
+        ({"path": "/a", "length": 1 << 63}, InvalidRecord, "whole number as length"),
     ],
 )
 def test_other_arguments_are_refused(words: dict[str, Any], error: type[Exception], match: str) -> None:
@@ -101,8 +105,8 @@ def test_other_arguments_are_refused(words: dict[str, Any], error: type[Exceptio
         ({"type": "OUT_OF_LINE", "data": None, "reference": None}, "names no file"),
         (lakebed.blob(path=""), "names no file"),
         (lakebed.blob(path="photos/a.bin"), "'photos/a.bin', a relative path"),
-        (lakebed.blob(path="/a", offset=-1), "offset -1"),
-        (lakebed.blob(path="/a", length=-2), "length -2"),
+        (lakebed.blob(path=["/a"], offset=[-1])[0].as_py(), "offset -1"),
+        (lakebed.blob(path=["/a"], length=[-2])[0].as_py(), "length -2"),
     ],
 )
 def test_a_blob_that_no_reader_finds_is_refused_and_no_row_is_written(value: Any, match: str) -> None:
