@@ -37,9 +37,9 @@ def test_variants_of_spark_are_written_and_read(
     kind: Literal["cow", "mor"], index: str, spark: Any, tmp_path: Path
 ) -> None:
     model = dict(FIRST)
-    table = lakebed.create(
-        str(tmp_path / "t"), frame_of(spark, model, 1), key="id", ordering="ts", type=kind, index=index
-    )
+    logged = {"hoodie.table.cdc.enabled": "true"}
+    layout: Any = {"ordering": "ts", "type": kind, "index": index, "properties": logged}
+    table = lakebed.create(str(tmp_path / "t"), frame_of(spark, model, 1), key="id", **layout)
     assert (table.schema.field("v").metadata or {})[b"hudi_type"] == b"VARIANT"
     table.upsert(frame_of(spark, model, 1))
     assert values(table.scan().to_spark()) == model

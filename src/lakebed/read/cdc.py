@@ -45,6 +45,7 @@ from lakebed.read.plan import data_columns, plan_scan
 from lakebed.read.reopening import MISSING, in_task, missing_path, read_again, reopened
 from lakebed.read.scan import Cells, Results, column_names_of, first_rows_html, refuse_cleaned
 from lakebed.schema.json_rows import json_texts
+from lakebed.schema.logical_types import logical_metadata
 from lakebed.schema.spark import arrow_to_spark_ddl, as_spark_reads, read_by_spark
 from lakebed.sharing import once
 from lakebed.slices.snapshot import Snapshot
@@ -467,7 +468,8 @@ class ChangeLog(Results):
         names = available.names
         if self._names is not None:
             names = resolve_columns(self._names, available)
-        return pa.schema([pa.field(name, available.field(name).type) for name in names])
+        fields = (available.field(name) for name in names)
+        return pa.schema([pa.field(f.name, f.type, True, logical_metadata(f)) for f in fields])
 
     @property
     def schema(self) -> pa.Schema:
