@@ -242,3 +242,17 @@ def test_create_asks_a_frame_for_its_schema_and_runs_no_job(spark: SparkSession,
         context.setLocalProperty("spark.jobGroup.id", None)  # pyright: ignore[reportArgumentType]
     sized = lakebed.create(str(tmp_path / "sized"), spark.range(50_000_000).selectExpr("id", "id AS v"), key="id")
     assert "bucket" in str(sized.indexes)
+
+
+def test_a_small_merge_runs_on_spark_if_only_spark_knows_its_functions(spark: SparkSession, tmp_path: Path) -> None:
+    rows = pa.table({"id": [1, 2], "name": ["a", "b"]})
+    table = lakebed.load(str(tmp_path / "t"), rows, key="id", spark=spark)
+    sources: list[Any] = [spark.createDataFrame([(1, "Robert")], "id long, name string")]
+    sources.append(pa.table({"id": [2], "name": ["Rupert"]}))
+    for source in sources:
+        merge = table.merge(source).when_matched_update({"name": "soundex(s.name)"})
+        assert "engine      spark" in str(merge.explain())
+        assert merge.execute().updated == 1
+        plain = table.merge(source).when_matched_update({"name": "s.name"})
+        assert "engine      local" in str(plain.explain())
+    assert sorted(row["name"] for row in table.scan().to_arrow().to_pylist()) == ["R163", "R163"]

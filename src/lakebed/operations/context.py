@@ -73,12 +73,14 @@ class WriteContext:
 
     Index and key generator are read from the table when first needed: so a write that is refused for a feature of the
     table raises the error that names this feature. `stream_batch` is the batch that the write is to commit once.
+    `spark` is the session that there is, also where the engine is that of this process.
     """
 
     opened: Snapshot
     engine: Engine
     options: Options
     stream_batch: Once | None = None
+    spark: Any = None
 
     @property
     def storage(self) -> Storage:

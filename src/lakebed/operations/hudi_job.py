@@ -364,7 +364,8 @@ class Beginning:
         tuning = self.reads.worker_tuning and options.read.worker_tuning
         options = replace(options, read=replace(options.read, worker_tuning=tuning))
         engine = choose_engine(self.data, self.spark, options, table_bytes=lambda: bytes_of_files(opened))
-        return write_context(self.storage, opened.config, engine, options, snapshot=opened)
+        context = write_context(self.storage, opened.config, engine, options, snapshot=opened)
+        return replace(context, spark=session_of(self.data) or self.spark)
 
     def _open(self) -> Snapshot:
         """The table in its state now. On a slow storage it also reads the data that every write needs before it

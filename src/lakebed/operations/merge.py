@@ -79,7 +79,7 @@ class MergeResult(WriteResult):
 
 def merge(context: WriteContext, source: Any, statement: MergeStatement) -> MergeResult:
     """Run a merge; `source` is the caller's data."""
-    verb = _verb(context, source, statement)
+    context, verb = _fitting(context, source, statement)
     result = run(context, verb)
     return verb.result(result)
 
@@ -87,7 +87,7 @@ def merge(context: WriteContext, source: Any, statement: MergeStatement) -> Merg
 def explain_merge(context: WriteContext, source: Any, statement: MergeStatement) -> Lines:
     """The plan of the merge as text: whether it runs by key or by join and why, its columns and files. Nothing is
     written."""
-    verb = _verb(context, source, statement)
+    context, verb = _fitting(context, source, statement)
     bound = verb.bound
     reads = bound.read_columns if isinstance(verb, MergeByKey) else verb.join.read_columns
     lines = [
@@ -106,6 +106,20 @@ def explain_merge(context: WriteContext, source: Any, statement: MergeStatement)
 
 def _listed(names: Sequence[str]) -> str:
     return ", ".join(names) if names else "no column"
+
+
+def _fitting(
+    context: WriteContext, source: Any, statement: MergeStatement
+) -> tuple[WriteContext, MergeByKey | MergeByJoin]:
+    """The merge, and the context with an engine that evaluates its expressions: if there is a session Spark's for those
+    that only Spark knows, although the source is small."""
+    from lakebed.operations.hudi_job import session_engine
+
+    verb = _verb(context, source, statement)
+    if verb.bound.spark_only is None or context.engine.is_distributed or context.spark is None:
+        return context, verb
+    context = replace(context, engine=session_engine(context.spark, context.options.read))
+    return context, _verb(context, source, statement)
 
 
 def _verb(context: WriteContext, source: Any, statement: MergeStatement) -> MergeByKey | MergeByJoin:
