@@ -90,7 +90,7 @@ def get(variants: Any, path: str, type: Any = "string", *, invalid: str = "error
     >>> lakebed.variant.get(trips, "$.stops[0].km", "int").to_pylist()
     [5, None]
     """
-    if not isinstance(path, str):
+    if not isinstance(path, str):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InvalidOption(f"path={path!r} is no text", hint="paths begin with $: $.name, $.list[0]")
     if invalid not in ("error", "null"):
         raise InvalidOption(f"invalid={invalid!r} is unknown", hint="take 'error' or 'null'")
