@@ -129,7 +129,7 @@ OTHERS: dict[str, dict[str, str]] = {
         "format.avro.types": "_MAX_BYTES _MAX_DEPTH _VALUES_A_BYTE _VALUES_TO_SPARE",
         "filters.functions": "_MAX_DECIMALS",
         "format.bloom": "_MAX_HASHES",
-        "format.variants": "_MAX_POSITION",
+        "format.variant_values": "_MAX_POSITION",
         "format.hfile.blocks": "MAX_BLOCK_BYTES _MAX_INFLATION _MAX_LEVELS",
         "format.parquet_block": "_SPARE_BYTES _BYTES_A_BYTE _INFLATED_A_BYTE",
         "format.parquet_footer": "_MAX_FOOTER",
