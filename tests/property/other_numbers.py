@@ -57,6 +57,7 @@ OTHERS: dict[str, dict[str, str]] = {
         "format.parquet_footer": "TAIL _ROW_GROUPS _COLUMNS _META_DATA _TYPE _STATISTICS _SIZES _UNENCODED"
         " _REPETITION _DEFINITION",
         "format.parquet_writer": "_MIB",
+        "schema.variant_bytes": "_LENGTH_FOLLOWS _PRIMITIVE _SHORT_TEXT _OBJECT _VERSION",
         "format.row_addresses": "_LOW_BITS _MAX_BITS _CHECKSUM_BYTES _LONG",
         "format.row_groups.offset_index": "_LOCATIONS _OFFSET _SIZE _FIRST_ROW _NUMBERS _MAX_WIDTH",
         "format.row_groups.pages": "_VERSION _SCHEMA _NUM_ROWS _ROW_GROUPS _CREATED_BY _REPETITION _NAME _CHILDREN"
@@ -338,7 +339,6 @@ OTHERS: dict[str, dict[str, str]] = {
 # Comparisons with a number that has no name: the range of a type, a number of a format, what is shown, an estimate.
 # `lakebed.write.memory` crosses the quarter of a writer's memory, the tests of storages that of the blocks of a range.
 INLINE: dict[str, tuple[str, ...]] = {
-    "variant": ("-2 ** 63 <= number < 2 ** 63",),
     "merge.meta_columns": ("stop <= 1 << 32",),
     "policies.compaction": ("100 * weight.log_bytes > self.percent * weight.base_bytes",),
     "statements.searches": ("len(arguments) < 3", "len(arguments) < 4", "len(others) > 3"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,6 +13,23 @@ import pyarrow.parquet as pq
 
 import lakebed
 from lakebed import variant
+
+
+def documents(number: int) -> list[Any]:
+    """300 documents, always the same ones for a number."""
+    chosen = random.Random(number)
+
+    def value(depth: int = 0) -> Any:
+        kind = chosen.random()
+        if kind < 0.35 and depth < 3:
+            return {
+                chosen.choice(["a", "b", "c", "d", "o'q", 'x"y']): value(depth + 1) for _ in range(chosen.randrange(4))
+            }
+        if kind < 0.5 and depth < 3:
+            return [value(depth + 1) for _ in range(chosen.randrange(3))]
+        return chosen.choice([1, "x", 2.5, None, True, "long" * 30, 10**12])
+
+    return [value() for _ in range(300)]
 
 
 def shredded_file(path: Path, rows: list[Any], shredding: str) -> pa.ChunkedArray:

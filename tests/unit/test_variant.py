@@ -197,7 +197,10 @@ def test_a_position_beyond_32_bits_is_refused() -> None:
         variant.get(variant.encode([[1]]), "$[2147483648]", "int")
 
 
-@pytest.mark.parametrize(("metadata", "value"), [(b"", b"x"), (b"\x02\x00\x00", b"\x00"), (b"\x01\x00\x00", b"")])
+@pytest.mark.parametrize(
+    ("metadata", "value"),
+    [(b"", b"\x00"), (b"\x02\x00\x00", b"\x00"), (b"\x01\x00\x00", b""), (b"\x01\x00\x00", b"\xff" * 5)],
+)
 def test_binaries_that_are_no_variant_are_not_stored(metadata: bytes, value: bytes) -> None:
     table = lakebed.create("memory://variant/junk", pa.schema([("id", pa.int64()), ("v", variant.TYPE)]), key="id")
     junk = pa.StructArray.from_arrays([pa.array([metadata]), pa.array([value])], fields=list(variant.TYPE))

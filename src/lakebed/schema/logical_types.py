@@ -21,6 +21,7 @@ import pyarrow.types as pt
 from lakebed.config.arguments import is_integer
 from lakebed.errors import CorruptFile, InvalidRecord, SchemaConflict
 from lakebed.schema.plain_arrow import is_list
+from lakebed.schema.variant_bytes import are_variants
 
 HUDI_TYPE = b"hudi_type"
 """The key of field metadata, in Arrow and on Spark, by which Hudi names the logical type of a column."""
@@ -149,8 +150,6 @@ _STRUCTS: dict[str, Mapping[str, Any]] = {"BLOB": _BLOB, "VARIANT": _VARIANT}
 _VARIANT_MARK = b"lakebed.variant"
 VARIANT = pa.struct([pa.field(n, pa.binary(), False, {_VARIANT_MARK: b"true"}) for n in ("metadata", "value")])
 """The Arrow type of a VARIANT column, in the form in which a caller declares one."""
-# The lowest four bits of the first byte of the metadata are the version, 1.
-_VARIANT_HEADERS = pa.array([bytes([high << 4 | 1]) for high in range(16)], pa.binary())
 _BLOB_MARK = b"lakebed.blob"
 REFERENCE = pa.struct(
     [
@@ -246,13 +245,10 @@ def is_variant_column(field: pa.Field) -> bool:
 
 
 def check_variants(values: Any, column: str) -> None:
-    """Raise `InvalidRecord` for binaries that no reader takes for a variant: an empty value, or metadata that do not
-    begin with the version of the encoding."""
+    """Raise `InvalidRecord` for binaries that are no variant by their outer shape."""
     for chunk in values.chunks if isinstance(values, pa.ChunkedArray) else [values]:
         parts = dict(zip((field.name for field in chunk.type), chunk.flatten(), strict=True))
-        first = pc.binary_slice(parts["metadata"], 0, 1)
-        is_encoded = pc.and_(pc.is_in(first, _VARIANT_HEADERS), pc.greater(pc.binary_length(parts["value"]), 0))
-        if not pc.all(pc.or_(pc.fill_null(is_encoded, False), chunk.is_null())).as_py():
+        if not (are_variants(parts["metadata"], parts["value"]) | np.asarray(chunk.is_null())).all():
             raise InvalidRecord(
                 f"column {column} is VARIANT, and the binaries of a value are no variant",
                 hint="make values by lakebed.variant.encode or lakebed.variant.parse_json",
@@ -286,7 +282,7 @@ def refuse_inside(kind: pa.DataType, field: pa.Field, column: str) -> None:
     name = vector_name(kind) if is_vector(kind) else descriptor_of(field)
     if name:
         raise SchemaConflict(
-            f"{column} is {name} inside another type, and a column of this type is one of its own",
+            f"{column} is a {name} inside another type, and Hudi has it only as a column of its own",
             hint="make it a column at the top, or give it without the metadata hudi_type",
             context={"column": column, "type": str(field.type)},
         )

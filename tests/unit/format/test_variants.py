@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ import lakebed
 from lakebed import variant
 from lakebed.format.variants import joined_parts
 from lakebed.schema.logical_types import is_shredded, unshredded_type
-from support.variant_tables import shredded_file, shredded_table
+from support.variant_tables import documents, shredded_file, shredded_table
 
 NAMES = ["a", "b", "c", "d", "o'q", 'x"y']
 SHREDDINGS = [
@@ -23,22 +22,6 @@ SHREDDINGS = [
     "INTEGER",
     "VARCHAR[]",
 ]
-
-
-def documents(number: int) -> list[Any]:
-    chosen = random.Random(number)
-
-    def value(depth: int = 0) -> Any:
-        kind = chosen.random()
-        if kind < 0.35 and depth < 3:
-            return {
-                chosen.choice(["a", "b", "c", "d", "o'q", 'x"y']): value(depth + 1) for _ in range(chosen.randrange(4))
-            }
-        if kind < 0.5 and depth < 3:
-            return [value(depth + 1) for _ in range(chosen.randrange(3))]
-        return chosen.choice([1, "x", 2.5, None, True, "long" * 30, 10**12])
-
-    return [value() for _ in range(300)]
 
 
 @pytest.mark.parametrize("shredding", SHREDDINGS)
