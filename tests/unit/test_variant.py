@@ -323,6 +323,9 @@ def test_a_selected_value_of_a_variant_is_named_by_its_text() -> None:
         ("variant_get(v, 'a..', 'int') = 1", InvalidOption, "is no path into a variant"),
         ("variant_get(v, '$.a', 'animal') = 1", SchemaConflict, "'animal' is no type"),
         ("variant_get(v, '$.a') = 1", InvalidOption, "without a type"),
+        ("v = v", InvalidOption, "the condition compares a VARIANT"),
+        ("v = 5", InvalidOption, "the condition compares a VARIANT"),
+        ("v in (1, 2)", InvalidOption, "the condition compares a VARIANT"),
     ],
 )
 def test_a_condition_on_a_variant_that_cannot_be_is_refused(condition: str, error: Any, why: str) -> None:

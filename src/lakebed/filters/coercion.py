@@ -32,6 +32,7 @@ from lakebed.filters.predicates import (
     Or,
     Value,
 )
+from lakebed.schema.logical_types import is_variant
 from lakebed.storage.base import from_os_error
 
 INSTANT = pa.timestamp("us", tz="UTC")
@@ -163,6 +164,12 @@ _BOOLEAN_TEXT = {"true": True, "false": False}
 def compare(left: Value, op: Operator, right: Value, zone: tzinfo) -> Node:
     """The node of a comparison with both sides in one type. Raises `SparkOnly` if lakebed does not have Spark's
     rule."""
+    for side in (left, right):
+        if is_variant(getattr(side, "type", None)):
+            raise InvalidOption(
+                "the condition compares a VARIANT",
+                hint="compare what is in it: variant_get(column, '$.a', 'int') = 1",
+            )
     if isinstance(left, Literal):
         if isinstance(right, Literal):
             return _compare_constants(left, op, right)

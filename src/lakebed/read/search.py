@@ -433,4 +433,8 @@ def checked_queries(queries: Any, column: str, kind: pa.DataType) -> tuple[Doubl
         )
     if not np.isfinite(matrix).all():
         raise InvalidOption(f"the query of a search of column {column} has an element that is no finite number")
+    if kind.value_type == pa.float32():  # as it would be stored, so that an equal vector has the distance 0
+        with np.errstate(over="ignore"):
+            stored = matrix.astype(np.float32).astype(np.float64)
+        matrix = np.where(np.isfinite(stored), stored, matrix)
     return np.atleast_2d(matrix), matrix.ndim == 2

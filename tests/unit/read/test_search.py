@@ -185,3 +185,13 @@ def test_the_functions_of_sql_are_those_of_hudi(tmp_path: Path) -> None:
     assert batch["_hudi_distance"].to_pylist() == pytest.approx(distances[:2], abs=1e-6)
     with pytest.raises(InvalidOption, match="brute_force"):
         lakebed.sql(f"select * from hudi_vector_search('t', 'emb', {query}, 5, 'l2', 'ivf')", tables=tables).to_arrow()
+
+
+def test_an_equal_vector_has_the_distance_0_though_its_elements_are_no_floats() -> None:
+    rows = pa.table({"id": [1, 2], "emb": pa.array([[0.1, 0.2, 0.3], [1.0, 0.0, 0.0]], lakebed.vector(3))})
+    table = lakebed.load("memory://search/equal", rows, key="id")
+    found = table.search([0.1, 0.2, 0.3], metric="l2", max_distance=0).to_arrow()
+    assert found.select(["id", "_hudi_distance"]).to_pylist() == [{"id": 1, "_hudi_distance": 0.0}]
+    far = table.search([1e300, 0, 0], 1, metric="l2").to_arrow()  # beyond the floats: the query stays as it is
+    assert far["_hudi_distance"].to_pylist() == [1e300]
+    lakebed.drop("memory://search/equal")
