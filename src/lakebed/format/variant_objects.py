@@ -32,7 +32,7 @@ def encoded(values: Any) -> pa.StructArray:
         return _of_column(cast_column(values, _in_order(values.type)), ENCODED.format(value))
     if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
         raise InvalidRecord(
-            f"encode() takes a list of values or an Arrow column, and got {type(values).__name__}",
+            f"variants are made of a list of values or an Arrow column, not of a {type(values).__name__}",
             hint="give a list, also for one value",
         )
     rows: list[Any] = list(values)
@@ -59,7 +59,7 @@ def encoded_texts(texts: Any) -> pa.StructArray:
         column = texts if isinstance(texts, pa.Array | pa.ChunkedArray) else pa.array(texts, pa.string())
         column = column.cast(pa.string())
     except (pa.ArrowException, TypeError, UnicodeEncodeError) as error:
-        raise InvalidRecord(f"parse_json() takes texts: {error}", hint="give a list of texts, also for one") from error
+        raise InvalidRecord(f"JSON texts are needed: {error}", hint="give a list of texts, also for one") from error
     # in Python, since DuckDB does not sort names, reads `{"a":1,}` and takes large integers for floats
     sorted_texts = [None if text is None else _sorted_json(text, at) for at, text in enumerate(column.to_pylist())]
     return _of_column(pa.array(sorted_texts, pa.string()), ENCODED.format("c::JSON::VARIANT"))
