@@ -165,7 +165,8 @@ def compare(left: Value, op: Operator, right: Value, zone: tzinfo) -> Node:
     """The node of a comparison with both sides in one type. Raises `SparkOnly` if lakebed does not have Spark's
     rule."""
     for side in (left, right):
-        if is_variant(getattr(side, "type", None)):
+        kind = getattr(side, "type", None)
+        if kind is not None and kind.num_fields and is_variant(kind):
             raise InvalidOption(
                 "the condition compares a VARIANT",
                 hint="compare what is in it: variant_get(column, '$.a', 'int') = 1",
