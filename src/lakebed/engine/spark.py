@@ -340,8 +340,8 @@ class SparkEngine:
         return pa.Table.from_batches([normalise_batch(batch, plain) for batch in table.to_batches()], plain)
 
     def _collected(self, rows: DataFrame) -> pa.Table:
-        variants = _variant_columns(rows)
-        loose = _loosely_typed(_without_variants(rows) if variants else rows)
+        variants = [field.name for field in rows.schema.fields if field.dataType.typeName() == "variant"]
+        loose = _loosely_typed(_without_variants(rows, variants) if variants else rows)
         with job_errors(self.spark):
             table = table_with_offsets(loose.toArrow())
         for name in variants:
@@ -423,15 +423,11 @@ def _loosely_typed(rows: DataFrame) -> DataFrame:
     return rows.select(*[c if kind == f.dataType else c.cast(kind).alias(f.name) for c, f, kind in columns])
 
 
-def _variant_columns(rows: DataFrame) -> list[str]:
-    return [field.name for field in rows.schema.fields if field.dataType.typeName() == "variant"]
-
-
-def _without_variants(rows: DataFrame) -> DataFrame:
-    """The rows with structs of two binaries in place of variants, since `toArrow` refuses variants that are null."""
+def _without_variants(rows: DataFrame, variants: Collection[str]) -> DataFrame:
+    """The rows with structs of two binaries in place of the columns `variants`: `toArrow` refuses nulls in these."""
     from pyspark.sql.types import BinaryType, StructField, StructType
 
-    struct, variants = StructType([StructField(part.name, BinaryType()) for part in VARIANT]), _variant_columns(rows)
+    struct = StructType([StructField(part.name, BinaryType()) for part in VARIANT])
     schema = StructType(
         [
             StructField(f.name, struct if f.name in variants else f.dataType, f.nullable, f.metadata)

@@ -26,7 +26,7 @@ from lakebed.format.base_formats import GroupSize, GroupSizes, Rows
 from lakebed.schema.arrow import plain_type
 from lakebed.schema.conversion import cast_column
 from lakebed.schema.logical_types import HUDI_TYPE, descriptor_of, is_vector, vector_name
-from lakebed.schema.plain_arrow import as_numpy
+from lakebed.schema.plain_arrow import as_numpy, has_map
 from lakebed.storage.base import Storage, Upload
 
 _VERSION = "2.0"
@@ -61,11 +61,7 @@ def _refusal(field: pa.Field) -> str:
         return "is a VARIANT, which Hudi refuses in Lance base files"
     if is_vector(field.type) and pt.is_int8(field.type.value_type):
         return f"is a {vector_name(field.type)}, and Lance base files have vectors of floats and doubles only"
-    return "has a map, which Lance files of format 2.0 do not have" if _has_map(field.type) else ""
-
-
-def _has_map(kind: pa.DataType) -> bool:
-    return pt.is_map(kind) or any(_has_map(kind.field(n).type) for n in range(kind.num_fields))
+    return "has a map, which Lance files of format 2.0 do not have" if has_map(field.type) else ""
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from lakebed.format.variants import DECODED, ENCODED, OBJECT_OF_MAP, computed, i
 from lakebed.schema.arrow import list_of
 from lakebed.schema.conversion import cast_column
 from lakebed.schema.logical_types import as_variants, is_variant
-from lakebed.schema.plain_arrow import is_list
+from lakebed.schema.plain_arrow import has_map, is_list
 
 # In a JSON text: an integer that may have more than 64 bits, and a NUL, which may be in a name.
 _DOUBTFUL = re.compile(r"\d{19}|\\u0000")
@@ -138,18 +138,14 @@ def _is_same(left: Any, right: Any) -> bool:
 
 def _is_map_of_names(kind: Any) -> bool:
     """Whether a type is a map from texts. Raises `InvalidRecord` for other maps, which would become lists of pairs."""
-    if pt.is_map(kind) and pt.is_string(kind.key_type) and not _has_maps(kind.item_type):
+    if pt.is_map(kind) and pt.is_string(kind.key_type) and not has_map(kind.item_type):
         return True
-    if _has_maps(kind):
+    if has_map(kind):
         raise InvalidRecord(
             f"a column of {kind} has maps that are no objects of a variant",
             hint="give structs, or a map from texts that is the whole column",
         )
     return False
-
-
-def _has_maps(kind: Any) -> bool:
-    return pt.is_map(kind) or any(_has_maps(kind.field(number).type) for number in range(kind.num_fields))
 
 
 def _in_order(kind: Any) -> Any:
@@ -160,5 +156,4 @@ def _in_order(kind: Any) -> Any:
 
 
 def _of_column(column: pa.Array | pa.ChunkedArray, expression: str) -> pa.StructArray:
-    encoded = in_arrow(column, f"CASE WHEN c IS NOT NULL THEN {expression} END")
-    return as_variants(encoded)
+    return as_variants(in_arrow(column, f"CASE WHEN c IS NOT NULL THEN {expression} END"))

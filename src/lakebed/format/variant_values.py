@@ -12,7 +12,7 @@ import pyarrow.types as pt
 from lakebed.errors import InvalidOption
 from lakebed.format.variants import duckdb_type, quoted_text
 from lakebed.schema.logical_types import descriptor_of
-from lakebed.schema.plain_arrow import is_list
+from lakebed.schema.plain_arrow import has_map, is_list
 from lakebed.schema.type_names import column_type
 
 # Spark's positions are integers of 32 bits.
@@ -34,7 +34,7 @@ def value_type(declared: Any, name: str) -> pa.DataType:
     integers of 8 and 16 bits."""
     is_small = str(declared).strip().lower() in _SMALL_INTEGERS
     kind = None if is_small else column_type(declared, name)
-    if kind is None or descriptor_of(pa.field(name, kind)) or _has_maps(kind):
+    if kind is None or descriptor_of(pa.field(name, kind)) or has_map(kind):
         raise InvalidOption(
             f"{name} gives no values of the type {declared}",
             hint="take bigint, int, double, decimal(10, 2), string, boolean, date, timestamp, binary, or an array or"
@@ -42,10 +42,6 @@ def value_type(declared: Any, name: str) -> pa.DataType:
             context={"type": str(declared)},
         )
     return kind
-
-
-def _has_maps(kind: Any) -> bool:
-    return pt.is_map(kind) or any(_has_maps(kind.field(number).type) for number in range(kind.num_fields))
 
 
 def value_at(variant: str, path: str, kind: pa.DataType, *, invalid: str) -> str:

@@ -36,6 +36,15 @@ def is_list(kind: pa.DataType) -> bool:
     )
 
 
+def has_map(kind: pa.DataType) -> bool:
+    """Whether a type is a map, or has one at any depth.
+
+    >>> has_map(pa.list_(pa.map_(pa.string(), pa.int64()))), has_map(pa.list_(pa.int64()))
+    (True, False)
+    """
+    return pt.is_map(kind) or any(has_map(kind.field(number).type) for number in range(kind.num_fields))
+
+
 def as_numpy(values: pa.Array | pa.ChunkedArray) -> npt.NDArray[Any]:
     """The values as `to_numpy(zero_copy_only=False)` returns them. Only values with nulls, and values of other types
     than booleans, integers and floats, let pyarrow import pandas.
