@@ -136,9 +136,9 @@ bench: $(INSTALLED) .venvs/bench/.packages .venvs/bench-paimon/.packages ## lake
 	$(PY) bench/rounds.py --peers .venvs/bench/bin/python
 	$(PY) bench/benchmarks_page.py
 
-wheel: $(INSTALLED) ## dist/lakebed-*.whl and dist/lakebed-*.tar.gz; two builds of one commit have the same bytes
+wheel: .venvs/wheel/.packages ## dist/lakebed-*.whl and dist/lakebed-*.tar.gz; two builds of one commit have the same bytes
 	rm -rf dist
-	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(PY) -m hatchling build -d dist
+	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) .venvs/wheel/bin/python -m hatchling build -d dist
 
 test-matrix: wheel ## the wheel in clean environments: each Python of 3.11 to 3.13, without PySpark and with 4.1, 4.2, 4.3
 	@tools/test-matrix
