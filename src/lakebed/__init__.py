@@ -165,12 +165,9 @@ _MODULES = ("indexes", "maintenance", "polars", "spark", "variant")
 
 def __getattr__(name: str) -> object:
     if name == "__version__":
-        from importlib.metadata import PackageNotFoundError, version  # takes as long as all else that is imported here
+        from lakebed.release import VERSION
 
-        try:
-            return version("lakebed")
-        except PackageNotFoundError:  # a checkout that is not installed
-            return "0.0.0"
+        return VERSION
     if name in _MODULES:
         return import_module(f"lakebed.{name}")
     if name not in _LAZY:

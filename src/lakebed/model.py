@@ -252,7 +252,8 @@ ALTER_OPERATION = "ALTER_SCHEMA"
 """The operation of a commit that changes the columns and no rows."""
 LATEST_SCHEMA = "latest_schema"
 """The key of the newest version of a table's schema history in a commit's extra metadata."""
-_WITH_SCHEMA_OF_FILES = {"CLUSTER", "COMPACT", "LOG_COMPACT", "INDEX"}
+SERVICE_OPERATIONS = frozenset({"CLUSTER", "COMPACT", "LOG_COMPACT", "INDEX"})
+"""The operations of commits that change no row: services merge, move and index rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,6 +281,16 @@ class CommitMetadata:
         return {stat.path: stat.num_writes for group in self.stats.values() for stat in group}
 
     @property
+    def row_counts(self) -> dict[str, int]:
+        """The rows inserted, updated and deleted, under these names, as the commit's write stats count them."""
+        stats = [stat for group in self.stats.values() for stat in group]
+        return {
+            "inserted": sum(stat.num_inserts for stat in stats),
+            "updated": sum(stat.num_updates for stat in stats),
+            "deleted": sum(stat.num_deletes for stat in stats),
+        }
+
+    @property
     def schema(self) -> str:
         """The Avro schema (JSON text, without meta columns) the commit wrote with, or an empty string."""
         return self.extra.get("schema") or ""
@@ -293,7 +304,7 @@ class CommitMetadata:
     def table_schema(self) -> str:
         """The schema of the commit if it is also the table's. Empty for services, which record the schema of their
         files."""
-        return "" if self.operation in _WITH_SCHEMA_OF_FILES else self.schema
+        return "" if self.operation in SERVICE_OPERATIONS else self.schema
 
 
 # From this table version on completed instants carry a completion time and bodies are Avro.

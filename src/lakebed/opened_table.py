@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from lakebed.operations.merge import MergeResult
     from lakebed.operations.once import Once
     from lakebed.operations.result import WriteResult
-    from lakebed.read.incremental import When
+    from lakebed.read.moments import When
     from lakebed.services.driver import Reads
 
 T = TypeVar("T")
@@ -121,7 +121,7 @@ class OpenedTable:
     def moment(self, when: When) -> When:
         """A time that a caller gave, with a zone. A time without a zone is in the zone of the Spark session, otherwise
         in that of the machine."""
-        from lakebed.read.incremental import in_local_zone
+        from lakebed.read.moments import in_local_zone
 
         return in_local_zone(when, None if self.spark is None else zone_of(self.spark))
 
@@ -140,12 +140,16 @@ class OpenedTable:
             del self._views[next(iter(self._views))]
         return view
 
-    def view(self, cut: str | None) -> Snapshot:
-        """The view as of an instant time (None: as of now). Raises `InvalidOption` if that time is cleaned, before the
-        first commit or in the future."""
-
+    def view(self, as_of: When | None) -> Snapshot:
+        """The view as of a moment that a caller gave (None: as of now). Raises `InvalidOption` if that time is cleaned,
+        before the first commit or in the future, and for names that the table does not have."""
+        if as_of is None:
+            return self.snapshot(looks_up=True)
         from lakebed.read.incremental import refuse_outside
+        from lakebed.read.moments import resolve_as_of
         from lakebed.read.scan import refuse_cleaned
+
+        cut = resolve_as_of(self.moment(as_of), self.config, lambda: self.snapshot().timeline)
 
         def opened() -> Snapshot:
             view = self.snapshot(cut, looks_up=True)
@@ -153,7 +157,7 @@ class OpenedTable:
             refuse_cleaned(view)
             return view
 
-        return opened() if cut is None else self.again(opened)
+        return self.again(opened)
 
     def steadily(self, read: Callable[[Snapshot], T], *, looks_up: bool = False) -> T:
         """The result of `read` with the latest view. If the table changes during the read, the read is repeated with a

@@ -12,7 +12,7 @@ from lakebed.table import Table
 if TYPE_CHECKING:
     import polars as pl
 
-    from lakebed.read.incremental import When
+    from lakebed.read.moments import When
 
 __all__ = ["scan"]
 

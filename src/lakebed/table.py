@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
-from lakebed.config.arguments import public_methods_check_arguments, refused
+from lakebed.config.arguments import public_methods_check_arguments
+from lakebed.config.commit_notes import with_note
 from lakebed.config.options import resolve_options
 from lakebed.engine.spark_session import session_of
 from lakebed.errors import InvalidOption
@@ -30,14 +31,16 @@ if TYPE_CHECKING:
     from lakebed.read.bucket_join import BucketJoin
     from lakebed.read.cdc import ChangeLog, Images
     from lakebed.read.dataset import TableDataset
+    from lakebed.read.diff import Diff
     from lakebed.read.history import RowHistory
-    from lakebed.read.incremental import Changes, When
+    from lakebed.read.incremental import Changes
+    from lakebed.read.moments import When
     from lakebed.read.scan import Scan
     from lakebed.read.search import Metric, Search
     from lakebed.services.configure import Configured
     from lakebed.services.erasure_report import ErasureReport
     from lakebed.services.restore import RestoreResult, RollbackResult
-    from lakebed.services.savepoint import Savepoint
+    from lakebed.services.undo_newest import UndoResult
     from lakebed.table_blobs import BlobsView
     from lakebed.table_catalogs import CatalogsView
     from lakebed.table_columns import ColumnsView
@@ -46,6 +49,7 @@ if TYPE_CHECKING:
     from lakebed.table_maintenance import MaintenanceView
     from lakebed.table_merge import Merge
     from lakebed.table_savepoints import SavepointsView
+    from lakebed.table_versions import VersionsView
     from lakebed.table_views import FeaturesView, FilesView, PropertiesView, TimelineView
 
 
@@ -119,6 +123,17 @@ class Table:
         from lakebed.table_views import TimelineView
 
         return TimelineView(self.opened.snapshot().timeline)
+
+    @property
+    def versions(self) -> VersionsView:
+        """The commits with small numbers, which `as_of` takes, and who wrote them: iterable, and printed as a table.
+
+        >>> [(version.number, version.operation, version.inserted) for version in t.versions]
+        [(1, 'upsert', 3)]
+        """
+        from lakebed.table_versions import VersionsView
+
+        return VersionsView(self.opened)
 
     @property
     def files(self) -> FilesView:
@@ -248,6 +263,8 @@ class Table:
         progress: bool = True,
         retries: int | None = None,
         once: Once | None = None,
+        message: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> WriteResult:
         """Insert rows with new keys, and update the rows of existing keys by the table's merge mode.
@@ -259,6 +276,8 @@ class Table:
         pause. Then it raises `CommitConflict`. Every write method takes `retries`; the default is the table's
         `hoodie.write.num.retries.on.conflict.failures` (0). Each run evaluates a DataFrame again. `once`, another
         argument of every write method, names a batch that is not written where the table has it (`lakebed.Once`).
+        `message` and `metadata`, a dict of names and values, are recorded with the commit, as every write method does;
+        `t.versions` shows them.
 
         >>> _ = t.upsert(pa.table({"id": [1, 4], "city": ["Oslo", "Rome"], "fare": [10.0, 3.0], "ts": [2, 2]}))
         >>> t.get([1, 4], columns=["id", "fare"]).to_pylist()
@@ -268,9 +287,8 @@ class Table:
         from lakebed.operations.upsert import upsert
 
         rows = self.opened.data(data, partitioning)
-        return self.opened.write(
-            upsert, rows, hudi_job.with_partial(partial, options), "upsert", retries, progress, once
-        )
+        noted = hudi_job.with_partial(partial, with_note(options, message, metadata))
+        return self.opened.write(upsert, rows, noted, "upsert", retries, progress, once)
 
     def insert(
         self,
@@ -280,6 +298,8 @@ class Table:
         progress: bool = True,
         retries: int | None = None,
         once: Once | None = None,
+        message: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> WriteResult:
         """Add rows without looking up their keys: a key that the table holds already gets a second row, and the next
@@ -295,9 +315,8 @@ class Table:
         """
         from lakebed.operations.upsert import insert
 
-        return self.opened.write(
-            insert, self.opened.data(data, partitioning), options, "insert", retries, progress, once
-        )
+        rows, noted = self.opened.data(data, partitioning), with_note(options, message, metadata)
+        return self.opened.write(insert, rows, noted, "insert", retries, progress, once)
 
     def bulk_insert(
         self,
@@ -307,6 +326,8 @@ class Table:
         progress: bool = True,
         retries: int | None = None,
         once: Once | None = None,
+        message: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> WriteResult:
         """Load many rows into new file groups, without looking up keys and without filling small files.
@@ -321,9 +342,8 @@ class Table:
         """
         from lakebed.operations.upsert import bulk_insert
 
-        return self.opened.write(
-            bulk_insert, self.opened.data(data, partitioning), options, "bulk_insert", retries, progress, once
-        )
+        rows, noted = self.opened.data(data, partitioning), with_note(options, message, metadata)
+        return self.opened.write(bulk_insert, rows, noted, "bulk_insert", retries, progress, once)
 
     def delete(
         self,
@@ -334,6 +354,8 @@ class Table:
         progress: bool = True,
         retries: int | None = None,
         once: Once | None = None,
+        message: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> WriteResult:
         """Delete rows by record key, or with `where` all rows that fulfil a condition.
@@ -355,7 +377,8 @@ class Table:
             return self.opened.again(
                 lambda: count_deletes(self.opened.context(selector, options, "delete"), selector), progress=progress
             )
-        return self.opened.write(delete, selector, options, "delete", retries, progress, once)
+        noted = with_note(options, message, metadata)
+        return self.opened.write(delete, selector, noted, "delete", retries, progress, once)
 
     def merge(self, source: Any, on: Any = None, *, target: str = "t", source_alias: str = "s") -> Merge:
         """Begin a MERGE of source rows. Its clauses say what happens to rows that match and to rows that do not match.
@@ -385,6 +408,8 @@ class Table:
         where: str | None = None,
         retries: int | None = None,
         once: Once | None = None,
+        message: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> MergeResult:
         """Set columns of the rows that fulfil a condition (None: of all rows), in one commit.
@@ -405,7 +430,8 @@ class Table:
         clause = ClauseText("not_matched_by_source", "update", where, set, of_update=True)
         statement = MergeStatement().with_clause(clause)
         rows = Where("true" if where is None else where)
-        return self.opened.merge(lambda context, _: merge(context, None, statement), rows, options, retries, once)
+        noted = with_note(options, message, metadata, "update")
+        return self.opened.merge(lambda context, _: merge(context, None, statement), rows, noted, retries, once)
 
     def erase(
         self,
@@ -414,6 +440,8 @@ class Table:
         where: Any = None,
         dry_run: bool = False,
         progress: bool = True,
+        message: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> ErasureReport:
         """Delete rows with all their earlier versions: afterwards no file of the table has a value of them.
@@ -440,7 +468,8 @@ class Table:
         selector = to_arrow_table(selector) if is_read_once(selector) else selector
         engine = hudi_job.session_engine(session_of(selector), self.opened.reads)
         with hudi_job.evaluated_once(engine, selector) as same:  # what is deleted is what is looked for afterwards
-            renew = partial(self.opened.context, same, options, "delete")
+            noted = with_note(options, message, metadata, "erase")
+            renew = partial(self.opened.context, same, noted, "delete")
             erasure = partial(Erasure(renew, same).run, dry_run=dry_run)
             report = self.opened.committed(erasure, options, preview=dry_run, progress=progress)
         return ErasureReport((report,)).checked()
@@ -454,6 +483,8 @@ class Table:
         progress: bool = True,
         retries: int | None = None,
         once: Once | None = None,
+        message: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> WriteResult:
         """Replace all rows of the partitions that the data falls into, or with `scope="table"` of the whole table.
@@ -465,9 +496,9 @@ class Table:
         from lakebed.operations.overwrite import insert_overwrite
 
         verb = "insert_overwrite_table" if scope == "table" else "insert_overwrite"
-        rows = self.opened.data(data, partitioning)
+        rows, noted = self.opened.data(data, partitioning), with_note(options, message, metadata)
         return self.opened.write(
-            lambda context, rows: insert_overwrite(context, rows, scope), rows, options, verb, retries, progress, once
+            lambda context, rows: insert_overwrite(context, rows, scope), rows, noted, verb, retries, progress, once
         )
 
     def delete_partitions(
@@ -477,6 +508,8 @@ class Table:
         dry_run: bool = False,
         retries: int | None = None,
         once: Once | None = None,
+        message: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> WriteResult:
         """Delete all rows of these partition paths, or of one path. `*` in a path matches any text. With `dry_run` the
@@ -494,8 +527,9 @@ class Table:
             return self.opened.again(
                 lambda: delete_partitions(self.opened.context(None, *arguments), paths, dry_run=True)
             )
+        noted = with_note(options, message, metadata)
         return self.opened.write(
-            lambda context, _: delete_partitions(context, paths), None, options, "delete_partition", retries, once=once
+            lambda context, _: delete_partitions(context, paths), None, noted, "delete_partition", retries, once=once
         )
 
     def explain(self, *, upsert: Any, partial: bool = False, options: Mapping[str, Any] | None = None) -> WritePlan:
@@ -527,7 +561,8 @@ class Table:
 
         `.to_spark()`, `.to_arrow()`, `.to_batches()`, `.to_pandas()`, `.to_polars()` and `.count()` run it. `where` is
         a SQL condition or a `pyarrow.compute.Expression`. `as_of` is an instant, a timestamp or a date (without a zone
-        in the Spark session's, or the machine's), not before the table's first commit and not in the future.
+        in the Spark session's, or the machine's), the number of a version (`t.versions`), the name of a savepoint, or
+        the result of a write; not before the table's first commit and not in the future.
         `meta=True` adds Hudi's five meta columns, and `_hoodie_operation` where the table has it.
         `query="read_optimized"` reads base files only.
 
@@ -536,13 +571,10 @@ class Table:
         >>> t.scan(columns=["id", "fare"], where="city = 'Rome'").to_arrow().to_pylist()
         [{'id': 2, 'fare': 12.0}]
         """
-        from lakebed.read.incremental import resolve_as_of
         from lakebed.read.scan import Scan
 
-        cut = None if as_of is None else resolve_as_of(self.opened.moment(as_of), self.opened.config)
-        view = self.opened.view(cut)
         return Scan(
-            view,
+            self.opened.view(as_of),
             columns=columns,
             where=where,
             query=query,
@@ -769,6 +801,21 @@ class Table:
         limits = BatchLimits(commits=max_commits)
         return Consumption(self.opened, name, BatchRequest(start, cdc, limits, columns, where, images), options)
 
+    def diff(self, start: When, end: When | None = None, *, columns: Sequence[str] | None = None) -> Diff:
+        """The rows that differ between the table as of `start` and as of `end` (None: now): inserted, updated, deleted.
+
+        Both are what `as_of` of `scan` takes. It prints as a summary and the first rows; `.to_arrow()` has each row
+        before and after, and which columns changed. `columns` are those that are compared and shown (None: all).
+
+        >>> before = t.timeline.last
+        >>> _ = t.upsert([{"id": 1, "city": "Oslo", "fare": 11.0, "ts": 5}])
+        >>> t.diff(before).summary
+        0 inserted, 1 updated (fare 1, ts 1), 0 deleted
+        """
+        from lakebed.read.diff import Diff
+
+        return Diff(self.opened.view(start), self.opened.view(end), columns, self.opened.reads)
+
     def get(self, keys: Any, columns: Sequence[str] | None = None) -> pa.Table:
         """The rows of these keys as an Arrow table. The index finds them, without a Spark job. Missing keys have no
         row.
@@ -874,9 +921,10 @@ class Table:
         )
 
     def restore(
-        self, to: str | Savepoint | None = None, *, dry_run: bool = False, options: Mapping[str, Any] | None = None
+        self, to: When | None = None, *, dry_run: bool = False, options: Mapping[str, Any] | None = None
     ) -> RestoreResult:
-        """Return the table to the state when the commit `to` (an instant, or a savepoint) completed.
+        """Return the table to the state when the commit `to` completed: an instant, a savepoint or its name, the number
+        of a version, or the result of a write.
 
         All later commits are rolled back for good. With `dry_run` the result names them, and nothing changes. Without
         `to` an interrupted restore is finished.
@@ -887,12 +935,10 @@ class Table:
         >>> t.count()
         3
         """
+        from lakebed.read.moments import instant_of
         from lakebed.services.restore import restore
-        from lakebed.services.savepoint import Savepoint
 
-        instant = to.instant if isinstance(to, Savepoint) else to
-        if not (instant is None or isinstance(instant, str)):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise refused("restore", "to", to, "an instant or a savepoint")
+        instant = None if to is None else instant_of(to, self.opened.snapshot().timeline)
         return self.opened.committed(
             lambda: restore(self.opened.context(None, options, "restore"), instant, dry_run=dry_run),
             options,
@@ -915,6 +961,22 @@ class Table:
 
         context = partial(self.opened.context, None, options, "rollback")
         return self.opened.committed(lambda: rollback(context(), instant, dry_run=dry_run), options, preview=dry_run)
+
+    def undo(self, *, dry_run: bool = False, options: Mapping[str, Any] | None = None) -> UndoResult:
+        """Take back the newest write, with what services did after it. With `dry_run` the result says what would be
+        undone, and nothing changes.
+
+        Raises `InvalidOption` if there is no write, if it has a savepoint, or if files that are needed were cleaned.
+
+        >>> _ = t.delete([1], message="by mistake")
+        >>> undone = t.undo()
+        >>> undone.operation, undone.deleted, undone.message, t.count()
+        ('delete', 1, 'by mistake', 3)
+        """
+        from lakebed.services.undo_newest import undo
+
+        context = partial(self.opened.context, None, options, "rollback")
+        return self.opened.committed(lambda: undo(context, dry_run=dry_run), options, preview=dry_run)
 
     def __repr__(self) -> str:
         keys = ", ".join(self.opened.config.key_fields) or "generated"

@@ -95,11 +95,8 @@ class BlobsView:
         >>> [(file.path, file.references) for file in pictures.blobs.references()]
         [('s3://photos/a.jpg', 1)]
         """
-        from lakebed.read.incremental import resolve_as_of
-
         opened = self._opened
-        cut = None if as_of is None else resolve_as_of(opened.moment(as_of), opened.config)
-        view = opened.view(cut)
+        view = opened.view(as_of)
         names = _blob_columns(view) if column is None else [blob_column(column, view.schema)]
         counts = _counts(Scan(view, columns=names, reads=opened.reads), names) if names else Counter[str]()
         sizes: dict[str, int] = {}

@@ -16,8 +16,8 @@ from lakebed.errors import InvalidOption
 from lakebed.opened_table import OpenedTable
 from lakebed.operations.once import Once
 from lakebed.read.cdc import ChangeLog, Images
-from lakebed.read.commit_feed import BEGINNING, BatchLimits, BatchOfChanges, CommitFeed, resolve_start
-from lakebed.read.incremental import When
+from lakebed.read.commit_feed import BatchLimits, BatchOfChanges, CommitFeed, resolve_start
+from lakebed.read.moments import BEGINNING, When
 from lakebed.services.consumers import note_consumers, start_consumer
 from lakebed.slices.snapshot import Snapshot
 from lakebed.table_views import EntriesView

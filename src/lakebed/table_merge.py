@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from lakebed.config.arguments import public_methods_check_arguments
+from lakebed.config.commit_notes import with_note
 from lakebed.operations.context import WriteContext
 from lakebed.operations.merge import MergeResult, explain_merge, merge
 from lakebed.operations.merge_statement import Action, ClauseText, MergeStatement, When
@@ -83,7 +84,13 @@ class Merge:
         return self._plan(lambda context: explain_merge(context, self._source, self._statement), self._source, options)
 
     def execute(
-        self, *, retries: int | None = None, once: Once | None = None, options: Mapping[str, Any] | None = None
+        self,
+        *,
+        retries: int | None = None,
+        once: Once | None = None,
+        message: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        options: Mapping[str, Any] | None = None,
     ) -> MergeResult:
         """Carry out the merge in one commit, and return its result.
 
@@ -91,8 +98,9 @@ class Merge:
         `InvalidRecord` for a null key to insert and for a key to insert that is stored, `UnsupportedFeature` for an
         update of a key field. Nothing is written then.
         """
+        noted = with_note(options, message, metadata, "merge")
         return self._run(
-            lambda context, source: merge(context, source, self._statement), self._source, options, retries, once
+            lambda context, source: merge(context, source, self._statement), self._source, noted, retries, once
         )
 
     def _with(

@@ -16,7 +16,7 @@ SCHEMA = pa.schema(
     [
         ("instant", pa.string()),
         ("user", pa.string()),
-        ("comment", pa.string()),
+        ("name", pa.string()),
         ("created", pa.timestamp("ms", "UTC")),
         ("partitions", pa.int64()),
         ("files", pa.int64()),
@@ -28,8 +28,8 @@ SCHEMA = pa.schema(
 class SavepointsView(EntriesView[Savepoint]):
     """The table's savepoints: iterable, and printed as a table.
 
-    >>> saved = t.savepoints.create(comment="before the import")
-    >>> [(one.instant == saved.instant, one.comment) for one in t.savepoints]
+    >>> saved = t.savepoints.create(name="before the import")
+    >>> [(one.instant == saved.instant, one.name) for one in t.savepoints]
     [(True, 'before the import')]
     """
 
@@ -52,24 +52,25 @@ class SavepointsView(EntriesView[Savepoint]):
         self,
         instant: str | None = None,
         *,
-        comment: str = "",
+        name: str = "",
         user: str | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> Savepoint:
         """Retain a completed commit (None: the last one), so that `restore` can return to it.
 
-        Cleaning retains its files and archival its instant until `delete`. `user` is recorded (None: the user of this
-        process). Raises `InvalidOption` for an instant that is no completed commit, or is already cleaned.
+        Cleaning retains its files and archival its instant until `delete`. `restore` and `as_of` take its `name`, which
+        Hudi has as the comment. `user` is recorded (None: the user of this process). Raises `InvalidOption` for an
+        instant that is no completed commit, or is already cleaned.
 
-        >>> t.savepoints.create(comment="before the import").comment
+        >>> t.savepoints.create(name="before the import").name
         'before the import'
         """
         return self._opened.again(
-            lambda: savepoint(self._opened.context(None, options, "savepoint"), instant, comment=comment, user=user)
+            lambda: savepoint(self._opened.context(None, options, "savepoint"), instant, name=name, user=user)
         )
 
     def delete(self, instant: str, *, options: Mapping[str, Any] | None = None) -> Savepoint | None:
-        """Delete the savepoint of a commit: cleaning and archival may then remove what it retained.
+        """Delete the savepoint of a commit, or of that name: cleaning and archival may then remove what it retained.
 
         Returns the savepoint; None where only the remains of one were deleted. Raises `InvalidOption` if there is
         none.
@@ -81,7 +82,7 @@ class SavepointsView(EntriesView[Savepoint]):
         return self._opened.again(lambda: delete_savepoint(self._opened.context(None, options, "savepoint"), instant))
 
     def to_arrow(self) -> pa.Table:
-        """A table with the columns instant, user, comment, created, and the numbers of partitions and files of each
+        """A table with the columns instant, user, name, created, and the numbers of partitions and files of each
         savepoint.
 
         >>> _ = t.savepoints.create(user="ada")

@@ -10,6 +10,7 @@ from typing import Any, Generic, TypeVar, overload
 import pyarrow as pa
 
 from lakebed.concurrency.heartbeat import LastHeartbeat, last_heartbeat
+from lakebed.config.commit_notes import NOTES, notes_of, operation_of
 from lakebed.config.options import resolve_options, with_table_settings
 from lakebed.errors import InvalidOption
 from lakebed.format.base_file import read_footer
@@ -274,10 +275,11 @@ class TimelineView(EntriesView[Instant]):
         return spans(groups, time.time() * 1000, times[:: max(1, len(times) // _TICKS)])
 
     def _preview(self) -> tuple[pa.Table, int]:
-        return self[-_PREVIEWED:].to_arrow(), len(self)
+        return without_empty_notes(self[-_PREVIEWED:].to_arrow()), len(self)
 
     def to_arrow(self) -> pa.Table:
-        """A table with the columns time, action, state, completion_time, operation, files, inserted, updated, deleted.
+        """A table with the columns time, action, state, completion_time, operation, files, inserted, updated, deleted,
+        and of who wrote it user, host, program, message and metadata (a JSON object).
 
         >>> t.timeline.to_arrow().select(["action", "operation", "inserted"]).to_pylist()
         [{'action': 'deltacommit', 'operation': 'upsert', 'inserted': 3}]
@@ -334,20 +336,25 @@ class TimelineView(EntriesView[Instant]):
                 row |= {"operation": planned, "files": len(operations)}
             if instant in bodies:
                 meta = bodies[instant]
-                stats = [s for group in meta.stats.values() for s in group]
                 row |= {
-                    "operation": meta.operation.lower(),
-                    "files": len(stats),
-                    "inserted": sum(s.num_inserts for s in stats),
-                    "updated": sum(s.num_updates for s in stats),
-                    "deleted": sum(s.num_deletes for s in stats),
+                    "operation": operation_of(meta.operation, meta.extra),
+                    "files": sum(map(len, meta.stats.values())),
+                    **meta.row_counts,
+                    **notes_of(meta.extra),
                 }
             rows.append(row)
         schema = pa.schema(
             [(n, pa.string()) for n in ("time", "action", "state", "completion_time", "operation")]
             + [(n, pa.int64()) for n in ("files", "inserted", "updated", "deleted")]
+            + [(n, pa.string()) for n in NOTES]
         )
         return pa.Table.from_pylist(rows, schema)
+
+
+def without_empty_notes(rows: pa.Table) -> pa.Table:
+    """The rows without the columns of notes that are too wide for a preview, or have no value."""
+    hidden = ("host", "program", "metadata")
+    return rows.drop_columns([n for n in NOTES if n in hidden or rows[n].null_count == rows.num_rows])
 
 
 class BucketSkewView(View):

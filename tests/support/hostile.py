@@ -45,7 +45,7 @@ def hostile_table(uri: str) -> lakebed.Table:
         t.upsert(rows)
         t.indexes.create(EVIL, column=EVIL, function="lower")
         t.indexes.create(EVIL)
-        t.savepoints.create(comment=EVIL, user=EVIL)
+        t.savepoints.create(name=EVIL, user=EVIL)
         t.columns.comment(EVIL, EVIL)
     storage, pending = open_storage(t.uri), "20300101000000000"
     for path in (

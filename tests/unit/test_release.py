@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+import lakebed
 from support.documented_examples import ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -51,7 +52,7 @@ def test_two_builds_of_one_commit_have_the_same_bytes_and_all_files(sources: lis
     one, other = sources
     first = _build(one, umask=0o022, when=1_700_000_000)
     assert first == _build(other, umask=0o077, when=1_750_000_000)
-    assert sorted(name.rpartition("-")[2] for name in first) == [f"{PROJECT['version']}.tar.gz", "any.whl"]
+    assert sorted(name.rpartition("-")[2] for name in first) == [f"{lakebed.__version__}.tar.gz", "any.whl"]
     (wheel,) = (one / "dist").glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
         files = set(archive.namelist())

@@ -7,7 +7,7 @@ import lakebed
 
 def test_savepoints_iterate_and_are_a_table() -> None:
     table = lakebed.load("memory://savepoints-view/trips", {"id": [1]}, key="id")
-    first = table.savepoints.create(comment="one", user="ada")
+    first = table.savepoints.create(name="one", user="ada")
     table.upsert({"id": [2]})
     second = table.savepoints.create(user="bo")
     assert [saved.instant for saved in table.savepoints] == [first.instant, second.instant]

@@ -120,7 +120,7 @@ EXAMPLES = {
     "maintenance archive": ("maintenance archive trips --dry-run",),
     "maintenance expire-partitions": ("maintenance expire-partitions trips --days 30 --dry-run",),
     "savepoints list": ("savepoints list trips",),
-    "savepoints create": ("savepoints create trips --comment 'before the migration'",),
+    "savepoints create": ("savepoints create trips --name before-migration",),
     "savepoints delete": ("savepoints delete trips 20260131120000000",),
     "restore": ("restore trips 20260131120000000 --dry-run",),
     "catalogs list": ("catalogs list trips",),

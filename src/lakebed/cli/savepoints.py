@@ -32,17 +32,17 @@ def create(
     table: lakebed.Table,
     options: dict[str, str],
     instant: Annotated[str | None, typer.Argument(help="The commit to keep; by default the last one.")] = None,
-    comment: Annotated[str, typer.Option(help="What the savepoint is for.")] = "",
+    name: Annotated[str, typer.Option(help="Its name, which restore and --as-of take; Hudi has it as comment.")] = "",
     user: Annotated[str | None, typer.Option(help="Who makes it; by default the user who runs the command.")] = None,
 ) -> Savepoint:
     """Keep a commit for `lakebed restore`: cleaning and archival then leave it alone."""
-    return table.savepoints.create(instant, comment=comment, user=user, options=options)
+    return table.savepoints.create(instant, name=name, user=user, options=options)
 
 
 @app.command()
 def delete(
     uri: Uri,
-    instant: Annotated[str, typer.Argument(help="The commit of the savepoint.", show_default=False)],
+    instant: Annotated[str, typer.Argument(help="The commit of the savepoint, or its name.", show_default=False)],
     option: WriteOptions = None,
     output: Output = Form.TABLE,
     storage_option: StorageOptions = None,
@@ -60,7 +60,10 @@ def restore(
     table: lakebed.Table,
     options: dict[str, str],
     instant: Annotated[
-        str | None, typer.Argument(help="The commit to go back to; without it, an interrupted restore is finished.")
+        str | None,
+        typer.Argument(
+            help="The commit to go back to, or a savepoint's name; without it, an interrupted restore is finished."
+        ),
     ] = None,
     dry_run: DryRun = False,
 ) -> RestoreResult:

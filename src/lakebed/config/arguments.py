@@ -59,7 +59,9 @@ def _are_options(value: Any) -> bool:
 
 
 def _is_moment(value: Any) -> bool:
-    return isinstance(value, (str, date)) and value == value
+    if isinstance(value, (str, date)) or is_integer(value):
+        return bool(value == value)
+    return hasattr(value, "instant") or (hasattr(value, "time") and hasattr(value, "action"))
 
 
 def _is_condition(value: Any) -> bool:
@@ -91,7 +93,10 @@ _SECONDS = (_are_seconds, "a number of seconds")
 _NAMES = (are_names, "a name or a list of names")
 _FLAG = (_is_flag, "True or False")
 _OPTIONS = (_are_options, "a dict of option names and values")
-_MOMENT = (_is_moment, "an instant, a datetime or a date")
+_MOMENT = (
+    _is_moment,
+    "an instant, a datetime, a date, the number of a version, the name of a savepoint or the result of a write",
+)
 _CONDITION = (_is_condition, "a SQL condition or an Arrow expression")
 _EVENT = (_is_event, "a threading.Event")
 _BATCH = (_is_batch, "a lakebed.Once")
@@ -102,7 +107,8 @@ TAKEN: dict[str, _Taken] = {
     "uri": _PATH,
     **dict.fromkeys(("name", "comment", "user", "query", "images", "layout", "scope", "mode", "sort", "format"), _TEXT),
     **dict.fromkeys(
-        ("catalog", "database", "after", "old", "new", "text", "query_name", "ignore_checkpoint", "before"), _TEXT
+        ("catalog", "database", "after", "old", "new", "text", "query_name", "ignore_checkpoint", "before", "message"),
+        _TEXT,
     ),
     "type": _TYPE,
     **dict.fromkeys(("instant", "kind", "function", "column", "partition_buckets", "how", "suffix"), _TEXT),
@@ -110,6 +116,7 @@ TAKEN: dict[str, _Taken] = {
     **dict.fromkeys(("expected_rows", "depth", "max_commits", "lookups", "files", "split_over"), _NUMBER),
     **dict.fromkeys(("k", "dimension"), _NUMBER),
     **dict.fromkeys(("metric", "element", "base_format"), _TEXT),
+    "metadata": (_are_options, "a dict of names and values"),
     "interval": _SECONDS,
     "max_distance": _DISTANCE,
     **dict.fromkeys(("columns", "partitions", "sort_columns", "parts", "tables"), _NAMES),

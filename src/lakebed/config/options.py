@@ -14,6 +14,7 @@ from importlib.util import find_spec
 from typing import Any, Literal, cast
 
 from lakebed.config.collected import CollectedSettings, Options
+from lakebed.config.commit_notes import note_entry
 from lakebed.config.option_table import (
     PROPOSED,
     Option,
@@ -324,6 +325,13 @@ def _canonical_keys(texts: Mapping[str, str], problems: list[LakebedError]) -> t
                 problems.append(exposed(name))
             extra[name] = text
             continue
+        try:
+            if key is None and (entry := note_entry(name, text)) is not None:
+                extra[entry[0]] = entry[1]
+                continue
+        except InvalidOption as error:
+            problems.append(error)
+            continue
         if key is None:
             problems.append(unknown_option(name))
         elif option_texts.get(key, text) != text:
@@ -416,6 +424,12 @@ def _verdict(name: str, value: str, job: Mapping[str, str]) -> OptionVerdict:
         if is_credential(name) or masked_text(value) != value:
             return OptionVerdict(name, text, "wrong", exposed(name).message)
         return OptionVerdict(name, text, "implemented", "goes into the commit's metadata")
+    if key is None:
+        try:
+            if note_entry(name, value) is not None:
+                return OptionVerdict(name, text, "implemented", "goes into the commit's metadata")
+        except InvalidOption as error:
+            return OptionVerdict(name, text, "wrong", error.message)
     if key is None:
         return OptionVerdict(name, text, "unknown", unknown_option(name).hint)
     option = options()[key]

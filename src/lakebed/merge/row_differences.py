@@ -27,7 +27,7 @@ def rows_differ(batch: pa.RecordBatch, other: pa.RecordBatch) -> Flags:
     """
     differ = np.zeros(batch.num_rows, bool)
     for name in batch.schema.names:
-        differ |= _differ(_plain(batch.column(name)), _plain(other.column(name)))
+        differ |= values_differ(_plain(batch.column(name)), _plain(other.column(name)))
     return differ
 
 
@@ -35,7 +35,8 @@ def _plain(column: pa.Array) -> pa.Array:
     return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
 
 
-def _differ(array: pa.Array, other: pa.Array) -> Flags:
+def values_differ(array: pa.Array, other: pa.Array) -> Flags:
+    """Whether the values at the same position of two columns of one type differ. Neither is dictionary encoded."""
     kind = array.type
     nulls, other_nulls = (as_numpy(values.is_null()) for values in (array, other))
     if pa.types.is_null(kind):
@@ -43,7 +44,7 @@ def _differ(array: pa.Array, other: pa.Array) -> Flags:
     if pa.types.is_struct(kind):
         values = np.zeros(len(array), bool)
         for number in range(kind.num_fields):
-            values |= _differ(_plain(pc.struct_field(array, [number])), _plain(pc.struct_field(other, [number])))
+            values |= values_differ(_plain(pc.struct_field(array, [number])), _plain(pc.struct_field(other, [number])))
     elif pa.types.is_nested(kind):
         values = _lists_differ(array, other)
     else:
@@ -62,7 +63,7 @@ def _lists_differ(array: pa.Array, other: pa.Array) -> Flags:
         values.filter(pa.array(np.repeat(same_length, count))) for values, count in zip(entries, counts, strict=True)
     )
     rows = np.repeat(np.flatnonzero(same_length), counts[0][same_length])
-    differ[rows[_differ(_plain(left), _plain(right))]] = True
+    differ[rows[values_differ(_plain(left), _plain(right))]] = True
     return differ
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.types as pt
 
+from lakebed.config.commit_notes import process_notes
 from lakebed.config.options import Options, service_settings
 from lakebed.config.settings import WriteSettings
 from lakebed.engine.arrow_data import arrow_rows
@@ -201,7 +202,7 @@ class WriteContext:
 
     def writer_notes(self, writer_id: str) -> dict[str, str]:
         """The entries of every commit about its writer and its files."""
-        notes = {WRITER_ID: writer_id}
+        notes = {WRITER_ID: writer_id, **process_notes()}
         if self.writes_operations:
             notes[OPERATIONS_NOTE] = "true"
         if self.config.has_two_key_forms:

@@ -28,6 +28,7 @@ from lakebed.model import (
     COMMIT_TIME,
     ERASED_ROWS,
     RECORD_KEY,
+    SERVICE_OPERATIONS,
     Action,
     BaseFile,
     CommitMetadata,
@@ -40,7 +41,8 @@ from lakebed.model import (
 )
 from lakebed.read.batches import RowReader, in_order, row_readers
 from lakebed.read.cdc_rows import CLEANED, ChangeReader, ChangeSource, cleaned_error, structs
-from lakebed.read.incremental import CommitRange, When, select_commits
+from lakebed.read.incremental import CommitRange, select_commits
+from lakebed.read.moments import When
 from lakebed.read.plan import data_columns, plan_scan
 from lakebed.read.reopening import MISSING, in_task, missing_path, read_again, reopened
 from lakebed.read.scan import Cells, Results, column_names_of, first_rows_html, refuse_cleaned
@@ -52,7 +54,6 @@ from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
 from lakebed.storage.parallel import parallel_map
 from lakebed.timeline.bodies.plans import planned_clustering
-from lakebed.timeline.consumers import SERVICE_OPERATIONS
 from lakebed.timeline.file_slices import goes_by_slice
 from lakebed.timeline.history import being_cleaned
 from lakebed.timeline.timeline import completed_at

@@ -13,25 +13,33 @@ import pyarrow as pa
 
 from lakebed.errors import CheckpointBehind, InvalidOption
 from lakebed.filters.predicates import Column, In, Literal, Not, combine
-from lakebed.model import COMMIT_TIME, ERASED_ROWS, Action, CommitMetadata, FileSlice, Instant, has_completion_times
+from lakebed.model import (
+    COMMIT_TIME,
+    ERASED_ROWS,
+    SERVICE_OPERATIONS,
+    Action,
+    CommitMetadata,
+    FileSlice,
+    Instant,
+    has_completion_times,
+)
 from lakebed.read.cdc import first_readable
 from lakebed.read.incremental import (
     Changes,
     CommitRange,
-    When,
     first_pending,
     position_of,
     select_commits,
     slices_of_range,
 )
+from lakebed.read.moments import LATEST, When
 from lakebed.read.plan import ScanPlan, plan_scan
 from lakebed.read.reopening import read_again
 from lakebed.read.scan import refuse_cleaned
 from lakebed.sharing import once
 from lakebed.slices.snapshot import Snapshot
-from lakebed.timeline.consumers import SERVICE_OPERATIONS, is_service
+from lakebed.timeline.consumers import is_service
 
-BEGINNING, LATEST = "earliest", "latest"
 # Bodies of commits that are read at a time while a batch is planned.
 _BODIES = 16
 

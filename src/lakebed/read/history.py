@@ -13,12 +13,21 @@ from typing import Any
 
 import pyarrow as pa
 
+from lakebed.config.commit_notes import MESSAGE, USER, operation_of
 from lakebed.errors import InvalidOption
 from lakebed.index.registry import index_of
-from lakebed.model import ALL_META_COLUMNS, COMMIT_TIME, META_COLUMNS, PARTITION_PATH, CommitMetadata, Instant
+from lakebed.model import (
+    ALL_META_COLUMNS,
+    COMMIT_TIME,
+    META_COLUMNS,
+    PARTITION_PATH,
+    SERVICE_OPERATIONS,
+    CommitMetadata,
+    Instant,
+)
 from lakebed.read import lookup
-from lakebed.read.incremental import to_instant_time
 from lakebed.read.lookup import parse_lookup_keys
+from lakebed.read.moments import to_instant_time
 from lakebed.read.plan import data_columns
 from lakebed.read.scan import refuse_cleaned
 from lakebed.slices.snapshot import Snapshot
@@ -29,14 +38,14 @@ Row = Mapping[str, Any]
 State = Mapping[tuple[str, int], Row]
 # A version is the difference of two lookups; a walk makes progress with at least three.
 _MIN_LOOKUPS = 3
-_SERVICES = frozenset({"CLUSTER", "COMPACT", "LOG_COMPACT", "INDEX"})
 
 
 @dataclass(frozen=True, slots=True)
 class RowVersion:
     """The change that one commit made to a row: `change` is "insert", "update", "delete", or "write" for a row whose
     previous state cannot be read. `before` and `after` are the row's columns, None if there is no row.
-    `completion_time` is None for an archived commit, and on version 6."""
+    `completion_time` is None for an archived commit, and on version 6. `user` and `message` are who made the commit,
+    and what was noted with it, None where that is not known."""
 
     instant: str
     completion_time: str | None
@@ -45,6 +54,8 @@ class RowVersion:
     partition_path: str
     before: Row | None
     after: Row | None
+    user: str | None = None
+    message: str | None = None
 
 
 class RowHistory(Sequence[RowVersion]):
@@ -65,9 +76,9 @@ class RowHistory(Sequence[RowVersion]):
         return len(self._versions)
 
     def to_arrow(self) -> pa.Table:
-        """A table with the columns instant, completion_time, operation, change, partition_path, and before and after as
-        structs of the table's columns."""
-        texts = ("instant", "completion_time", "operation", "change", "partition_path")
+        """A table with the columns instant, completion_time, operation, change, partition_path, user, message, and
+        before and after as structs of the table's columns."""
+        texts = ("instant", "completion_time", "operation", "change", "partition_path", "user", "message")
         rows = pa.struct(list(self._columns))
         columns = {name: pa.array([getattr(version, name) for version in self], pa.string()) for name in texts}
         for name in ("before", "after"):
@@ -140,7 +151,7 @@ class _Walk:
         if self._jumps and len(state) == 1:
             writer = str(next(iter(state.values()))[COMMIT_TIME])
             return writer, bisect_left(self.commits, writer, key=lambda i: i.time) - 1
-        while at > 0 and self._commit(self.commits[at]).operation in _SERVICES:
+        while at > 0 and self._commit(self.commits[at]).operation in SERVICE_OPERATIONS:
             at -= 1
         return self.commits[at].time, at - 1
 
@@ -174,14 +185,16 @@ class _Walk:
     def _versions(self, writer: str, before: State, after: State, change: str = "") -> Iterator[RowVersion]:
         names = {instant.time: instant for instant in self.commits[bisect_left(self.commits, writer, key=_time) :][:1]}
         instant = names.get(writer)
-        operation = "" if instant is None else self._commit(instant).operation.lower()
+        commit = None if instant is None else self._commit(instant)
+        operation = "" if commit is None else operation_of(commit.operation, commit.extra)
+        user, message = (None, None) if commit is None else map(commit.extra.get, (USER, MESSAGE))
         for location in sorted({*before, *after}):
             old, new = before.get(location), after.get(location)
             if old is not None and new is not None and _compared(old) == _compared(new):
                 continue
             kind = change or ("insert" if old is None else "delete" if new is None else "update")
             completed = None if instant is None else instant.completion_time
-            yield RowVersion(writer, completed, operation, kind, location[0], _data(old), _data(new))
+            yield RowVersion(writer, completed, operation, kind, location[0], _data(old), _data(new), user, message)
 
     def _commit(self, instant: Instant) -> CommitMetadata:
         return self._snapshot.timeline.commit_metadata(instant)

@@ -1,25 +1,20 @@
-"""Incremental reads: the rows that the commits of a range wrote, in their latest state; instants, timestamps and
-dates as one instant time.
-"""
+"""Incremental reads: the rows that the commits of a range wrote, in their latest state."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import UTC, date, datetime, time, tzinfo
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from lakebed.config.settings import ReadSettings
 from lakebed.errors import InvalidOption
-from lakebed.filters.coercion import parse_zone
 from lakebed.filters.predicates import Column, In, Literal, Predicate, combine
 from lakebed.model import COMMIT_ACTIONS, COMMIT_TIME, Action, FileSlice, Instant, has_completion_times
 from lakebed.policies.compaction import last_compaction
-from lakebed.properties.table_config import TableConfig
+from lakebed.read.moments import BEGINNING, When, check_digits, named_time, to_instant_time
 from lakebed.read.plan import ScanPlan, plan_scan
 from lakebed.read.reopening import read_again
 from lakebed.read.scan import Scan
@@ -28,7 +23,7 @@ from lakebed.slices.reader import SliceReader
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.parallel import parallel_map
 from lakebed.timeline.history import being_cleaned
-from lakebed.timeline.instants import completes_as, format_time, parse_time, time_zone, without_suffix
+from lakebed.timeline.instants import completes_as, format_time, without_suffix
 from lakebed.timeline.timeline import COMMITS
 from lakebed.wording import Lines, count_text
 
@@ -36,34 +31,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from lakebed.filters.sql import Condition
-
-When = str | datetime | date
-_DIGITS = re.compile(r"\d{17}|\d{14}|\d{8}", re.ASCII)
-
-
-def resolve_as_of(when: str | datetime | date, config: TableConfig) -> str:
-    """The instant time up to which a time-travel read sees commits, by their requested time.
-
-    Texts are `yyyyMMddHHmmss[SSS]`, `yyyyMMdd`, `yyyy-MM-dd`, `yyyy-MM-dd HH:mm:ss[.SSS]`, ISO with `T` and an offset.
-    A time without zone is in the table's zone, a date means its midnight; fourteen digits are the whole second. Raises
-    `InvalidOption` for anything else.
-    """
-    return to_instant_time(when, config.timezone, option="as_of")
-
-
-def in_local_zone(when: When, session_zone: str | None = None) -> When:
-    """The time with a zone: for a datetime without a zone, or a date, the zone of the Spark session, or of the machine
-    without a session, as in Spark and Python. Texts are unchanged: they are written like the instants of the table's
-    timeline.
-
-    >>> in_local_zone(datetime(2026, 11, 21, 12), "+02:00").isoformat()
-    '2026-11-21T12:00:00+02:00'
-    """
-    if isinstance(when, str) or (isinstance(when, datetime) and when.tzinfo is not None):
-        return when
-    # pandas has datetimes of its own, which have no local zone
-    local = datetime.combine(when, when.time() if isinstance(when, datetime) else time())
-    return _aware(local, None if session_zone is None else parse_zone(session_zone), "a time")
 
 
 def refuse_outside(view: Snapshot) -> None:
@@ -85,63 +52,6 @@ def refuse_outside(view: Snapshot) -> None:
         hint=f"Its commits are from {first} to {last}: name a time from the first on, up to now.",
         context={"option": "as_of", "value": as_of, "first": first, "last": last},
     )
-
-
-def to_instant_time(when: str | datetime | date, zone: str, *, option: str) -> str:
-    """A time in any of the accepted forms as 17 digits in the table's zone (`UTC` or `LOCAL`).
-
-    >>> to_instant_time("2026-11-21 11:01:49.683", "UTC", option="as_of")
-    '20261121110149683'
-    >>> to_instant_time("20261121110149", "UTC", option="as_of")
-    '20261121110149999'
-    """
-    if isinstance(when, str):
-        text = when.strip()
-        if text.isdigit():
-            _check_digits(text, option)
-            return {17: text, 14: text + "999", 8: text + "000000000"}[len(text)]
-        try:
-            when = datetime.fromisoformat(text)
-        except ValueError:
-            raise _no_time(when, option) from None
-    if not isinstance(when, datetime):
-        when = datetime(when.year, when.month, when.day)
-    if when.tzinfo is None:
-        when = _aware(when, time_zone(zone) if zone.upper() == "UTC" else None, option)
-    return format_time(when, zone)
-
-
-def _check_digits(text: str, option: str) -> None:
-    """Raise `InvalidOption` for digits that are not a time. Real Hudi's bootstrap has instants of year 0."""
-    if _DIGITS.fullmatch(text):
-        with suppress(InvalidOption):
-            if not text.startswith("0000"):
-                parse_time(text.ljust(17, "0"), "UTC")
-            return
-    raise _no_time(text, option)
-
-
-def _no_time(when: str, option: str) -> InvalidOption:
-    return InvalidOption(
-        f"{option} {when!r} is no time",
-        hint="give an instant of the timeline, '2026-11-21', '2026-11-21 11:01:49' or a datetime",
-        context={"option": option, "value": when},
-    )
-
-
-def _aware(when: datetime, zone: tzinfo | None, option: str) -> datetime:
-    """The time in `zone`, or in the machine's zone if it is None."""
-    try:
-        return when.replace(tzinfo=zone) if zone is not None else when.astimezone()
-    except (ValueError, OverflowError):
-        raise InvalidOption(
-            f"{option} {when} is in no year from 1 to 9999 everywhere",
-            hint='give "000" for the beginning',
-            context={"value": str(when)},
-        ) from None
-
-
-_BEGINNING = ("earliest", "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,16 +174,17 @@ def first_pending(snapshot: Snapshot) -> str | None:
 
 
 def _bound(snapshot: Snapshot, when: When, name: str) -> str:
+    when = named_time(when, lambda: snapshot.timeline, option=name)
     if isinstance(when, str):
         text = when.strip()
-        if text.lower() in _BEGINNING:
+        if text.lower() in ("", BEGINNING):
             return ""
         if text.isdigit():
             instant = next((i for i in snapshot.commits if i.time == text), None) or _archived_commit(snapshot, text)
             if instant is not None:
                 return position_of(instant, has_completion_times(snapshot.config.version))
             if text.strip("0"):
-                _check_digits(text, name)
+                check_digits(text, name)
             return text
     return to_instant_time(when, snapshot.config.timezone, option=name)
 

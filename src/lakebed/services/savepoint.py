@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,9 +9,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 from lakebed.concurrency.heartbeat import Heartbeat, remove_heartbeat
+from lakebed.config.commit_notes import this_user
 from lakebed.errors import CommitConflict, ConflictKind, InvalidOption
 from lakebed.model import Action, FileSlice, Instant, has_completion_times
 from lakebed.operations.context import WriteContext
+from lakebed.read.moments import instant_of
 from lakebed.services.undo import StateWithout, UndoTransaction, completed_commit, first_commit, retained_from
 from lakebed.slices.snapshot import Snapshot
 from lakebed.timeline.bodies.rollback import encode_savepoint, savepointed_names
@@ -23,11 +24,12 @@ from lakebed.wording import Printed, count_text
 
 @dataclass(frozen=True, repr=False)
 class Savepoint(Printed):
-    """A savepoint of the commit `instant`: its user, time and comment, and the names of its files by partition path."""
+    """A savepoint of the commit `instant`: its user, its name, which is Hudi's comment, its
+    time, and the names of its files by partition path."""
 
     instant: str
     user: str
-    comment: str
+    name: str
     created: datetime
     files: Mapping[str, Sequence[str]]
 
@@ -36,7 +38,7 @@ class Savepoint(Printed):
         return {
             "instant": self.instant,
             "user": self.user,
-            "comment": self.comment,
+            "name": self.name,
             "created": self.created.isoformat(timespec="milliseconds"),
             "partitions": len(self.files),
             "files": sum(map(len, self.files.values())),
@@ -45,13 +47,13 @@ class Savepoint(Printed):
     def __str__(self) -> str:
         count = sum(map(len, self.files.values()))
         by = " by " + self.user if self.user else ""
-        note = f": {self.comment}" if self.comment else ""
+        note = f": {self.name}" if self.name else ""
         partitions = count_text(len(self.files), "partition")
         return f"savepoint {self.instant}{by}, {count_text(count, 'file')} in {partitions}{note}"
 
 
 def savepoint(
-    context: WriteContext, instant: str | None = None, *, comment: str = "", user: str | None = None
+    context: WriteContext, instant: str | None = None, *, name: str = "", user: str | None = None
 ) -> Savepoint:
     """Protect a completed commit from cleaning and archival; the last commit if none is named.
 
@@ -64,13 +66,13 @@ def savepoint(
         if old is not None and old.is_completed:
             raise InvalidOption(
                 f"{target.action} {target.time} has a savepoint already: {_stored(timeline, old)}",
-                hint="Delete that one first to change its comment: t.savepoints.delete(instant).",
+                hint="Delete that one first to give it another name: t.savepoints.delete(instant).",
                 context={"instant": target.time},
             )
         files = _files(snapshot, target)
         at = time.time_ns() // 1_000_000
-        made_by = _this_user() if user is None else user
-        body = encode_savepoint(files, user=made_by, comment=comment, at_millis=at)
+        made_by = this_user() if user is None else user
+        body = encode_savepoint(files, user=made_by, comment=name, at_millis=at)
         writer = TimelineWriter(tx.storage, tx.config)
         # shows that this process lives, while its savepoint is pending
         with Heartbeat(tx.storage, target.time, tx.writer_id):
@@ -85,7 +87,7 @@ def savepoint(
             completed = tx.clock.next(after=timeline.greatest_time)
             writer.complete(Action.SAVEPOINT, target.time, completed, body)
         remove_heartbeat(tx.storage, target.time)
-        return Savepoint(target.time, made_by, comment, _moment(at), files)
+        return Savepoint(target.time, made_by, name, _moment(at), files)
 
 
 def savepoints(timeline: Timeline) -> list[Savepoint]:
@@ -94,9 +96,10 @@ def savepoints(timeline: Timeline) -> list[Savepoint]:
 
 
 def delete_savepoint(context: WriteContext, instant: str) -> Savepoint | None:
-    """Delete a savepoint, so that cleaning and archival may remove its files. Returns it, None if it was never
-    completed. Raises `InvalidOption` if there is none."""
+    """Delete the savepoint of an instant, or of a name, so that cleaning and archival may remove its files. Returns it,
+    None if it was never completed. Raises `InvalidOption` if there is none."""
     with UndoTransaction.of(context, Action.SAVEPOINT, "savepoint") as tx, tx.locked_view() as snapshot:
+        instant = instant_of(instant, snapshot.timeline)
         savepoint = snapshot.timeline.find(instant, Action.SAVEPOINT)
         if savepoint is None and context.opened.timeline.find(instant, Action.SAVEPOINT) is not None:
             return None  # the process that began it is dead
@@ -118,7 +121,7 @@ def delete_savepoint(context: WriteContext, instant: str) -> Savepoint | None:
 
 def _target(timeline: Timeline, instant: str | None) -> Instant:
     if instant is not None:
-        return completed_commit(timeline, instant, "savepoint")
+        return completed_commit(timeline, instant_of(instant, timeline), "savepoint")
     if timeline.last_completed is None:
         raise InvalidOption("the table has no commit yet, there is nothing to savepoint", hint="Write to it first.")
     return timeline.last_completed
@@ -167,10 +170,3 @@ def _stored(timeline: Timeline, instant: Instant) -> Savepoint:
 
 def _moment(millis: int) -> datetime:
     return datetime.fromtimestamp(millis / 1000, UTC)
-
-
-def _this_user() -> str:
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError, ImportError):
-        return ""

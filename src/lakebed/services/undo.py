@@ -23,6 +23,7 @@ from lakebed.sharing import once
 from lakebed.slices.listing import list_table
 from lakebed.slices.snapshot import Snapshot
 from lakebed.timeline.bodies.plans import clean_files
+from lakebed.timeline.commit_names import savepoint_names
 from lakebed.timeline.file_slices import all_slices, latest_slices
 from lakebed.timeline.instants import completes_as
 from lakebed.timeline.timeline import COMMITS, Timeline, completed_at
@@ -278,7 +279,8 @@ def completed_commit(timeline: Timeline, instant: str, verb: str) -> Instant:
         hint = "It is archived, or was never there. Savepoints keep commits from being archived."
     else:
         problem = f"there is no instant {instant!r} on the timeline of {timeline.storage.url()}"
-        hint = "`lakebed timeline show URI` lists them."
+        names = ", ".join(map(repr, savepoint_names(timeline)))
+        hint = "`lakebed timeline show URI` lists them." + (f" Savepoints are named {names}." if names else "")
     raise InvalidOption(problem, hint=hint, context=context)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import cast
 
 import pyarrow as pa
@@ -15,11 +16,13 @@ from lakebed.errors import InvalidOption, UnsupportedFeature
 from lakebed.metadata.lookups import open_snapshot
 from lakebed.properties.file import load_table_config
 from lakebed.read.cdc import ChangeLog, Images
-from lakebed.read.incremental import Changes, resolve_as_of
+from lakebed.read.incremental import Changes
+from lakebed.read.moments import resolve_as_of
 from lakebed.read.scan import Scan
 from lakebed.slices.snapshot import Snapshot
 from lakebed.spark_sink.options import STORAGE_PREFIX
 from lakebed.storage import open_storage
+from lakebed.timeline.timeline import load_timeline
 
 _LAKEBED_OPTIONS = (
     "path",
@@ -124,7 +127,8 @@ class SourceOptions:
                 context={"feature": "memory on Spark", "uri": self.path},
             )
         config = load_table_config(storage)
-        as_of = None if self.as_of is None else resolve_as_of(self.as_of, config)
+        timeline = partial(load_timeline, storage, config)
+        as_of = None if self.as_of is None else resolve_as_of(self.as_of, config, timeline)
         return open_snapshot(storage, config, as_of=as_of, use_metadata=self.use_metadata)
 
 

@@ -264,7 +264,7 @@ def _savepoint_of(table: Table, arguments: _Arguments) -> str:
 
 def _create_savepoint(table: Table, arguments: _Arguments) -> Any:
     user = arguments.text("user") or None
-    return table.savepoints.create(arguments.text("commit_time") or None, comment=arguments.text("comments"), user=user)
+    return table.savepoints.create(arguments.text("commit_time") or None, name=arguments.text("comments"), user=user)
 
 
 def _delete_savepoint(table: Table, arguments: _Arguments) -> Any:
@@ -319,7 +319,7 @@ def _show_savepoints(table: Table, arguments: _Arguments) -> pa.Table:
     columns = {
         "savepoint_time": [savepoint.instant for savepoint in savepoints],
         "savepointed_by": [savepoint.user for savepoint in savepoints],
-        "comments": [savepoint.comment for savepoint in savepoints],
+        "comments": [savepoint.name for savepoint in savepoints],
     }
     rows = pa.table({name: pa.array(values, pa.string()) for name, values in columns.items()})
     return _limited(rows, arguments, "savepoint_time")

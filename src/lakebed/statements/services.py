@@ -12,7 +12,7 @@ from lakebed.errors import InvalidOption, UnsupportedFeature
 from lakebed.metadata_kinds.expression_results import KINDS
 from lakebed.model import COMMIT_ACTIONS, RECORD_INDEX
 from lakebed.properties.table_config import TableConfig
-from lakebed.read.incremental import resolve_as_of
+from lakebed.read.moments import to_instant_time
 from lakebed.services.create_index import SECONDARY_KIND
 from lakebed.statements.commands import (
     Command,
@@ -226,7 +226,7 @@ class Restore:
         table = table_of(sources, self.table)
         if not self.is_time:
             return table.restore(self.to)
-        cut = resolve_as_of(self.to, TableConfig(dict(table.properties)))
+        cut = to_instant_time(self.to, TableConfig(dict(table.properties)).timezone, option="as_of")
         times = [i.time for i in table.timeline if i.action in COMMIT_ACTIONS and i.is_completed and i.time <= cut]
         if not times:
             raise InvalidOption(

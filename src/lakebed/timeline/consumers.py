@@ -26,7 +26,6 @@ CONSUMERS = "lakebed.consumers"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 _END = ".json"
 # Operations, as bodies name them, that only rewrite rows which other commits changed.
-SERVICE_OPERATIONS = frozenset({"CLUSTER", "COMPACT", "LOG_COMPACT", "INDEX"})
 _SERVICES = frozenset({Action.COMPACTION, Action.LOGCOMPACTION, Action.CLUSTERING})
 
 

@@ -47,7 +47,7 @@ def test_a_restore_removes_every_later_commit(make: Make, version: int, kind: st
     table = of_kind(make, version, kind, index)
     to = first_commits(table)
     before, files, instants = content(table), files_of(table), actions(table)
-    saved = table.savepoints.create(comment="before the change")
+    saved = table.savepoints.create(name="before the change")
     every_action(table)
     later = [i for i in timeline(table).instants if i.time > to]
     assert content(table) != before

@@ -1,0 +1,133 @@
+"""What a caller notes about a write, and what lakebed notes about the process: entries of the extra metadata of a
+commit. Real Hudi keeps them and shows them with its commits.
+"""
+
+from __future__ import annotations
+
+import getpass
+import json
+import socket
+import sys
+from collections.abc import Mapping
+from functools import cache
+from pathlib import PurePath
+from typing import Any
+
+from lakebed.config.option_table import exposed, is_credential
+from lakebed.errors import InvalidOption
+from lakebed.model import SERVICE_OPERATIONS
+from lakebed.release import VERSION
+from lakebed.secrets import masked_text
+
+MESSAGE = "lakebed.message"
+OPERATION = "lakebed.operation"
+"""The operation as its caller knows it, where Hudi has no word for it: merge, update, erase."""
+USER, HOST, PROGRAM, RELEASE = "lakebed.user", "lakebed.host", "lakebed.program", "lakebed.release"
+_METADATA = "lakebed.metadata."
+# Names that Hudi and lakebed give entries of their own.
+_RESERVED = ("schema", "latest_schema")
+_RESERVED_PREFIXES = ("hoodie.", "lakebed.", "_hoodie_", "deltastreamer.", "streamer.")
+MAX_MESSAGE = 4096
+NOTES = ("user", "host", "program", "message", "metadata")
+"""The columns of views that show who wrote a commit, and what was noted with it."""
+# Entries that lakebed and Hudi write themselves: they are nobody's note.
+_OWN = ("_hoodie_", "hoodie.", "lakebed.", "schema", "latest_schema")
+
+
+def with_note(
+    options: Mapping[str, Any] | None,
+    message: str | None = None,
+    metadata: Mapping[str, Any] | None = None,
+    operation: str = "",
+) -> Mapping[str, Any] | None:
+    """The options of a write with the note of its caller, and its operation where Hudi has no word for it.
+
+    >>> with_note({"lakebed.write.tasks": 2}, "nightly load", {"ticket": "OPS-7"})
+    {'lakebed.write.tasks': 2, 'lakebed.message': 'nightly load', 'lakebed.metadata.ticket': 'OPS-7'}
+    """
+    note: dict[str, Any] = {}
+    if message is not None:
+        note[MESSAGE] = message
+    note |= {_METADATA + name: value for name, value in (metadata or {}).items()}
+    if operation:
+        note[OPERATION] = operation
+    return {**(options or {}), **note} if note else options
+
+
+def note_entry(name: str, text: str) -> tuple[str, str] | None:
+    """The entry of a commit's extra metadata that an option is; None for an option that is no note. Raises
+    `InvalidOption` for a name that is taken, a secret, and a message that is too long.
+
+    >>> note_entry("lakebed.metadata.ticket", "OPS-7")
+    ('ticket', 'OPS-7')
+    """
+    if name in (MESSAGE, OPERATION):
+        if len(text) > MAX_MESSAGE:
+            raise InvalidOption(
+                f"the message of the write has {len(text):,} characters, and may have {MAX_MESSAGE:,}",
+                hint="every reader of the timeline reads it: shorten it",
+                context={"option": name},
+            )
+        return name, text
+    if not name.startswith(_METADATA):
+        return None
+    key = name.removeprefix(_METADATA)
+    if not key:
+        raise InvalidOption("metadata has an entry without a name", context={"option": "metadata"})
+    if key in _RESERVED or key.startswith(_RESERVED_PREFIXES):
+        raise InvalidOption(
+            f"{key!r} cannot be a name in metadata: Hudi and lakebed use it",
+            hint=f"take a name that begins with none of {', '.join(_RESERVED_PREFIXES)}",
+            context={"option": "metadata", "name": key},
+        )
+    if is_credential(key) or masked_text(text) != text:
+        raise exposed(f"metadata[{key!r}]")
+    return key, text
+
+
+@cache
+def process_notes() -> Mapping[str, str]:
+    """Who writes: the user, the host, the program and the release of lakebed. What the system does not tell is left
+    out."""
+    found = {USER: this_user(), HOST: socket.gethostname(), PROGRAM: _program(), RELEASE: VERSION}
+    return {name: text for name, text in found.items() if text}
+
+
+def this_user() -> str:
+    """The name of the user of this process; empty where the system has none."""
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError, ImportError):
+        return ""
+
+
+def _program() -> str:
+    """The name of the script, without its folder; that of the package for `python -m`."""
+    path = PurePath(sys.argv[0] if sys.argv else "")
+    return path.parent.name if path.name == "__main__.py" else path.name
+
+
+def operation_of(operation: str, extra: Mapping[str, str]) -> str:
+    """The operation of a commit in lower case, as its caller knows it.
+
+    >>> operation_of("UPSERT", {"lakebed.operation": "merge"}), operation_of("UPSERT", {})
+    ('merge', 'upsert')
+    """
+    return operation.lower() if operation in SERVICE_OPERATIONS else extra.get(OPERATION) or operation.lower()
+
+
+def notes_of(extra: Mapping[str, str]) -> dict[str, str | None]:
+    """The values of the columns `NOTES` for a commit with this extra metadata: texts, None where nothing is noted.
+    `metadata` is a JSON object of all entries that Hudi and lakebed did not make.
+
+    >>> notes_of({"lakebed.user": "ann", "schema": "{}", "ticket": "OPS-7"})["metadata"]
+    '{"ticket": "OPS-7"}'
+    """
+    metadata = {name: text for name, text in sorted(extra.items()) if not name.startswith(_OWN)}
+    return {
+        "user": extra.get(USER),
+        "host": extra.get(HOST),
+        "program": extra.get(PROGRAM),
+        "message": extra.get(MESSAGE),
+        "metadata": json.dumps(metadata, ensure_ascii=False) if metadata else None,
+    }

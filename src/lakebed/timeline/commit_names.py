@@ -1,0 +1,67 @@
+"""Names of commits besides their instants: the numbers of versions, and the names of savepoints, which are the comments
+of Hudi's savepoints.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+from lakebed.errors import InvalidOption
+from lakebed.model import Action, Instant
+from lakebed.timeline.timeline import COMMITS, Timeline, completed_at
+from lakebed.wording import count_text
+
+
+def numbered_commits(timeline: Timeline) -> tuple[int, Sequence[Instant]]:
+    """The number of the first commit of the active timeline, and its commits in the order of completion: each has the
+    number after that of the commit before it.
+
+    The first commit that the table ever had is number 1. A number stays with its commit until it is rolled back. The
+    archived commits are counted, which reads the archive, unless nothing was archived.
+    """
+    active = timeline.commits_by_completion
+    times = {i.time for i in active}
+    archived = {i.time for i in timeline.archived().instants if i.is_completed and i.action in COMMITS} - times
+    return len(archived) + 1, active
+
+
+def commit_of_number(timeline: Timeline, number: int) -> Instant:
+    """The completed commit of this number, also an archived one. Raises `InvalidOption` if there is none."""
+    first, active = numbered_commits(timeline)
+    if first <= number < first + len(active):
+        return active[number - first]
+    if 0 < number < first:
+        times = {i.time for i in active}
+        archived = [i for i in timeline.archived().instants if i.is_completed and i.action in COMMITS]
+        return sorted((i for i in archived if i.time not in times), key=completed_at)[number - 1]
+    last = first + len(active) - 1
+    raise InvalidOption(
+        f"table {timeline.config.name!r} has no version {number}",
+        hint=f"Its versions are 1 to {last}; t.versions lists those whose commits are not archived."
+        if last
+        else "It has no commit yet.",
+        context={"version": number, "last": last},
+    )
+
+
+def savepoint_names(timeline: Timeline) -> dict[str, list[str]]:
+    """The instants of the savepoints of each name; savepoints without a name are left out."""
+    names: dict[str, list[str]] = defaultdict(list)
+    for instant in timeline.completed:
+        if instant.action is Action.SAVEPOINT and (name := timeline.metadata(instant).get("comments")):
+            names[name].append(instant.time)
+    return dict(names)
+
+
+def instant_of_savepoint(timeline: Timeline, name: str) -> str | None:
+    """The instant of the savepoint of this name; None if no savepoint has the name. Raises `InvalidOption` if several
+    have it."""
+    instants = savepoint_names(timeline).get(name, [])
+    if len(instants) > 1:
+        raise InvalidOption(
+            f"{name!r} is the name of {count_text(len(instants), 'savepoint')}",
+            hint=f"Give the instant of one of them: {', '.join(instants)}.",
+            context={"name": name, "instants": instants},
+        )
+    return instants[0] if instants else None
