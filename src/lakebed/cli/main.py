@@ -27,6 +27,7 @@ from lakebed.cli import (
     serve,
     sql,
     tables,
+    versions,
     warehouse,
 )
 from lakebed.cli.examples import add_examples
@@ -68,6 +69,7 @@ _COMMANDS = (
     *(rows.scan, rows.search, rows.count, rows.get, rows.locate, rows.changes, rows.cdc, rows.consume),
     *(rows.upsert, rows.insert, rows.bulk_insert, rows.insert_overwrite, rows.delete, rows.delete_partitions),
     *(rows.erase, rows.explain, sql.sql, sql.merge, sql.update, ingest.ingest),
+    *(versions.versions, versions.history, versions.diff, versions.undo),
     *(tables.configure, savepoints.restore, savepoints.rollback, inspect.inspect, serve.serve),
 )
 for command in _COMMANDS:

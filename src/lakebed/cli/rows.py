@@ -66,7 +66,12 @@ class Scope(StrEnum):
 
 Where = Annotated[str | None, typer.Option(help="A SQL condition, e.g. \"city = 'Oslo' and fare > 10\".")]
 Columns = Annotated[list[str] | None, typer.Option(metavar="A,B", help="Columns to show, separated by commas.")]
-AsOf = Annotated[str | None, typer.Option(help="An instant, a timestamp or a date: the table as it was then.")]
+AsOf = Annotated[
+    str | None,
+    typer.Option(
+        help="The table as it was then: an instant, a time, a date, the number of a version or the name of a savepoint."
+    ),
+]
 Query = Annotated[
     QueryType,
     typer.Option(help="snapshot: the rows as they are; read_optimized: base files only, without newer log files."),
@@ -86,6 +91,9 @@ Retries = Annotated[
     typer.Option(
         "--retries", metavar="N", min=0, help="How often to run it again if it loses a conflict with another write."
     ),
+]
+Message = Annotated[
+    str | None, typer.Option("--message", help="Why it is done: recorded with the commit, and shown by `versions`.")
 ]
 
 
@@ -344,10 +352,11 @@ def upsert(
     encoding: Encoding = None,
     partitioning: PartitioningOption = Partitioning.HIVE,
     retries: Retries = None,
+    message: Message = None,
 ) -> lakebed.WriteResult:
     """Update the rows whose keys are stored, insert the others."""
     rows = data_files(file, delimiter, encoding, partitioning)
-    return table.upsert(rows, partial=partial, retries=retries, options=options)
+    return table.upsert(rows, partial=partial, retries=retries, message=message, options=options)
 
 
 @table_command("inserting {file}")
@@ -359,9 +368,12 @@ def insert(
     encoding: Encoding = None,
     partitioning: PartitioningOption = Partitioning.HIVE,
     retries: Retries = None,
+    message: Message = None,
 ) -> lakebed.WriteResult:
     """Insert rows without looking their keys up; a stored key is then stored twice."""
-    return table.insert(data_files(file, delimiter, encoding, partitioning), retries=retries, options=options)
+    return table.insert(
+        data_files(file, delimiter, encoding, partitioning), retries=retries, message=message, options=options
+    )
 
 
 @table_command("loading {file}")
@@ -373,9 +385,12 @@ def bulk_insert(
     encoding: Encoding = None,
     partitioning: PartitioningOption = Partitioning.HIVE,
     retries: Retries = None,
+    message: Message = None,
 ) -> lakebed.WriteResult:
     """Load many rows into new files, without looking their keys up."""
-    return table.bulk_insert(data_files(file, delimiter, encoding, partitioning), retries=retries, options=options)
+    return table.bulk_insert(
+        data_files(file, delimiter, encoding, partitioning), retries=retries, message=message, options=options
+    )
 
 
 @table_command("writing {file}")
@@ -390,10 +405,11 @@ def insert_overwrite(
     encoding: Encoding = None,
     partitioning: PartitioningOption = Partitioning.HIVE,
     retries: Retries = None,
+    message: Message = None,
 ) -> lakebed.WriteResult:
     """Replace all rows of the partitions that the new rows belong to, or of the table."""
     rows = data_files(file, delimiter, encoding, partitioning)
-    return table.insert_overwrite(rows, scope.value, retries=retries, options=options)
+    return table.insert_overwrite(rows, scope.value, retries=retries, message=message, options=options)
 
 
 @table_command("deleting partitions")
@@ -405,9 +421,10 @@ def delete_partitions(
     ],
     dry_run: DryRun = False,
     retries: Retries = None,
+    message: Message = None,
 ) -> lakebed.WriteResult:
     """Delete all rows of partitions."""
-    return table.delete_partitions(partitions, dry_run=dry_run, retries=retries, options=options)
+    return table.delete_partitions(partitions, dry_run=dry_run, retries=retries, message=message, options=options)
 
 
 def delete(
@@ -419,6 +436,7 @@ def delete(
     where: Annotated[str | None, typer.Option(help="A SQL condition: all rows that fulfil it.")] = None,
     dry_run: DryRun = False,
     retries: Retries = None,
+    message: Message = None,
     option: WriteOptions = None,
     output: Output = Form.TABLE,
     storage_option: StorageOptions = None,
@@ -431,7 +449,9 @@ def delete(
         record_keys = lakebed.KeyText(keys, typed=True) if keys else None
         missing = _missing(table, keys) if keys else []
         options = pairs(option, "--option")
-        result = table.delete(record_keys, where=where or None, dry_run=dry_run, retries=retries, options=options)
+        result = table.delete(
+            record_keys, where=where or None, dry_run=dry_run, retries=retries, message=message, options=options
+        )
     show_result(result, output)
     _require(missing)
 
@@ -455,6 +475,7 @@ def erase(
     dry_run: DryRun = False,
     delimiter: Delimiter = None,
     encoding: Encoding = None,
+    message: Message = None,
     option: WriteOptions = None,
     output: Output = Form.TABLE,
     storage_option: StorageOptions = None,
@@ -477,7 +498,7 @@ def erase(
     with working("erasing"):
         options = pairs(option, "--option")
         try:
-            report = table.erase(keys, where=where or None, dry_run=dry_run, options=options)
+            report = table.erase(keys, where=where or None, dry_run=dry_run, message=message, options=options)
         except ErasureIncomplete as error:
             show_result(error.report, output)
             raise

@@ -26,6 +26,7 @@ from lakebed.cli.output import (
     show_rows,
     working,
 )
+from lakebed.cli.rows import Message
 from lakebed.wording import Printed, count_text
 
 
@@ -128,6 +129,7 @@ def update(
         typer.Option("--set", metavar="COLUMN=SQL", help="A column and its new value; give it once for each."),
     ],
     where: Annotated[str | None, typer.Option(help="A SQL condition; by default all rows are updated.")] = None,
+    message: Message = None,
 ) -> lakebed.WriteResult:
     """Change columns of the rows that fulfil a condition."""
-    return table.update(dict(pairs(values, "--set")), where=where, options=options)
+    return table.update(dict(pairs(values, "--set")), where=where, message=message, options=options)

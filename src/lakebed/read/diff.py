@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from lakebed.config.settings import ReadSettings
 from lakebed.merge.row_differences import values_differ
-from lakebed.model import PARTITION_PATH, RECORD_KEY, FileSlice
+from lakebed.model import PARTITION_PATH, RECORD_KEY, FileSlice, has_completion_times
 from lakebed.read.plan import ScanPlan, plan_scan
 from lakebed.read.scan import Scan
 from lakebed.schema.conversion import one_array
@@ -158,7 +158,7 @@ def _identity(view: Snapshot) -> tuple[str, ...]:
 
 def _sides(before: Snapshot, after: Snapshot, names: Sequence[str], reads: ReadSettings) -> tuple[pa.Table, pa.Table]:
     """The rows of both states in the file groups that differ, with the columns of the later one."""
-    old, new = ({_files(s): s for s in view.file_slices()} for view in (before, after))
+    old, new = ({_content(view, s): s for s in view.file_slices()} for view in (before, after))
     columns = list(dict.fromkeys((*_identity(after), *names)))
     sides = (
         _Side(view, [s for files, s in slices.items() if files not in others], columns, after, reads).to_arrow()
@@ -167,9 +167,12 @@ def _sides(before: Snapshot, after: Snapshot, names: Sequence[str], reads: ReadS
     return next(sides), next(sides)
 
 
-def _files(file_slice: FileSlice) -> tuple[str, ...]:
-    """What two file slices with the same rows have in common: all their files."""
-    return (file_slice.partition, file_slice.file_id, *(file.path for file in file_slice.files))
+def _content(view: Snapshot, file_slice: FileSlice) -> tuple[str, ...]:
+    """What two file slices with the same rows have in common: all their files. Before version 8 a view decides by the
+    blocks of a log file what it shows of it, so slices with log files are equal in one view alone."""
+    files = [file.path for file in file_slice.files]
+    hidden = file_slice.log_files and not has_completion_times(view.config.version)
+    return (file_slice.partition, file_slice.file_id, *files, *([view.instant] if hidden else []))
 
 
 def _matched(before: pa.Table, after: pa.Table, identity: Sequence[str]) -> tuple[Codes, Codes, Codes, Codes]:

@@ -11,8 +11,9 @@ import pytest
 from lakebed.config.settings import ReadSettings
 from lakebed.metadata.lookups import open_snapshot
 from lakebed.model import META_COLUMNS
-from lakebed.read.incremental import Changes, resolve_as_of
+from lakebed.read.incremental import Changes
 from lakebed.read.lookup import KeyText, exists, get
+from lakebed.read.moments import to_instant_time
 from lakebed.read.scan import Scan
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage import open_storage
@@ -94,7 +95,9 @@ def _time_travel(table: GoldenTable, snapshot: Snapshot) -> None:
     for query in (table.entry["expectations"].get("timetravel") or {}).get("queries", []):
         if "rows" not in query or (table.name, "timetravel") in OTHER:
             continue
-        cut = open_snapshot(snapshot.storage, as_of=resolve_as_of(query["instant"], snapshot.config))
+        cut = open_snapshot(
+            snapshot.storage, as_of=to_instant_time(query["instant"], snapshot.config.timezone, option="as_of")
+        )
         scan = Scan(cut, meta=True)
         found, expected = scan.to_arrow(), _rows(answers, query["q"])
         newer = tuple(c for c in expected.column_names if c not in found.column_names)

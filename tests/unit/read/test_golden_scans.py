@@ -8,7 +8,8 @@ import pyarrow as pa
 import pytest
 
 from lakebed.metadata.lookups import open_snapshot
-from lakebed.read.incremental import Changes, resolve_as_of
+from lakebed.read.incremental import Changes
+from lakebed.read.moments import to_instant_time
 from lakebed.read.scan import Scan
 from lakebed.schema.spark import spark_type
 from lakebed.slices.snapshot import Snapshot
@@ -72,7 +73,9 @@ def _time_travel(table: GoldenTable, snapshot: Snapshot) -> None:
     for query in (table.entry["expectations"].get("timetravel") or {}).get("queries", []):
         if "rows" not in query:
             continue
-        cut = open_snapshot(snapshot.storage, as_of=resolve_as_of(query["instant"], snapshot.config))
+        cut = open_snapshot(
+            snapshot.storage, as_of=to_instant_time(query["instant"], snapshot.config.timezone, option="as_of")
+        )
         found = Scan(cut, meta=True).to_arrow()
         expected = answers.filter(_is(answers, query["q"])).drop_columns(["_q"])
         newer = tuple(c for c in expected.column_names if c not in found.column_names)

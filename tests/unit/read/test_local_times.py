@@ -11,7 +11,7 @@ import pytest
 import time_machine
 
 import lakebed
-from lakebed.read.incremental import in_local_zone
+from lakebed.read.moments import in_local_zone
 from lakebed.table import Table
 
 ROWS = {"id": [1], "v": ["old"]}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from lakebed.model import META_COLUMNS
 from lakebed.properties.file import load_table_config
 from lakebed.properties.table_config import TableConfig
 from lakebed.read.batches import in_order
-from lakebed.read.incremental import Changes, resolve_as_of, select_commits
+from lakebed.read.incremental import Changes, select_commits
 from lakebed.read.scan import Scan
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage import open_storage
@@ -214,31 +214,6 @@ def test_threads_keep_the_order_and_stop_early() -> None:
 
     with pytest.raises(CorruptFile):
         list(in_order([jobs[0], broken, jobs[1]], 2))
-
-
-@pytest.mark.parametrize(
-    ("when", "instant"),
-    [
-        ("20261121110149683", "20261121110149683"),
-        ("20261121110149", "20261121110149999"),
-        ("20261121", "20261121000000000"),
-        ("2026-11-21", "20261121000000000"),
-        ("2026-11-21 11:01:49", "20261121110149000"),
-        ("2026-11-21T11:01:49.683Z", "20261121110149683"),
-        ("2026-11-21T11:01:49.683+01:00", "20261121100149683"),
-        (date(2026, 11, 21), "20261121000000000"),
-        (datetime(2026, 11, 21, 11, tzinfo=UTC), "20261121110000000"),
-        (datetime(2026, 11, 21, 11, 1, 49, 683999), "20261121110149683"),
-    ],
-)
-def test_every_spelling_of_a_moment_names_its_instant(when: str | date, instant: str) -> None:
-    config = TableConfig({"hoodie.table.name": "t", "hoodie.table.timeline.timezone": "UTC"})
-    assert resolve_as_of(when, config) == instant
-
-
-def test_an_as_of_that_is_no_time_is_refused() -> None:
-    with pytest.raises(InvalidOption, match="as_of 'yesterday' is no time"):
-        resolve_as_of("yesterday", TableConfig({"hoodie.table.name": "t"}))
 
 
 def test_changes_take_instants_and_completion_times(tmp_path: Path) -> None:

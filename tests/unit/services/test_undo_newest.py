@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import lakebed
+from lakebed.errors import InvalidOption
+
+KINDS = ["cow", "mor"]
+
+
+def rows_of(table: lakebed.Table) -> dict[int, int]:
+    return {row["id"]: row["n"] for row in table.scan().to_arrow().to_pylist()}
+
+
+def made(place: Path, kind: Any, version: int = 9) -> lakebed.Table:
+    table = lakebed.create(str(place / "t"), {"id": [1], "n": [1]}, key="id", type=kind, table_version=version)
+    table.upsert({"id": [1, 2], "n": [1, 1]})
+    return table
+
+
+WRITES: dict[str, Callable[[lakebed.Table], object]] = {
+    "upsert": lambda t: t.upsert({"id": [2, 3], "n": [2, 2]}, message="oops"),
+    "merge": lambda t: t.merge({"id": [1], "n": [9]}).when_matched_update().execute(message="oops"),
+    "update": lambda t: t.update({"n": "7"}, message="oops"),
+    "delete": lambda t: t.delete([1], message="oops"),
+    "insert_overwrite_table": lambda t: t.insert_overwrite({"id": [5], "n": [5]}, "table", message="oops"),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("verb", WRITES)
+def test_undo_takes_the_newest_write_back_and_says_which(tmp_path: Path, kind: Any, verb: str) -> None:
+    table = made(tmp_path, kind)
+    before = rows_of(table)
+    WRITES[verb](table)
+    after = rows_of(table)
+    assert after != before
+    planned = table.undo(dry_run=True)
+    assert rows_of(table) == after
+    assert planned.instant is None
+    assert f"{verb} {planned.undone} (" in str(planned)
+    assert "'oops') would be undone" in str(planned)
+    done = table.undo()
+    assert done.instant
+    assert (done.undone, done.operation, done.message) == (planned.undone, verb, "oops")
+    assert rows_of(table) == before
+    assert [version.operation for version in table.versions] == ["upsert"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("version", [6, 8, 9])
+def test_services_after_the_write_are_taken_back_with_it(tmp_path: Path, kind: Any, version: int) -> None:
+    table = made(tmp_path, kind, version)
+    before = rows_of(table)
+    written = table.upsert({"id": [2, 3], "n": [2, 2]})
+    table.maintenance.compact() if kind == "mor" else table.maintenance.cluster()
+    done = table.undo()
+    assert done.undone == written.instant
+    assert rows_of(table) == before
+    table.upsert({"id": [3], "n": [4]})
+    assert rows_of(table) == before | {3: 4}
+
+
+def test_each_undo_goes_one_write_back_to_the_empty_table(tmp_path: Path) -> None:
+    table = made(tmp_path, "cow")
+    table.upsert({"id": [3], "n": [3]})
+    table.undo()
+    table.undo()
+    assert rows_of(table) == {}
+    with pytest.raises(InvalidOption, match="there is no write to undo"):
+        table.undo()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_first_write_with_services_after_it_cannot_be_undone(tmp_path: Path, kind: Any) -> None:
+    table = lakebed.create(str(tmp_path / "t"), {"id": [1], "n": [1]}, key="id", type=kind)
+    table.upsert({"id": [1], "n": [1]})
+    table.maintenance.cluster(sort_columns=["n"])
+    with pytest.raises(InvalidOption, match="it is the table's first, and services have run since"):
+        table.undo()
+    assert rows_of(table) == {1: 1}
+
+
+def test_a_write_with_a_savepoint_is_not_undone(tmp_path: Path) -> None:
+    table = made(tmp_path, "cow")
+    table.savepoints.create(name="kept")
+    for dry_run in (True, False):
+        with pytest.raises(InvalidOption, match="savepoint"):
+            table.undo(dry_run=dry_run)
+    assert rows_of(table) == {1: 1, 2: 1}
+
+
+def test_the_result_is_for_programs_too(tmp_path: Path) -> None:
+    table = made(tmp_path, "cow")
+    table.upsert({"id": [2, 3], "n": [2, 2]})
+    done = table.undo().to_dict()
+    assert (done["operation"], done["inserted"], done["updated"], done["deleted"]) == ("upsert", 1, 1, 0)
+    assert done["by"]["rolled_back"] == done["undone"]
