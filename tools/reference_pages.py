@@ -52,6 +52,8 @@ _READS = (
     ("lakebed.read.incremental", "Changes", ("end",)),
     ("lakebed.read.bucket_join", "BucketJoin", ("where", "select", "explain")),
     ("lakebed.read.cdc", "ChangeLog", ("select", "end")),
+    ("lakebed.read.diff", "Diff", None),
+    ("lakebed.read.diff", "DiffSummary", None),
     ("lakebed.table_consumers", "ConsumedBatch", None),
     ("lakebed.statements.duckdb_query", "QueryResult", None),
     ("lakebed.read.dataset", "TableDataset", ("schema", "scan", "scanner", "to_table", "to_batches", "count_rows")),
@@ -70,6 +72,8 @@ _VIEWS = (
     ("lakebed.table_consumers", "ConsumerState"),
     ("lakebed.table_indexes", "IndexesView"),
     ("lakebed.table_indexes", "SkewView"),
+    ("lakebed.table_versions", "VersionsView"),
+    ("lakebed.table_versions", "Version"),
     ("lakebed.table_views", "TimelineView"),
     ("lakebed.table_views", "FilesView"),
     ("lakebed.table_views", "FeaturesView"),
@@ -91,9 +95,10 @@ _INTROS = {
     "table": "`lakebed.create` and `lakebed.open` return one.",
     "warehouse": "Tables by their names: see [the page](../warehouse.md).",
     "maintenance": "`Table.maintenance`, `savepoints` and `catalogs` give these: what keeps a table in shape.",
-    "reads": "`Table.scan`, `join`, `changes` and `cdc` give these; nothing is read before a method asks for rows.",
-    "views": "`Table.columns`, `blobs`, `indexes`, `consumers`, `timeline`, `files` and `features` give these; each"
-    " prints as a table.",
+    "reads": "`Table.scan`, `join`, `changes`, `cdc` and `diff` give these; nothing is read before a method asks for"
+    " rows.",
+    "views": "`Table.columns`, `blobs`, `indexes`, `consumers`, `versions`, `timeline`, `files` and `features` give"
+    " these; each prints as a table.",
     "results": "What writes and services give; each prints in a line or two, `to_dict()` gives plain values.",
     "arguments": "Classes of values that calls take.",
 }

@@ -37,8 +37,9 @@ from lakebed.errors import (
     UnsupportedFeature,
 )
 
+__version__ = "0.1.0"
+
 if TYPE_CHECKING:
-    __version__: str
     from lakebed import indexes, maintenance, polars, spark, variant
     from lakebed.api import (
         create,
@@ -164,10 +165,6 @@ _MODULES = ("indexes", "maintenance", "polars", "spark", "variant")
 
 
 def __getattr__(name: str) -> object:
-    if name == "__version__":
-        from lakebed.release import VERSION
-
-        return VERSION
     if name in _MODULES:
         return import_module(f"lakebed.{name}")
     if name not in _LAZY:

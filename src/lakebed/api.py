@@ -329,6 +329,8 @@ def write(
     mode: str = "append",
     *,
     once: Once | None = None,
+    message: str | None = None,
+    metadata: Mapping[str, Any] | None = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> WriteResult | None:
     """Run the write of a Hudi job with its options dict unchanged, and return its result. The table is created if it
@@ -341,6 +343,7 @@ def write(
     Columns widen as in real Hudi, unless the table is configured otherwise (`WriteResult.schema_changes` names them).
     `errorifexists` also refuses a folder that holds other data, and every mode a Delta Lake or Iceberg table
     (`TableExists`). `once` names a batch that is written once; `overwrite` without insert_overwrite_table refuses it.
+    `message` and `metadata` are recorded with the commit, and `t.versions` shows them.
 
     Raises one error that names all options that lakebed does not know or implement, each with its replacement:
     `InvalidOption`, or `UnsupportedFeature` where real Hudi accepts them. `lakebed options check FILE` finds them
@@ -353,6 +356,7 @@ def write(
     >>> lakebed.open("memory://docs/hudi-job").count()
     2
     """
+    from lakebed.config.commit_notes import with_note
     from lakebed.inputs.files import data_of, is_path_of_files
     from lakebed.operations import hudi_job
     from lakebed.services.due import run_due_services
@@ -363,8 +367,9 @@ def write(
     is_delete = str(options.get(hudi_job.OPERATION, "")).strip().lower() == "delete"
     rows = df if is_delete and not is_path_of_files(df) else data_of(df, None, (location, storage_options or {}))
     with display():
+        noted = with_note(options, message, metadata)
         result = hudi_job.write(
-            rows, location, options, mode, storage_options=storage_options, once=once, after=run_due_services
+            rows, location, noted, mode, storage_options=storage_options, once=once, after=run_due_services
         )
     if is_new and catalog is not None:
         open(location, storage_options=storage_options).catalogs.register(*catalog)

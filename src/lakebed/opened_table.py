@@ -91,6 +91,19 @@ class OpenedTable:
             self.config = begins.config
         return result
 
+    def noted(
+        self,
+        options: Mapping[str, Any] | None,
+        message: str | None,
+        metadata: Mapping[str, Any] | None,
+        operation: str = "",
+    ) -> Mapping[str, Any]:
+        """The options of a write with what its caller notes about it, and with its operation where Hudi has no word for
+        it."""
+        from lakebed.config.commit_notes import with_note
+
+        return with_note(options or {}, message, metadata, operation)
+
     def data(self, data: Any, partitioning: Partitioning | None) -> Any:
         """The rows that a caller gave: the data files for a path, any other value unchanged."""
         from lakebed.inputs.files import data_of

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Literal
 import pyarrow as pa
 
 from lakebed.config.arguments import public_methods_check_arguments
-from lakebed.config.commit_notes import with_note
 from lakebed.config.options import resolve_options
 from lakebed.engine.spark_session import session_of
 from lakebed.errors import InvalidOption
@@ -287,7 +286,7 @@ class Table:
         from lakebed.operations.upsert import upsert
 
         rows = self.opened.data(data, partitioning)
-        noted = hudi_job.with_partial(partial, with_note(options, message, metadata))
+        noted = hudi_job.with_partial(partial, self.opened.noted(options, message, metadata))
         return self.opened.write(upsert, rows, noted, "upsert", retries, progress, once)
 
     def insert(
@@ -315,7 +314,7 @@ class Table:
         """
         from lakebed.operations.upsert import insert
 
-        rows, noted = self.opened.data(data, partitioning), with_note(options, message, metadata)
+        rows, noted = self.opened.data(data, partitioning), self.opened.noted(options, message, metadata)
         return self.opened.write(insert, rows, noted, "insert", retries, progress, once)
 
     def bulk_insert(
@@ -342,7 +341,7 @@ class Table:
         """
         from lakebed.operations.upsert import bulk_insert
 
-        rows, noted = self.opened.data(data, partitioning), with_note(options, message, metadata)
+        rows, noted = self.opened.data(data, partitioning), self.opened.noted(options, message, metadata)
         return self.opened.write(bulk_insert, rows, noted, "bulk_insert", retries, progress, once)
 
     def delete(
@@ -377,7 +376,7 @@ class Table:
             return self.opened.again(
                 lambda: count_deletes(self.opened.context(selector, options, "delete"), selector), progress=progress
             )
-        noted = with_note(options, message, metadata)
+        noted = self.opened.noted(options, message, metadata)
         return self.opened.write(delete, selector, noted, "delete", retries, progress, once)
 
     def merge(self, source: Any, on: Any = None, *, target: str = "t", source_alias: str = "s") -> Merge:
@@ -430,7 +429,7 @@ class Table:
         clause = ClauseText("not_matched_by_source", "update", where, set, of_update=True)
         statement = MergeStatement().with_clause(clause)
         rows = Where("true" if where is None else where)
-        noted = with_note(options, message, metadata, "update")
+        noted = self.opened.noted(options, message, metadata, "update")
         return self.opened.merge(lambda context, _: merge(context, None, statement), rows, noted, retries, once)
 
     def erase(
@@ -468,7 +467,7 @@ class Table:
         selector = to_arrow_table(selector) if is_read_once(selector) else selector
         engine = hudi_job.session_engine(session_of(selector), self.opened.reads)
         with hudi_job.evaluated_once(engine, selector) as same:  # what is deleted is what is looked for afterwards
-            noted = with_note(options, message, metadata, "erase")
+            noted = self.opened.noted(options, message, metadata, "erase")
             renew = partial(self.opened.context, same, noted, "delete")
             erasure = partial(Erasure(renew, same).run, dry_run=dry_run)
             report = self.opened.committed(erasure, options, preview=dry_run, progress=progress)
@@ -496,7 +495,7 @@ class Table:
         from lakebed.operations.overwrite import insert_overwrite
 
         verb = "insert_overwrite_table" if scope == "table" else "insert_overwrite"
-        rows, noted = self.opened.data(data, partitioning), with_note(options, message, metadata)
+        rows, noted = self.opened.data(data, partitioning), self.opened.noted(options, message, metadata)
         return self.opened.write(
             lambda context, rows: insert_overwrite(context, rows, scope), rows, noted, verb, retries, progress, once
         )
@@ -527,7 +526,7 @@ class Table:
             return self.opened.again(
                 lambda: delete_partitions(self.opened.context(None, *arguments), paths, dry_run=True)
             )
-        noted = with_note(options, message, metadata)
+        noted = self.opened.noted(options, message, metadata)
         return self.opened.write(
             lambda context, _: delete_partitions(context, paths), None, noted, "delete_partition", retries, once=once
         )

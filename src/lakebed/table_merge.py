@@ -98,7 +98,7 @@ class Merge:
         `InvalidRecord` for a null key to insert and for a key to insert that is stored, `UnsupportedFeature` for an
         update of a key field. Nothing is written then.
         """
-        noted = with_note(options, message, metadata, "merge")
+        noted = with_note(options or {}, message, metadata, "merge")
         return self._run(
             lambda context, source: merge(context, source, self._statement), self._source, noted, retries, once
         )

@@ -73,7 +73,7 @@ class VersionsView(EntriesView[Version]):
         >>> t.versions.to_arrow().select(["number", "message"]).to_pylist()
         [{'number': 1, 'message': None}, {'number': 2, 'message': 'once more'}]
         """
-        return pa.Table.from_pylist([version.to_dict() for version in self._entries()], _SCHEMA)
+        return pa.Table.from_pylist([version.to_dict() for version in self], _SCHEMA)
 
     def _preview(self) -> tuple[pa.Table, int]:
         preview, total = super()._preview()
@@ -82,15 +82,9 @@ class VersionsView(EntriesView[Version]):
 
 def _versions(view: Snapshot) -> Sequence[Version]:
     first, commits = numbered_commits(view.timeline)
-    bodies = view.timeline.commits_metadata(commits)
-    return [
-        Version(
-            number,
-            instant.time,
-            instant.completion_time,
-            operation_of(body.operation, body.extra),
-            **body.row_counts,
-            **notes_of(body.extra),
-        )
-        for number, (instant, body) in enumerate(zip(commits, bodies, strict=True), first)
-    ]
+    versions: list[Version] = []
+    for number, (instant, body) in enumerate(zip(commits, view.timeline.commits_metadata(commits), strict=True), first):
+        operation = operation_of(body.operation, body.extra)
+        counts: dict[str, Any] = {**body.row_counts, **notes_of(body.extra)}
+        versions.append(Version(number, instant.time, instant.completion_time, operation, **counts))
+    return versions

@@ -20,6 +20,7 @@ _URI = "memory://example/trips"
 _OF_TABLE = (
     "lakebed.table",
     *(f"lakebed.table_{view}" for view in ("catalogs", "columns", "consumers", "indexes", "maintenance", "savepoints")),
+    "lakebed.table_versions",
     "lakebed.table_views",
 )
 
@@ -86,7 +87,8 @@ _PAGES = [
     ("docs/rescaling.md", 4),
     ("docs/merge.md", 13),
     ("docs/merge_modes.md", 8),
-    ("docs/maintenance.md", 49),
+    ("docs/maintenance.md", 40),
+    ("docs/time.md", 20),
     ("docs/changes.md", 6),
     ("docs/concurrency.md", 10),
     ("docs/cow_or_mor.md", 4),

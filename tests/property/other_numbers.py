@@ -302,6 +302,7 @@ OTHERS: dict[str, dict[str, str]] = {
         "inspector.rows": "_LOOKUPS _PAGE _MAX_VALUE",
         "inspector.tables": "_MIN_SECRET _MAX_DIFFERENCES",
         "inspector.timeline": "_PAGE _MAX_FILES _MAX_BODY",
+        "read.diff": "_PREVIEWED",
         "read.history": "_MIN_LOOKUPS",
     },
     "of the jobs of Spark, which need a session: how rows get to tasks, and from when on there is a job": {
@@ -330,6 +331,8 @@ OTHERS: dict[str, dict[str, str]] = {
         "opened_table": "_VIEWS",
     },
     "beyond it the same is done another way, and tests of its own stand on both sides": {
+        "config.commit_notes": "MAX_MESSAGE",
+        "read.moments": "_MIN_DIGITS",
         "format.sources": "MAX_REMEMBERED_FILE",
         "handles.bulk_writer": "MAX_PREPARED",
         "operations.pipeline": "MAX_LOCKED_BYTES MAX_LOCKED_GROUPS",

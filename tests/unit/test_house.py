@@ -308,7 +308,7 @@ MANY_PARAMETERS = {
     "services": 2,
     "slices": 4,
     "spark_sink": 1,
-    "table.py": 5,
+    "table.py": 10,  # what every write takes: message, metadata, retries, once, options
     "table_indexes.py": 2,
     "table_maintenance.py": 2,
     "timeline": 1,

@@ -351,9 +351,12 @@ def show_timeline(
     storage_option: StorageOptions = None,
 ) -> None:
     """List the instants of the active timeline, oldest first."""
+    from lakebed.table_views import without_empty_notes
+
     instants = open_table(uri, storage_option).timeline.to_arrow()
     max_instants = row_limit(limit, output)
-    show_rows(instants.slice(max(0, len(instants) - max_instants)) if max_instants else instants, output)
+    newest = instants.slice(max(0, len(instants) - max_instants)) if max_instants else instants
+    show_rows(newest if output.is_for_programs else without_empty_notes(newest), output)
     if 0 < max_instants < len(instants):
         print_cut(f"the newest {max_instants} of {count_text(len(instants), 'instant')}", output)
 

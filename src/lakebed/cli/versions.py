@@ -25,11 +25,11 @@ def versions(uri: Uri, limit: Limit = None, output: Output = Form.TABLE, storage
     from lakebed.table_views import without_empty_notes
 
     rows = open_table(uri, storage_option).versions.to_arrow()
-    most = row_limit(limit, output)
-    newest = rows.slice(max(0, rows.num_rows - most)) if most else rows
+    max_rows = row_limit(limit, output)
+    newest = rows.slice(max(0, rows.num_rows - max_rows)) if max_rows else rows
     show_rows(newest if output.is_for_programs else without_empty_notes(newest), output)
     if newest.num_rows < rows.num_rows:
-        print_cut(f"the newest {most} of {count_text(rows.num_rows, 'version')}", output)
+        print_cut(f"the newest {max_rows} of {count_text(rows.num_rows, 'version')}", output)
 
 
 def history(
@@ -41,11 +41,11 @@ def history(
 ) -> None:
     """List the versions of one row, newest first: what each commit changed, who wrote it and why."""
     with working("reading"):
-        found = open_table(uri, storage_option).history(lakebed.KeyText([key], typed=True), before=before)
-        rows = found.to_arrow()
+        result = open_table(uri, storage_option).history(lakebed.KeyText([key], typed=True), before=before)
+        rows = result.to_arrow()
     show_rows(rows, output)
-    if found.note:
-        typer.echo(as_commands(found.note), err=True)
+    if result.note:
+        typer.echo(as_commands(result.note), err=True)
 
 
 def diff(
@@ -59,13 +59,13 @@ def diff(
 ) -> None:
     """Print the rows that differ between two states of the table, and on standard error how many there are."""
     with working("comparing"):
-        found = open_table(uri, storage_option).diff(start, end, columns=names(columns))
-        rows: pa.Table = found.to_arrow()
-    most = row_limit(limit, output)
-    show_rows(rows.slice(0, most) if most else rows, output)
-    if 0 < most < rows.num_rows:
-        print_cut(f"the first {count_text(most, 'row')}", output)
-    typer.echo(str(found.summary), err=True)
+        result = open_table(uri, storage_option).diff(start, end, columns=names(columns))
+        rows: pa.Table = result.to_arrow()
+    max_rows = row_limit(limit, output)
+    show_rows(rows.slice(0, max_rows) if max_rows else rows, output)
+    if 0 < max_rows < rows.num_rows:
+        print_cut(f"the first {count_text(max_rows, 'row')}", output)
+    typer.echo(str(result.summary), err=True)
 
 
 def undo(

@@ -13,17 +13,18 @@ from functools import cache
 from pathlib import PurePath
 from typing import Any
 
+from lakebed import __version__
 from lakebed.config.option_table import exposed, is_credential
 from lakebed.errors import InvalidOption
 from lakebed.model import SERVICE_OPERATIONS
-from lakebed.release import VERSION
 from lakebed.secrets import masked_text
 
 MESSAGE = "lakebed.message"
 OPERATION = "lakebed.operation"
 """The operation as its caller knows it, where Hudi has no word for it: merge, update, erase."""
 USER, HOST, PROGRAM, RELEASE = "lakebed.user", "lakebed.host", "lakebed.program", "lakebed.release"
-_METADATA = "lakebed.metadata."
+METADATA = "lakebed.metadata."
+"""The prefix of options whose names without it go into the metadata of a commit."""
 # Names that Hudi and lakebed give entries of their own.
 _RESERVED = ("schema", "latest_schema")
 _RESERVED_PREFIXES = ("hoodie.", "lakebed.", "_hoodie_", "deltastreamer.", "streamer.")
@@ -31,37 +32,35 @@ MAX_MESSAGE = 4096
 NOTES = ("user", "host", "program", "message", "metadata")
 """The columns of views that show who wrote a commit, and what was noted with it."""
 # Entries that lakebed and Hudi write themselves: they are nobody's note.
-_OWN = ("_hoodie_", "hoodie.", "lakebed.", "schema", "latest_schema")
+_NOT_NOTED = ("_hoodie_", "hoodie.", "lakebed.", "schema", "latest_schema")
 
 
 def with_note(
-    options: Mapping[str, Any] | None,
+    options: Mapping[str, Any],
     message: str | None = None,
     metadata: Mapping[str, Any] | None = None,
     operation: str = "",
-) -> Mapping[str, Any] | None:
+) -> Mapping[str, Any]:
     """The options of a write with the note of its caller, and its operation where Hudi has no word for it.
 
     >>> with_note({"lakebed.write.tasks": 2}, "nightly load", {"ticket": "OPS-7"})
     {'lakebed.write.tasks': 2, 'lakebed.message': 'nightly load', 'lakebed.metadata.ticket': 'OPS-7'}
     """
-    note: dict[str, Any] = {}
-    if message is not None:
-        note[MESSAGE] = message
-    note |= {_METADATA + name: value for name, value in (metadata or {}).items()}
+    note: dict[str, Any] = {} if message is None else {MESSAGE: message}
+    note |= {METADATA + name: value for name, value in (metadata or {}).items()}
     if operation:
         note[OPERATION] = operation
-    return {**(options or {}), **note} if note else options
+    return {**options, **note} if note else options
 
 
-def note_entry(name: str, text: str) -> tuple[str, str] | None:
-    """The entry of a commit's extra metadata that an option is; None for an option that is no note. Raises
-    `InvalidOption` for a name that is taken, a secret, and a message that is too long.
+def note_entry(name: str, text: str) -> tuple[str, str]:
+    """The entry of a commit's extra metadata that an option with a note is. Raises `InvalidOption` for a name that is
+    taken, a secret, and a message that is too long.
 
     >>> note_entry("lakebed.metadata.ticket", "OPS-7")
     ('ticket', 'OPS-7')
     """
-    if name in (MESSAGE, OPERATION):
+    if not name.startswith(METADATA):
         if len(text) > MAX_MESSAGE:
             raise InvalidOption(
                 f"the message of the write has {len(text):,} characters, and may have {MAX_MESSAGE:,}",
@@ -69,9 +68,7 @@ def note_entry(name: str, text: str) -> tuple[str, str] | None:
                 context={"option": name},
             )
         return name, text
-    if not name.startswith(_METADATA):
-        return None
-    key = name.removeprefix(_METADATA)
+    key = name.removeprefix(METADATA)
     if not key:
         raise InvalidOption("metadata has an entry without a name", context={"option": "metadata"})
     if key in _RESERVED or key.startswith(_RESERVED_PREFIXES):
@@ -89,8 +86,8 @@ def note_entry(name: str, text: str) -> tuple[str, str] | None:
 def process_notes() -> Mapping[str, str]:
     """Who writes: the user, the host, the program and the release of lakebed. What the system does not tell is left
     out."""
-    found = {USER: this_user(), HOST: socket.gethostname(), PROGRAM: _program(), RELEASE: VERSION}
-    return {name: text for name, text in found.items() if text}
+    notes = {USER: this_user(), HOST: socket.gethostname(), PROGRAM: _program(), RELEASE: __version__}
+    return {name: text for name, text in notes.items() if text}
 
 
 def this_user() -> str:
@@ -123,7 +120,7 @@ def notes_of(extra: Mapping[str, str]) -> dict[str, str | None]:
     >>> notes_of({"lakebed.user": "ann", "schema": "{}", "ticket": "OPS-7"})["metadata"]
     '{"ticket": "OPS-7"}'
     """
-    metadata = {name: text for name, text in sorted(extra.items()) if not name.startswith(_OWN)}
+    metadata = {name: text for name, text in sorted(extra.items()) if not name.startswith(_NOT_NOTED)}
     return {
         "user": extra.get(USER),
         "host": extra.get(HOST),

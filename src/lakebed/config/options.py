@@ -14,7 +14,6 @@ from importlib.util import find_spec
 from typing import Any, Literal, cast
 
 from lakebed.config.collected import CollectedSettings, Options
-from lakebed.config.commit_notes import note_entry
 from lakebed.config.option_table import (
     PROPOSED,
     Option,
@@ -74,6 +73,9 @@ CHECKPOINT_KEYS = frozenset(
     ]
 )
 """Keys of checkpoints, Hudi Streamer's and ours: options of a write that go to its commit metadata under any prefix."""
+
+# Notes of a write are options of these names (`config/commit_notes.py`).
+_NOTES = ("lakebed.message", "lakebed.metadata.", "lakebed.operation")
 
 # Names of RFC-29, which real Hudi never had.
 _PROPOSED_NAMES = frozenset({"hoodie.hash.index.bucket.num", "hoodie.datasource.write.indexkey.field"})
@@ -325,12 +327,13 @@ def _canonical_keys(texts: Mapping[str, str], problems: list[LakebedError]) -> t
                 problems.append(exposed(name))
             extra[name] = text
             continue
-        try:
-            if key is None and (entry := note_entry(name, text)) is not None:
-                extra[entry[0]] = entry[1]
-                continue
-        except InvalidOption as error:
-            problems.append(error)
+        if key is None and name.startswith(_NOTES):
+            from lakebed.config.commit_notes import note_entry
+
+            try:
+                extra |= [note_entry(name, text)]
+            except InvalidOption as error:
+                problems.append(error)
             continue
         if key is None:
             problems.append(unknown_option(name))
@@ -424,12 +427,14 @@ def _verdict(name: str, value: str, job: Mapping[str, str]) -> OptionVerdict:
         if is_credential(name) or masked_text(value) != value:
             return OptionVerdict(name, text, "wrong", exposed(name).message)
         return OptionVerdict(name, text, "implemented", "goes into the commit's metadata")
-    if key is None:
+    if key is None and name.startswith(_NOTES):
+        from lakebed.config.commit_notes import note_entry
+
         try:
-            if note_entry(name, value) is not None:
-                return OptionVerdict(name, text, "implemented", "goes into the commit's metadata")
+            note_entry(name, value)
         except InvalidOption as error:
             return OptionVerdict(name, text, "wrong", error.message)
+        return OptionVerdict(name, text, "implemented", "goes into the commit's metadata")
     if key is None:
         return OptionVerdict(name, text, "unknown", unknown_option(name).hint)
     option = options()[key]

@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 import lakebed
+from lakebed.config.commit_notes import NOTES, operation_of
 from lakebed.inspector.rendering import Pages, digits_of, echo, facts_of, is_asked_by_page, seconds_between, section
 from lakebed.inspector.tables import InspectedTable, UnknownPage, problem_of
 from lakebed.model import COMMIT_ACTIONS, Instant, WriteStat
@@ -99,7 +100,7 @@ def _rows(view: TimelineView) -> list[dict[str, Any]]:
 
 
 def _damaged(instant: Instant, error: Exception) -> dict[str, Any]:
-    nothing = dict.fromkeys(("operation", "files", "inserted", "updated", "deleted", "bytes"))
+    nothing = dict.fromkeys(("operation", "files", "inserted", "updated", "deleted", "bytes", *NOTES))
     return {
         **nothing,
         "time": instant.time,
@@ -176,7 +177,7 @@ def _written(view: TimelineView, commit_instant: Instant) -> Mapping[str, Any]:
     replaced = sum(len(ids) for ids in commit.replaced.values())
     extra = {name: value for name, value in commit.extra.items() if value and name not in ("schema", "latest_schema")}
     return {
-        "operation": commit.operation.lower(),
+        "operation": operation_of(commit.operation, commit.extra),
         "totals": totals,
         "partitions": len(commit.stats),
         "replaced": replaced,

@@ -126,7 +126,7 @@ class Diff:
         counts = {entry["values"]: entry["counts"] for entry in self._rows["change"].value_counts().to_pylist()}
         columns = self._rows["changed"].combine_chunks().flatten().value_counts().to_pylist()
         changed = {entry["values"]: entry["counts"] for entry in sorted(columns, key=lambda e: -e["counts"])}
-        return DiffSummary(*(counts.get(change, 0) for change in ("insert", "update", "delete")), changed)
+        return DiffSummary(counts.get("insert", 0), counts.get("update", 0), counts.get("delete", 0), changed)
 
     def __len__(self) -> int:
         return self._rows.num_rows
@@ -178,22 +178,22 @@ def _content(view: Snapshot, file_slice: FileSlice) -> tuple[str, ...]:
 def _matched(before: pa.Table, after: pa.Table, identity: Sequence[str]) -> tuple[Codes, Codes, Codes, Codes]:
     """The positions of the rows that are in both states, in each of them, and of those that are in one alone: in the
     earlier and in the later one. Of several rows of a key the first ones match, then the second ones."""
-    both = pa.concat_tables([before.select(identity), after.select(identity)])
-    codes = np.zeros(both.num_rows, np.int64)
+    keys = pa.concat_tables([before.select(identity), after.select(identity)])
+    codes = np.zeros(keys.num_rows, np.int64)
     for name in identity:
-        column = one_array(both[name])
+        column = one_array(keys[name])
         column = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
         encoded = column.dictionary_encode(null_encoding="encode")
         codes = codes * (len(encoded.dictionary) + 1) + as_numpy(encoded.indices).astype(np.int64)
         codes = np.unique(codes, return_inverse=True)[1].astype(np.int64)  # stays below the number of rows
     sides = codes[: before.num_rows], codes[before.num_rows :]
     copies = [_number_of_copy(side) for side in sides]
-    most = 1 + max((int(copy.max()) for copy in copies if len(copy)), default=0)
-    ids = [side * most + copy for side, copy in zip(sides, copies, strict=True)]
+    copies_of_a_key = 1 + max((int(copy.max()) for copy in copies if len(copy)), default=0)
+    ids = [side * copies_of_a_key + copy for side, copy in zip(sides, copies, strict=True)]
     _, stored, new = np.intersect1d(*ids, assume_unique=True, return_indices=True)
     order = np.argsort(new)
     stored, new = stored[order], new[order]
-    left = (np.setdiff1d(np.arange(len(side)), there) for side, there in zip(ids, (stored, new), strict=True))
+    left = (np.setdiff1d(np.arange(len(side)), matched) for side, matched in zip(ids, (stored, new), strict=True))
     return stored, new, next(left), next(left)
 
 
@@ -225,9 +225,9 @@ def _names_of(flags: Mapping[str, npt.NDArray[np.bool_]], rows: int) -> pa.Array
 def _part(change: str, before: pa.Table | None, after: pa.Table | None, changed: pa.Array | None) -> pa.Table:
     """The rows of one kind of change as `Diff.to_arrow` has them; None for a state that has no rows of this kind, and
     where no names of columns are changed."""
-    known = after if before is None else before
-    assert known is not None
-    rows, count = pa.struct([field.remove_metadata() for field in known.schema]), known.num_rows
+    side_with_rows = after if before is None else before
+    assert side_with_rows is not None
+    rows, count = pa.struct([field.remove_metadata() for field in side_with_rows.schema]), side_with_rows.num_rows
     structs = [
         pa.nulls(count, rows)
         if side is None

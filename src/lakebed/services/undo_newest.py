@@ -42,8 +42,8 @@ class UndoResult(Printed):
     def __str__(self) -> str:
         note = f", {self.message!r}" if self.message else ""
         rows = f"{self.inserted:,} inserted, {self.updated:,} updated, {self.deleted:,} deleted"
-        said = "undone" if self.instant else "would be undone"
-        return f"{self.operation} {self.undone} ({rows}{note}) {said}: {self.by}"
+        outcome = "undone" if self.instant else "would be undone"
+        return f"{self.operation} {self.undone} ({rows}{note}) {outcome}: {self.by}"
 
 
 def undo(renew: Callable[[], WriteContext], *, dry_run: bool = False) -> UndoResult:

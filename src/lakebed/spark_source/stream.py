@@ -22,13 +22,13 @@ from lakebed.errors import CheckpointBehind, InvalidOption, SchemaConflict
 from lakebed.format.data_block import AFTER
 from lakebed.read.cdc import ChangeLog
 from lakebed.read.commit_feed import (
-    BEGINNING,
     BatchLimits,
     BatchOfChanges,
     CommitFeed,
     newest_position,
     resolve_start,
 )
+from lakebed.read.moments import BEGINNING
 from lakebed.read.plan import data_columns, table_columns
 from lakebed.services.consumers import note_consumers, start_consumer
 from lakebed.slices.snapshot import Snapshot

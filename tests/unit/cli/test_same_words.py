@@ -20,6 +20,7 @@ SHOWN = {
     "inspect": "the pages of the inspector",
     "serve": "a server for programs of others",
     "timeline show": "t.timeline",
+    "versions": "t.versions",
     "files show": "t.files",
     "columns list": "t.columns",
     "catalogs find": "lakebed.open of a name in a catalog",

@@ -4,9 +4,9 @@ import json
 from pathlib import Path
 
 import pytest
-from lakebed.cli.main import invoke
 
 import lakebed
+from lakebed.cli.main import invoke
 
 
 @pytest.fixture

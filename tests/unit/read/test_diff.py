@@ -162,3 +162,11 @@ def test_unchanged_file_groups_are_not_read(tmp_path: Path, monkeypatch: pytest.
     (unread,) = (tmp_path / "t" / "a").glob("*.parquet")
     unread.write_bytes(b"damaged")
     assert table.diff(1).to_arrow()["after"].to_pylist() == [{"id": 3, "city": "b"}]
+
+
+@pytest.mark.parametrize(("rows", "last"), [(20, "insert  {'id': 19}"), (21, "and 1 more; to_arrow() has all")])
+def test_a_difference_shows_its_first_twenty_rows(tmp_path: Path, rows: int, last: str) -> None:
+    table = lakebed.create(str(tmp_path / "t"), {"id": [0]}, key="id")
+    table.upsert({"id": [100]})
+    table.upsert({"id": list(range(rows))})
+    assert str(table.diff(1)).splitlines()[-1] == last

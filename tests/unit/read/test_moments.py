@@ -156,3 +156,11 @@ def test_numbers_stay_after_archival(tmp_path: Path, kind: Any, version: int) ->
     with pytest.raises(InvalidOption, match="has no version 11"):
         table.scan(as_of=11)
     assert state(table.changes(10)) == {}
+
+
+@pytest.mark.parametrize(("text", "message"), [("9999999", "has no version 9999999"), ("99999999", "is no time")])
+def test_digits_are_a_number_or_a_time_by_their_count(
+    saved: tuple[lakebed.Table, list[lakebed.WriteResult]], text: str, message: str
+) -> None:
+    with pytest.raises(InvalidOption, match=message):
+        saved[0].scan(as_of=text)

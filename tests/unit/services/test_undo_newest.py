@@ -16,7 +16,7 @@ def rows_of(table: lakebed.Table) -> dict[int, int]:
     return {row["id"]: row["n"] for row in table.scan().to_arrow().to_pylist()}
 
 
-def made(place: Path, kind: Any, version: int = 9) -> lakebed.Table:
+def written_table(place: Path, kind: Any, version: int = 9) -> lakebed.Table:
     table = lakebed.create(str(place / "t"), {"id": [1], "n": [1]}, key="id", type=kind, table_version=version)
     table.upsert({"id": [1, 2], "n": [1, 1]})
     return table
@@ -34,7 +34,7 @@ WRITES: dict[str, Callable[[lakebed.Table], object]] = {
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("verb", WRITES)
 def test_undo_takes_the_newest_write_back_and_says_which(tmp_path: Path, kind: Any, verb: str) -> None:
-    table = made(tmp_path, kind)
+    table = written_table(tmp_path, kind)
     before = rows_of(table)
     WRITES[verb](table)
     after = rows_of(table)
@@ -54,7 +54,7 @@ def test_undo_takes_the_newest_write_back_and_says_which(tmp_path: Path, kind: A
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("version", [6, 8, 9])
 def test_services_after_the_write_are_taken_back_with_it(tmp_path: Path, kind: Any, version: int) -> None:
-    table = made(tmp_path, kind, version)
+    table = written_table(tmp_path, kind, version)
     before = rows_of(table)
     written = table.upsert({"id": [2, 3], "n": [2, 2]})
     table.maintenance.compact() if kind == "mor" else table.maintenance.cluster()
@@ -66,7 +66,7 @@ def test_services_after_the_write_are_taken_back_with_it(tmp_path: Path, kind: A
 
 
 def test_each_undo_goes_one_write_back_to_the_empty_table(tmp_path: Path) -> None:
-    table = made(tmp_path, "cow")
+    table = written_table(tmp_path, "cow")
     table.upsert({"id": [3], "n": [3]})
     table.undo()
     table.undo()
@@ -86,7 +86,7 @@ def test_the_first_write_with_services_after_it_cannot_be_undone(tmp_path: Path,
 
 
 def test_a_write_with_a_savepoint_is_not_undone(tmp_path: Path) -> None:
-    table = made(tmp_path, "cow")
+    table = written_table(tmp_path, "cow")
     table.savepoints.create(name="kept")
     for dry_run in (True, False):
         with pytest.raises(InvalidOption, match="savepoint"):
@@ -95,7 +95,7 @@ def test_a_write_with_a_savepoint_is_not_undone(tmp_path: Path) -> None:
 
 
 def test_the_result_is_for_programs_too(tmp_path: Path) -> None:
-    table = made(tmp_path, "cow")
+    table = written_table(tmp_path, "cow")
     table.upsert({"id": [2, 3], "n": [2, 2]})
     done = table.undo().to_dict()
     assert (done["operation"], done["inserted"], done["updated"], done["deleted"]) == ("upsert", 1, 1, 0)
