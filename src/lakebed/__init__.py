@@ -37,9 +37,8 @@ from lakebed.errors import (
     UnsupportedFeature,
 )
 
-__version__ = "0.1.0"
-
 if TYPE_CHECKING:
+    __version__: str
     from lakebed import indexes, maintenance, polars, spark, variant
     from lakebed.api import (
         create,
@@ -165,10 +164,16 @@ _MODULES = ("indexes", "maintenance", "polars", "spark", "variant")
 
 
 def __getattr__(name: str) -> object:
+    if name == "__version__":
+        from lakebed.release import VERSION
+
+        return VERSION
     if name in _MODULES:
         return import_module(f"lakebed.{name}")
     if name not in _LAZY:
-        raise AttributeError(f"module 'lakebed' has no attribute {name!r}")
+        from lakebed.other_names import OF_PACKAGE, missing_attribute
+
+        raise missing_attribute("lakebed", name, OF_PACKAGE, __all__)
     import_module("lakebed.deferred_pandas").defer_pandas()  # before the first array is made
     return getattr(import_module(_LAZY[name]), name)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal
@@ -249,7 +250,9 @@ def exists(uri: str, *, storage_options: Mapping[str, str] | None = None) -> boo
 
 
 @checks_arguments
-def list_tables(uri: str, *, depth: int = 3, storage_options: Mapping[str, str] | None = None) -> list[str]:
+def list_tables(
+    uri: str | os.PathLike[str], *, depth: int = 3, storage_options: Mapping[str, str] | None = None
+) -> list[str]:
     """The URIs of the tables in a folder, sorted, including tables that lakebed cannot open.
 
     `depth` is how many levels of folders are searched below `uri`; 0 looks at `uri` alone. Folders of tables, and those
@@ -262,6 +265,7 @@ def list_tables(uri: str, *, depth: int = 3, storage_options: Mapping[str, str] 
     """
     if depth < 0:
         raise InvalidOption(f"list_tables() takes 0 or more as depth, not {depth}")
+    uri = os.fspath(uri)
     storage = open_storage(uri, storage_options)
     tables: list[str] = []
     level = [""]

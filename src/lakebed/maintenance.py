@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +29,7 @@ __all__ = ["doctor", "erase", "repair", "run"]
 
 @checks_arguments
 def erase(
-    keys_by_table: Mapping[str | Table, Any],
+    keys_by_table: Mapping[str | os.PathLike[str] | Table, Any],
     *,
     dry_run: bool = False,
     progress: bool = True,
@@ -51,11 +52,13 @@ def erase(
     """
     done: list[TableErasure] = []
     for table, keys in keys_by_table.items():
-        uri = table.uri if isinstance(table, Table) else table
+        uri = table.uri if isinstance(table, Table) else os.fspath(table)
         is_condition = isinstance(keys, pc.Expression)
         selected: dict[str, Any] = {"where": keys} if is_condition else {"keys": keys}
         try:
-            opened = open_table(uri, spark=spark, storage_options=storage_options) if isinstance(table, str) else table
+            opened = (
+                table if isinstance(table, Table) else open_table(table, spark=spark, storage_options=storage_options)
+            )
             done += opened.erase(**selected, dry_run=dry_run, progress=progress, options=options).tables
         except ErasureIncomplete as error:
             done += error.report.tables

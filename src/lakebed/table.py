@@ -21,6 +21,7 @@ from lakebed.slices.snapshot import table_features
 # Methods import what they run: a process that reads some rows does not import the write verbs, services and views.
 if TYPE_CHECKING:
     import pandas as pd
+    import polars as pl
 
     from lakebed.inputs.files import Partitioning
     from lakebed.operations.merge import MergeResult
@@ -638,6 +639,22 @@ class Table:
         """
         return self.scan(columns, where).to_arrow()
 
+    def to_polars(self, where: Any = None, columns: Sequence[str] | None = None) -> pl.DataFrame:
+        """The rows, or those that fulfil a condition, as a polars DataFrame: `scan(columns, where).to_polars()`.
+
+        >>> t.to_polars(where="fare < 10", columns=["fare"])["fare"].sum()
+        16.75
+        """
+        return self.scan(columns, where).to_polars()
+
+    def head(self, rows: int = 5) -> pa.Table:
+        """The first rows that a read finds, as an Arrow table; no more is read than that takes.
+
+        >>> t.head(2).num_rows
+        2
+        """
+        return self.scan().head(rows)
+
     def to_pandas(self, where: Any = None, columns: Sequence[str] | None = None) -> pd.DataFrame:
         """The rows, or those that fulfil a condition, as a pandas DataFrame: `scan(columns, where).to_pandas()`.
 
@@ -976,6 +993,13 @@ class Table:
 
         context = partial(self.opened.context, None, options, "rollback")
         return self.opened.committed(lambda: undo(context, dry_run=dry_run), options, preview=dry_run)
+
+    if not TYPE_CHECKING:  # for type checkers an attribute is one of those above
+
+        def __getattr__(self, name: str) -> Any:
+            from lakebed.other_names import OF_TABLE, missing_attribute
+
+            raise missing_attribute("lakebed.Table", name, OF_TABLE, dir(type(self)))
 
     def __repr__(self) -> str:
         keys = ", ".join(self.opened.config.key_fields) or "generated"

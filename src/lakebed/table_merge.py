@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from lakebed.config.arguments import public_methods_check_arguments
 from lakebed.config.commit_notes import with_note
@@ -109,6 +109,13 @@ class Merge:
         names = (left,) if isinstance(left, str) else tuple(left)
         clause = ClauseText(when, action, condition, values, names)
         return Merge(self._source, self._statement.with_clause(clause), self._run, self._plan)
+
+    if not TYPE_CHECKING:  # for type checkers an attribute is one of those above
+
+        def __getattr__(self, name: str) -> Any:
+            from lakebed.other_names import OF_MERGE, missing_attribute
+
+            raise missing_attribute("a merge", name, OF_MERGE, dir(type(self)))
 
     def __repr__(self) -> str:
         clauses = "".join(f"\n  {clause}" for clause in self._statement.clauses)

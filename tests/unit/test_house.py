@@ -293,7 +293,7 @@ SHORT_ONCE = {
 # Of the public ones (api.py, table.py, its views, lakebed.maintenance, lakebed.indexes) the parameters are options by
 # keyword.
 MANY_PARAMETERS = {
-    "api.py": 1,
+    "api.py": 2,
     "concurrency": 2,
     "format": 4,
     "handles": 1,

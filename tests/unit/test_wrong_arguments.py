@@ -240,7 +240,10 @@ def test_functions_of_the_package_raise_lakebeds_errors_alone(name: str, table: 
         (lambda t: t.indexes.advise(deletes="no"), "advise() takes True or False as deletes, not 'no'"),
         (lambda t: t.indexes.create("record_index", partitioned="no"), "takes True or False as partitioned, not 'no'"),
         (lambda t: t.upsert(ROWS.column("id")), "cannot take rows from pyarrow.lib.ChunkedArray"),
-        (lambda t: lakebed.maintenance.run(7), "run() takes a name or a list of names as tables, not 7"),
+        (
+            lambda t: lakebed.maintenance.run(7),
+            "run() takes a name, a path or a URI, or a list of them as tables",
+        ),
         (lambda t: lakebed.spark.by_buckets(ROWS), "by_buckets() takes a Spark DataFrame"),
         (lambda t: t.scan().to_spark(bucketed="yes"), "to_spark() takes"),
         (lambda t: lakebed.open(t.uri, spark="local"), "open() takes a Spark session as spark, not 'local'"),

@@ -86,6 +86,18 @@ def table_uri(text: str | os.PathLike[str], *, new: bool = False) -> str:
     return names.new_table_uri(name) if new else names.table_uri(name)
 
 
+def uri_of_path(text: str | os.PathLike[str]) -> str:
+    """The text of a path or URI that means the same place everywhere: a path object is a path, though it looks like a
+    name in a warehouse.
+
+    >>> from pathlib import Path
+    >>> uri_of_path("sales.orders"), uri_of_path(Path("sales.orders"))
+    ('sales.orders', './sales.orders')
+    """
+    uri = os.fspath(text)
+    return uri if isinstance(text, str) or not is_name(uri) else f"./{uri}"
+
+
 def target_uri(text: str | os.PathLike[str]) -> str:
     """The URI of the table that a text means, or at which it is created if there is none."""
     try:

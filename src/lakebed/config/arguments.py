@@ -50,6 +50,11 @@ def are_names(value: Any) -> bool:
     )
 
 
+def _are_tables(value: Any) -> bool:
+    listed = isinstance(value, Sequence) and not isinstance(value, str | bytes)
+    return _is_path(value) or (listed and all(_is_path(table) for table in value))
+
+
 def _is_flag(value: Any) -> bool:
     return isinstance(value, bool)
 
@@ -117,9 +122,10 @@ TAKEN: dict[str, _Taken] = {
     **dict.fromkeys(("k", "dimension"), _NUMBER),
     **dict.fromkeys(("metric", "element", "base_format"), _TEXT),
     "metadata": (_are_options, "a dict of names and values"),
+    "tables": (_are_tables, "a name, a path or a URI, or a list of them"),
     "interval": _SECONDS,
     "max_distance": _DISTANCE,
-    **dict.fromkeys(("columns", "partitions", "sort_columns", "parts", "tables"), _NAMES),
+    **dict.fromkeys(("columns", "partitions", "sort_columns", "parts"), _NAMES),
     **dict.fromkeys(("key", "partition_by", "ordering", "hash_fields", "indexes"), _NAMES),
     **dict.fromkeys(
         ("dry_run", "plan_only", "when_due", "meta", "partial", "missing_ok", "wait", "verify", "read_only"), _FLAG

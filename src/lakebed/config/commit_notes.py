@@ -13,10 +13,10 @@ from functools import cache
 from pathlib import PurePath
 from typing import Any
 
-from lakebed import __version__
 from lakebed.config.option_table import exposed, is_credential
 from lakebed.errors import InvalidOption
 from lakebed.model import SERVICE_OPERATIONS
+from lakebed.release import VERSION
 from lakebed.secrets import masked_text
 
 MESSAGE = "lakebed.message"
@@ -86,7 +86,7 @@ def note_entry(name: str, text: str) -> tuple[str, str]:
 def process_notes() -> Mapping[str, str]:
     """Who writes: the user, the host, the program and the release of lakebed. What the system does not tell is left
     out."""
-    notes = {USER: this_user(), HOST: socket.gethostname(), PROGRAM: _program(), RELEASE: __version__}
+    notes = {USER: this_user(), HOST: socket.gethostname(), PROGRAM: _program(), RELEASE: VERSION}
     return {name: text for name, text in notes.items() if text}
 
 

@@ -6,6 +6,7 @@ later. Each event is a record for programs and a line of text.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,7 +15,7 @@ from datetime import UTC, datetime
 from typing import Any, Literal, TypeVar
 
 from lakebed import telemetry
-from lakebed.catalog.names import table_uri
+from lakebed.catalog.names import table_uri, uri_of_path
 from lakebed.concurrency.providers import ServicesLease
 from lakebed.config.arguments import checks_arguments
 from lakebed.config.options import resolve_options
@@ -257,7 +258,7 @@ class ServedTable:
 
 @checks_arguments
 def run(
-    tables: str | Sequence[str],
+    tables: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     *,
     once: bool = False,
     interval: float = 60.0,
@@ -289,7 +290,8 @@ def run(
     memory://docs/served: clean ...: 1 file in 1 partition deleted, ... (... s)
     """
     resolve_options(options)
-    uris = [tables] if isinstance(tables, str) else list(dict.fromkeys(tables))
+    listed = [tables] if isinstance(tables, str | os.PathLike) else tables
+    uris = list(dict.fromkeys(map(uri_of_path, listed)))
     if not uris:
         raise InvalidOption("there are no tables to run services on", hint="name one or more")
     if interval < 0:
