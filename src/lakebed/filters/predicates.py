@@ -391,7 +391,7 @@ class Predicate:
     def runs_in_process(self) -> bool:
         """Whether Arrow can evaluate the filter."""
         parts = () if self.expression is not None else walk(self.root)
-        return all(part.expression is not None for part in parts if isinstance(part, Opaque))
+        return not [part for part in parts if isinstance(part, Opaque) and part.expression is None]
 
     @property
     def runs_on_spark_sql(self) -> bool:

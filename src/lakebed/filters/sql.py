@@ -60,7 +60,6 @@ _MOMENTS: dict[str, type[Expression]] = {
 }
 _MOMENTS_AS_NAMES = ("CURRENT_DATE", "CURRENT_TIMESTAMP")
 _TIMESTAMP = "TIMESTAMP"
-_DOUBLED_QUOTES = ("''", '""')
 
 
 def session_text(text: str, tree: Any, column: Callable[[Expression], Column], more: Sequence[Edit] = ()) -> str:
@@ -78,7 +77,7 @@ def session_text(text: str, tree: Any, column: Callable[[Expression], Column], m
 def _edits_of_moments(text: str, values: ValueReader) -> Iterator[Edit]:
     """The edits that insert constants for the current time and date, which Spark would take from a later moment than
     the one at which files are chosen."""
-    if not any(name in text.upper() for name in _MOMENTS):
+    if not [name for name in _MOMENTS if name in text.upper()]:
         return
     tokens = SparkText().tokenize(text)
     token_texts = [*plain_words(tokens), "", ""]
@@ -118,7 +117,7 @@ def edits_of_constants(text: str) -> Iterator[Edit]:
     """The edits by which constants mean the same in every session: `TIMESTAMP_LTZ` for the type name `TIMESTAMP`, in
     casts and before constants, whose meaning `spark.sql.timestampType` decides; texts with doubled quotes without
     these, which `spark.sql.legacy.consecutiveStringLiterals.enabled` would leave out."""
-    if _TIMESTAMP not in text.upper() and not any(quotes in text for quotes in _DOUBLED_QUOTES):
+    if _TIMESTAMP not in text.upper() and "''" not in text and '""' not in text:
         return
     tokens = SparkText().tokenize(text)
     kinds = ["", *(token.token_type.name for token in tokens), ""]
@@ -295,7 +294,7 @@ def outside_parentheses(words: Sequence[str], start: int = 0) -> Iterator[int]:
 def _parsed(text: str, schema: pa.Schema, zone: str, now: datetime) -> Predicate:
     tree = parse_tree(text)
     # in Spark a column of that name goes before the constant
-    is_column = not _MOMENTS.keys().isdisjoint(name.upper() for name in schema.names)
+    is_column = not _MOMENTS.keys().isdisjoint([name.upper() for name in schema.names])
     reader = ConditionReader(schema, parse_zone(zone), None if is_column else now)
     root = reader.root(tree, has_odd_escapes(text))
     if isinstance(root, Constant):
@@ -486,8 +485,8 @@ class ConditionReader:
 
     def names(self, e: Any) -> tuple[str, ...]:
         """The table's columns that an expression names, each once."""
-        columns = (self.values.resolve(column.parts[0].name, self.values.schema) for column in e.find_all(exp.Column))
-        return tuple(dict.fromkeys(column.name for column in columns))
+        columns = [self.values.resolve(column.parts[0].name, self.values.schema) for column in e.find_all(exp.Column)]
+        return tuple(dict.fromkeys([column.name for column in columns]))
 
 
 def _flatten(e: Expression) -> list[Expression]:

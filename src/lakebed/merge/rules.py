@@ -207,7 +207,7 @@ class MergeRules:
     @property
     def ordering_columns(self) -> list[str]:
         """The columns that hold the ordering fields."""
-        return list(dict.fromkeys(name.partition(".")[0] for name in self.ordering))
+        return list(dict.fromkeys([name.partition(".")[0] for name in self.ordering]))
 
     @property
     def compares_columns(self) -> bool:

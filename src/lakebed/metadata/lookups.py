@@ -255,9 +255,10 @@ class MetadataTable:
     def is_later_than(self, timeline: Timeline) -> bool:
         """Whether the metadata table has completed an action that is later than all of this timeline. Its compactions
         and cleans do not count: they come after actions, and none of the table's actions has their form here."""
-        completed = reversed(self.slices.timeline.completed)
-        newest = next((i.time for i in completed if is_of_data(i.time) and i.action not in _SERVICES), "")
-        return newest > timeline.latest_time
+        for instant in reversed(self.slices.timeline.completed):
+            if is_of_data(instant.time) and instant.action not in _SERVICES:
+                return instant.time > timeline.latest_time
+        return False
 
     def shows_same(self, other: Self) -> bool:
         """Whether `other`, a view that was just opened, shows nothing new in comparison with this one."""

@@ -227,8 +227,7 @@ def stats_of(runs: Iterable[FileRanges], kinds: Types, index_version: int, *, wi
         if column not in parts:
             continue
         table = pa.concat_tables(parts[column])
-        bounds = [table[side] for side in ("min", "max")]
-        if not with_unknown and any(bound.null_count for bound in bounds):
+        if not with_unknown and (table["min"].null_count or table["max"].null_count):
             table = _widened(table, _is_unknown(table))
         if pa.types.is_decimal(kind):
             low, high = (have_room(table[side].combine_chunks(), index_version) for side in ("min", "max"))

@@ -106,7 +106,7 @@ def dump_definitions(definitions: Iterable[IndexDefinition], table_version: int)
 def _definition(partition: str, entry: dict[str, Any]) -> IndexDefinition:
     name, kind, function = entry.get("indexName") or partition, entry["indexType"], entry.get("indexFunction") or ""
     fields = tuple(entry.get("sourceFields") or ())
-    if not all(isinstance(text, str) for text in (name, kind, function, *fields)):
+    if {*map(type, (name, kind, function, *fields))} != {str}:
         raise ValueError(f"the definition of {partition} has a name that is no text")
     return IndexDefinition(
         name=name,

@@ -519,7 +519,7 @@ def incoming_rows(context: WriteContext, data: Any) -> Rows:
     schema = engine.schema(rows)
     check_names(schema.names)
     named = (*context.keys.key_fields, *context.keys.partition_fields, *context.config.ordering_fields)
-    folded = {name.lower(): name for name in (*(n for n in named if "." not in n), *types)}
+    folded = {name.lower(): name for name in (*[n for n in named if "." not in n], *types)}
     fitted: dict[str, RowExpression] = {}
     renamed, present = set[str](), frozenset(schema.names)
     for field in schema:

@@ -70,7 +70,7 @@ class UpsertTarget:
     @once
     def key(self) -> tuple[Any, ...]:
         spec = self.storage.spec
-        options = sorted((str(name), repr(value)) for name, value in (self.options or {}).items())
+        options = sorted([(str(name), repr(value)) for name, value in (self.options or {}).items()])
         return type(self.storage), spec.uri, tuple(sorted(spec.options.items())), tuple(options)
 
     @property

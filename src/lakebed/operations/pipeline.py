@@ -215,7 +215,7 @@ class RowsVerb(Verb):
 
     def absent(self, context: WriteContext, schema: TableSchema) -> tuple[str, ...]:
         present = set(context.engine.schema(self.rows).names) if self.partial else set(schema.data.names)
-        return tuple(name for name in schema.data.names if name not in present)
+        return tuple([name for name in schema.data.names if name not in present])
 
     def prepare(self, write: Write) -> Rows:
         return prepare(write.context, self.rows, write.schema)
@@ -273,7 +273,7 @@ def run(context: WriteContext, verb: Verb) -> WriteResult:
         done.completion_time or tx.instant,
         verb.operation.lower(),
         counted,
-        replaced_file_groups=sum(len(ids) for ids in replaced.values()),
+        replaced_file_groups=sum([len(ids) for ids in replaced.values()]),
         replaced_rows=rows_of_groups(tx.snapshot, replaced) if replaced else 0,
         seconds=times.seconds,
         lookup=layout.lookup(counted),

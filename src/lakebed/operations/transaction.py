@@ -394,7 +394,7 @@ class Transaction:
         extra = {**self.settings.extra_metadata, **self.context.writer_notes(self.writer_id), "schema": schema}
         return CommitMetadata(
             operation=self.operation,
-            stats={p: tuple(s.stat() for s in group) for p, group in sorted(stats.items())},
+            stats={p: tuple([s.stat() for s in group]) for p, group in sorted(stats.items())},
             replaced=dict(replaced),
             extra=extra,
         )

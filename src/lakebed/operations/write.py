@@ -216,7 +216,7 @@ class Write:
         engine = self.context.engine
         sent, count = (rows, lambda: expected) if expected is not None else engine.counted(rows, unsent)
         statuses = checked_statuses(engine.collect(run(sent)))
-        received = sum(status.received for status in statuses)
+        received = sum([status.received for status in statuses])
         if count() == received:
             return statuses
         # tasks that ran again counted their rows again

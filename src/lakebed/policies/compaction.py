@@ -139,14 +139,15 @@ class LogBounds:
 def last_compaction(commits: Sequence[Instant]) -> Instant | None:
     """The last completed compaction of a merge-on-read table, None if there is none: only compactions complete as a
     commit in it."""
-    return next((i for i in reversed(commits) if i.action is Action.COMMIT), None)
+    compactions = [i for i in commits if i.action is Action.COMMIT]
+    return compactions[-1] if compactions else None
 
 
 def delta_commits_since_compaction(commits: Sequence[Instant]) -> int:
     """The number of delta commits that completed since the last completed compaction was requested; of all without
     one."""
     last = last_compaction(commits)
-    return sum(1 for i in commits if i.action is Action.DELTACOMMIT and (last is None or completed_at(i) > last.time))
+    return sum([1 for i in commits if i.action is Action.DELTACOMMIT and (last is None or completed_at(i) > last.time)])
 
 
 def log_compaction_verdict(instants: Sequence[Instant], log_compactions: Sequence[Instant], threshold: int) -> Verdict:

@@ -363,7 +363,7 @@ class TableConfig:
     def key_indexes(self) -> tuple[str, ...]:
         """The partitions of the metadata table, complete or being built, that index the record keys of every write."""
         names = {*self.metadata_partitions, *self.metadata_partitions_inflight}
-        return tuple(n for n in sorted(names) if n == RECORD_INDEX or n.startswith(SECONDARY_INDEX))
+        return tuple([n for n in sorted(names) if n == RECORD_INDEX or n.startswith(SECONDARY_INDEX)])
 
     @once
     def base_format(self) -> str:

@@ -61,7 +61,7 @@ class RowReader:
     @property
     def stored(self) -> list[str]:
         """The columns that are read from the slices."""
-        return list(dict.fromkeys(s.stored for s in self.sources if s.stored is not None))
+        return list(dict.fromkeys([s.stored for s in self.sources if s.stored is not None]))
 
     def read(self, slices: SliceReader, file_slice: FileSlice) -> Iterator[pa.RecordBatch]:
         """The matching rows of the slice; rows of commits before `since` may be missing, and with `without_untouched`

@@ -139,11 +139,7 @@ def parse_lookup_keys(snapshot: Snapshot, keys: Any) -> LookupKeys:
 def _partitions_of(snapshot: Snapshot, table: pa.Table) -> pa.Array | None:
     config = snapshot.config
     fields = [f.partition(".")[0] for f in config.partition_fields]
-    if (
-        not fields
-        or any(f not in table.column_names for f in fields)
-        or partition_paths_may_be_stale(snapshot.storage, config)
-    ):
+    if not fields or not {*fields} <= {*table.column_names} or partition_paths_may_be_stale(snapshot.storage, config):
         return None
     generator = key_generator_of(config)
     columns = [

@@ -425,7 +425,7 @@ class _Skipping:
             nonlocal remaining
             matching = remaining & (unknown | may_match(self.predicate.root, bounds, len(slices), results.get))
             self.pruned.setdefault(reason, []).extend(
-                slices[at] for at in np.flatnonzero(remaining & ~matching).tolist()
+                [slices[at] for at in np.flatnonzero(remaining & ~matching).tolist()]
             )
             remaining = matching
 

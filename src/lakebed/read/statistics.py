@@ -124,7 +124,7 @@ def of_slices(bounds: Bounds, owner: npt.NDArray[np.int64], slices: int) -> Boun
         }
     )
     flags = ["nan", "low_unknown", "high_unknown", "hold", "null"]
-    aggregations = [("low", "min"), ("high", "max"), *((name, "any") for name in flags)]
+    aggregations = [("low", "min"), ("high", "max"), *[(name, "any") for name in flags]]
     joined = grouped_rows(table, ["slice"], aggregations)
     joined = joined.take(pc.index_in(pa.array(np.arange(slices)), value_set=_one(joined["slice"])))
     least, greatest = _one(joined["low_min"]), _one(joined["high_max"])
@@ -149,7 +149,7 @@ def _bounds_in(stats: pa.Table | None, names: pa.Array) -> tuple[pa.Array, pa.Ar
     if stats is None or rows is None:
         return None
     records = stats.select(["min", "max", "null_count", "value_count"]).take(rows)
-    low, high = (_readable(_one(records[name])) for name in ("min", "max"))
+    low, high = [_readable(_one(records[name])) for name in ("min", "max")]
     return low, high, _one(records["null_count"]), _one(records["value_count"])
 
 

@@ -176,13 +176,13 @@ def _from_row_groups(
     rows = {number: positions.rows(groups[number]) for number, positions in maybe.items() if positions is not None}
     if len(rows) < len(groups) and not base.is_skeleton:
         rows = _addressed(reader, base, footer, groups) or rows
-    if all(number in rows and not len(rows[number]) for number in groups):
+    if len(rows) == len(groups) and not any(map(len, rows.values())):
         return []
     batches: list[pa.RecordBatch] = []
     if reader.tally is not None:
         reader.tally.add("opened")
         reader.tally.add("bytes", column_bytes(metadata, [RECORD_KEY], [n for n in groups if n not in rows]))
-    is_large = any(metadata.row_group(number).total_byte_size > _LARGE_ROW_GROUP for number in groups)
+    is_large = max([metadata.row_group(number).total_byte_size for number in groups]) > _LARGE_ROW_GROUP
     if len(rows) == len(groups) and not is_large and not base.is_skeleton:
         hits = _hits(rows)
         with naming_damage(base.path):

@@ -347,7 +347,7 @@ class Replacements:
     def nbytes(self) -> int:
         """The bytes in memory."""
         arrays = [*self.columns.values(), *self.inserted_columns.values()]
-        return self.replaced.nbytes + self.deleted.nbytes + sum(array.nbytes for array in arrays)
+        return self.replaced.nbytes + self.deleted.nbytes + sum([array.nbytes for array in arrays])
 
     def has(self, changing: Sequence[pa.Field], every: Sequence[pa.Field]) -> bool:
         """Whether it has the `changing` columns, and all columns of the inserted rows, in these types."""
@@ -414,7 +414,7 @@ class ReplacementsWriter:
         if before is not None:
             columns = {**before.columns, **columns}
             inserted_columns = {**before.inserted_columns, **inserted_columns}
-        count = sum(batch.num_rows for batch in inserted)
+        count = sum([batch.num_rows for batch in inserted])
         REPLACEMENTS.put(self.key, Replacements(replaced, deleted, columns, count, inserted_columns))
 
 
@@ -429,7 +429,7 @@ def replacements_key(base: Hashable, logs: SliceLogs, rules: MergeRules) -> Hash
     cache."""
     if base is None or logs.data_bytes * _SLICE_SHARE > _CACHED_BYTES:
         return None
-    return base, tuple((b.source.name, b.offset, b.content_length, b.instant) for b in logs.blocks), rules
+    return base, tuple([(b.source.name, b.offset, b.content_length, b.instant) for b in logs.blocks]), rules
 
 
 LOG_ROWS = BoundedCache[CacheEntry[Sequence[pa.RecordBatch]]](_CACHED_BYTES)

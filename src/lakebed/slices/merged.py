@@ -109,7 +109,7 @@ class Matching:
 
     def targets(self, stretch: Stretch) -> Targets:
         """For each row of the next batches `stretch`: the entry that replaces it, STAYS or GOES."""
-        rows = sum(batch.num_rows for batch in stretch)
+        rows = sum([batch.num_rows for batch in stretch])
         if not len(self.entries):
             return np.full(rows, STAYS, np.int32)
         targets = self._by_key(stretch) if self.entries.positions is None else self._by_position(rows)

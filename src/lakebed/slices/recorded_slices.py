@@ -112,7 +112,7 @@ def _with_files(slices: Slices, files: Iterable[BaseFile | LogFile]) -> Slices:
             after = {file_slice.file_id: file_slice for file_slice in before}
             certain = [_add(after, file) for file in written]
             if all(certain):
-                result[path] = tuple(after[file_id] for file_id in sorted(after))
+                result[path] = tuple([after[file_id] for file_id in sorted(after)])
     return result
 
 

@@ -66,14 +66,14 @@ def _by_kind(changed: list[Instant], highest: Mapping[Key, Instant], before: Tim
     """The fields of a `Timeline` with instants by kind: the earlier instants with the changed ones, ascending."""
     completed = [i for i in changed if i.is_completed]
     commits = [i for i in completed if i.action in COMMITS]
-    commit_times = {*(before.commit_times if before else ()), *(i.time for i in commits)}
+    commit_times = {*(before.commit_times if before else ()), *[i.time for i in commits]}
     times = dict(before.completion_times) if before else {}
     for i in completed:
         if i.completion_time and (i.action in COMMITS or i.time not in commit_times):
             times[i.time] = i.completion_time
     pending = [i for i in before.pending if highest[key_of(i)] is i] if before else []
     by_completion = sorted(commits, key=_by_completion)
-    saved = (i.time for i in changed if i.action is Action.SAVEPOINT)
+    saved = [i.time for i in changed if i.action is Action.SAVEPOINT]
     greatest = before.latest_time if before else ""
     return {
         "instants": _joined(before.instants if before else (), changed),
@@ -84,7 +84,7 @@ def _by_kind(changed: list[Instant], highest: Mapping[Key, Instant], before: Tim
         "commit_times": commit_times,
         "savepoints": {*(before.savepoints if before else ()), *saved},
         "completion_times": times,
-        "latest_time": max((greatest, *(max(i.time, i.completion_time or "") for i in changed))),
+        "latest_time": max((greatest, *[max(i.time, i.completion_time or "") for i in changed])),
     }
 
 
@@ -225,7 +225,7 @@ class Timeline:
     @once
     def replacecommits(self) -> tuple[Instant, ...]:
         """The completed replace commits: clusterings, overwrites, changes of the index."""
-        return tuple(i for i in self.commits if i.action is Action.REPLACECOMMIT)
+        return tuple([i for i in self.commits if i.action is Action.REPLACECOMMIT])
 
     @once
     def start(self) -> str | None:
@@ -240,7 +240,8 @@ class Timeline:
         """
         writes = [i.time for i in self.commits]
         writes = [time for time in writes if not time.startswith(INITIAL_INSTANT)] or writes
-        return next((time for time in writes if time not in self.savepoints), max(writes, default=None))
+        unsaved = [time for time in writes if time not in self.savepoints]
+        return unsaved[0] if unsaved else max(writes, default=None)
 
     def find(self, time: str, action: Action) -> Instant | None:
         """The instant of this requested time that completes in the way that `action` does; None if there is no such
@@ -253,7 +254,8 @@ class Timeline:
         if time not in self.commit_times:
             return None
         of_time = [self.highest.get((time, action)) for action in COMMITS]
-        return next(instant for instant in of_time if instant is not None and instant.is_completed)
+        completed = [instant for instant in of_time if instant is not None and instant.is_completed]
+        return completed[0]
 
     def completed_after(self, time: str) -> Sequence[Instant]:
         """The completed instants of a later requested time."""
@@ -593,7 +595,7 @@ def _files(storage: Storage, config: TableConfig, cached: TimelineFiles) -> Time
         if files == cached:
             return cached
         new = [name for name in files if cached.get(name, "") is not None]
-        if all(holds_everything(name, config.version) for name in new):
+        if not [name for name in new if not holds_everything(name, config.version)]:
             return files
 
     def listed() -> TimelineFiles:
@@ -636,13 +638,12 @@ _LISTED = BoundedCache[Timeline](_LISTED_BYTES, "timelines")
 def _without_carried_files(meta: CommitMetadata, instant: Instant, path: str) -> CommitMetadata:
     """The body, unchanged. Raises `CorruptFile` if it names a base file of another instant, which the name of the file
     shows."""
-    ends = tuple(f"_{instant.time}{extension}" for extension in BASE_EXTENSIONS)
+    ends = tuple([f"_{instant.time}{extension}" for extension in BASE_EXTENSIONS])
     for stats in meta.stats.values():
-        paths = (stat.path for stat in stats)
-        foreign_path = next((p for p in paths if p.endswith(BASE_EXTENSIONS) and not p.endswith(ends)), None)
-        if foreign_path is not None:
+        foreign_paths = [s.path for s in stats if s.path.endswith(BASE_EXTENSIONS) and not s.path.endswith(ends)]
+        if foreign_paths:
             raise CorruptFile(
-                f"{path} names {foreign_path}, a file of another instant",
+                f"{path} names {foreign_paths[0]}, a file of another instant",
                 hint="It was overwritten by another commit's body; restore it from a copy.",
                 context={"path": path},
             )

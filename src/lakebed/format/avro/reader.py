@@ -330,7 +330,7 @@ def read_records(
     fields = _fields_up_to(schema, columns)
     parts: dict[str, list[pa.Array | bytes]] = {name: [] for name in columns}
     room = Room(len(data))
-    room.take(sum(schema.types[name].slot for name in columns) * len(starts))
+    room.take(sum([schema.types[name].slot for name in columns]) * len(starts))
     for first, last in _chunks(starts, ends):
         cursors = _cursors(data, starts[first:last], ends[first:last], room)
         for name, kind in fields:
@@ -348,7 +348,7 @@ def read_records(
 def _fields_up_to(schema: RecordSchema, columns: Sequence[str]) -> list[tuple[str, AvroType]]:
     """The fields in byte order, up to the last one that is in `columns`."""
     fields = list(schema.types.items())
-    last = max((at for at, (name, _) in enumerate(fields) if name in columns), default=-1)
+    last = max([at for at, (name, _) in enumerate(fields) if name in columns], default=-1)
     return fields[: last + 1]
 
 
@@ -377,9 +377,9 @@ def _column(parts: Sequence[pa.Array | bytes], counts: Sequence[int], field: pa.
     kind = pa.dictionary(pa.int32(), pa.string())
     if not parts:
         return pa.array([], kind)
-    first = parts[0]
-    if isinstance(first, bytes) and all(isinstance(part, bytes) and part == first for part in parts):
-        return _repeated(first, sum(counts))
+    equal = [part for part in parts if isinstance(part, bytes) and part == parts[0]]
+    if len(equal) == len(parts):
+        return _repeated(equal[0], sum(counts))
     chunks = [_repeated(p, n) if isinstance(p, bytes) else p for p, n in zip(parts, counts, strict=True)]
     column = pa.chunked_array(chunks, kind).unify_dictionaries().combine_chunks()
     return pa.concat_arrays(column.chunks) if isinstance(column, pa.ChunkedArray) else column

@@ -274,7 +274,7 @@ def _entry_bytes(keys: pa.Array, values: pa.Array, key_sizes: Int64s, value_size
     heads["key"], heads["value"], heads["row"] = key_sizes + 12, value_sizes, key_sizes
     offsets = np.arange(0, 10 * len(keys) + 1, 10, dtype=np.int32)
     head = pa.Array.from_buffers(pa.binary(), len(keys), [None, pa.py_buffer(offsets), pa.py_buffer(heads)])
-    tail, version, none = (pa.scalar(part, pa.binary()) for part in (KEY_TAIL, b"\0", b""))
+    tail, version, none = [pa.scalar(part, pa.binary()) for part in (KEY_TAIL, b"\0", b"")]
     cells = pc.binary_join_element_wise(head, keys.cast(pa.binary()), tail, values.cast(pa.binary()), version, none)
     return cells.buffers()[2]
 

@@ -134,9 +134,9 @@ def _check_fields(value: Any, shape: Mapping[str, Any], where: str, path: str) -
     fields = cast("dict[str, Any]", value)
     every = shape.get(EACH)
     pairs = (
-        ((name, entry, every) for name, entry in fields.items())
+        [(name, entry, every) for name, entry in fields.items()]
         if every is not None
-        else ((name, fields.get(name), inner) for name, inner in shape.items())
+        else [(name, fields.get(name), inner) for name, inner in shape.items()]
     )
     for name, entry, inner in pairs:
         # most values are of a plain type and right
