@@ -17,8 +17,8 @@ from lakebed.config.options import (
     resolve_options,
 )
 from lakebed.config.settings import TableSettings
+from lakebed.engine.base import session_of
 from lakebed.engine.spark_python import use_this_python
-from lakebed.engine.spark_session import session_of
 from lakebed.errors import InvalidOption, LakebedError, TableNotFound
 from lakebed.index.base import Index
 from lakebed.model import HOODIE, WAREHOUSE

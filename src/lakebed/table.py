@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from lakebed.config.arguments import public_methods_check_arguments, refused
 from lakebed.config.options import resolve_options
-from lakebed.engine.spark_session import session_of
+from lakebed.engine.base import session_of
 from lakebed.errors import InvalidOption
 from lakebed.opened_table import OpenedTable
 from lakebed.properties.features import features_of

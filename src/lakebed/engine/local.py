@@ -28,9 +28,9 @@ from lakebed.engine.base import (
     Task,
     choose_group,
     insert_share,
+    session_of,
 )
 from lakebed.engine.shuffle import Group, Shuffle
-from lakebed.engine.spark_session import session_of
 from lakebed.engine.spill import Spill
 from lakebed.expressions.base import RowExpression
 from lakebed.inputs.base import BATCH_ROWS, TABLE_BYTES, RowSource, first_batches

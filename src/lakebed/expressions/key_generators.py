@@ -71,13 +71,6 @@ class KeyGenerator:
     record_key: RowExpression
     partition_path: PartitionPath
 
-    @property
-    def auto_keys(self) -> bool:
-        """Whether the writer makes the keys (`<instant>_<task partition>_<row>`); `record_key` is then null for every
-        row.
-        """
-        return not self.key_fields
-
     def key_text_of(self, values: Any, schema: pa.Schema | None = None) -> pa.StringArray:
         """The record key texts of given key-field values, as the generator would make them from rows.
 

@@ -24,11 +24,11 @@ from lakebed.expressions.plain_keys import PlainKeys
 from lakebed.format.avro.wrappers import encode_ordering
 from lakebed.format.avro.writer import encode_records
 from lakebed.format.column_ranges import ranges_by_group
-from lakebed.format.data_block import avro_block, encode_data_block
+from lakebed.format.data_block import encode_data_block
 from lakebed.format.delete_block import encode_ordered_deletes
 from lakebed.format.file_names import parse_log_file
 from lakebed.format.hashes import value_buffer
-from lakebed.format.log_file import BlockType, HeaderKey, LogBlock, delete_block, encode_positions
+from lakebed.format.log_file import BlockType, HeaderKey, LogBlock, avro_block, delete_block, encode_positions
 from lakebed.handles.base import GroupWrite
 from lakebed.handles.file_writer import FileFormat
 from lakebed.handles.log_writer import LogWriter, WrittenLogFile

@@ -22,8 +22,8 @@ from lakebed.merge.rules import MergeRules
 from lakebed.merge.shares import CountName, Shares
 from lakebed.model import COMBINED, DELETE, DERIVED, MEMBER, PARTITION_PATH, POSITION, RECORD_KEY
 from lakebed.schema.assignment import project_incoming
-from lakebed.schema.conversion import can_cast, cast_column, one_array
-from lakebed.schema.plain_arrow import as_numpy, gather
+from lakebed.schema.conversion import can_cast, cast_column
+from lakebed.schema.plain_arrow import as_numpy, gather, one_array
 
 Positions = npt.NDArray[np.int64]
 

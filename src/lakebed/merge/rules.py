@@ -18,9 +18,8 @@ from lakebed.merge.key_fields import KeyFields
 from lakebed.merge.mergers import Merger, merger_of
 from lakebed.model import DELETE_OPERATIONS, IS_DELETED_COLUMN, OPERATION_COLUMN, RECORD_KEY
 from lakebed.properties.table_config import PayloadRule, TableConfig
-from lakebed.schema.conversion import one_array
 from lakebed.schema.java_text import to_java_text
-from lakebed.schema.plain_arrow import as_numpy
+from lakebed.schema.plain_arrow import as_numpy, one_array
 
 
 def field_values(rows: pa.Table | pa.RecordBatch, name: str) -> pa.Array:

@@ -37,7 +37,7 @@ from lakebed.operations.result import WriteResult
 from lakebed.operations.upsert import admitted_rows, upsert
 from lakebed.operations.write import RowMatch, Write, prepare
 from lakebed.properties.table_config import TableConfig
-from lakebed.schema.conversion import one_array
+from lakebed.schema.plain_arrow import one_array
 from lakebed.sharing import once, shared_lock
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage

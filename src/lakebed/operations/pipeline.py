@@ -305,7 +305,7 @@ def _repetitions(write: Write, prepared: Rows, layout: Layout) -> int | None:
     if prepared is None:
         return 0
     context, snapshot, settings = write.context, write.snapshot, write.context.settings
-    if context.keys.auto_keys:
+    if context.makes_keys:
         return 0
     is_shown_later = RECORD_INDEX in snapshot.config.metadata_partitions and not snapshot.repeats_keys
     if settings.count_duplicates == "false" or not context.stores_keys or is_shown_later:

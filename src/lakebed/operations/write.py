@@ -131,7 +131,7 @@ class Write:
         if self.snapshot.config.key_indexes:
             indexes = KeyIndexes.of(self.snapshot.storage, self.snapshot.config)
             format_ = replace(format_, change_fields=indexes.fields if indexes else None)
-        generated = context.keys.auto_keys and not self.match.deletes
+        generated = context.makes_keys and not self.match.deletes
         intake = Intake(
             schema=self.schema.data,
             rules=context.rules,

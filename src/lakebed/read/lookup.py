@@ -27,7 +27,6 @@ from lakebed.read.keys import (
     IndexedKeys,
     bucket_layout,
     find_keys,
-    key_generator_of,
     partition_paths_may_be_stale,
     usable_record_index,
 )
@@ -141,13 +140,12 @@ def _partitions_of(snapshot: Snapshot, table: pa.Table) -> pa.Array | None:
     fields = [f.partition(".")[0] for f in config.partition_fields]
     if not fields or not {*fields} <= {*table.column_names} or partition_paths_may_be_stale(snapshot.storage, config):
         return None
-    generator = key_generator_of(config)
     columns = [
         table.column(f).cast(snapshot.schema.field(f).type) if f in snapshot.schema.names else table.column(f)
         for f in fields
     ]
     plain = pa.Table.from_arrays(columns, names=fields).combine_chunks()
-    paths = [generator.partition_path.arrow(b) for b in plain.to_batches()]
+    paths = [config.keys.partition_path.arrow(b) for b in plain.to_batches()]
     return pa.concat_arrays(paths) if paths else pa.array([], pa.string())
 
 
@@ -326,7 +324,7 @@ class KeySearch:
         if self.meta:
             return plain_texts(rows.column(RECORD_KEY))
         config = self.snapshot.config
-        return plain_texts(key_generator_of(config).key_text_of(rows.select(list(config.key_fields))))
+        return plain_texts(config.keys.key_text_of(rows.select(list(config.key_fields))))
 
     def run(self) -> Iterator[tuple[FileSlice, pa.Table]]:
         """All file slices that were searched, with their matching rows."""

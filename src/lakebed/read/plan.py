@@ -26,7 +26,7 @@ from lakebed.model import (
     FileSlice,
 )
 from lakebed.properties.table_config import printed_partition_fields
-from lakebed.read.keys import bucket_layout, key_generator_of, partition_layout, partition_paths_may_be_stale
+from lakebed.read.keys import bucket_layout, partition_layout, partition_paths_may_be_stale
 from lakebed.read.prune import demands_keys, depends_on_path, prune_partitions, slices_in_buckets, slices_without
 from lakebed.schema.conversion import can_cast, project
 from lakebed.schema.logical_types import logical_metadata
@@ -547,7 +547,7 @@ def _plain(type_: pa.DataType) -> str:
 def _path_values(
     snapshot: Snapshot, slices: Sequence[FileSlice], read_schema: pa.Schema, columns: set[str]
 ) -> dict[str, dict[str, object]]:
-    keys = key_generator_of(snapshot.config)
+    keys = snapshot.config.keys
     values: dict[str, dict[str, object]] = {}
     for partition in dict.fromkeys(s.partition for s in slices):
         texts = keys.partition_values(partition)

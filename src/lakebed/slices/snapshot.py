@@ -595,6 +595,8 @@ def table_keys(
     """The table's key generator. Releases disagree on complex keys of one field: the stored keys decide, or `key_form`
     if there are none."""
     prefix = (snapshot.key_form or key_form) != PLAIN
+    if prefix and not timebased and not partition_types:
+        return snapshot.config.keys
     spec = key_generator_spec(
         snapshot.config, single_field_prefix=prefix, timebased=timebased, partition_types=partition_types
     )
