@@ -391,8 +391,10 @@ class _Reading:
             self.tally.add("bytes", column_bytes(metadata, names, groups))
         for group in groups:
             expected = metadata.row_group(group)
-            rows, read = min(self.batch_rows, _rows_of_bytes(expected, _BATCH_BYTES)), 0
-            for batch in file.iter_batches(rows, row_groups=[group], columns=names, use_threads=False):
+            # of wide rows a batch has fewer
+            rows = min(self.batch_rows, int(_BATCH_BYTES * expected.num_rows / max(1, expected.total_byte_size)))
+            read = 0
+            for batch in file.iter_batches(max(1, rows), row_groups=[group], columns=names, use_threads=False):
                 read += batch.num_rows
                 yield _batch_as(batch, schema)
             if names:
@@ -484,11 +486,6 @@ def _read_options(metadata: Any, dictionary: Sequence[str], page_checksums: bool
         "coerce_int96_timestamp_unit": "us",
         "page_checksum_verification": page_checksums,
     }
-
-
-def _rows_of_bytes(group: Any, size: int) -> int:
-    """The number of rows of a row group that take about `size` bytes, so that batches of wide rows are small."""
-    return max(1, int(size * group.num_rows / max(1, group.total_byte_size)))
 
 
 def _read_as(field: pa.Field, dictionary: Sequence[str]) -> pa.Field:

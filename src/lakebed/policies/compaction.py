@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
+from operator import attrgetter
 from typing import Literal
 
 from lakebed.model import Action, CommitMetadata, FileGroupId, FileSlice, Instant, LogWeight
@@ -228,7 +229,7 @@ class Selection:
         """The slices to compact, of the given slices with log files, the most urgent by the strategy first."""
         if self.name == "LogFileSizeBased":
             enough = [s for s in slices if s.log_bytes >= self.min_log_bytes]
-            return self._within_target(sorted(enough, key=lambda s: -s.log_bytes))
+            return self._within_target(sorted(enough, key=attrgetter("log_bytes"), reverse=True))
         if self.name == "LogFileNumBased":
             enough = [s for s in slices if len(s.log_files) >= self.min_log_files]
             return self._within_target(sorted(enough, key=lambda s: -len(s.log_files)))

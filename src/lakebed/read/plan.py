@@ -182,7 +182,7 @@ class ScanPlan:
 
     @property
     def slices(self) -> tuple[FileSlice, ...]:
-        return tuple(s for slice_set in self.sets for s in slice_set.slices)
+        return tuple([s for slice_set in self.sets for s in slice_set.slices])
 
     @property
     def files(self) -> tuple[BaseFile, ...]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -119,7 +120,7 @@ def _merged(
         merged = reader.open_merge(file_slice, schema, None, columns=column_names, names=names, keys=keys)
         return [plain_rows(batch) for batch in merged.batches()]
     # the heads of blocks are read while the base file is
-    logs = begun(reader.storage, lambda: reader.logs(file_slice))
+    logs = begun(reader.storage, partial(reader.logs, file_slice))
     stored = FOOTERS.read(reader.storage, base.path, base.size).footer.schema
     by_name = names or reader.history
     requested_schema = schema if schema is not None else pa.schema([(name, pa.null()) for name in column_names])

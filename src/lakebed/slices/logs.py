@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import accumulate, chain, pairwise
 
 import numpy as np
@@ -201,7 +202,7 @@ class SliceLogs:
     ) -> SliceLogs:
         """The blocks of the files, in the given order, or with `by_instant` in the order of their blocks' instants.
         Raises `CorruptFile` if a file is missing."""
-        scanned = parallel_map(lambda log: _heads(storage, log), log_files, _READERS if is_remote(storage) else 1)
+        scanned = parallel_map(partial(_heads, storage), log_files, _READERS if is_remote(storage) else 1)
         heads = list(chain.from_iterable(scanned))
         types = [head.type for head in heads]
         blocks = tuple(blocks_in_merge_order(heads, view.shows, by_instant=by_instant))

@@ -417,7 +417,7 @@ class Snapshot:
         its = [recorded[path] for path in partitions]
         if None in its:
             return self._slices(partitions, groups)
-        slices = tuple(s for of_path in its for s in of_path or ())
+        slices = tuple([s for of_path in its for s in of_path or ()])
         if groups is None:
             return slices
         files = [(file.file_id, file.size) for s in slices for file in s.files]

@@ -11,6 +11,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from lakebed.errors import CorruptFile
@@ -179,7 +180,8 @@ class Timeline:
         if before is not None:
             previous = before.files
             new = [name for name in files if name not in previous]
-            if not before._is_within(files, len(new)):
+            are_there = len(files) - len(new) == len(previous)
+            if not are_there or (any(previous.values()) and not previous.items() <= files.items()):
                 before, new = None, files
         requested: dict[Key, str] = dict(before.requested) if before else {}
         highest: dict[Key, Instant] = dict(before.highest) if before else {}
@@ -211,11 +213,6 @@ class Timeline:
     def nbytes(self) -> int:
         """The approximate bytes of the timeline in memory."""
         return _BYTES_A_FILE * len(self.files)
-
-    def _is_within(self, files: TimelineFiles, new: int) -> bool:
-        """Whether `files` has all files of this timeline, unchanged; `new` is the number of other files in it."""
-        all_there = len(files) - new == len(self.files)
-        return all_there and (not any(self.files.values()) or self.files.items() <= files.items())
 
     @property
     def last_completed(self) -> Instant | None:
@@ -571,7 +568,7 @@ def load_table(
         config = load_table_config(storage)
         timeline = load_timeline(storage, config)
     else:
-        config, timeline = at_once(storage, lambda: load_table_config(storage), lambda: load_timeline(storage, guess))
+        config, timeline = at_once(storage, partial(load_table_config, storage), partial(load_timeline, storage, guess))
         if config == guess:
             config = guess  # what was parsed from it before is not parsed again
         else:
@@ -591,36 +588,37 @@ def _files(storage: Storage, config: TableConfig, cached: TimelineFiles) -> Time
     local disk), otherwise with size and time, which then distinguish files of one name and tables at one path."""
     folder = config.timeline_path
     if has_completion_times(config.version):
-        files = _at_one_moment(lambda: dict.fromkeys(storage.list_names(folder)), cached, storage.url(folder))
+        files = _at_one_moment(storage, folder, cached, names_only=True)
         if files == cached:
             return cached
         new = [name for name in files if cached.get(name, "") is not None]
         if not [name for name in new if not holds_everything(name, config.version)]:
             return files
 
-    def listed() -> TimelineFiles:
-        return {info.path.rpartition("/")[2]: info for info in storage.list(folder, recursive=False)}
-
-    files = _at_one_moment(listed, cached, storage.url(folder))
+    files = _at_one_moment(storage, folder, cached, names_only=False)
     return cached if files == cached else files
 
 
-def _at_one_moment(look: Callable[[], TimelineFiles], previous: TimelineFiles, url: str) -> TimelineFiles:
-    """The files at one moment. A long list comes in several answers, between which files may be archived or added. It
-    is listed until two results are equal; `previous` is the last known result."""
+def _at_one_moment(storage: Storage, folder: str, previous: TimelineFiles, *, names_only: bool) -> TimelineFiles:
+    """The files of a folder at one moment. A long list comes in several answers, between which files may be archived or
+    added. It is listed until two results are equal; `previous` is the last known result."""
     pause = _FIRST_PAUSE_SECONDS
     for _ in range(_MAX_PAIRS):
         for _ in range(2):
-            files = look()
+            files: TimelineFiles
+            if names_only:
+                files = dict.fromkeys(storage.list_names(folder))
+            else:
+                files = {info.path.rpartition("/")[2]: info for info in storage.list(folder, recursive=False)}
             if len(files) <= _FILES_AN_ANSWER or files == previous:
                 return files
             previous = files
         time.sleep(pause * random.uniform(0.5, 1.0))
         pause = min(2 * pause, _MAX_PAUSE_SECONDS)
     raise refused(
-        f"the files of {url} change faster than they can be listed",
+        f"the files of {storage.url(folder)} change faster than they can be listed",
         "Try again. A lower hoodie.keep.max.commits leaves fewer of them.",
-        url=url,
+        url=storage.url(folder),
         retryable=True,
     )
 

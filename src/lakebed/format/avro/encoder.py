@@ -239,7 +239,7 @@ def _only_record(data: bytes) -> dict[str, Any]:
 
 def avro_header(data: bytes) -> AvroHeader:
     """The header of a container file. Raises `ValueError` or `IndexError` if the bytes are not a container file."""
-    if not is_avro_file(data):
+    if not data.startswith(MAGIC):
         raise ValueError("it does not start like an Avro file")
     entries: dict[str, bytes] = {}
     count, at = decode_long(data, len(MAGIC))
