@@ -17,7 +17,6 @@ from lakebed.config.options import (
     resolve_options,
 )
 from lakebed.config.settings import TableSettings
-from lakebed.engine.base import session_of
 from lakebed.engine.spark_python import use_this_python
 from lakebed.errors import InvalidOption, LakebedError, TableNotFound
 from lakebed.index.base import Index
@@ -99,6 +98,7 @@ def create(
     >>> t.name, t.schema.names
     ('orders', ['id', 'at'])
     """
+    from lakebed.engine.base import session_of
     from lakebed.inputs.files import data_of
     from lakebed.metadata_upkeep.maintain import METADATA_OPTION
     from lakebed.operations.create import base_format_of, explicit_schema, merge_settings, profile_of

@@ -40,7 +40,7 @@ BUDGETS: dict[tuple[Literal["cow", "mor"], str], tuple[int, int, int]] = {
     ("mor", "scan"): (71, 34, 522),
     ("mor", "scan where"): (84, 47, 650),
     ("mor", "compact"): (125, 71, 1086),
-    ("cow", "upsert"): (129, 72, 1098),
+    ("cow", "upsert"): (129, 72, 1099),
     ("cow", "get"): (73, 33, 472),
     ("cow", "scan"): (55, 27, 347),
 }

@@ -301,11 +301,8 @@ def check_groups(storage: Storage, partition: str, slices: Sequence[FileSlice]) 
         if file_slice.base_file is None:
             from lakebed.metadata_records.group_files import CREATION_TOKEN
 
-            logs = file_slice.log_files
-            begun = [
-                log for log in logs if log.instant.startswith(INITIAL_INSTANT) or log.write_token == CREATION_TOKEN
-            ]
-            if not begun:
+            marks = [(log.instant.startswith(INITIAL_INSTANT), log.write_token) for log in file_slice.log_files]
+            if not [token for is_initial, token in marks if is_initial or token == CREATION_TOKEN]:
                 raise damaged(storage, partition, f"has lost the base file of file group {file_slice.file_id}")
     for group_numbers in numbers.values():
         present = {*group_numbers}

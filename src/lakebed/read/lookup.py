@@ -342,13 +342,13 @@ class KeySearch:
             return file_slice, pa.Table.from_batches(self._rows(file_slice, reader), self.plan.schema)
 
         cores = os.cpu_count() or 1
-        found = parallel_map(search, jobs, min(8, 2 * cores if is_remote(self.snapshot.storage) else cores))
+        matches = parallel_map(search, jobs, min(8, 2 * cores if is_remote(self.snapshot.storage) else cores))
         fields, requested_fields = KeyFields.of(self.snapshot.config), self.lookup.fields
         if not self.compares or fields is None or requested_fields is None:
-            yield from found
+            yield from matches
             return
         requested = _pair(self.lookup.texts, fields.identities(requested_fields))
-        for file_slice, rows in found:
+        for file_slice, rows in matches:
             stored = _pair(plain_texts(self.texts(rows)), fields.identities(rows))
             yield file_slice, rows.filter(pc.is_in(stored, value_set=requested))
 
