@@ -75,6 +75,12 @@ class Feature:
     reads: tuple[str, ...] = ()
     writes: tuple[str, ...] = ()
 
+    def reads_by(self, query: str) -> bool:
+        return self.read == "yes" or query in self.reads
+
+    def writes_by(self, operation: str) -> bool:
+        return self.write == "yes" or operation in self.writes
+
 
 def _is(name: str, *values: object, other: bool = False) -> Callable[[TableConfig, TableFacts], bool]:
     """Whether a setting is one of `values`; with `other` whether it is none of them."""
@@ -89,8 +95,9 @@ def _fact(name: str) -> Callable[[TableConfig, TableFacts], bool]:
     return lambda _, facts: bool(getattr(facts, name))
 
 
-def _several_formats(config: TableConfig, _: TableFacts) -> bool:
-    return config.properties.get("hoodie.table.multiple.base.file.formats.enable", "false").lower() == "true"
+def _property(key: str, default: str, value: str, *, other: bool = False) -> Callable[[TableConfig, TableFacts], bool]:
+    """Whether a property, which is `default` if it is missing, has this value in any case; with `other` another one."""
+    return lambda config, _: (config.properties.get(key, default).lower() == value) is not other
 
 
 def _orc_of(table_type: str) -> Callable[[TableConfig, TableFacts], bool]:
@@ -136,7 +143,7 @@ _FORMATS = (
     ),
     Feature(
         "base files of several formats",
-        _several_formats,
+        _property("hoodie.table.multiple.base.file.formats.enable", "false", "true"),
         "no",
         "no",
         "may have base files of several formats (hoodie.table.multiple.base.file.formats.enable)",
@@ -154,7 +161,7 @@ FEATURES: tuple[Feature, ...] = (
     ),
     Feature(
         "foreign table format",
-        lambda config, _: config.properties.get("hoodie.table.format", "native").lower() != "native",
+        _property("hoodie.table.format", "native", "native", other=True),
         "no",
         "no",
         "keeps its timeline in a foreign table format (hoodie.table.format)",
@@ -296,8 +303,7 @@ def check_read(config: TableConfig, facts: TableFacts, query: str = "snapshot") 
     """Raise `UnsupportedFeature` if the table has a feature that this query (snapshot, read_optimized, incremental)
     cannot read correctly."""
     for feature in FEATURES:
-        is_read = feature.read == "yes" or query in feature.reads
-        if not is_read and feature.present(config, facts):
+        if not feature.reads_by(query) and feature.present(config, facts):
             raise _refusal(feature, config, facts, f"a {query} read of it is refused")
 
 
@@ -312,8 +318,7 @@ def check_write(config: TableConfig, facts: TableFacts, operation: str) -> None:
     """Raise `UnsupportedFeature` if the table has a feature that this operation (upsert, insert, ...) would damage, and
     if the package that writes its base files is not installed. Call it before anything is written."""
     for feature in FEATURES:
-        is_written = feature.write == "yes" or operation in feature.writes
-        if not is_written and feature.present(config, facts):
+        if not feature.writes_by(operation) and feature.present(config, facts):
             raise _refusal(feature, config, facts, f"{operation} is refused")
     if config.base_format == "LANCE":
         from lakebed.format.lance_file import require_lance
