@@ -22,7 +22,7 @@ from lakebed.schema.plain_arrow import matching_rows
 from lakebed.sharing import once
 from lakebed.slices.key_rows import rows_of_keys
 from lakebed.slices.reader import BATCH_ROWS, SliceReader
-from lakebed.storage.parallel import is_remote, threads_of_files
+from lakebed.storage.parallel import is_remote
 
 if TYPE_CHECKING:
     from lakebed.filters.predicates import Predicate
@@ -237,10 +237,10 @@ def scan_batches(plan: ScanPlan, slices: SliceReader, threads: int | None = None
     # the base files of small logs may all be older than the commits that are read
     is_of_logs = bool(plan.since) and all(file_slice.log_bytes <= _SMALL_LOGS for file_slice in plan.slices)
     is_of_logs = is_of_logs and all(holds_older_rows(slices, file_slice, plan.since) for file_slice in plan.slices)
-    is_quick = len(jobs) < len(plan.slices) / 2 or is_of_logs
-    if is_quick and not is_remote(slices.storage):  # threads do not share Python's part, which is the larger one
-        threads = 1
-    return in_order(jobs, min(threads, threads_of_files(slices.storage, [s.size for s in plan.slices])))
+    is_little = sum([file_slice.size for file_slice in plan.slices]) <= SMALL_BYTES
+    is_quick = is_little or len(jobs) < len(plan.slices) / 2 or is_of_logs
+    # Python's part of reading small files, which threads do not share, is the larger one
+    return in_order(jobs, 1 if is_quick and not is_remote(slices.storage) else threads)
 
 
 @dataclass(frozen=True, slots=True)
