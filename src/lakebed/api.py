@@ -19,7 +19,6 @@ from lakebed.config.options import (
 )
 from lakebed.config.settings import TableSettings
 from lakebed.engine.spark_python import use_this_python
-from lakebed.engine.spark_session import session_of
 from lakebed.errors import InvalidOption, LakebedError, TableNotFound
 from lakebed.index.base import Index
 from lakebed.model import HOODIE, WAREHOUSE
@@ -100,6 +99,7 @@ def create(
     >>> t.name, t.schema.names
     ('orders', ['id', 'at'])
     """
+    from lakebed.engine.base import session_of
     from lakebed.inputs.files import data_of
     from lakebed.metadata_upkeep.maintain import METADATA_OPTION
     from lakebed.operations.create import base_format_of, explicit_schema, merge_settings, profile_of
@@ -175,7 +175,7 @@ def register_new_table(table: Table, catalog: tuple[str, str] | None) -> None:
 
 @checks_arguments
 def open(
-    uri: str | None = None,
+    uri: str | os.PathLike[str] | None = None,
     *,
     catalog: str | None = None,
     name: str | None = None,

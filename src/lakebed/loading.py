@@ -18,9 +18,8 @@ from lakebed.concurrency.heartbeat import is_dead
 from lakebed.config.arguments import checks_arguments
 from lakebed.config.options import resolve_options
 from lakebed.engine.arrow_data import arrow_rows
-from lakebed.engine.base import GROUP
+from lakebed.engine.base import GROUP, session_of
 from lakebed.engine.shuffle import Shuffle
-from lakebed.engine.spark_session import session_of
 from lakebed.errors import InvalidOption, InvalidRecord, LakebedError
 from lakebed.format.hashes import java_hash
 from lakebed.inputs.base import TABLE_BYTES, RowSource

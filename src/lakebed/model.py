@@ -198,7 +198,7 @@ class FileSlice:
     @property
     def log_bytes(self) -> int:
         """The size of the log files, in bytes."""
-        return sum(log.size for log in self.log_files)
+        return sum([log.size for log in self.log_files])
 
     @property
     def is_base_file(self) -> bool:
@@ -209,7 +209,7 @@ class FileSlice:
     def log_weight(self) -> LogWeight:
         """The number and the bytes of the slice's log files, and the bytes of its base file."""
         base_bytes = self.base_file.size if self.base_file is not None else 0
-        oldest = min((log.instant for log in self.log_files), default="")
+        oldest = min([log.instant for log in self.log_files], default="")
         return LogWeight(base_bytes, len(self.log_files), self.log_bytes, oldest)
 
     def without_logs(self) -> FileSlice:

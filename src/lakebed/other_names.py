@@ -61,6 +61,8 @@ def missing_attribute(owner: str, name: str, others: Mapping[str, str], attribut
     >>> print(missing_attribute("lakebed.Table", "vacuum", OF_TABLE, []))
     lakebed.Table has no attribute 'vacuum': t.maintenance.clean() deletes what no retained commit needs
     """
-    near = get_close_matches(name, [attribute for attribute in attributes if not attribute.startswith("_")], n=1, cutoff=0.75)
+    near = get_close_matches(
+        name, [attribute for attribute in attributes if not attribute.startswith("_")], n=1, cutoff=0.75
+    )
     instead = others.get(name) or (f"did you mean {near[0]!r}?" if near else "")
     return AttributeError(f"{owner} has no attribute {name!r}" + (f": {instead}" if instead else ""), name=name)

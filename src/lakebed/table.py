@@ -10,7 +10,6 @@ import pyarrow as pa
 
 from lakebed.config.arguments import public_methods_check_arguments
 from lakebed.config.options import resolve_options
-from lakebed.engine.spark_session import session_of
 from lakebed.errors import InvalidOption
 from lakebed.opened_table import OpenedTable
 from lakebed.properties.features import features_of
@@ -459,6 +458,7 @@ class Table:
         (1, True, 0)
         """
         from lakebed.engine.arrow_data import is_read_once, to_arrow_table
+        from lakebed.engine.base import session_of
         from lakebed.operations import hudi_job
         from lakebed.operations.delete import rows_to_delete
         from lakebed.services.erasure import Erasure

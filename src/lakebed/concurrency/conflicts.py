@@ -48,7 +48,7 @@ class StartedAt:
     @staticmethod
     def of(timeline: Timeline) -> StartedAt:
         last = timeline.last_completed
-        pending = frozenset((i.time, completes_as(i.action)) for i in timeline.pending)
+        pending = frozenset({(i.time, completes_as(i.action)) for i in timeline.pending})
         return StartedAt(last.time if last else "", pending, timeline)
 
     def is_unchanged(self, now: Timeline, instant: str) -> bool:

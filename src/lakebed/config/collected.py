@@ -197,7 +197,7 @@ class CollectedSettings:
     def _table(self) -> dict[str, Any]:
         table = self._group("table")
         _align_merge(table)
-        if any(":" in field for field in table.get("partition_fields", ())):
+        if ":" in "".join(table.get("partition_fields", ())):
             table["partition_fields"], table["partition_types"] = split_partition_types(table["partition_fields"])
         table["timestamp"] = dict(self._timestamp)
         return table

@@ -131,9 +131,15 @@ def resolve_options(option_values: Mapping[str, Any] | None = None) -> Options:
         raise InvalidOption(
             f"options of type {type(option_values).__name__}", hint="give a dict of names and values"
         ) from cause
-    texts = {str(name): _text(value) for name, value in pairs.items() if value is not None}
+    return _resolved(tuple([(str(name), _text(value)) for name, value in pairs.items() if value is not None]))
+
+
+@lru_cache(maxsize=64)
+def _resolved(texts: tuple[tuple[str, str], ...]) -> Options:
+    """The settings in these option texts. Cached, since a write and a table's services use them several times, and most
+    calls have no options."""
     problems: list[LakebedError] = []
-    option_texts, extra = _canonical_keys(texts, problems)
+    option_texts, extra = _canonical_keys(dict(texts), problems)
     settings = CollectedSettings()
     without_sync = option_texts.get(CATALOG_SYNC, "").strip().lower() == "ignore"
     for key, text in option_texts.items():
@@ -290,12 +296,6 @@ def service_settings(explicit: Mapping[str, str], properties: Mapping[str, str])
     if _COMPACTION_DUE in requested:
         stored = {key: text for key, text in stored.items() if key not in _COMPACTION_TRIGGER}
     return _resolved(tuple({**stored, **requested}.items()))
-
-
-@lru_cache(maxsize=64)
-def _resolved(texts: tuple[tuple[str, str], ...]) -> Options:
-    """The settings in these option texts. Cached, since a write and a table's services use them several times."""
-    return resolve_options(dict(texts))
 
 
 def compaction_settings(explicit: Mapping[str, str], properties: Mapping[str, str]) -> CompactionSettings:

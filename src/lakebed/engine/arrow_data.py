@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
 
-from lakebed.engine.spark_session import session_of
+from lakebed.engine.base import session_of
 from lakebed.errors import InvalidOption, SchemaConflict
 from lakebed.inputs.base import DatasetSource, MappedSource, RowSource, rows_of_stream
 from lakebed.inputs.files import DataFiles

@@ -12,7 +12,7 @@ import pickle
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
@@ -24,6 +24,9 @@ from lakebed.format.hashes import java_hash
 from lakebed.model import DERIVED, PARTITION_PATH, RECORD_KEY, FileSlice
 from lakebed.schema.plain_arrow import as_numpy
 from lakebed.storage.base import Storage
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 @dataclass(slots=True)
@@ -46,6 +49,11 @@ class Task:
     @property
     def write_token(self) -> str:
         return f"{self.partition}-{self.stage}-{self.attempt}"
+
+
+def session_of(data: Any) -> SparkSession | None:
+    """The session of a DataFrame; None for anything else."""
+    return getattr(data, "sparkSession", None) if hasattr(data, "mapInArrow") else None
 
 
 class SliceReader(Protocol):

@@ -28,9 +28,9 @@ from lakebed.engine.base import (
     Task,
     choose_group,
     insert_share,
+    session_of,
 )
 from lakebed.engine.shuffle import Group, Shuffle
-from lakebed.engine.spark_session import session_of
 from lakebed.engine.spill import Spill
 from lakebed.expressions.base import RowExpression
 from lakebed.inputs.base import BATCH_ROWS, TABLE_BYTES, RowSource, first_batches
@@ -345,7 +345,7 @@ class LocalEngine:
     def aggregate(self, rows: AnyRows, by: Sequence[str], sums: Sequence[str] = ()) -> pa.Table:
         if isinstance(rows, StreamedRows):
             return self._aggregate_streamed(rows, by, sums)
-        specs = [([], "count_all"), *((name, "sum") for name in sums)]
+        specs = [([], "count_all"), *[(name, "sum") for name in sums]]
         counted = grouped_rows(rows.table, by, specs).rename_columns([*by, "rows", *sums])
         for name in sums:
             summed = pc.fill_null(counted.column(name).cast(pa.int64()), 0)

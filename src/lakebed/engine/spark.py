@@ -31,6 +31,7 @@ from lakebed.engine.base import (
     Task,
     changed_input,
     map_groups,
+    session_of,
 )
 from lakebed.engine.spark_columns import arrow_column, hash_column
 from lakebed.engine.spark_python import use_this_python
@@ -43,7 +44,6 @@ from lakebed.engine.spark_session import (
     is_in_one_process,
     parallelism,
     require_spark,
-    session_of,
     speculates,
     stored_copies,
 )

@@ -14,6 +14,7 @@ from math import gcd
 from typing import TYPE_CHECKING, Any
 
 from lakebed.config.arguments import refused
+from lakebed.engine.base import session_of
 from lakebed.engine.spark_layout import (
     BUCKET,
     FAMILY,
@@ -24,7 +25,7 @@ from lakebed.engine.spark_layout import (
     logical_rows,
     side_by_side,
 )
-from lakebed.engine.spark_session import gateway, session_of
+from lakebed.engine.spark_session import gateway
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

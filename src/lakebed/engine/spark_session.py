@@ -236,8 +236,3 @@ def reads_table(data: DataFrame, uri: str) -> bool:
         return read_mark(uri) in str(plan.toString()) or uri in [parse_uri(path).uri for path in paths]
     except Exception:  # a plan that cannot be looked through names no table
         return False
-
-
-def session_of(data: Any) -> SparkSession | None:
-    """The session of a DataFrame; None for anything else."""
-    return getattr(data, "sparkSession", None) if hasattr(data, "mapInArrow") else None

@@ -116,7 +116,7 @@ class Bucket:
     def hash_fields(self) -> tuple[str, ...]:
         """The hash fields in the order in which their values are hashed, that of the key."""
         fields = self.fields or self.keys.key_fields
-        return tuple(name for name in self.keys.key_fields if name in fields)
+        return tuple([name for name in self.keys.key_fields if name in fields])
 
     def confusing_sql(self, schema: pa.Schema) -> str:
         """The Spark SQL predicate for rows whose key must be parsed as Hudi parses it; `FALSE` if no row can be one."""

@@ -71,13 +71,6 @@ class KeyGenerator:
     record_key: RowExpression
     partition_path: PartitionPath
 
-    @property
-    def auto_keys(self) -> bool:
-        """Whether the writer makes the keys (`<instant>_<task partition>_<row>`); `record_key` is then null for every
-        row.
-        """
-        return not self.key_fields
-
     def key_text_of(self, values: Any, schema: pa.Schema | None = None) -> pa.StringArray:
         """The record key texts of given key-field values, as the generator would make them from rows.
 
@@ -116,11 +109,11 @@ def key_generator(config: KeyGeneratorSpec) -> KeyGenerator:
     Hudi's."""
     kind = check_field_counts(config)
     partition_path = _partition_path(kind, config)
-    texts = tuple(_text(config, name) for name in config.key_fields)
+    texts = tuple([_text(config, name) for name in config.key_fields])
     return KeyGenerator(
         kind=kind,
         key_fields=config.key_fields,
-        partition_fields=tuple(part.field for part in partition_path.parts),
+        partition_fields=tuple([part.field for part in partition_path.parts]),
         record_key=_record_key(kind, texts, config.complex_single_field_prefix),
         partition_path=partition_path,
     )
@@ -204,7 +197,7 @@ def _partition_path(kind: str, config: KeyGeneratorSpec) -> PartitionPath:
     fields, types = config.partition_fields, config.partition_types
     if kind == CUSTOM:
         fields, types = _custom_fields(fields, types)
-    stamps = {TIMESTAMP: (True,), CUSTOM: tuple(t.upper() == TIMESTAMP for t in types)}.get(
+    stamps = {TIMESTAMP: (True,), CUSTOM: tuple([t.upper() == TIMESTAMP for t in types])}.get(
         kind, (False,) * len(fields)
     )
     parts = [_part(config, name, is_stamp) for name, is_stamp in zip(fields, stamps, strict=True)]

@@ -17,7 +17,7 @@ from lakebed.expressions.zones import UTC_ZONE, Zone
 from lakebed.schema.arrow import is_text
 from lakebed.schema.conversion import floored_times
 from lakebed.schema.java_text import to_java_text
-from lakebed.schema.logical_types import type_text
+from lakebed.schema.logical_types import is_bytes, type_text
 from lakebed.schema.plain_arrow import text_scalar
 
 # BigDecimal leaves plain notation below 1E-6 only: a column of this scale never needs help.
@@ -56,7 +56,7 @@ class KeyText:
     def can_be_empty(self, schema: pa.Schema) -> bool:
         """Whether a value's text can be an empty string."""
         kind = Column(self.column).type_in(schema)
-        return is_text(kind) or _is_binary(kind)
+        return is_text(kind) or is_bytes(kind)
 
     def is_free_text(self, schema: pa.Schema) -> bool:
         """Whether a value's text can hold any character (a string column)."""
@@ -73,7 +73,7 @@ class KeyText:
         kind, name = column.type_in(schema), column.sql(schema)
         if is_text(kind):
             return name
-        if _is_binary(kind):
+        if is_bytes(kind):
             return f"lower(hex({name}))"
         if pa.types.is_timestamp(kind):
             return self._timestamp_sql(kind, name)
@@ -91,7 +91,7 @@ class KeyText:
         if pa.types.is_decimal(kind):
             # Arrow prints decimals as BigDecimal.toString does
             return values.cast(pa.string())
-        if is_text(kind) or _is_binary(kind) or _is_castable(kind):
+        if is_text(kind) or is_bytes(kind) or _is_castable(kind):
             return to_java_text(values)
         raise self._refuse(kind)
 
@@ -150,7 +150,7 @@ def values_of_key_texts(texts: pa.Array, type_: pa.DataType, zone: Zone = UTC_ZO
     from lakebed.schema.assignment import check_finite
 
     try:
-        if _is_binary(type_):
+        if is_bytes(type_):
             return pa.array([None if text is None else bytes.fromhex(text) for text in texts.to_pylist()], type_)
         if pa.types.is_timestamp(type_):
             return _times_of(texts, type_, zone)
@@ -186,15 +186,6 @@ def _times_of(texts: pa.Array, type_: pa.TimestampType, zone: Zone) -> pa.Array:
         ahead = pc.multiply(pc.subtract(millis, zone.utc_millis(millis)), _MICROS_A_MILLI)
         times = pc.subtract(local, ahead).cast(pa.timestamp("us", type_.tz)).cast(type_)
     return pc.coalesce(numbers.cast(type_), times)
-
-
-def _is_binary(kind: pa.DataType) -> bool:
-    return (
-        pa.types.is_binary(kind)
-        or pa.types.is_large_binary(kind)
-        or pa.types.is_binary_view(kind)
-        or pa.types.is_fixed_size_binary(kind)
-    )
 
 
 def _is_castable(kind: pa.DataType) -> bool:

@@ -101,7 +101,7 @@ class ValuePart:
         if self.dropped:
             lost = pc.is_in(text, value_set=pa.array(["", DEFAULT_PARTITION], text.type))
             encoded = pc.if_else(lost, _NO_PATH, encoded)
-        no_text, default, name = (pa.scalar(text, pa.string()) for text in ("", DEFAULT_PARTITION, f"{self.field}="))
+        no_text, default, name = [pa.scalar(text, pa.string()) for text in ("", DEFAULT_PARTITION, f"{self.field}=")]
         encoded = pc.if_else(pc.fill_null(pc.equal(encoded, no_text), True), default, encoded)
         return pc.binary_join_element_wise(name, encoded, no_text) if self.hive_style else encoded
 

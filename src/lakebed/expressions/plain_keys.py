@@ -56,7 +56,7 @@ def unhashed_texts(keys: KeyGenerator, hash_fields: Sequence[str], schema: pa.Sc
     """The key fields with free text that are not hashed: their values may look like a hash field in a key's text."""
     key = keys.record_key
     unhashed = [t for t in key.texts if t.column not in hash_fields] if isinstance(key, CompositeKey) else []
-    return tuple(text.column for text in unhashed if text.is_free_text(schema))
+    return tuple([text.column for text in unhashed if text.is_free_text(schema)])
 
 
 def _is_plain(values: pa.Array) -> bool:

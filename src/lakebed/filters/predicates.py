@@ -6,6 +6,7 @@ on a `Compare(Column, op, Literal)`. The functions of a filter are Arrow express
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -391,7 +392,7 @@ class Predicate:
     def runs_in_process(self) -> bool:
         """Whether Arrow can evaluate the filter."""
         parts = () if self.expression is not None else walk(self.root)
-        return all(part.expression is not None for part in parts if isinstance(part, Opaque))
+        return not [part for part in parts if isinstance(part, Opaque) and part.expression is None]
 
     @property
     def runs_on_spark_sql(self) -> bool:
@@ -556,7 +557,7 @@ def _compare(node: Compare) -> pc.Expression:
 
 def _ordered(left: Any, op: str, right: Any, type_: pa.DataType) -> pc.Expression:
     if not pa.types.is_floating(type_):
-        return _plain(left, op, right)
+        return _PLAIN[op](left, right)
     # Spark: NaN equals NaN and is greater than every number
     if op in (">", ">="):
         left, right, op = right, left, FLIPPED[op]
@@ -570,20 +571,14 @@ def _ordered(left: Any, op: str, right: Any, type_: pa.DataType) -> pc.Expressio
     return less if op == "<" else less | (left == right) | both_nan
 
 
-def _plain(left: Any, op: str, right: Any) -> pc.Expression:
-    match op:
-        case "=":
-            return left == right
-        case "!=":
-            return left != right
-        case "<":
-            return left < right
-        case "<=":
-            return left <= right
-        case ">":
-            return left > right
-        case _:
-            return left >= right
+_PLAIN = {
+    "=": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
 
 
 # -- Spark SQL

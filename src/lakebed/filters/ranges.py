@@ -66,7 +66,7 @@ class Bounds:
 
     def are_equal(self) -> Bools:
         """Flags of the units in which every value that is not null is the lower bound."""
-        return self.exact & _flags(pc.equal(self.low, self.high), False)
+        return self.exact & flags_of(pc.equal(self.low, self.high), False)
 
 
 BoundsByPath = Mapping[Path, Bounds]
@@ -187,29 +187,29 @@ class _Side:
 
     def __init__(self, values: pa.Array) -> None:
         self.values = values
-        self.nan = _flags(pc.is_nan(values), False) if pa.types.is_floating(values.type) else None
+        self.nan = flags_of(pc.is_nan(values), False) if pa.types.is_floating(values.type) else None
 
     def below(self, constant: pa.Scalar) -> Bools:
-        less = _flags(pc.less(self.values, constant), True)
+        less = flags_of(pc.less(self.values, constant), True)
         if self.nan is None:
             return less
-        unknown = _flags(self.values.is_null(), True)
+        unknown = flags_of(self.values.is_null(), True)
         return unknown | (~self.nan if _is_nan(constant) else less)
 
     def at_most(self, constant: pa.Scalar) -> Bools:
-        return self.below(constant) | self.is_value(constant) | _flags(self.values.is_null(), True)
+        return self.below(constant) | self.is_value(constant) | flags_of(self.values.is_null(), True)
 
     def above(self, constant: pa.Scalar) -> Bools:
-        return ~self.at_most(constant) | _flags(self.values.is_null(), True)
+        return ~self.at_most(constant) | flags_of(self.values.is_null(), True)
 
     def at_least(self, constant: pa.Scalar) -> Bools:
-        return ~self.below(constant) | _flags(self.values.is_null(), True)
+        return ~self.below(constant) | flags_of(self.values.is_null(), True)
 
     def is_value(self, constant: pa.Scalar) -> Bools:
         """For each unit, whether the bound is known and equals the constant."""
         if self.nan is not None and _is_nan(constant):
             return self.nan
-        return _flags(pc.equal(self.values, constant), False)
+        return flags_of(pc.equal(self.values, constant), False)
 
 
 def _is_nan(constant: pa.Scalar) -> bool:
@@ -226,7 +226,7 @@ def _among(bounds: Bounds, values: Sequence[Literal], has_null: bool) -> Answer:
         can_false = np.logical_and.reduce([a[1] for a in answers])
     else:
         constants = pa.array([v.value for v in values], values[0].type).cast(bounds.low.type)
-        always = bounds.are_equal() & _flags(pc.is_in(bounds.low, value_set=constants), False)
+        always = bounds.are_equal() & flags_of(pc.is_in(bounds.low, value_set=constants), False)
         can_true, can_false = bounds.may_hold & _holds_one(bounds, constants), bounds.may_hold & ~always
     return can_true, none if has_null else can_false
 
@@ -239,8 +239,8 @@ def _holds_one(bounds: Bounds, constants: pa.Array) -> Bools:
     ordered = np.sort(ranked[:count])
     first = np.searchsorted(ordered, ranked[count : count + units], side="left")
     last = np.searchsorted(ordered, ranked[count + units :], side="right")
-    first[_flags(bounds.low.is_null(), True)] = 0
-    last[_flags(bounds.high.is_null(), True)] = count
+    first[flags_of(bounds.low.is_null(), True)] = 0
+    last[flags_of(bounds.high.is_null(), True)] = count
     return first < last
 
 
@@ -264,9 +264,10 @@ def _starts_with(bounds: Bounds, prefix: str, *, is_prefix_only: bool) -> Answer
         can_true &= _Side(bounds.low).below(pa.scalar(after, bounds.low.type))
     if not is_prefix_only:
         return can_true, hold
-    within = _flags(pc.starts_with(bounds.low, prefix), False) & _flags(pc.starts_with(bounds.high, prefix), False)
+    within = flags_of(pc.starts_with(bounds.low, prefix), False) & flags_of(pc.starts_with(bounds.high, prefix), False)
     return can_true, hold & ~within
 
 
-def _flags(values: Any, missing: bool) -> Bools:
+def flags_of(values: Any, missing: bool) -> Bools:
+    """The values of a boolean column, `missing` in place of nulls."""
     return as_numpy(pc.fill_null(values, missing))

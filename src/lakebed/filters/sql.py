@@ -60,7 +60,6 @@ _MOMENTS: dict[str, type[Expression]] = {
 }
 _MOMENTS_AS_NAMES = ("CURRENT_DATE", "CURRENT_TIMESTAMP")
 _TIMESTAMP = "TIMESTAMP"
-_DOUBLED_QUOTES = ("''", '""')
 
 
 def session_text(text: str, tree: Any, column: Callable[[Expression], Column], more: Sequence[Edit] = ()) -> str:
@@ -78,7 +77,7 @@ def session_text(text: str, tree: Any, column: Callable[[Expression], Column], m
 def _edits_of_moments(text: str, values: ValueReader) -> Iterator[Edit]:
     """The edits that insert constants for the current time and date, which Spark would take from a later moment than
     the one at which files are chosen."""
-    if not any(name in text.upper() for name in _MOMENTS):
+    if not [name for name in _MOMENTS if name in text.upper()]:
         return
     tokens = SparkText().tokenize(text)
     token_texts = [*plain_words(tokens), "", ""]
@@ -118,7 +117,7 @@ def edits_of_constants(text: str) -> Iterator[Edit]:
     """The edits by which constants mean the same in every session: `TIMESTAMP_LTZ` for the type name `TIMESTAMP`, in
     casts and before constants, whose meaning `spark.sql.timestampType` decides; texts with doubled quotes without
     these, which `spark.sql.legacy.consecutiveStringLiterals.enabled` would leave out."""
-    if _TIMESTAMP not in text.upper() and not any(quotes in text for quotes in _DOUBLED_QUOTES):
+    if _TIMESTAMP not in text.upper() and "''" not in text and '""' not in text:
         return
     tokens = SparkText().tokenize(text)
     kinds = ["", *(token.token_type.name for token in tokens), ""]
@@ -202,14 +201,6 @@ class SparkText(Spark):
             return tokens
 
 
-def parse_condition(text: str, schema: pa.Schema, zone: str, now: datetime) -> Predicate:
-    """The predicate of a SQL text. Raises the errors of `parse_filter`."""
-    try:
-        return _parsed(text, schema, zone, now)
-    except RecursionError:
-        raise too_deep(text, "condition") from None
-
-
 def too_deep(text: str, label: str) -> InvalidOption:
     """The error for a text that nests deeper than Python's stack."""
     return InvalidOption(
@@ -259,7 +250,7 @@ def parse_tree(text: str, label: str = "condition", form: str = "condition") -> 
     if isinstance(tree, exp.Query) or not isinstance(tree, exp.Condition):
         raise InvalidOption(f"the {label} {text!r} is no SQL {form}", hint=f"give one {form}, as after WHERE")
     _check_reach(tree, text, label)
-    check_numbers((str(part.this) for part in tree.find_all(exp.Literal) if not part.is_string), label)
+    check_numbers([str(part.this) for part in tree.find_all(exp.Literal) if not part.is_string], label)
     return tree
 
 
@@ -295,9 +286,10 @@ def outside_parentheses(words: Sequence[str], start: int = 0) -> Iterator[int]:
 def _parsed(text: str, schema: pa.Schema, zone: str, now: datetime) -> Predicate:
     tree = parse_tree(text)
     # in Spark a column of that name goes before the constant
-    is_column = not _MOMENTS.keys().isdisjoint(name.upper() for name in schema.names)
+    is_column = not _MOMENTS.keys().isdisjoint([name.upper() for name in schema.names])
     reader = ConditionReader(schema, parse_zone(zone), None if is_column else now)
-    root = reader.root(tree, has_odd_escapes(text))
+    odd = has_odd_escapes(text)
+    root = reader.opaque(tree, "a backslash escape in a string") if odd else reader.node(tree)
     if isinstance(root, Constant):
         return Predicate(root, text, spark_sql=node_to_spark(root))
     moments = () if is_column else tuple(_edits_of_moments(text, reader.values))
@@ -375,11 +367,6 @@ class ConditionReader:
         self.zone = zone
         self.values = ValueReader(schema, zone, resolve_column, self.node, now)
 
-    def root(self, tree: Any, odd_escapes: bool) -> Node:
-        if odd_escapes:
-            return self._opaque(tree, "a backslash escape in a string")
-        return self.node(tree)
-
     def node(self, e: Expression) -> Node:
         if isinstance(e, exp.Paren):
             return self.node(e.this)
@@ -391,7 +378,7 @@ class ConditionReader:
         try:
             return self._leaf(e)
         except SparkOnly as reason:
-            return self._opaque(e, str(reason))
+            return self.opaque(e, str(reason))
 
     def _leaf(self, e: Expression) -> Node:
         if type(e) in _OPERATORS:
@@ -481,13 +468,14 @@ class ConditionReader:
             )
         return Constant(value.value) if isinstance(value, Literal) else IsTrue(value)
 
-    def _opaque(self, e: Expression, reason: str) -> Node:
+    def opaque(self, e: Expression, reason: str) -> Node:
+        """The node for a condition that is not looked into."""
         return Opaque(self.names(e), reason)
 
     def names(self, e: Any) -> tuple[str, ...]:
         """The table's columns that an expression names, each once."""
-        columns = (self.values.resolve(column.parts[0].name, self.values.schema) for column in e.find_all(exp.Column))
-        return tuple(dict.fromkeys(column.name for column in columns))
+        columns = [self.values.resolve(column.parts[0].name, self.values.schema) for column in e.find_all(exp.Column)]
+        return tuple(dict.fromkeys([column.name for column in columns]))
 
 
 def _flatten(e: Expression) -> list[Expression]:
@@ -556,6 +544,7 @@ def parse_filter(
             f"a condition is SQL text or a pyarrow.compute.Expression, not {type(text_or_expression).__name__}",
             hint="for example where=\"city = 'Oslo' and ts >= '2024-01-01'\"",
         )
-    # the SQL parser takes long to import, and most reads have no filter
-
-    return parse_condition(text_or_expression, schema, zone, now or datetime.now(UTC))
+    try:
+        return _parsed(text_or_expression, schema, zone, now or datetime.now(UTC))
+    except RecursionError:
+        raise too_deep(text_or_expression, "condition") from None

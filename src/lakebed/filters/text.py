@@ -166,7 +166,7 @@ def text_after(prefix: str) -> str | None:
 def resolve_columns(names: Iterable[str], schema: pa.Schema) -> list[str]:
     """The columns of these names as the schema spells them, each once; see `resolve_column`."""
     existing = frozenset(schema.names)
-    return list(dict.fromkeys(name if name in existing else resolve_column(name, schema).name for name in names))
+    return list(dict.fromkeys([name if name in existing else resolve_column(name, schema).name for name in names]))
 
 
 def resolve_column(name: str, schema: pa.Schema) -> pa.Field:

@@ -190,11 +190,10 @@ def column_chunks(metadata: Any, name: str) -> list[Any]:
     """Parquet's metadata of the chunks of a column, one per row group. Empty for a column of several leaves, for a
     column that the file does not have, and if a nested column has the same path."""
     schema = metadata.schema
-    numbers = (n for n in range(len(schema)) if schema.column(n).path == name)
-    at = next(numbers, None)
-    if at is None or ("." in name and next(numbers, None) is not None):
+    numbers = [n for n in range(len(schema)) if schema.column(n).path == name]
+    if not numbers or ("." in name and len(numbers) > 1):
         return []
-    return [metadata.row_group(number).column(at) for number in range(metadata.num_row_groups)]
+    return [metadata.row_group(number).column(numbers[0]) for number in range(metadata.num_row_groups)]
 
 
 def read_footer(storage: Storage, path: str, size: int | None = None, *, encoded: bool = False) -> Footer:
@@ -392,8 +391,10 @@ class _Reading:
             self.tally.add("bytes", column_bytes(metadata, names, groups))
         for group in groups:
             expected = metadata.row_group(group)
-            rows, read = min(self.batch_rows, _rows_of_bytes(expected, _BATCH_BYTES)), 0
-            for batch in file.iter_batches(rows, row_groups=[group], columns=names, use_threads=False):
+            # of wide rows a batch has fewer
+            rows = min(self.batch_rows, int(_BATCH_BYTES * expected.num_rows / max(1, expected.total_byte_size)))
+            read = 0
+            for batch in file.iter_batches(max(1, rows), row_groups=[group], columns=names, use_threads=False):
                 read += batch.num_rows
                 yield _batch_as(batch, schema)
             if names:
@@ -475,7 +476,7 @@ def _read_options(metadata: Any, dictionary: Sequence[str], page_checksums: bool
     from lakebed.format.parquet_encodings import as_dictionaries
 
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
-    sizes = [sum(group.column(i).total_compressed_size for i in range(group.num_columns)) for group in groups]
+    sizes = [sum([group.column(i).total_compressed_size for i in range(group.num_columns)]) for group in groups]
     prefetch = max(sizes, default=0) <= _PREFETCH_BYTES
     return {
         "metadata": metadata,
@@ -485,11 +486,6 @@ def _read_options(metadata: Any, dictionary: Sequence[str], page_checksums: bool
         "coerce_int96_timestamp_unit": "us",
         "page_checksum_verification": page_checksums,
     }
-
-
-def _rows_of_bytes(group: Any, size: int) -> int:
-    """The number of rows of a row group that take about `size` bytes, so that batches of wide rows are small."""
-    return max(1, int(size * group.num_rows / max(1, group.total_byte_size)))
 
 
 def _read_as(field: pa.Field, dictionary: Sequence[str]) -> pa.Field:
@@ -525,7 +521,7 @@ def _batch_as(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 def _with_zones(schema: pa.Schema, parquet: Any) -> pa.Schema:
     """The schema with UTC as the time zone of INT96 columns, for which Arrow has no zone."""
-    if not any(pt.is_timestamp(kind) for kind in schema.types):
+    if not any(map(pt.is_timestamp, schema.types)):
         return schema
     instants = {
         column.path for column in (parquet.column(i) for i in range(len(parquet))) if column.physical_type == "INT96"

@@ -131,7 +131,7 @@ class ColumnRanges:
         # one array for all columns: to make one takes longer than to cut it
         counts, width = pa.array(numbers, pa.int64()), len(COUNTS)
         columns = [
-            pa.StructArray.from_arrays([*ends, *(counts.slice(i, 1) for i in range(n, n + width))], names=_PARTS)
+            pa.StructArray.from_arrays([*ends, *[counts.slice(i, 1) for i in range(n, n + width)]], names=_PARTS)
             for n, ends in zip(range(0, len(numbers), width), bounds, strict=True)
         ]
         return pa.RecordBatch.from_arrays(columns, names=list(self._types))

@@ -19,7 +19,7 @@ from lakebed.format.avro.writer import write_records
 from lakebed.format.block_rows import DICTIONARY_COLUMNS, batch_of, corrupt, naming_block
 from lakebed.format.hashes import value_buffer
 from lakebed.format.hfile.reader import open_hfile
-from lakebed.format.log_file import BlockHead, BlockType, HeaderKey, LogBlock, scan_blocks
+from lakebed.format.log_file import BlockHead, BlockType, HeaderKey, LogBlock, avro_block, scan_blocks
 from lakebed.format.parquet_block import BLOCK_SETTINGS, ParquetBlock, write_parquet
 from lakebed.format.parquet_writer import ParquetSettings
 from lakebed.format.sources import FileSource
@@ -213,18 +213,6 @@ def encode_data_block(
         return avro_block(*write_records(rows, avro_schema), avro_schema, headers, kind)
     else:
         raise UnsupportedFeature(f"blocks of type {kind.name} are not written")
-    return LogBlock(kind, {**headers, int(HeaderKey.SCHEMA): avro_schema}, content)
-
-
-def avro_block(
-    records: Sequence[bytes],
-    count: int,
-    avro_schema: str,
-    headers: Mapping[int, str],
-    kind: BlockType = BlockType.AVRO_DATA,
-) -> LogBlock:
-    """A block of `count` records that are encoded already (by `write_records`)."""
-    content = b"".join([_AVRO_HEAD.pack(_AVRO_VERSION, count), *records])
     return LogBlock(kind, {**headers, int(HeaderKey.SCHEMA): avro_schema}, content)
 
 

@@ -11,6 +11,8 @@ from collections.abc import Collection
 
 from lakebed.model import HOODIE, BaseFile, LogFile
 
+_NO_NAMES = frozenset(("", ".", ".."))
+
 _BASE_FILE = re.compile(r"([a-zA-Z0-9-]+)_([a-zA-Z0-9-]+)_([0-9]+)\.([a-zA-Z0-9]+)")
 BASE_EXTENSIONS = (".parquet", ".orc", ".lance")
 """How the names of base files end, by their formats; `.hfile` is of tables that are not read."""
@@ -157,7 +159,7 @@ def is_data_path(path: str) -> bool:
     (True, False, False)
     """
     parts = path.split("/")
-    return parts[0] != HOODIE and not any(part in ("", ".", "..") or "\0" in part for part in parts)
+    return parts[0] != HOODIE and _NO_NAMES.isdisjoint(parts) and "\0" not in path
 
 
 def is_written_by(path: str, instants: Collection[str]) -> bool:

@@ -106,9 +106,21 @@ def avro_data_block(schema: str, records: Sequence[bytes], instant: str | None =
     headers: dict[int, str] = {HeaderKey.SCHEMA: schema}
     if instant is not None:
         headers[HeaderKey.INSTANT_TIME] = instant
-    parts = [struct.pack(">ii", _AVRO_BLOCK_VERSION, len(records))]
-    parts += [struct.pack(">i", len(record)) + record for record in records]
-    return LogBlock(BlockType.AVRO_DATA, headers, b"".join(parts))
+    framed = [struct.pack(">i", len(record)) + record for record in records]
+    return avro_block(framed, len(records), schema, headers)
+
+
+def avro_block(
+    records: Sequence[bytes],
+    count: int,
+    avro_schema: str,
+    headers: Mapping[int, str],
+    kind: BlockType = BlockType.AVRO_DATA,
+) -> LogBlock:
+    """A block of `count` records in Avro binary, each with its length (4 bytes) in front. `headers` are written as
+    given, and SCHEMA is added."""
+    content = b"".join([struct.pack(">ii", _AVRO_BLOCK_VERSION, count), *records])
+    return LogBlock(kind, {**headers, int(HeaderKey.SCHEMA): avro_schema}, content)
 
 
 def hfile_data_block(schema: str, hfile: bytes, instant: str) -> LogBlock:

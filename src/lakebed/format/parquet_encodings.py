@@ -95,11 +95,13 @@ def as_dictionaries(metadata: Any, names: Collection[str]) -> list[str]:
     metadata of the file."""
     if not names:
         return []
-    columns = (metadata.schema.column(at) for at in range(len(metadata.schema)))
+    columns = [metadata.schema.column(at) for at in range(len(metadata.schema))]
     at = {n: c.path for n, c in enumerate(columns) if c.path in names and c.physical_type == "BYTE_ARRAY"}
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
     return [
-        path for n, path in at.items() if all(_NEVER_DICTIONARIES.isdisjoint(g.column(n).encodings) for g in groups)
+        path
+        for n, path in at.items()
+        if _NEVER_DICTIONARIES.isdisjoint([encoding for g in groups for encoding in g.column(n).encodings])
     ]
 
 
@@ -260,8 +262,9 @@ def _repeats(leaf: pa.Array) -> bool:
         return False
     max_distinct = max(1, _MAX_DISTINCT_RATIO * len(leaf))
     # a slice has at most as many distinct values as the column, and is counted sooner
-    parts = (leaf.slice(0, _SLICE_ROWS), leaf) if len(leaf) > _SLICE_ROWS else (leaf,)
-    return all(pc.count_distinct(part, mode="all").as_py() <= max_distinct for part in parts)
+    if len(leaf) > _SLICE_ROWS and pc.count_distinct(leaf[:_SLICE_ROWS], mode="all").as_py() > max_distinct:
+        return False
+    return pc.count_distinct(leaf, mode="all").as_py() <= max_distinct
 
 
 def _is_random_text(leaf: pa.Array) -> bool:

@@ -107,7 +107,15 @@ def check_footer(footer: bytes, metadata: Any) -> None:
     columns = [schema.column(number) for number in range(len(schema))]
     leaves = [_Leaf(c.physical_type, c.length, c.max_repetition_level, c.max_definition_level) for c in columns]
     try:
-        _check(footer, leaves)
+        at = field = 0
+        while footer[at]:
+            field, kind, at = head(footer, at, field)
+            if field != _ROW_GROUPS or kind != LIST:
+                at = skip(footer, at, kind, 0)
+                continue
+            count, at = structs(footer, at)
+            for _ in range(count):
+                at = _row_group(footer, at, leaves)
     except IndexError:
         raise ValueError("its footer is cut off") from None
 
@@ -169,18 +177,6 @@ class _Leaf(NamedTuple):
 
 
 # What follows goes over every chunk of every footer that is read: positions in, positions out, no object in between.
-
-
-def _check(data: bytes, leaves: Sequence[_Leaf]) -> None:
-    at = field = 0
-    while data[at]:
-        field, kind, at = head(data, at, field)
-        if field != _ROW_GROUPS or kind != LIST:
-            at = skip(data, at, kind, 0)
-            continue
-        count, at = structs(data, at)
-        for _ in range(count):
-            at = _row_group(data, at, leaves)
 
 
 def _row_group(data: bytes, at: int, leaves: Sequence[_Leaf]) -> int:

@@ -393,7 +393,7 @@ def _has_several_pages(rows: pa.Table, settings: ParquetSettings) -> bool:
     wide."""
     if -(-rows.num_rows // settings.page_rows) >= INDEXED_PAGES:
         return True
-    return any(column.nbytes >= INDEXED_PAGES * settings.page_size for column in rows.columns)
+    return max([column.nbytes for column in rows.columns], default=0) >= INDEXED_PAGES * settings.page_size
 
 
 def _page_check_rows(rows: pa.Table, page_size: int) -> int:
@@ -472,7 +472,8 @@ def small_dictionaries(group: pa.Table) -> pa.Table:
     for at, field in enumerate(group.schema):
         if not pt.is_dictionary(field.type):
             continue
-        if any(_DICTIONARY_SHARE * len(c.dictionary) > group.num_rows for c in group[at].chunks):
+        largest = max([len(c.dictionary) for c in group[at].chunks], default=0)
+        if _DICTIONARY_SHARE * largest > group.num_rows:
             group = group.set_column(at, field, pa.chunked_array([_small_dictionary(c) for c in group[at].chunks]))
     return group.unify_dictionaries()
 

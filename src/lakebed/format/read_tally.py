@@ -37,4 +37,4 @@ def column_bytes(metadata: Any, columns: Collection[str], row_groups: Iterable[i
         return sum(metadata.row_group(number).total_byte_size for number in row_groups) if columns else 0
     leaf_numbers = [at for at in range(len(schema)) if schema.column(at).path.partition(".")[0] in columns]
     groups = map(metadata.row_group, row_groups)
-    return sum(group.column(at).total_compressed_size for group in groups for at in leaf_numbers)
+    return sum([group.column(at).total_compressed_size for group in groups for at in leaf_numbers])

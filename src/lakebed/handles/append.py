@@ -24,11 +24,11 @@ from lakebed.expressions.plain_keys import PlainKeys
 from lakebed.format.avro.wrappers import encode_ordering
 from lakebed.format.avro.writer import encode_records
 from lakebed.format.column_ranges import ranges_by_group
-from lakebed.format.data_block import avro_block, encode_data_block
+from lakebed.format.data_block import encode_data_block
 from lakebed.format.delete_block import encode_ordered_deletes
 from lakebed.format.file_names import parse_log_file
 from lakebed.format.hashes import value_buffer
-from lakebed.format.log_file import BlockType, HeaderKey, LogBlock, delete_block, encode_positions
+from lakebed.format.log_file import BlockType, HeaderKey, LogBlock, avro_block, delete_block, encode_positions
 from lakebed.handles.base import GroupWrite
 from lakebed.handles.file_writer import FileFormat
 from lakebed.handles.log_writer import LogWriter, WrittenLogFile
@@ -260,7 +260,7 @@ class IngestedGroup:
 
 def are_small(groups: Sequence[GroupOfRows]) -> bool:
     """Whether there are several file groups that are so small that ingesting them together saves time."""
-    return len(groups) > 1 and sum(group.rows for group in groups) <= _MAX_ROWS * len(groups)
+    return len(groups) > 1 and sum([group.rows for group in groups]) <= _MAX_ROWS * len(groups)
 
 
 def ingest_groups(
@@ -275,7 +275,7 @@ def ingest_groups(
     rows of a key one wins. Raises `InvalidRecord` and `SchemaConflict`, which do not name the group."""
     batches = rows.combine_chunks().to_batches()
     checked = pa.Table.from_batches(list(intake.checked(iter(batches), Task())))
-    edges = np.array([0, *(group.stop for group in groups)], np.int64)
+    edges = np.array([0, *[group.stop for group in groups]], np.int64)
     incoming = intake.split(checked, edges)
     ends = edges if incoming.row_numbers is None else np.searchsorted(incoming.row_numbers, edges)
     codes = np.repeat(np.arange(len(groups), dtype=np.int32), np.diff(ends))
@@ -475,7 +475,7 @@ class AppendHandle:
 
     def _log_writer(self, absent: Sequence[str]) -> LogWriter:
         group, file_slice = self._group, self._group.target.slice
-        columns = tuple(n for n in group.job.format.range_columns if n not in absent)
+        columns = tuple([n for n in group.job.format.range_columns if n not in absent])
         log_instant, version = group.instant, 1
         if file_slice is None and group.target.log_instant is not None:
             log_instant = group.target.log_instant

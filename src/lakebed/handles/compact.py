@@ -29,7 +29,7 @@ from lakebed.handles.append import pieces
 from lakebed.handles.file_writer import FileFormat, FileWriter
 from lakebed.handles.log_writer import LogWriter
 from lakebed.handles.stored_rows import RowGroupCopies, StoredRows, sorted_in_full, texts_with_dictionary
-from lakebed.model import OPERATION_COLUMN, PARTITION_PATH, UPDATE_OPERATION, BaseFile, FileSlice, LogFile, path_in
+from lakebed.model import OPERATION_COLUMN, PARTITION_PATH, UPDATE_OPERATION, BaseFile, FileSlice, path_in
 from lakebed.slices.base_rows import DICTIONARY_META
 from lakebed.slices.logs import MergeCounts
 from lakebed.slices.merged import MergedSlice, RowGroups
@@ -236,7 +236,7 @@ def planned_slice(storage: Storage, operation: CompactionOperation) -> FileSlice
     if operation.base_file:
         base = parse_base_file(operation.partition, operation.base_file, _size(storage, operation, operation.base_file))
     logs = [parse_log_file(operation.partition, name, _size(storage, operation, name)) for name in operation.log_files]
-    if (operation.base_file and not isinstance(base, BaseFile)) or not all(isinstance(log, LogFile) for log in logs):
+    if (operation.base_file and not isinstance(base, BaseFile)) or None in logs:
         raise CorruptFile(
             f"the plan of a table service for file group {operation.file_id} names what is no file of a file group",
             hint="Take the plan off the timeline; the service makes a new one.",

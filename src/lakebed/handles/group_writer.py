@@ -114,8 +114,8 @@ def accounted(statuses: list[WriteStatus], received: int) -> list[WriteStatus]:
     """The statuses of a file group, the first of which notes that the group got `received` rows. Raises `LakebedError`
     unless each row was inserted, updated, deleted, combined with another or without effect. A row whose key is stored
     several times counts for each stored row."""
-    rows = sum(status.rows_in for status in statuses)
-    outcomes = {name: sum(getattr(status, name) for status in statuses) for name in _OUTCOMES}
+    rows = sum([status.rows_in for status in statuses])
+    outcomes = {name: sum([getattr(status, name) for status in statuses]) for name in _OUTCOMES}
     if rows > sum(outcomes.values()):
         raise LakebedError(
             f"{rows} rows came to file group {statuses[0].file_id} in partition {statuses[0].partition!r}, and"

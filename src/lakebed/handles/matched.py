@@ -23,8 +23,8 @@ from lakebed.merge.rules import MergeRules
 from lakebed.metadata_kinds.stored import stored_rows
 from lakebed.model import PARTITION_PATH, RECORD_KEY
 from lakebed.read.lookup import KeyText, locate
-from lakebed.schema.conversion import cast_column, one_array, project
-from lakebed.schema.plain_arrow import as_numpy
+from lakebed.schema.conversion import cast_column, project
+from lakebed.schema.plain_arrow import as_numpy, one_array
 from lakebed.slices.snapshot import Snapshot
 
 # Texts of partition columns whose path is that of a null.

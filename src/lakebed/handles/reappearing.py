@@ -19,9 +19,8 @@ from lakebed.handles.merge import MergeHandle
 from lakebed.merge.incoming import Incoming, Positions
 from lakebed.merge.log_entries import LogEntries
 from lakebed.model import IS_DELETED_COLUMN, RECORD_KEY, FileSlice
-from lakebed.schema.conversion import one_array
 from lakebed.schema.evolution import cast_column
-from lakebed.schema.plain_arrow import as_numpy
+from lakebed.schema.plain_arrow import as_numpy, one_array
 from lakebed.slices.key_rows import rows_of_keys
 
 _NOTHING = np.array([], np.int64)

@@ -252,7 +252,7 @@ class BucketIndex(Index, Hashing):
                 context={"fields": list(self.fields), "key_fields": list(key_fields)},
             )
         hash_fields = fields or tuple(key_fields)
-        return replace(self, fields=tuple(f for f in key_fields if f in hash_fields))
+        return replace(self, fields=tuple([f for f in key_fields if f in hash_fields]))
 
     def hashed_fields(self, key_fields: Sequence[str]) -> tuple[str, ...]:
         return self.resolved(key_fields).fields
@@ -362,7 +362,7 @@ class BucketIndex(Index, Hashing):
 
 def split_fields(text: str) -> tuple[str, ...]:
     """Field names from a comma-separated property."""
-    return tuple(name.strip() for name in text.split(",") if name.strip())
+    return tuple([name.strip() for name in text.split(",") if name.strip()])
 
 
 def _of_buckets(index: BucketIndex, numbers: Collection[int], ids: pa.Array, sizes: pa.Array) -> pa.Array:

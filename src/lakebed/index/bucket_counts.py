@@ -190,7 +190,7 @@ class BucketCounts:
     splits: Splits = ()
 
     def __post_init__(self) -> None:
-        for count in (self.count, *(count for _, count in self.rules)):
+        for count in (self.count, *[count for _, count in self.rules]):
             if not 0 < count <= MAX_BUCKETS:
                 raise InvalidOption(
                     f"a bucket index cannot have {count} buckets",
@@ -212,7 +212,7 @@ class BucketCounts:
     def numbers_end(self) -> int:
         """The number after the greatest bucket number in any partition path."""
         deep = [number + 1 for _, leaves in self.splits for number, _ in leaves]
-        return max([self.count, *(count for _, count in self.rules), *deep])
+        return max([self.count, *[count for _, count in self.rules], *deep])
 
     def buckets_in(self, path: str) -> Buckets:
         """The buckets of a partition path."""

@@ -13,7 +13,7 @@ import pyarrow.types as pt
 from lakebed.errors import SchemaConflict
 from lakebed.ingestion.columns import with_elements
 from lakebed.operations.context import incoming_schema
-from lakebed.schema.conversion import one_array
+from lakebed.schema.plain_arrow import one_array
 
 Flags = npt.NDArray[np.bool_]
 _TWICE = "the message has the field {} in two cases of its letters"

@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 
 from lakebed.errors import AmbiguousMerge, InvalidRecord
 from lakebed.schema.assignment import SQL, in_column
-from lakebed.schema.conversion import cast_column, one_array
-from lakebed.schema.plain_arrow import as_numpy, computed_columns
+from lakebed.schema.conversion import cast_column
+from lakebed.schema.plain_arrow import as_numpy, computed_columns, one_array
 
 Positions = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]

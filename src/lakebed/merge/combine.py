@@ -26,8 +26,7 @@ from lakebed.merge.pairs import CHANGING_META, Flags, Side, empty_values, is_dat
 from lakebed.merge.rules import MergeRules, nulls_first
 from lakebed.merge.unavailable import may_mark_inside
 from lakebed.model import COMBINED, DELETE, RECORD_KEY
-from lakebed.schema.conversion import one_array
-from lakebed.schema.plain_arrow import as_numpy
+from lakebed.schema.plain_arrow import as_numpy, one_array
 from lakebed.sharing import once
 
 

@@ -22,8 +22,8 @@ from lakebed.merge.rules import MergeRules
 from lakebed.merge.shares import CountName, Shares
 from lakebed.model import COMBINED, DELETE, DERIVED, MEMBER, PARTITION_PATH, POSITION, RECORD_KEY
 from lakebed.schema.assignment import project_incoming
-from lakebed.schema.conversion import can_cast, cast_column, one_array
-from lakebed.schema.plain_arrow import as_numpy, gather
+from lakebed.schema.conversion import can_cast, cast_column
+from lakebed.schema.plain_arrow import as_numpy, gather, one_array
 
 Positions = npt.NDArray[np.int64]
 
@@ -260,7 +260,7 @@ class Intake:
             if not self.all_deletes:
                 self._check_ordering(keys, data)
             yield pa.RecordBatch.from_arrays(
-                [*(batch.column(c) for c in carried), *(data.column(n) for n in names)], names=[*carried, *names]
+                [*[batch.column(c) for c in carried], *[data.column(n) for n in names]], names=[*carried, *names]
             )
 
     def _check_ordering(self, keys: pa.Array, data: pa.RecordBatch) -> None:
@@ -327,7 +327,7 @@ class Intake:
         deletes = forced if marked is None else forced | as_numpy(marked)
         keys = one_array(table.column(RECORD_KEY))
         data = table.select([n for n in table.column_names if n not in _CARRIED])
-        required = tuple(name for name in self.absent if not self.schema.field(name).nullable)
+        required = tuple([name for name in self.absent if not self.schema.field(name).nullable])
         # where stored values replace nulls, a null stands for a missing column
         absent = () if self.rules.partial == "IGNORE_DEFAULTS" else self.absent
         positions: Positions | None = None

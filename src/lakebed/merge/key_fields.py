@@ -21,8 +21,7 @@ from lakebed.expressions.key_text import SharedText
 from lakebed.model import RECORD_KEY
 from lakebed.properties.table_config import TableConfig
 from lakebed.schema.arrow import is_text
-from lakebed.schema.conversion import one_array
-from lakebed.schema.plain_arrow import as_numpy, text_scalar
+from lakebed.schema.plain_arrow import as_numpy, one_array, text_scalar
 
 Positions = npt.NDArray[np.int64]
 

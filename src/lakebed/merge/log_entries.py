@@ -261,7 +261,7 @@ def ordering_values(rows: pa.RecordBatch, rules: MergeRules, kinds: Sequence[pa.
     from lakebed.schema.evolution import cast_column
 
     pairs = zip(rules.ordering, kinds, strict=True)
-    return tuple(cast_column(_values_of(rows, name, kind), kind) for name, kind in pairs)
+    return tuple([cast_column(_values_of(rows, name, kind), kind) for name, kind in pairs])
 
 
 def data_entries(

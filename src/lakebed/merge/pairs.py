@@ -102,7 +102,7 @@ def _is_same(old: pa.Array, at: Positions, new: pa.Array) -> bool:
 
 def _put_dictionary(old: pa.DictionaryArray, at: Positions, new: pa.DictionaryArray) -> pa.DictionaryArray:
     unified = pa.chunked_array([old.cast(new.type), new]).unify_dictionaries()
-    codes, new_codes = (as_numpy(pc.fill_null(chunk.indices, -1)) for chunk in unified.chunks)
+    codes, new_codes = [as_numpy(pc.fill_null(chunk.indices, -1)) for chunk in unified.chunks]
     codes = codes.copy()
     codes[at] = new_codes
     return pa.DictionaryArray.from_arrays(pa.array(codes, mask=codes < 0), unified.chunk(0).dictionary)

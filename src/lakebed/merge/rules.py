@@ -18,9 +18,8 @@ from lakebed.merge.key_fields import KeyFields
 from lakebed.merge.mergers import Merger, merger_of
 from lakebed.model import DELETE_OPERATIONS, IS_DELETED_COLUMN, OPERATION_COLUMN, RECORD_KEY
 from lakebed.properties.table_config import PayloadRule, TableConfig
-from lakebed.schema.conversion import one_array
 from lakebed.schema.java_text import to_java_text
-from lakebed.schema.plain_arrow import as_numpy
+from lakebed.schema.plain_arrow import as_numpy, one_array
 
 
 def field_values(rows: pa.Table | pa.RecordBatch, name: str) -> pa.Array:
@@ -30,18 +29,6 @@ def field_values(rows: pa.Table | pa.RecordBatch, name: str) -> pa.Array:
         return one_array(rows.column(name))
     first, *path = name.split(".")
     return pc.struct_field(one_array(rows.column(first)), path)
-
-
-def compare_ordering(incoming: Sequence[pa.Array], stored: Sequence[pa.Array]) -> pa.Array:
-    """Flags of the rows where `incoming >= stored`, compared column by column; a null is smaller than every value."""
-    result: pa.Array | None = None
-    for new, old in zip(reversed(incoming), reversed(stored), strict=True):
-        new, old = comparable(new), comparable(old)
-        greater = pc.fill_null(pc.greater(new, old), pc.and_(pc.is_valid(new), pc.is_null(old)))
-        equal = pc.fill_null(pc.equal(new, old), pc.and_(pc.is_null(new), pc.is_null(old)))
-        result = pc.or_(greater, equal if result is None else pc.and_(equal, result))
-    assert result is not None
-    return result
 
 
 def comparable(values: pa.Array) -> pa.Array:
@@ -207,7 +194,7 @@ class MergeRules:
     @property
     def ordering_columns(self) -> list[str]:
         """The columns that hold the ordering fields."""
-        return list(dict.fromkeys(name.partition(".")[0] for name in self.ordering))
+        return list(dict.fromkeys([name.partition(".")[0] for name in self.ordering]))
 
     @property
     def compares_columns(self) -> bool:
@@ -262,8 +249,16 @@ class MergeRules:
         return [field_values(rows, name) for name in self.ordering]
 
     def newer_wins(self, older: Sequence[pa.Array], newer: Sequence[pa.Array]) -> pa.Array:
-        """Flags of the rows where the newer ordering values are not smaller than the older ones."""
-        return compare_ordering(self._parts(newer), self._parts(older))
+        """Flags of the rows where the newer ordering values are not smaller than the older ones, compared column by
+        column; a null is smaller than every value."""
+        result: pa.Array | None = None
+        for new, old in zip(reversed(self._parts(newer)), reversed(self._parts(older)), strict=True):
+            new, old = comparable(new), comparable(old)
+            greater = pc.fill_null(pc.greater(new, old), pc.and_(pc.is_valid(new), pc.is_null(old)))
+            equal = pc.fill_null(pc.equal(new, old), pc.and_(pc.is_null(new), pc.is_null(old)))
+            result = pc.or_(greater, equal if result is None else pc.and_(equal, result))
+        assert result is not None
+        return result
 
     def comparable(self, ordering: Sequence[pa.Array]) -> list[pa.Array]:
         """The ordering values as columns that sort as they compare, from left to right, nulls first."""

@@ -298,19 +298,17 @@ def check_groups(storage: Storage, partition: str, slices: Sequence[FileSlice]) 
         if not kind.is_file_id_of(partition, file_slice.file_id):
             continue
         numbers[kind.data_partition_of(file_slice.file_id)].append(group_number(file_slice.file_id))
-        if file_slice.base_file is None and not any(map(_begins_group, file_slice.log_files)):
-            raise damaged(storage, partition, f"has lost the base file of file group {file_slice.file_id}")
+        if file_slice.base_file is None:
+            from lakebed.metadata_records.group_files import CREATION_TOKEN
+
+            marks = [(log.instant.startswith(INITIAL_INSTANT), log.write_token) for log in file_slice.log_files]
+            if not [token for is_initial, token in marks if is_initial or token == CREATION_TOKEN]:
+                raise damaged(storage, partition, f"has lost the base file of file group {file_slice.file_id}")
     for group_numbers in numbers.values():
         present = {*group_numbers}
         missing = {*range(min(present), max(present))} - present
         if missing:
             raise damaged(storage, partition, f"has lost file group number {min(missing)}")
-
-
-def _begins_group(log: LogFile) -> bool:
-    from lakebed.metadata_records.group_files import CREATION_TOKEN
-
-    return log.instant.startswith(INITIAL_INSTANT) or log.write_token == CREATION_TOKEN
 
 
 _WRITTEN = BoundedCache[CacheEntry[Mapping[tuple[str, FileInfo | None], _Written]]](_CACHED_BYTES)

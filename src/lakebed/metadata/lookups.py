@@ -53,10 +53,9 @@ from lakebed.properties.features import check_formats
 from lakebed.properties.file import load_table_config
 from lakebed.properties.table_config import TableConfig
 from lakebed.schema.plain_arrow import as_numpy
-from lakebed.sharing import once
 from lakebed.slices.snapshot import Snapshot, metadata_damage_named
 from lakebed.storage.base import Storage
-from lakebed.storage.parallel import at_once, is_remote, parallel_map
+from lakebed.storage.parallel import at_once, is_remote, parallel_map, threads_of_files
 from lakebed.timeline.instants import without_suffix
 from lakebed.timeline.timeline import Timeline, load_table, load_timeline
 
@@ -72,7 +71,7 @@ _DENSE = 4
 def full_slice(view: MetadataSlices, file_slice: FileSlice) -> list[Layer]:
     """All records of a slice, oldest first, as layers with the columns `key`, `value` and `schema` (see
     `merge_records.decoded`)."""
-    return _layers(view, file_slice, lambda file: file.read())
+    return _layers(view, file_slice, HFileReader.read)
 
 
 def slice_by_keys(view: MetadataSlices, file_slice: FileSlice, keys: pa.Array, after_instant: str = "") -> list[Layer]:
@@ -171,7 +170,7 @@ def read_stats(
         )
 
     tables_by_column: dict[str, list[pa.Table]] = {}
-    for rows in parallel_map(read, slices):
+    for rows in parallel_map(read, slices, threads_of_files(view.storage, [s.size for s in slices])):
         for stats in decoded(rows, partial(stats_codec.decode, types=types)):
             for column, table in stats.items():
                 tables_by_column.setdefault(column, []).append(table)
@@ -203,7 +202,7 @@ class MetadataTable:
     """
 
     slices: MetadataSlices
-    _listed: dict[frozenset[str], pa.Table] = field(default_factory=dict[frozenset[str], pa.Table], repr=False)
+    _listed: dict[frozenset[str] | None, pa.Table] = field(default_factory=dict, repr=False)
 
     def open_ahead(self, partitions: Sequence[str]) -> None:
         """On a slow storage, list these partitions in parallel and open the files of the small ones, which a lookup
@@ -255,9 +254,10 @@ class MetadataTable:
     def is_later_than(self, timeline: Timeline) -> bool:
         """Whether the metadata table has completed an action that is later than all of this timeline. Its compactions
         and cleans do not count: they come after actions, and none of the table's actions has their form here."""
-        completed = reversed(self.slices.timeline.completed)
-        newest = next((i.time for i in completed if is_of_data(i.time) and i.action not in _SERVICES), "")
-        return newest > timeline.latest_time
+        for instant in reversed(self.slices.timeline.completed):
+            if is_of_data(instant.time) and instant.action not in _SERVICES:
+                return instant.time > timeline.latest_time
+        return False
 
     def shows_same(self, other: Self) -> bool:
         """Whether `other`, a view that was just opened, shows nothing new in comparison with this one."""
@@ -265,7 +265,7 @@ class MetadataTable:
 
     def partitions(self) -> tuple[str, ...]:
         """The partition paths of the data table, sorted ("" for a table without partitions)."""
-        rows = self._all_files
+        rows = self._files_of(None)
         listed = rows.filter(pc.and_(pc.equal(rows["key"], _ALL_PARTITIONS), self._is_live(rows)))
         return tuple(sorted(map(partition_of, listed["name"].to_pylist())))
 
@@ -273,8 +273,8 @@ class MetadataTable:
         """The `partition`, `name` and `size` of the files (base, log and CDC files) of some partition paths, or of all
         (None). Files of replaced file groups are listed until they are cleaned. On version 6 a size of 1 means an
         unknown size: releases before 1.0 record it for the log files of a rollback."""
-        few = partitions is not None and len(partitions) <= _MAX_PARTITIONS and "_all_files" not in self.__dict__
-        rows = self._files_of(partitions) if few and partitions is not None else self._all_files
+        few = partitions is not None and len(partitions) <= _MAX_PARTITIONS and None not in self._listed
+        rows = self._files_of(partitions if few else None)
         rows = rows.filter(pc.and_(pc.not_equal(rows["key"], _ALL_PARTITIONS), self._is_live(rows)))
         if partitions is not None:
             identifiers = pa.array([partition_identifier(p) for p in partitions], pa.string())
@@ -458,27 +458,28 @@ class MetadataTable:
             )
         return decode
 
-    @once
-    def _all_files(self) -> pa.Table:
-        tables = list(self.entries(FILES))
-        return pa.concat_tables(tables).combine_chunks() if tables else files_module.SCHEMA.empty_table()
-
-    def _files_of(self, partitions: Collection[str]) -> pa.Table:
-        """The records of some partition paths alone: of a table with many files most are not decoded."""
-        cached = self._listed.get(frozenset(partitions))
+    def _files_of(self, partitions: Collection[str] | None) -> pa.Table:
+        """The records of all partition paths (None), or of some alone: of a table with many files most are then not
+        decoded."""
+        paths = None if partitions is None else frozenset(partitions)
+        cached = self._listed.get(paths)
         if cached is not None:
             return cached
-        keys = pa.array(sorted({partition_identifier(p) for p in partitions}), pa.string())
+        keys = None if paths is None else pa.array(sorted(map(partition_identifier, paths)), pa.string())
         parts: list[pa.Table] = []
         for file_slice in self._file_slices(FILES):
-            rows = alive(slice_by_keys(self.slices, file_slice, keys))
-            if rows is not None:
-                tables = decoded(rows.filter(pc.is_in(rows["key"], value_set=keys)), files_module.decode)
-                parts += [newest_files(pa.concat_tables(tables))] if tables else []
+            if keys is None:
+                rows = alive(full_slice(self.slices, file_slice))
+            else:
+                rows = alive(slice_by_keys(self.slices, file_slice, keys))
+                rows = None if rows is None else rows.filter(pc.is_in(rows["key"], value_set=keys))
+            tables = decoded(rows, files_module.decode)
+            parts += [newest_files(pa.concat_tables(tables))] if tables else []
         rows = pa.concat_tables(parts).combine_chunks() if parts else files_module.SCHEMA.empty_table()
         if len(self._listed) >= _CACHED_LISTINGS:
-            self._listed.clear()
-        self._listed[frozenset(partitions)] = rows
+            for listed_paths in self._listed.keys() - {None}:  # that of all paths answers for every path
+                del self._listed[listed_paths]
+        self._listed[paths] = rows
         return rows
 
     @staticmethod

@@ -9,7 +9,6 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -26,7 +25,7 @@ from lakebed.metadata_records.definitions import index_version
 from lakebed.metadata_records.merge_records import Layer, alive, newest
 from lakebed.metadata_records.records import RecordForm, into_form, record_form, record_form_of, record_schema
 from lakebed.model import FileSlice
-from lakebed.schema.plain_arrow import as_numpy
+from lakebed.schema.plain_arrow import as_numpy, one_array
 
 _ENTRIES = pa.schema([("key", pa.binary()), ("value", pa.binary())])
 
@@ -102,8 +101,8 @@ class SliceMerge:
         if merged is None:
             return Changes(keys, pa.nulls(len(keys), pa.binary()))
         merged = merged.combine_chunks()
-        at = pc.index_in(keys, value_set=_plain(merged["key"]))
-        return Changes(keys, _plain(merged["value"]).take(at))
+        at = pc.index_in(keys, value_set=one_array(merged["key"]))
+        return Changes(keys, one_array(merged["value"]).take(at))
 
     def _of_base(self, entries: Entries) -> tuple[pa.Array, pa.Array]:
         assert self.base is not None
@@ -126,12 +125,12 @@ class SliceMerge:
         """The records united to one per key, from all records that count, oldest first; None if there are none."""
         if records is None:
             return None
-        codes = as_numpy(_plain(records["key"]).dictionary_encode().indices)
+        codes = as_numpy(one_array(records["key"]).dictionary_encode().indices)
         several = np.bincount(codes, minlength=1)[codes] > 1
         if not several.any():
             return records
         single, more = records.filter(pa.array(~several)), records.filter(pa.array(several))
-        keys, values = _plain(more["key"]).cast(pa.string()), _plain(more["value"])
+        keys, values = one_array(more["key"]).cast(pa.string()), one_array(more["value"])
         keys, values = union.encoded(keys, values, self.schema_json, self.form, self._index_version)
         return pa.concat_tables([single, pa.Table.from_arrays([keys.cast(pa.binary()), values], schema=_ENTRIES)])
 
@@ -204,7 +203,3 @@ def _distinct(keys: pa.Array, values: pa.Array) -> tuple[pa.Array, pa.Array]:
     last[as_numpy(codes.indices)] = np.arange(len(keys))
     order = pa.array(last).take(pc.sort_indices(codes.dictionary))
     return keys.take(order), values.take(order)
-
-
-def _plain(column: Any) -> pa.Array:
-    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column

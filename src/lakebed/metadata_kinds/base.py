@@ -335,7 +335,7 @@ class PartitionKind:
     def is_requested(self, settings: WriteSettings, config: TableConfig) -> bool:
         """Whether a job's options or the table's index request the partition."""
         by_index = self.index_type is not None and config.index_settings.get("type") == self.index_type
-        return by_index or any(getattr(settings, name) for name in self.requested_by)
+        return by_index or bool([name for name in self.requested_by if getattr(settings, name)])
 
     def requested(self, settings: WriteSettings, config: TableConfig) -> IndexName:
         """The index that a job's options or the table's index ask for."""

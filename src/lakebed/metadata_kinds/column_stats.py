@@ -526,8 +526,8 @@ def _widened(files: LiveFiles, written: ActionStatistics, action: TableAction) -
     range of a path or a new file is unknown, the partition is still being built, or a column holds bytes, which real
     Hudi's readers compare as signed."""
     metadata, kinds = action.snapshot.metadata, written.kinds
-    only_grow = all(files.before[path] <= names for path, names in files.after.items())
-    if metadata is None or not metadata.has(PARTITION_STATS) or not only_grow or not all(files.before.values()):
+    shrinking = [path for path, names in files.after.items() if not files.before[path] <= names]
+    if metadata is None or not metadata.has(PARTITION_STATS) or shrinking or not all(files.before.values()):
         return None
     if any(pt.is_binary(kind) or pt.is_fixed_size_binary(kind) for kind in kinds.values()):
         return None

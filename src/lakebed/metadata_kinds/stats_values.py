@@ -45,7 +45,6 @@ from lakebed.metadata_records.stats_codec import (
     common_type,
     has_room_for_all,
     have_room,
-    plain,
     stats_schema,
     widest_bounds,
 )
@@ -53,7 +52,7 @@ from lakebed.model import COMMIT_TIME, META_COLUMNS, PARTITION_PATH, RECORD_KEY
 from lakebed.properties.table_config import TableConfig
 from lakebed.schema.arrow import leaf_paths
 from lakebed.schema.conversion import cast_column
-from lakebed.schema.plain_arrow import as_numpy, grouped_rows
+from lakebed.schema.plain_arrow import as_numpy, grouped_rows, one_array
 from lakebed.storage.base import Storage
 
 DATA_BLOCKS = (BlockType.AVRO_DATA, BlockType.PARQUET_DATA, BlockType.HFILE_DATA)
@@ -227,8 +226,7 @@ def stats_of(runs: Iterable[FileRanges], kinds: Types, index_version: int, *, wi
         if column not in parts:
             continue
         table = pa.concat_tables(parts[column])
-        bounds = [table[side] for side in ("min", "max")]
-        if not with_unknown and any(bound.null_count for bound in bounds):
+        if not with_unknown and (table["min"].null_count or table["max"].null_count):
             table = _widened(table, _is_unknown(table))
         if pa.types.is_decimal(kind):
             low, high = (have_room(table[side].combine_chunks(), index_version) for side in ("min", "max"))
@@ -470,7 +468,8 @@ def newest_stats(tables: Sequence[pa.Table]) -> pa.Table:
     older one of its key if either is deleted or the newer is tight, otherwise their ranges are united and their counts
     added. Deleted records are left out."""
     kind = common_type([table.schema.field("min").type for table in tables])
-    rows = pa.concat_tables([_with_bounds(table, kind) for table in tables])
+    of_kind = [t if t.schema.field("min").type == kind else _with_bounds(t, kind) for t in tables]
+    rows = pa.concat_tables(of_kind)
     keys = codes(plain_strings(rows["key"]))
     if len(keys) > int(keys.max(initial=-1)) + 1:
         rows = _newest_ranges(rows, keys)
@@ -478,9 +477,7 @@ def newest_stats(tables: Sequence[pa.Table]) -> pa.Table:
 
 
 def _with_bounds(table: pa.Table, kind: pa.DataType) -> pa.Table:
-    if table.schema.field("min").type == kind:
-        return table
-    bounds = {name: as_type(plain(table[name]), kind) for name in ("min", "max")}
+    bounds = {name: as_type(one_array(table[name]), kind) for name in ("min", "max")}
     schema = stats_schema(kind)
     return pa.Table.from_arrays([bounds.get(name, table[name]) for name in schema.names], schema=schema)
 
@@ -510,14 +507,14 @@ def _with_member_bounds(rows: pa.Table, wide: Int64s, ranges: Int64s, members: p
     mask[wide] = True
 
     def put(name: str, values: Any) -> pa.Table:
-        column = pc.replace_with_mask(plain(rows[name]), pa.array(mask), values.cast(rows.schema.field(name).type))
+        column = pc.replace_with_mask(one_array(rows[name]), pa.array(mask), values.cast(rows.schema.field(name).type))
         return rows.set_column(rows.schema.get_field_index(name), name, column)
 
     firsts, _ = runs(ranges)
     for name, direction in (("min", "ascending"), ("max", "descending")):
         sortable = pa.table({"range": ranges, "bound": members[name]})
         by_bound = pc.sort_indices(sortable, sort_keys=[("range", "ascending"), ("bound", direction)])
-        bounds = plain(members[name]).take(by_bound.take(pa.array(firsts)))
+        bounds = one_array(members[name]).take(by_bound.take(pa.array(firsts)))
         unknown = pa.array(np.logical_or.reduceat(_unknown(members, name), firsts))
         rows = put(name, pc.if_else(unknown, pa.scalar(None, bounds.type), bounds))
     for name in COUNTS:

@@ -191,14 +191,15 @@ def has_earlier_neighbour(timeline: Timeline, instant: str) -> bool:
     Records of the metadata table merge in requested order: a tight record of this action would replace the earlier
     action's statistics of partition paths.
     """
-    return any(i.time < instant and completes_as(i.action) in COMMITS for i in timeline.pending)
+    earlier = {completes_as(i.action) for i in timeline.pending if i.time < instant}
+    return not earlier.isdisjoint(COMMITS)
 
 
 def _joining(file_slice: FileSlice, base_instant: str, timeline: Timeline) -> list[str]:
     """The log files of a slice that belong to the new slice which a base file of the instant `base_instant` begins."""
     if timeline.config.version < 8:
         return [log.name for log in file_slice.log_files if log.instant == base_instant]
-    completed = ((log, timeline.completion_time(log.instant)) for log in file_slice.log_files)
+    completed = [(log, timeline.completion_time(log.instant)) for log in file_slice.log_files]
     return [log.name for log, time in completed if time is not None and time >= base_instant]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, cast
 
 from lakebed.errors import CorruptFile, StorageError
@@ -62,14 +63,19 @@ def load_definitions(storage: Storage, config: TableConfig) -> dict[str, IndexDe
             context={"path": path},
         ) from cause
     try:
-        entries = cast("dict[str, dict[str, Any]]", parse_json_object(body, path)[_DEFINITIONS])
-        return {partition: _definition(partition, entry) for partition, entry in entries.items()}
+        return dict(_parsed(body, path))
     except (CorruptFile, ValueError, KeyError, TypeError, AttributeError) as cause:
         raise CorruptFile(
             f"{path} holds no index definitions: {cause}",
             hint="Restore the file from a copy, or drop and create the table's indexes again.",
             context={"path": path},
         ) from cause
+
+
+@lru_cache(maxsize=64)  # each view of a table reads the file, which rarely changes
+def _parsed(body: bytes, path: str) -> Mapping[str, IndexDefinition]:
+    entries = cast("dict[str, dict[str, Any]]", parse_json_object(body, path)[_DEFINITIONS])
+    return {partition: _definition(partition, entry) for partition, entry in entries.items()}
 
 
 def dump_definitions(definitions: Iterable[IndexDefinition], table_version: int) -> bytes:
@@ -106,7 +112,7 @@ def dump_definitions(definitions: Iterable[IndexDefinition], table_version: int)
 def _definition(partition: str, entry: dict[str, Any]) -> IndexDefinition:
     name, kind, function = entry.get("indexName") or partition, entry["indexType"], entry.get("indexFunction") or ""
     fields = tuple(entry.get("sourceFields") or ())
-    if not all(isinstance(text, str) for text in (name, kind, function, *fields)):
+    if {*map(type, (name, kind, function, *fields))} != {str}:
         raise ValueError(f"the definition of {partition} has a name that is no text")
     return IndexDefinition(
         name=name,

@@ -8,20 +8,18 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebed.format.delete_block import encode_deletes
 from lakebed.format.file_names import log_file_name
 from lakebed.format.hashes import plain_strings
-from lakebed.format.hfile.writer import HFileWriter, write_hfile
+from lakebed.format.hfile.writer import HFileWriter, runs_of_bytes, write_hfile
 from lakebed.format.log_file import LogBlock, block_bytes, delete_block, hfile_data_block
 from lakebed.format.sources import remember_written
 from lakebed.metadata_records.layout import BASE_FILE_EXTENSION, METADATA_FOLDER
 from lakebed.metadata_records.records import record_form, record_schema
 from lakebed.model import WriteStat
-from lakebed.schema.plain_arrow import as_numpy
 from lakebed.storage.base import Durable, Storage
 from lakebed.timeline.bodies.commit import NEW_FILE, stat_record
 
@@ -243,29 +241,15 @@ def _blocks(
     group: FileGroup, instant: str, keys: pa.StringArray, values: pa.BinaryArray, deleted: pa.StringArray
 ) -> Iterator[LogBlock]:
     schema = _schema(group)
-    keys, values = sorted_by_key(plain_strings(keys), values)  # only the sorted entries are needed from here on
-    for some_keys, some_values in _pieces(keys, values):
-        content = write_hfile(
-            some_keys, some_values, schema_json=schema, hbase_keys=group.version < _FIRST_NATIVE_VERSION
-        )
-        yield hfile_data_block(schema, content, instant)
+    keys, values = sorted_by_key(
+        plain_strings(keys), plain_strings(values)
+    )  # only the sorted entries are needed from here on
+    hbase_keys = group.version < _FIRST_NATIVE_VERSION
+    for first, count in runs_of_bytes(keys, values, _LOG_BLOCK_BYTES):
+        entries = keys.slice(first, count), values.slice(first, count)
+        yield hfile_data_block(schema, write_hfile(*entries, schema_json=schema, hbase_keys=hbase_keys), instant)
     if len(deleted):
         yield delete_block(encode_deletes(deleted, group.partition), instant, schema)
-
-
-def _pieces(keys: pa.Array, values: pa.Array) -> Iterator[Entries]:
-    """The entries in runs that fit into the bytes of a block (or have one entry); no runs for no entries."""
-    if keys.nbytes + values.nbytes <= _LOG_BLOCK_BYTES:
-        if len(keys):
-            yield keys, values
-        return
-    sizes = np.add(as_numpy(pc.binary_length(keys)), as_numpy(pc.binary_length(values)), dtype=np.int64)
-    ends, first = np.cumsum(sizes), 0
-    while first < len(ends):
-        before = int(ends[first - 1]) if first else 0
-        last = max(int(np.searchsorted(ends, before + _LOG_BLOCK_BYTES, side="right")), first + 1)
-        yield keys.slice(first, last - first), values.slice(first, last - first)
-        first = last
 
 
 def _put(storage: Storage, path: str, parts: Iterator[bytes], durable: Durable) -> int:

@@ -54,8 +54,9 @@ def alive(layers: Sequence[Layer]) -> pa.Table | None:
     """The records after the last delete of their key, oldest first, for kinds in which all records of a key count. None
     if no layer has records."""
     filled = _filled(layers)
-    if len(filled) == 1 or all(layer.records is None for layer in filled):
-        return filled[0].records if filled else None
+    with_records = [layer.records for layer in filled if layer.records is not None]
+    if len(filled) == 1 or not with_records:
+        return with_records[0] if with_records else None
     history = _History.of(filled)
     last_delete = np.full(history.count, -1, np.int64)
     last_delete[history.keys[history.is_delete]] = np.flatnonzero(history.is_delete)

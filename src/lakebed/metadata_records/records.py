@@ -228,9 +228,7 @@ def enter(values: pa.BinaryArray, schema_json: str, sub_record: SubRecord) -> tu
     if form is None:
         values, form = _into_newest_form(values, schema_json), V9
     cursors = AvroCursors.over(values, f"a record of the metadata table ({sub_record.name.lower()})")
-    if len(cursors) and cursors.all_null(len(META_COLUMNS)):
-        cursors.skip_nulls(len(META_COLUMNS))
-    else:
+    if not cursors.skip_if_null(len(META_COLUMNS)):
         for _ in META_COLUMNS:
             cursors.nullable_texts()
     cursors.skip_bytes()

@@ -50,7 +50,7 @@ from lakebed.format.hashes import plain_strings
 from lakebed.metadata_records.records import RecordForm, RecordType, SubRecord, enter, leave, value_head, value_tail
 from lakebed.schema.arrow import MAX_PRECISION, MAX_WIDE_PRECISION
 from lakebed.schema.conversion import can_cast
-from lakebed.schema.plain_arrow import as_numpy
+from lakebed.schema.plain_arrow import as_numpy, one_array
 
 _UTC = "UTC"
 _MAX_CHARACTER, _MAX_TEXT_LENGTH = "\U0010ffff", 8
@@ -359,7 +359,7 @@ def encode(
         _bounds(tables, "max", index_version),
     ]
     for name in COUNTS:
-        counts = plain(other_fields[name])
+        counts = one_array(other_fields[name])
         numbers = join_pieces([b"\x02", encode_longs(as_numpy(pc.fill_null(counts, 0)))])
         pieces.append(pc.if_else(counts.is_valid(), numbers, pa.scalar(b"\x00", pa.binary())))
     pieces.append(encode_fixed(as_numpy(other_fields["is_deleted"])))
@@ -424,11 +424,6 @@ def _read(
         values, present = cursors.nullable_longs()
         counts[name] = pa.array(values, mask=~present)
     return names, columns, minimum, maximum, counts
-
-
-def plain(column: pa.ChunkedArray) -> pa.Array:
-    """The column as one array."""
-    return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks or [column.combine_chunks()])
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,7 +84,7 @@ def apply_delta(
     """
     if store.pending(Action.ROLLBACK):
         finish_rollbacks(store)
-    unknown = sorted({*records, *(log.group.partition for log in written)} - {*store.partitions})
+    unknown = sorted({*records, *[log.group.partition for log in written]} - {*store.partitions})
     if unknown:
         raise InvalidOption(
             f"the metadata table has no partition {unknown[0]!r}",
@@ -205,7 +205,8 @@ def superseded(view: MetadataSlices, instant: str, records: Mapping[str, Records
 
     Records of files and of keys do not cross: two writers that change the same file group are in conflict.
     """
-    if view.config.version < 8 or not any(i.time > instant for i in view.timeline.commits):
+    newest = view.timeline.last_completed
+    if view.config.version < 8 or newest is None or newest.time <= instant:
         return None  # before version 8 a log file comes after those that are there, whatever its instant
     for partition, its_records in records.items():
         is_overruled = kind_of(partition).is_overruled

@@ -290,7 +290,7 @@ class MetadataUpkeep:
         written = self._key_logs(store, action, repeats) if repeats is not None else []
         partitions = {log.group.partition for log in written}
         records: dict[str, Records] = {}
-        for partition in in_write_order(p for p in store.partitions if p not in partitions):
+        for partition in in_write_order([p for p in store.partitions if p not in partitions]):
             upkeep = find_kind(partition)
             partition_records = upkeep.records_of_action(partition, action) if upkeep is not None else None
             if partition_records is not None:

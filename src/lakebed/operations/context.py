@@ -151,9 +151,14 @@ class WriteContext:
         return PLAIN if plain else NAMED
 
     @property
+    def makes_keys(self) -> bool:
+        """Whether the writer makes the keys (`<instant>_<task partition>_<row>`), not the rows' columns."""
+        return not self.config.key_fields
+
+    @property
     def stores_keys(self) -> bool:
         """Whether the files hold keys that identify rows."""
-        return self.config.populate_meta_fields and not self.keys.auto_keys
+        return self.config.populate_meta_fields and not self.makes_keys
 
     def watched_keys(self, schema: pa.Schema, index: Index | None = None) -> tuple[str, ...]:
         """The key fields for which files record whether their texts can be misread, under the table's index or under
@@ -479,7 +484,7 @@ def keyed_by_meta(context: WriteContext, operation: str) -> None:
             hint="a table with hoodie.populate.meta.fields=false takes insert and bulk_insert only",
             context={"operation": operation},
         )
-    if context.keys.auto_keys:
+    if context.makes_keys:
         raise InvalidOption(
             f"table {context.config.name!r} has generated record keys, {operation} by key has nothing to go by",
             hint="insert, bulk_insert, insert_overwrite or delete by predicate",
@@ -520,7 +525,7 @@ def incoming_rows(context: WriteContext, data: Any) -> Rows:
     schema = engine.schema(rows)
     check_names(schema.names)
     named = (*context.keys.key_fields, *context.keys.partition_fields, *context.config.ordering_fields)
-    folded = {name.lower(): name for name in (*(n for n in named if "." not in n), *types)}
+    folded = {name.lower(): name for name in (*[n for n in named if "." not in n], *types)}
     fitted: dict[str, RowExpression] = {}
     renamed, present = set[str](), frozenset(schema.names)
     for field in schema:

@@ -17,10 +17,9 @@ from lakebed.config.option_table import PAYLOADS, payload_class
 from lakebed.config.options import service_settings
 from lakebed.config.settings import IndexSettings, TableSettings
 from lakebed.engine.arrow_data import schema_of_stream
-from lakebed.engine.base import Engine, Rows
-from lakebed.engine.spark_session import session_of
+from lakebed.engine.base import Engine, Rows, session_of
 from lakebed.errors import InvalidOption, SchemaConflict
-from lakebed.expressions.key_generators import CUSTOM, key_generator, kind_of
+from lakebed.expressions.key_generators import CUSTOM, kind_of
 from lakebed.index.base import Index
 from lakebed.index.ranking import TableProfile, advise
 from lakebed.index.registry import check_new_indexes, make_index
@@ -41,7 +40,6 @@ from lakebed.properties.table_config import (
     INDEX_REASON,
     SORT,
     TableConfig,
-    key_generator_spec,
     printed_partition_fields,
 )
 from lakebed.schema.avro import arrow_to_avro
@@ -307,7 +305,7 @@ def _check_config(config: TableConfig, columns: pa.Schema) -> None:
 
         require_lance()
         check_lance_columns(columns)
-    keys = key_generator(key_generator_spec(config))
+    keys = config.keys
     if len(columns):
         check_makes_keys(keys, columns)
     if config.drop_partition_columns:

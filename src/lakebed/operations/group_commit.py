@@ -37,7 +37,7 @@ from lakebed.operations.result import WriteResult
 from lakebed.operations.upsert import admitted_rows, upsert
 from lakebed.operations.write import RowMatch, Write, prepare
 from lakebed.properties.table_config import TableConfig
-from lakebed.schema.conversion import one_array
+from lakebed.schema.plain_arrow import one_array
 from lakebed.sharing import once, shared_lock
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.base import Storage
@@ -70,7 +70,7 @@ class UpsertTarget:
     @once
     def key(self) -> tuple[Any, ...]:
         spec = self.storage.spec
-        options = sorted((str(name), repr(value)) for name, value in (self.options or {}).items())
+        options = sorted([(str(name), repr(value)) for name, value in (self.options or {}).items()])
         return type(self.storage), spec.uri, tuple(sorted(spec.options.items())), tuple(options)
 
     @property

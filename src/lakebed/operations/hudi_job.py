@@ -26,16 +26,10 @@ from lakebed.config.options import (
 )
 from lakebed.config.settings import ReadSettings
 from lakebed.engine.arrow_data import arrow_rows, is_read_once
-from lakebed.engine.base import Engine
+from lakebed.engine.base import Engine, session_of
 from lakebed.engine.local import LocalEngine
 from lakebed.engine.spark import collect_within, max_collected_bytes
-from lakebed.engine.spark_session import (
-    has_exact_leaves,
-    is_in_one_process,
-    optimizer_bytes,
-    optimizer_rows,
-    session_of,
-)
+from lakebed.engine.spark_session import has_exact_leaves, is_in_one_process, optimizer_bytes, optimizer_rows
 from lakebed.errors import (
     CommitConflict,
     ConflictKind,

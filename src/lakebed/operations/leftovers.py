@@ -27,10 +27,11 @@ def delete_data_files(
 ) -> list[str]:
     """Delete the files in `paths` with the instant in their name, and log files with one of `copied_as`; returns those
     that existed."""
-    written_paths = (
-        path for path in paths if is_written_by(path, [instant, *(copied_as if is_log_path(path) else ())])
-    )
-    return [path for path in written_paths if storage.delete(path)]
+    return [
+        path
+        for path in paths
+        if is_written_by(path, [instant, *(copied_as if is_log_path(path) else ())]) and storage.delete(path)
+    ]
 
 
 # An unfinished small file, on a file system where a file has a name while it is written: `.<name>.tmp`.

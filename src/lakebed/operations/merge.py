@@ -43,8 +43,9 @@ from lakebed.operations.placement import Placed, TaggedRows, placed
 from lakebed.operations.result import WriteResult
 from lakebed.operations.write import RowMatch, Write, derive_keys
 from lakebed.schema.arrow import normalise, normalise_batch
-from lakebed.schema.conversion import cast_column, one_array
+from lakebed.schema.conversion import cast_column
 from lakebed.schema.evolution import reconcile, with_new_fields
+from lakebed.schema.plain_arrow import one_array
 from lakebed.schema.spark import spark_type
 from lakebed.slices.snapshot import Snapshot
 from lakebed.wording import Lines

@@ -29,8 +29,8 @@ from lakebed.operations.merge_statement import BoundMerge, arrow_of, is_same_key
 from lakebed.operations.write import Write, derive_keys, renumbered
 from lakebed.read.lookup import KeyText, exists, locate
 from lakebed.read.scan import Scan
-from lakebed.schema.conversion import cast_column, one_array
-from lakebed.schema.plain_arrow import as_numpy
+from lakebed.schema.conversion import cast_column
+from lakebed.schema.plain_arrow import as_numpy, one_array
 from lakebed.sharing import once
 from lakebed.slices.snapshot import Snapshot
 

@@ -215,7 +215,7 @@ class RowsVerb(Verb):
 
     def absent(self, context: WriteContext, schema: TableSchema) -> tuple[str, ...]:
         present = set(context.engine.schema(self.rows).names) if self.partial else set(schema.data.names)
-        return tuple(name for name in schema.data.names if name not in present)
+        return tuple([name for name in schema.data.names if name not in present])
 
     def prepare(self, write: Write) -> Rows:
         return prepare(write.context, self.rows, write.schema)
@@ -273,7 +273,7 @@ def run(context: WriteContext, verb: Verb) -> WriteResult:
         done.completion_time or tx.instant,
         verb.operation.lower(),
         counted,
-        replaced_file_groups=sum(len(ids) for ids in replaced.values()),
+        replaced_file_groups=sum([len(ids) for ids in replaced.values()]),
         replaced_rows=rows_of_groups(tx.snapshot, replaced) if replaced else 0,
         seconds=times.seconds,
         lookup=layout.lookup(counted),
@@ -305,7 +305,7 @@ def _repetitions(write: Write, prepared: Rows, layout: Layout) -> int | None:
     if prepared is None:
         return 0
     context, snapshot, settings = write.context, write.snapshot, write.context.settings
-    if context.keys.auto_keys:
+    if context.makes_keys:
         return 0
     is_shown_later = RECORD_INDEX in snapshot.config.metadata_partitions and not snapshot.repeats_keys
     if settings.count_duplicates == "false" or not context.stores_keys or is_shown_later:

@@ -280,7 +280,7 @@ class HashedLayout(Layout):
 
     def lookup(self, statuses: Sequence[WriteStatus]) -> KeyLookup | None:
         if self._placed.several is None:
-            return KeyLookup(keys=sum(status.rows_in for status in statuses), by_hash=True)
+            return KeyLookup(keys=sum([status.rows_in for status in statuses]), by_hash=True)
         return looked_up_in_tasks(statuses) if self.write.match.looks_up else None
 
     def repetitions(self, count: KeyRepetitions) -> int | None:

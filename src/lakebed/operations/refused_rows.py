@@ -56,7 +56,7 @@ def _take_in(context: WriteContext, rows: pa.Table) -> None:
         combine=False,
         all_deletes=False,
         memory=settings.memory,
-        auto_keys=_NO_INSTANT if context.keys.auto_keys else None,
+        auto_keys=_NO_INSTANT if context.makes_keys else None,
         absent=tuple(name for name in schema.data.names if settings.partial and name not in present),
         null_ordering=settings.null_ordering,
     )

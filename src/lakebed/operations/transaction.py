@@ -179,7 +179,7 @@ class Transaction:
         self._lock = writers_lock(self.storage, self.settings, self.config.name)
         with ExitStack() as stack:
             stack.push(self._lock)  # before it is taken: an interrupt may come right after that
-            yield self._lock.acquire_reading(self.settings.lock_wait_seconds, lambda: at_once(self.storage, *reads))()
+            yield self._lock.acquire_reading(self.settings.lock_wait_seconds, partial(at_once, self.storage, *reads))()
             if self.keeps_lock:
                 self._kept = stack.pop_all()
 
@@ -209,7 +209,7 @@ class Transaction:
         writers."""
         # a write that keeps the lock does not list the other folders later
         partitions = None if self.keeps_lock else [FILES]
-        with self.locked(lambda: self._read_state(partitions), self._leftovers) as (state, left):
+        with self.locked(partial(self._read_state, partitions), self._leftovers) as (state, left):
             self._clean_up(state, left)
             yield
 
@@ -241,8 +241,8 @@ class Transaction:
         before = self.config
         table, stored = at_once(
             self.storage,
-            lambda: load_table(self.storage, before),
-            lambda: read_stored(self.storage, before, partitions),
+            partial(load_table, self.storage, before),
+            partial(read_stored, self.storage, before, partitions),
         )
         return *table, stored
 
@@ -257,8 +257,8 @@ class Transaction:
         try:
             marked, heartbeats = at_once(
                 self.storage,
-                lambda: self.storage.list_folders(TEMP_FOLDER),
-                lambda: self.storage.list_names(HEARTBEAT_FOLDER),
+                partial(self.storage.list_folders, TEMP_FOLDER),
+                partial(self.storage.list_names, HEARTBEAT_FOLDER),
             )
         except (StorageError, FileNotFoundError):
             return (), ()
@@ -394,7 +394,7 @@ class Transaction:
         extra = {**self.settings.extra_metadata, **self.context.writer_notes(self.writer_id), "schema": schema}
         return CommitMetadata(
             operation=self.operation,
-            stats={p: tuple(s.stat() for s in group) for p, group in sorted(stats.items())},
+            stats={p: tuple([s.stat() for s in group]) for p, group in sorted(stats.items())},
             replaced=dict(replaced),
             extra=extra,
         )
@@ -461,7 +461,7 @@ class Transaction:
     def tidy(self, metadata: CommitMetadata) -> None:
         """Remove the markers and the heartbeat. The commit is valid: an error from here on only leaves files that later
         writers remove."""
-        work = partial(at_once, self.storage, lambda: self._tidy_markers(metadata), self._tidy_heartbeat)
+        work = partial(at_once, self.storage, partial(self._tidy_markers, metadata), self._tidy_heartbeat)
         if self.context.engine.is_distributed:
             work()  # files of lost task attempts must be deleted before this returns
         else:

@@ -131,7 +131,7 @@ class Write:
         if self.snapshot.config.key_indexes:
             indexes = KeyIndexes.of(self.snapshot.storage, self.snapshot.config)
             format_ = replace(format_, change_fields=indexes.fields if indexes else None)
-        generated = context.keys.auto_keys and not self.match.deletes
+        generated = context.makes_keys and not self.match.deletes
         intake = Intake(
             schema=self.schema.data,
             rules=context.rules,
@@ -216,7 +216,7 @@ class Write:
         engine = self.context.engine
         sent, count = (rows, lambda: expected) if expected is not None else engine.counted(rows, unsent)
         statuses = checked_statuses(engine.collect(run(sent)))
-        received = sum(status.received for status in statuses)
+        received = sum([status.received for status in statuses])
         if count() == received:
             return statuses
         # tasks that ran again counted their rows again

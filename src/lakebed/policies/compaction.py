@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
+from operator import attrgetter
 from typing import Literal
 
 from lakebed.model import Action, CommitMetadata, FileGroupId, FileSlice, Instant, LogWeight
@@ -139,14 +140,15 @@ class LogBounds:
 def last_compaction(commits: Sequence[Instant]) -> Instant | None:
     """The last completed compaction of a merge-on-read table, None if there is none: only compactions complete as a
     commit in it."""
-    return next((i for i in reversed(commits) if i.action is Action.COMMIT), None)
+    compactions = [i for i in commits if i.action is Action.COMMIT]
+    return compactions[-1] if compactions else None
 
 
 def delta_commits_since_compaction(commits: Sequence[Instant]) -> int:
     """The number of delta commits that completed since the last completed compaction was requested; of all without
     one."""
     last = last_compaction(commits)
-    return sum(1 for i in commits if i.action is Action.DELTACOMMIT and (last is None or completed_at(i) > last.time))
+    return sum([1 for i in commits if i.action is Action.DELTACOMMIT and (last is None or completed_at(i) > last.time)])
 
 
 def log_compaction_verdict(instants: Sequence[Instant], log_compactions: Sequence[Instant], threshold: int) -> Verdict:
@@ -227,7 +229,7 @@ class Selection:
         """The slices to compact, of the given slices with log files, the most urgent by the strategy first."""
         if self.name == "LogFileSizeBased":
             enough = [s for s in slices if s.log_bytes >= self.min_log_bytes]
-            return self._within_target(sorted(enough, key=lambda s: -s.log_bytes))
+            return self._within_target(sorted(enough, key=attrgetter("log_bytes"), reverse=True))
         if self.name == "LogFileNumBased":
             enough = [s for s in slices if len(s.log_files) >= self.min_log_files]
             return self._within_target(sorted(enough, key=lambda s: -len(s.log_files)))

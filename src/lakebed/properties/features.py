@@ -6,7 +6,7 @@ or a write asks all rows before it touches anything. To add a feature: one row h
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -82,12 +82,9 @@ class Feature:
         return self.write == "yes" or operation in self.writes
 
 
-def _is(name: str, value: object) -> Callable[[TableConfig, TableFacts], bool]:
-    return lambda config, _: getattr(config, name) == value
-
-
-def _is_none_of(name: str, values: Collection[object]) -> Callable[[TableConfig, TableFacts], bool]:
-    return lambda config, _: getattr(config, name) not in values
+def _is(name: str, *values: object, other: bool = False) -> Callable[[TableConfig, TableFacts], bool]:
+    """Whether a setting is one of `values`; with `other` whether it is none of them."""
+    return lambda config, _: (getattr(config, name) in values) is not other
 
 
 def _has(name: str) -> Callable[[TableConfig, TableFacts], bool]:
@@ -98,8 +95,9 @@ def _fact(name: str) -> Callable[[TableConfig, TableFacts], bool]:
     return lambda _, facts: bool(getattr(facts, name))
 
 
-def _several_formats(config: TableConfig, _: TableFacts) -> bool:
-    return config.properties.get("hoodie.table.multiple.base.file.formats.enable", "false").lower() == "true"
+def _property(key: str, default: str, value: str, *, other: bool = False) -> Callable[[TableConfig, TableFacts], bool]:
+    """Whether a property, which is `default` if it is missing, has this value in any case; with `other` another one."""
+    return lambda config, _: (config.properties.get(key, default).lower() == value) is not other
 
 
 def _orc_of(table_type: str) -> Callable[[TableConfig, TableFacts], bool]:
@@ -137,7 +135,7 @@ _FORMATS = (
     ),
     Feature(
         "base files of another format",
-        _is_none_of("base_format", ("PARQUET", "ORC", "LANCE", "HFILE")),
+        _is("base_format", "PARQUET", "ORC", "LANCE", "HFILE", other=True),
         "no",
         "no",
         "has base files of a format that lakebed does not read (it reads Parquet, ORC and Lance)",
@@ -145,7 +143,7 @@ _FORMATS = (
     ),
     Feature(
         "base files of several formats",
-        _several_formats,
+        _property("hoodie.table.multiple.base.file.formats.enable", "false", "true"),
         "no",
         "no",
         "may have base files of several formats (hoodie.table.multiple.base.file.formats.enable)",
@@ -155,7 +153,7 @@ _FORMATS = (
 FEATURES: tuple[Feature, ...] = (
     Feature(
         "another table version",
-        _is_none_of("version", SUPPORTED_VERSIONS),
+        _is("version", *SUPPORTED_VERSIONS, other=True),
         "no",
         "no",
         "is of a table version that lakebed does not know (it knows 6, 8 and 9)",
@@ -163,7 +161,7 @@ FEATURES: tuple[Feature, ...] = (
     ),
     Feature(
         "foreign table format",
-        lambda config, _: config.properties.get("hoodie.table.format", "native").lower() != "native",
+        _property("hoodie.table.format", "native", "native", other=True),
         "no",
         "no",
         "keeps its timeline in a foreign table format (hoodie.table.format)",
@@ -248,7 +246,7 @@ FEATURES: tuple[Feature, ...] = (
     Feature("ordering by a field inside a struct", _nested_ordering, "yes", "yes"),
     Feature(
         "key generator of another kind",
-        _is_none_of("key_generator", KEY_GENERATORS.values()),
+        _is("key_generator", *KEY_GENERATORS.values(), other=True),
         "yes",
         "no",
         "makes its keys by a Java class or in a way that lakebed does not know",

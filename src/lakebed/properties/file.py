@@ -134,7 +134,7 @@ def moved_from_to(body: bytes) -> tuple[str, str] | None:
     >>> moved_from_to(moving_properties("sales/items", "sales/parts"))
     ('sales/items', 'sales/parts')
     """
-    properties = _parsed(body) if body.startswith(_MOVED_FROM.encode()) else {}
+    properties = _examined(body)[0] if body.startswith(_MOVED_FROM.encode()) else {}
     return (properties[_MOVED_FROM], properties[_MOVED_TO]) if _MOVED_TO in properties else None
 
 
@@ -239,7 +239,7 @@ def mend_properties(storage: Storage, *, dry_run: bool = False) -> str | None:
 def _mend_checksum(storage: Storage, body: bytes, *, dry_run: bool) -> str:
     from lakebed.storage.exactly_once import write_settled
 
-    props = dict(_parsed(body))
+    props = dict(_examined(body)[0])
     if not body.endswith((b"\n", b"\r")) or any(key not in props for key in _ALWAYS_THERE):
         raise CorruptFile(
             f"{PROPERTIES_PATH} cannot be mended: a part of it is missing, and there is no backup of it",
@@ -297,14 +297,13 @@ def _valid_properties(body: bytes, path: str) -> dict[str, str]:
     """The properties in the file. Raises `CorruptFile` if the file was cut, names no table or has the checksum of
     another table."""
     try:
-        props = dict(_parsed(body))
+        props, wrong = _examined(body)
     except CorruptFile as cause:
         raise CorruptFile(
             f"{path} cannot be used: {cause.message}", hint="Restore the file from a copy.", context={"path": path}
         ) from cause
-    wrong = _wrong(body, props)
     if not wrong:
-        return props
+        return dict(props)
     raise CorruptFile(
         f"{path} cannot be used: {wrong}",
         hint="Restore the file from a copy; hoodie.table.name and hoodie.database.name must be those of the table, and"
@@ -336,8 +335,10 @@ def _body(props: Mapping[str, str], comment: str, now: datetime) -> bytes:
 
 
 @lru_cache(maxsize=64)  # a commit reads the two tables' files several times, and they rarely change
-def _parsed(body: bytes) -> Mapping[str, str]:
-    return parse_properties(body)
+def _examined(body: bytes) -> tuple[Mapping[str, str], str]:
+    """The properties in the file, and its damage."""
+    props = parse_properties(body)
+    return props, _wrong(body, props)
 
 
 def _checked(storage: Storage, props: Mapping[str, str]) -> TableConfig:

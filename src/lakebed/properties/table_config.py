@@ -21,7 +21,7 @@ from lakebed.config.option_table import (
     split_partition_types,
 )
 from lakebed.errors import CorruptFile, InvalidOption
-from lakebed.expressions.key_generators import KINDS_OF_CLASSES, KeyGeneratorSpec, key_generator
+from lakebed.expressions.key_generators import KINDS_OF_CLASSES, KeyGenerator, KeyGeneratorSpec, key_generator
 from lakebed.model import HOODIE, RECORD_INDEX, SECONDARY_INDEX, has_completion_times
 from lakebed.sharing import once
 
@@ -215,6 +215,12 @@ class TableConfig:
             return KINDS_OF_CLASSES.get(generator_class(java_class), "USER_PROVIDED")
         return default_key_generator(self.key_fields, self.partition_fields)
 
+    @once
+    def keys(self) -> KeyGenerator:
+        """The table's key generator; a complex key of one field has the field's name in front. Raises
+        `UnsupportedFeature` for a class that is not one of Hudi's."""
+        return key_generator(key_generator_spec(self))
+
     @property
     def key_copy(self) -> str | None:
         """The column whose texts are the record keys, if it is a text column; None if there is none."""
@@ -363,7 +369,7 @@ class TableConfig:
     def key_indexes(self) -> tuple[str, ...]:
         """The partitions of the metadata table, complete or being built, that index the record keys of every write."""
         names = {*self.metadata_partitions, *self.metadata_partitions_inflight}
-        return tuple(n for n in sorted(names) if n == RECORD_INDEX or n.startswith(SECONDARY_INDEX))
+        return tuple([n for n in sorted(names) if n == RECORD_INDEX or n.startswith(SECONDARY_INDEX)])
 
     @once
     def base_format(self) -> str:
@@ -544,4 +550,4 @@ class KeyTexts:
     config: TableConfig
 
     def __call__(self, rows: pa.RecordBatch) -> pa.Array:
-        return key_generator(key_generator_spec(self.config)).key_text_of(pa.Table.from_batches([rows]))
+        return self.config.keys.key_text_of(pa.Table.from_batches([rows]))

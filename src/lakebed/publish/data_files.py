@@ -15,11 +15,10 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from lakebed.errors import UnsupportedFeature
-from lakebed.expressions.key_generators import key_generator
 from lakebed.expressions.key_text import value_of_key_text
 from lakebed.format.base_file import Footer, format_name, read_footer
 from lakebed.model import BaseFile
-from lakebed.properties.table_config import TableConfig, key_generator_spec
+from lakebed.properties.table_config import TableConfig
 from lakebed.schema.logical_types import is_vector
 from lakebed.schema.plain_arrow import is_list
 from lakebed.slices.schema_history import SchemaHistory
@@ -210,7 +209,7 @@ def _value(
         raise _several(base, column)
     if stats is not None and stats.nulls:
         raise _several(base, column)
-    text = key_generator(key_generator_spec(config)).partition_values(base.partition).get(column)
+    text = config.keys.partition_values(base.partition).get(column)
     return value_of_key_text(text, schema.field(column).type)
 
 

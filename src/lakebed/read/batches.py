@@ -61,7 +61,7 @@ class RowReader:
     @property
     def stored(self) -> list[str]:
         """The columns that are read from the slices."""
-        return list(dict.fromkeys(s.stored for s in self.sources if s.stored is not None))
+        return list(dict.fromkeys([s.stored for s in self.sources if s.stored is not None]))
 
     def read(self, slices: SliceReader, file_slice: FileSlice) -> Iterator[pa.RecordBatch]:
         """The matching rows of the slice; rows of commits before `since` may be missing, and with `without_untouched`
@@ -237,7 +237,8 @@ def scan_batches(plan: ScanPlan, slices: SliceReader, threads: int | None = None
     # the base files of small logs may all be older than the commits that are read
     is_of_logs = bool(plan.since) and all(file_slice.log_bytes <= _SMALL_LOGS for file_slice in plan.slices)
     is_of_logs = is_of_logs and all(holds_older_rows(slices, file_slice, plan.since) for file_slice in plan.slices)
-    is_quick = len(jobs) < len(plan.slices) / 2 or is_of_logs
+    is_little = sum([file_slice.size for file_slice in plan.slices]) <= SMALL_BYTES
+    is_quick = is_little or len(jobs) < len(plan.slices) / 2 or is_of_logs
     # Python's part of reading small files, which threads do not share, is the larger one
     return in_order(jobs, 1 if is_quick and not is_remote(slices.storage) else threads)
 

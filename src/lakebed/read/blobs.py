@@ -24,8 +24,9 @@ from lakebed.properties.table_config import TableConfig
 from lakebed.read.lookup import KeyText, get, parse_lookup_keys
 from lakebed.read.scan import Results, Scan
 from lakebed.schema.blobs import INLINE
-from lakebed.schema.conversion import cast_column, one_array
+from lakebed.schema.conversion import cast_column
 from lakebed.schema.logical_types import REFERENCE, is_blob, is_blob_struct
+from lakebed.schema.plain_arrow import one_array
 from lakebed.slices.snapshot import Snapshot, table_keys
 from lakebed.storage import open_storage
 from lakebed.storage.base import Storage, StorageSpec, parse_uri

@@ -237,7 +237,7 @@ class BucketJoin(Results):
         sides = [side._renew() for side in (self._left, self._right)]  # pyright: ignore[reportPrivateUsage]
         return any(sides)
 
-    def _read(self) -> Iterator[pa.RecordBatch]:
+    def _read(self, limit: int | None = None) -> Iterator[pa.RecordBatch]:
         """The rows of the join, bucket after bucket."""
         task = self._task
         return chain.from_iterable(task(bucket) for bucket in range(self.buckets))

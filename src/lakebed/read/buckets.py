@@ -16,7 +16,7 @@ from lakebed.expressions.plain_keys import unhashed_texts
 from lakebed.format.file_names import bucket_of_file_id
 from lakebed.index.registry import index_of
 from lakebed.model import FileSlice
-from lakebed.read.keys import bucket_layout, key_generator_of
+from lakebed.read.keys import bucket_layout
 from lakebed.read.plan import table_columns
 from lakebed.slices.snapshot import Snapshot
 
@@ -85,7 +85,7 @@ def buckets_of(snapshot: Snapshot) -> Buckets:
         )
     if snapshot.as_of is not None:  # the table may have had other buckets then
         index_of(snapshot, for_write=False).check(snapshot)
-    keys, hashed = key_generator_of(config), layout.locations.fields
+    keys, hashed = config.keys, layout.locations.fields
     owner = snapshot.storage.url() if snapshot.key_form == PLAIN else ""  # a colon in it may be read otherwise
 
     def deciding(columns: Sequence[str]) -> Deciding:

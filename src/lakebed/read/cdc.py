@@ -527,7 +527,7 @@ class ChangeLog(Results):
         readers: dict[FileSlice | None, RowReader] = dict(row_readers(plan, None))
         return [(source, readers.get(source.before), readers.get(source.after)) for source in self.sources]
 
-    def _read(self) -> Iterator[pa.RecordBatch]:
+    def _read(self, limit: int | None = None) -> Iterator[pa.RecordBatch]:
         reader = self.reader
         jobs = [partial(reader.read, *job) for job in self.jobs]
         with self._naming_checkpoint():

@@ -33,7 +33,7 @@ from lakebed.model import (
 )
 from lakebed.read.batches import RowReader
 from lakebed.schema.json_rows import json_texts
-from lakebed.schema.plain_arrow import as_numpy, text_scalar
+from lakebed.schema.plain_arrow import as_numpy, one_array, text_scalar
 from lakebed.slices.base_rows import plain_rows
 from lakebed.slices.logs import SliceLogs
 from lakebed.slices.reader import SliceReader
@@ -257,11 +257,7 @@ def _one_batch(batches: Sequence[pa.RecordBatch], reader: RowReader) -> pa.Recor
     """The rows of a reader as one batch."""
     schema = pa.schema([reader.read_schema.field(name) for name in reader.columns])
     table = pa.Table.from_batches([plain_rows(batch) for batch in batches] or [], schema).combine_chunks()
-    return pa.RecordBatch.from_arrays([_one_array(column) for column in table.columns], schema=schema)
-
-
-def _one_array(column: pa.ChunkedArray) -> pa.Array:
-    return column.chunk(0) if column.num_chunks else pa.array([], column.type)
+    return pa.RecordBatch.from_arrays([one_array(column) for column in table.columns], schema=schema)
 
 
 def _rows_of_keys(keys: pa.Array, rows: pa.RecordBatch) -> npt.NDArray[np.int64]:

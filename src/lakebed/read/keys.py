@@ -82,23 +82,17 @@ class PlainSlices:
         return has_plain_keys(footer.key_values, self.fields)
 
 
-def key_generator_of(config: TableConfig, *, prefix_of_one: bool = True) -> KeyGenerator:
-    """The table's key generator. With `prefix_of_one` a COMPLEX key of one field has the field's name in front."""
-    return key_generator(key_generator_spec(config, single_field_prefix=prefix_of_one))
-
-
 def key_encodings(config: TableConfig) -> tuple[KeyGenerator, ...]:
     """The forms in which the stored keys may be written: one form, except for complex keys of a single field."""
-    generator = key_generator_of(config)
-    if generator.kind == "COMPLEX" and len(config.key_fields) == 1:
-        return generator, key_generator_of(config, prefix_of_one=False)
-    return (generator,)
+    if config.keys.kind == "COMPLEX" and len(config.key_fields) == 1:
+        return config.keys, key_generator(key_generator_spec(config, single_field_prefix=False))
+    return (config.keys,)
 
 
 def _key_generator(config: TableConfig) -> KeyGenerator | None:
     """The key generator; None for an unknown one, whose table is read without pruning."""
     try:
-        return key_generator_of(config)
+        return config.keys
     except (UnsupportedFeature, InvalidOption):
         return None
 

@@ -27,7 +27,6 @@ from lakebed.read.keys import (
     IndexedKeys,
     bucket_layout,
     find_keys,
-    key_generator_of,
     partition_paths_may_be_stale,
     usable_record_index,
 )
@@ -139,19 +138,14 @@ def parse_lookup_keys(snapshot: Snapshot, keys: Any) -> LookupKeys:
 def _partitions_of(snapshot: Snapshot, table: pa.Table) -> pa.Array | None:
     config = snapshot.config
     fields = [f.partition(".")[0] for f in config.partition_fields]
-    if (
-        not fields
-        or any(f not in table.column_names for f in fields)
-        or partition_paths_may_be_stale(snapshot.storage, config)
-    ):
+    if not fields or not {*fields} <= {*table.column_names} or partition_paths_may_be_stale(snapshot.storage, config):
         return None
-    generator = key_generator_of(config)
     columns = [
         table.column(f).cast(snapshot.schema.field(f).type) if f in snapshot.schema.names else table.column(f)
         for f in fields
     ]
     plain = pa.Table.from_arrays(columns, names=fields).combine_chunks()
-    paths = [generator.partition_path.arrow(b) for b in plain.to_batches()]
+    paths = [config.keys.partition_path.arrow(b) for b in plain.to_batches()]
     return pa.concat_arrays(paths) if paths else pa.array([], pa.string())
 
 
@@ -271,15 +265,22 @@ class KeySearch:
     """The file slices that can hold the keys, and the matching rows of each.
 
     Where the table has a record index that answers for this view, it names the file group of each key. Else the bucket
-    hash does, else files are ruled out by the key ranges and bloom filters in their footers.
+    hash does, else files are ruled out by the key ranges and bloom filters in their footers. If the text of a key may
+    be that of other field values (`compares`), only the rows with the requested fields match.
     """
 
     def __init__(self, snapshot: Snapshot, lookup: LookupKeys, columns: Sequence[str]) -> None:
+        config = snapshot.config
         self.snapshot = snapshot
         self.lookup = lookup
-        self.columns = list(columns)
         self.keys = plain_texts(lookup.texts.drop_null().unique())
-        self.meta = snapshot.config.populate_meta_fields
+        self.meta = config.populate_meta_fields
+        self.compares = _shared(snapshot, lookup) is not None
+        names = [*columns, *((RECORD_KEY,) if self.meta else config.key_fields)]
+        if self.compares and lookup.fields is not None:
+            fields = KeyFields.of(config)
+            names += fields.columns(lookup.fields.schema) if fields is not None else []
+        self.columns = list(dict.fromkeys(names))
 
     @once
     def partitions(self) -> frozenset[str] | None:
@@ -330,7 +331,7 @@ class KeySearch:
         if self.meta:
             return plain_texts(rows.column(RECORD_KEY))
         config = self.snapshot.config
-        return plain_texts(key_generator_of(config).key_text_of(rows.select(list(config.key_fields))))
+        return plain_texts(config.keys.key_text_of(rows.select(list(config.key_fields))))
 
     def run(self) -> Iterator[tuple[FileSlice, pa.Table]]:
         """All file slices that were searched, with their matching rows."""
@@ -341,7 +342,15 @@ class KeySearch:
             return file_slice, pa.Table.from_batches(self._rows(file_slice, reader), self.plan.schema)
 
         cores = os.cpu_count() or 1
-        yield from parallel_map(search, jobs, min(8, 2 * cores if is_remote(self.snapshot.storage) else cores))
+        matches = parallel_map(search, jobs, min(8, 2 * cores if is_remote(self.snapshot.storage) else cores))
+        fields, requested_fields = KeyFields.of(self.snapshot.config), self.lookup.fields
+        if not self.compares or fields is None or requested_fields is None:
+            yield from matches
+            return
+        requested = _pair(self.lookup.texts, fields.identities(requested_fields))
+        for file_slice, rows in matches:
+            stored = _pair(plain_texts(self.texts(rows)), fields.identities(rows))
+            yield file_slice, rows.filter(pc.is_in(stored, value_set=requested))
 
     def _rows(self, file_slice: FileSlice, reader: RowReader) -> list[pa.RecordBatch]:
         keys, slices = self._keys_in(file_slice), self.snapshot.reader
@@ -393,9 +402,9 @@ def get(snapshot: Snapshot, keys: Any, columns: Sequence[str] | None = None) -> 
     available = table_columns(snapshot, operations=OPERATION_COLUMN in (columns or ()))
     names = [n for n in available.names if n not in ALL_META_COLUMNS] if columns is None else list(columns)
     names = resolve_columns(names, available)
-    search = _Search(snapshot, lookup, names)
+    search = KeySearch(snapshot, lookup, names)
     tables = [t for _, t in search.run() if t.num_rows]
-    rows = pa.concat_tables(tables) if tables else search.schema.empty_table()
+    rows = pa.concat_tables(tables) if tables else search.plan.schema.empty_table()
     return rows.select(names)
 
 
@@ -428,7 +437,7 @@ def _exist_with_fields(snapshot: Snapshot, lookup: LookupKeys) -> pa.BooleanArra
     assert fields is not None
     assert lookup.fields is not None
     requested, stored = _pair(lookup.texts, fields.identities(lookup.fields)), [pa.array([], pa.string())]
-    search = _Search(snapshot, lookup, ())
+    search = KeySearch(snapshot, lookup, ())
     for file_slice, rows in search.run():
         path = pa.repeat(pa.scalar(file_slice.partition), rows.num_rows)
         of_rows = _pair(plain_texts(search.texts(rows)), fields.identities(rows))
@@ -444,7 +453,7 @@ def locate(snapshot: Snapshot, keys: Any) -> pa.Table:
 
 
 def _lookup_rows(snapshot: Snapshot, lookup: LookupKeys) -> pa.Table:
-    search = _Search(snapshot, lookup, ())
+    search = KeySearch(snapshot, lookup, ())
     candidates = search.candidates
     if candidates.indexed is not None and not search.compares:
         return _locations(candidates.indexed, candidates.slices)
@@ -465,33 +474,6 @@ def _shared(snapshot: Snapshot, lookup: LookupKeys) -> pa.Array | None:
         return None
     shared = pc.fill_null(fields.shared.of_texts(lookup.texts), False)
     return shared if fields.columns(lookup.fields.schema) and pc.any(shared).as_py() else None
-
-
-class _Search(KeySearch):
-    """The search for keys; if their text may be that of other field values, only the rows with the requested fields."""
-
-    def __init__(self, snapshot: Snapshot, lookup: LookupKeys, columns: Sequence[str]) -> None:
-        self.compares = _shared(snapshot, lookup) is not None
-        config = snapshot.config
-        names = [*columns, *((RECORD_KEY,) if config.populate_meta_fields else config.key_fields)]
-        if self.compares and lookup.fields is not None:
-            fields = KeyFields.of(config)
-            names += fields.columns(lookup.fields.schema) if fields is not None else []
-        super().__init__(snapshot, lookup, list(dict.fromkeys(names)))
-
-    @property
-    def schema(self) -> pa.Schema:
-        return self.plan.schema
-
-    def run(self) -> Iterator[tuple[FileSlice, pa.Table]]:
-        fields, requested_fields = KeyFields.of(self.snapshot.config), self.lookup.fields
-        if not self.compares or fields is None or requested_fields is None:
-            yield from super().run()
-            return
-        requested = _pair(self.lookup.texts, fields.identities(requested_fields))
-        for file_slice, rows in super().run():
-            stored = _pair(plain_texts(self.texts(rows)), fields.identities(rows))
-            yield file_slice, rows.filter(pc.is_in(stored, value_set=requested))
 
 
 def _locations(indexed: IndexedKeys, slices: Collection[FileSlice]) -> pa.Table:

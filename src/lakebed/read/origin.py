@@ -14,7 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakebed.engine.spark_session import reads_table, session_of
+from lakebed.engine.base import session_of
+from lakebed.engine.spark_session import reads_table
 from lakebed.model import TABLE_OF_ROWS
 from lakebed.schema.plain_arrow import as_numpy
 

@@ -26,7 +26,7 @@ from lakebed.model import (
     FileSlice,
 )
 from lakebed.properties.table_config import printed_partition_fields
-from lakebed.read.keys import bucket_layout, key_generator_of, partition_layout, partition_paths_may_be_stale
+from lakebed.read.keys import bucket_layout, partition_layout, partition_paths_may_be_stale
 from lakebed.read.prune import demands_keys, depends_on_path, prune_partitions, slices_in_buckets, slices_without
 from lakebed.schema.conversion import can_cast, project
 from lakebed.schema.logical_types import logical_metadata
@@ -182,7 +182,7 @@ class ScanPlan:
 
     @property
     def slices(self) -> tuple[FileSlice, ...]:
-        return tuple(s for slice_set in self.sets for s in slice_set.slices)
+        return tuple([s for slice_set in self.sets for s in slice_set.slices])
 
     @property
     def files(self) -> tuple[BaseFile, ...]:
@@ -317,7 +317,7 @@ def plan_scan(
         column_names = [n for n in available.names if n not in ALL_META_COLUMNS]
     else:
         column_names = resolve_columns(columns, available)
-    needed = [*column_names, *(c for c in (predicate.columns if predicate else ()) if c not in column_names)]
+    needed = [*column_names, *[c for c in (predicate.columns if predicate else ()) if c not in column_names]]
     read_schema = pa.schema([available.field(c) for c in needed])
     everything = snapshot.file_slices() if slices is None else slices
     chooser = predicate
@@ -353,7 +353,7 @@ def plan_scan(
         read_schema=read_schema,
         sets=sets,
         predicate=predicate,
-        total_files=sum(s.base_file is not None for s in everything),
+        total_files=sum([s.base_file is not None for s in everything]),
         total_partitions=len({s.partition for s in everything}),
         remaining_partitions=partitions,
         pruned=pruned,
@@ -387,7 +387,7 @@ def _prune(
     """
     pruned: dict[str, list[FileSlice]] = {}
     remaining_slices = list(slices)
-    partitions = list(dict.fromkeys(s.partition for s in slices))
+    partitions = list(dict.fromkeys([s.partition for s in slices]))
     if predicate is None:
         return remaining_slices, pruned, len(partitions)
     by_path = depends_on_path(predicate, snapshot.config.partition_fields)
@@ -422,8 +422,10 @@ def _slice_sets(
             by_instant[file_slice.instant] = sources
         sets.setdefault((sources, file_slice.is_base_file), []).append(file_slice)
     return tuple(
-        SliceSet(tuple(file_slices), sources, is_file and is_native(sources, read_schema))
-        for (sources, is_file), file_slices in sets.items()
+        [
+            SliceSet(tuple(file_slices), sources, is_file and is_native(sources, read_schema))
+            for (sources, is_file), file_slices in sets.items()
+        ]
     )
 
 
@@ -432,8 +434,12 @@ def _merged_sources(snapshot: Snapshot, read_schema: pa.Schema) -> tuple[ColumnS
     types."""
     in_path = set(snapshot.config.partition_fields) if snapshot.config.drop_partition_columns else set[str]()
     return tuple(
-        ColumnSource(f.name, None, None, from_path=True) if f.name in in_path else ColumnSource(f.name, f.name, f.type)
-        for f in read_schema
+        [
+            ColumnSource(f.name, None, None, from_path=True)
+            if f.name in in_path
+            else ColumnSource(f.name, f.name, f.type)
+            for f in read_schema
+        ]
     )
 
 
@@ -451,7 +457,7 @@ class _NamesInFiles:
     ) -> _NamesInFiles | None:
         """The names in files; None if all names are the table's."""
         hidden = {
-            instant: tuple(s.name for s in sources if s.stored is None and not s.from_path)
+            instant: tuple([s.name for s in sources if s.stored is None and not s.from_path])
             for instant, sources in base_sources.items()
         }
         return cls(history, hidden) if history or any(hidden.values()) else None
@@ -477,7 +483,7 @@ def _sources(
     snapshot: Snapshot, file_slice: FileSlice, read_schema: pa.Schema, history: SchemaHistory | None
 ) -> tuple[ColumnSource, ...]:
     stored = snapshot.schema_of(file_slice)
-    lower = Counter(n.lower() for n in stored.names)
+    lower = Counter([n.lower() for n in stored.names])
     by_lower = {n.lower(): n for n in stored.names if lower[n.lower()] == 1}
     names = history.stored_names(file_slice.instant, read_schema) if history else {}
     path_columns = set(snapshot.config.partition_fields) if snapshot.config.drop_partition_columns else set[str]()
@@ -524,7 +530,7 @@ def _source(
 
 def is_native(sources: Sequence[ColumnSource], read_schema: pa.Schema) -> bool:
     """Whether files with these columns have the table's names and types."""
-    return all(s.stored == s.name and s.type == read_schema.field(s.name).type for s in sources)
+    return [(s.stored, s.type) for s in sources] == [(s.name, read_schema.field(s.name).type) for s in sources]
 
 
 def same_type(a: pa.DataType, b: pa.DataType) -> bool:
@@ -541,7 +547,7 @@ def _plain(type_: pa.DataType) -> str:
 def _path_values(
     snapshot: Snapshot, slices: Sequence[FileSlice], read_schema: pa.Schema, columns: set[str]
 ) -> dict[str, dict[str, object]]:
-    keys = key_generator_of(snapshot.config)
+    keys = snapshot.config.keys
     values: dict[str, dict[str, object]] = {}
     for partition in dict.fromkeys(s.partition for s in slices):
         texts = keys.partition_values(partition)

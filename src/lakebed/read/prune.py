@@ -283,8 +283,8 @@ def equalities(node: Node, fields: frozenset[str]) -> list[Alternative] | None:
 
 def demands_keys(predicate: Predicate, key_fields: Sequence[str]) -> bool:
     """Whether the filter requires values of the stored record key or of key fields, by which buckets are ruled out."""
-    every = [frozenset((RECORD_KEY,)), frozenset(key_fields)]
-    return any(equalities(predicate.root, fields) is not None for fields in every)
+    by_key = equalities(predicate.root, frozenset((RECORD_KEY,)))
+    return by_key is not None or equalities(predicate.root, frozenset(key_fields)) is not None
 
 
 def _all_of(parts: Sequence[Node], fields: frozenset[str]) -> list[Alternative] | None:

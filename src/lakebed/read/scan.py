@@ -75,13 +75,9 @@ class Results:
             for batch in stream_again(storage, self._read, self._renew)
         )
 
-    def _read(self) -> Iterator[pa.RecordBatch]:
-        """The rows, from one look at the table."""
+    def _read(self, limit: int | None = None) -> Iterator[pa.RecordBatch]:
+        """The rows, from one look at the table: at least the first `limit`, all for None."""
         raise NotImplementedError
-
-    def _first_rows(self, limit: int | None) -> Iterator[pa.RecordBatch]:
-        """The rows, at least the first `limit`."""
-        return self._read()
 
     def _renew(self) -> bool:
         """Look at the table again; returns whether it has changed since."""
@@ -210,11 +206,11 @@ class _Limited(Results):
     def _storage(self) -> Storage:
         return self._results._storage()
 
-    def _read(self) -> Iterator[pa.RecordBatch]:
+    def _read(self, limit: int | None = None) -> Iterator[pa.RecordBatch]:
         left = self._rows
         if not left:
             return
-        for batch in self._results._first_rows(left):
+        for batch in self._results._read(left):
             count = min(left, batch.num_rows)
             yield batch.slice(0, count)
             left -= count
@@ -445,10 +441,7 @@ class Scan(Results):
         _ = self.plan  # what cannot be read raises now
         return super().to_batches()
 
-    def _read(self) -> Iterator[pa.RecordBatch]:
-        return self._first_rows(None)
-
-    def _first_rows(self, limit: int | None) -> Iterator[pa.RecordBatch]:
+    def _read(self, limit: int | None = None) -> Iterator[pa.RecordBatch]:
         """The rows, at most `limit` (None: all) of those that a filter which only Spark evaluates selects."""
         spark = self._session_of_filter()
         if spark is None:

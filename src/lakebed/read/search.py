@@ -329,7 +329,7 @@ class Search(Results):
         threads = min(_THREADS, os.cpu_count() or 1)
         return SearchTask(self._scan.reader, jobs, nearest, self.schema, threads)
 
-    def _read(self) -> Iterator[pa.RecordBatch]:
+    def _read(self, limit: int | None = None) -> Iterator[pa.RecordBatch]:
         return iter(self.task.rows().to_batches())
 
     def _storage(self) -> Storage:

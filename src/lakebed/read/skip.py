@@ -257,8 +257,8 @@ class _Skipping:
             calls = list(dict.fromkeys([value for value in self._values if isinstance(value, Call)]))
             remaining = self._by_statistics(remaining, calls)
             remaining = self._by_expression_filters(remaining) if calls else remaining
-            if by_key is None:
-                remaining = self._by_bloom_filters(remaining)
+            if by_key is None and self._keys is not None and self.metadata.has(BLOOM_FILTERS):
+                remaining = self._by_bloom_filters(remaining, self._keys)
         return remaining
 
     @once
@@ -326,13 +326,11 @@ class _Skipping:
             if len(keys) <= MAX_KEYS:
                 yield name, keys
 
-    def _by_bloom_filters(self, slices: list[FileSlice]) -> list[FileSlice]:
-        if self._keys is None or not self.metadata.has(BLOOM_FILTERS) or len(slices) > _MAX_FILTERS:
-            return slices
-        if len(self._keys) > _MAX_KEYS:
+    def _by_bloom_filters(self, slices: list[FileSlice], keys: pa.Array) -> list[FileSlice]:
+        if len(slices) > _MAX_FILTERS or len(keys) > _MAX_KEYS:
             return slices
         files = self._base_files(slices)
-        remaining = self._may_contain(slices, self.metadata.bloom_filters(files), self._keys)
+        remaining = self._may_contain(slices, self.metadata.bloom_filters(files), keys)
         return self._note("bloom filters", slices, remaining)
 
     def _by_expression_filters(self, slices: list[FileSlice]) -> list[FileSlice]:
@@ -425,7 +423,7 @@ class _Skipping:
             nonlocal remaining
             matching = remaining & (unknown | may_match(self.predicate.root, bounds, len(slices), results.get))
             self.pruned.setdefault(reason, []).extend(
-                slices[at] for at in np.flatnonzero(remaining & ~matching).tolist()
+                [slices[at] for at in np.flatnonzero(remaining & ~matching).tolist()]
             )
             remaining = matching
 
@@ -445,16 +443,13 @@ class _Skipping:
         partitions = {s.partition for s in slices}
         few = partitions if len(partitions) <= _MAX_PARTITIONS else None
         stats = self.metadata.column_stats(list(types), few, types)
-        return {
-            path: files.joined(bounds_of_files(stats.get(".".join(path)), files.names, self._exact(files, kind), kind))
-            for path, kind in self._columns.items()
-        }
-
-    def _exact(self, files: _Files, kind: pa.DataType) -> Bools:
-        """Flags of the files whose statistics records lakebed wrote; computed on demand."""
-        if not self._statistics.has_exact_ranges or not pa.types.is_floating(kind):
-            return np.zeros(len(files.names), np.bool_)
-        return written_by_lakebed(self.snapshot.timeline, files.instants)
+        bounds: dict[Path, Bounds] = {}
+        for path, kind in self._columns.items():
+            exact = np.zeros(len(files.names), np.bool_)
+            if self._statistics.has_exact_ranges and pa.types.is_floating(kind):
+                exact = written_by_lakebed(self.snapshot.timeline, files.instants)
+            bounds[path] = files.joined(bounds_of_files(stats.get(".".join(path)), files.names, exact, kind))
+        return bounds
 
     def _is_merged_unknown(self, file_slice: FileSlice) -> bool:
         """Whether a merge rule that lakebed does not know may create values in rows that no file has."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from lakebed.config.settings import ReadSettings
+from lakebed.engine.base import session_of
 from lakebed.engine.spark_columns import hash_column
 from lakebed.engine.spark_layout import (
     BUCKET,
@@ -21,7 +22,7 @@ from lakebed.engine.spark_layout import (
     rows_of,
     side_by_side,
 )
-from lakebed.engine.spark_session import require_spark, session_of
+from lakebed.engine.spark_session import require_spark
 from lakebed.errors import InvalidOption, SchemaConflict
 from lakebed.expressions.bucket import Bucket
 from lakebed.expressions.key_text import SingleKey

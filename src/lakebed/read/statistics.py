@@ -10,16 +10,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakebed.filters.ranges import Bools, Bounds
+from lakebed.filters.ranges import Bools, Bounds, flags_of
 from lakebed.model import WRITER_ID
-from lakebed.schema.plain_arrow import as_numpy, grouped_rows
+from lakebed.schema.plain_arrow import as_numpy, grouped_rows, one_array
 from lakebed.timeline.timeline import Timeline
 
 # From here on UTF-16 and UTF-8 disagree on the order of characters.
@@ -59,9 +58,9 @@ def bounds_of_files(stats: pa.Table | None, names: pa.Array, exact: Bools, kind:
         return unknown(len(names), kind)
     low, high, nulls, values = recorded_bounds
     high = with_nan(low, high)
-    claims_nothing = _flags(pc.and_(pc.equal(nulls, values), pc.greater_equal(nulls, _ZERO)), False)
+    claims_nothing = flags_of(pc.and_(pc.equal(nulls, values), pc.greater_equal(nulls, _ZERO)), False)
     trusted = exact | is_in_every_footer(kind)
-    may_null = ~_flags(pc.equal(nulls, _ZERO), False)
+    may_null = ~flags_of(pc.equal(nulls, _ZERO), False)
     if pa.types.is_floating(kind):
         low, high = (pc.if_else(pa.array(exact), side, pa.scalar(None, kind)) for side in (low, high))
     else:
@@ -78,7 +77,7 @@ def bounds_of_expression(stats: pa.Table | None, names: pa.Array, kind: pa.DataT
         return unknown(len(names), kind)
     low, high, nulls, values = recorded_bounds
     high = with_nan(low, high)
-    return Bounds(low, high, ~_flags(pc.equal(values, 0), False), ~_flags(pc.equal(nulls, _ZERO), False))
+    return Bounds(low, high, ~flags_of(pc.equal(values, 0), False), ~flags_of(pc.equal(nulls, _ZERO), False))
 
 
 def bounds_of_partitions(
@@ -124,16 +123,16 @@ def of_slices(bounds: Bounds, owner: npt.NDArray[np.int64], slices: int) -> Boun
         }
     )
     flags = ["nan", "low_unknown", "high_unknown", "hold", "null"]
-    aggregations = [("low", "min"), ("high", "max"), *((name, "any") for name in flags)]
+    aggregations = [("low", "min"), ("high", "max"), *[(name, "any") for name in flags]]
     joined = grouped_rows(table, ["slice"], aggregations)
-    joined = joined.take(pc.index_in(pa.array(np.arange(slices)), value_set=_one(joined["slice"])))
-    least, greatest = _one(joined["low_min"]), _one(joined["high_max"])
+    joined = joined.take(pc.index_in(pa.array(np.arange(slices)), value_set=one_array(joined["slice"])))
+    least, greatest = one_array(joined["low_min"]), one_array(joined["high_max"])
     if pa.types.is_floating(kind):
-        greatest = pc.if_else(_one(joined["nan_any"]), pa.scalar(float("nan"), kind), greatest)
+        greatest = pc.if_else(one_array(joined["nan_any"]), pa.scalar(float("nan"), kind), greatest)
     nothing = pa.scalar(None, kind)
-    least = pc.if_else(_one(joined["low_unknown_any"]), nothing, least)
-    greatest = pc.if_else(_one(joined["high_unknown_any"]), nothing, greatest)
-    return Bounds(least, greatest, _flags(joined["hold_any"], True), _flags(joined["null_any"], True))
+    least = pc.if_else(one_array(joined["low_unknown_any"]), nothing, least)
+    greatest = pc.if_else(one_array(joined["high_unknown_any"]), nothing, greatest)
+    return Bounds(least, greatest, flags_of(joined["hold_any"], True), flags_of(joined["null_any"], True))
 
 
 def unknown(units: int, kind: pa.DataType) -> Bounds:
@@ -144,27 +143,18 @@ def unknown(units: int, kind: pa.DataType) -> Bounds:
 
 def _bounds_in(stats: pa.Table | None, names: pa.Array) -> tuple[pa.Array, pa.Array, pa.Array, pa.Array] | None:
     """The least and greatest value, and the numbers of nulls and of values, of each file, null for a file without a
-    record; None if no file has one."""
-    rows = _rows_of(stats, names)
-    if stats is None or rows is None:
-        return None
-    records = stats.select(["min", "max", "null_count", "value_count"]).take(rows)
-    low, high = (_readable(_one(records[name])) for name in ("min", "max"))
-    return low, high, _one(records["null_count"]), _one(records["value_count"])
-
-
-def _rows_of(stats: pa.Table | None, names: pa.Array) -> pa.Array | None:
-    """The number of the row of each file in the statistics, null for a file without a row and for a file whose name
-    several files have. None if there are no statistics."""
+    record and for a file whose name several files have; None if no file has one."""
     if stats is None or not len(stats):
         return None
-    stored = _one(stats["file_name"])
+    stored = one_array(stats["file_name"])
     rows = pc.index_in(names, value_set=stored)
     counted = pc.value_counts(stored)
     repeated = counted.field("values").filter(pc.greater(counted.field("counts"), _ONE))
     if len(repeated):
         rows = pc.if_else(pc.is_in(names, value_set=repeated), pa.scalar(None, rows.type), rows)
-    return rows
+    records = stats.select(["min", "max", "null_count", "value_count"]).take(rows)
+    low, high = [_readable(one_array(records[name])) for name in ("min", "max")]
+    return low, high, one_array(records["null_count"]), one_array(records["value_count"])
 
 
 def _readable(side: pa.Array) -> pa.Array:
@@ -181,17 +171,6 @@ def with_nan(low: pa.Array, high: pa.Array) -> pa.Array:
         return high
     anything = pc.and_(pc.equal(low, pa.scalar(-math.inf, low.type)), pc.equal(high, pa.scalar(math.inf, high.type)))
     return pc.if_else(anything, pa.scalar(math.nan, high.type), high)
-
-
-def _one(column: Any) -> pa.Array:
-    """The column as one array."""
-    if not isinstance(column, pa.ChunkedArray):
-        return column
-    return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks or [pa.array([], column.type)])
-
-
-def _flags(values: Any, missing: bool) -> Bools:
-    return as_numpy(pc.fill_null(_one(values), missing))
 
 
 def written_by_lakebed(timeline: Timeline, instants: Sequence[str]) -> Bools:

@@ -14,8 +14,8 @@ import pyarrow.types as pt
 from lakebed.config.arguments import checks_arguments
 from lakebed.errors import InvalidOption, InvalidRecord
 from lakebed.schema.arrow import is_text
-from lakebed.schema.conversion import one_array
 from lakebed.schema.logical_types import BLOB, REFERENCE, is_bytes
+from lakebed.schema.plain_arrow import one_array
 
 INLINE, OUT_OF_LINE = "INLINE", "OUT_OF_LINE"
 """The storage types of blobs: bytes in the table, and bytes of another file."""

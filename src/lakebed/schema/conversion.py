@@ -282,10 +282,6 @@ def project(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def one_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-
-
 def may_lose(kind: pa.DataType, to_type: pa.DataType) -> bool:
     """Whether a simple type has values that another type, to which Hudi promotes it, cannot hold.
 

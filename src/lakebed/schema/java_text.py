@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from lakebed.errors import SchemaConflict
+from lakebed.schema.logical_types import is_bytes
 from lakebed.schema.plain_arrow import as_numpy
 
 # Below these, two digits are more exact than the shortest text that reads back the same: Java then prints two.
@@ -45,7 +46,7 @@ def to_java_text(array: Any) -> pa.StringArray:
         return array.cast(pa.int64()).cast(pa.string())
     if pt.is_time32(kind):
         return array.cast(pa.int32()).cast(pa.string())
-    if _is_binary(kind):
+    if is_bytes(kind):
         return _hex_text(array)
     if pt.is_nested(kind):
         raise SchemaConflict(
@@ -54,10 +55,6 @@ def to_java_text(array: Any) -> pa.StringArray:
             context={"type": str(kind)},
         )
     return array.cast(pa.string())
-
-
-def _is_binary(kind: pa.DataType) -> bool:
-    return pt.is_binary(kind) or pt.is_large_binary(kind) or pt.is_fixed_size_binary(kind) or pt.is_binary_view(kind)
 
 
 def _float_text(values: pa.Array) -> pa.Array:

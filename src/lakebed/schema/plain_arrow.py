@@ -45,6 +45,11 @@ def has_map(kind: pa.DataType) -> bool:
     return pt.is_map(kind) or any(has_map(kind.field(number).type) for number in range(kind.num_fields))
 
 
+def one_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """The values of a column as one array."""
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+
+
 def as_numpy(values: pa.Array | pa.ChunkedArray) -> npt.NDArray[Any]:
     """The values as `to_numpy(zero_copy_only=False)` returns them. Only values with nulls, and values of other types
     than booleans, integers and floats, let pyarrow import pandas.

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Any, cast
 
 import pyarrow as pa
@@ -384,7 +385,7 @@ def completed_run(
 ) -> CompactionRun:
     """Complete a compaction or log compaction that has written these file slices."""
     stats: dict[str, list[dict[str, Any]]] = {}
-    for outcome in sorted(done, key=lambda outcome: (outcome.status.partition, outcome.status.file_id)):
+    for outcome in sorted(done, key=attrgetter("status.partition", "status.file_id")):
         stats.setdefault(outcome.status.partition, []).append(outcome.stat())
     notes = tx.context.writer_notes(tx.writer_id)
     extra = {**tx.settings.extra_metadata, **notes, "schema": snapshot.avro_schema}

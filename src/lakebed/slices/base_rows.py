@@ -137,7 +137,7 @@ def stored_names(columns: Sequence[str], schema: pa.Schema, names: StoredNames) 
     file_names = schema.names
     exact = frozenset(file_names)
     stored = [names.get(name, name) for name in columns]
-    if all(name is None or name in exact for name in stored):
+    if exact.issuperset([name for name in stored if name is not None]):
         return stored
     folded: dict[str, list[str]] = {}
     for name in file_names:

@@ -7,6 +7,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -119,7 +120,7 @@ def _merged(
         merged = reader.open_merge(file_slice, schema, None, columns=column_names, names=names, keys=keys)
         return [plain_rows(batch) for batch in merged.batches()]
     # the heads of blocks are read while the base file is
-    logs = begun(reader.storage, lambda: reader.logs(file_slice))
+    logs = begun(reader.storage, partial(reader.logs, file_slice))
     stored = FOOTERS.read(reader.storage, base.path, base.size).footer.schema
     by_name = names or reader.history
     requested_schema = schema if schema is not None else pa.schema([(name, pa.null()) for name in column_names])
@@ -176,13 +177,13 @@ def _from_row_groups(
     rows = {number: positions.rows(groups[number]) for number, positions in maybe.items() if positions is not None}
     if len(rows) < len(groups) and not base.is_skeleton:
         rows = _addressed(reader, base, footer, groups) or rows
-    if all(number in rows and not len(rows[number]) for number in groups):
+    if len(rows) == len(groups) and not any(map(len, rows.values())):
         return []
     batches: list[pa.RecordBatch] = []
     if reader.tally is not None:
         reader.tally.add("opened")
         reader.tally.add("bytes", column_bytes(metadata, [RECORD_KEY], [n for n in groups if n not in rows]))
-    is_large = any(metadata.row_group(number).total_byte_size > _LARGE_ROW_GROUP for number in groups)
+    is_large = max([metadata.row_group(number).total_byte_size for number in groups]) > _LARGE_ROW_GROUP
     if len(rows) == len(groups) and not is_large and not base.is_skeleton:
         hits = _hits(rows)
         with naming_damage(base.path):

@@ -136,7 +136,7 @@ def list_metadata(
         base = newest_base_files(rows.filter(pc.invert(logged)), ids.filter(pc.invert(logged)), counts)
         rows = rows.filter(logged)
     logs: list[LogFile] = []
-    for folder, name, size in zip(*(column.to_pylist() for column in rows.columns), strict=True):
+    for folder, name, size in zip(*[column.to_pylist() for column in rows.columns], strict=True):
         if b := parse_base_file(folder, name, size):
             base.append(b)
         elif log := parse_log_file(folder, name, size if size > _NO_SIZE else _size(storage, folder, name)):
@@ -222,7 +222,7 @@ class NamedFiles:
     def _sizes(self, instant: Instant) -> dict[str, int]:
         stats = self.timeline.commit_metadata(instant).stats.values()
         sizes = {s.path: s.file_size for group in stats for s in group}
-        ends = tuple(f"_{instant.time}{extension}" for extension in BASE_EXTENSIONS)
+        ends = tuple([f"_{instant.time}{extension}" for extension in BASE_EXTENSIONS])
         if sizes and not any(path.endswith(ends) for path in sizes):
             raise CorruptFile(
                 f"{self.timeline.config.timeline_path}/{instant.file_name} names no file of its own instant",

@@ -10,7 +10,7 @@ decoded nor matched again, and its keys are read only where they are asked for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
@@ -50,7 +50,7 @@ class LogRows:
     names: ColumnNames | None
     _spilled: pa.Table | None = None
     _buffered: pa.RecordBatch | None = None
-    _positions: Positions = field(default_factory=lambda: np.empty(0, np.int64))
+    _positions: Positions = field(default_factory=NO_ROWS.copy)
 
     @property
     def kinds(self) -> list[pa.DataType]:
@@ -347,11 +347,13 @@ class Replacements:
     def nbytes(self) -> int:
         """The bytes in memory."""
         arrays = [*self.columns.values(), *self.inserted_columns.values()]
-        return self.replaced.nbytes + self.deleted.nbytes + sum(array.nbytes for array in arrays)
+        return self.replaced.nbytes + self.deleted.nbytes + sum([array.nbytes for array in arrays])
 
-    def has(self, changing: Sequence[pa.Field], every: Sequence[pa.Field]) -> bool:
-        """Whether it has the `changing` columns, and all columns of the inserted rows, in these types."""
-        has_replaced = not len(self.replaced) or _are_in(changing, self.columns)
+    def has(self, schema: pa.Schema, changing: Collection[str]) -> bool:
+        """Whether it has the `changing` columns, and all columns of the inserted rows, in the types in which log rows
+        have those of `schema`."""
+        every = [pa.field(f.name, coded_type(f)) for f in schema]
+        has_replaced = not len(self.replaced) or _are_in([f for f in every if f.name in changing], self.columns)
         return has_replaced and (not self.inserted or _are_in(every, self.inserted_columns))
 
     def parts(
@@ -414,7 +416,7 @@ class ReplacementsWriter:
         if before is not None:
             columns = {**before.columns, **columns}
             inserted_columns = {**before.inserted_columns, **inserted_columns}
-        count = sum(batch.num_rows for batch in inserted)
+        count = sum([batch.num_rows for batch in inserted])
         REPLACEMENTS.put(self.key, Replacements(replaced, deleted, columns, count, inserted_columns))
 
 
@@ -429,7 +431,7 @@ def replacements_key(base: Hashable, logs: SliceLogs, rules: MergeRules) -> Hash
     cache."""
     if base is None or logs.data_bytes * _SLICE_SHARE > _CACHED_BYTES:
         return None
-    return base, tuple((b.source.name, b.offset, b.content_length, b.instant) for b in logs.blocks), rules
+    return base, tuple([(b.source.name, b.offset, b.content_length, b.instant) for b in logs.blocks]), rules
 
 
 LOG_ROWS = BoundedCache[CacheEntry[Sequence[pa.RecordBatch]]](_CACHED_BYTES)

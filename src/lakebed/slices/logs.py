@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import accumulate, chain, pairwise
 
 import numpy as np
@@ -59,7 +60,7 @@ class LogUnit:
         block = self.block.block if isinstance(self.block, DecodedBlock) else self.block
         counts = block.counts if isinstance(block, JointBlock) else [block.rows]
         return dict(
-            zip(self.numbers, (range(*edges) for edges in pairwise(accumulate(counts, initial=0))), strict=True)
+            zip(self.numbers, [range(*edges) for edges in pairwise(accumulate(counts, initial=0))], strict=True)
         )
 
 
@@ -88,7 +89,7 @@ def open_unit(heads: Sequence[BlockHead], numbers: tuple[int, ...], ahead: Seque
     blocks = [open_data_block(heads[n], heads[n].source.name) for n in numbers]
     joint = [block for block in blocks if isinstance(block, AvroBlock)]
     block = blocks[0] if len(blocks) == 1 else JointBlock(joint)
-    size = sum(heads[n].content_length for n in numbers)
+    size = sum([heads[n].content_length for n in numbers])
     if size <= _SMALL_BYTES or (stays and len(ahead) <= _MAX_COLUMNS):
         block = DecodedBlock(block, ahead)
     return LogUnit(numbers, block)
@@ -184,7 +185,7 @@ class SliceLogs:
 
     def __post_init__(self) -> None:
         self.data = [n for n, head in enumerate(self.blocks) if head.type is not BlockType.DELETE]
-        self.data_bytes = sum(self.blocks[n].content_length for n in self.data)
+        self.data_bytes = sum([self.blocks[n].content_length for n in self.data])
         self.stays_open = self.data_bytes <= self.memory // _RETAINED_SHARE
         units = units_of(self.blocks, self.data) if self.stays_open else []
         self._units = {number: unit for unit in units for number in unit}
@@ -201,13 +202,13 @@ class SliceLogs:
     ) -> SliceLogs:
         """The blocks of the files, in the given order, or with `by_instant` in the order of their blocks' instants.
         Raises `CorruptFile` if a file is missing."""
-        scanned = parallel_map(lambda log: _heads(storage, log), log_files, _READERS if is_remote(storage) else 1)
+        scanned = parallel_map(partial(_heads, storage), log_files, _READERS if is_remote(storage) else 1)
         heads = list(chain.from_iterable(scanned))
         types = [head.type for head in heads]
         blocks = tuple(blocks_in_merge_order(heads, view.shows, by_instant=by_instant))
         counts = MergeCounts(
             log_files=len(log_files),
-            log_bytes=sum(log.size for log in log_files),
+            log_bytes=sum([log.size for log in log_files]),
             log_blocks=len(blocks),
             corrupt_blocks=types.count(BlockType.CORRUPT),
             rollback_blocks=types.count(BlockType.COMMAND),
@@ -238,7 +239,7 @@ class SliceLogs:
         unit = self._open.get(number)
         if unit is None:
             numbers = self._units.get(number, (number,))
-            size = sum(self.blocks[n].content_length for n in numbers)
+            size = sum([self.blocks[n].content_length for n in numbers])
             stays = self._retained + size <= self.memory // _RETAINED_SHARE
             unit = open_unit(self.blocks, numbers, self.ahead, stays=stays)
             if stays:
@@ -266,7 +267,7 @@ class SliceLogs:
     def has_positions(self, base_instant: str) -> bool:
         """Whether every block has the row numbers in this base file that its records change."""
         of_base = HeaderKey.BASE_FILE_INSTANT_TIME_OF_RECORD_POSITIONS
-        flags = (b.header(HeaderKey.RECORD_POSITIONS) and b.header(of_base) == base_instant for b in self.blocks)
+        flags = [b.header(HeaderKey.RECORD_POSITIONS) and b.header(of_base) == base_instant for b in self.blocks]
         return bool(self.blocks) and all(flags)
 
     def positions(self, entries: LogEntries, base_instant: str) -> Positions | None:

@@ -45,7 +45,6 @@ from lakebed.slices.log_rows import (
     PairwiseFold,
     Replacements,
     ReplacementsWriter,
-    coded_type,
     replacements_key,
 )
 from lakebed.slices.logs import MergeCounts, SliceLogs
@@ -109,7 +108,7 @@ class Matching:
 
     def targets(self, stretch: Stretch) -> Targets:
         """For each row of the next batches `stretch`: the entry that replaces it, STAYS or GOES."""
-        rows = sum(batch.num_rows for batch in stretch)
+        rows = sum([batch.num_rows for batch in stretch])
         if not len(self.entries):
             return np.full(rows, STAYS, np.int32)
         targets = self._by_key(stretch) if self.entries.positions is None else self._by_position(rows)
@@ -133,18 +132,14 @@ class Matching:
         at = np.flatnonzero(targets >= 0)
         if not len(at):
             return targets
-        several = self._seen_before(targets[at])
+        entries, numbers = targets[at], self._found + np.arange(len(at))
+        self._found += len(at)
+        self._first[entries[::-1]] = numbers[::-1]
+        several = self._matched[entries] | (self._first[entries] != numbers)
         if several.any():
             self.repeated = True
             targets[at[several]] = STAYS
         return targets
-
-    def _seen_before(self, entries: Targets) -> Flags:
-        """Flags of the entries that were matched with an earlier row already."""
-        numbers = self._found + np.arange(len(entries))
-        self._found += len(entries)
-        self._first[entries[::-1]] = numbers[::-1]
-        return self._matched[entries] | (self._first[entries] != numbers)
 
     @once
     def _table(self) -> KeyTable:
@@ -401,9 +396,9 @@ class MergedSlice:
 
     def _winning(self, spill: Spill) -> Iterator[Part]:
         """The merged rows under rules by which one record of each key is retained unchanged."""
-        replacements = self._replacements
-        if replacements is not None:
-            yield from self._replaced(replacements)
+        cached = self._cached
+        if cached is not None and cached.has(self.schema, self._changing):
+            yield from self._replaced(cached)
             return
         matching = self._matching(self._folded, self.rules)
         rows = LogRows(self.logs, matching.entries, self.schema, self.names)
@@ -451,15 +446,6 @@ class MergedSlice:
             first += batch.num_rows
         for batch in replacements.inserted_rows(self.schema):
             yield batch, -1, None
-
-    @property
-    def _replacements(self) -> Replacements | None:
-        """The cached replacements, if they have all columns that this merge needs; None otherwise."""
-        cached = self._cached
-        if cached is None:
-            return None
-        every = [pa.field(f.name, coded_type(f)) for f in self.schema]
-        return cached if cached.has([f for f in every if f.name in self._changing], every) else None
 
     @property
     def _cached(self) -> Replacements | None:

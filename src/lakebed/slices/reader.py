@@ -204,7 +204,7 @@ class SliceReader:
         types. Text columns of base files that `dictionary` names are dictionaries. `groups` are the row groups of the
         base file, if some can be copied."""
         meta = [pa.field(name, pa.string()) for name in META_COLUMNS]
-        full_schema = pa.schema([*meta, *(f for f in schema if f.name not in META_COLUMNS)])
+        full_schema = pa.schema([*meta, *[f for f in schema if f.name not in META_COLUMNS]])
         merge = self.open_merge(file_slice, full_schema, self._base_rows(file_slice, batch_rows, dictionary))
         return merge if groups is None else replace(merge, groups=groups)
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import groupby
+from operator import attrgetter
 
 from lakebed.format.bounded_cache import BoundedCache
 from lakebed.model import Action, BaseFile, FileSlice, Instant, LogFile, has_completion_times
@@ -105,14 +106,15 @@ def _with_files(slices: Slices, files: Iterable[BaseFile | LogFile]) -> Slices:
     """The file slices with more files, each of which is newer than all that are there. A partition path whose slices
     do not follow from that is left out."""
     result = {path: its if its is not None and len(its) <= MAX_SLICES else None for path, its in slices.items()}
-    for path, written in groupby(sorted(files, key=_partition), key=_partition):
+    partition_of = attrgetter("partition")
+    for path, written in groupby(sorted(files, key=partition_of), key=partition_of):
         before = result.get(path)
         if before is not None:
             del result[path]
             after = {file_slice.file_id: file_slice for file_slice in before}
             certain = [_add(after, file) for file in written]
             if all(certain):
-                result[path] = tuple(after[file_id] for file_id in sorted(after))
+                result[path] = tuple([after[file_id] for file_id in sorted(after)])
     return result
 
 
@@ -126,18 +128,12 @@ def _add(slices: dict[str, FileSlice], file: BaseFile | LogFile) -> bool:
     elif newest is None:
         slices[file.file_id] = FileSlice(file.partition, file.file_id, file.instant, None, (file,))
     else:
-        slices[file.file_id] = replace(newest, log_files=_appended(newest.log_files, file))
+        # instants ascend, so that only log files of one commit have to be put in order
+        logs = (*newest.log_files, file)
+        if newest.log_files and newest.log_files[-1].instant >= file.instant:
+            logs = tuple(in_merge_order(logs))
+        slices[file.file_id] = replace(newest, log_files=logs)
     return True
-
-
-def _appended(logs: tuple[LogFile, ...], log: LogFile) -> tuple[LogFile, ...]:
-    # instants ascend, so that only log files of one commit have to be put in order
-    is_last = not logs or logs[-1].instant < log.instant
-    return (*logs, log) if is_last else tuple(in_merge_order((*logs, log)))
-
-
-def _partition(file: BaseFile | LogFile) -> str:
-    return file.partition
 
 
 _RECORDED = BoundedCache[RecordedSlices](_CACHED_BYTES, "file slices")

@@ -417,13 +417,13 @@ class Snapshot:
         its = [recorded[path] for path in partitions]
         if None in its:
             return self._slices(partitions, groups)
-        slices = tuple(s for of_path in its for s in of_path or ())
+        slices = tuple([s for of_path in its for s in of_path or ()])
         if groups is None:
             return slices
         files = [(file.file_id, file.size) for s in slices for file in s.files]
         ids, sizes = pa.array([i for i, _ in files], pa.string()), pa.array([size for _, size in files], pa.int64())
         selected = {*ids.filter(groups(ids, sizes)).to_pylist()}
-        return tuple(s for s in slices if s.file_id in selected)
+        return tuple([s for s in slices if s.file_id in selected])
 
     def _paths_with_many_files(self, partitions: Sequence[str]) -> list[str]:
         """The partition paths, among these, whose files are too many to be looked at for a few file groups."""
@@ -595,6 +595,8 @@ def table_keys(
     """The table's key generator. Releases disagree on complex keys of one field: the stored keys decide, or `key_form`
     if there are none."""
     prefix = (snapshot.key_form or key_form) != PLAIN
+    if prefix and not timebased and not partition_types:
+        return snapshot.config.keys
     spec = key_generator_spec(
         snapshot.config, single_field_prefix=prefix, timebased=timebased, partition_types=partition_types
     )
@@ -607,12 +609,12 @@ def table_features(snapshot: Snapshot) -> TableFacts:
     folders = snapshot.hoodie_folders
     present = [f for f in (SCHEMA_FOLDER, BUCKET_FOLDER) if f.removeprefix(HOODIE + "/") in folders]
     facts = TableFacts.from_paths([info.path for folder in present for info in storage.list(folder)])
-    restore = next((i.time for i in snapshot.timeline.pending if i.action is Action.RESTORE), "")
+    restores = [i.time for i in snapshot.timeline.pending if i.action is Action.RESTORE]
     return TableFacts(
         metadata_table=bool(snapshot.config.metadata_partitions) or "metadata" in folders,
         schema_history=facts.schema_history,
         partition_buckets=facts.partition_buckets,
         consistent_buckets=facts.consistent_buckets,
-        pending_restore=restore,
+        pending_restore=min(restores, default=""),
         operations=snapshot.has_operations,
     )

@@ -12,8 +12,9 @@ import pyarrow as pa
 
 from lakebed.config.arguments import checks_arguments, refused, whole_number
 from lakebed.config.options import resolve_options
+from lakebed.engine.base import session_of
 from lakebed.engine.spark import SparkEngine, max_collected_bytes
-from lakebed.engine.spark_session import is_connect, session_of
+from lakebed.engine.spark_session import is_connect
 from lakebed.errors import InvalidOption
 from lakebed.opened_table import OpenedTable
 from lakebed.operations.once import DEFAULT_IDENTIFIER, Once

@@ -11,7 +11,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from lakebed.engine.spark_session import session_of, zone_of
+from lakebed.engine.base import session_of
+from lakebed.engine.spark_session import zone_of
 from lakebed.errors import InvalidOption
 from lakebed.filters.pairs import PairReader, Side
 from lakebed.filters.sql import outside_parentheses
@@ -19,7 +20,7 @@ from lakebed.filters.text import quote_name, spark_literal
 from lakebed.operations.result import WriteResult
 from lakebed.schema.assignment import check_fits, in_column
 from lakebed.schema.column_names import in_any_case
-from lakebed.schema.conversion import one_array
+from lakebed.schema.plain_arrow import one_array
 from lakebed.schema.spark import spark_null
 from lakebed.sharing import once
 from lakebed.statements.commands import OF_DUCKDB, ForSpark, Query, not_of_lakebed

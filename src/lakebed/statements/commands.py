@@ -14,13 +14,12 @@ import pyarrow.compute as pc
 
 from lakebed.engine.spark_session import zone_of
 from lakebed.errors import InvalidOption, UnsupportedFeature
-from lakebed.expressions.key_generators import key_generator
 from lakebed.expressions.partition_paths import ValuePart
 from lakebed.filters.coercion import INSTANT, SparkOnly, cast_literal, parse_zone
 from lakebed.filters.predicates import Literal
 from lakebed.filters.sql import parse_filter
 from lakebed.operations.overwrite import match_partitions
-from lakebed.properties.table_config import TableConfig, key_generator_spec
+from lakebed.properties.table_config import TableConfig
 from lakebed.read.keys import partition_layout
 from lakebed.read.prune import prune_partitions
 from lakebed.schema.assignment import Rule, check_fits, in_column
@@ -139,8 +138,7 @@ def paths_with_values(table: Table, values: Mapping[str, Any]) -> list[str]:
             hint=did_you_mean(unknown[0], list(fields), "it has") if fields else "it has no partitions",
             context={"column": unknown[0]},
         )
-    generator = key_generator(key_generator_spec(config))
-    plain = {part.field: part.text for part in generator.partition_path.parts if isinstance(part, ValuePart)}
+    plain = {part.field: part.text for part in config.keys.partition_path.parts if isinstance(part, ValuePart)}
     schema, zone = table.schema, zone_of(table.opened.spark)
     for name, value in named.items():
         named[name] = text_of(value)
@@ -150,7 +148,7 @@ def paths_with_values(table: Table, values: Mapping[str, Any]) -> list[str]:
             named[name] = plain[name].arrow(row)[0].as_py()
     paths: list[str] = []
     for path in table.partitions:
-        texts = generator.partition_values(path)
+        texts = config.keys.partition_values(path)
         if not texts:
             raise UnsupportedFeature(
                 f"the partition path {path!r} of table {config.name!r} does not show where a column ends",

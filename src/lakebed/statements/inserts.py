@@ -8,15 +8,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from lakebed.engine.base import Task, persisted
+from lakebed.engine.base import Task, persisted, session_of
 from lakebed.engine.spark import SparkEngine
-from lakebed.engine.spark_session import session_of
 from lakebed.errors import AmbiguousMerge, InvalidOption, InvalidRecord, UnsupportedFeature
-from lakebed.expressions.key_generators import key_generator
 from lakebed.filters.sql import parse_filter
 from lakebed.filters.text import quote_name
 from lakebed.operations.result import WriteResult
-from lakebed.properties.table_config import TableConfig, key_generator_spec
+from lakebed.properties.table_config import TableConfig
 from lakebed.schema.assignment import SQL, check_fits, in_column
 from lakebed.schema.column_names import did_you_mean, in_any_case
 from lakebed.schema.spark import spark_type
@@ -97,7 +95,7 @@ def overwritten_paths(table: Table, constants: Mapping[str, pa.Scalar]) -> list[
         row = pa.RecordBatch.from_arrays(
             [pa.array([value.as_py()], value.type) for value in constants.values()], names=list(constants)
         )
-        path = key_generator(key_generator_spec(config)).partition_path.arrow(row)[0].as_py()
+        path = config.keys.partition_path.arrow(row)[0].as_py()
         paths = [path] if path in table.partitions else []
     else:
         for name, value in constants.items():

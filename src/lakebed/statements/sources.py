@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 import pyarrow as pa
 
 from lakebed.catalog.names import is_name
-from lakebed.engine.spark_session import session_of
+from lakebed.engine.base import session_of
 from lakebed.errors import InvalidOption
 from lakebed.read.scan import Results, Scan
 from lakebed.schema.column_names import did_you_mean

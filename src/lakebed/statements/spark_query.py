@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from lakebed.engine.base import session_of
 from lakebed.engine.spark_layout import BUCKET, can_lay_out
 from lakebed.engine.spark_rewrite import by_buckets
-from lakebed.engine.spark_session import session_of, zone_of
+from lakebed.engine.spark_session import zone_of
 from lakebed.errors import UnsupportedFeature
 from lakebed.filters.coercion import constant_text
 from lakebed.filters.predicates import has_spark_text

@@ -6,6 +6,7 @@ from bisect import bisect_right, insort
 from collections import defaultdict
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 from lakebed.model import BaseFile, FileGroupId, FileSlice, Instant, LogFile
 from lakebed.timeline.instants import suffix_of
@@ -90,7 +91,7 @@ def latest_slices(
             continue
         planned = pending_compactions.get(group)
         if not files.logs and planned is None:  # only the newest of many versions is examined
-            ordered = sorted(files.base, key=lambda b: b.instant)
+            ordered = sorted(files.base, key=attrgetter("instant"))
             for b in reversed(ordered):
                 if is_visible(b.instant) and is_named(b):
                     yield FileSlice(*group, b.instant, b)
@@ -104,16 +105,13 @@ def latest_slices(
             completion_time=completion_time,
             pending_compaction=planned.time if planned else None,
         )
-        if slices:
-            yield _latest(group, slices, planned)
-
-
-def _latest(group: FileGroupId, slices: list[SliceFiles], planned: Instant | None) -> FileSlice:
-    newest, logs = slices[-1], slices[-1].log_files
-    if planned is not None and newest.instant == planned.time and not newest.base_files and len(slices) > 1:
-        newest = slices[-2]
-        logs = tuple(sorted((*newest.log_files, *logs), key=_merge_order))
-    return FileSlice(*group, newest.instant, newest.base_files[-1] if newest.base_files else None, logs)
+        if not slices:
+            continue
+        newest, logs = slices[-1], slices[-1].log_files
+        if planned is not None and newest.instant == planned.time and not newest.base_files and len(slices) > 1:
+            newest = slices[-2]
+            logs = tuple(sorted((*newest.log_files, *logs), key=_merge_order))
+        yield FileSlice(*group, newest.instant, newest.base_files[-1] if newest.base_files else None, logs)
 
 
 def _assemble(

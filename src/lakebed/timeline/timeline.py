@@ -11,6 +11,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from lakebed.errors import CorruptFile
@@ -66,14 +67,14 @@ def _by_kind(changed: list[Instant], highest: Mapping[Key, Instant], before: Tim
     """The fields of a `Timeline` with instants by kind: the earlier instants with the changed ones, ascending."""
     completed = [i for i in changed if i.is_completed]
     commits = [i for i in completed if i.action in COMMITS]
-    commit_times = {*(before.commit_times if before else ()), *(i.time for i in commits)}
+    commit_times = {*(before.commit_times if before else ()), *[i.time for i in commits]}
     times = dict(before.completion_times) if before else {}
     for i in completed:
         if i.completion_time and (i.action in COMMITS or i.time not in commit_times):
             times[i.time] = i.completion_time
     pending = [i for i in before.pending if highest[key_of(i)] is i] if before else []
     by_completion = sorted(commits, key=_by_completion)
-    saved = (i.time for i in changed if i.action is Action.SAVEPOINT)
+    saved = [i.time for i in changed if i.action is Action.SAVEPOINT]
     greatest = before.latest_time if before else ""
     return {
         "instants": _joined(before.instants if before else (), changed),
@@ -84,7 +85,7 @@ def _by_kind(changed: list[Instant], highest: Mapping[Key, Instant], before: Tim
         "commit_times": commit_times,
         "savepoints": {*(before.savepoints if before else ()), *saved},
         "completion_times": times,
-        "latest_time": max((greatest, *(max(i.time, i.completion_time or "") for i in changed))),
+        "latest_time": max((greatest, *[max(i.time, i.completion_time or "") for i in changed])),
     }
 
 
@@ -179,7 +180,8 @@ class Timeline:
         if before is not None:
             previous = before.files
             new = [name for name in files if name not in previous]
-            if not before._is_within(files, len(new)):
+            are_there = len(files) - len(new) == len(previous)
+            if not are_there or (any(previous.values()) and not previous.items() <= files.items()):
                 before, new = None, files
         requested: dict[Key, str] = dict(before.requested) if before else {}
         highest: dict[Key, Instant] = dict(before.highest) if before else {}
@@ -212,11 +214,6 @@ class Timeline:
         """The approximate bytes of the timeline in memory."""
         return _BYTES_A_FILE * len(self.files)
 
-    def _is_within(self, files: TimelineFiles, new: int) -> bool:
-        """Whether `files` has all files of this timeline, unchanged; `new` is the number of other files in it."""
-        all_there = len(files) - new == len(self.files)
-        return all_there and (not any(self.files.values()) or self.files.items() <= files.items())
-
     @property
     def last_completed(self) -> Instant | None:
         """The completed commit with the greatest requested time; None if there is no completed commit."""
@@ -225,7 +222,7 @@ class Timeline:
     @once
     def replacecommits(self) -> tuple[Instant, ...]:
         """The completed replace commits: clusterings, overwrites, changes of the index."""
-        return tuple(i for i in self.commits if i.action is Action.REPLACECOMMIT)
+        return tuple([i for i in self.commits if i.action is Action.REPLACECOMMIT])
 
     @once
     def start(self) -> str | None:
@@ -240,7 +237,8 @@ class Timeline:
         """
         writes = [i.time for i in self.commits]
         writes = [time for time in writes if not time.startswith(INITIAL_INSTANT)] or writes
-        return next((time for time in writes if time not in self.savepoints), max(writes, default=None))
+        unsaved = [time for time in writes if time not in self.savepoints]
+        return unsaved[0] if unsaved else max(writes, default=None)
 
     def find(self, time: str, action: Action) -> Instant | None:
         """The instant of this requested time that completes in the way that `action` does; None if there is no such
@@ -253,7 +251,8 @@ class Timeline:
         if time not in self.commit_times:
             return None
         of_time = [self.highest.get((time, action)) for action in COMMITS]
-        return next(instant for instant in of_time if instant is not None and instant.is_completed)
+        completed = [instant for instant in of_time if instant is not None and instant.is_completed]
+        return completed[0]
 
     def completed_after(self, time: str) -> Sequence[Instant]:
         """The completed instants of a later requested time."""
@@ -569,7 +568,7 @@ def load_table(
         config = load_table_config(storage)
         timeline = load_timeline(storage, config)
     else:
-        config, timeline = at_once(storage, lambda: load_table_config(storage), lambda: load_timeline(storage, guess))
+        config, timeline = at_once(storage, partial(load_table_config, storage), partial(load_timeline, storage, guess))
         if config == guess:
             config = guess  # what was parsed from it before is not parsed again
         else:
@@ -589,36 +588,37 @@ def _files(storage: Storage, config: TableConfig, cached: TimelineFiles) -> Time
     local disk), otherwise with size and time, which then distinguish files of one name and tables at one path."""
     folder = config.timeline_path
     if has_completion_times(config.version):
-        files = _at_one_moment(lambda: dict.fromkeys(storage.list_names(folder)), cached, storage.url(folder))
+        files = _at_one_moment(storage, folder, cached, names_only=True)
         if files == cached:
             return cached
         new = [name for name in files if cached.get(name, "") is not None]
-        if all(holds_everything(name, config.version) for name in new):
+        if not [name for name in new if not holds_everything(name, config.version)]:
             return files
 
-    def listed() -> TimelineFiles:
-        return {info.path.rpartition("/")[2]: info for info in storage.list(folder, recursive=False)}
-
-    files = _at_one_moment(listed, cached, storage.url(folder))
+    files = _at_one_moment(storage, folder, cached, names_only=False)
     return cached if files == cached else files
 
 
-def _at_one_moment(look: Callable[[], TimelineFiles], previous: TimelineFiles, url: str) -> TimelineFiles:
-    """The files at one moment. A long list comes in several answers, between which files may be archived or added. It
-    is listed until two results are equal; `previous` is the last known result."""
+def _at_one_moment(storage: Storage, folder: str, previous: TimelineFiles, *, names_only: bool) -> TimelineFiles:
+    """The files of a folder at one moment. A long list comes in several answers, between which files may be archived or
+    added. It is listed until two results are equal; `previous` is the last known result."""
     pause = _FIRST_PAUSE_SECONDS
     for _ in range(_MAX_PAIRS):
         for _ in range(2):
-            files = look()
+            files: TimelineFiles
+            if names_only:
+                files = dict.fromkeys(storage.list_names(folder))
+            else:
+                files = {info.path.rpartition("/")[2]: info for info in storage.list(folder, recursive=False)}
             if len(files) <= _FILES_AN_ANSWER or files == previous:
                 return files
             previous = files
         time.sleep(pause * random.uniform(0.5, 1.0))
         pause = min(2 * pause, _MAX_PAUSE_SECONDS)
     raise refused(
-        f"the files of {url} change faster than they can be listed",
+        f"the files of {storage.url(folder)} change faster than they can be listed",
         "Try again. A lower hoodie.keep.max.commits leaves fewer of them.",
-        url=url,
+        url=storage.url(folder),
         retryable=True,
     )
 
@@ -636,13 +636,12 @@ _LISTED = BoundedCache[Timeline](_LISTED_BYTES, "timelines")
 def _without_carried_files(meta: CommitMetadata, instant: Instant, path: str) -> CommitMetadata:
     """The body, unchanged. Raises `CorruptFile` if it names a base file of another instant, which the name of the file
     shows."""
-    ends = tuple(f"_{instant.time}{extension}" for extension in BASE_EXTENSIONS)
+    ends = tuple([f"_{instant.time}{extension}" for extension in BASE_EXTENSIONS])
     for stats in meta.stats.values():
-        paths = (stat.path for stat in stats)
-        foreign_path = next((p for p in paths if p.endswith(BASE_EXTENSIONS) and not p.endswith(ends)), None)
-        if foreign_path is not None:
+        foreign_paths = [s.path for s in stats if s.path.endswith(BASE_EXTENSIONS) and not s.path.endswith(ends)]
+        if foreign_paths:
             raise CorruptFile(
-                f"{path} names {foreign_path}, a file of another instant",
+                f"{path} names {foreign_paths[0]}, a file of another instant",
                 hint="It was overwritten by another commit's body; restore it from a copy.",
                 context={"path": path},
             )

@@ -13,7 +13,7 @@ import pytest
 import lakebed
 from lakebed.errors import InvalidOption, InvalidRecord
 from lakebed.merge.combine import combine
-from lakebed.merge.rules import MergeRules, compare_ordering
+from lakebed.merge.rules import MergeRules
 from lakebed.table import Table
 from support.write_tables import SCHEMA, content, files, last_commit, rows
 
@@ -84,13 +84,13 @@ def test_several_ordering_fields_compare_one_after_another(make: Make, index: st
 def test_values_of_every_type_are_ordered_as_java_orders_them(kind: pa.DataType, ascending: list[Any]) -> None:
     values = pa.array(ascending, kind)
     for n in range(len(values)):
-        wins = compare_ordering([pa.array([ascending[n]] * len(values), kind)], [values]).to_pylist()
+        wins = MergeRules(("a",)).newer_wins([values], [pa.array([ascending[n]] * len(values), kind)]).to_pylist()
         assert wins == [n >= m for m in range(len(values))]
 
 
 def test_a_null_ordering_value_is_smaller_than_any() -> None:
     new, old = pa.array([None, None, 1]), pa.array([None, 1, None])
-    assert compare_ordering([new], [old]).to_pylist() == [True, False, True]
+    assert MergeRules(("a",)).newer_wins([old], [new]).to_pylist() == [True, False, True]
 
 
 @BOTH

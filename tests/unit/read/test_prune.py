@@ -15,7 +15,7 @@ from lakebed.filters.sql import parse_filter
 from lakebed.format.hashes import bucket_ids
 from lakebed.metadata.lookups import snapshot_of
 from lakebed.properties.table_config import TableConfig
-from lakebed.read.keys import bucket_layout, key_generator_of, partition_layout, partition_paths_may_be_stale
+from lakebed.read.keys import bucket_layout, partition_layout, partition_paths_may_be_stale
 from lakebed.read.prune import BucketLayout, PartitionLayout, prune_buckets, prune_partitions
 from lakebed.slices.snapshot import Snapshot
 from lakebed.storage.memory import MemoryStorage
@@ -217,7 +217,7 @@ def ruled_out_of(fields: str, encode: bool) -> int:
     generator = {"hoodie__table__keygenerator__type": "COMPLEX"} if "," in fields else {}
     urlencode = {"hoodie__datasource__write__partitionpath__urlencode": str(encode).lower()}
     settings = config(hoodie__table__partition__fields=fields, **urlencode, **generator)
-    shape, keys, dice = partition_layout(settings, SCHEMA), key_generator_of(settings), random.Random(0)
+    shape, keys, dice = partition_layout(settings, SCHEMA), settings.keys, random.Random(0)
     assert shape is not None
     assert shape.url_encode is encode
     columns = {name: pa.array(dice.choices(WRITTEN[name], k=30), SCHEMA.field(name).type) for name in WRITTEN}

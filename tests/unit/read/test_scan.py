@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import pytest
 import lakebed
 from lakebed.errors import CorruptFile, InvalidOption, UnsupportedFeature
 from lakebed.filters.sql import parse_filter
+from lakebed.format.base_file import SMALL_BYTES
 from lakebed.format.file_names import bucket_of_file_id
 from lakebed.metadata.lookups import open_snapshot, snapshot_of
 from lakebed.model import META_COLUMNS
@@ -305,3 +307,21 @@ def test_a_condition_that_chooses_files_leaves_their_rows_as_they_are() -> None:
     assert filtered.to_arrow()["id"].to_pylist() == [3]
     assert (len(filtered.files), str(filtered.plan.predicate)) == (1, "id > 2")
     lakebed.drop(table.uri)
+
+
+@pytest.mark.parametrize(("rows", "threads"), [(20, False), (20_000, True)])
+def test_a_few_small_files_are_read_without_threads_and_larger_ones_with_some(
+    tmp_path: Path, rows: int, threads: bool
+) -> None:
+    texts = [f"{n * 7919 % 1_000_003:06d}" for n in range(rows)]
+    data = pa.table({"id": range(rows), "text": texts})
+    table = lakebed.create(str(tmp_path), data, key="id", index="bucket", buckets=4)
+    table.bulk_insert(data)
+    files = sum(path.stat().st_size for path in tmp_path.rglob("*.parquet"))
+    assert (files > SMALL_BYTES) is threads
+    batches = table.scan().to_batches()
+    first = next(batches)
+    assert any(thread.name.startswith("lakebed-scan") for thread in threading.enumerate()) is threads
+    scanned = pa.Table.from_batches([first, *batches]).sort_by("id")
+    assert scanned["id"].to_pylist() == list(range(rows))
+    assert scanned["text"].to_pylist() == texts

@@ -159,16 +159,16 @@ class AvroCursors:
 
     def skip_nulls(self, count: int) -> None:
         """Move past `count` unions that are null in every record. Raises `CorruptFile` if one is not null."""
-        self._need(count)
-        for i in range(count):
-            if self._data[self.at + i].any():
-                self._fail("a field that should be null is not")
-        self.at = self.at + count
+        if not self.skip_if_null(count):
+            self._fail("a field that should be null is not")
 
-    def all_null(self, count: int) -> bool:
-        """Whether the next `count` bytes of every record are zero: unions that are null."""
+    def skip_if_null(self, count: int) -> bool:
+        """Move past `count` unions if they are null in every record, and return whether they are."""
         self._need(count)
-        return not any(self._data[self.at + i].any() for i in range(count))
+        are_null = not np.any([self._data[self.at + i].any() for i in range(count)])
+        if are_null:
+            self.at = self.at + count
+        return are_null
 
     def finish(self) -> None:
         """Raise `CorruptFile` unless every record was read to its end."""
@@ -285,5 +285,5 @@ def encode_nullable(values: pa.BinaryArray, branch: bytes = b"\x02") -> pa.Binar
 def join_pieces(pieces: Sequence[pa.BinaryArray | bytes]) -> pa.BinaryArray:
     """The pieces of each record, concatenated. A piece given as bytes is the same in every record. The result is null
     where a piece is null."""
-    columns = (pa.scalar(piece, pa.binary()) if isinstance(piece, bytes) else piece for piece in pieces)
+    columns = [pa.scalar(piece, pa.binary()) if isinstance(piece, bytes) else piece for piece in pieces]
     return pc.binary_join_element_wise(*columns, pa.scalar(b"", pa.binary()))

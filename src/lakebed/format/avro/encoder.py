@@ -82,10 +82,8 @@ def _compile(schema: Any, named: dict[str, Encoder]) -> Encoder:
     kind = schema["type"]
     if kind == "record":
         return _record(schema, named)
-    if kind == "array":
-        return _array(_compile(schema["items"], named))
-    if kind == "map":
-        return _map(_compile(schema["values"], named))
+    if kind in ("array", "map"):
+        return _items(_compile(schema["items" if kind == "array" else "values"], named), is_map=kind == "map")
     if kind in _PRIMITIVES:
         return _PRIMITIVES[kind]
     raise UnsupportedFeature(f"Avro type {kind!r} cannot be encoded here")
@@ -119,21 +117,12 @@ def _union(branches: list[Any], named: dict[str, Encoder]) -> Encoder:
     return lambda value: null_mark if value is None else value_mark + encoder(value)
 
 
-def _array(item: Encoder) -> Encoder:
-    def encode(values: list[Any]) -> bytes:
+def _items(item: Encoder, *, is_map: bool) -> Encoder:
+    def encode(values: Any) -> bytes:
         if not values:
             return b"\x00"
-        return b"".join([encode_long(len(values)), *map(item, values), b"\x00"])
-
-    return encode
-
-
-def _map(item: Encoder) -> Encoder:
-    def encode(values: dict[str, Any]) -> bytes:
-        if not values:
-            return b"\x00"
-        entries = [_string(key) + item(value) for key, value in values.items()]
-        return b"".join([encode_long(len(values)), *entries, b"\x00"])
+        items = [_string(key) + item(value) for key, value in values.items()] if is_map else map(item, values)
+        return b"".join([encode_long(len(values)), *items, b"\x00"])
 
     return encode
 
@@ -239,7 +228,7 @@ def _only_record(data: bytes) -> dict[str, Any]:
 
 def avro_header(data: bytes) -> AvroHeader:
     """The header of a container file. Raises `ValueError` or `IndexError` if the bytes are not a container file."""
-    if not is_avro_file(data):
+    if not data.startswith(MAGIC):
         raise ValueError("it does not start like an Avro file")
     entries: dict[str, bytes] = {}
     count, at = decode_long(data, len(MAGIC))

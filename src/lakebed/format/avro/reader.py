@@ -61,17 +61,13 @@ def _binaries(cursors: Cursors, present: Bools | None) -> pa.BinaryArray:
 
 def _as_texts(raw: pa.BinaryArray, kind: pa.DataType, present: Bools | None) -> pa.Array:
     _, offsets, data = raw.buffers()
-    if pa.types.is_string(kind) and not _is_ascii(data):
+    # a look for bytes beyond ASCII takes much less time than a check for UTF-8
+    if pa.types.is_string(kind) and data is not None and data.size and np.frombuffer(data, np.uint8).max() >= 0x80:
         try:
             raw.cast(pa.string())
         except pa.ArrowInvalid:
             raise Damage("a text is not UTF-8") from None
     return pa.Array.from_buffers(kind, len(raw), [_validity(present), offsets, data])
-
-
-def _is_ascii(data: pa.Buffer | None) -> bool:
-    """Whether all bytes in the buffer are ASCII; true for no buffer. It takes much less time than a check for UTF-8."""
-    return data is None or not data.size or int(np.frombuffer(data, np.uint8).max()) < 0x80
 
 
 def _present(cursors: Cursors, kind: AvroType) -> Bools | Literal[False] | None:
@@ -327,10 +323,12 @@ def read_records(
 ) -> list[pa.Array]:
     """The `columns` of the records in `data` between `starts` and `ends`, in the types of `avro_to_arrow`; text columns
     named in `dictionary` are dictionary arrays. Raises `Damage` or `IndexError` if the bytes are not such records."""
-    fields = _fields_up_to(schema, columns)
+    names = list(schema.types)
+    read_fields = max([at + 1 for at, name in enumerate(names) if name in columns], default=0)
+    fields = list(schema.types.items())[:read_fields]
     parts: dict[str, list[pa.Array | bytes]] = {name: [] for name in columns}
     room = Room(len(data))
-    room.take(sum(schema.types[name].slot for name in columns) * len(starts))
+    room.take(sum([schema.types[name].slot for name in columns]) * len(starts))
     for first, last in _chunks(starts, ends):
         cursors = _cursors(data, starts[first:last], ends[first:last], room)
         for name, kind in fields:
@@ -343,13 +341,6 @@ def read_records(
         cursors.check(at_end=len(fields) == len(schema.types))
     counts = [last - first for first, last in _chunks(starts, ends)]
     return [_column(parts[name], counts, schema.arrow.field(name), name in dictionary) for name in columns]
-
-
-def _fields_up_to(schema: RecordSchema, columns: Sequence[str]) -> list[tuple[str, AvroType]]:
-    """The fields in byte order, up to the last one that is in `columns`."""
-    fields = list(schema.types.items())
-    last = max((at for at, (name, _) in enumerate(fields) if name in columns), default=-1)
-    return fields[: last + 1]
 
 
 def _chunks(starts: Int64s, ends: Int64s) -> list[tuple[int, int]]:
@@ -377,9 +368,9 @@ def _column(parts: Sequence[pa.Array | bytes], counts: Sequence[int], field: pa.
     kind = pa.dictionary(pa.int32(), pa.string())
     if not parts:
         return pa.array([], kind)
-    first = parts[0]
-    if isinstance(first, bytes) and all(isinstance(part, bytes) and part == first for part in parts):
-        return _repeated(first, sum(counts))
+    equal = [part for part in parts if isinstance(part, bytes) and part == parts[0]]
+    if len(equal) == len(parts):
+        return _repeated(equal[0], sum(counts))
     chunks = [_repeated(p, n) if isinstance(p, bytes) else p for p, n in zip(parts, counts, strict=True)]
     column = pa.chunked_array(chunks, kind).unify_dictionaries().combine_chunks()
     return pa.concat_arrays(column.chunks) if isinstance(column, pa.ChunkedArray) else column

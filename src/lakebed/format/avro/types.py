@@ -84,7 +84,7 @@ class _Bounds:
             if not schema:
                 raise ValueError("a union of nothing")
             branches = [self.of(branch, namespace, depth + 1) for branch in schema]
-            return max(spare for spare, _ in branches) - _VALUES_A_BYTE, 1 + max(height for _, height in branches)
+            return max([spare for spare, _ in branches]) - _VALUES_A_BYTE, 1 + max([height for _, height in branches])
         kind = schema["type"]
         if isinstance(kind, (list, dict)):
             return self.of(kind, namespace, depth + 1)
@@ -109,7 +109,7 @@ class _Bounds:
         self._open.add(name)
         fields = [self.of(field["type"], inner, depth + 1) for field in schema["fields"]]
         self._open.remove(name)
-        bounds = 1 + sum(spare for spare, _ in fields), 1 + max((height for _, height in fields), default=0)
+        bounds = 1 + sum([spare for spare, _ in fields]), 1 + max([height for _, height in fields], default=0)
         return self._remember(schema, namespace, bounds)
 
     def _by_name(self, name: str, namespace: str, depth: int) -> tuple[int, int]:

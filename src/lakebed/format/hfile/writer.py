@@ -111,7 +111,7 @@ class HFileWriter:
             raise ValueError("keys and values must be as many as each other, without nulls")
         if len(keys):
             self._check_order(keys)
-            for first, count in _batches(keys, values):
+            for first, count in runs_of_bytes(keys, values, _BATCH_BYTES, entry_bytes=_FIXED_BYTES):
                 self._write_batch(keys.slice(first, count), values.slice(first, count))
 
     def finish(self) -> int:
@@ -244,12 +244,19 @@ def _binary(column: Any) -> pa.Array:
     return array.cast(pa.binary())
 
 
-def _batches(keys: pa.Array, values: pa.Array) -> Iterator[tuple[int, int]]:
-    """Ranges of entries (first entry, number of entries) that fit into the bytes of a batch, or have one entry."""
-    sizes = np.diff(value_buffer(keys)[1]) + np.diff(value_buffer(values)[1]) + _FIXED_BYTES
+def runs_of_bytes(
+    keys: pa.Array, values: pa.Array, max_bytes: int, *, entry_bytes: int = 0
+) -> Iterator[tuple[int, int]]:
+    """Runs of entries (first entry, number of entries) of at most `max_bytes`, or with one entry; `entry_bytes` is what
+    an entry takes beside its key and value.
+
+    >>> list(runs_of_bytes(pa.array(["a", "b", "cc"]), pa.array([b"1", b"2", b"3"]), 4))
+    [(0, 2), (2, 1)]
+    """
+    sizes = np.diff(value_buffer(keys)[1]) + np.diff(value_buffer(values)[1]) + entry_bytes
     ends, first = np.cumsum(sizes), 0
     while first < len(ends):
-        limit = (int(ends[first - 1]) if first else 0) + _BATCH_BYTES
+        limit = (int(ends[first - 1]) if first else 0) + max_bytes
         last = max(int(np.searchsorted(ends, limit, side="right")), first + 1)
         yield first, last - first
         first = last
@@ -274,7 +281,7 @@ def _entry_bytes(keys: pa.Array, values: pa.Array, key_sizes: Int64s, value_size
     heads["key"], heads["value"], heads["row"] = key_sizes + 12, value_sizes, key_sizes
     offsets = np.arange(0, 10 * len(keys) + 1, 10, dtype=np.int32)
     head = pa.Array.from_buffers(pa.binary(), len(keys), [None, pa.py_buffer(offsets), pa.py_buffer(heads)])
-    tail, version, none = (pa.scalar(part, pa.binary()) for part in (KEY_TAIL, b"\0", b""))
+    tail, version, none = [pa.scalar(part, pa.binary()) for part in (KEY_TAIL, b"\0", b"")]
     cells = pc.binary_join_element_wise(head, keys.cast(pa.binary()), tail, values.cast(pa.binary()), version, none)
     return cells.buffers()[2]
 

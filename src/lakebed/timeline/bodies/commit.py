@@ -82,7 +82,9 @@ def commit_from_record(record: Mapping[str, Any], path: str = "") -> CommitMetad
     extra: dict[str, str | None] = record.get("extraMetadata") or {}
     return CommitMetadata(
         operation=record.get("operationType") or UNKNOWN_OPERATION,
-        stats={partition: tuple(_stat(partition, stat) for stat in group or ()) for partition, group in stats.items()},
+        stats={
+            partition: tuple([_stat(partition, stat) for stat in group or ()]) for partition, group in stats.items()
+        },
         replaced={partition: tuple(ids or ()) for partition, ids in replaced.items()},
         extra={key: value or "" for key, value in extra.items()},
         raw=dict(record),

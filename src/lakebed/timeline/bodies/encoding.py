@@ -8,7 +8,6 @@ decoding.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from functools import cache
 from pkgutil import get_data
 from typing import Any, cast
@@ -109,42 +108,37 @@ ARCHIVED: dict[str, Any] = {
 """Entries of version 6's archive."""
 
 
-def check_shape(record: Mapping[str, Any], shape: Mapping[str, Any], path: str) -> None:
-    """Raise `CorruptFile` with `path` and the field if a field that is present and not null has the wrong type."""
-    _check(record, shape, "", path or "this instant's body")
-
-
-def _check(value: Any, shape: Any, where: str, path: str) -> None:
+def check_shape(value: Any, shape: Any, path: str, where: str = "") -> None:
+    """Raise `CorruptFile` with `path` and the field if a field that is present and not null has the wrong type. `where`
+    names the field that has the value."""
     if isinstance(shape, type):
         if type(value) is not shape:
             raise _corrupt(path, where, value, _NAMES[shape])
-    elif isinstance(shape, list):
+        return
+    if isinstance(shape, list):
         if not isinstance(value, list):
             raise _corrupt(path, where, value, "a list")
         (item,) = shape
         for entry in value:
-            _check(entry, item, where, path)
-    else:
-        _check_fields(value, shape, where, path)
-
-
-def _check_fields(value: Any, shape: Mapping[str, Any], where: str, path: str) -> None:
+            check_shape(entry, item, path, where)
+        return
     if not isinstance(value, dict):
         raise _corrupt(path, where, value, "an object")
     fields = cast("dict[str, Any]", value)
     every = shape.get(EACH)
     pairs = (
-        ((name, entry, every) for name, entry in fields.items())
+        [(name, entry, every) for name, entry in fields.items()]
         if every is not None
-        else ((name, fields.get(name), inner) for name, inner in shape.items())
+        else [(name, fields.get(name), inner) for name, inner in shape.items()]
     )
     for name, entry, inner in pairs:
         # most values are of a plain type and right
         if entry is not None and type(entry) is not inner:
-            _check(entry, inner, f"{where}.{name}" if where else name, path)
+            check_shape(entry, inner, path, f"{where}.{name}" if where else name)
 
 
 def _corrupt(path: str, where: str, value: Any, expected: str) -> CorruptFile:
+    path = path or "this instant's body"
     return CorruptFile(
         f"{path}: {where or 'the body'} is {value!r:.60}, not {expected}",
         hint="The file was changed since it was written; restore it from a copy.",

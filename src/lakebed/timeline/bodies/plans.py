@@ -129,7 +129,7 @@ def compaction_operations(plan: Mapping[str, Any]) -> list[CompactionOperation]:
             entry.get("fileId") or "",
             entry.get("baseInstantTime") or "",
             (entry.get("dataFilePath") or "").rpartition("/")[2],
-            tuple(path.rpartition("/")[2] for path in entry.get("deltaFilePaths") or ()),
+            tuple([path.rpartition("/")[2] for path in entry.get("deltaFilePaths") or ()]),
         )
         for entry in plan.get("operations") or ()
     ]

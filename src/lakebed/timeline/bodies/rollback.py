@@ -54,8 +54,10 @@ def clustering_groups(plan: Mapping[str, Any]) -> frozenset[FileGroupId]:
 def compaction_groups(plan: Mapping[str, Any]) -> frozenset[FileGroupId]:
     """The (partition, file id) of the file groups of a compaction plan."""
     return frozenset(
-        (operation.get("partitionPath") or "", operation.get("fileId") or "")
-        for operation in plan.get("operations") or []
+        {
+            (operation.get("partitionPath") or "", operation.get("fileId") or "")
+            for operation in plan.get("operations") or []
+        }
     )
 
 
