@@ -171,9 +171,7 @@ def __getattr__(name: str) -> object:
     if name in _MODULES:
         return import_module(f"lakebed.{name}")
     if name not in _LAZY:
-        from lakebed.other_names import OF_PACKAGE, missing_attribute
-
-        raise missing_attribute("lakebed", name, OF_PACKAGE, __all__)
+        raise errors.MissingAttribute("lakebed", name, __all__)
     import_module("lakebed.deferred_pandas").defer_pandas()  # before the first array is made
     return getattr(import_module(_LAZY[name]), name)
 

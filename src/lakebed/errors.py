@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import Any, ClassVar
 
@@ -302,3 +303,18 @@ def from_json(text: str) -> LakebedError:
     fields = json.loads(text)
     cls = globals().get(fields["type"], LakebedError)
     return cls(fields["message"], fields["hint"], fields["context"])
+
+
+class MissingAttribute(AttributeError):
+    """An attribute that the package or an object lacks. Its text has what to write instead; it is made when it is read,
+    since Python asks for attributes that nobody wrote."""
+
+    def __init__(self, owner: str, name: str, attributes: Iterable[str]) -> None:
+        super().__init__(owner, name=name)
+        self._owner, self._attributes = owner, attributes
+
+    def __str__(self) -> str:
+        from lakebed.other_names import OF, instead_of
+
+        instead = instead_of(self.name, OF[self._owner], self._attributes)
+        return f"{self._owner} has no attribute {self.name!r}" + (f": {instead}" if instead else "")

@@ -47,6 +47,8 @@ LOCK_FILE = f"{HOODIE}/.locks/table_lock.json"
 HDFS_LOCK_FILE = f"{HOODIE}/lock"
 # In the metadata of every commit that lakebed wrote.
 WRITER_ID = "lakebed.writer"
+# Who wrote it, on which machine, with which program and release of lakebed.
+USER, HOST, PROGRAM, RELEASE = "lakebed.user", "lakebed.host", "lakebed.program", "lakebed.release"
 # In the metadata of a commit that deletes rows for good: how many. Its change logs and file slices may be gone.
 ERASED_ROWS = "lakebed.erased.rows"
 BOOTSTRAP_INSTANT = "00000000000001"

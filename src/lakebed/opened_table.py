@@ -100,6 +100,8 @@ class OpenedTable:
     ) -> Mapping[str, Any]:
         """The options of a write with what its caller notes about it, and with its operation where Hudi has no word for
         it."""
+        if message is None and not metadata and not operation:
+            return options or {}
         from lakebed.config.commit_notes import with_note
 
         return with_note(options or {}, message, metadata, operation)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 
 OF_PACKAGE = {
@@ -54,15 +54,17 @@ OF_MERGE = {
 }
 
 
-def missing_attribute(owner: str, name: str, others: Mapping[str, str], attributes: list[str]) -> AttributeError:
-    """The error for an attribute that an object lacks, with what to write in its place: by `others`, the names of other
-    libraries, or the nearest of the `attributes` that it has.
+def instead_of(name: str, others: Mapping[str, str], attributes: Iterable[str]) -> str:
+    """What to write in place of an attribute that an object lacks: by `others`, the names of other libraries, or the
+    nearest of the `attributes` that it has. Empty where nothing is near.
 
-    >>> print(missing_attribute("lakebed.Table", "vacuum", OF_TABLE, []))
-    lakebed.Table has no attribute 'vacuum': t.maintenance.clean() deletes what no retained commit needs
+    >>> instead_of("vacuum", OF_TABLE, ()), instead_of("upserts", OF_TABLE, ["upsert", "insert"])
+    ('t.maintenance.clean() deletes what no retained commit needs', "did you mean 'upsert'?")
     """
-    near = get_close_matches(
-        name, [attribute for attribute in attributes if not attribute.startswith("_")], n=1, cutoff=0.75
-    )
-    instead = others.get(name) or (f"did you mean {near[0]!r}?" if near else "")
-    return AttributeError(f"{owner} has no attribute {name!r}" + (f": {instead}" if instead else ""), name=name)
+    public = [attribute for attribute in attributes if not attribute.startswith("_")]
+    near = get_close_matches(name, public, n=1, cutoff=0.75)
+    return others.get(name) or (f"did you mean {near[0]!r}?" if near else "")
+
+
+OF = {"lakebed": OF_PACKAGE, "lakebed.Table": OF_TABLE, "a merge": OF_MERGE}
+"""The names of other libraries by what is asked for them."""

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from lakebed.config.arguments import public_methods_check_arguments
 from lakebed.config.options import resolve_options
-from lakebed.errors import InvalidOption
+from lakebed.errors import InvalidOption, MissingAttribute
 from lakebed.opened_table import OpenedTable
 from lakebed.properties.features import features_of
 from lakebed.read import lookup
@@ -997,9 +997,7 @@ class Table:
     if not TYPE_CHECKING:  # for type checkers an attribute is one of those above
 
         def __getattr__(self, name: str) -> Any:
-            from lakebed.other_names import OF_TABLE, missing_attribute
-
-            raise missing_attribute("lakebed.Table", name, OF_TABLE, dir(type(self)))
+            raise MissingAttribute("lakebed.Table", name, dir(type(self)))
 
     def __repr__(self) -> str:
         keys = ", ".join(self.opened.config.key_fields) or "generated"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from lakebed.config.arguments import public_methods_check_arguments
 from lakebed.config.commit_notes import with_note
+from lakebed.errors import MissingAttribute
 from lakebed.operations.context import WriteContext
 from lakebed.operations.merge import MergeResult, explain_merge, merge
 from lakebed.operations.merge_statement import Action, ClauseText, MergeStatement, When
@@ -113,9 +114,7 @@ class Merge:
     if not TYPE_CHECKING:  # for type checkers an attribute is one of those above
 
         def __getattr__(self, name: str) -> Any:
-            from lakebed.other_names import OF_MERGE, missing_attribute
-
-            raise missing_attribute("a merge", name, OF_MERGE, dir(type(self)))
+            raise MissingAttribute("a merge", name, dir(type(self)))
 
     def __repr__(self) -> str:
         clauses = "".join(f"\n  {clause}" for clause in self._statement.clauses)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import lakebed
-from lakebed.config.commit_notes import this_user
+from lakebed.concurrency.heartbeat import this_user
 from lakebed.errors import InvalidOption
 
 

@@ -14,22 +14,26 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import getpass
 import json
 import math
 import os
 import socket
+import sys
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import PurePath
 from types import TracebackType
 
 from lakebed.concurrency.markers import list_marker_files, list_markers
 from lakebed.concurrency.running_call import RunningCall, surely
 from lakebed.errors import StorageError
-from lakebed.model import HOODIE
+from lakebed.model import HOODIE, HOST, PROGRAM, RELEASE, USER
+from lakebed.release import VERSION
 from lakebed.sharing import shared_lock
 from lakebed.storage import Storage
 from lakebed.storage.base import from_os_error
@@ -140,6 +144,25 @@ def this_process() -> ProcessIdentity:
 @lru_cache(maxsize=4)
 def _identity(pid: int) -> ProcessIdentity:
     return ProcessIdentity(socket.gethostname(), _boot(), _namespace(), pid, process_start(pid))
+
+
+@lru_cache(maxsize=1)
+def process_notes() -> Mapping[str, str]:
+    """Who writes, as entries of the metadata of a commit: the user, the machine, the program and the release of
+    lakebed. What the system does not tell is left out."""
+    program = PurePath(sys.argv[0] if sys.argv else "")
+    # `python -m package` is the file __main__.py of the package
+    name = program.parent.name if program.name == "__main__.py" else program.name
+    notes = {USER: this_user(), HOST: this_process().host, PROGRAM: name, RELEASE: VERSION}
+    return {entry: text for entry, text in notes.items() if text}
+
+
+def this_user() -> str:
+    """The name of the user of this process; empty where the system has none."""
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError, ImportError):
+        return ""
 
 
 def is_this_process(other: ProcessIdentity) -> bool:

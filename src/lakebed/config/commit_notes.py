@@ -1,28 +1,21 @@
-"""What a caller notes about a write, and what lakebed notes about the process: entries of the extra metadata of a
-commit. Real Hudi keeps them and shows them with its commits.
+"""What a caller notes about a write, and how views show it: entries of the extra metadata of a commit. Real Hudi keeps
+them and shows them with its commits. What lakebed notes about the process is in `concurrency/heartbeat.py`.
 """
 
 from __future__ import annotations
 
-import getpass
 import json
-import socket
-import sys
 from collections.abc import Mapping
-from functools import cache
-from pathlib import PurePath
 from typing import Any
 
 from lakebed.config.option_table import exposed, is_credential
 from lakebed.errors import InvalidOption
-from lakebed.model import SERVICE_OPERATIONS
-from lakebed.release import VERSION
+from lakebed.model import HOST, PROGRAM, SERVICE_OPERATIONS, USER
 from lakebed.secrets import masked_text
 
 MESSAGE = "lakebed.message"
 OPERATION = "lakebed.operation"
 """The operation as its caller knows it, where Hudi has no word for it: merge, update, erase."""
-USER, HOST, PROGRAM, RELEASE = "lakebed.user", "lakebed.host", "lakebed.program", "lakebed.release"
 METADATA = "lakebed.metadata."
 """The prefix of options whose names without it go into the metadata of a commit."""
 # Names that Hudi and lakebed give entries of their own.
@@ -80,28 +73,6 @@ def note_entry(name: str, text: str) -> tuple[str, str]:
     if is_credential(key) or masked_text(text) != text:
         raise exposed(f"metadata[{key!r}]")
     return key, text
-
-
-@cache
-def process_notes() -> Mapping[str, str]:
-    """Who writes: the user, the host, the program and the release of lakebed. What the system does not tell is left
-    out."""
-    notes = {USER: this_user(), HOST: socket.gethostname(), PROGRAM: _program(), RELEASE: VERSION}
-    return {name: text for name, text in notes.items() if text}
-
-
-def this_user() -> str:
-    """The name of the user of this process; empty where the system has none."""
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError, ImportError):
-        return ""
-
-
-def _program() -> str:
-    """The name of the script, without its folder; that of the package for `python -m`."""
-    path = PurePath(sys.argv[0] if sys.argv else "")
-    return path.parent.name if path.name == "__main__.py" else path.name
 
 
 def operation_of(operation: str, extra: Mapping[str, str]) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.types as pt
 
-from lakebed.config.commit_notes import process_notes
+from lakebed.concurrency.heartbeat import process_notes
 from lakebed.config.options import Options, service_settings
 from lakebed.config.settings import WriteSettings
 from lakebed.engine.arrow_data import arrow_rows

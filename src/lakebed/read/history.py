@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from lakebed.config.commit_notes import MESSAGE, USER, operation_of
+from lakebed.config.commit_notes import MESSAGE, operation_of
 from lakebed.errors import InvalidOption
 from lakebed.index.registry import index_of
 from lakebed.model import (
@@ -22,6 +22,7 @@ from lakebed.model import (
     META_COLUMNS,
     PARTITION_PATH,
     SERVICE_OPERATIONS,
+    USER,
     CommitMetadata,
     Instant,
 )

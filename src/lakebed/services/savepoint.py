@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from lakebed.concurrency.heartbeat import Heartbeat, remove_heartbeat
-from lakebed.config.commit_notes import this_user
+from lakebed.concurrency.heartbeat import Heartbeat, remove_heartbeat, this_user
 from lakebed.errors import CommitConflict, ConflictKind, InvalidOption
 from lakebed.model import Action, FileSlice, Instant, has_completion_times
 from lakebed.operations.context import WriteContext
