@@ -409,9 +409,11 @@ class ConsumerSettings:
 
 @dataclass(frozen=True, slots=True)
 class PublishSettings:
-    """The formats (`iceberg`, `delta`) as which the table is published after each commit."""
+    """The formats (`iceberg`, `delta`) as which the table is published after each commit; whether lists show the rows
+    of log files (`fresh`), None: as they do."""
 
     formats: tuple[str, ...] = ()
+    fresh: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,28 +13,31 @@ import re
 import time
 import uuid
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
-from typing import Any
 
 import pyarrow as pa
-import pyarrow.types as pt
 
 from lakebed.errors import CorruptFile, UnsupportedFeature
-from lakebed.model import META_COLUMNS
 from lakebed.publish.data_files import DataFile
 from lakebed.publish.foreign import (
+    FRESH,
     Change,
     ForeignList,
     cache_list,
     cached_list,
     epoch_millis,
     foreign_change,
+    position_of,
     properties_of,
 )
+from lakebed.publish.fresh import ROWS_SUFFIX, write_fresh_rows
 from lakebed.publish.iceberg_manifests import (
     ADDED,
+    DATA,
     DELETED,
+    DELETES,
     EXISTING,
     FIRST_PARTITION_ID,
     Entry,
@@ -44,11 +47,10 @@ from lakebed.publish.iceberg_manifests import (
     encode_manifest_list,
     entry_of,
     manifest_record,
+    mask_entry,
+    position_deletes,
 )
-from lakebed.publish.versions import Position
-from lakebed.schema.field_ids import below, field_id, field_paths, has_field_ids
-from lakebed.schema.logical_types import is_vector, vector_size
-from lakebed.schema.plain_arrow import is_list
+from lakebed.publish.iceberg_schema import MAPPING, PARTITION_TYPES, ColumnIds, Json, schema_field, spec_fields
 from lakebed.storage.base import Storage
 from lakebed.storage.exactly_once import create_exactly_once, write_settled
 from lakebed.storage.parallel import parallel_map
@@ -65,25 +67,17 @@ RETAINED_VERSIONS = 100
 
 _VERSION = re.compile(r"v(\d+)\.metadata\.json")
 _HINT = f"{FOLDER}/version-hint.text"
-_LIST_FILE = re.compile(r"v\d+\.metadata\.json|version-hint\.text|snap-\d+-[0-9a-f]{32}\.avro|[0-9a-f]{32}-m0\.avro")
+# The end of the names of manifests of one snapshot alone: those of copies of rows, and of masks.
+_OF_LOGS = "-m1.avro"
+_MASKS = "-masks.parquet"
+_TRASHED = (".avro", ROWS_SUFFIX, _MASKS)
+_LIST_FILE = re.compile(
+    r"v\d+\.metadata\.json|version-hint\.text|snap-\d+-[0-9a-f]{32}\.avro"
+    r"|[0-9a-f]{32}-(m0\.avro|m1\.avro|rows\.parquet|masks\.parquet)"
+)
 _NUMBER = "lakebed.metadata-version"
-_MAPPING = "schema.name-mapping.default"
 # Other publishers may be about to refer to younger files.
 _ORPHAN_SECONDS = 3600
-_SIMPLE = {
-    pa.bool_(): "boolean",
-    pa.int32(): "int",
-    pa.int64(): "long",
-    pa.float32(): "float",
-    pa.float64(): "double",
-    pa.string(): "string",
-    pa.binary(): "binary",
-    pa.date32(): "date",
-    pa.time64("us"): "time",
-}
-_PARTITION_TYPES: Mapping[str, pa.DataType] = {name: kind for kind, name in _SIMPLE.items()}
-
-Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +89,17 @@ class _Table:
     manifests: tuple[Manifest, ...]
     text: bytes
 
+    @property
+    def of_base_files(self) -> tuple[Manifest, ...]:
+        """The manifests of base files: without those of the rows and masks that log files gave this snapshot."""
+        return tuple(manifest for manifest in self.manifests if not manifest.path.endswith(_OF_LOGS))
+
+    @property
+    def summary(self) -> Mapping[str, str]:
+        """The summary of the current snapshot."""
+        current = self.metadata["current-snapshot-id"]
+        return next(s["summary"] for s in self.metadata["snapshots"] if s["snapshot-id"] == current)
+
 
 class IcebergFormat:
     """The list format of Iceberg: metadata files in `metadata/`."""
@@ -104,9 +109,9 @@ class IcebergFormat:
     widening: Sequence[tuple[str, str]] = ()
 
     def schema_text(self, schema: pa.Schema, before: ForeignList | None) -> str:
-        ids = _ColumnIds(None if before is None else before.content.metadata)
+        ids = ColumnIds(None if before is None else before.content.metadata)
         ids.add_columns(schema)
-        return json.dumps([_field(field, field.name, ids) for field in schema])
+        return json.dumps([schema_field(field, field.name, ids) for field in schema])
 
     def is_list_file(self, name: str) -> bool:
         return _LIST_FILE.fullmatch(name) is not None
@@ -140,7 +145,7 @@ class IcebergFormat:
         table: _Table | None = None if before is None else before.content
         number = 1 if table is None else table.number + 1
         metadata = _empty_metadata(storage, change) if table is None else dict(table.metadata)
-        ids = _ColumnIds(None if table is None else metadata)
+        ids = ColumnIds(None if table is None else metadata)
         ids.add_columns(change.version.schema)
         for file in change.added:
             ids.add_columns(file.types)
@@ -155,7 +160,11 @@ class IcebergFormat:
         snapshot_id = _free_snapshot_id(metadata, int(change.version.position.instant or 1))
         sequence = metadata["last-sequence-number"] + 1
         writer = _ManifestWriter(storage, current_schema, change.partition_columns, snapshot_id, sequence)
-        manifests = writer.write(() if table is None else table.manifests, change)
+        manifests = writer.write(() if table is None else table.of_base_files, change)
+        if change.is_fresh:
+            manifests += writer.write_logged_rows(
+                manifests, change, field_ids=ids.are_those_of_files(change.version.schema)
+            )
         parent = metadata.get("current-snapshot-id", -1)
         millis = max(epoch_millis(change.version.position.completed, change.zone), metadata["last-updated-ms"] + 1)
         snapshot = {
@@ -167,11 +176,10 @@ class IcebergFormat:
             "summary": _summary(change, manifests),
             "schema-id": current_schema["schema-id"],
         }
-        expired = {
-            s["snapshot-id"] for s in metadata["snapshots"] if not change.is_readable(s["summary"]["hudi.instant"])
-        }
+        expired = [s for s in metadata["snapshots"] if not change.is_readable(s["summary"]["hudi.instant"])]
+        expired_ids = {s["snapshot-id"] for s in expired}
         for name in ("snapshots", "snapshot-log"):
-            metadata[name] = [entry for entry in metadata[name] if entry["snapshot-id"] not in expired]
+            metadata[name] = [entry for entry in metadata[name] if entry["snapshot-id"] not in expired_ids]
         _add_snapshot(metadata, snapshot)
         earlier = {"timestamp-ms": metadata["last-updated-ms"], "metadata-file": ""}
         log = list(metadata["metadata-log"])
@@ -184,13 +192,14 @@ class IcebergFormat:
             "schemas": schemas,
             "last-column-id": ids.last,
             "current-schema-id": current_schema["schema-id"],
-            "properties": {_NUMBER: str(number), _MAPPING: json.dumps(ids.mapping())},
+            "properties": {_NUMBER: str(number), MAPPING: json.dumps(ids.mapping())},
         }
         text = json.dumps(metadata, ensure_ascii=False).encode()
         if not create_exactly_once(storage, _version_path(number), text):
             return None
         written = cache_list(storage.url(FOLDER), _listed(storage, _Table(number, metadata, tuple(manifests), text)))
         _write_hint(storage, number)
+        _delete_logged_rows(storage, expired)
         if number % TIDY_EVERY == 0:
             _remove_leftovers(storage, written.content, RETAINED_VERSIONS)
         return written
@@ -206,79 +215,17 @@ class IcebergFormat:
         return _remove_leftovers(storage, table, 1, earlier)
 
 
-class _ColumnIds:
-    """The ids of columns by their dotted paths, in the form of a name mapping. The id of a path never changes.
-
-    New lists take `field_id`, as files do; lists that are older go on with the next numbers.
-    """
-
-    def __init__(self, metadata: Json | None) -> None:
-        names = META_COLUMNS if metadata is None else ()
-        self._by_path = {name: field_id(name) for name in names}
-        stack = [("", json.loads(metadata["properties"][_MAPPING]))] if metadata is not None else []
-        while stack:
-            above, fields = stack.pop()
-            for field in fields:
-                path = below(above, field["names"][0])
-                self._by_path[path] = field["field-id"]
-                stack.append((path, field.get("fields", ())))
-        first = META_COLUMNS[0]
-        self._is_by_path = self._by_path[first] == field_id(first)
-
-    @property
-    def last(self) -> int:
-        return max(self._by_path.values())
-
-    def of(self, path: str) -> int:
-        """The id of a column, a new one if it has none."""
-        if path not in self._by_path:
-            number = field_id(path) if self._is_by_path else self.last + 1
-            self._by_path[path] = self.last + 1 if number in self._by_path.values() else number
-        return self._by_path[path]
-
-    def add_columns(self, fields: Iterable[pa.Field]) -> None:
-        """Give ids to the columns of a file: readers require one for each, also for those that the table has
-        dropped."""
-        for path in field_paths(fields):
-            self.of(path)
-
-    def check_file(self, file: DataFile) -> None:
-        """Raise `UnsupportedFeature` if a column's id in a file is that of another column in the list."""
-        if not self._is_by_path or not has_field_ids(file.types):
-            return
-        path = next((path for path in field_paths(file.types) if self.of(path) != field_id(path)), None)
-        if path is not None:
-            raise UnsupportedFeature(
-                f"column {path} of {file.base.path} has the id {field_id(path)} there, which another column has in the"
-                " Iceberg list",
-                hint="Rename one of the two columns, rewrite the files with t.maintenance.cluster(), then"
-                " publish again.",
-                context={"column": path, "path": file.base.path},
-            )
-
-    def mapping(self) -> list[Json]:
-        """The name mapping of these ids, in Iceberg's JSON form."""
-        roots: list[Json] = []
-        nodes: dict[str, Json] = {}
-        for path, number in sorted(self._by_path.items()):
-            above, _, name = path.rpartition(".")
-            nodes[path] = {"field-id": number, "names": [name]}
-            siblings = nodes[above].setdefault("fields", []) if above else roots
-            siblings.append(nodes[path])
-        return roots
-
-
 class _ManifestWriter:
     """A writer of the changed manifests of a new snapshot: those with removed files, and those with new files."""
 
     def __init__(self, storage: Storage, schema: Json, partition: Sequence[str], snapshot: int, sequence: int) -> None:
         self._storage = storage
         self._schema = schema
-        self._spec = _spec_fields(schema["fields"], partition)
+        self._spec = spec_fields(schema["fields"], partition)
         self._snapshot = snapshot
         self._sequence = sequence
         types = {field["name"]: field["type"] for field in schema["fields"]}
-        self._partition = [(name, _PARTITION_TYPES[types[name]]) for name in partition]
+        self._partition = [(name, PARTITION_TYPES[types[name]]) for name in partition]
 
     def write(self, before: Sequence[Manifest], change: Change) -> list[Manifest]:
         """The manifests of the new snapshot, from those of the previous one."""
@@ -296,12 +243,32 @@ class _ManifestWriter:
                     rewritten.append({**entry, **status})
             elif manifest.live:
                 retained.append(manifest)
-        ids = {field["name"]: field["id"] for field in self._schema["fields"]}
-        added = [
-            entry_of(file, _location(self._storage, file.base.path), ids, self._snapshot, self._sequence)
-            for file in change.added
-        ]
+        added = [self._entry(file) for file in change.added]
         return [*retained, *self._manifests(rewritten), *self._manifests(added)]
+
+    def write_logged_rows(self, base: Sequence[Manifest], change: Change, *, field_ids: bool) -> list[Manifest]:
+        """Write what log files add to the base files of the `base` manifests: copies of rows, and for each base file
+        with rows that are not shown a file with their positions. Returns their manifests."""
+        fresh = write_fresh_rows(self._storage, change.version, FOLDER, change.partition_columns, field_ids=field_ids)
+        rows = [self._entry(file) for file in fresh.files]
+        locations = {_location(self._storage, path): positions for path, positions in fresh.masks.items()}
+        files = (entry["data_file"] for manifest in base for entry in manifest.live)
+        masked = [file for file in files if file["file_path"] in locations]
+
+        def mask(file: Entry) -> Entry:
+            positions = locations[file["file_path"]]
+            path, body = f"{FOLDER}/{uuid.uuid4().hex}{_MASKS}", position_deletes(file["file_path"], positions)
+            self._storage.write(path, body)
+            facts = {"file_path": _location(self._storage, path), "file_format": "PARQUET"}
+            facts |= {"file_size_in_bytes": len(body)}
+            return mask_entry(facts, file, len(positions), self._snapshot, self._sequence)
+
+        assert len(masked) == len(locations), "a mask is of a base file that the list names"
+        return [*self._manifests(rows, _OF_LOGS), *self._manifests(list(parallel_map(mask, masked)), _OF_LOGS)]
+
+    def _entry(self, file: DataFile) -> Entry:
+        ids = {field["name"]: field["id"] for field in self._schema["fields"]}
+        return entry_of(file, _location(self._storage, file.base.path), ids, self._snapshot, self._sequence)
 
     def without_deleted(self, before: Sequence[Manifest]) -> list[Manifest]:
         """The manifests of a snapshot with the same files, without entries of files that left the list."""
@@ -322,15 +289,18 @@ class _ManifestWriter:
         self._storage.write(path, encode_manifest_list([manifest.record for manifest in manifests], header))
         return _location(self._storage, path)
 
-    def _manifests(self, entries: Sequence[Entry]) -> Iterator[Manifest]:
+    def _manifests(self, entries: Sequence[Entry], suffix: str = "-m0.avro") -> Iterator[Manifest]:
+        """Write entries of one content."""
+        is_data = all(entry["data_file"]["content"] == DATA for entry in entries)
         header = {
+            "content": "data" if is_data else "deletes",
             "schema": json.dumps(self._schema),
             "partition-spec": json.dumps(self._spec),
             "partition-spec-id": "0",
         }
         for start in range(0, len(entries), MANIFEST_FILES):
             part = entries[start : start + MANIFEST_FILES]
-            path = f"{FOLDER}/{uuid.uuid4().hex}-m0.avro"
+            path = f"{FOLDER}/{uuid.uuid4().hex}{suffix}"
             body = encode_manifest(part, self._partition, header)
             self._storage.write(path, body)
             kinds = [kind for _, kind in self._partition]
@@ -374,17 +344,17 @@ def _load(storage: Storage, number: int, text: bytes) -> _Table:
 
 def _listed(storage: Storage, table: _Table) -> ForeignList:
     root = _location(storage, "")
-    metadata = table.metadata
-    current = metadata["current-snapshot-id"]
-    summary = next(snapshot["summary"] for snapshot in metadata["snapshots"] if snapshot["snapshot-id"] == current)
-    files = {e["data_file"]["file_path"].removeprefix(root) for manifest in table.manifests for e in manifest.live}
+    metadata, summary = table.metadata, table.summary
+    files = {e["data_file"]["file_path"].removeprefix(root) for manifest in table.of_base_files for e in manifest.live}
     return ForeignList(
-        current,
-        Position(summary["hudi.instant"], summary["hudi.completed"]),
+        metadata["current-snapshot-id"],
+        position_of(summary),
         json.dumps(_current_schema(metadata)["fields"]),
         tuple(field["name"] for field in metadata["partition-specs"][0]["fields"]),
         files,
         table,
+        is_fresh=FRESH in summary,
+        log_files=summary.get(FRESH, ""),
     )
 
 
@@ -432,20 +402,44 @@ def _without_history(storage: Storage, listed: ForeignList) -> _Table:
     return _Table(number, metadata, manifests, json.dumps(metadata, ensure_ascii=False).encode())
 
 
-def _remove_leftovers(storage: Storage, table: _Table, retained: int, earlier: Container[str] = ()) -> int:
-    """Delete metadata files except the last `retained`, and manifests and lists that no snapshot refers to: those that
-    are `earlier`, and those of expired snapshots and dead publishers, after some time. Returns the number of deleted
-    files."""
+def _delete_logged_rows(storage: Storage, expired: Iterable[Json]) -> None:
+    """Delete the copies of rows, and the masks, of snapshots that have left the list: no other snapshot names them."""
+    for snapshot in expired:
+        if FRESH in snapshot["summary"]:
+            with suppress(FileNotFoundError):  # another publisher has deleted them
+                files = _files_of_logs(storage, snapshot["manifest-list"])
+                for path in files:
+                    storage.delete(path, durable=False)
+
+
+def _files_of_logs(storage: Storage, listing: str) -> list[str]:
+    """The copies of rows and the masks that a manifest list names."""
     root = _location(storage, "")
-    used = {snapshot["manifest-list"].removeprefix(root) for snapshot in table.metadata["snapshots"]}
-    for path in sorted(used):
-        used |= {record["manifest_path"].removeprefix(root) for record in decode_avro(storage.read(path), path)}
+    records = decode_avro(storage.read(listing.removeprefix(root)), listing)
+    manifests = [record["manifest_path"] for record in records if record["manifest_path"].endswith(_OF_LOGS)]
+    entries = [e for path in manifests for e in decode_avro(storage.read(path.removeprefix(root)), path)]
+    return sorted({entry["data_file"]["file_path"].removeprefix(root) for entry in entries})
+
+
+def _remove_leftovers(storage: Storage, table: _Table, retained: int, earlier: Container[str] = ()) -> int:
+    """Delete metadata files except the last `retained`, and manifests, lists, copies of rows and masks that no snapshot
+    refers to: those that are `earlier`, and those of expired snapshots and dead publishers, after some time. Returns
+    the number of deleted files."""
+    root = _location(storage, "")
+    used: set[str] = set()
+    for snapshot in table.metadata["snapshots"]:
+        listing = snapshot["manifest-list"]
+        used.add(listing.removeprefix(root))
+        records = decode_avro(storage.read(listing.removeprefix(root)), listing)
+        used |= {record["manifest_path"].removeprefix(root) for record in records}
+        if FRESH in snapshot["summary"]:
+            used.update(_files_of_logs(storage, listing))
     before = (time.time() - _ORPHAN_SECONDS) * 1000
     deleted = 0
     for info in list(storage.list(FOLDER, recursive=False)):
         match = _VERSION.fullmatch(info.path.rpartition("/")[2])
         is_old = match is not None and int(match.group(1)) <= table.number - retained
-        is_unused = info.path.endswith(".avro") and info.path not in used
+        is_unused = info.path.endswith(_TRASHED) and info.path not in used
         if is_old or (is_unused and (info.path in earlier or info.modified < before)):
             storage.delete(info.path, durable=False)
             deleted += 1
@@ -462,7 +456,7 @@ def _location(storage: Storage, path: str) -> str:
 
 
 def _empty_metadata(storage: Storage, change: Change) -> Json:
-    fields = _spec_fields(json.loads(change.schema), change.partition_columns)
+    fields = spec_fields(json.loads(change.schema), change.partition_columns)
     return {
         "format-version": 2,
         "table-uuid": str(uuid.uuid4()),
@@ -486,14 +480,6 @@ def _empty_metadata(storage: Storage, change: Change) -> Json:
     }
 
 
-def _spec_fields(fields: Iterable[Json], partition_columns: Sequence[str]) -> list[Json]:
-    ids = {field["name"]: field["id"] for field in fields}
-    return [
-        {"name": name, "transform": "identity", "source-id": ids[name], "field-id": FIRST_PARTITION_ID + n}
-        for n, name in enumerate(partition_columns)
-    ]
-
-
 def _free_snapshot_id(metadata: Json, first: int) -> int:
     """The first number from `first` on that is not the id of a snapshot."""
     used = {snapshot["snapshot-id"] for snapshot in metadata["snapshots"]}
@@ -510,54 +496,26 @@ def _add_snapshot(metadata: Json, snapshot: Json) -> None:
 
 
 def _summary(change: Change, manifests: Sequence[Manifest]) -> dict[str, str]:
-    live = [entry["data_file"] for manifest in manifests for entry in manifest.live]
-    added = [entry["data_file"] for manifest in manifests for entry in manifest.entries if entry["status"] == ADDED]
-    operation = "overwrite" if change.removed and change.added else "delete" if change.removed else "append"
+    data = [manifest for manifest in manifests if manifest.content == DATA]
+    live = [entry["data_file"] for manifest in data for entry in manifest.live]
+    added = [entry["data_file"] for manifest in data for entry in manifest.entries if entry["status"] == ADDED]
+    masks = [entry["data_file"] for manifest in manifests if manifest.content == DELETES for entry in manifest.live]
+    replaces = bool(masks) or (change.removed and added)
+    operation = "overwrite" if replaces else "delete" if change.removed else "append"
+    counts = {
+        "added-data-files": len(added),
+        "deleted-data-files": len(change.removed),
+        "added-records": sum(file["record_count"] for file in added),
+        "total-data-files": len(live),
+        "total-records": sum(file["record_count"] for file in live),
+        "total-files-size": sum(file["file_size_in_bytes"] for file in live),
+    }
+    if masks:  # the records of data files are counted with those that a mask hides
+        positions = sum(file["record_count"] for file in masks)
+        counts |= dict.fromkeys(("added-delete-files", "total-delete-files"), len(masks))
+        counts |= dict.fromkeys(("added-position-deletes", "total-position-deletes"), positions)
     return {
         "operation": operation if change.version.changes_rows else "replace",
-        "added-data-files": str(len(change.added)),
-        "deleted-data-files": str(len(change.removed)),
-        "added-records": str(sum(file["record_count"] for file in added)),
-        "total-data-files": str(len(live)),
-        "total-records": str(sum(file["record_count"] for file in live)),
-        "total-files-size": str(sum(file["file_size_in_bytes"] for file in live)),
+        **{name: str(number) for name, number in counts.items()},
         **properties_of(change),
     }
-
-
-def _field(field: pa.Field, path: str, ids: _ColumnIds) -> Json:
-    return {"id": ids.of(path), "name": field.name, "required": False, "type": _type(field.type, path, ids)}
-
-
-def _type(kind: pa.DataType, path: str, ids: _ColumnIds) -> Any:
-    if kind in _SIMPLE:
-        return _SIMPLE[kind]
-    if pt.is_timestamp(kind) and kind.unit == "us":
-        return "timestamptz" if kind.tz else "timestamp"
-    if pt.is_decimal(kind):
-        return f"decimal({kind.precision}, {kind.scale})"
-    if is_vector(kind):  # the bytes that the files have
-        return f"fixed[{vector_size(kind)}]"
-    if pt.is_fixed_size_binary(kind):
-        return f"fixed[{kind.byte_width}]"
-    if is_list(kind):
-        element, number = f"{path}.element", ids.of(f"{path}.element")
-        item = _type(kind.value_type, element, ids)
-        return {"type": "list", "element-id": number, "element-required": False, "element": item}
-    if pt.is_map(kind):
-        key, value = ids.of(f"{path}.key"), ids.of(f"{path}.value")
-        return {
-            "type": "map",
-            "key-id": key,
-            "key": _type(kind.key_type, f"{path}.key", ids),
-            "value-id": value,
-            "value-required": False,
-            "value": _type(kind.item_type, f"{path}.value", ids),
-        }
-    if pt.is_struct(kind):
-        return {"type": "struct", "fields": [_field(field, f"{path}.{field.name}", ids) for field in kind]}
-    raise UnsupportedFeature(
-        f"column {path} of type {kind} cannot be published as Iceberg, which has no such type",
-        hint="Publish the table as Delta, or store the column as another type.",
-        context={"column": path, "type": str(kind)},
-    )

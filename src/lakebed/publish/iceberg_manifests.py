@@ -12,14 +12,29 @@ from functools import cache
 from typing import Any
 
 import fastavro
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from lakebed.errors import CorruptFile
 from lakebed.publish.data_files import DataFile
 
 EXISTING, ADDED, DELETED = 0, 1, 2
 FIRST_PARTITION_ID = 1000
+DATA, DELETES = 0, 1
+"""What the files of a manifest have: rows, or positions of rows that are not shown."""
 
+FILE_PATH_ID, POSITION_ID = 2147483546, 2147483545
+"""Iceberg's ids of the two columns of files with positions."""
+
+_FIELD_ID = "PARQUET:field_id"
+_POSITION_DELETES = pa.schema(
+    [
+        pa.field("file_path", pa.string(), False, {_FIELD_ID: str(FILE_PATH_ID)}),
+        pa.field("pos", pa.int64(), False, {_FIELD_ID: str(POSITION_ID)}),
+    ]
+)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _PARTITION_TYPES: Mapping[pa.DataType, Any] = {
@@ -39,6 +54,16 @@ class Manifest:
 
     record: Entry
     entries: Sequence[Entry]
+
+    @property
+    def path(self) -> str:
+        """The location of the manifest."""
+        return self.record["manifest_path"]
+
+    @property
+    def content(self) -> int:
+        """DATA or DELETES."""
+        return self.record["content"]
 
     @property
     def live(self) -> list[Entry]:
@@ -89,6 +114,7 @@ def _entry_schema(partition: Sequence[tuple[str, pa.DataType]]) -> Any:
             _optional("split_offsets", {"type": "array", "items": "long", "element-id": 133}, 132),
             _optional("equality_ids", {"type": "array", "items": "int", "element-id": 136}, 135),
             _optional("sort_order_id", "int", 140),
+            _optional("referenced_data_file", "string", 143),
         ],
     }
     entry = [
@@ -150,7 +176,7 @@ def entry_of(file: DataFile, path: str, ids: Mapping[str, int], snapshot: int, s
         if least is not None and greatest is not None:
             low[ids[name]], high[ids[name]] = least, greatest
     data_file = {
-        "content": 0,
+        "content": DATA,
         "file_path": path,
         "file_format": "PARQUET",
         "partition": {_avro_name(name): value for name, value in file.partition.items()},
@@ -161,6 +187,30 @@ def entry_of(file: DataFile, path: str, ids: Mapping[str, int], snapshot: int, s
         "lower_bounds": _pairs(low),
         "upper_bounds": _pairs(high),
     }
+    return _added(data_file, snapshot, sequence)
+
+
+def mask_entry(file: Mapping[str, Any], masked: Mapping[str, Any], rows: int, snapshot: int, sequence: int) -> Entry:
+    """The entry of a new file with the positions of `rows` rows that are not shown, all of one data file: `masked`, as
+    its entry describes it. `file` has the path, format and size.
+
+    Readers match both by the partition and by the path of the data file, byte by byte, and take positions only of
+    snapshots that are not older than the data file.
+    """
+    masked_path = masked["file_path"].encode()
+    data_file = {
+        "content": DELETES,
+        "partition": masked["partition"],
+        "record_count": rows,
+        "lower_bounds": _pairs({FILE_PATH_ID: masked_path}),
+        "upper_bounds": _pairs({FILE_PATH_ID: masked_path}),
+        "referenced_data_file": masked["file_path"],
+        **file,
+    }
+    return _added(data_file, snapshot, sequence)
+
+
+def _added(data_file: Entry, snapshot: int, sequence: int) -> Entry:
     return {
         "status": ADDED,
         "snapshot_id": snapshot,
@@ -168,6 +218,15 @@ def entry_of(file: DataFile, path: str, ids: Mapping[str, int], snapshot: int, s
         "file_sequence_number": sequence,
         "data_file": data_file,
     }
+
+
+def position_deletes(path: str, positions: npt.NDArray[np.int64]) -> bytes:
+    """The bytes of a Parquet file with the positions of rows, ascending, of the data file at the location `path`. Its
+    columns have the ids that Iceberg reserves for them: Java's readers find them by nothing else."""
+    rows = pa.Table.from_arrays([pa.repeat(path, len(positions)), pa.array(positions)], schema=_POSITION_DELETES)
+    sink = pa.BufferOutputStream()
+    pq.write_table(rows, sink, compression="zstd", use_dictionary=["file_path"], store_schema=False)
+    return sink.getvalue().to_pybytes()
 
 
 def _pairs(values: Mapping[int, Any]) -> list[Entry]:
@@ -202,19 +261,19 @@ def encode_manifest(
     header: Mapping[str, str],
 ) -> bytes:
     """The bytes of a manifest. `partition` are the partition columns with their types."""
-    return _avro_file(_entry_schema(partition), entries, {"format-version": "2", "content": "data", **header})
+    return _avro_file(_entry_schema(partition), entries, {"format-version": "2", **header})
 
 
 def manifest_record(
     entries: Sequence[Entry], path: str, size: int, snapshot: int, sequence: int, kinds: Sequence[pa.DataType]
 ) -> Entry:
-    """The record of a manifest in the list of the snapshot that wrote it. `kinds` are the types of the partition
-    columns."""
+    """The record of a manifest in the list of the snapshot that wrote it. Its entries are either all of data files or
+    all of files with deletes. `kinds` are the types of the partition columns."""
     record: Entry = {
         "manifest_path": path,
         "manifest_length": size,
         "partition_spec_id": 0,
-        "content": 0,
+        "content": max((entry["data_file"]["content"] for entry in entries), default=DATA),
         "sequence_number": sequence,
         "min_sequence_number": min((e["sequence_number"] for e in entries if e["status"] != DELETED), default=sequence),
         "added_snapshot_id": snapshot,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from lakebed.errors import CommitConflict, ConflictKind, UnsupportedFeature
@@ -22,6 +22,8 @@ from lakebed.wording import Printed, count_text
 
 # The name of a restore's or rollback's version: these actions leave no commit.
 TAKEN_BACK = "RESTORE"
+# The name of a version that shows the last commit in another way.
+PUBLISHED_AGAIN = "PUBLISH"
 _ATTEMPTS = 20
 
 
@@ -84,22 +86,27 @@ class PublishResult(Printed):
 
 @dataclass(slots=True)
 class _Progress:
-    """The results of one publication so far, over all attempts."""
+    """The results of one publication so far, over all attempts. `fresh` is whether the versions show the rows of log
+    files; None: as the list does."""
 
+    fresh: bool | None = None
     published: list[PublishedVersion] = field(default_factory=list[PublishedVersion])
     skipped: list[str] = field(default_factory=list[str])
     unmerged: tuple[UnmergedGroup, ...] = ()
 
 
-def publish(storage: Storage, opened: Callable[[], Snapshot], form: ListFormat) -> tuple[PublishResult, Position]:
+def publish(
+    storage: Storage, opened: Callable[[], Snapshot], form: ListFormat, *, fresh: bool | None = None
+) -> tuple[PublishResult, Position]:
     """Write a version for each commit of the table that the list of this format does not show yet. Returns the result,
-    and the position of the newest version. `opened` opens the table in its present state.
+    and the position of the newest version. `opened` opens the table in its present state. `fresh` is whether the list
+    shows the rows of log files; None: as it does, which a new list does not.
 
     Raises `UnsupportedFeature` for a table that the format cannot express, `ForeignChange` for a list with versions of
     others, and `CommitConflict` where other publishers are always faster. What was published before that remains.
     """
     started = time.monotonic()
-    progress = _Progress()
+    progress = _Progress(fresh)
     for _ in range(_ATTEMPTS):
         listed = form.newest(storage)
         done = _bring_up_to_date(storage, opened(), form, listed, progress)
@@ -118,13 +125,13 @@ def publish(storage: Storage, opened: Callable[[], Snapshot], form: ListFormat) 
 
 
 def forget_earlier(
-    storage: Storage, opened: Callable[[], Snapshot], form: ListFormat
+    storage: Storage, opened: Callable[[], Snapshot], form: ListFormat, *, fresh: bool | None = None
 ) -> tuple[PublishResult, Position, int]:
     """Publish, then delete every version of the list except the newest. Returns the result, the position, and the
     number of deleted files. Raises the errors of `publish`, and `CommitConflict` if other publishers are always
     faster."""
     for _ in range(_ATTEMPTS):
-        result, position = publish(storage, opened, form)
+        result, position = publish(storage, opened, form, fresh=fresh)
         listed = form.newest(storage)
         deleted = None if listed is None else form.forget_earlier(storage, listed)
         if deleted is not None:
@@ -146,11 +153,13 @@ def _bring_up_to_date(
 ) -> ForeignList | None:
     """Write all missing versions, and return the list; None if another publisher wrote one of them."""
     newest: TableVersion | None = None
-    commits = unpublished(snapshot, None if listed is None else listed.position)
+    before = None if listed is None else listed.position
+    is_fresh = bool(progress.fresh if progress.fresh is not None else listed is not None and listed.is_fresh)
+    commits = unpublished(snapshot, before)
     for number, version in enumerate(versions(snapshot, commits), 1):
         newest = version
         try:
-            listed = _publish_version(storage, snapshot, form, listed, version, progress)
+            listed = _publish_version(storage, snapshot, form, listed, version, progress, is_fresh=is_fresh)
         except UnsupportedFeature as reason:
             if number == len(commits):
                 raise
@@ -160,13 +169,11 @@ def _bring_up_to_date(
             return None
     if newest is None or listed is None:
         # after commits were taken back the table differs from the list although no commit is new
-        newest = newest_version(snapshot, TAKEN_BACK if listed is not None else "CREATE")
-        if (
-            listed is None
-            or {*newest.files} != {*listed.files}
-            or form.schema_text(newest.schema, listed) != listed.schema
-        ):
-            listed = _publish_version(storage, snapshot, form, listed, newest, progress)
+        newest = newest_version(snapshot, "CREATE" if listed is None else TAKEN_BACK)
+        if newest.position == before:
+            newest = replace(newest, operation=PUBLISHED_AGAIN)
+        if listed is None or not _shows(form, listed, newest, is_fresh=is_fresh):
+            listed = _publish_version(storage, snapshot, form, listed, newest, progress, is_fresh=is_fresh)
     progress.unmerged = tuple(
         UnmergedGroup(
             file_slice.partition,
@@ -174,9 +181,18 @@ def _bring_up_to_date(
             file_slice.base_file.instant if file_slice.base_file else None,
             len(file_slice.log_files),
         )
-        for file_slice in newest.unmerged
+        for file_slice in (() if is_fresh else newest.unmerged)
     )
     return listed
+
+
+def _shows(form: ListFormat, listed: ForeignList, version: TableVersion, *, is_fresh: bool) -> bool:
+    """Whether the newest version of a list shows the same files and columns, and the rows of the same log files."""
+    return (
+        {*version.files} == {*listed.files}
+        and form.schema_text(version.schema, listed) == listed.schema
+        and (is_fresh, version.log_files if is_fresh else "") == (listed.is_fresh, listed.log_files)
+    )
 
 
 def _publish_version(
@@ -186,6 +202,8 @@ def _publish_version(
     listed: ForeignList | None,
     version: TableVersion,
     progress: _Progress,
+    *,
+    is_fresh: bool,
 ) -> ForeignList | None:
     config = snapshot.config
     schema = form.schema_text(version.schema, listed)
@@ -206,7 +224,7 @@ def _publish_version(
         check_types(listed_files, version.schema, version.history, form.widening)
     removed = sorted(before - version.files.keys())
     readable = partial(is_readable, snapshot)
-    change = Change(version, schema, columns, files, removed, readable, config.timezone, config.name)
+    change = Change(version, schema, columns, files, removed, readable, config.timezone, config.name, is_fresh)
     written = form.append(storage, listed, change)
     if written is not None:
         instant = version.position.instant
