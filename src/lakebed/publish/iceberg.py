@@ -70,7 +70,7 @@ _HINT = f"{FOLDER}/version-hint.text"
 # The end of the names of manifests of one snapshot alone: those of copies of rows, and of masks.
 _OF_LOGS = "-m1.avro"
 _MASKS = "-masks.parquet"
-_TRASHED = (".avro", ROWS_SUFFIX, _MASKS)
+_OWN = re.compile(rf"[0-9a-f]{{32}}({ROWS_SUFFIX}|{_MASKS})")
 _LIST_FILE = re.compile(
     r"v\d+\.metadata\.json|version-hint\.text|snap-\d+-[0-9a-f]{32}\.avro"
     r"|[0-9a-f]{32}-(m0\.avro|m1\.avro|rows\.parquet|masks\.parquet)"
@@ -173,7 +173,7 @@ class IcebergFormat:
             "sequence-number": sequence,
             "timestamp-ms": millis,
             "manifest-list": writer.write_list(manifests, parent),
-            "summary": _summary(change, manifests),
+            "summary": _summary(change, manifests, snapshot_id),
             "schema-id": current_schema["schema-id"],
         }
         expired = [s for s in metadata["snapshots"] if not change.is_readable(s["summary"]["hudi.instant"])]
@@ -196,6 +196,7 @@ class IcebergFormat:
         }
         text = json.dumps(metadata, ensure_ascii=False).encode()
         if not create_exactly_once(storage, _version_path(number), text):
+            _delete_files(storage, _files_of_logs(storage, manifests))
             return None
         written = cache_list(storage.url(FOLDER), _listed(storage, _Table(number, metadata, tuple(manifests), text)))
         _write_hint(storage, number)
@@ -331,15 +332,19 @@ def _load(storage: Storage, number: int, text: bytes) -> _Table:
             hint=f"Move {storage.url(FOLDER)} away and publish again: the list is then written again.",
             context={"path": url},
         )
+    return _Table(number, metadata, tuple(_read_manifests(storage, snapshot["manifest-list"])), text)
+
+
+def _read_manifests(storage: Storage, listing: str, suffix: str = "") -> list[Manifest]:
+    """The manifests that a manifest list names, those whose names end with `suffix`."""
     root = _location(storage, "")
 
-    def entries(record: Entry) -> Manifest:
+    def manifest(record: Entry) -> Manifest:
         inside = record["manifest_path"].removeprefix(root)
         return Manifest(record, decode_avro(storage.read(inside), record["manifest_path"]))
 
-    listing = snapshot["manifest-list"].removeprefix(root)
-    records = decode_avro(storage.read(listing), snapshot["manifest-list"])
-    return _Table(number, metadata, tuple(parallel_map(entries, records)), text)
+    records = decode_avro(storage.read(listing.removeprefix(root)), listing)
+    return parallel_map(manifest, [record for record in records if record["manifest_path"].endswith(suffix)])
 
 
 def _listed(storage: Storage, table: _Table) -> ForeignList:
@@ -407,18 +412,20 @@ def _delete_logged_rows(storage: Storage, expired: Iterable[Json]) -> None:
     for snapshot in expired:
         if FRESH in snapshot["summary"]:
             with suppress(FileNotFoundError):  # another publisher has deleted them
-                files = _files_of_logs(storage, snapshot["manifest-list"])
-                for path in files:
-                    storage.delete(path, durable=False)
+                manifests = _read_manifests(storage, snapshot["manifest-list"], _OF_LOGS)
+                _delete_files(storage, _files_of_logs(storage, manifests))
 
 
-def _files_of_logs(storage: Storage, listing: str) -> list[str]:
-    """The copies of rows and the masks that a manifest list names."""
+def _files_of_logs(storage: Storage, manifests: Iterable[Manifest]) -> list[str]:
+    """The copies of rows and the masks that manifests name."""
     root = _location(storage, "")
-    records = decode_avro(storage.read(listing.removeprefix(root)), listing)
-    manifests = [record["manifest_path"] for record in records if record["manifest_path"].endswith(_OF_LOGS)]
-    entries = [e for path in manifests for e in decode_avro(storage.read(path.removeprefix(root)), path)]
+    entries = [entry for manifest in manifests if manifest.path.endswith(_OF_LOGS) for entry in manifest.entries]
     return sorted({entry["data_file"]["file_path"].removeprefix(root) for entry in entries})
+
+
+def _delete_files(storage: Storage, paths: Iterable[str]) -> None:
+    for path in paths:
+        storage.delete(path, durable=False)
 
 
 def _remove_leftovers(storage: Storage, table: _Table, retained: int, earlier: Container[str] = ()) -> int:
@@ -433,13 +440,14 @@ def _remove_leftovers(storage: Storage, table: _Table, retained: int, earlier: C
         records = decode_avro(storage.read(listing.removeprefix(root)), listing)
         used |= {record["manifest_path"].removeprefix(root) for record in records}
         if FRESH in snapshot["summary"]:
-            used.update(_files_of_logs(storage, listing))
+            used.update(_files_of_logs(storage, _read_manifests(storage, listing, _OF_LOGS)))
     before = (time.time() - _ORPHAN_SECONDS) * 1000
     deleted = 0
     for info in list(storage.list(FOLDER, recursive=False)):
-        match = _VERSION.fullmatch(info.path.rpartition("/")[2])
+        name = info.path.rpartition("/")[2]
+        match = _VERSION.fullmatch(name)
         is_old = match is not None and int(match.group(1)) <= table.number - retained
-        is_unused = info.path.endswith(_TRASHED) and info.path not in used
+        is_unused = (name.endswith(".avro") or _OWN.fullmatch(name) is not None) and info.path not in used
         if is_old or (is_unused and (info.path in earlier or info.modified < before)):
             storage.delete(info.path, durable=False)
             deleted += 1
@@ -495,10 +503,10 @@ def _add_snapshot(metadata: Json, snapshot: Json) -> None:
     metadata["refs"] = {"main": {"snapshot-id": snapshot["snapshot-id"], "type": "branch"}}
 
 
-def _summary(change: Change, manifests: Sequence[Manifest]) -> dict[str, str]:
-    data = [manifest for manifest in manifests if manifest.content == DATA]
-    live = [entry["data_file"] for manifest in data for entry in manifest.live]
-    added = [entry["data_file"] for manifest in data for entry in manifest.entries if entry["status"] == ADDED]
+def _summary(change: Change, manifests: Sequence[Manifest], snapshot: int) -> dict[str, str]:
+    entries = [entry for manifest in manifests if manifest.content == DATA for entry in manifest.live]
+    live = [entry["data_file"] for entry in entries]
+    added = [e["data_file"] for e in entries if e["status"] == ADDED and e["snapshot_id"] == snapshot]
     masks = [entry["data_file"] for manifest in manifests if manifest.content == DELETES for entry in manifest.live]
     replaces = bool(masks) or (change.removed and added)
     operation = "overwrite" if replaces else "delete" if change.removed else "append"

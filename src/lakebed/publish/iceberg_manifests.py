@@ -35,6 +35,11 @@ _POSITION_DELETES = pa.schema(
         pa.field("pos", pa.int64(), False, {_FIELD_ID: str(POSITION_ID)}),
     ]
 )
+_POSITION_OPTIONS: Mapping[str, Any] = {
+    "compression": "zstd",
+    "use_dictionary": ["file_path"],
+    "store_schema": False,
+}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _PARTITION_TYPES: Mapping[pa.DataType, Any] = {
@@ -225,7 +230,8 @@ def position_deletes(path: str, positions: npt.NDArray[np.int64]) -> bytes:
     columns have the ids that Iceberg reserves for them: Java's readers find them by nothing else."""
     rows = pa.Table.from_arrays([pa.repeat(path, len(positions)), pa.array(positions)], schema=_POSITION_DELETES)
     sink = pa.BufferOutputStream()
-    pq.write_table(rows, sink, compression="zstd", use_dictionary=["file_path"], store_schema=False)
+    with pq.ParquetWriter(sink, rows.schema, **_POSITION_OPTIONS) as writer:
+        writer.write_table(rows)
     return sink.getvalue().to_pybytes()
 
 

@@ -174,8 +174,8 @@ def published_columns(storage: Storage, form: str) -> tuple[str, ...] | None:
 
 
 def publish_all(storage: Storage, requested: PublishSettings, settings: WriteSettings) -> Published:
-    """Publish in each of the requested formats. A failure does not stop the other formats. The first error is raised at the end, with the
-    command to run."""
+    """Publish in each of the requested formats. A failure does not stop the other formats. The first error is raised at
+    the end, with the command to run."""
     results: list[PublishResult] = []
     failed: LakebedError | None = None
     for form in requested.formats:
