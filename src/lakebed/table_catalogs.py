@@ -70,9 +70,9 @@ class CatalogsView(EntriesView[CatalogEntry]):
         Each commit that is not published yet gets a version of its own, so that other engines travel in time over the
         same commits. Rows in log files of a merge-on-read table are shown after a compaction: `.unmerged` of the result
         names their file groups. With `fresh` they are shown at once: the list masks the rows of base files that they
-        replace, and names small files with copies of the new ones. None leaves this to the table's setting
-        `lakebed.publish.fresh`, else to the list, which stays as it is. The table's setting `lakebed.publish` publishes
-        after each commit.
+        replace, and names small files with copies of the new ones. None leaves this to the table's settings
+        `lakebed.publish.fresh` (Iceberg) and `lakebed.publish.fresh.delta`, else to the list, which stays as it is. The
+        table's setting `lakebed.publish` publishes after each commit.
 
         Raises `UnsupportedFeature` for a table that the format cannot express, and where others changed the list.
 

@@ -409,11 +409,16 @@ class ConsumerSettings:
 
 @dataclass(frozen=True, slots=True)
 class PublishSettings:
-    """The formats (`iceberg`, `delta`) as which the table is published after each commit; whether lists show the rows
-    of log files (`fresh`), None: as they do."""
+    """The formats (`iceberg`, `delta`) as which the table is published after each commit; whether its Iceberg list and
+    its Delta log show the rows of log files, None: as they do."""
 
     formats: tuple[str, ...] = ()
     fresh: bool | None = None
+    fresh_delta: bool | None = None
+
+    def is_fresh(self, form: str) -> bool | None:
+        """Whether the list of a format shows the rows of log files; None: as it does."""
+        return self.fresh_delta if form == "delta" else self.fresh
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,10 +58,12 @@ class Change:
 
 class ListFormat(Protocol):
     """A format of lists. `folder` is the folder of its lists, below the table; `widening` are the types, from and to,
-    that its readers widen when they read a file."""
+    that its readers widen when they read a file. `fresh_warning` is what is to be known about readers before a list
+    shows the rows of log files; empty if all of them read it right or refuse it."""
 
     name: str
     folder: str
+    fresh_warning: str
     widening: Sequence[tuple[str, str]]
 
     def schema_text(self, schema: pa.Schema, before: ForeignList | None) -> str:

@@ -32,7 +32,7 @@ from lakebed.storage.base import Storage
 from lakebed.storage.parallel import parallel_map
 
 ROWS_SUFFIX = "-rows.parquet"
-"""The end of the names of files with copies of rows."""
+"""The end of the names of files with copies of rows, which begin with the instant of their version."""
 # So many file slices are in memory at a time.
 _TOGETHER = 16
 
@@ -143,7 +143,7 @@ class _PartitionFiles:
 
     def _writer_of(self, values: tuple[Any, ...]) -> BaseFileWriter:
         if values not in self._open:
-            name = f"{uuid.uuid4().hex}{ROWS_SUFFIX}"
+            name = f"{self._version.position.instant}-{uuid.uuid4().hex}{ROWS_SUFFIX}"
             upload = self._storage.create(path_in(self._folder, name))
             self._open[values] = name, BaseFileWriter(upload, self._version.schema, self._settings)
         return self._open[values][1]

@@ -70,10 +70,10 @@ _HINT = f"{FOLDER}/version-hint.text"
 # The end of the names of manifests of one snapshot alone: those of copies of rows, and of masks.
 _OF_LOGS = "-m1.avro"
 _MASKS = "-masks.parquet"
-_OWN = re.compile(rf"[0-9a-f]{{32}}({ROWS_SUFFIX}|{_MASKS})")
+_OWN = re.compile(rf"\d*-[0-9a-f]{{32}}{re.escape(ROWS_SUFFIX)}|[0-9a-f]{{32}}{re.escape(_MASKS)}")
 _LIST_FILE = re.compile(
     r"v\d+\.metadata\.json|version-hint\.text|snap-\d+-[0-9a-f]{32}\.avro"
-    r"|[0-9a-f]{32}-(m0\.avro|m1\.avro|rows\.parquet|masks\.parquet)"
+    rf"|[0-9a-f]{{32}}-m[01]\.avro|{_OWN.pattern}"
 )
 _NUMBER = "lakebed.metadata-version"
 # Other publishers may be about to refer to younger files.
@@ -106,6 +106,7 @@ class IcebergFormat:
 
     name = "iceberg"
     folder = FOLDER
+    fresh_warning = ""
     widening: Sequence[tuple[str, str]] = ()
 
     def schema_text(self, schema: pa.Schema, before: ForeignList | None) -> str:

@@ -7,6 +7,7 @@ the next one continues.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -25,6 +26,7 @@ TAKEN_BACK = "RESTORE"
 # The name of a version that shows the last commit in another way.
 PUBLISHED_AGAIN = "PUBLISH"
 _ATTEMPTS = 20
+_log = logging.getLogger("lakebed")
 
 
 @dataclass(frozen=True, repr=False)
@@ -227,6 +229,8 @@ def _publish_version(
     change = Change(version, schema, columns, files, removed, readable, config.timezone, config.name, is_fresh)
     written = form.append(storage, listed, change)
     if written is not None:
+        if is_fresh and form.fresh_warning and not (listed is not None and listed.is_fresh):
+            _log.warning("%s: %s", storage.url(), form.fresh_warning)
         instant = version.position.instant
         progress.published.append(
             PublishedVersion(written.version, instant, version.operation, len(files), len(removed))

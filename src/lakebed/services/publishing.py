@@ -103,7 +103,7 @@ def publish_table(storage: Storage, form: str, settings: WriteSettings, *, fresh
             hint=f"It is one of {', '.join(LIST_FORMATS)}.",
             context={"option": "format", "value": form, "expected": [*LIST_FORMATS]},
         )
-    fresh = _is_fresh(storage) if fresh is None else fresh
+    fresh = _is_fresh(storage, form) if fresh is None else fresh
     result, position = publish(storage, partial(_opened, storage), list_formats()[form], fresh=fresh)
     _note_position(storage, consumer_of(form), position.completed, settings)
     return result
@@ -114,7 +114,7 @@ def publish_on_request(
 ) -> PublishResult:
     """`publish_table` with the options of a call, in which the table's settings can be named too."""
     resolved = resolve_options(options)
-    requested = service_settings(resolved.explicit, {}).publish.fresh
+    requested = service_settings(resolved.explicit, {}).publish.is_fresh(form)
     return publish_table(storage, form, resolved.write, fresh=requested if fresh is None else fresh)
 
 
@@ -150,7 +150,7 @@ def publish_alone(storage: Storage, form: str, settings: WriteSettings) -> str:
     errors of `publish_table`."""
     from lakebed.publish.publication import forget_earlier
 
-    fresh = _is_fresh(storage)
+    fresh = _is_fresh(storage, form)
     result, position, deleted = forget_earlier(storage, partial(_opened, storage), list_formats()[form], fresh=fresh)
     _note_position(storage, consumer_of(form), position.completed, settings)
     return (
@@ -158,9 +158,9 @@ def publish_alone(storage: Storage, form: str, settings: WriteSettings) -> str:
     )
 
 
-def _is_fresh(storage: Storage) -> bool | None:
-    """Whether the table's settings let lists show the rows of log files; None if no setting says so."""
-    return service_settings({}, load_table_config(storage).properties).publish.fresh
+def _is_fresh(storage: Storage, form: str) -> bool | None:
+    """Whether the table's settings let the list of a format show the rows of log files; None if no setting says so."""
+    return service_settings({}, load_table_config(storage).properties).publish.is_fresh(form)
 
 
 def _opened(storage: Storage) -> Snapshot:
@@ -180,7 +180,7 @@ def publish_all(storage: Storage, requested: PublishSettings, settings: WriteSet
     failed: LakebedError | None = None
     for form in requested.formats:
         try:
-            results.append(publish_table(storage, form, settings, fresh=requested.fresh))
+            results.append(publish_table(storage, form, settings, fresh=requested.is_fresh(form)))
         except LakebedError as error:
             again = (
                 f"The next commit publishes again, and so does `lakebed catalogs publish {storage.spec.uri} {form}`."
