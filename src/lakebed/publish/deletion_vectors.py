@@ -3,6 +3,7 @@ Iceberg (version 3) have the same bytes, in files of other forms."""
 
 from __future__ import annotations
 
+import json
 import struct
 import uuid
 import zlib
@@ -15,6 +16,8 @@ from lakebed.format.log_file import positions_bitmap
 
 _MAGIC = 1681511377
 _DELTA_VERSION = b"\x01"
+_PUFFIN = b"PFA1"
+_ROW_POSITION_ID = 2147483645
 _Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
 
 
@@ -43,6 +46,29 @@ def delta_vector_file(vectors: Sequence[bytes]) -> tuple[bytes, list[int]]:
         offsets.append(len(body))
         body += framed_vector(vector)
     return body, offsets
+
+
+def puffin_file(vectors: Sequence[tuple[str, int, bytes]]) -> tuple[bytes, list[tuple[int, int]]]:
+    """The bytes of an Iceberg file with vectors, each given with the location of its data file and the number of its
+    rows; and the offset and length of each."""
+    body, places, blobs = _PUFFIN, list[tuple[int, int]](), list[dict[str, object]]()
+    for location, rows, vector in vectors:
+        framed = framed_vector(vector)
+        places.append((len(body), len(framed)))
+        blobs.append(
+            {
+                "type": "deletion-vector-v1",
+                "fields": [_ROW_POSITION_ID],
+                "snapshot-id": -1,
+                "sequence-number": -1,
+                "offset": len(body),
+                "length": len(framed),
+                "properties": {"referenced-data-file": location, "cardinality": str(rows)},
+            }
+        )
+        body += framed
+    footer = json.dumps({"blobs": blobs, "properties": {"created-by": "lakebed"}}, ensure_ascii=False).encode()
+    return body + _PUFFIN + footer + struct.pack("<I", len(footer)) + bytes(4) + _PUFFIN, places
 
 
 def z85_of(number: uuid.UUID) -> str:

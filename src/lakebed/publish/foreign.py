@@ -43,7 +43,8 @@ class ForeignList:
 class Change:
     """The changes of a new version: the added files and the paths of the removed ones. `is_readable` takes the
     requested time of a commit: whether all files that it shows exist, or some are cleaned. `zone` is that of instant
-    times. With `is_fresh` the rows of log files are shown."""
+    times. With `is_fresh` the rows of log files are shown; with `vectors`
+    a format that has deletion vectors besides another form of masks uses vectors."""
 
     version: TableVersion
     schema: str
@@ -54,6 +55,7 @@ class Change:
     zone: str
     table_name: str
     is_fresh: bool = False
+    vectors: bool = False
 
 
 class ListFormat(Protocol):

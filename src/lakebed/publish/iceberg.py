@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from lakebed.errors import CorruptFile, UnsupportedFeature
 from lakebed.publish.data_files import DataFile
+from lakebed.publish.deletion_vectors import deletion_vector, puffin_file
 from lakebed.publish.foreign import (
     FRESH,
     Change,
@@ -32,7 +33,7 @@ from lakebed.publish.foreign import (
     position_of,
     properties_of,
 )
-from lakebed.publish.fresh import ROWS_SUFFIX, write_fresh_rows
+from lakebed.publish.fresh import ROWS_SUFFIX, Positions, write_fresh_rows
 from lakebed.publish.iceberg_manifests import (
     ADDED,
     DATA,
@@ -48,6 +49,8 @@ from lakebed.publish.iceberg_manifests import (
     entry_of,
     manifest_record,
     mask_entry,
+    number_rows,
+    numbered_entries,
     position_deletes,
 )
 from lakebed.publish.iceberg_schema import MAPPING, PARTITION_TYPES, ColumnIds, Json, schema_field, spec_fields
@@ -69,8 +72,8 @@ _VERSION = re.compile(r"v(\d+)\.metadata\.json")
 _HINT = f"{FOLDER}/version-hint.text"
 # The end of the names of manifests of one snapshot alone: those of copies of rows, and of masks.
 _OF_LOGS = "-m1.avro"
-_MASKS = "-masks.parquet"
-_OWN = re.compile(rf"\d*-[0-9a-f]{{32}}{re.escape(ROWS_SUFFIX)}|[0-9a-f]{{32}}{re.escape(_MASKS)}")
+_MASKS, _VECTORS = "-masks.parquet", "-masks.puffin"
+_OWN = re.compile(rf"\d*-[0-9a-f]{{32}}{re.escape(ROWS_SUFFIX)}|[0-9a-f]{{32}}-masks\.(parquet|puffin)")
 _LIST_FILE = re.compile(
     r"v\d+\.metadata\.json|version-hint\.text|snap-\d+-[0-9a-f]{32}\.avro"
     rf"|[0-9a-f]{{32}}-m[01]\.avro|{_OWN.pattern}"
@@ -160,7 +163,9 @@ class IcebergFormat:
         # a snapshot has the instant as its id, or the next free number where commits after it were taken back
         snapshot_id = _free_snapshot_id(metadata, int(change.version.position.instant or 1))
         sequence = metadata["last-sequence-number"] + 1
-        writer = _ManifestWriter(storage, current_schema, change.partition_columns, snapshot_id, sequence)
+        if change.is_fresh and change.vectors:  # no version leads back to positions in files
+            metadata["format-version"] = 3
+        writer = _ManifestWriter(storage, metadata, current_schema, change.partition_columns, snapshot_id)
         manifests = writer.write(() if table is None else table.of_base_files, change)
         if change.is_fresh:
             manifests += writer.write_logged_rows(
@@ -173,6 +178,7 @@ class IcebergFormat:
             **({"parent-snapshot-id": parent} if parent != -1 else {}),
             "sequence-number": sequence,
             "timestamp-ms": millis,
+            **writer.number_rows(manifests),
             "manifest-list": writer.write_list(manifests, parent),
             "summary": _summary(change, manifests, snapshot_id),
             "schema-id": current_schema["schema-id"],
@@ -220,12 +226,14 @@ class IcebergFormat:
 class _ManifestWriter:
     """A writer of the changed manifests of a new snapshot: those with removed files, and those with new files."""
 
-    def __init__(self, storage: Storage, schema: Json, partition: Sequence[str], snapshot: int, sequence: int) -> None:
+    def __init__(self, storage: Storage, metadata: Json, schema: Json, partition: Sequence[str], snapshot: int) -> None:
         self._storage = storage
+        self._metadata = metadata
+        self._version: int = metadata["format-version"]
         self._schema = schema
         self._spec = spec_fields(schema["fields"], partition)
         self._snapshot = snapshot
-        self._sequence = sequence
+        self._sequence: int = metadata["last-sequence-number"] + 1
         types = {field["name"]: field["type"] for field in schema["fields"]}
         self._partition = [(name, PARTITION_TYPES[types[name]]) for name in partition]
 
@@ -239,7 +247,7 @@ class _ManifestWriter:
         for manifest in before:
             leaves = any(entry["data_file"]["file_path"] in removed for entry in manifest.live)
             if leaves or (joins and manifest in small):
-                for entry in manifest.live:
+                for entry in numbered_entries(manifest):
                     is_removed = entry["data_file"]["file_path"] in removed
                     status = {"status": DELETED, "snapshot_id": self._snapshot} if is_removed else {"status": EXISTING}
                     rewritten.append({**entry, **status})
@@ -257,6 +265,13 @@ class _ManifestWriter:
         files = (entry["data_file"] for manifest in base for entry in manifest.live)
         masked = [file for file in files if file["file_path"] in locations]
 
+        assert len(masked) == len(locations), "a mask is of a base file that the list names"
+        masks = self._vectors(masked, locations) if self._version == 3 else self._positions(masked, locations)
+        return [*self._manifests(rows, _OF_LOGS), *self._manifests(masks, _OF_LOGS)]
+
+    def _positions(self, masked: Sequence[Entry], locations: Mapping[str, Positions]) -> list[Entry]:
+        """Write a file with the positions of each masked file; returns their entries."""
+
         def mask(file: Entry) -> Entry:
             positions = locations[file["file_path"]]
             path, body = f"{FOLDER}/{uuid.uuid4().hex}{_MASKS}", position_deletes(file["file_path"], positions)
@@ -265,8 +280,28 @@ class _ManifestWriter:
             facts |= {"file_size_in_bytes": len(body)}
             return mask_entry(facts, file, len(positions), self._snapshot, self._sequence)
 
-        assert len(masked) == len(locations), "a mask is of a base file that the list names"
-        return [*self._manifests(rows, _OF_LOGS), *self._manifests(list(parallel_map(mask, masked)), _OF_LOGS)]
+        return list(parallel_map(mask, masked))
+
+    def _vectors(self, masked: Sequence[Entry], locations: Mapping[str, Positions]) -> list[Entry]:
+        """Write one file with a vector of each masked file; returns an entry for each vector."""
+        names: list[str] = [file["file_path"] for file in masked]
+        counts = [len(locations[name]) for name in names]
+        vectors = [deletion_vector(locations[name]) for name in names]
+        body, places = puffin_file(list(zip(names, counts, vectors, strict=True)))
+        path = f"{FOLDER}/{uuid.uuid4().hex}{_VECTORS}"
+        if masked:
+            self._storage.write(path, body)
+        facts = {"file_path": _location(self._storage, path), "file_format": "PUFFIN", "file_size_in_bytes": len(body)}
+        return [
+            mask_entry(
+                {**facts, "content_offset": offset, "content_size_in_bytes": length},
+                file,
+                rows,
+                self._snapshot,
+                self._sequence,
+            )
+            for file, rows, (offset, length) in zip(masked, counts, places, strict=True)
+        ]
 
     def _entry(self, file: DataFile) -> Entry:
         ids = {field["name"]: field["id"] for field in self._schema["fields"]}
@@ -280,15 +315,24 @@ class _ManifestWriter:
             if len(manifest.live) == len(manifest.entries):
                 retained.append(manifest)
             else:
-                rewritten += [{**entry, "status": EXISTING} for entry in manifest.live]
+                rewritten += [{**entry, "status": EXISTING} for entry in numbered_entries(manifest)]
         return [*retained, *self._manifests(rewritten)]
+
+    def number_rows(self, manifests: Sequence[Manifest]) -> Json:
+        """Number the rows of manifests without numbers, as version 3 wants it. Returns the facts about them for the
+        snapshot; nothing in version 2."""
+        if self._version < 3:
+            return {}
+        first = self._metadata.get("next-row-id", 0)
+        self._metadata["next-row-id"] = number_rows(manifests, first)
+        return {"first-row-id": first, "added-rows": self._metadata["next-row-id"] - first}
 
     def write_list(self, manifests: Sequence[Manifest], parent: int) -> str:
         """Write the snapshot's manifest list; returns its location. `parent` is the previous snapshot, -1 for none."""
         header = {"snapshot-id": str(self._snapshot), "sequence-number": str(self._sequence)}
         header["parent-snapshot-id"] = str(parent) if parent != -1 else "null"
         path = f"{FOLDER}/snap-{self._snapshot}-{uuid.uuid4().hex}.avro"
-        self._storage.write(path, encode_manifest_list([manifest.record for manifest in manifests], header))
+        self._storage.write(path, encode_manifest_list([m.record for m in manifests], header, self._version))
         return _location(self._storage, path)
 
     def _manifests(self, entries: Sequence[Entry], suffix: str = "-m0.avro") -> Iterator[Manifest]:
@@ -303,7 +347,7 @@ class _ManifestWriter:
         for start in range(0, len(entries), MANIFEST_FILES):
             part = entries[start : start + MANIFEST_FILES]
             path = f"{FOLDER}/{uuid.uuid4().hex}{suffix}"
-            body = encode_manifest(part, self._partition, header)
+            body = encode_manifest(part, self._partition, header, self._version)
             self._storage.write(path, body)
             kinds = [kind for _, kind in self._partition]
             location = _location(self._storage, path)
@@ -390,13 +434,14 @@ def _without_history(storage: Storage, listed: ForeignList) -> _Table:
     if any(len(manifest.live) < len(manifest.entries) for manifest in manifests):
         sequence = metadata["last-sequence-number"] + 1
         snapshot_id = _free_snapshot_id(metadata, snapshot["snapshot-id"])
-        writer = _ManifestWriter(storage, _current_schema(metadata), listed.partition_columns, snapshot_id, sequence)
+        writer = _ManifestWriter(storage, metadata, _current_schema(metadata), listed.partition_columns, snapshot_id)
         manifests = tuple(writer.without_deleted(manifests))
         unchanged = dict.fromkeys(("added-data-files", "deleted-data-files", "added-records"), "0")
         snapshot = {
             "snapshot-id": snapshot_id,
             "sequence-number": sequence,
             "timestamp-ms": millis,
+            **writer.number_rows(manifests),
             "manifest-list": writer.write_list(manifests, -1),
             "summary": {**snapshot["summary"], "operation": "replace", **unchanged},
             "schema-id": snapshot["schema-id"],

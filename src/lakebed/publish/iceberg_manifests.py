@@ -28,6 +28,7 @@ DATA, DELETES = 0, 1
 FILE_PATH_ID, POSITION_ID = 2147483546, 2147483545
 """Iceberg's ids of the two columns of files with positions."""
 
+_OF_VERSION_3 = (("first_row_id", 142), ("content_offset", 144), ("content_size_in_bytes", 145))
 _FIELD_ID = "PARQUET:field_id"
 _POSITION_DELETES = pa.schema(
     [
@@ -94,7 +95,7 @@ def _by_column(name: str, kind: str, number: int, key: int) -> Entry:
     return _optional(name, {"type": "array", "logicalType": "map", "items": pair}, number)
 
 
-def _entry_schema(partition: Sequence[tuple[str, pa.DataType]]) -> Any:
+def _entry_schema(partition: Sequence[tuple[str, pa.DataType]], version: int) -> Any:
     fields = [
         _optional(_avro_name(name), _PARTITION_TYPES[kind], FIRST_PARTITION_ID + n)
         for n, (name, kind) in enumerate(partition)
@@ -120,6 +121,7 @@ def _entry_schema(partition: Sequence[tuple[str, pa.DataType]]) -> Any:
             _optional("equality_ids", {"type": "array", "items": "int", "element-id": 136}, 135),
             _optional("sort_order_id", "int", 140),
             _optional("referenced_data_file", "string", 143),
+            *(_optional(name, "long", number) for name, number in (_OF_VERSION_3 if version == 3 else ())),
         ],
     }
     entry = [
@@ -133,7 +135,7 @@ def _entry_schema(partition: Sequence[tuple[str, pa.DataType]]) -> Any:
 
 
 @cache
-def _list_schema() -> Any:
+def _list_schema(version: int) -> Any:
     summary = {
         "type": "record",
         "name": "r508",
@@ -160,6 +162,7 @@ def _list_schema() -> Any:
         *counts,
         _optional("partitions", {"type": "array", "items": summary, "element-id": 508}, 507),
         _optional("key_metadata", "bytes", 519),
+        *([_optional("first_row_id", "long", 520)] if version == 3 else []),
     ]
     return fastavro.parse_schema({"type": "record", "name": "manifest_file", "fields": fields})
 
@@ -265,9 +268,10 @@ def encode_manifest(
     entries: Sequence[Entry],
     partition: Sequence[tuple[str, pa.DataType]],
     header: Mapping[str, str],
+    version: int = 2,
 ) -> bytes:
-    """The bytes of a manifest. `partition` are the partition columns with their types."""
-    return _avro_file(_entry_schema(partition), entries, {"format-version": "2", **header})
+    """The bytes of a manifest. `partition` are the partition columns with their types, `version` is Iceberg's."""
+    return _avro_file(_entry_schema(partition, version), entries, {"format-version": str(version), **header})
 
 
 def manifest_record(
@@ -302,9 +306,36 @@ def manifest_record(
     return record
 
 
-def encode_manifest_list(records: Sequence[Entry], header: Mapping[str, str]) -> bytes:
-    """The bytes of the manifest list of a snapshot."""
-    return _avro_file(_list_schema(), records, {"format-version": "2", **header})
+def encode_manifest_list(records: Sequence[Entry], header: Mapping[str, str], version: int = 2) -> bytes:
+    """The bytes of the manifest list of a snapshot. `version` is Iceberg's."""
+    return _avro_file(_list_schema(version), records, {"format-version": str(version), **header})
+
+
+def number_rows(manifests: Iterable[Manifest], first: int) -> int:
+    """Give the rows of data files numbers from `first` on, in the manifests that have none yet (Iceberg 3). Returns the
+    first number that is free."""
+    for manifest in manifests:
+        record = manifest.record
+        if manifest.content == DATA and record.get("first_row_id") is None:
+            record["first_row_id"] = first
+            first += record["added_rows_count"] + record["existing_rows_count"]
+    return first
+
+
+def numbered_entries(manifest: Manifest) -> list[Entry]:
+    """The live entries of a manifest, each with the number of its first row, so that another manifest can have them; in
+    a manifest without numbers (Iceberg 2) as they are."""
+    first = manifest.record.get("first_row_id")
+    if first is None:
+        return manifest.live
+    entries: list[Entry] = []
+    for entry in manifest.live:
+        file = entry["data_file"]
+        if file.get("first_row_id") is None:
+            entry = {**entry, "data_file": {**file, "first_row_id": first}}
+            first += file["record_count"]
+        entries.append(entry)
+    return entries
 
 
 def decode_avro(data: bytes, path: str) -> list[Entry]:

@@ -89,26 +89,33 @@ class PublishResult(Printed):
 @dataclass(slots=True)
 class _Progress:
     """The results of one publication so far, over all attempts. `fresh` is whether the versions show the rows of log
-    files; None: as the list does."""
+    files (None: as the list does), `vectors` whether by deletion vectors where the format leaves a choice."""
 
     fresh: bool | None = None
+    vectors: bool = False
     published: list[PublishedVersion] = field(default_factory=list[PublishedVersion])
     skipped: list[str] = field(default_factory=list[str])
     unmerged: tuple[UnmergedGroup, ...] = ()
 
 
 def publish(
-    storage: Storage, opened: Callable[[], Snapshot], form: ListFormat, *, fresh: bool | None = None
+    storage: Storage,
+    opened: Callable[[], Snapshot],
+    form: ListFormat,
+    *,
+    fresh: bool | None = None,
+    vectors: bool = False,
 ) -> tuple[PublishResult, Position]:
     """Write a version for each commit of the table that the list of this format does not show yet. Returns the result,
     and the position of the newest version. `opened` opens the table in its present state. `fresh` is whether the list
-    shows the rows of log files; None: as it does, which a new list does not.
+    shows the rows of log files; None: as it does, which a new list does not. `vectors`: by deletion vectors, where the
+    format has another way too.
 
     Raises `UnsupportedFeature` for a table that the format cannot express, `ForeignChange` for a list with versions of
     others, and `CommitConflict` where other publishers are always faster. What was published before that remains.
     """
     started = time.monotonic()
-    progress = _Progress(fresh)
+    progress = _Progress(fresh, vectors)
     for _ in range(_ATTEMPTS):
         listed = form.newest(storage)
         done = _bring_up_to_date(storage, opened(), form, listed, progress)
@@ -127,13 +134,18 @@ def publish(
 
 
 def forget_earlier(
-    storage: Storage, opened: Callable[[], Snapshot], form: ListFormat, *, fresh: bool | None = None
+    storage: Storage,
+    opened: Callable[[], Snapshot],
+    form: ListFormat,
+    *,
+    fresh: bool | None = None,
+    vectors: bool = False,
 ) -> tuple[PublishResult, Position, int]:
     """Publish, then delete every version of the list except the newest. Returns the result, the position, and the
     number of deleted files. Raises the errors of `publish`, and `CommitConflict` if other publishers are always
     faster."""
     for _ in range(_ATTEMPTS):
-        result, position = publish(storage, opened, form, fresh=fresh)
+        result, position = publish(storage, opened, form, fresh=fresh, vectors=vectors)
         listed = form.newest(storage)
         deleted = None if listed is None else form.forget_earlier(storage, listed)
         if deleted is not None:
@@ -226,7 +238,9 @@ def _publish_version(
         check_types(listed_files, version.schema, version.history, form.widening)
     removed = sorted(before - version.files.keys())
     readable = partial(is_readable, snapshot)
-    change = Change(version, schema, columns, files, removed, readable, config.timezone, config.name, is_fresh)
+    change = Change(
+        version, schema, columns, files, removed, readable, config.timezone, config.name, is_fresh, progress.vectors
+    )
     written = form.append(storage, listed, change)
     if written is not None:
         if is_fresh and form.fresh_warning and not (listed is not None and listed.is_fresh):

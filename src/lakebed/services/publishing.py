@@ -10,9 +10,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from lakebed.config.option_table import LIST_FORMATS
 from lakebed.config.options import resolve_options, service_settings
@@ -88,10 +88,11 @@ def consumer_of(form: str) -> str:
     return f"published-{form}"
 
 
-def publish_table(storage: Storage, form: str, settings: WriteSettings, *, fresh: bool | None = None) -> PublishResult:
+def publish_table(
+    storage: Storage, form: str, settings: WriteSettings, requested: PublishSettings | None = None
+) -> PublishResult:
     """Extend the list of a format to the table's last commit, and record its position in the table, under the lock that
-    `settings` configure. `fresh` is whether the list shows the rows of log files; None: as the table's settings say,
-    else as the list does.
+    `settings` configure. `requested` are the settings of the list; None: those of the table.
 
     Raises `InvalidOption` for a name that is no format's, and what `publication.publish` raises.
     """
@@ -103,8 +104,8 @@ def publish_table(storage: Storage, form: str, settings: WriteSettings, *, fresh
             hint=f"It is one of {', '.join(LIST_FORMATS)}.",
             context={"option": "format", "value": form, "expected": [*LIST_FORMATS]},
         )
-    fresh = _is_fresh(storage, form) if fresh is None else fresh
-    result, position = publish(storage, partial(_opened, storage), list_formats()[form], fresh=fresh)
+    options = _options_of(form, requested or _table_settings(storage))
+    result, position = publish(storage, partial(_opened, storage), list_formats()[form], **options)
     _note_position(storage, consumer_of(form), position.completed, settings)
     return result
 
@@ -112,10 +113,13 @@ def publish_table(storage: Storage, form: str, settings: WriteSettings, *, fresh
 def publish_on_request(
     storage: Storage, form: str, options: Mapping[str, Any] | None, *, fresh: bool | None = None
 ) -> PublishResult:
-    """`publish_table` with the options of a call, in which the table's settings can be named too."""
+    """`publish_table` with the options of a call, which count before the table's settings; `fresh` counts before
+    both."""
     resolved = resolve_options(options)
-    requested = service_settings(resolved.explicit, {}).publish.is_fresh(form)
-    return publish_table(storage, form, resolved.write, fresh=requested if fresh is None else fresh)
+    requested = _table_settings(storage, resolved.explicit)
+    if fresh is not None:
+        requested = replace(requested, fresh=fresh, fresh_delta=fresh)
+    return publish_table(storage, form, resolved.write, requested)
 
 
 def newest_metadata(storage: Storage) -> tuple[str, bytes] | None:
@@ -150,17 +154,26 @@ def publish_alone(storage: Storage, form: str, settings: WriteSettings) -> str:
     errors of `publish_table`."""
     from lakebed.publish.publication import forget_earlier
 
-    fresh = _is_fresh(storage, form)
-    result, position, deleted = forget_earlier(storage, partial(_opened, storage), list_formats()[form], fresh=fresh)
+    options = _options_of(form, _table_settings(storage))
+    result, position, deleted = forget_earlier(storage, partial(_opened, storage), list_formats()[form], **options)
     _note_position(storage, consumer_of(form), position.completed, settings)
     return (
         f"{form} list: {count_text(deleted, 'file')} of versions before {result.instant or 'the first commit'} deleted"
     )
 
 
-def _is_fresh(storage: Storage, form: str) -> bool | None:
-    """Whether the table's settings let the list of a format show the rows of log files; None if no setting says so."""
-    return service_settings({}, load_table_config(storage).properties).publish.is_fresh(form)
+def _table_settings(storage: Storage, explicit: Mapping[str, str] | None = None) -> PublishSettings:
+    """The table's settings of publication, with the options of a call before them."""
+    return service_settings(explicit or {}, load_table_config(storage).properties).publish
+
+
+class _ListOptions(TypedDict):
+    fresh: bool | None
+    vectors: bool
+
+
+def _options_of(form: str, settings: PublishSettings) -> _ListOptions:
+    return {"fresh": settings.is_fresh(form), "vectors": settings.masks == "vectors"}
 
 
 def _opened(storage: Storage) -> Snapshot:
@@ -180,7 +193,7 @@ def publish_all(storage: Storage, requested: PublishSettings, settings: WriteSet
     failed: LakebedError | None = None
     for form in requested.formats:
         try:
-            results.append(publish_table(storage, form, settings, fresh=requested.is_fresh(form)))
+            results.append(publish_table(storage, form, settings, requested))
         except LakebedError as error:
             again = (
                 f"The next commit publishes again, and so does `lakebed catalogs publish {storage.spec.uri} {form}`."

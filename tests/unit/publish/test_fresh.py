@@ -4,18 +4,21 @@ and what becomes of the copies of rows."""
 from __future__ import annotations
 
 import json
+import zlib
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyroaring import BitMap64
 
 import lakebed
 from lakebed.config.settings import WriteSettings
+from lakebed.publish import foreign, iceberg
 from lakebed.publish import fresh as fresh_module
-from lakebed.publish import iceberg
-from lakebed.publish.iceberg_manifests import DELETES, Manifest
+from lakebed.publish.iceberg_manifests import DELETES, Manifest, numbered_entries
 from lakebed.publish.publication import publish
 from lakebed.services import publishing
 from support.golden_tables import golden
@@ -96,7 +99,9 @@ def test_commits_compactions_and_restores_leave_old_masks_and_rows_out(tmp_path:
         change()
         assert len(table.catalogs.publish("iceberg").published) == 1
         check_published(table, "iceberg", fresh=True)
-        counts.append((len(entries(table, DELETES)), sum("-rows" in e["data_file"]["file_path"] for e in entries(table, 0))))
+        counts.append(
+            (len(entries(table, DELETES)), sum("-rows" in e["data_file"]["file_path"] for e in entries(table, 0)))
+        )
     # base files with masks, and files with copies of rows
     assert counts == [(2, 2), (0, 0), (1, 1), (2, 2), (2, 2)]
 
@@ -219,7 +224,9 @@ def test_summaries_count_masked_rows_in_the_records_and_name_the_positions(tmp_p
     table = new_table(tmp_path)
     table.catalogs.publish("iceberg", fresh=True)
     summary = snapshots(table)[-1]["summary"]
-    assert {name: summary[name] for name in summary if "records" in name or "delete-" in name or "position" in name} == {
+    assert {
+        name: summary[name] for name in summary if "records" in name or "delete-" in name or "position" in name
+    } == {
         "added-records": "4",
         "total-records": str(KEYS + 4),
         "added-delete-files": "2",
@@ -255,12 +262,12 @@ def test_leftovers_of_dead_publishers_are_deleted_and_files_of_others_stay(
     table.catalogs.publish("iceberg", fresh=True)
     named = logged_files(table)
     folder = Path(table.uri, "metadata")
-    for name in ("0" * 32 + "-rows.parquet", "0" * 32 + "-masks.parquet", "of-others-rows.parquet"):
+    for name in ("0-" + "0" * 32 + "-rows.parquet", "0" * 32 + "-masks.parquet", "of-others-rows.parquet"):
         (folder / name).write_bytes(b"")
     table.upsert(rows([1], 2))
     table.catalogs.publish("iceberg")
     assert logged_files(table) >= named | {"of-others-rows.parquet"}
-    assert not {name for name in logged_files(table) if name.startswith("0" * 32)}
+    assert not {name for name in logged_files(table) if "0" * 32 in name}
     for snapshot in snapshots(table):
         assert READERS["iceberg"]["pyiceberg"](table.uri, snapshot["snapshot-id"]).num_rows
 
@@ -379,3 +386,100 @@ def test_masks_are_of_the_rows_that_a_reader_by_ids_leaves_out(tmp_path: Path) -
         for row in masked(task)
     }
     assert hidden == {1, 2, 3, 5}
+
+
+VECTORS = {"lakebed.publish.masks": "vectors"}
+
+
+def data_of(table: lakebed.Table) -> dict[str, Any]:
+    return json.loads(Path(newest_metadata(table.uri)).read_text())
+
+
+def test_deletion_vectors_show_the_rows_of_a_scan_in_a_list_of_version_3(tmp_path: Path) -> None:
+    table = new_table(tmp_path)
+    table.catalogs.publish("iceberg", fresh=True)
+    table.configure(VECTORS)
+    for change in (
+        lambda: table.upsert(rows([1, 7], 2)),
+        lambda: table.maintenance.compact(),
+        lambda: table.upsert(rows([8], 3)),
+        lambda: table.configure({"lakebed.publish.masks": "positions"}),
+        lambda: table.upsert(rows([10], 3)),  # a list of version 3 stays one
+    ):
+        change()
+        table.catalogs.publish("iceberg")
+        metadata = data_of(table)
+        assert metadata["format-version"] == 3
+        assert {e["data_file"]["file_format"] for e in entries(table, DELETES)} <= {"PUFFIN"}
+        for reader in ("pyiceberg", "polars"):
+            assert sorted_rows(READERS["iceberg"][reader](table.uri, None)) == expected_rows(table, fresh=True)
+        foreign._NEWEST.clear()
+    for snapshot in metadata["snapshots"]:
+        read = sorted_rows(READERS["iceberg"]["pyiceberg"](table.uri, snapshot["snapshot-id"]))
+        assert read == expected_rows(table, snapshot["summary"]["hudi.instant"], fresh=True)
+    table.catalogs.publish("iceberg", fresh=False)
+    check_published(table, "iceberg")
+
+
+@pytest.mark.parametrize("small", [0, 20])
+def test_rows_have_numbers_of_their_own_that_stay_when_manifests_are_written_again(
+    small: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(iceberg, "MAX_SMALL_MANIFESTS", small)
+    table = new_table(tmp_path)
+    table.configure(VECTORS)
+    numbers: dict[str, int] = {}
+    for n in range(4):
+        table.upsert(rows([n, 200 + n], n))
+        if n == 2:
+            table.maintenance.compact()
+        table.catalogs.publish("iceberg", fresh=True)
+        metadata = data_of(table)
+        newest = metadata["snapshots"][-1]
+        assert newest["first-row-id"] + newest["added-rows"] == metadata["next-row-id"]
+        spans: list[tuple[int, int]] = []
+        for manifest in manifests(table):
+            for entry in numbered_entries(manifest) if manifest.content == 0 else ():
+                file = entry["data_file"]
+                spans.append((file["first_row_id"], file["first_row_id"] + file["record_count"]))
+                assert numbers.setdefault(file["file_path"], file["first_row_id"]) == file["first_row_id"]
+        spans.sort()
+        assert all(end <= start for (_, end), (start, _) in pairwise(spans))
+        assert spans[-1][1] <= metadata["next-row-id"]
+
+
+def test_a_vector_is_where_its_entry_says_and_names_its_data_file(tmp_path: Path) -> None:
+    table = new_table(tmp_path)
+    table.catalogs.publish("iceberg", fresh=True, options=VECTORS)
+    masks = entries(table, DELETES)
+    (path,) = {entry["data_file"]["file_path"] for entry in masks}
+    body = Path(path).read_bytes()
+    size = int.from_bytes(body[-12:-8], "little")
+    blobs = {blob["offset"]: blob for blob in json.loads(body[-12 - size : -12])["blobs"]}
+    assert (body[:4], body[-4:], len(masks)) == (b"PFA1", b"PFA1", 2)
+    data = {entry["data_file"]["file_path"] for entry in entries(table, 0)}
+    for mask in (entry["data_file"] for entry in masks):
+        blob = blobs[mask["content_offset"]]
+        assert blob["length"] == mask["content_size_in_bytes"]
+        facts = {"referenced-data-file": mask["referenced_data_file"], "cardinality": str(mask["record_count"])}
+        assert blob["properties"] == facts
+        assert mask["referenced_data_file"] in data
+        vector = body[blob["offset"] + 4 : blob["offset"] + blob["length"] - 4]
+        assert body[blob["offset"] : blob["offset"] + 4] == len(vector).to_bytes(4, "big")
+        assert body[blob["offset"] + blob["length"] - 4 :][:4] == zlib.crc32(vector).to_bytes(4, "big")
+        assert len(BitMap64.deserialize(vector[4:])) == mask["record_count"]
+
+
+def test_lists_of_version_3_forget_earlier_versions_too(tmp_path: Path) -> None:
+    table = new_table(tmp_path)
+    table.configure(VECTORS)
+    table.catalogs.publish("iceberg", fresh=True)
+    table.upsert(rows([1, 7], 2))
+    table.maintenance.compact()
+    table.upsert(rows([1, 7], 3))
+    table.catalogs.publish("iceberg")
+    publishing.publish_alone(table.opened.storage, "iceberg", WriteSettings())
+    assert len(snapshots(table)) == 1
+    assert len(list(Path(table.uri, "metadata").glob("*.puffin"))) == 1
+    for reader in ("pyiceberg", "polars"):
+        assert sorted_rows(READERS["iceberg"][reader](table.uri, None)) == expected_rows(table, fresh=True)
