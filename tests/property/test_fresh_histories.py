@@ -73,7 +73,7 @@ class FreshHistory(PublishedHistory):
 class PlainPaths(FreshHistory):
     """As `FreshHistory`, with partition paths whose rows a Delta log can mask."""
 
-    cities = ("Oslo", "a/b", "c,d@e+f", None)
+    cities = ("Oslo", "a/b", "c-d_e.f~g", None)
 
 
 def run(uri: str, seed: int, form: Literal["delta", "iceberg"]) -> int:

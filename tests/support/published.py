@@ -130,7 +130,7 @@ class PublishedHistory:
         self.added: list[str] = []
         extra: dict[str, Any] = {"buckets": 2} if index == "bucket" else {}
         if index == "record":  # a row whose partition changes moves: a list has one value of it a file
-            extra["options"] = {"hoodie.record.index.update.partition.path": True}
+            extra["properties"] = {"hoodie.record.index.update.partition.path": "true"}
         first = self._rows(6)
         self.table = lakebed.create(
             uri, first, key="id", partition_by="city", ordering="ts", type=kind, index=index, **extra

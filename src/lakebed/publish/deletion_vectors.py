@@ -51,10 +51,10 @@ def delta_vector_file(vectors: Sequence[bytes]) -> tuple[bytes, list[int]]:
 def puffin_file(vectors: Sequence[tuple[str, int, bytes]]) -> tuple[bytes, list[tuple[int, int]]]:
     """The bytes of an Iceberg file with vectors, each given with the location of its data file and the number of its
     rows; and the offset and length of each."""
-    body, places, blobs = _PUFFIN, list[tuple[int, int]](), list[dict[str, object]]()
+    body, spans, blobs = _PUFFIN, list[tuple[int, int]](), list[dict[str, object]]()
     for location, rows, vector in vectors:
         framed = framed_vector(vector)
-        places.append((len(body), len(framed)))
+        spans.append((len(body), len(framed)))
         blobs.append(
             {
                 "type": "deletion-vector-v1",
@@ -68,7 +68,7 @@ def puffin_file(vectors: Sequence[tuple[str, int, bytes]]) -> tuple[bytes, list[
         )
         body += framed
     footer = json.dumps({"blobs": blobs, "properties": {"created-by": "lakebed"}}, ensure_ascii=False).encode()
-    return body + _PUFFIN + footer + struct.pack("<I", len(footer)) + bytes(4) + _PUFFIN, places
+    return body + _PUFFIN + footer + struct.pack("<I", len(footer)) + bytes(4) + _PUFFIN, spans
 
 
 def z85_of(number: uuid.UUID) -> str:

@@ -28,6 +28,7 @@ from lakebed.errors import CorruptFile, UnsupportedFeature
 from lakebed.publish.data_files import DataFile
 from lakebed.publish.delta_fresh import (
     FEATURE,
+    PATH_LETTERS,
     PROPERTY,
     check_paths,
     instant_of_copy,
@@ -230,10 +231,14 @@ class DeltaFormat:
         if change.is_fresh or any(map(is_copy, earlier)):
             _delete_copies(storage, adds, change)
         if number and number % CHECKPOINT_EVERY == 0:
-            before_this = (time.time() - RETAINED_DAYS * 86_400) * 1000
+            written_before = (time.time() - RETAINED_DAYS * 86_400) * 1000
             _write_checkpoint(storage, written)
-            _delete_versions(storage, number, before_this)
-            _delete_vectors(storage, adds, before_this)
+            _delete_versions(storage, number, written_before)
+            used = logged_files(adds, LOG)
+            for info in list(storage.list(LOG, recursive=False)) if change.is_fresh else ():
+                is_vectors = is_logged_file(info.path.rpartition("/")[2]) and not is_copy(info.path)
+                if is_vectors and info.path not in used and info.modified < written_before:
+                    storage.delete(info.path, durable=False)
         return cache_list(storage.url(LOG), written)
 
     def forget_earlier(self, storage: Storage, listed: ForeignList) -> int | None:
@@ -413,15 +418,6 @@ def _delete_copies(storage: Storage, adds: Mapping[str, Action], change: Change)
         storage.delete(path, durable=False)
 
 
-def _delete_vectors(storage: Storage, adds: Mapping[str, Action], written_before: float) -> None:
-    """Delete the deletion vectors that were written before a time in milliseconds, without those that are in use."""
-    used = logged_files(adds, LOG)
-    for info in list(storage.list(LOG, recursive=False)):
-        is_vectors = is_logged_file(info.path.rpartition("/")[2]) and not is_copy(info.path)
-        if is_vectors and info.path not in used and info.modified < written_before:
-            storage.delete(info.path, durable=False)
-
-
 def _version_path(number: int) -> str:
     return f"{LOG}/{number:020}.json"
 
@@ -480,7 +476,7 @@ def _add(file: DataFile, change: Change) -> Action:
 
 def _encoded(path: str) -> str:
     """A path in the form of the log: a URI reference with escaped characters."""
-    return quote(path, safe="/=-._~")
+    return quote(path, safe=PATH_LETTERS)
 
 
 def _partition_text(value: Any, column: str, file: DataFile) -> str | None:

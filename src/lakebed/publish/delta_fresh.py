@@ -12,6 +12,7 @@ import re
 import uuid
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
+from urllib.parse import quote
 
 from lakebed.errors import UnsupportedFeature
 from lakebed.model import FileSlice, path_in
@@ -22,11 +23,13 @@ from lakebed.storage.base import Storage
 
 FEATURE = "deletionVectors"
 """The feature of Delta's protocol without which readers must refuse the table."""
+PATH_LETTERS = "/=-._~"
+"""The characters besides letters and digits that paths in a log have as they are."""
 PROPERTY = "delta.enableDeletionVectors"
 """The property of tables with vectors: some readers look at it and not at the protocol."""
 
 _MASK = "lakebed.mask"
-_SAME_IN_URLS = re.compile(r"[A-Za-z0-9/=._:+,@-]*")
+_SAME_IN_URLS = re.compile(r"[A-Za-z0-9/=._~:@-]*")
 _VECTORS = re.compile(r"deletion_vector_([0-9a-f-]{36})\.bin")
 _COPIES = re.compile(rf"(\d*)-[0-9a-f]{{32}}{re.escape(ROWS_SUFFIX)}")
 
@@ -79,17 +82,21 @@ def with_logged_rows(
                 "sizeInBytes": len(vector),
                 "cardinality": len(rows.masks[path]),
             }
-            adds[path] = _masked(adds[path], descriptor, _digest(vector))
+            # the bounds may be those of masked rows; the number of records is that of the file
+            stats = json.dumps({**json.loads(adds[path]["stats"]), "tightBounds": False}, ensure_ascii=False)
+            mask = {"tags": {_MASK: _digest(vector)}, "deletionVector": descriptor}
+            adds[path] = {**adds[path], "stats": stats, **mask}
     return adds | {file.base.path: add for file, add in copies}
 
 
 def check_paths(storage: Storage, slices: Iterable[FileSlice]) -> None:
-    """Raise `UnsupportedFeature` for a base file with log files whose URL does not have the letters of its path: polars
-    2.1 finds no mask of it, and shows every row."""
-    paths = (file_slice.base_file.path for file_slice in slices if file_slice.base_file is not None)
-    locations = (f"{storage.spec.uri}/{path}" for path in paths)
-    location = next((location for location in locations if not _SAME_IN_URLS.fullmatch(location)), None)
-    if location is not None:
+    """Raise `UnsupportedFeature` for a base file with log files whose URL does not have the letters of its path, with
+    the path as the log has it: polars 2.1 finds no mask of it, and shows every row."""
+    root = storage.spec.uri
+    paths = [file_slice.base_file.path for file_slice in slices if file_slice.base_file is not None]
+    escaped = [path for path in paths if quote(path, safe=PATH_LETTERS) != path or not _SAME_IN_URLS.fullmatch(root)]
+    if escaped:
+        location = f"{root}/{escaped[0]}"
         raise UnsupportedFeature(
             f"rows of {location} cannot be hidden in a Delta log: its path has a character that URLs escape, and some"
             " readers then show them nevertheless",
@@ -122,12 +129,6 @@ def logged_files(adds: Adds, folder: str, but: Collection[str] = ()) -> set[str]
 
 def _digest(vector: bytes) -> str:
     return hashlib.sha256(vector).hexdigest()[:32]
-
-
-def _masked(add: Action, descriptor: Action, digest: str) -> Action:
-    """The bounds in the statistics may be those of masked rows; the number of records is that of the file."""
-    stats = json.dumps({**json.loads(add["stats"]), "tightBounds": False}, ensure_ascii=False)
-    return {**add, "stats": stats, "tags": {_MASK: digest}, "deletionVector": descriptor}
 
 
 def _unmasked(add: Action) -> Action:

@@ -27,7 +27,6 @@ from lakebed.publish.versions import TableVersion
 from lakebed.read.batches import RowReader, row_readers
 from lakebed.read.plan import plan_scan
 from lakebed.schema.conversion import project
-from lakebed.slices.reader import SliceReader
 from lakebed.storage.base import Storage
 from lakebed.storage.parallel import parallel_map
 
@@ -58,12 +57,23 @@ def write_fresh_rows(
     plan = plan_scan(version.view, slices=version.unmerged)
     jobs = sorted(row_readers(plan, None), key=lambda job: job[0].partition)
     slices = version.view.reader
+
+    def read(job: tuple[FileSlice, RowReader]) -> tuple[Positions, list[pa.RecordBatch]]:
+        """The numbers of the rows of a slice's base file that its log records replace or delete, and the rows of the
+        slice except the others of its base file."""
+        file_slice, reader = job
+        base = file_slice.base_file
+        if base is None:
+            return np.array([], np.int64), list(reader.read(slices, file_slice))
+        touched = reader.touched(slices, file_slice, base)
+        masked = np.flatnonzero(touched.flags())
+        return masked, [rows for batch in touched.log_rows() for rows in reader.shaped(batch, file_slice.partition)]
+
     writer: _PartitionFiles | None = None
     try:
         for start in range(0, len(jobs), _TOGETHER):
             together = jobs[start : start + _TOGETHER]
-            read = parallel_map(lambda job: _read(slices, *job), together)
-            for (file_slice, _), (masked, batches) in zip(together, read, strict=True):
+            for (file_slice, _), (masked, batches) in zip(together, parallel_map(read, together), strict=True):
                 if writer is None or writer.path != file_slice.partition:
                     files += [] if writer is None else writer.close()
                     writer = _PartitionFiles(storage, version, folder, partition, file_slice.partition, field_ids)
@@ -78,17 +88,6 @@ def write_fresh_rows(
             writer.abort()
         raise
     return FreshRows(masks, files)
-
-
-def _read(slices: SliceReader, file_slice: FileSlice, reader: RowReader) -> tuple[Positions, list[pa.RecordBatch]]:
-    """The numbers of the rows of a slice's base file that its log records replace or delete, and the rows of the slice
-    except the others of its base file."""
-    base = file_slice.base_file
-    if base is None:
-        return np.array([], np.int64), list(reader.read(slices, file_slice))
-    touched = reader.touched(slices, file_slice, base)
-    masked = np.flatnonzero(touched.flags())
-    return masked, [rows for batch in touched.log_rows() for rows in reader.shaped(batch, file_slice.partition)]
 
 
 class _PartitionFiles:

@@ -73,10 +73,10 @@ _HINT = f"{FOLDER}/version-hint.text"
 # The end of the names of manifests of one snapshot alone: those of copies of rows, and of masks.
 _OF_LOGS = "-m1.avro"
 _MASKS, _VECTORS = "-masks.parquet", "-masks.puffin"
-_OWN = re.compile(rf"\d*-[0-9a-f]{{32}}{re.escape(ROWS_SUFFIX)}|[0-9a-f]{{32}}-masks\.(parquet|puffin)")
+_LOGGED_FILE = re.compile(rf"\d*-[0-9a-f]{{32}}{re.escape(ROWS_SUFFIX)}|[0-9a-f]{{32}}-masks\.(parquet|puffin)")
 _LIST_FILE = re.compile(
     r"v\d+\.metadata\.json|version-hint\.text|snap-\d+-[0-9a-f]{32}\.avro"
-    rf"|[0-9a-f]{{32}}-m[01]\.avro|{_OWN.pattern}"
+    rf"|[0-9a-f]{{32}}-m[01]\.avro|{_LOGGED_FILE.pattern}"
 )
 _NUMBER = "lakebed.metadata-version"
 # Other publishers may be about to refer to younger files.
@@ -207,7 +207,10 @@ class IcebergFormat:
             return None
         written = cache_list(storage.url(FOLDER), _listed(storage, _Table(number, metadata, tuple(manifests), text)))
         _write_hint(storage, number)
-        _delete_logged_rows(storage, expired)
+        for listing in (s["manifest-list"] for s in expired if FRESH in s["summary"]):
+            with suppress(FileNotFoundError):  # another publisher has deleted them
+                of_logs = _read_manifests(storage, listing, _OF_LOGS)
+                _delete_files(storage, _files_of_logs(storage, of_logs))
         if number % TIDY_EVERY == 0:
             _remove_leftovers(storage, written.content, RETAINED_VERSIONS)
         return written
@@ -287,7 +290,7 @@ class _ManifestWriter:
         names: list[str] = [file["file_path"] for file in masked]
         counts = [len(locations[name]) for name in names]
         vectors = [deletion_vector(locations[name]) for name in names]
-        body, places = puffin_file(list(zip(names, counts, vectors, strict=True)))
+        body, spans = puffin_file(list(zip(names, counts, vectors, strict=True)))
         path = f"{FOLDER}/{uuid.uuid4().hex}{_VECTORS}"
         if masked:
             self._storage.write(path, body)
@@ -300,7 +303,7 @@ class _ManifestWriter:
                 self._snapshot,
                 self._sequence,
             )
-            for file, rows, (offset, length) in zip(masked, counts, places, strict=True)
+            for file, rows, (offset, length) in zip(masked, counts, spans, strict=True)
         ]
 
     def _entry(self, file: DataFile) -> Entry:
@@ -453,15 +456,6 @@ def _without_history(storage: Storage, listed: ForeignList) -> _Table:
     return _Table(number, metadata, manifests, json.dumps(metadata, ensure_ascii=False).encode())
 
 
-def _delete_logged_rows(storage: Storage, expired: Iterable[Json]) -> None:
-    """Delete the copies of rows, and the masks, of snapshots that have left the list: no other snapshot names them."""
-    for snapshot in expired:
-        if FRESH in snapshot["summary"]:
-            with suppress(FileNotFoundError):  # another publisher has deleted them
-                manifests = _read_manifests(storage, snapshot["manifest-list"], _OF_LOGS)
-                _delete_files(storage, _files_of_logs(storage, manifests))
-
-
 def _files_of_logs(storage: Storage, manifests: Iterable[Manifest]) -> list[str]:
     """The copies of rows and the masks that manifests name."""
     root = _location(storage, "")
@@ -493,7 +487,7 @@ def _remove_leftovers(storage: Storage, table: _Table, retained: int, earlier: C
         name = info.path.rpartition("/")[2]
         match = _VERSION.fullmatch(name)
         is_old = match is not None and int(match.group(1)) <= table.number - retained
-        is_unused = (name.endswith(".avro") or _OWN.fullmatch(name) is not None) and info.path not in used
+        is_unused = (name.endswith(".avro") or _LOGGED_FILE.fullmatch(name) is not None) and info.path not in used
         if is_old or (is_unused and (info.path in earlier or info.modified < before)):
             storage.delete(info.path, durable=False)
             deleted += 1
@@ -554,8 +548,8 @@ def _summary(change: Change, manifests: Sequence[Manifest], snapshot: int) -> di
     live = [entry["data_file"] for entry in entries]
     added = [e["data_file"] for e in entries if e["status"] == ADDED and e["snapshot_id"] == snapshot]
     masks = [entry["data_file"] for manifest in manifests if manifest.content == DELETES for entry in manifest.live]
-    replaces = bool(masks) or (change.removed and added)
-    operation = "overwrite" if replaces else "delete" if change.removed else "append"
+    respans = bool(masks) or (change.removed and added)
+    operation = "overwrite" if respans else "delete" if change.removed else "append"
     counts = {
         "added-data-files": len(added),
         "deleted-data-files": len(change.removed),

@@ -89,10 +89,12 @@ class PublishResult(Printed):
 @dataclass(slots=True)
 class _Progress:
     """The results of one publication so far, over all attempts. `fresh` is whether the versions show the rows of log
-    files (None: as the list does), `vectors` whether by deletion vectors where the format leaves a choice."""
+    files (None: as the list does, which `is_fresh` says), `vectors` whether by deletion vectors where the format leaves
+    a choice."""
 
     fresh: bool | None = None
     vectors: bool = False
+    is_fresh: bool = False
     published: list[PublishedVersion] = field(default_factory=list[PublishedVersion])
     skipped: list[str] = field(default_factory=list[str])
     unmerged: tuple[UnmergedGroup, ...] = ()
@@ -168,12 +170,12 @@ def _bring_up_to_date(
     """Write all missing versions, and return the list; None if another publisher wrote one of them."""
     newest: TableVersion | None = None
     before = None if listed is None else listed.position
-    is_fresh = bool(progress.fresh if progress.fresh is not None else listed is not None and listed.is_fresh)
+    progress.is_fresh = bool(progress.fresh if progress.fresh is not None else listed is not None and listed.is_fresh)
     commits = unpublished(snapshot, before)
     for number, version in enumerate(versions(snapshot, commits), 1):
         newest = version
         try:
-            listed = _publish_version(storage, snapshot, form, listed, version, progress, is_fresh=is_fresh)
+            listed = _publish_version(storage, snapshot, form, listed, version, progress)
         except UnsupportedFeature as reason:
             if number == len(commits):
                 raise
@@ -186,8 +188,12 @@ def _bring_up_to_date(
         newest = newest_version(snapshot, "CREATE" if listed is None else TAKEN_BACK)
         if newest.position == before:
             newest = replace(newest, operation=PUBLISHED_AGAIN)
-        if listed is None or not _shows(form, listed, newest, is_fresh=is_fresh):
-            listed = _publish_version(storage, snapshot, form, listed, newest, progress, is_fresh=is_fresh)
+        if listed is None or (
+            {*newest.files} != {*listed.files}
+            or form.schema_text(newest.schema, listed) != listed.schema
+            or (progress.is_fresh, newest.log_files if progress.is_fresh else "") != (listed.is_fresh, listed.log_files)
+        ):
+            listed = _publish_version(storage, snapshot, form, listed, newest, progress)
     progress.unmerged = tuple(
         UnmergedGroup(
             file_slice.partition,
@@ -195,18 +201,9 @@ def _bring_up_to_date(
             file_slice.base_file.instant if file_slice.base_file else None,
             len(file_slice.log_files),
         )
-        for file_slice in (() if is_fresh else newest.unmerged)
+        for file_slice in (() if progress.is_fresh else newest.unmerged)
     )
     return listed
-
-
-def _shows(form: ListFormat, listed: ForeignList, version: TableVersion, *, is_fresh: bool) -> bool:
-    """Whether the newest version of a list shows the same files and columns, and the rows of the same log files."""
-    return (
-        {*version.files} == {*listed.files}
-        and form.schema_text(version.schema, listed) == listed.schema
-        and (is_fresh, version.log_files if is_fresh else "") == (listed.is_fresh, listed.log_files)
-    )
 
 
 def _publish_version(
@@ -216,8 +213,6 @@ def _publish_version(
     listed: ForeignList | None,
     version: TableVersion,
     progress: _Progress,
-    *,
-    is_fresh: bool,
 ) -> ForeignList | None:
     config = snapshot.config
     schema = form.schema_text(version.schema, listed)
@@ -238,12 +233,11 @@ def _publish_version(
         check_types(listed_files, version.schema, version.history, form.widening)
     removed = sorted(before - version.files.keys())
     readable = partial(is_readable, snapshot)
-    change = Change(
-        version, schema, columns, files, removed, readable, config.timezone, config.name, is_fresh, progress.vectors
-    )
+    options = {"is_fresh": progress.is_fresh, "vectors": progress.vectors}
+    change = Change(version, schema, columns, files, removed, readable, config.timezone, config.name, **options)
     written = form.append(storage, listed, change)
     if written is not None:
-        if is_fresh and form.fresh_warning and not (listed is not None and listed.is_fresh):
+        if progress.is_fresh and form.fresh_warning and not (listed is not None and listed.is_fresh):
             _log.warning("%s: %s", storage.url(), form.fresh_warning)
         instant = version.position.instant
         progress.published.append(

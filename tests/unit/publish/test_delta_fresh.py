@@ -265,6 +265,21 @@ def test_files_whose_paths_urls_escape_are_refused_and_shown_without_log_files(n
     assert table.catalogs.publish("delta", fresh=False).published != ()
 
 
+@pytest.mark.parametrize(
+    ("city", "is_refused"), [("New York", True), ("a,b", True), ("a+b", True), ("a-b_c.d~e", False)]
+)
+def test_partition_paths_that_the_log_escapes_are_refused(city: str, is_refused: bool, tmp_path: Path) -> None:
+    given: dict[str, Any] = {"key": "id", "partition_by": "city", "type": "mor"}
+    table = lakebed.load(str(tmp_path / "t"), {"id": [1, 2], "city": [city] * 2}, progress=False, **given)
+    table.delete([1])
+    if is_refused:
+        with pytest.raises(lakebed.UnsupportedFeature, match="has a character that URLs escape"):
+            table.catalogs.publish("delta", fresh=True)
+    else:
+        table.catalogs.publish("delta", fresh=True)
+        check(table)
+
+
 def test_the_setting_of_delta_is_its_own(tmp_path: Path) -> None:
     table = new_table(tmp_path)
     table.configure({"lakebed.publish": "delta,iceberg", "lakebed.publish.fresh": True})
