@@ -3,6 +3,7 @@ scan after each operation, and the rows of then in each version."""
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Literal
 
@@ -35,6 +36,10 @@ class FreshHistory(PublishedHistory):
             return rows.append_column("n", pa.array(range(count), pa.int32()))
         kind = self.table.schema.field("n").type
         return rows.append_column("n", pa.array([self.random.randrange(99) for _ in range(count)], kind))
+
+    def _overwrite(self) -> None:
+        with contextlib.suppress(lakebed.InvalidRecord):  # keys that moved to partitions which are not overwritten
+            super()._overwrite()
 
     def _bulk_insert(self) -> None:
         fresh = self._rows(3)

@@ -141,8 +141,8 @@ def test_engines_show_the_rows_of_log_files_in_fresh_lists(tmp_path: Path):
     for masks in ("positions", "vectors"):
         for partition in ("city", None):
             table = lakebed.create(
-                str(tmp_path / f"{masks}_{partition}"), SCHEMA, key="id", ordering="ts", type="mor", index="bucket", buckets=2,
-                partition_by=partition, properties={"lakebed.publish.masks": masks},
+                str(tmp_path / f"{masks}_{partition}"), SCHEMA, key="id", ordering="ts", type="mor",
+                index="bucket", buckets=2, partition_by=partition, properties={"lakebed.publish.masks": masks},
             )  # fmt: skip
             table.upsert(pa.Table.from_pylist([row(number) for number in range(1, 41)], schema=SCHEMA))
             for changed in ([row(2, 2, 5), row(3, 0, 6), row(50, 2)], [row(2, 3, 8), row(9, 2, 4)]):
