@@ -49,9 +49,9 @@ from lakebed.publish.iceberg_manifests import (
     entry_of,
     manifest_record,
     mask_entry,
-    number_rows,
     numbered_entries,
     position_deletes,
+    with_row_numbers,
 )
 from lakebed.publish.iceberg_schema import MAPPING, PARTITION_TYPES, ColumnIds, Json, schema_field, spec_fields
 from lakebed.storage.base import Storage
@@ -171,6 +171,7 @@ class IcebergFormat:
             manifests += writer.write_logged_rows(
                 manifests, change, field_ids=ids.are_those_of_files(change.version.schema)
             )
+        manifests, row_numbers = writer.numbered(manifests)
         parent = metadata.get("current-snapshot-id", -1)
         millis = max(epoch_millis(change.version.position.completed, change.zone), metadata["last-updated-ms"] + 1)
         snapshot = {
@@ -178,7 +179,7 @@ class IcebergFormat:
             **({"parent-snapshot-id": parent} if parent != -1 else {}),
             "sequence-number": sequence,
             "timestamp-ms": millis,
-            **writer.number_rows(manifests),
+            **row_numbers,
             "manifest-list": writer.write_list(manifests, parent),
             "summary": _summary(change, manifests, snapshot_id),
             "schema-id": current_schema["schema-id"],
@@ -321,14 +322,14 @@ class _ManifestWriter:
                 rewritten += [{**entry, "status": EXISTING} for entry in numbered_entries(manifest)]
         return [*retained, *self._manifests(rewritten)]
 
-    def number_rows(self, manifests: Sequence[Manifest]) -> Json:
-        """Number the rows of manifests without numbers, as version 3 wants it. Returns the facts about them for the
-        snapshot; nothing in version 2."""
+    def numbered(self, manifests: Sequence[Manifest]) -> tuple[Sequence[Manifest], Json]:
+        """The manifests with numbers of all rows, as version 3 wants them, and the facts about the new numbers for the
+        snapshot; unchanged and nothing in version 2."""
         if self._version < 3:
-            return {}
+            return manifests, {}
         first = self._metadata.get("next-row-id", 0)
-        self._metadata["next-row-id"] = number_rows(manifests, first)
-        return {"first-row-id": first, "added-rows": self._metadata["next-row-id"] - first}
+        numbered, self._metadata["next-row-id"] = with_row_numbers(manifests, first)
+        return numbered, {"first-row-id": first, "added-rows": self._metadata["next-row-id"] - first}
 
     def write_list(self, manifests: Sequence[Manifest], parent: int) -> str:
         """Write the snapshot's manifest list; returns its location. `parent` is the previous snapshot, -1 for none."""
@@ -438,13 +439,14 @@ def _without_history(storage: Storage, listed: ForeignList) -> _Table:
         sequence = metadata["last-sequence-number"] + 1
         snapshot_id = _free_snapshot_id(metadata, snapshot["snapshot-id"])
         writer = _ManifestWriter(storage, metadata, _current_schema(metadata), listed.partition_columns, snapshot_id)
-        manifests = tuple(writer.without_deleted(manifests))
+        rewritten, row_numbers = writer.numbered(writer.without_deleted(manifests))
+        manifests = tuple(rewritten)
         unchanged = dict.fromkeys(("added-data-files", "deleted-data-files", "added-records"), "0")
         snapshot = {
             "snapshot-id": snapshot_id,
             "sequence-number": sequence,
             "timestamp-ms": millis,
-            **writer.number_rows(manifests),
+            **row_numbers,
             "manifest-list": writer.write_list(manifests, -1),
             "summary": {**snapshot["summary"], "operation": "replace", **unchanged},
             "schema-id": snapshot["schema-id"],

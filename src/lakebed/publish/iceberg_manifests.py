@@ -311,15 +311,17 @@ def encode_manifest_list(records: Sequence[Entry], header: Mapping[str, str], ve
     return _avro_file(_list_schema(version), records, {"format-version": str(version), **header})
 
 
-def number_rows(manifests: Iterable[Manifest], first: int) -> int:
-    """Give the rows of data files numbers from `first` on, in the manifests that have none yet (Iceberg 3). Returns the
-    first number that is free."""
+def with_row_numbers(manifests: Iterable[Manifest], first: int) -> tuple[list[Manifest], int]:
+    """The manifests, in which rows of data files have numbers from `first` on where they had none yet (Iceberg 3); and
+    the first number that is free. The given manifests, which another list may have, stay as they are."""
+    numbered: list[Manifest] = []
     for manifest in manifests:
-        record = manifest.record
-        if manifest.content == DATA and record.get("first_row_id") is None:
-            record["first_row_id"] = first
-            first += record["added_rows_count"] + record["existing_rows_count"]
-    return first
+        if manifest.content == DATA and manifest.record.get("first_row_id") is None:
+            numbered.append(Manifest({**manifest.record, "first_row_id": first}, manifest.entries))
+            first += manifest.record["added_rows_count"] + manifest.record["existing_rows_count"]
+        else:
+            numbered.append(manifest)
+    return numbered, first
 
 
 def numbered_entries(manifest: Manifest) -> list[Entry]:

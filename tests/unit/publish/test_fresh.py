@@ -21,6 +21,7 @@ from lakebed.publish import fresh as fresh_module
 from lakebed.publish.iceberg_manifests import DELETES, Manifest, numbered_entries
 from lakebed.publish.publication import publish
 from lakebed.services import publishing
+from lakebed.testing import Killed, crash_at
 from support.golden_tables import golden
 from support.published import READERS, check_published, expected_rows, masked, newest_metadata, quiet, sorted_rows
 
@@ -446,6 +447,21 @@ def test_rows_have_numbers_of_their_own_that_stay_when_manifests_are_written_aga
         spans.sort()
         assert all(end <= start for (_, end), (start, _) in pairwise(spans))
         assert spans[-1][1] <= metadata["next-row-id"]
+
+
+def test_a_publication_that_fails_leaves_the_numbers_of_rows_for_the_next_one(tmp_path: Path) -> None:
+    table = new_table(tmp_path)
+    table.catalogs.publish("iceberg", fresh=True)
+    table.configure(VECTORS)
+    table.upsert(rows([1], 8))
+    with crash_at(lambda call: call.path.endswith(".metadata.json")), pytest.raises(Killed):
+        lakebed.open(table.uri).catalogs.publish("iceberg")
+    table.catalogs.publish("iceberg")
+    metadata = data_of(table)
+    records = [manifest.record for manifest in manifests(table) if manifest.content == 0]
+    starts = sorted((r["first_row_id"], r["added_rows_count"] + r["existing_rows_count"]) for r in records)
+    assert [start for start, _ in starts] == [sum(n for _, n in starts[:at]) for at in range(len(starts))]
+    assert metadata["next-row-id"] == sum(n for _, n in starts) == KEYS + 4
 
 
 def test_a_vector_is_where_its_entry_says_and_names_its_data_file(tmp_path: Path) -> None:
