@@ -10,11 +10,10 @@ import pyarrow as pa
 
 from lakebed.catalog.base import SyncResult
 from lakebed.config.arguments import public_methods_check_arguments
-from lakebed.config.options import resolve_options
 from lakebed.opened_table import OpenedTable
 from lakebed.publish.publication import PublishResult
 from lakebed.services.catalog_sync import CatalogEntry, listed_entries, register_table
-from lakebed.services.publishing import publish_table
+from lakebed.services.publishing import publish_on_request
 from lakebed.table_views import EntriesView
 
 
@@ -59,14 +58,21 @@ class CatalogsView(EntriesView[CatalogEntry]):
         return self._opened.again(lambda: register_table(self._opened.storage, catalog, name, options, full=full))
 
     def publish(
-        self, format: Literal["delta", "iceberg"], *, options: Mapping[str, Any] | None = None
+        self,
+        format: Literal["delta", "iceberg"],
+        *,
+        fresh: bool | None = None,
+        options: Mapping[str, Any] | None = None,
     ) -> PublishResult:
         """List the table's base files as a table of Delta Lake or Iceberg, next to the data, for engines that read
         these.
 
         Each commit that is not published yet gets a version of its own, so that other engines travel in time over the
         same commits. Rows in log files of a merge-on-read table are shown after a compaction: `.unmerged` of the result
-        names their file groups. The table's setting `lakebed.publish` does it after each commit.
+        names their file groups. With `fresh` they are shown at once: the list masks the rows of base files that they
+        replace, and names small files with copies of the new ones. None leaves this to the table's settings
+        `lakebed.publish.fresh` (Iceberg) and `lakebed.publish.fresh.delta`, else to the list, which stays as it is. The
+        table's setting `lakebed.publish` publishes after each commit.
 
         Raises `UnsupportedFeature` for a table that the format cannot express, and where others changed the list.
 
@@ -76,7 +82,7 @@ class CatalogsView(EntriesView[CatalogEntry]):
         >>> result.version, result.instant == paper.timeline.last.time
         (0, True)
         """
-        return self._opened.again(lambda: publish_table(self._opened.storage, format, resolve_options(options).write))
+        return self._opened.again(lambda: publish_on_request(self._opened.storage, format, options, fresh=fresh))
 
     def to_arrow(self) -> pa.Table:
         """A table with the columns catalog, kind ("entry" or "list"), automatic, shows.

@@ -45,6 +45,7 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "publish.delta.MAX_DIGITS": (0, 38),
     "publish.delta.RETAINED_DAYS": (1, HUGE),
     "publish.foreign._LISTS_BYTES": (0, HUGE),
+    "publish.fresh._TOGETHER": (1, HUGE),
     "publish.iceberg.MANIFEST_FILES": (1, HUGE),
     "publish.iceberg.MAX_SMALL_MANIFESTS": (0, HUGE),
     "publish.iceberg.TIDY_EVERY": (1, HUGE),

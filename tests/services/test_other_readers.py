@@ -136,6 +136,29 @@ def test_lists_of_tables_with_new_and_dropped_columns_are_read(tmp_path: Path):
     assert_reads(reads, tmp_path / "rows")
 
 
+def test_engines_show_the_rows_of_log_files_in_fresh_lists(tmp_path: Path):
+    reads: list[tuple[str, Table, str]] = []
+    for masks in ("positions", "vectors"):
+        for partition in ("city", None):
+            table = lakebed.create(
+                str(tmp_path / f"{masks}_{partition}"), SCHEMA, key="id", ordering="ts", type="mor",
+                index="bucket", buckets=2, partition_by=partition, properties={"lakebed.publish.masks": masks},
+            )  # fmt: skip
+            table.upsert(pa.Table.from_pylist([row(number) for number in range(1, 41)], schema=SCHEMA))
+            for changed in ([row(2, 2, 5), row(3, 0, 6), row(50, 2)], [row(2, 3, 8), row(9, 2, 4)]):
+                table.upsert(pa.Table.from_pylist(changed, schema=SCHEMA))
+                table.delete([changed[-1]["id"] - 5])
+                table.catalogs.publish("iceberg", fresh=True)
+            # ClickHouse 26.9 refuses vectors
+            engines = ("duckdb", "polars", *(["chdb local"] if masks == "positions" else []))
+            reads += [(f"{engine} iceberg", table, "snapshot") for engine in engines]
+            if partition is None:  # polars finds no mask of a path that URLs escape
+                table.catalogs.publish("delta", fresh=True)
+                reads += [(f"{engine} delta", table, "snapshot") for engine in ("duckdb", "polars")]
+    (tmp_path / "rows").mkdir()
+    assert_reads(reads, tmp_path / "rows")
+
+
 def test_daft_reads_a_copy_on_write_table_of_version_6(tmp_path: Path):
     table = written(str(tmp_path / "table"), 6, "cow")
     (tmp_path / "rows").mkdir()

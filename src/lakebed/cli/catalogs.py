@@ -69,9 +69,16 @@ def publish(
             metavar="FORMAT", help="The format for whose readers it is: delta or iceberg.", show_default=False
         ),
     ],
+    fresh: Annotated[
+        bool | None,
+        typer.Option(
+            "--fresh/--no-fresh",
+            help="Show the rows of log files too, or base files alone; without it the list stays as it is.",
+        ),
+    ] = None,
 ) -> PublishResult:
     """Let readers of another format read the table: list its base files in that format's metadata, next to the data."""
-    return table.catalogs.publish(form.value, options=options)
+    return table.catalogs.publish(form.value, fresh=fresh, options=options)
 
 
 @app.command()

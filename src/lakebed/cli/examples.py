@@ -125,7 +125,7 @@ EXAMPLES = {
     "restore": ("restore trips 20260131120000000 --dry-run",),
     "catalogs list": ("catalogs list trips",),
     "catalogs register": ("catalogs register s3://lake/trips hive://metastore:9083 shop.trips",),
-    "catalogs publish": ("catalogs publish trips delta",),
+    "catalogs publish": ("catalogs publish trips delta", "catalogs publish trips iceberg --fresh"),
     "catalogs find": ("catalogs find glue://eu-west-1/shop/trips",),
     "rollback": ("rollback trips 20260131120000000",),
     "versions": ("versions trips --limit 5",),

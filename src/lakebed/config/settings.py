@@ -409,9 +409,17 @@ class ConsumerSettings:
 
 @dataclass(frozen=True, slots=True)
 class PublishSettings:
-    """The formats (`iceberg`, `delta`) as which the table is published after each commit."""
+    """The formats (`iceberg`, `delta`) as which the table is published after each commit; whether its Iceberg list and
+    its Delta log show the rows of log files (None: as they do), and what the Iceberg list masks rows with."""
 
     formats: tuple[str, ...] = ()
+    fresh: bool | None = None
+    fresh_delta: bool | None = None
+    masks: Literal["positions", "vectors"] = "positions"
+
+    def is_fresh(self, form: str) -> bool | None:
+        """Whether the list of a format shows the rows of log files; None: as it does."""
+        return self.fresh_delta if form == "delta" else self.fresh
 
 
 @dataclass(frozen=True, slots=True)

@@ -347,12 +347,17 @@ def encode_positions(positions: npt.ArrayLike) -> str:
     >>> encode_positions([0])
     'AQAAAAAAAAAAAAAAOjAAAAEAAAAAAAAAEAAAAAAA'
     """
+    return base64.b64encode(positions_bitmap(positions)).decode()
+
+
+def positions_bitmap(positions: Int64s) -> bytes:
+    """Row numbers, ascending and each once, as a Roaring bitmap of 64 bits in its portable form."""
     values = np.ascontiguousarray(positions, np.int64)
     if (values[:1] < 0).any() or (np.diff(values) <= 0).any():
         raise ValueError("record positions must be ascending, each once")
     bitmap = BitMap64(array("Q", values.tobytes()))
     bitmap.run_optimize()
-    return base64.b64encode(bitmap.serialize()).decode()
+    return bitmap.serialize()
 
 
 def decode_positions(header: str, limit: int, path: str = "", offset: int = 0) -> Int64s:

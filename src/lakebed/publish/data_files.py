@@ -107,6 +107,12 @@ def read_data_files(
     return parallel_map(read, files)
 
 
+def read_data_file(storage: Storage, base: BaseFile, schema: pa.Schema, partition: Mapping[str, Any]) -> DataFile:
+    """Read the footer of a file whose rows all have these values in the partition columns."""
+    footer = read_footer(storage, base.path, base.size or None)
+    return DataFile(base, footer.rows, partition, _column_stats(footer, schema), footer.schema)
+
+
 def check_types(
     files: Iterable[DataFile], schema: pa.Schema, history: SchemaHistory | None, widening: Sequence[tuple[str, str]]
 ) -> None:

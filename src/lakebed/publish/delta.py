@@ -14,7 +14,7 @@ import re
 import time
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -26,16 +26,31 @@ import pyarrow.types as pt
 
 from lakebed.errors import CorruptFile, UnsupportedFeature
 from lakebed.publish.data_files import DataFile
+from lakebed.publish.delta_fresh import (
+    FEATURE,
+    PATH_LETTERS,
+    PROPERTY,
+    check_paths,
+    instant_of_copy,
+    is_copy,
+    is_logged_file,
+    logged_files,
+    removal,
+    with_logged_rows,
+    without_logged_rows,
+)
 from lakebed.publish.foreign import (
+    FRESH,
     Change,
     ForeignList,
     cache_list,
     cached_list,
     epoch_millis,
     foreign_change,
+    position_of,
     properties_of,
 )
-from lakebed.publish.versions import Position
+from lakebed.publish.fresh import write_fresh_rows
 from lakebed.schema.logical_types import file_type
 from lakebed.schema.plain_arrow import is_list
 from lakebed.storage.base import Storage
@@ -98,7 +113,23 @@ _CHECKPOINT_SCHEMA = pa.schema(
         ),
     }
 )
-_MAPS = ("partitionValues", "configuration", "options")
+_MAPS = ("partitionValues", "configuration", "options", "tags")
+# What the `add` of a masked file has besides. Without it readers of a checkpoint would show every masked row.
+_MASK_FIELDS = [
+    pa.field("tags", _MAP),
+    pa.field(
+        "deletionVector",
+        pa.struct(
+            {
+                "storageType": pa.string(),
+                "pathOrInlineDv": pa.string(),
+                "offset": pa.int32(),
+                "sizeInBytes": pa.int32(),
+                "cardinality": pa.int64(),
+            }
+        ),
+    ),
+]
 
 Action = dict[str, Any]
 
@@ -119,6 +150,10 @@ class DeltaFormat:
 
     name = "delta"
     folder = LOG
+    fresh_warning = (
+        "the Delta log has deletion vectors from now on: deltalake before 1.0 and count() of ClickHouse show the rows"
+        " that these hide, and other readers without vectors refuse the table"
+    )
     widening: Sequence[tuple[str, str]] = ()
 
     def schema_text(self, schema: pa.Schema, before: ForeignList | None) -> str:
@@ -126,7 +161,7 @@ class DeltaFormat:
         return json.dumps({"type": "struct", "fields": fields})
 
     def is_list_file(self, name: str) -> bool:
-        return _LIST_FILE.fullmatch(name) is not None
+        return _LIST_FILE.fullmatch(name) is not None or is_logged_file(name)
 
     def newest(self, storage: Storage) -> ForeignList | None:
         names: Sequence[str] | None = None
@@ -168,43 +203,59 @@ class DeltaFormat:
         number = 0 if before is None else before.version + 1
         millis = epoch_millis(change.version.position.completed, change.zone)
         actions: list[Action] = [{"commitInfo": _commit_info(change, millis)}]
-        protocol = _protocol(change.version.schema)
-        if log is None or log.protocol["minReaderVersion"] < protocol["minReaderVersion"]:
-            actions.append({"protocol": protocol})
+        earlier, removed = {} if log is None else log.adds, frozenset(change.removed)
+        adds = {path: add for path, add in earlier.items() if path not in removed}
+        adds |= {file.base.path: _add(file, change) for file in change.added}
+        if change.is_fresh:
+            check_paths(storage, change.version.unmerged)
+            rows = write_fresh_rows(storage, change.version, LOG, change.partition_columns, field_ids=False)
+            copies = [(file, _add(file, change)) for file in rows.files]
+            adds = with_logged_rows(storage, LOG, adds, rows, copies)
         else:
-            protocol = log.protocol
-        metadata = log.metadata if log is not None else _metadata(change, millis)
-        if log is None or metadata["schemaString"] != change.schema:
-            metadata = {**metadata, "schemaString": change.schema}
+            adds = without_logged_rows(adds)
+        protocol = _protocol(change, None if log is None else log.protocol)
+        if log is None or log.protocol != protocol:
+            actions.append({"protocol": protocol})
+        metadata: Action = _metadata(change, millis) if log is None else {**log.metadata, "schemaString": change.schema}
+        if change.is_fresh:
+            metadata["configuration"] = {**metadata["configuration"], PROPERTY: "true"}
+        if log is None or log.metadata != metadata:
             actions.append({"metaData": metadata})
-        adds = dict(log.adds) if log is not None else {}
-        for path in change.removed:
-            del adds[path]
-            changes_rows = change.version.changes_rows
-            remove = {"path": _encoded(path), "deletionTimestamp": millis, "dataChange": changes_rows}
-            actions.append({"remove": remove})
-        for file in change.added:
-            adds[file.base.path] = _add(file, change)
-            actions.append({"add": adds[file.base.path]})
+        actions += _file_actions(earlier, adds, millis, changes_rows=change.version.changes_rows)
         body = "\n".join(json.dumps(action, ensure_ascii=False) for action in actions).encode()
         if not create_exactly_once(storage, _version_path(number), body):
+            for path in logged_files(adds, LOG, logged_files(earlier, LOG)):
+                storage.delete(path, durable=False)
             return None
-        written = ForeignList(
-            number,
-            change.version.position,
-            change.schema,
-            change.partition_columns,
-            adds.keys(),
-            _Log(adds, metadata, protocol, body),
-        )
+        written = _listed(number, properties_of(change), _Log(adds, metadata, protocol, body))
+        if change.is_fresh or any(map(is_copy, earlier)):
+            _delete_copies(storage, adds, change)
         if number and number % CHECKPOINT_EVERY == 0:
+            written_before = (time.time() - RETAINED_DAYS * 86_400) * 1000
             _write_checkpoint(storage, written)
-            _delete_versions(storage, number, (time.time() - RETAINED_DAYS * 86_400) * 1000)
+            _delete_versions(storage, number, written_before)
+            used = logged_files(adds, LOG)
+            for info in list(storage.list(LOG, recursive=False)) if change.is_fresh else ():
+                is_vectors = is_logged_file(info.path.rpartition("/")[2]) and not is_copy(info.path)
+                if is_vectors and info.path not in used and info.modified < written_before:
+                    storage.delete(info.path, durable=False)
         return cache_list(storage.url(LOG), written)
 
     def forget_earlier(self, storage: Storage, listed: ForeignList) -> int | None:
+        names = [name for name in storage.list_names(LOG) if is_logged_file(name)]
+        if names:
+            # no other publisher can create a version that refers to these files: this one takes its number
+            again = _same_again(storage, listed)
+            if again is None:
+                return None
+            listed = again
+        log: _Log = listed.content
         _write_checkpoint(storage, listed)
-        return _delete_versions(storage, listed.version)
+        deleted = _delete_versions(storage, listed.version)
+        unused = {f"{LOG}/{name}" for name in names} - logged_files(log.adds, LOG)
+        for path in sorted(unused):
+            storage.delete(path, durable=False)
+        return deleted + len(unused)
 
 
 class _Replay:
@@ -215,7 +266,7 @@ class _Replay:
         self._adds: dict[str, Action] = {}
         self._metadata: Action = {}
         self._protocol: Action = {}
-        self._position = Position()
+        self._properties: Mapping[str, str] = {}
         self._last = b""
 
     def checkpoint(self, number: int) -> None:
@@ -246,26 +297,19 @@ class _Replay:
         info = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
         engine = str(info.get("engineInfo", "no engineInfo"))
         try:
-            recorded = json.loads(info.get("userMetadata") or "{}")
-            position = Position(recorded["hudi.instant"], recorded["hudi.completed"])
+            properties = json.loads(info.get("userMetadata") or "{}")
+            position_of(properties)
         except (ValueError, KeyError, TypeError):
-            position = None
-        if position is None or engine != _ENGINE:
+            properties = None
+        if properties is None or engine != _ENGINE:
             description = f"version {number} is of {engine}, operation {info.get('operation', 'unknown')}"
             raise foreign_change(url, description, self._storage.url(LOG))
-        self._position = position
+        self._properties = properties
         for action in actions:
             self._apply(action)
 
     def state(self, number: int) -> ForeignList:
-        return ForeignList(
-            number,
-            self._position,
-            self._metadata["schemaString"],
-            tuple(self._metadata["partitionColumns"]),
-            self._adds.keys(),
-            _Log(self._adds, self._metadata, self._protocol, self._last),
-        )
+        return _listed(number, self._properties, _Log(self._adds, self._metadata, self._protocol, self._last))
 
     def _apply(self, action: Action) -> None:
         if "add" in action:
@@ -276,16 +320,54 @@ class _Replay:
         self._protocol = action.get("protocol", self._protocol)
 
 
+def _listed(number: int, properties: Mapping[str, str], log: _Log) -> ForeignList:
+    return ForeignList(
+        number,
+        position_of(properties),
+        log.metadata["schemaString"],
+        tuple(log.metadata["partitionColumns"]),
+        [path for path in log.adds if not is_copy(path)],
+        log,
+        is_fresh=FRESH in properties,
+        log_files=properties.get(FRESH, ""),
+    )
+
+
+def _same_again(storage: Storage, listed: ForeignList) -> ForeignList | None:
+    """Write a version that changes nothing; None if another publisher has written one."""
+    log: _Log = listed.content
+    info = next(action for action in map(json.loads, log.last.splitlines()) if "commitInfo" in action)
+    body = json.dumps(info, ensure_ascii=False).encode()
+    number = listed.version + 1
+    if not create_exactly_once(storage, _version_path(number), body):
+        return None
+    return cache_list(storage.url(LOG), replace(listed, version=number, content=replace(log, last=body)))
+
+
+def _file_actions(
+    before: Mapping[str, Action], after: Mapping[str, Action], millis: int, *, changes_rows: bool
+) -> list[Action]:
+    """The actions from the files of one version to those of the next. A file with another mask is removed and added.
+    One with the same mask is left alone: many readers would lose it."""
+    actions: list[Action] = []
+    for path, add in before.items():
+        if after.get(path) != add:
+            facts = {"path": _encoded(path), "deletionTimestamp": millis, "dataChange": changes_rows}
+            actions.append({"remove": {**facts, **removal(add)}})
+    actions += [{"add": add} for path, add in after.items() if before.get(path) != add]
+    return actions
+
+
 def _plain_maps(action: Action) -> Action:
     """An action of a checkpoint in the form of JSON: pairs become maps, and null fields are left out."""
     plain: Action = {}
     for name, value in action.items():
-        if name in _MAPS:
-            plain[name] = dict(value or ())
-        elif name == "format":
-            plain[name] = _plain_maps(value)
-        elif value is not None:
-            plain[name] = value
+        if value is None:
+            plain |= {name: {}} if name in _MAPS and name != "tags" else {}
+        elif name in _MAPS:
+            plain[name] = dict(value)
+        else:
+            plain[name] = _plain_maps(value) if name == "format" else value
     return plain
 
 
@@ -296,7 +378,11 @@ def _write_checkpoint(storage: Storage, listed: ForeignList) -> None:
     rows: list[Action] = [{"protocol": log.protocol}, {"metaData": log.metadata}]
     rows += [{"add": {**add, "dataChange": False}} for add in log.adds.values()]
     sink = pa.BufferOutputStream()
-    pq.write_table(pa.Table.from_pylist(rows, _CHECKPOINT_SCHEMA), sink)
+    schema = _CHECKPOINT_SCHEMA
+    if any("deletionVector" in add for add in log.adds.values()):
+        masked = pa.struct([*schema.field("add").type, *_MASK_FIELDS])
+        schema = schema.set(schema.get_field_index("add"), pa.field("add", masked))
+    pq.write_table(pa.Table.from_pylist(rows, schema), sink)
     body = sink.getvalue().to_pybytes()
     storage.write(f"{LOG}/{listed.version:020}.checkpoint.parquet", body)
     hint = {"version": listed.version, "size": len(rows), "sizeInBytes": len(body), "numOfAddFiles": len(log.adds)}
@@ -318,6 +404,18 @@ def _delete_versions(storage: Storage, last: int, written_before: float = math.i
     for _, path in older:
         storage.delete(path, durable=False)
     return len(older)
+
+
+def _delete_copies(storage: Storage, adds: Mapping[str, Action], change: Change) -> None:
+    """Delete the copies of rows that are not shown any more, of commits whose files are cleaned: versions that name the
+    files of both cannot be read."""
+    copies: dict[str, list[str]] = {}
+    for name in storage.list_names(LOG):
+        instant, path = instant_of_copy(name), f"{LOG}/{name}"
+        if instant and path not in adds:
+            copies.setdefault(instant, []).append(path)
+    for path in [path for instant, paths in copies.items() if not change.is_readable(instant) for path in paths]:
+        storage.delete(path, durable=False)
 
 
 def _version_path(number: int) -> str:
@@ -347,11 +445,15 @@ def _metadata(change: Change, millis: int) -> Action:
     }
 
 
-def _protocol(schema: pa.Schema) -> Action:
-    if not any(_has_plain_timestamp(field.type) for field in schema):
-        return {"minReaderVersion": 1, "minWriterVersion": 2}
-    features = ["timestampNtz"]
-    return {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": features, "writerFeatures": features}
+def _protocol(change: Change, before: Action | None) -> Action:
+    """The protocol of a version: the features that it needs, and those that the log has already."""
+    is_plain = any(_has_plain_timestamp(field.type) for field in change.version.schema)
+    features = {*(["timestampNtz"] if is_plain else []), *([FEATURE] if change.is_fresh else [])}
+    features |= set((before or {}).get("readerFeatures") or ())
+    if not features:
+        return before or {"minReaderVersion": 1, "minWriterVersion": 2}
+    names = sorted(features)
+    return {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": names, "writerFeatures": names}
 
 
 def _has_plain_timestamp(kind: pa.DataType) -> bool:
@@ -374,7 +476,7 @@ def _add(file: DataFile, change: Change) -> Action:
 
 def _encoded(path: str) -> str:
     """A path in the form of the log: a URI reference with escaped characters."""
-    return quote(path, safe="/=-._~")
+    return quote(path, safe=PATH_LETTERS)
 
 
 def _partition_text(value: Any, column: str, file: DataFile) -> str | None:

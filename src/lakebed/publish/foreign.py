@@ -15,6 +15,9 @@ from lakebed.publish.versions import Position, TableVersion
 from lakebed.storage.base import Storage
 from lakebed.timeline.instants import parse_time
 
+FRESH = "lakebed.log-files"
+"""The property of versions that show the rows of log files: `TableVersion.log_files`."""
+
 _LISTS_BYTES = 64 << 20
 # In memory an entry of a list takes several times its text.
 _BYTES_A_FILE = 3000
@@ -23,7 +26,8 @@ _BYTES_A_FILE = 3000
 @dataclass(frozen=True, slots=True)
 class ForeignList:
     """The newest version of a list. `schema` is the format's text of the columns, `files` are the paths of the data
-    files below the table, `content` is the data that the format itself needs to write the next version."""
+    files below the table, `content` is the data that the format itself needs to write the next version. With `is_fresh`
+    the version shows the rows of log files; `log_files` is then its `TableVersion.log_files`."""
 
     version: int
     position: Position
@@ -31,13 +35,16 @@ class ForeignList:
     partition_columns: tuple[str, ...]
     files: Collection[str]
     content: Any
+    is_fresh: bool = False
+    log_files: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
     """The changes of a new version: the added files and the paths of the removed ones. `is_readable` takes the
     requested time of a commit: whether all files that it shows exist, or some are cleaned. `zone` is that of instant
-    times."""
+    times. With `is_fresh` the rows of log files are shown; with `vectors`
+    a format that has deletion vectors besides another form of masks uses vectors."""
 
     version: TableVersion
     schema: str
@@ -47,14 +54,18 @@ class Change:
     is_readable: Callable[[str], bool]
     zone: str
     table_name: str
+    is_fresh: bool = False
+    vectors: bool = False
 
 
 class ListFormat(Protocol):
     """A format of lists. `folder` is the folder of its lists, below the table; `widening` are the types, from and to,
-    that its readers widen when they read a file."""
+    that its readers widen when they read a file. `fresh_warning` is what is to be known about readers before a list
+    shows the rows of log files; empty if all of them read it right or refuse it."""
 
     name: str
     folder: str
+    fresh_warning: str
     widening: Sequence[tuple[str, str]]
 
     def schema_text(self, schema: pa.Schema, before: ForeignList | None) -> str:
@@ -114,13 +125,19 @@ def foreign_change(url: str, reason: str, folder: str) -> ForeignChange:
 
 
 def properties_of(change: Change) -> Mapping[str, str]:
-    """The properties of a version that record the commit that it shows."""
+    """The properties of a version that record the commit that it shows, and whether with the rows of log files."""
     position = change.version.position
-    return {
+    recorded = {
         "hudi.instant": position.instant,
         "hudi.completed": position.completed,
         "hudi.operation": change.version.operation,
     }
+    return {**recorded, FRESH: change.version.log_files} if change.is_fresh else recorded
+
+
+def position_of(properties: Mapping[str, str]) -> Position:
+    """The commit that a version with these properties shows. Raises `KeyError` for one that lakebed did not write."""
+    return Position(properties["hudi.instant"], properties["hudi.completed"])
 
 
 def epoch_millis(instant: str, zone: str) -> int:

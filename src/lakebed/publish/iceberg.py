@@ -13,28 +13,32 @@ import re
 import time
 import uuid
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
-from typing import Any
 
 import pyarrow as pa
-import pyarrow.types as pt
 
 from lakebed.errors import CorruptFile, UnsupportedFeature
-from lakebed.model import META_COLUMNS
 from lakebed.publish.data_files import DataFile
+from lakebed.publish.deletion_vectors import deletion_vector, puffin_file
 from lakebed.publish.foreign import (
+    FRESH,
     Change,
     ForeignList,
     cache_list,
     cached_list,
     epoch_millis,
     foreign_change,
+    position_of,
     properties_of,
 )
+from lakebed.publish.fresh import ROWS_SUFFIX, Positions, write_fresh_rows
 from lakebed.publish.iceberg_manifests import (
     ADDED,
+    DATA,
     DELETED,
+    DELETES,
     EXISTING,
     FIRST_PARTITION_ID,
     Entry,
@@ -44,11 +48,12 @@ from lakebed.publish.iceberg_manifests import (
     encode_manifest_list,
     entry_of,
     manifest_record,
+    mask_entry,
+    numbered_entries,
+    position_deletes,
+    with_row_numbers,
 )
-from lakebed.publish.versions import Position
-from lakebed.schema.field_ids import below, field_id, field_paths, has_field_ids
-from lakebed.schema.logical_types import is_vector, vector_size
-from lakebed.schema.plain_arrow import is_list
+from lakebed.publish.iceberg_schema import MAPPING, PARTITION_TYPES, ColumnIds, Json, schema_field, spec_fields
 from lakebed.storage.base import Storage
 from lakebed.storage.exactly_once import create_exactly_once, write_settled
 from lakebed.storage.parallel import parallel_map
@@ -65,25 +70,17 @@ RETAINED_VERSIONS = 100
 
 _VERSION = re.compile(r"v(\d+)\.metadata\.json")
 _HINT = f"{FOLDER}/version-hint.text"
-_LIST_FILE = re.compile(r"v\d+\.metadata\.json|version-hint\.text|snap-\d+-[0-9a-f]{32}\.avro|[0-9a-f]{32}-m0\.avro")
+# The end of the names of manifests of one snapshot alone: those of copies of rows, and of masks.
+_OF_LOGS = "-m1.avro"
+_MASKS, _VECTORS = "-masks.parquet", "-masks.puffin"
+_LOGGED_FILE = re.compile(rf"\d*-[0-9a-f]{{32}}{re.escape(ROWS_SUFFIX)}|[0-9a-f]{{32}}-masks\.(parquet|puffin)")
+_LIST_FILE = re.compile(
+    r"v\d+\.metadata\.json|version-hint\.text|snap-\d+-[0-9a-f]{32}\.avro"
+    rf"|[0-9a-f]{{32}}-m[01]\.avro|{_LOGGED_FILE.pattern}"
+)
 _NUMBER = "lakebed.metadata-version"
-_MAPPING = "schema.name-mapping.default"
 # Other publishers may be about to refer to younger files.
 _ORPHAN_SECONDS = 3600
-_SIMPLE = {
-    pa.bool_(): "boolean",
-    pa.int32(): "int",
-    pa.int64(): "long",
-    pa.float32(): "float",
-    pa.float64(): "double",
-    pa.string(): "string",
-    pa.binary(): "binary",
-    pa.date32(): "date",
-    pa.time64("us"): "time",
-}
-_PARTITION_TYPES: Mapping[str, pa.DataType] = {name: kind for kind, name in _SIMPLE.items()}
-
-Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,18 +92,30 @@ class _Table:
     manifests: tuple[Manifest, ...]
     text: bytes
 
+    @property
+    def of_base_files(self) -> tuple[Manifest, ...]:
+        """The manifests of base files: without those of the rows and masks that log files gave this snapshot."""
+        return tuple(manifest for manifest in self.manifests if not manifest.path.endswith(_OF_LOGS))
+
+    @property
+    def summary(self) -> Mapping[str, str]:
+        """The summary of the current snapshot."""
+        current = self.metadata["current-snapshot-id"]
+        return next(s["summary"] for s in self.metadata["snapshots"] if s["snapshot-id"] == current)
+
 
 class IcebergFormat:
     """The list format of Iceberg: metadata files in `metadata/`."""
 
     name = "iceberg"
     folder = FOLDER
+    fresh_warning = ""
     widening: Sequence[tuple[str, str]] = ()
 
     def schema_text(self, schema: pa.Schema, before: ForeignList | None) -> str:
-        ids = _ColumnIds(None if before is None else before.content.metadata)
+        ids = ColumnIds(None if before is None else before.content.metadata)
         ids.add_columns(schema)
-        return json.dumps([_field(field, field.name, ids) for field in schema])
+        return json.dumps([schema_field(field, field.name, ids) for field in schema])
 
     def is_list_file(self, name: str) -> bool:
         return _LIST_FILE.fullmatch(name) is not None
@@ -140,7 +149,7 @@ class IcebergFormat:
         table: _Table | None = None if before is None else before.content
         number = 1 if table is None else table.number + 1
         metadata = _empty_metadata(storage, change) if table is None else dict(table.metadata)
-        ids = _ColumnIds(None if table is None else metadata)
+        ids = ColumnIds(None if table is None else metadata)
         ids.add_columns(change.version.schema)
         for file in change.added:
             ids.add_columns(file.types)
@@ -154,8 +163,15 @@ class IcebergFormat:
         # a snapshot has the instant as its id, or the next free number where commits after it were taken back
         snapshot_id = _free_snapshot_id(metadata, int(change.version.position.instant or 1))
         sequence = metadata["last-sequence-number"] + 1
-        writer = _ManifestWriter(storage, current_schema, change.partition_columns, snapshot_id, sequence)
-        manifests = writer.write(() if table is None else table.manifests, change)
+        if change.is_fresh and change.vectors:  # no version leads back to positions in files
+            metadata["format-version"] = 3
+        writer = _ManifestWriter(storage, metadata, current_schema, change.partition_columns, snapshot_id)
+        manifests = writer.write(() if table is None else table.of_base_files, change)
+        if change.is_fresh:
+            manifests += writer.write_logged_rows(
+                manifests, change, field_ids=ids.are_those_of_files(change.version.schema)
+            )
+        manifests, row_numbers = writer.numbered(manifests)
         parent = metadata.get("current-snapshot-id", -1)
         millis = max(epoch_millis(change.version.position.completed, change.zone), metadata["last-updated-ms"] + 1)
         snapshot = {
@@ -163,15 +179,15 @@ class IcebergFormat:
             **({"parent-snapshot-id": parent} if parent != -1 else {}),
             "sequence-number": sequence,
             "timestamp-ms": millis,
+            **row_numbers,
             "manifest-list": writer.write_list(manifests, parent),
-            "summary": _summary(change, manifests),
+            "summary": _summary(change, manifests, snapshot_id),
             "schema-id": current_schema["schema-id"],
         }
-        expired = {
-            s["snapshot-id"] for s in metadata["snapshots"] if not change.is_readable(s["summary"]["hudi.instant"])
-        }
+        expired = [s for s in metadata["snapshots"] if not change.is_readable(s["summary"]["hudi.instant"])]
+        expired_ids = {s["snapshot-id"] for s in expired}
         for name in ("snapshots", "snapshot-log"):
-            metadata[name] = [entry for entry in metadata[name] if entry["snapshot-id"] not in expired]
+            metadata[name] = [entry for entry in metadata[name] if entry["snapshot-id"] not in expired_ids]
         _add_snapshot(metadata, snapshot)
         earlier = {"timestamp-ms": metadata["last-updated-ms"], "metadata-file": ""}
         log = list(metadata["metadata-log"])
@@ -184,13 +200,18 @@ class IcebergFormat:
             "schemas": schemas,
             "last-column-id": ids.last,
             "current-schema-id": current_schema["schema-id"],
-            "properties": {_NUMBER: str(number), _MAPPING: json.dumps(ids.mapping())},
+            "properties": {_NUMBER: str(number), MAPPING: json.dumps(ids.mapping())},
         }
         text = json.dumps(metadata, ensure_ascii=False).encode()
         if not create_exactly_once(storage, _version_path(number), text):
+            _delete_files(storage, _files_of_logs(storage, manifests))
             return None
         written = cache_list(storage.url(FOLDER), _listed(storage, _Table(number, metadata, tuple(manifests), text)))
         _write_hint(storage, number)
+        for listing in (s["manifest-list"] for s in expired if FRESH in s["summary"]):
+            with suppress(FileNotFoundError):  # another publisher has deleted them
+                of_logs = _read_manifests(storage, listing, _OF_LOGS)
+                _delete_files(storage, _files_of_logs(storage, of_logs))
         if number % TIDY_EVERY == 0:
             _remove_leftovers(storage, written.content, RETAINED_VERSIONS)
         return written
@@ -206,79 +227,19 @@ class IcebergFormat:
         return _remove_leftovers(storage, table, 1, earlier)
 
 
-class _ColumnIds:
-    """The ids of columns by their dotted paths, in the form of a name mapping. The id of a path never changes.
-
-    New lists take `field_id`, as files do; lists that are older go on with the next numbers.
-    """
-
-    def __init__(self, metadata: Json | None) -> None:
-        names = META_COLUMNS if metadata is None else ()
-        self._by_path = {name: field_id(name) for name in names}
-        stack = [("", json.loads(metadata["properties"][_MAPPING]))] if metadata is not None else []
-        while stack:
-            above, fields = stack.pop()
-            for field in fields:
-                path = below(above, field["names"][0])
-                self._by_path[path] = field["field-id"]
-                stack.append((path, field.get("fields", ())))
-        first = META_COLUMNS[0]
-        self._is_by_path = self._by_path[first] == field_id(first)
-
-    @property
-    def last(self) -> int:
-        return max(self._by_path.values())
-
-    def of(self, path: str) -> int:
-        """The id of a column, a new one if it has none."""
-        if path not in self._by_path:
-            number = field_id(path) if self._is_by_path else self.last + 1
-            self._by_path[path] = self.last + 1 if number in self._by_path.values() else number
-        return self._by_path[path]
-
-    def add_columns(self, fields: Iterable[pa.Field]) -> None:
-        """Give ids to the columns of a file: readers require one for each, also for those that the table has
-        dropped."""
-        for path in field_paths(fields):
-            self.of(path)
-
-    def check_file(self, file: DataFile) -> None:
-        """Raise `UnsupportedFeature` if a column's id in a file is that of another column in the list."""
-        if not self._is_by_path or not has_field_ids(file.types):
-            return
-        path = next((path for path in field_paths(file.types) if self.of(path) != field_id(path)), None)
-        if path is not None:
-            raise UnsupportedFeature(
-                f"column {path} of {file.base.path} has the id {field_id(path)} there, which another column has in the"
-                " Iceberg list",
-                hint="Rename one of the two columns, rewrite the files with t.maintenance.cluster(), then"
-                " publish again.",
-                context={"column": path, "path": file.base.path},
-            )
-
-    def mapping(self) -> list[Json]:
-        """The name mapping of these ids, in Iceberg's JSON form."""
-        roots: list[Json] = []
-        nodes: dict[str, Json] = {}
-        for path, number in sorted(self._by_path.items()):
-            above, _, name = path.rpartition(".")
-            nodes[path] = {"field-id": number, "names": [name]}
-            siblings = nodes[above].setdefault("fields", []) if above else roots
-            siblings.append(nodes[path])
-        return roots
-
-
 class _ManifestWriter:
     """A writer of the changed manifests of a new snapshot: those with removed files, and those with new files."""
 
-    def __init__(self, storage: Storage, schema: Json, partition: Sequence[str], snapshot: int, sequence: int) -> None:
+    def __init__(self, storage: Storage, metadata: Json, schema: Json, partition: Sequence[str], snapshot: int) -> None:
         self._storage = storage
+        self._metadata = metadata
+        self._version: int = metadata["format-version"]
         self._schema = schema
-        self._spec = _spec_fields(schema["fields"], partition)
+        self._spec = spec_fields(schema["fields"], partition)
         self._snapshot = snapshot
-        self._sequence = sequence
+        self._sequence: int = metadata["last-sequence-number"] + 1
         types = {field["name"]: field["type"] for field in schema["fields"]}
-        self._partition = [(name, _PARTITION_TYPES[types[name]]) for name in partition]
+        self._partition = [(name, PARTITION_TYPES[types[name]]) for name in partition]
 
     def write(self, before: Sequence[Manifest], change: Change) -> list[Manifest]:
         """The manifests of the new snapshot, from those of the previous one."""
@@ -290,18 +251,65 @@ class _ManifestWriter:
         for manifest in before:
             leaves = any(entry["data_file"]["file_path"] in removed for entry in manifest.live)
             if leaves or (joins and manifest in small):
-                for entry in manifest.live:
+                for entry in numbered_entries(manifest):
                     is_removed = entry["data_file"]["file_path"] in removed
                     status = {"status": DELETED, "snapshot_id": self._snapshot} if is_removed else {"status": EXISTING}
                     rewritten.append({**entry, **status})
             elif manifest.live:
                 retained.append(manifest)
-        ids = {field["name"]: field["id"] for field in self._schema["fields"]}
-        added = [
-            entry_of(file, _location(self._storage, file.base.path), ids, self._snapshot, self._sequence)
-            for file in change.added
-        ]
+        added = [self._entry(file) for file in change.added]
         return [*retained, *self._manifests(rewritten), *self._manifests(added)]
+
+    def write_logged_rows(self, base: Sequence[Manifest], change: Change, *, field_ids: bool) -> list[Manifest]:
+        """Write what log files add to the base files of the `base` manifests: copies of rows, and for each base file
+        with rows that are not shown a file with their positions. Returns their manifests."""
+        fresh = write_fresh_rows(self._storage, change.version, FOLDER, change.partition_columns, field_ids=field_ids)
+        rows = [self._entry(file) for file in fresh.files]
+        locations = {_location(self._storage, path): positions for path, positions in fresh.masks.items()}
+        files = (entry["data_file"] for manifest in base for entry in manifest.live)
+        masked = [file for file in files if file["file_path"] in locations]
+
+        assert len(masked) == len(locations), "a mask is of a base file that the list names"
+        masks = self._vectors(masked, locations) if self._version == 3 else self._positions(masked, locations)
+        return [*self._manifests(rows, _OF_LOGS), *self._manifests(masks, _OF_LOGS)]
+
+    def _positions(self, masked: Sequence[Entry], locations: Mapping[str, Positions]) -> list[Entry]:
+        """Write a file with the positions of each masked file; returns their entries."""
+
+        def mask(file: Entry) -> Entry:
+            positions = locations[file["file_path"]]
+            path, body = f"{FOLDER}/{uuid.uuid4().hex}{_MASKS}", position_deletes(file["file_path"], positions)
+            self._storage.write(path, body)
+            facts = {"file_path": _location(self._storage, path), "file_format": "PARQUET"}
+            facts |= {"file_size_in_bytes": len(body)}
+            return mask_entry(facts, file, len(positions), self._snapshot, self._sequence)
+
+        return list(parallel_map(mask, masked))
+
+    def _vectors(self, masked: Sequence[Entry], locations: Mapping[str, Positions]) -> list[Entry]:
+        """Write one file with a vector of each masked file; returns an entry for each vector."""
+        names: list[str] = [file["file_path"] for file in masked]
+        counts = [len(locations[name]) for name in names]
+        vectors = [deletion_vector(locations[name]) for name in names]
+        body, spans = puffin_file(list(zip(names, counts, vectors, strict=True)))
+        path = f"{FOLDER}/{uuid.uuid4().hex}{_VECTORS}"
+        if masked:
+            self._storage.write(path, body)
+        facts = {"file_path": _location(self._storage, path), "file_format": "PUFFIN", "file_size_in_bytes": len(body)}
+        return [
+            mask_entry(
+                {**facts, "content_offset": offset, "content_size_in_bytes": length},
+                file,
+                rows,
+                self._snapshot,
+                self._sequence,
+            )
+            for file, rows, (offset, length) in zip(masked, counts, spans, strict=True)
+        ]
+
+    def _entry(self, file: DataFile) -> Entry:
+        ids = {field["name"]: field["id"] for field in self._schema["fields"]}
+        return entry_of(file, _location(self._storage, file.base.path), ids, self._snapshot, self._sequence)
 
     def without_deleted(self, before: Sequence[Manifest]) -> list[Manifest]:
         """The manifests of a snapshot with the same files, without entries of files that left the list."""
@@ -311,27 +319,39 @@ class _ManifestWriter:
             if len(manifest.live) == len(manifest.entries):
                 retained.append(manifest)
             else:
-                rewritten += [{**entry, "status": EXISTING} for entry in manifest.live]
+                rewritten += [{**entry, "status": EXISTING} for entry in numbered_entries(manifest)]
         return [*retained, *self._manifests(rewritten)]
+
+    def numbered(self, manifests: Sequence[Manifest]) -> tuple[Sequence[Manifest], Json]:
+        """The manifests with numbers of all rows, as version 3 wants them, and the facts about the new numbers for the
+        snapshot; unchanged and nothing in version 2."""
+        if self._version < 3:
+            return manifests, {}
+        first = self._metadata.get("next-row-id", 0)
+        numbered, self._metadata["next-row-id"] = with_row_numbers(manifests, first)
+        return numbered, {"first-row-id": first, "added-rows": self._metadata["next-row-id"] - first}
 
     def write_list(self, manifests: Sequence[Manifest], parent: int) -> str:
         """Write the snapshot's manifest list; returns its location. `parent` is the previous snapshot, -1 for none."""
         header = {"snapshot-id": str(self._snapshot), "sequence-number": str(self._sequence)}
         header["parent-snapshot-id"] = str(parent) if parent != -1 else "null"
         path = f"{FOLDER}/snap-{self._snapshot}-{uuid.uuid4().hex}.avro"
-        self._storage.write(path, encode_manifest_list([manifest.record for manifest in manifests], header))
+        self._storage.write(path, encode_manifest_list([m.record for m in manifests], header, self._version))
         return _location(self._storage, path)
 
-    def _manifests(self, entries: Sequence[Entry]) -> Iterator[Manifest]:
+    def _manifests(self, entries: Sequence[Entry], suffix: str = "-m0.avro") -> Iterator[Manifest]:
+        """Write entries of one content."""
+        is_data = all(entry["data_file"]["content"] == DATA for entry in entries)
         header = {
+            "content": "data" if is_data else "deletes",
             "schema": json.dumps(self._schema),
             "partition-spec": json.dumps(self._spec),
             "partition-spec-id": "0",
         }
         for start in range(0, len(entries), MANIFEST_FILES):
             part = entries[start : start + MANIFEST_FILES]
-            path = f"{FOLDER}/{uuid.uuid4().hex}-m0.avro"
-            body = encode_manifest(part, self._partition, header)
+            path = f"{FOLDER}/{uuid.uuid4().hex}{suffix}"
+            body = encode_manifest(part, self._partition, header, self._version)
             self._storage.write(path, body)
             kinds = [kind for _, kind in self._partition]
             location = _location(self._storage, path)
@@ -361,30 +381,34 @@ def _load(storage: Storage, number: int, text: bytes) -> _Table:
             hint=f"Move {storage.url(FOLDER)} away and publish again: the list is then written again.",
             context={"path": url},
         )
+    return _Table(number, metadata, tuple(_read_manifests(storage, snapshot["manifest-list"])), text)
+
+
+def _read_manifests(storage: Storage, listing: str, suffix: str = "") -> list[Manifest]:
+    """The manifests that a manifest list names, those whose names end with `suffix`."""
     root = _location(storage, "")
 
-    def entries(record: Entry) -> Manifest:
+    def manifest(record: Entry) -> Manifest:
         inside = record["manifest_path"].removeprefix(root)
         return Manifest(record, decode_avro(storage.read(inside), record["manifest_path"]))
 
-    listing = snapshot["manifest-list"].removeprefix(root)
-    records = decode_avro(storage.read(listing), snapshot["manifest-list"])
-    return _Table(number, metadata, tuple(parallel_map(entries, records)), text)
+    records = decode_avro(storage.read(listing.removeprefix(root)), listing)
+    return parallel_map(manifest, [record for record in records if record["manifest_path"].endswith(suffix)])
 
 
 def _listed(storage: Storage, table: _Table) -> ForeignList:
     root = _location(storage, "")
-    metadata = table.metadata
-    current = metadata["current-snapshot-id"]
-    summary = next(snapshot["summary"] for snapshot in metadata["snapshots"] if snapshot["snapshot-id"] == current)
-    files = {e["data_file"]["file_path"].removeprefix(root) for manifest in table.manifests for e in manifest.live}
+    metadata, summary = table.metadata, table.summary
+    files = {e["data_file"]["file_path"].removeprefix(root) for manifest in table.of_base_files for e in manifest.live}
     return ForeignList(
-        current,
-        Position(summary["hudi.instant"], summary["hudi.completed"]),
+        metadata["current-snapshot-id"],
+        position_of(summary),
         json.dumps(_current_schema(metadata)["fields"]),
         tuple(field["name"] for field in metadata["partition-specs"][0]["fields"]),
         files,
         table,
+        is_fresh=FRESH in summary,
+        log_files=summary.get(FRESH, ""),
     )
 
 
@@ -414,13 +438,15 @@ def _without_history(storage: Storage, listed: ForeignList) -> _Table:
     if any(len(manifest.live) < len(manifest.entries) for manifest in manifests):
         sequence = metadata["last-sequence-number"] + 1
         snapshot_id = _free_snapshot_id(metadata, snapshot["snapshot-id"])
-        writer = _ManifestWriter(storage, _current_schema(metadata), listed.partition_columns, snapshot_id, sequence)
-        manifests = tuple(writer.without_deleted(manifests))
+        writer = _ManifestWriter(storage, metadata, _current_schema(metadata), listed.partition_columns, snapshot_id)
+        rewritten, row_numbers = writer.numbered(writer.without_deleted(manifests))
+        manifests = tuple(rewritten)
         unchanged = dict.fromkeys(("added-data-files", "deleted-data-files", "added-records"), "0")
         snapshot = {
             "snapshot-id": snapshot_id,
             "sequence-number": sequence,
             "timestamp-ms": millis,
+            **row_numbers,
             "manifest-list": writer.write_list(manifests, -1),
             "summary": {**snapshot["summary"], "operation": "replace", **unchanged},
             "schema-id": snapshot["schema-id"],
@@ -432,20 +458,38 @@ def _without_history(storage: Storage, listed: ForeignList) -> _Table:
     return _Table(number, metadata, manifests, json.dumps(metadata, ensure_ascii=False).encode())
 
 
-def _remove_leftovers(storage: Storage, table: _Table, retained: int, earlier: Container[str] = ()) -> int:
-    """Delete metadata files except the last `retained`, and manifests and lists that no snapshot refers to: those that
-    are `earlier`, and those of expired snapshots and dead publishers, after some time. Returns the number of deleted
-    files."""
+def _files_of_logs(storage: Storage, manifests: Iterable[Manifest]) -> list[str]:
+    """The copies of rows and the masks that manifests name."""
     root = _location(storage, "")
-    used = {snapshot["manifest-list"].removeprefix(root) for snapshot in table.metadata["snapshots"]}
-    for path in sorted(used):
-        used |= {record["manifest_path"].removeprefix(root) for record in decode_avro(storage.read(path), path)}
+    entries = [entry for manifest in manifests if manifest.path.endswith(_OF_LOGS) for entry in manifest.entries]
+    return sorted({entry["data_file"]["file_path"].removeprefix(root) for entry in entries})
+
+
+def _delete_files(storage: Storage, paths: Iterable[str]) -> None:
+    for path in paths:
+        storage.delete(path, durable=False)
+
+
+def _remove_leftovers(storage: Storage, table: _Table, retained: int, earlier: Container[str] = ()) -> int:
+    """Delete metadata files except the last `retained`, and manifests, lists, copies of rows and masks that no snapshot
+    refers to: those that are `earlier`, and those of expired snapshots and dead publishers, after some time. Returns
+    the number of deleted files."""
+    root = _location(storage, "")
+    used: set[str] = set()
+    for snapshot in table.metadata["snapshots"]:
+        listing = snapshot["manifest-list"]
+        used.add(listing.removeprefix(root))
+        records = decode_avro(storage.read(listing.removeprefix(root)), listing)
+        used |= {record["manifest_path"].removeprefix(root) for record in records}
+        if FRESH in snapshot["summary"]:
+            used.update(_files_of_logs(storage, _read_manifests(storage, listing, _OF_LOGS)))
     before = (time.time() - _ORPHAN_SECONDS) * 1000
     deleted = 0
     for info in list(storage.list(FOLDER, recursive=False)):
-        match = _VERSION.fullmatch(info.path.rpartition("/")[2])
+        name = info.path.rpartition("/")[2]
+        match = _VERSION.fullmatch(name)
         is_old = match is not None and int(match.group(1)) <= table.number - retained
-        is_unused = info.path.endswith(".avro") and info.path not in used
+        is_unused = (name.endswith(".avro") or _LOGGED_FILE.fullmatch(name) is not None) and info.path not in used
         if is_old or (is_unused and (info.path in earlier or info.modified < before)):
             storage.delete(info.path, durable=False)
             deleted += 1
@@ -462,7 +506,7 @@ def _location(storage: Storage, path: str) -> str:
 
 
 def _empty_metadata(storage: Storage, change: Change) -> Json:
-    fields = _spec_fields(json.loads(change.schema), change.partition_columns)
+    fields = spec_fields(json.loads(change.schema), change.partition_columns)
     return {
         "format-version": 2,
         "table-uuid": str(uuid.uuid4()),
@@ -486,14 +530,6 @@ def _empty_metadata(storage: Storage, change: Change) -> Json:
     }
 
 
-def _spec_fields(fields: Iterable[Json], partition_columns: Sequence[str]) -> list[Json]:
-    ids = {field["name"]: field["id"] for field in fields}
-    return [
-        {"name": name, "transform": "identity", "source-id": ids[name], "field-id": FIRST_PARTITION_ID + n}
-        for n, name in enumerate(partition_columns)
-    ]
-
-
 def _free_snapshot_id(metadata: Json, first: int) -> int:
     """The first number from `first` on that is not the id of a snapshot."""
     used = {snapshot["snapshot-id"] for snapshot in metadata["snapshots"]}
@@ -509,55 +545,27 @@ def _add_snapshot(metadata: Json, snapshot: Json) -> None:
     metadata["refs"] = {"main": {"snapshot-id": snapshot["snapshot-id"], "type": "branch"}}
 
 
-def _summary(change: Change, manifests: Sequence[Manifest]) -> dict[str, str]:
-    live = [entry["data_file"] for manifest in manifests for entry in manifest.live]
-    added = [entry["data_file"] for manifest in manifests for entry in manifest.entries if entry["status"] == ADDED]
-    operation = "overwrite" if change.removed and change.added else "delete" if change.removed else "append"
+def _summary(change: Change, manifests: Sequence[Manifest], snapshot: int) -> dict[str, str]:
+    entries = [entry for manifest in manifests if manifest.content == DATA for entry in manifest.live]
+    live = [entry["data_file"] for entry in entries]
+    added = [e["data_file"] for e in entries if e["status"] == ADDED and e["snapshot_id"] == snapshot]
+    masks = [entry["data_file"] for manifest in manifests if manifest.content == DELETES for entry in manifest.live]
+    respans = bool(masks) or (change.removed and added)
+    operation = "overwrite" if respans else "delete" if change.removed else "append"
+    counts = {
+        "added-data-files": len(added),
+        "deleted-data-files": len(change.removed),
+        "added-records": sum(file["record_count"] for file in added),
+        "total-data-files": len(live),
+        "total-records": sum(file["record_count"] for file in live),
+        "total-files-size": sum(file["file_size_in_bytes"] for file in live),
+    }
+    if masks:  # the records of data files are counted with those that a mask hides
+        positions = sum(file["record_count"] for file in masks)
+        counts |= dict.fromkeys(("added-delete-files", "total-delete-files"), len(masks))
+        counts |= dict.fromkeys(("added-position-deletes", "total-position-deletes"), positions)
     return {
         "operation": operation if change.version.changes_rows else "replace",
-        "added-data-files": str(len(change.added)),
-        "deleted-data-files": str(len(change.removed)),
-        "added-records": str(sum(file["record_count"] for file in added)),
-        "total-data-files": str(len(live)),
-        "total-records": str(sum(file["record_count"] for file in live)),
-        "total-files-size": str(sum(file["file_size_in_bytes"] for file in live)),
+        **{name: str(number) for name, number in counts.items()},
         **properties_of(change),
     }
-
-
-def _field(field: pa.Field, path: str, ids: _ColumnIds) -> Json:
-    return {"id": ids.of(path), "name": field.name, "required": False, "type": _type(field.type, path, ids)}
-
-
-def _type(kind: pa.DataType, path: str, ids: _ColumnIds) -> Any:
-    if kind in _SIMPLE:
-        return _SIMPLE[kind]
-    if pt.is_timestamp(kind) and kind.unit == "us":
-        return "timestamptz" if kind.tz else "timestamp"
-    if pt.is_decimal(kind):
-        return f"decimal({kind.precision}, {kind.scale})"
-    if is_vector(kind):  # the bytes that the files have
-        return f"fixed[{vector_size(kind)}]"
-    if pt.is_fixed_size_binary(kind):
-        return f"fixed[{kind.byte_width}]"
-    if is_list(kind):
-        element, number = f"{path}.element", ids.of(f"{path}.element")
-        item = _type(kind.value_type, element, ids)
-        return {"type": "list", "element-id": number, "element-required": False, "element": item}
-    if pt.is_map(kind):
-        key, value = ids.of(f"{path}.key"), ids.of(f"{path}.value")
-        return {
-            "type": "map",
-            "key-id": key,
-            "key": _type(kind.key_type, f"{path}.key", ids),
-            "value-id": value,
-            "value-required": False,
-            "value": _type(kind.item_type, f"{path}.value", ids),
-        }
-    if pt.is_struct(kind):
-        return {"type": "struct", "fields": [_field(field, f"{path}.{field.name}", ids) for field in kind]}
-    raise UnsupportedFeature(
-        f"column {path} of type {kind} cannot be published as Iceberg, which has no such type",
-        hint="Publish the table as Delta, or store the column as another type.",
-        context={"column": path, "type": str(kind)},
-    )

@@ -12,14 +12,35 @@ from functools import cache
 from typing import Any
 
 import fastavro
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from lakebed.errors import CorruptFile
 from lakebed.publish.data_files import DataFile
 
 EXISTING, ADDED, DELETED = 0, 1, 2
 FIRST_PARTITION_ID = 1000
+DATA, DELETES = 0, 1
+"""What the files of a manifest have: rows, or positions of rows that are not shown."""
 
+FILE_PATH_ID, POSITION_ID = 2147483546, 2147483545
+"""Iceberg's ids of the two columns of files with positions."""
+
+_OF_VERSION_3 = (("first_row_id", 142), ("content_offset", 144), ("content_size_in_bytes", 145))
+_FIELD_ID = "PARQUET:field_id"
+_POSITION_DELETES = pa.schema(
+    [
+        pa.field("file_path", pa.string(), False, {_FIELD_ID: str(FILE_PATH_ID)}),
+        pa.field("pos", pa.int64(), False, {_FIELD_ID: str(POSITION_ID)}),
+    ]
+)
+_POSITION_OPTIONS: Mapping[str, Any] = {
+    "compression": "zstd",
+    "use_dictionary": ["file_path"],
+    "store_schema": False,
+}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _PARTITION_TYPES: Mapping[pa.DataType, Any] = {
@@ -39,6 +60,16 @@ class Manifest:
 
     record: Entry
     entries: Sequence[Entry]
+
+    @property
+    def path(self) -> str:
+        """The location of the manifest."""
+        return self.record["manifest_path"]
+
+    @property
+    def content(self) -> int:
+        """DATA or DELETES."""
+        return self.record["content"]
 
     @property
     def live(self) -> list[Entry]:
@@ -64,7 +95,7 @@ def _by_column(name: str, kind: str, number: int, key: int) -> Entry:
     return _optional(name, {"type": "array", "logicalType": "map", "items": pair}, number)
 
 
-def _entry_schema(partition: Sequence[tuple[str, pa.DataType]]) -> Any:
+def _entry_schema(partition: Sequence[tuple[str, pa.DataType]], version: int) -> Any:
     fields = [
         _optional(_avro_name(name), _PARTITION_TYPES[kind], FIRST_PARTITION_ID + n)
         for n, (name, kind) in enumerate(partition)
@@ -89,6 +120,8 @@ def _entry_schema(partition: Sequence[tuple[str, pa.DataType]]) -> Any:
             _optional("split_offsets", {"type": "array", "items": "long", "element-id": 133}, 132),
             _optional("equality_ids", {"type": "array", "items": "int", "element-id": 136}, 135),
             _optional("sort_order_id", "int", 140),
+            _optional("referenced_data_file", "string", 143),
+            *(_optional(name, "long", number) for name, number in (_OF_VERSION_3 if version == 3 else ())),
         ],
     }
     entry = [
@@ -102,7 +135,7 @@ def _entry_schema(partition: Sequence[tuple[str, pa.DataType]]) -> Any:
 
 
 @cache
-def _list_schema() -> Any:
+def _list_schema(version: int) -> Any:
     summary = {
         "type": "record",
         "name": "r508",
@@ -129,6 +162,7 @@ def _list_schema() -> Any:
         *counts,
         _optional("partitions", {"type": "array", "items": summary, "element-id": 508}, 507),
         _optional("key_metadata", "bytes", 519),
+        *([_optional("first_row_id", "long", 520)] if version == 3 else []),
     ]
     return fastavro.parse_schema({"type": "record", "name": "manifest_file", "fields": fields})
 
@@ -150,7 +184,7 @@ def entry_of(file: DataFile, path: str, ids: Mapping[str, int], snapshot: int, s
         if least is not None and greatest is not None:
             low[ids[name]], high[ids[name]] = least, greatest
     data_file = {
-        "content": 0,
+        "content": DATA,
         "file_path": path,
         "file_format": "PARQUET",
         "partition": {_avro_name(name): value for name, value in file.partition.items()},
@@ -161,6 +195,30 @@ def entry_of(file: DataFile, path: str, ids: Mapping[str, int], snapshot: int, s
         "lower_bounds": _pairs(low),
         "upper_bounds": _pairs(high),
     }
+    return _added(data_file, snapshot, sequence)
+
+
+def mask_entry(file: Mapping[str, Any], masked: Mapping[str, Any], rows: int, snapshot: int, sequence: int) -> Entry:
+    """The entry of a new file with the positions of `rows` rows that are not shown, all of one data file: `masked`, as
+    its entry describes it. `file` has the path, format and size.
+
+    Readers match both by the partition and by the path of the data file, byte by byte, and take positions only of
+    snapshots that are not older than the data file.
+    """
+    masked_path = masked["file_path"].encode()
+    data_file = {
+        "content": DELETES,
+        "partition": masked["partition"],
+        "record_count": rows,
+        "lower_bounds": _pairs({FILE_PATH_ID: masked_path}),
+        "upper_bounds": _pairs({FILE_PATH_ID: masked_path}),
+        "referenced_data_file": masked["file_path"],
+        **file,
+    }
+    return _added(data_file, snapshot, sequence)
+
+
+def _added(data_file: Entry, snapshot: int, sequence: int) -> Entry:
     return {
         "status": ADDED,
         "snapshot_id": snapshot,
@@ -168,6 +226,16 @@ def entry_of(file: DataFile, path: str, ids: Mapping[str, int], snapshot: int, s
         "file_sequence_number": sequence,
         "data_file": data_file,
     }
+
+
+def position_deletes(path: str, positions: npt.NDArray[np.int64]) -> bytes:
+    """The bytes of a Parquet file with the positions of rows, ascending, of the data file at the location `path`. Its
+    columns have the ids that Iceberg reserves for them: Java's readers find them by nothing else."""
+    rows = pa.Table.from_arrays([pa.repeat(path, len(positions)), pa.array(positions)], schema=_POSITION_DELETES)
+    sink = pa.BufferOutputStream()
+    with pq.ParquetWriter(sink, rows.schema, **_POSITION_OPTIONS) as writer:
+        writer.write_table(rows)
+    return sink.getvalue().to_pybytes()
 
 
 def _pairs(values: Mapping[int, Any]) -> list[Entry]:
@@ -200,21 +268,22 @@ def encode_manifest(
     entries: Sequence[Entry],
     partition: Sequence[tuple[str, pa.DataType]],
     header: Mapping[str, str],
+    version: int = 2,
 ) -> bytes:
-    """The bytes of a manifest. `partition` are the partition columns with their types."""
-    return _avro_file(_entry_schema(partition), entries, {"format-version": "2", "content": "data", **header})
+    """The bytes of a manifest. `partition` are the partition columns with their types, `version` is Iceberg's."""
+    return _avro_file(_entry_schema(partition, version), entries, {"format-version": str(version), **header})
 
 
 def manifest_record(
     entries: Sequence[Entry], path: str, size: int, snapshot: int, sequence: int, kinds: Sequence[pa.DataType]
 ) -> Entry:
-    """The record of a manifest in the list of the snapshot that wrote it. `kinds` are the types of the partition
-    columns."""
+    """The record of a manifest in the list of the snapshot that wrote it. Its entries are either all of data files or
+    all of files with deletes. `kinds` are the types of the partition columns."""
     record: Entry = {
         "manifest_path": path,
         "manifest_length": size,
         "partition_spec_id": 0,
-        "content": 0,
+        "content": max((entry["data_file"]["content"] for entry in entries), default=DATA),
         "sequence_number": sequence,
         "min_sequence_number": min((e["sequence_number"] for e in entries if e["status"] != DELETED), default=sequence),
         "added_snapshot_id": snapshot,
@@ -237,9 +306,38 @@ def manifest_record(
     return record
 
 
-def encode_manifest_list(records: Sequence[Entry], header: Mapping[str, str]) -> bytes:
-    """The bytes of the manifest list of a snapshot."""
-    return _avro_file(_list_schema(), records, {"format-version": "2", **header})
+def encode_manifest_list(records: Sequence[Entry], header: Mapping[str, str], version: int = 2) -> bytes:
+    """The bytes of the manifest list of a snapshot. `version` is Iceberg's."""
+    return _avro_file(_list_schema(version), records, {"format-version": str(version), **header})
+
+
+def with_row_numbers(manifests: Iterable[Manifest], first: int) -> tuple[list[Manifest], int]:
+    """The manifests, in which rows of data files have numbers from `first` on where they had none yet (Iceberg 3); and
+    the first number that is free. The given manifests, which another list may have, stay as they are."""
+    numbered: list[Manifest] = []
+    for manifest in manifests:
+        if manifest.content == DATA and manifest.record.get("first_row_id") is None:
+            numbered.append(Manifest({**manifest.record, "first_row_id": first}, manifest.entries))
+            first += manifest.record["added_rows_count"] + manifest.record["existing_rows_count"]
+        else:
+            numbered.append(manifest)
+    return numbered, first
+
+
+def numbered_entries(manifest: Manifest) -> list[Entry]:
+    """The live entries of a manifest, each with the number of its first row, so that another manifest can have them; in
+    a manifest without numbers (Iceberg 2) as they are."""
+    first = manifest.record.get("first_row_id")
+    if first is None:
+        return manifest.live
+    entries: list[Entry] = []
+    for entry in manifest.live:
+        file = entry["data_file"]
+        if file.get("first_row_id") is None:
+            entry = {**entry, "data_file": {**file, "first_row_id": first}}
+            first += file["record_count"]
+        entries.append(entry)
+    return entries
 
 
 def decode_avro(data: bytes, path: str) -> list[Entry]:

@@ -7,9 +7,10 @@ the next one continues.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from lakebed.errors import CommitConflict, ConflictKind, UnsupportedFeature
@@ -22,7 +23,10 @@ from lakebed.wording import Printed, count_text
 
 # The name of a restore's or rollback's version: these actions leave no commit.
 TAKEN_BACK = "RESTORE"
+# The name of a version that shows the last commit in another way.
+PUBLISHED_AGAIN = "PUBLISH"
 _ATTEMPTS = 20
+_log = logging.getLogger("lakebed")
 
 
 @dataclass(frozen=True, repr=False)
@@ -84,22 +88,36 @@ class PublishResult(Printed):
 
 @dataclass(slots=True)
 class _Progress:
-    """The results of one publication so far, over all attempts."""
+    """The results of one publication so far, over all attempts. `fresh` is whether the versions show the rows of log
+    files (None: as the list does, which `is_fresh` says), `vectors` whether by deletion vectors where the format leaves
+    a choice."""
 
+    fresh: bool | None = None
+    vectors: bool = False
+    is_fresh: bool = False
     published: list[PublishedVersion] = field(default_factory=list[PublishedVersion])
     skipped: list[str] = field(default_factory=list[str])
     unmerged: tuple[UnmergedGroup, ...] = ()
 
 
-def publish(storage: Storage, opened: Callable[[], Snapshot], form: ListFormat) -> tuple[PublishResult, Position]:
+def publish(
+    storage: Storage,
+    opened: Callable[[], Snapshot],
+    form: ListFormat,
+    *,
+    fresh: bool | None = None,
+    vectors: bool = False,
+) -> tuple[PublishResult, Position]:
     """Write a version for each commit of the table that the list of this format does not show yet. Returns the result,
-    and the position of the newest version. `opened` opens the table in its present state.
+    and the position of the newest version. `opened` opens the table in its present state. `fresh` is whether the list
+    shows the rows of log files; None: as it does, which a new list does not. `vectors`: by deletion vectors, where the
+    format has another way too.
 
     Raises `UnsupportedFeature` for a table that the format cannot express, `ForeignChange` for a list with versions of
     others, and `CommitConflict` where other publishers are always faster. What was published before that remains.
     """
     started = time.monotonic()
-    progress = _Progress()
+    progress = _Progress(fresh, vectors)
     for _ in range(_ATTEMPTS):
         listed = form.newest(storage)
         done = _bring_up_to_date(storage, opened(), form, listed, progress)
@@ -118,13 +136,18 @@ def publish(storage: Storage, opened: Callable[[], Snapshot], form: ListFormat) 
 
 
 def forget_earlier(
-    storage: Storage, opened: Callable[[], Snapshot], form: ListFormat
+    storage: Storage,
+    opened: Callable[[], Snapshot],
+    form: ListFormat,
+    *,
+    fresh: bool | None = None,
+    vectors: bool = False,
 ) -> tuple[PublishResult, Position, int]:
     """Publish, then delete every version of the list except the newest. Returns the result, the position, and the
     number of deleted files. Raises the errors of `publish`, and `CommitConflict` if other publishers are always
     faster."""
     for _ in range(_ATTEMPTS):
-        result, position = publish(storage, opened, form)
+        result, position = publish(storage, opened, form, fresh=fresh, vectors=vectors)
         listed = form.newest(storage)
         deleted = None if listed is None else form.forget_earlier(storage, listed)
         if deleted is not None:
@@ -146,7 +169,9 @@ def _bring_up_to_date(
 ) -> ForeignList | None:
     """Write all missing versions, and return the list; None if another publisher wrote one of them."""
     newest: TableVersion | None = None
-    commits = unpublished(snapshot, None if listed is None else listed.position)
+    before = None if listed is None else listed.position
+    progress.is_fresh = bool(progress.fresh if progress.fresh is not None else listed is not None and listed.is_fresh)
+    commits = unpublished(snapshot, before)
     for number, version in enumerate(versions(snapshot, commits), 1):
         newest = version
         try:
@@ -160,11 +185,13 @@ def _bring_up_to_date(
             return None
     if newest is None or listed is None:
         # after commits were taken back the table differs from the list although no commit is new
-        newest = newest_version(snapshot, TAKEN_BACK if listed is not None else "CREATE")
-        if (
-            listed is None
-            or {*newest.files} != {*listed.files}
+        newest = newest_version(snapshot, "CREATE" if listed is None else TAKEN_BACK)
+        if newest.position == before:
+            newest = replace(newest, operation=PUBLISHED_AGAIN)
+        if listed is None or (
+            {*newest.files} != {*listed.files}
             or form.schema_text(newest.schema, listed) != listed.schema
+            or (progress.is_fresh, newest.log_files if progress.is_fresh else "") != (listed.is_fresh, listed.log_files)
         ):
             listed = _publish_version(storage, snapshot, form, listed, newest, progress)
     progress.unmerged = tuple(
@@ -174,7 +201,7 @@ def _bring_up_to_date(
             file_slice.base_file.instant if file_slice.base_file else None,
             len(file_slice.log_files),
         )
-        for file_slice in newest.unmerged
+        for file_slice in (() if progress.is_fresh else newest.unmerged)
     )
     return listed
 
@@ -206,9 +233,12 @@ def _publish_version(
         check_types(listed_files, version.schema, version.history, form.widening)
     removed = sorted(before - version.files.keys())
     readable = partial(is_readable, snapshot)
-    change = Change(version, schema, columns, files, removed, readable, config.timezone, config.name)
+    options = {"is_fresh": progress.is_fresh, "vectors": progress.vectors}
+    change = Change(version, schema, columns, files, removed, readable, config.timezone, config.name, **options)
     written = form.append(storage, listed, change)
     if written is not None:
+        if progress.is_fresh and form.fresh_warning and not (listed is not None and listed.is_fresh):
+            _log.warning("%s: %s", storage.url(), form.fresh_warning)
         instant = version.position.instant
         progress.published.append(
             PublishedVersion(written.version, instant, version.operation, len(files), len(removed))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -28,8 +29,8 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class TableVersion:
-    """The table after a commit. `files` are its base files by path. `unmerged` are the file slices with log files,
-    whose rows no list of Parquet files can show."""
+    """The table after a commit, as `view` shows it. `files` are its base files by path. `unmerged` are the file slices
+    with log files: a list of base files does not show their newest rows."""
 
     position: Position
     operation: str
@@ -37,6 +38,14 @@ class TableVersion:
     files: Mapping[str, BaseFile]
     unmerged: tuple[FileSlice, ...]
     history: SchemaHistory | None
+    view: Snapshot
+
+    @property
+    def log_files(self) -> str:
+        """A text that differs for other log files, or for log files of another size; empty if there are none."""
+        files = sorted((log.path, log.size) for file_slice in self.unmerged for log in file_slice.log_files)
+        text = "\n".join(f"{path} {size}" for path, size in files)
+        return hashlib.sha256(text.encode()).hexdigest()[:32] if files else ""
 
     @property
     def changes_rows(self) -> bool:
@@ -74,7 +83,7 @@ def _version(view: Snapshot, position: Position, operation: str) -> TableVersion
     bases = [file_slice.base_file for file_slice in readable_slices(view.config, slices, "read_optimized")]
     files = {base.path: base for base in bases if base is not None}
     unmerged = tuple(file_slice for file_slice in slices if file_slice.log_files and view.config.table_type == "mor")
-    return TableVersion(position, operation, data_columns(view), files, unmerged, view.history)
+    return TableVersion(position, operation, data_columns(view), files, unmerged, view.history, view)
 
 
 def _after(snapshot: Snapshot, commit: Instant) -> Snapshot:

@@ -55,6 +55,6 @@ def show_after_service(storage: Storage, properties: Mapping[str, str], options:
     resolved = resolve_options(options)
     settings = service_settings(resolved.explicit, properties)
     if settings.publish.formats:
-        publish_after_service(storage, settings.publish.formats, resolved.write)
+        publish_after_service(storage, settings.publish, resolved.write)
     if is_set(settings, CatalogSync.after_write):
         sync_all(storage, settings.catalog)

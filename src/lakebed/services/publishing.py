@@ -10,12 +10,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from lakebed.config.option_table import LIST_FORMATS
-from lakebed.config.settings import WriteSettings
+from lakebed.config.options import resolve_options, service_settings
+from lakebed.config.settings import PublishSettings, WriteSettings
 from lakebed.errors import CommitConflict, InvalidOption, LakebedError
 from lakebed.metadata.lookups import open_snapshot
 from lakebed.properties.file import load_table_config
@@ -63,7 +64,7 @@ class Publishing(Service[Published]):
         return None
 
     def serve(self, state: ServiceState) -> Published:
-        return publish_all(state.context.storage, state.settings.publish.formats, state.context.settings)
+        return publish_all(state.context.storage, state.settings.publish, state.context.settings)
 
     def has_changed(self, outcome: Published) -> bool:
         return any(result.published for result in outcome.results)
@@ -87,9 +88,11 @@ def consumer_of(form: str) -> str:
     return f"published-{form}"
 
 
-def publish_table(storage: Storage, form: str, settings: WriteSettings) -> PublishResult:
+def publish_table(
+    storage: Storage, form: str, settings: WriteSettings, requested: PublishSettings | None = None
+) -> PublishResult:
     """Extend the list of a format to the table's last commit, and record its position in the table, under the lock that
-    `settings` configure.
+    `settings` configure. `requested` are the settings of the list; None: those of the table.
 
     Raises `InvalidOption` for a name that is no format's, and what `publication.publish` raises.
     """
@@ -101,9 +104,22 @@ def publish_table(storage: Storage, form: str, settings: WriteSettings) -> Publi
             hint=f"It is one of {', '.join(LIST_FORMATS)}.",
             context={"option": "format", "value": form, "expected": [*LIST_FORMATS]},
         )
-    result, position = publish(storage, partial(_opened, storage), list_formats()[form])
+    options = _options_of(form, requested or _table_settings(storage))
+    result, position = publish(storage, partial(_opened, storage), list_formats()[form], **options)
     _note_position(storage, consumer_of(form), position.completed, settings)
     return result
+
+
+def publish_on_request(
+    storage: Storage, form: str, options: Mapping[str, Any] | None, *, fresh: bool | None = None
+) -> PublishResult:
+    """`publish_table` with the options of a call, which count before the table's settings; `fresh` counts before
+    both."""
+    resolved = resolve_options(options)
+    requested = _table_settings(storage, resolved.explicit)
+    if fresh is not None:
+        requested = replace(requested, fresh=fresh, fresh_delta=fresh)
+    return publish_table(storage, form, resolved.write, requested)
 
 
 def newest_metadata(storage: Storage) -> tuple[str, bytes] | None:
@@ -138,11 +154,26 @@ def publish_alone(storage: Storage, form: str, settings: WriteSettings) -> str:
     errors of `publish_table`."""
     from lakebed.publish.publication import forget_earlier
 
-    result, position, deleted = forget_earlier(storage, partial(_opened, storage), list_formats()[form])
+    options = _options_of(form, _table_settings(storage))
+    result, position, deleted = forget_earlier(storage, partial(_opened, storage), list_formats()[form], **options)
     _note_position(storage, consumer_of(form), position.completed, settings)
     return (
         f"{form} list: {count_text(deleted, 'file')} of versions before {result.instant or 'the first commit'} deleted"
     )
+
+
+def _table_settings(storage: Storage, explicit: Mapping[str, str] | None = None) -> PublishSettings:
+    """The table's settings of publication, with the options of a call before them."""
+    return service_settings(explicit or {}, load_table_config(storage).properties).publish
+
+
+class _ListOptions(TypedDict):
+    fresh: bool | None
+    vectors: bool
+
+
+def _options_of(form: str, settings: PublishSettings) -> _ListOptions:
+    return {"fresh": settings.is_fresh(form), "vectors": settings.masks == "vectors"}
 
 
 def _opened(storage: Storage) -> Snapshot:
@@ -155,14 +186,14 @@ def published_columns(storage: Storage, form: str) -> tuple[str, ...] | None:
     return None if listed is None else listed.partition_columns
 
 
-def publish_all(storage: Storage, formats: tuple[str, ...], settings: WriteSettings) -> Published:
-    """Publish in each format. A failure does not stop the other formats. The first error is raised at the end, with the
-    command to run."""
+def publish_all(storage: Storage, requested: PublishSettings, settings: WriteSettings) -> Published:
+    """Publish in each of the requested formats. A failure does not stop the other formats. The first error is raised at
+    the end, with the command to run."""
     results: list[PublishResult] = []
     failed: LakebedError | None = None
-    for form in formats:
+    for form in requested.formats:
         try:
-            results.append(publish_table(storage, form, settings))
+            results.append(publish_table(storage, form, settings, requested))
         except LakebedError as error:
             again = (
                 f"The next commit publishes again, and so does `lakebed catalogs publish {storage.spec.uri} {form}`."
@@ -173,10 +204,10 @@ def publish_all(storage: Storage, formats: tuple[str, ...], settings: WriteSetti
     return Published(tuple(results))
 
 
-def publish_after_service(storage: Storage, formats: tuple[str, ...], settings: WriteSettings) -> None:
+def publish_after_service(storage: Storage, requested: PublishSettings, settings: WriteSettings) -> None:
     """Publish the changes of a service or a restore. Errors are only logged, and the next commit publishes again."""
     try:
-        publish_all(storage, formats, settings)
+        publish_all(storage, requested, settings)
     except Exception as error:
         _log.warning("the table %s was changed; publication after it failed: %s", storage.spec.uri, error)
 

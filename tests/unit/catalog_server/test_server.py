@@ -402,6 +402,27 @@ def test_polars_reads_a_table_of_the_catalog(
     assert same_rows(frame.to_arrow(), w.open("sales.log").scan(where="fare > 1").to_arrow())
 
 
+def test_tables_with_the_setting_are_shown_with_the_rows_of_their_log_files(
+    server: CatalogServer, w: lakebed.Warehouse
+) -> None:
+    from pyiceberg.catalog import load_catalog
+
+    catalog = load_catalog("r", type="rest", uri=server.url)
+    table = w.open("sales.log")
+    table.upsert({"id": [2, 4], "city": ["Rome", "Bern"], "fare": [7.0, 1.0]})
+
+    def read() -> list[dict[str, Any]]:
+        return catalog.load_table("sales.log").scan().to_arrow().sort_by("id").to_pylist()
+
+    assert read() == table.scan(query="read_optimized").to_arrow().sort_by("id").to_pylist()
+    for fresh in (True, False, True):
+        table.configure({"lakebed.publish.fresh": fresh})  # no commit, and the next answer shows it
+        expected = table.scan(query="snapshot" if fresh else "read_optimized").to_arrow()
+        assert read() == expected.sort_by("id").to_pylist()
+    table.delete([1])
+    assert read() == table.scan().to_arrow().sort_by("id").to_pylist()
+
+
 def test_duckdb_reads_the_catalog(server: CatalogServer, w: lakebed.Warehouse) -> None:
     import duckdb
 

@@ -77,7 +77,7 @@ def clash(monkeypatch: pytest.MonkeyPatch) -> None:
         return 7 if path in ("a", "b") else field_id(path)
 
     monkeypatch.setattr(field_ids, "field_id", clashing)
-    monkeypatch.setattr("lakebed.publish.iceberg.field_id", clashing)
+    monkeypatch.setattr("lakebed.publish.iceberg_schema.field_id", clashing)
 
 
 def test_an_id_is_from_1_to_2_to_the_30th_and_the_same_for_good():

@@ -165,6 +165,23 @@ def test_published_lists_hold_no_value_of_an_erased_row_and_show_the_others(kind
         check_published(table, form)
 
 
+@pytest.mark.usefixtures("quiet_readers")
+def test_copies_of_rows_in_fresh_lists_are_erased(tmp_path: Path) -> None:
+    table = new_table(str(tmp_path / "t"), "mor", "bucket")
+    table.upsert(rows([ERASED, 6], 8))
+    table.catalogs.publish("iceberg", fresh=True)
+    table.upsert(rows([4], 9))
+    table.catalogs.publish("iceberg")
+    expected = others(table)
+    assert [path for path in files_with_value(table) if path.endswith("-rows.parquet")] != []
+    report = table.erase([KEY], options=OPTIONS)
+    assert (files_with_value(table), report.is_clean, content(table)) == ({}, True, expected)
+    check_published(table, "iceberg", fresh=True)
+    table.upsert(rows([2, 7], 20))
+    table.catalogs.publish("iceberg")
+    check_published(table, "iceberg", fresh=True)
+
+
 @pytest.mark.rest
 @pytest.mark.usefixtures("quiet_readers")
 def test_published_lists_without_values_of_an_erased_row_show_the_others_and_keep_their_versions(

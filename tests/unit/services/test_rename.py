@@ -18,9 +18,11 @@ from lakebed.storage import open_storage
 from lakebed.storage.base import Storage
 from lakebed.storage.opening import wrapping
 from lakebed.testing import Crash, FaultPlan, FaultyStorage, Killed
+from support.published import check_published, quiet
 
 ROWS = pa.table({"id": [1, 2, 3], "city": ["a", "b", "b"]})
 SETTINGS = WriteSettings()
+quiet_readers = pytest.fixture(quiet)
 
 
 def new_table(**options: object) -> str:
@@ -188,6 +190,22 @@ def test_files_of_others_beside_a_published_list_move_with_the_table(tmp_path: P
     left = lakebed.drop(str(tmp_path / "db/new"))
     assert left == ["metadata/notes.avro"]
     assert (tmp_path / "db/new/metadata/notes.avro").read_text() == "mine"
+
+
+@pytest.mark.usefixtures("quiet_readers")
+def test_a_fresh_list_is_written_again_after_a_rename_and_leaves_with_a_dropped_table(tmp_path: Path) -> None:
+    old, new = tmp_path / "db/old", tmp_path / "db/new"
+    table = lakebed.load(str(old), ROWS, key="id", type="mor", progress=False)
+    table.upsert(ROWS)
+    table.catalogs.publish("iceberg", fresh=True)
+    assert len([*old.glob("metadata/*-rows.parquet"), *old.glob("metadata/*-masks.parquet")]) == 2
+    rename(open_storage(str(tmp_path)), "db/old", "db/new", SETTINGS)
+    assert (old.exists(), (new / "metadata").exists()) == (False, False)
+    moved = lakebed.open(str(new))
+    moved.catalogs.publish("iceberg", fresh=True)
+    check_published(moved, "iceberg", fresh=True)
+    assert lakebed.drop(str(new)) == []
+    assert not (new / "metadata").exists()
 
 
 def test_a_writer_that_began_before_the_rename_does_not_commit() -> None:
