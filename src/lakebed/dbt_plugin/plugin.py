@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager, suppress
@@ -13,6 +14,7 @@ import pyarrow as pa
 from dbt.adapters.duckdb.connections import DuckDBConnectionManager
 from dbt.adapters.duckdb.plugins import BasePlugin
 from dbt.adapters.duckdb.utils import SourceConfig, TargetConfig
+from dbt.flags import get_flags
 from dbt_common.exceptions import DbtRuntimeError
 
 from lakebed.dbt_plugin.models import Model, message_of
@@ -24,6 +26,11 @@ from lakebed.read.dataset import TableDataset
 from lakebed.read.scan import Scan
 
 
+# The commands of dbt in which the dbt package shows, before the first node, what the selected nodes read.
+_WITH_HOOKS = ("build", "run", "seed", "snapshot", "test")
+_QUOTED = re.compile(r'"((?:[^"]|"")*)"')
+
+
 class Plugin(BasePlugin):  # pyright: ignore[reportUntypedBaseClass]
     """The plugin of dbt-duckdb, named in a profile as `module: lakebed.dbt_plugin` with `alias: lakebed`.
 
@@ -31,14 +38,18 @@ class Plugin(BasePlugin):  # pyright: ignore[reportUntypedBaseClass]
     `storage_options`, and `create` and `options`: arguments for new tables, and options of each write.
     """
 
+    _is_installed = False
+
     def initialize(self, plugin_config: dict[str, Any]) -> None:
         """Read the settings of the profile."""
         with _errors_about("the plugin lakebed of the profile"):
             self._tables = Tables.of(plugin_config, (self.creds and self.creds.settings) or {})
+        # dbt-duckdb holds a lock of its own where it opens cursors, so `_lock` is never held while one is opened
         self._lock = threading.Lock()
+        self._views = threading.Lock()
         self._threads = threading.local()
-        # tables of models by the names under which each cursor has them
-        self._shown: dict[str, TableDataset] = {}
+        # what DuckDB reads, by the names that the texts of views have
+        self._datasets: dict[str, TableDataset] = {}
         # what the consumers' sources give while a model reads them
         self._batches: dict[str, Scan] = {}
 
@@ -46,11 +57,30 @@ class Plugin(BasePlugin):  # pyright: ignore[reportUntypedBaseClass]
         """A source is a view: DuckDB hands the columns and conditions of each query to the table."""
         return "view"
 
+    def configure_connection(self, conn: Any) -> None:
+        """Let sources become views one after the other, and find the tables of views that the database file has, for
+        commands of dbt that run no hooks."""
+        environment = DuckDBConnectionManager.env()
+        load_source = environment.load_source
+
+        def show_source(plugin_name: str, config: SourceConfig) -> None:
+            if plugin_name == self.name:
+                self._show_source(config)
+            else:
+                load_source(plugin_name, config)
+
+        if not self._is_installed:
+            # dbt-duckdb replaces the view for each reader in its thread, and DuckDB refuses two of them at once
+            environment.load_source = show_source
+            self._is_installed = True
+        if getattr(get_flags(), "WHICH", "") not in _WITH_HOOKS:
+            self._find_views(conn)
+
     def configure_cursor(self, cursor: Any) -> None:
-        """Give a new cursor the tables of the models."""
+        """Give a new cursor all that DuckDB reads of lakebed."""
         with self._lock:
-            shown = dict(self._shown)
-        for name, dataset in shown.items():
+            datasets = dict(self._datasets)
+        for name, dataset in datasets.items():
             cursor.register(name, dataset)
         if not getattr(self._threads, "is_own", False):
             self._threads.cursor = cursor
@@ -73,7 +103,7 @@ class Plugin(BasePlugin):  # pyright: ignore[reportUntypedBaseClass]
             model = Model.of(request)
         with _errors_about(f"the model {model.name}, table {model.table}"):
             if request["action"] == "show":
-                request["is_shown"] = self._show(model, relation)
+                request["is_shown"] = self._show_model(model, relation)
                 return
             consumed = self._consumed(request)
             if consumed is None:
@@ -133,8 +163,7 @@ class Plugin(BasePlugin):  # pyright: ignore[reportUntypedBaseClass]
         """Let a source have the rows of a batch while the block runs."""
         self._batches[source.table_name()] = scan
         try:
-            with self._own_cursors():
-                DuckDBConnectionManager.env().load_source(self.name, source)
+            self._show_source(source)
             yield
         finally:
             del self._batches[source.table_name()]
@@ -153,45 +182,57 @@ class Plugin(BasePlugin):  # pyright: ignore[reportUntypedBaseClass]
             rows = pa.RecordBatchReader.from_stream(relation)
             return replace(model, options=options).write(table, rows, complete=complete, once=once)
 
-    # -- views of the tables of models
+    # -- views
 
-    def _show(self, model: Model, relation: Any) -> bool:
-        """Make a model's relation in DuckDB a view of its table; returns False, without a view, for a table without
-        rows of a first run."""
+    def _show_source(self, config: SourceConfig) -> None:
+        """Make the relation of a source in DuckDB a view of its rows."""
+        relation = ".".join(f'"{part}"' for part in (config.database, config.schema, config.identifier) if part)
+        schema = ".".join(f'"{part}"' for part in (config.database, config.schema) if part)
+        self._show(str(_source(config)), self.load(config), relation, schema)
+
+    def _show_model(self, model: Model, relation: Any) -> bool:
+        """Make a model's relation in DuckDB a view of its table; returns False, without a view, for a table that no run
+        has written."""
         table = self._tables.written(model.table)
-        if table is None:
-            return False
-        name = f"lakebed {relation.database}.{relation.schema}.{relation.identifier}"
-        dataset = TableDataset(table.scan())
+        if table is not None:
+            dataset = TableDataset(table.scan())
+            self._show(str(Source(model.table)), dataset, str(relation), str(relation.without_identifier()))
+        return table is not None
+
+    def _show(self, text: str, dataset: TableDataset, relation: str, schema: str) -> None:
+        name = f"{self.name} {text}"
         with self._lock:
-            self._shown[name] = dataset
-        # the cursor of dbt's own connection, for the hooks after the model
+            self._datasets[name] = dataset
+        # the cursor of dbt's own connection, for the hooks after a model
         if getattr(self._threads, "cursor", None) is not None:
             with suppress(duckdb.ConnectionException):  # it is closed between two nodes
                 self._threads.cursor.register(name, dataset)
-        with self._cursor() as cursor:
-            cursor.execute(f"create schema if not exists {relation.without_identifier()}")
-            cursor.execute(f'create or replace view {relation} as select * from "{name}"')
-        return True
+        quoted = name.replace('"', '""')
+        with self._views, self._cursor() as cursor:
+            cursor.execute(f"create schema if not exists {schema}")
+            cursor.execute(f'create or replace view {relation} as select * from "{quoted}"')
+
+    def _find_views(self, conn: Any) -> None:
+        for (text,) in conn.execute("select sql from duckdb_views() where not internal").fetchall():
+            for quoted in _QUOTED.findall(text):
+                name = quoted.replace('""', '"')
+                if name.startswith(f"{self.name} {{"):
+                    with suppress(LakebedError):  # the query that reads it fails
+                        scan = self._tables.scan(Source.parse(name[len(self.name) + 1 :]))
+                        self._datasets[name] = TableDataset(scan)
 
     @contextmanager
     def _cursor(self) -> Generator[Any]:
         """A cursor of its own, with all sources and models."""
-        with self._own_cursors():
+        self._threads.is_own = True
+        try:
             handle = DuckDBConnectionManager.env().handle()
+        finally:
+            self._threads.is_own = False
         try:
             yield handle.cursor()
         finally:
             handle.close()
-
-    @contextmanager
-    def _own_cursors(self) -> Generator[None]:
-        """Cursors that are opened in the block are not those of dbt's connection."""
-        self._threads.is_own = True
-        try:
-            yield
-        finally:
-            self._threads.is_own = False
 
 
 def _source_config(entry: Mapping[str, Any]) -> SourceConfig:

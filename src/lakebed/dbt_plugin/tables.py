@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -23,19 +24,31 @@ _SETTINGS = ("warehouse", "location", "storage_options", "create", "options")
 
 @dataclass(frozen=True)
 class Source:
-    """A source of the project: the table, the time as of which it is read, and the consumer that reads what is new."""
+    """What a view in DuckDB shows: a table, the time as of which it is read, and the consumer that reads what is new.
+
+    Its text is the name under which DuckDB has the rows, so that another process finds them by the text of the view.
+
+    >>> str(Source("sales.orders", as_of="2026-11-21"))
+    '{"table": "sales.orders", "as_of": "2026-11-21"}'
+    """
 
     table: str
-    as_of: Any = None
+    as_of: str | None = None
     consumer: str | None = None
+
+    def __str__(self) -> str:
+        return json.dumps({name: value for name, value in asdict(self).items() if value is not None})
+
+    @classmethod
+    def parse(cls, text: str) -> Source:
+        """The source that has this text."""
+        return cls(**json.loads(text))
 
     @classmethod
     def of(cls, schema: str, identifier: str, meta: Mapping[str, Any]) -> Source:
         """The source of an entry in `sources.yml`. Raises `InvalidOption` for a consumer as of a time."""
-        as_of = meta.get("as_of")
-        if isinstance(as_of, int):  # YAML reads the digits of an instant as a number
-            as_of = str(as_of)
-        consumer = meta.get("consumer")
+        # YAML reads a date, and the digits of an instant, as other things than texts
+        as_of, consumer = (None if meta.get(name) is None else str(meta[name]) for name in ("as_of", "consumer"))
         if consumer is not None and as_of is not None:
             raise InvalidOption("a source has either a consumer or as_of: a consumer reads up to the newest commit")
         return cls(str(meta.get("table") or f"{schema}.{identifier}"), as_of, consumer)
