@@ -8,11 +8,9 @@ from typing import Any, Literal, Self
 
 from lakebed.config.arguments import are_names, names_of
 from lakebed.errors import InvalidOption
-from lakebed.operations.merge import MergeResult
 from lakebed.operations.once import Once
 from lakebed.operations.result import WriteResult
 from lakebed.table import Table
-from lakebed.wording import count_text
 
 Verb = Literal["upsert", "insert", "merge", "insert_overwrite"]
 _VERBS = ("upsert", "insert", "merge", "insert_overwrite")
@@ -114,15 +112,3 @@ def _clauses(clauses: Any) -> tuple[Mapping[str, Any], ...]:
                 f" when and then are {', '.join(f'{when} and {then}' for when, then in _CLAUSES)}",
             )
     return listed
-
-
-def message_of(model: Model, result: WriteResult, *, complete: bool) -> str:
-    """A line about a write for dbt's log."""
-    verb = "insert_overwrite" if complete else model.verb
-    if result.skipped:
-        return f"{verb}: written by an earlier run"
-    if isinstance(result, MergeResult) or verb == "upsert":
-        counts = {"inserted": result.inserted, "updated": result.updated, "deleted": result.deleted}
-        known = [f"{count:,} {name}" for name, count in counts.items() if count]
-        return f"{verb}: {', '.join(known) or count_text(result.rows, 'row')}"
-    return f"{verb}: {count_text(result.rows, 'row')}"

@@ -6,7 +6,6 @@ import re
 import threading
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from typing import Any
 
 import duckdb
@@ -17,11 +16,10 @@ from dbt.adapters.duckdb.utils import SourceConfig, TargetConfig
 from dbt.flags import get_flags
 from dbt_common.exceptions import DbtRuntimeError
 
-from lakebed.dbt_plugin.models import Model, message_of
+from lakebed.dbt_plugin.models import Model
 from lakebed.dbt_plugin.tables import Source, Tables
+from lakebed.dbt_plugin.writes import run_model
 from lakebed.errors import InvalidOption, LakebedError
-from lakebed.operations.once import Once
-from lakebed.operations.result import WriteResult
 from lakebed.read.dataset import TableDataset
 from lakebed.read.scan import Scan
 
@@ -106,17 +104,11 @@ class Plugin(BasePlugin):  # pyright: ignore[reportUntypedBaseClass]
                 request["is_shown"] = self._show_model(model, relation)
                 return
             consumed = self._consumed(request)
-            if consumed is None:
-                result, complete = self._write(model, request, complete=model.full_refresh, once=None), False
-            else:
-                result, complete = self._consume(model, request, consumed)
-            if result is None:
-                request.update(message=f"{model.verb}: nothing new", code=model.verb.upper(), rows=0)
-                return
-            message = message_of(model, result, complete=complete or model.full_refresh)
-            request.update(message=message, code=model.verb.upper(), rows=result.rows)
+            source = None if consumed is None else _source(consumed)
+            run = run_model(self._tables, model, source, lambda rows: self._rows(request, consumed, rows))
+            request.update(message=str(run), code=model.verb.upper(), rows=run.rows)
 
-    # -- writing
+    # -- the query of a model
 
     def _consumed(self, request: Mapping[str, Any]) -> SourceConfig | None:
         """The source with a consumer that a model reads; None if there is none."""
@@ -129,58 +121,30 @@ class Plugin(BasePlugin):  # pyright: ignore[reportUntypedBaseClass]
                 f"the model reads two sources with consumers, {names}",
                 hint="leave out the consumer of one: a commit records the position of one consumer",
             )
-        if request.get("is_python"):
+        if request["is_python"]:
             raise InvalidOption("a model in Python reads no source with a consumer", hint="write the model in SQL")
-        if Model.of(request).verb == "insert_overwrite":
-            raise InvalidOption(
-                "insert_overwrite would leave nothing but the newest rows of a source with a consumer",
-                hint="take verb='upsert' with a key, 'insert' or 'merge', or leave out the consumer",
-            )
         return consumed[0]
 
-    def _consume(
-        self, model: Model, request: Mapping[str, Any], config: SourceConfig
-    ) -> tuple[WriteResult | None, bool]:
-        """Write what the model makes of a consumer's next batch, or of all rows up to its end where the table is new or
-        made again; also returns which of the two it was. The consumer moves on after the commit."""
-        source = _source(config)
-        assert source.consumer is not None
-        while True:
-            with self._tables.open(source.table).consume(source.consumer) as batch:
-                is_empty = batch.end == batch.start
-                complete = model.full_refresh or self._tables.written(model.table) is None
-                if is_empty and not complete:
-                    return None, False
-                once = None if is_empty else batch.once()
-                with self._batch(config, batch.all_rows() if complete else batch):
-                    result = self._write(model, request, complete=complete, once=once)
-            # the batch of an earlier run was written, but not as all rows
-            if not (model.full_refresh and result.skipped):
-                return result, complete
-
     @contextmanager
-    def _batch(self, source: SourceConfig, scan: Scan) -> Generator[None]:
-        """Let a source have the rows of a batch while the block runs."""
-        self._batches[source.table_name()] = scan
+    def _rows(
+        self, request: Mapping[str, Any], consumed: SourceConfig | None, batch: Scan | None
+    ) -> Generator[pa.RecordBatchReader]:
+        """The rows of the query of a model; its source with a consumer has those of the batch while the block runs."""
+        if consumed is not None and batch is not None:
+            self._batches[consumed.table_name()] = batch
         try:
-            self._show_source(source)
-            yield
+            if consumed is not None:
+                self._show_source(consumed)
+            with self._cursor() as cursor:
+                if request["header"]:
+                    cursor.execute(request["header"])
+                relation = cursor.sql(request["sql"])
+                if relation is None:
+                    raise InvalidOption("the SQL text of the model is no query, and gives no rows")
+                yield pa.RecordBatchReader.from_stream(relation)
         finally:
-            del self._batches[source.table_name()]
-
-    def _write(self, model: Model, request: Mapping[str, Any], *, complete: bool, once: Once | None) -> WriteResult:
-        """Run the query of a model, and write its rows."""
-        with self._cursor() as cursor:
-            if request.get("header"):
-                cursor.execute(request["header"])
-            relation = cursor.sql(request["sql"])
-            if relation is None:
-                raise InvalidOption("the SQL text of the model is no query, and gives no rows")
-            schema = pa.RecordBatchReader.from_stream(relation.limit(0)).schema
-            options = {**self._tables.options, **model.options}
-            table = self._tables.target(model, schema)
-            rows = pa.RecordBatchReader.from_stream(relation)
-            return replace(model, options=options).write(table, rows, complete=complete, once=once)
+            if consumed is not None:
+                self._batches.pop(consumed.table_name(), None)
 
     # -- views
 
