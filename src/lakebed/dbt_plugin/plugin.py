@@ -23,7 +23,6 @@ from lakebed.errors import InvalidOption, LakebedError
 from lakebed.read.dataset import TableDataset
 from lakebed.read.scan import Scan
 
-
 # The commands of dbt in which the dbt package shows, before the first node, what the selected nodes read.
 _WITH_HOOKS = ("build", "run", "seed", "snapshot", "test")
 _QUOTED = re.compile(r'"((?:[^"]|"")*)"')

@@ -15,6 +15,7 @@ from lakebed.operations.merge import MergeResult
 from lakebed.operations.once import Once
 from lakebed.operations.result import WriteResult
 from lakebed.read.scan import Scan
+from lakebed.table_consumers import ConsumedRows
 from lakebed.wording import count_text
 
 Query = Callable[[Scan | None], AbstractContextManager[pa.RecordBatchReader]]
@@ -52,7 +53,9 @@ class Run:
 def run_model(tables: Tables, model: Model, source: Source | None, query: Query) -> Run:
     """Write what the model's query gives. `source` is the source with a consumer that it reads, if there is one."""
     if source is None:
-        return Run(model, _write(tables, model, query, None, complete=model.full_refresh, once=None), model.full_refresh)
+        return Run(
+            model, _write(tables, model, query, None, complete=model.full_refresh, once=None), model.full_refresh
+        )
     if model.verb == "insert_overwrite":
         raise InvalidOption(
             "insert_overwrite would leave nothing but the newest rows of a source with a consumer",
@@ -67,11 +70,12 @@ def _consume(tables: Tables, model: Model, source: Source, query: Query) -> Run:
     assert source.consumer is not None
     while True:
         with tables.open(source.table).consume(source.consumer) as batch:
+            assert isinstance(batch, ConsumedRows)
             is_empty = batch.end == batch.start
             complete = model.full_refresh or tables.written(model.table) is None
             if is_empty and not complete:
                 return Run(model, None, False)
-            # without new rows there is no position to record: all rows are as good as before when they are written twice
+            # without new rows no position is recorded: all rows may be written twice, since they replace each other
             once = None if is_empty else batch.once()
             rows = batch.all_rows() if complete else batch
             result = _write(tables, model, query, rows, complete=complete, once=once)
