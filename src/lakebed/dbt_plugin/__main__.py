@@ -1,4 +1,4 @@
-"""`python -m lakebed.dbt_plugin` prints the folder of the dbt package, for `packages.yml`."""
+"""`python -m lakebed.dbt_plugin` prints the folder of the dbt package."""
 
 from pathlib import Path
 

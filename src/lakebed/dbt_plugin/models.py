@@ -96,8 +96,8 @@ class Model:
             case "merge":
                 merge = table.merge(rows, self.on)
                 for clause in self.clauses:
-                    rest = {name: value for name, value in clause.items() if name not in ("when", "then")}
-                    merge = getattr(merge, _CLAUSES[clause["when"], clause["then"]])(**rest)
+                    arguments = {name: value for name, value in clause.items() if name not in ("when", "then")}
+                    merge = getattr(merge, _CLAUSES[clause["when"], clause["then"]])(**arguments)
                 return merge.execute(once=once, options=options)
 
 

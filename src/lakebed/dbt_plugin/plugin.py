@@ -100,7 +100,12 @@ class Plugin(BasePlugin):  # pyright: ignore[reportUntypedBaseClass]
             model = Model.of(request)
         with _errors_about(f"the model {model.name}, table {model.table}"):
             if request["action"] == "show":
-                request["is_shown"] = self._show_model(model, relation)
+                # a table that no run has written is none yet
+                table = self._tables.written(model.table)
+                request["is_shown"] = table is not None
+                if table is not None:
+                    dataset, schema = TableDataset(table.scan()), str(relation.without_identifier())
+                    self._show(str(Source(model.table)), dataset, str(relation), schema)
                 return
             consumed = self._consumed(request)
             source = None if consumed is None else _source(consumed)
@@ -111,11 +116,12 @@ class Plugin(BasePlugin):  # pyright: ignore[reportUntypedBaseClass]
 
     def _consumed(self, request: Mapping[str, Any]) -> SourceConfig | None:
         """The source with a consumer that a model reads; None if there is none."""
-        consumed = [each for each in map(_source_config, request["sources"]) if _source(each).consumer is not None]
+        configs = [SourceConfig(**entry) for entry in request["sources"]]
+        consumed = [config for config in configs if _source(config).consumer is not None]
         if not consumed:
             return None
         if len(consumed) > 1:
-            names = " and ".join(sorted(f"{each.schema}.{each.identifier}" for each in consumed))
+            names = " and ".join(sorted(f"{config.schema}.{config.identifier}" for config in consumed))
             raise InvalidOption(
                 f"the model reads two sources with consumers, {names}",
                 hint="leave out the consumer of one: a commit records the position of one consumer",
@@ -153,15 +159,6 @@ class Plugin(BasePlugin):  # pyright: ignore[reportUntypedBaseClass]
         schema = ".".join(f'"{part}"' for part in (config.database, config.schema) if part)
         self._show(str(_source(config)), self.load(config), relation, schema)
 
-    def _show_model(self, model: Model, relation: Any) -> bool:
-        """Make a model's relation in DuckDB a view of its table; returns False, without a view, for a table that no run
-        has written."""
-        table = self._tables.written(model.table)
-        if table is not None:
-            dataset = TableDataset(table.scan())
-            self._show(str(Source(model.table)), dataset, str(relation), str(relation.without_identifier()))
-        return table is not None
-
     def _show(self, text: str, dataset: TableDataset, relation: str, schema: str) -> None:
         name = f"{self.name} {text}"
         with self._lock:
@@ -196,10 +193,6 @@ class Plugin(BasePlugin):  # pyright: ignore[reportUntypedBaseClass]
             yield handle.cursor()
         finally:
             handle.close()
-
-
-def _source_config(entry: Mapping[str, Any]) -> SourceConfig:
-    return SourceConfig(**entry)
 
 
 def _source(config: SourceConfig) -> Source:

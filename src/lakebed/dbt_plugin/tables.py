@@ -46,7 +46,7 @@ class Source:
 
     @classmethod
     def of(cls, schema: str, identifier: str, meta: Mapping[str, Any]) -> Source:
-        """The source of an entry in `sources.yml`. Raises `InvalidOption` for a consumer as of a time."""
+        """The source of an entry in a file of sources. Raises `InvalidOption` for a consumer as of a time."""
         # YAML reads a date, and the digits of an instant, as other things than texts
         as_of, consumer = (None if meta.get(name) is None else str(meta[name]) for name in ("as_of", "consumer"))
         if consumer is not None and as_of is not None:
