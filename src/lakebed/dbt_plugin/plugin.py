@@ -19,12 +19,14 @@ from dbt_common.exceptions import DbtRuntimeError
 from lakebed.dbt_plugin.models import Model
 from lakebed.dbt_plugin.tables import Source, Tables
 from lakebed.dbt_plugin.writes import run_model
-from lakebed.errors import InvalidOption, LakebedError
+from lakebed.errors import InvalidOption, LakebedError, TableNotFound
 from lakebed.read.dataset import TableDataset
 from lakebed.read.scan import Scan
 
 # The commands of dbt in which the dbt package shows, before the first node, what the selected nodes read.
 _WITH_HOOKS = ("build", "run", "seed", "snapshot", "test")
+# What follows in the texts of DuckDB and Arrow after the error of a table that they read.
+_TRACEBACK = ". Detail: Python exception"
 _QUOTED = re.compile(r'"((?:[^"]|"")*)"')
 
 
@@ -91,21 +93,19 @@ class Plugin(BasePlugin):  # pyright: ignore[reportUntypedBaseClass]
     def store(self, target_config: TargetConfig) -> None:
         """Carry out a request of the dbt package, and put the answer into it."""
         request, relation = target_config.config, target_config.relation
-        if not isinstance(request, dict) or request.get("action") not in ("write", "show"):
+        if not isinstance(request, dict) or request.get("action") not in ("find", "write", "show"):
             raise DbtRuntimeError(
                 f"the model {relation.identifier} is not written to lakebed: a model of lakebed has"
                 " materialized='lakebed' from the dbt package that `python -m lakebed.dbt_plugin` names"
             )
+        if request["action"] == "find":
+            self._find(request, relation)
+            return
         with _errors_about(f"the model {request['model']}"):
             model = Model.of(request)
         with _errors_about(f"the model {model.name}, table {model.table}"):
             if request["action"] == "show":
-                # a table that no run has written is none yet
-                table = self._tables.written(model.table)
-                request["is_shown"] = table is not None
-                if table is not None:
-                    dataset, schema = TableDataset(table.scan()), str(relation.without_identifier())
-                    self._show(str(Source(model.table)), dataset, str(relation), schema)
+                request["is_shown"] = self._show_model(model, relation)
                 return
             consumed = self._consumed(request)
             source = None if consumed is None else _source(consumed)
@@ -159,6 +159,26 @@ class Plugin(BasePlugin):  # pyright: ignore[reportUntypedBaseClass]
         schema = ".".join(f'"{part}"' for part in (config.database, config.schema) if part)
         self._show(str(_source(config)), self.load(config), relation, schema)
 
+    def _show_model(self, model: Model, relation: Any) -> bool:
+        """Make a model's relation in DuckDB a view of its table; returns False, without a view, for a table that no run
+        has written."""
+        table = self._tables.written(model.table)
+        if table is not None:
+            dataset, schema = TableDataset(table.scan()), str(relation.without_identifier())
+            self._show(str(Source(model.table)), dataset, str(relation), schema)
+        return table is not None
+
+    def _find(self, request: dict[str, Any], relation: Any) -> None:
+        """Before the first node: show the sources that a node reads and, if it is a model of lakebed, its table. Wrong
+        settings and missing tables are errors of the nodes that need them."""
+        for entry in request["sources"]:
+            with suppress(LakebedError, DbtRuntimeError):
+                self._show_source(SourceConfig(**entry))
+        request["is_shown"] = False
+        if request["is_model"]:
+            with _errors_about(f"the model {request['model']}"), suppress(InvalidOption, TableNotFound):
+                request["is_shown"] = self._show_model(Model.of(request), relation)
+
     def _show(self, text: str, dataset: TableDataset, relation: str, schema: str) -> None:
         name = f"{self.name} {text}"
         with self._lock:
@@ -205,4 +225,5 @@ def _errors_about(subject: str) -> Generator[None]:
     try:
         yield
     except (LakebedError, duckdb.Error, pa.ArrowException) as error:
-        raise DbtRuntimeError(f"{subject}: {error}") from error
+        text = str(error).partition(_TRACEBACK)[0]
+        raise DbtRuntimeError(f"{subject}: {text}") from error

@@ -52,27 +52,20 @@
     {% do lakebed.check_consumers() %}
     {% set selected = [] %}
     {% for id in selected_resources if id in graph.nodes %}{% do selected.append(id) %}{% endfor %}
-    {% set read = lakebed.upstream(selected) %}
-    {% for id in read if id in graph.sources %}
-      {% set found = graph.sources[id] %}
-      {% if found.meta.plugin or found.config.plugin or (found.config.meta or {}).plugin %}
-        {% do source(found.source_name, found.name) %}
-      {% endif %}
-    {% endfor %}
-    {% for id in (selected + read) | unique if id in graph.nodes %}
+    {% for id in (selected + lakebed.upstream(selected)) | unique if id in graph.nodes %}
       {% set node = graph.nodes[id] %}
-      {% if node.resource_type == 'model' and node.config.materialized == 'lakebed' %}
+      {% set is_model = node.resource_type == 'model' and node.config.materialized == 'lakebed' %}
+      {% set request = lakebed.request('find', node) %}
+      {% if is_model or request.sources %}
         {% set relation = api.Relation.create(
           database=node.database, schema=node.schema, identifier=node.alias, type='view') %}
-        {% set existing = load_cached_relation(relation) %}
-        {% set request = lakebed.request('show', node) %}
-        {% if existing is none or existing.is_view %}
-          {% do lakebed.send(request, relation) %}
-          {% if request.is_shown %}
-            {% do adapter.cache_added(relation) %}
-          {% elif existing is not none %}
-            {% do adapter.drop_relation(existing) %}
-          {% endif %}
+        {% set existing = load_cached_relation(relation) if is_model else none %}
+        {% do request.update({'is_model': is_model and (existing is none or existing.is_view)}) %}
+        {% do lakebed.send(request, relation) %}
+        {% if request.is_shown %}
+          {% do adapter.cache_added(relation) %}
+        {% elif request.is_model and existing is not none %}
+          {% do adapter.drop_relation(existing) %}
         {% endif %}
       {% endif %}
     {% endfor %}
