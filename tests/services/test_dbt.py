@@ -285,6 +285,7 @@ def test_a_consumer_whose_rows_would_be_lost_is_refused(
     assert len(lake(project).open("sales.orders").consumers) == 0
 
 
+@pytest.mark.rest
 def test_hooks_contracts_and_models_in_python(project: DbtProject) -> None:
     order(project, (1, 7, 5.0), (2, 8, 2.0))
     project.write(
@@ -321,6 +322,7 @@ def model(dbt, session):
     assert "This model has an enforced contract that failed" in project.refused("run", "-s", "promised")
 
 
+@pytest.mark.rest
 def test_a_model_changes_between_a_table_of_duckdb_and_one_of_lakebed(project: DbtProject) -> None:
     order(project, (1, 7, 5.0))
     model = "{{ config(materialized='%s', key='id') }} select * from {{ source('sales', 'orders') }}"
