@@ -216,6 +216,15 @@ class ConsumedBatch:
 class ConsumedRows(ConsumedBatch, BatchOfChanges):
     """The rows of a consumer's batch."""
 
+    def all_rows(self) -> BatchOfChanges:
+        """All rows of the table as of the end of the batch, for data that is made from the beginning again.
+
+        >>> with t.consume("daily", start="latest") as batch:
+        ...     batch.count(), batch.all_rows().count()
+        (0, 3)
+        """
+        return self._consumption.from_beginning(self.end)
+
 
 class ConsumedChanges(ConsumedBatch, ChangeLog):
     """The changes of a consumer's batch."""
@@ -270,6 +279,13 @@ class Consumption:
         if self._end not in (consumer.pending, consumer.position):
             self._consumer = consumer = self._files.read_to(consumer, self._end)
         return Once(f"{self._name}/{consumer.stream}", int(self._end or 0))
+
+    def from_beginning(self, end: str) -> BatchOfChanges:
+        """The rows of the table as of the end of the batch."""
+        opened, request = self._opened, self._request
+        return BatchOfChanges(
+            opened.snapshot(), "", end, request.columns, request.where, spark=opened.spark, reads=opened.reads
+        )
 
     def _recorded(self, snapshot: Snapshot) -> Consumer:
         consumer = self._files.find(self._name)

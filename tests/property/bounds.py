@@ -386,7 +386,9 @@ def others(values: Mapping[str, float]) -> dict[str, float]:
 def modules() -> dict[str, tuple[ModuleType, str]]:
     """Every module with its source, imported before anything is patched: a later import would copy a patched number."""
     names = [
-        found.name for found in pkgutil.walk_packages(lakebed.__path__, "lakebed.") if "__main__" not in found.name
+        found.name
+        for found in pkgutil.walk_packages(lakebed.__path__, "lakebed.")
+        if "__main__" not in found.name and found.name != "lakebed.dbt_plugin.plugin"  # dbt alone imports it
     ]
     found = [importlib.import_module(name) for name in names]
     return {m.__name__: (m, Path(m.__file__ or "").read_text(encoding="utf-8")) for m in found}

@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 import tempfile
 
+from .dbt_projects import install_dbt
 from .hbase_server import HBase
 from .hdfs_cluster import Hdfs
 from .hive_metastore import HiveMetastore
@@ -27,10 +28,11 @@ def fetch_all() -> list[str]:
                 server.install()
             except ServiceError as error:
                 reasons.append(f"{server.name}: {error}")
-    try:
-        install_readers()
-    except ServiceError as error:
-        reasons.append(f"other readers: {error}")
+    for name, install in (("other readers", install_readers), ("dbt", install_dbt)):
+        try:
+            install()
+        except ServiceError as error:
+            reasons.append(f"{name}: {error}")
     return reasons
 
 

@@ -165,6 +165,8 @@ CONCEPTS = {
     "concurrency/process_queue.py": "who waits in this process; lock.py speaks to storage",
     "diagnosis/environment.py": "the installation; table.py and storage.py have the table and where it is",
     "diagnosis/table.py": "findings about a table; doctor.py runs the checks",
+    "dbt_plugin/plugin.py": "speaks to dbt-duckdb, which imports it by its name; writes.py knows no dbt",
+    "dbt_plugin/writes.py": "one run of a model; models.py has its settings",
     "dlt_destination/chain.py": "how tables are written; destination.py speaks to dlt's loader",
     "engine/spark_repeatable.py": "which plans give the same rows each time",
     "engine/shuffle.py": "rows brought together by group, partly in a file",
